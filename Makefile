@@ -1,0 +1,85 @@
+# The whole contributor interface. `make help` lists it.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+# Two workers: the suite is CPU-bound and the reference machine has two cores.
+WORKERS ?= 2
+
+.PHONY: help
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.PHONY: env
+env: $(STAMP) ## create .venv from the hash-locked requirements
+
+$(STAMP): requirements/uv.txt requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Forebay needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 env" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
+	@$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/uv.txt requirements/dev.txt
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: demo
+demo: env ## everything on this machine: no cluster, no account
+	@$(BIN)/forebay demo
+
+.PHONY: test
+test: env kubectl ## run the tests
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+.PHONY: coverage
+coverage: env kubectl ## run the tests and report what they do not reach
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest
+	@$(BIN)/coverage report
+
+.PHONY: deep
+deep: env ## the Hypothesis laws with many more examples
+	@HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -n $(WORKERS) -m law --timeout 3600
+
+.PHONY: kubectl
+kubectl: env # the kubectl that tests drive: the machine's, else Debian's
+	@tests/install-kubectl
+
+.PHONY: check
+check: env ## format, lint, types, contracts, generated files up to date
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make format" >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@PYTHONPATH=src $(BIN)/lint-imports --no-logo
+	@$(MAKE) --no-print-directory generate OPTS=--check
+
+.PHONY: format
+format: env ## format the code and apply safe lint fixes
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+
+.PHONY: generate
+generate: env ## write the generated files (CRDs, reference pages)
+	@$(BIN)/python -m docs.generate $(OPTS)
+
+.PHONY: bench
+bench: $(VENV)-bench/.stamp ## run the benchmarks against the peers
+	@for b in bench/[a-z]*.py; do echo "== $$b"; $(VENV)-bench/bin/python $$b || exit 1; done
+
+$(VENV)-bench/.stamp: $(STAMP) requirements/bench.txt
+	@test -x $(VENV)-bench/bin/python || $(PYTHON) -m venv $(VENV)-bench
+	@$(BIN)/uv pip sync --quiet --require-hashes --python $(VENV)-bench/bin/python requirements/bench.txt
+	@$(BIN)/uv pip install --quiet --python $(VENV)-bench/bin/python --no-deps -e . --no-build-isolation
+	@touch $@
+
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --upgrade
+.PHONY: lock
+lock: env ## refresh the hash-locked requirements
+	@echo uv | $(LOCK) - -o requirements/uv.txt
+	@$(LOCK) pyproject.toml --extra fast -o requirements/run.txt
+	@$(LOCK) pyproject.toml --extra embedded --extra fast --group dev -o requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra embedded --extra fast --group dev --group bench -o requirements/bench.txt
+
+.PHONY: clean
+clean: ## remove what make created
+	@rm -rf $(VENV) $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov

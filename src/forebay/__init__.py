@@ -1,0 +1,3 @@
+"""Forebay: GPU capacity for Kubernetes. No leak, no mystery."""
+
+__version__ = "0.1.0"

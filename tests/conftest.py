@@ -1,0 +1,50 @@
+"""How tests run here: async tests on a virtual-time loop, laws under named Hypothesis profiles, sockets on loopback only."""
+
+import asyncio
+import inspect
+import os
+import socket
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "real_time: the async test uses sockets or processes, so it runs on a real loop")
+    config.addinivalue_line("markers", "law: a Hypothesis law; `make deep` runs these with many more examples")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run `async def` tests: in virtual time unless marked `real_time`."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    if pyfuncitem.get_closest_marker("real_time"):
+        asyncio.run(pyfuncitem.obj(**arguments))
+    else:
+        from forebay.simulate.virtual_time import run
+
+        run(pyfuncitem.obj(**arguments))
+    return True
+
+
+_connect = socket.socket.connect
+
+
+def _loopback_only(self, address):
+    if isinstance(address, tuple) and not (str(address[0]).startswith("127.") or address[0] in {"::1", "localhost"}):
+        raise AssertionError(f"a test tried to reach {address[0]}: tests talk to loopback only")
+    return _connect(self, address)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_network():
+    socket.socket.connect = _loopback_only
+    yield
+    socket.socket.connect = _connect
