@@ -1,0 +1,79 @@
+"""The settings of a Forebay process: every name, default and meaning, once.
+
+A setting comes from its command-line option, else from its environment variable, else from its default. The
+options (`cli`), the reference page and the error messages are all made from `Settings`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+
+class SettingsError(ValueError):
+    """A setting with a value it cannot take, named by where it came from."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user may choose. Users say what they want, never how: there are few, and each has a reason."""
+
+    kubeconfig: Annotated[
+        str | None, Meta(description="Kubeconfig file. Default: `KUBECONFIG`, `~/.kube/config`, then in-cluster.")
+    ] = None
+    context: Annotated[str | None, Meta(description="Context of the kubeconfig. Default: its current-context.")] = None
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="The least severe log lines to write.")
+    ] = "info"
+    log_format: Annotated[
+        Literal["auto", "text", "json"],
+        Meta(description="How log lines look; `auto` is text on a terminal and JSON elsewhere."),
+    ] = "auto"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One field of `Settings`, as documentation and command line see it."""
+
+    name: str
+    default: Any
+    description: str
+    choices: tuple[str, ...]
+
+    @property
+    def option(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "FOREBAY_" + self.name.upper()
+
+
+def all_settings() -> tuple[Setting, ...]:
+    """The settings in the order they are declared."""
+    hints = get_type_hints(Settings, include_extras=True)
+    found = []
+    for field in msgspec.structs.fields(Settings):
+        annotation = hints[field.name]
+        inner = annotation.__origin__
+        choices = inner.__args__ if getattr(inner, "__origin__", None) is Literal else ()
+        found.append(Setting(field.name, field.default, annotation.__metadata__[0].description, choices))
+    return tuple(found)
+
+
+def read_settings(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
+    """Options win over the environment; an empty variable counts as unset, as it does for kubectl."""
+    values: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    for setting in all_settings():
+        given = options.get(setting.name)
+        if given is not None:
+            values[setting.name], sources[setting.name] = given, setting.option
+        elif environment.get(setting.variable):
+            values[setting.name], sources[setting.name] = environment[setting.variable], setting.variable
+    for setting in all_settings():
+        value = values.get(setting.name)
+        if value is not None and setting.choices and value not in setting.choices:
+            raise SettingsError(
+                f"{sources[setting.name]} is {value!r}; it takes one of: {', '.join(setting.choices)}."
+            )
+    return msgspec.convert(values, Settings, strict=False)
