@@ -1,0 +1,176 @@
+"""The rules of `metadata`, the same for every kind: names, identities, finalizers, preconditions."""
+
+import random
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from forebay.embedded import failures
+from forebay.embedded.failures import Cause, bad_value
+from forebay.embedded.kinds import Kind
+
+Json = dict[str, Any]
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_IS_LABEL = re.compile(_LABEL)
+_IS_SUBDOMAIN = re.compile(_SUBDOMAIN)
+_IS_LABEL_KEY = re.compile(rf"({_SUBDOMAIN}/)?([A-Za-z0-9][-A-Za-z0-9_.]{{0,61}})?[A-Za-z0-9]")
+_IS_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?")
+#: No vowels and nothing that reads as another character: Kubernetes' alphabet for generated names.
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_LONGEST_GENERATED = 58
+_LONGEST_NAME = 253
+_LONGEST_LABEL = 63
+
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_LABEL_VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+_LABEL_KEY_RULE = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+
+
+def timestamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def key(obj: Json) -> tuple[str, str]:
+    meta = obj["metadata"]
+    return (meta.get("namespace") or "", meta["name"])
+
+
+def new_uid(source: random.Random) -> str:
+    return str(uuid.UUID(int=source.getrandbits(128), version=4))
+
+
+def name_new(kind: Kind, meta: Json, source: random.Random, taken: Callable[[str], bool]) -> None:
+    """Completes `generateName`."""
+    if meta.get("name"):
+        return
+    base = meta.get("generateName")
+    if not base:
+        cause = failures.required("metadata.name", "name or generateName is required")
+        raise failures.invalid(kind, "", [cause])
+    while True:
+        suffix = "".join(source.choices(_SUFFIX, k=5))
+        meta["name"] = base[:_LONGEST_GENERATED] + suffix
+        if not taken(meta["name"]):
+            return
+
+
+def check(kind: Kind, meta: Json, old: Json | None = None) -> None:
+    """Refuses names, labels and finalizers that Kubernetes would refuse."""
+    causes = [] if old is not None else _name_causes(kind, meta["name"])
+    for label, value in (meta.get("labels") or {}).items():
+        if not _IS_LABEL_KEY.fullmatch(label):
+            causes.append(bad_value("metadata.labels", label, _LABEL_KEY_RULE))
+        if not isinstance(value, str):
+            raise failures.bad_request(f"json: cannot unmarshal {value!r} of label {label} into a string")
+        if len(value) > _LONGEST_LABEL:
+            causes.append(
+                Cause(
+                    "metadata.labels", "FieldValueInvalid", f'Invalid value: "{value}": must be no more than 63 bytes'
+                )
+            )
+        elif not _IS_LABEL_VALUE.fullmatch(value):
+            causes.append(bad_value("metadata.labels", value, _LABEL_VALUE_RULE))
+    for note, value in (meta.get("annotations") or {}).items():
+        if not _IS_LABEL_KEY.fullmatch(note.lower()):
+            causes.append(bad_value("metadata.annotations", note, _LABEL_KEY_RULE))
+        if not isinstance(value, str):
+            raise failures.bad_request(f"json: cannot unmarshal {value!r} of annotation {note} into a string")
+    if old is not None and old.get("deletionTimestamp"):
+        added = [one for one in meta.get("finalizers") or () if one not in (old.get("finalizers") or ())]
+        if added:
+            found = ", ".join(f'"{one}"' for one in added)
+            why = (
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{" + found
+            )
+            causes.append(failures.not_allowed("metadata.finalizers", why + "}"))
+    if causes:
+        raise failures.invalid(kind, meta["name"], causes)
+
+
+def _name_causes(kind: Kind, name: str) -> list[Cause]:
+    if kind.group == "rbac.authorization.k8s.io":
+        bad = name in {".", ".."} or "/" in name or "%" in name
+        return [bad_value("metadata.name", name, "may not contain '/' or '%'")] if bad else []
+    label = kind.plural in {"namespaces", "services"} and not kind.group
+    longest = _LONGEST_LABEL if label else _LONGEST_NAME
+    causes = []
+    if len(name) > longest:
+        causes.append(bad_value("metadata.name", name, f"must be no more than {longest} bytes"))
+    if not (_IS_LABEL if label else _IS_SUBDOMAIN).fullmatch(name):
+        causes.append(bad_value("metadata.name", name, _LABEL_RULE if label else _SUBDOMAIN_RULE))
+    return causes
+
+
+def carry_over(kind: Kind, old: Json, meta: Json) -> None:
+    """What an update cannot change stays as it was."""
+    uid = meta.get("uid")
+    if uid and uid != old["uid"]:
+        raise failures.conflict(
+            kind, meta["name"], f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['uid']}"
+        )
+    for field in (
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "generateName",
+    ):
+        if field in old:
+            meta[field] = old[field]
+        else:
+            meta.pop(field, None)
+    for field in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
+        # An empty list or map is how Kubernetes spells absence.
+        if field in meta and not meta[field]:
+            del meta[field]
+
+
+def require(kind: Kind, meta: Json, preconditions: Mapping[str, str]) -> None:
+    for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        wanted = preconditions.get(field)
+        if wanted is not None and wanted != meta[field]:
+            why = f"Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {meta[field]}"
+            raise failures.conflict(kind, meta["name"], why)
+
+
+def propagate(meta: Json, propagation: str | None) -> None:
+    """Foreground and Orphan are finalizers that the garbage collector takes off when its work is done."""
+    if propagation is None:
+        return
+    finalizers = [one for one in meta.get("finalizers") or () if one not in {FOREGROUND, ORPHAN}]
+    if propagation == "Foreground":
+        finalizers.append(FOREGROUND)
+    elif propagation == "Orphan":
+        finalizers.append(ORPHAN)
+    elif propagation != "Background":
+        raise failures.bad_request(f'invalid propagation policy "{propagation}"')
+    if finalizers:
+        meta["finalizers"] = finalizers
+    else:
+        meta.pop("finalizers", None)

@@ -1,0 +1,319 @@
+"""Objects by kind, one counter of versions, and the history that watches resume from.
+
+Everything is synchronous and single-threaded. Stored objects are shared with readers, subscribers and watchers and are
+never changed: a write replaces the whole object. What goes in is copied, so the caller may go on using its own.
+"""
+
+import random
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from forebay.embedded import failures, metadata
+from forebay.embedded.failures import ApiFailure
+from forebay.embedded.kinds import NAMESPACES, Kind, Kinds
+from forebay.embedded.rules import PLAIN, Rules
+from forebay.net.clock import now
+
+Json = dict[str, Any]
+#: `(event type, the object before, the object after)`. DELETED has the last state as both, the later with the
+#: version of the deletion.
+Subscriber = Callable[[str, Json | None, Json], None]
+
+ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    version: int
+    type: str
+    kind: Kind
+    old: Json | None
+    new: Json
+
+
+class _Shelf:
+    """The objects of one storage and what lately happened to them."""
+
+    def __init__(self, history: int, compacted: int) -> None:
+        self.namespaces: dict[str, dict[str, Json]] = {}
+        self.history: deque[Change] = deque(maxlen=history)
+        #: Changes up to this version may be missing from the history.
+        self.compacted = compacted
+        self.page: tuple[int, str | None, Sequence[Json]] | None = None
+
+    def record(self, change: Change) -> None:
+        if len(self.history) == self.history.maxlen:
+            self.compacted = self.history[0].version
+        self.history.append(change)
+
+
+class Store:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], datetime] = now,
+        seed: int | None = None,
+        rules: Mapping[str, Rules] | None = None,
+        history: int = 5_000,
+    ) -> None:
+        self.clock = clock
+        self.kinds = Kinds()
+        self.rules: dict[str, Rules] = dict(rules or {})
+        self.random = random.Random(seed)  # noqa: S311 (names and uids, reproducible on purpose)
+        self._version = 1
+        self._shelves: dict[str, _Shelf] = {}
+        self._history = history
+        self._subscribers: dict[str, list[Callable[[Change], None]]] = {}
+        self._undelivered: deque[Change] = deque()
+        self._delivering = False
+
+    @property
+    def version(self) -> int:
+        """The version of the last write of any kind."""
+        return self._version
+
+    def timestamp(self) -> str:
+        return metadata.timestamp(self.clock())
+
+    def get(self, kind: Kind, namespace: str | None, name: str) -> Json:
+        """The object, or `ApiFailure` 404."""
+        found = self.find(kind, namespace, name)
+        if found is None:
+            raise failures.not_found(kind, name)
+        return found
+
+    def find(self, kind: Kind, namespace: str | None, name: str) -> Json | None:
+        return self._shelf(kind).namespaces.get((namespace or "") if kind.namespaced else "", {}).get(name)
+
+    def list(self, kind: Kind, namespace: str | None = None) -> list[Json]:
+        """All objects of the kind, or those of one namespace, ordered by namespace and name."""
+        shelf = self._shelf(kind).namespaces
+        spaces = sorted(shelf) if namespace is None or not kind.namespaced else [namespace]
+        return [obj for space in spaces for _, obj in sorted(shelf.get(space, {}).items())]
+
+    def list_at(self, kind: Kind, namespace: str | None, version: int) -> Sequence[Json]:
+        """The list as it was at an earlier version: today's, with the later changes undone. 410 once compacted."""
+        if version == self._version:
+            return self.list(kind, namespace)
+        shelf = self._shelf(kind)
+        since = self.changes_since(kind, version)
+        if shelf.page is not None and shelf.page[:2] == (version, namespace):
+            return shelf.page[2]
+        then = {metadata.key(obj): obj for obj in self.list(kind, namespace)}
+        for change in reversed(since):
+            key = metadata.key(change.new)
+            if namespace is not None and key[0] != namespace:
+                continue
+            if change.type == ADDED:
+                then.pop(key, None)
+            elif change.old is not None:
+                then[key] = change.old
+        page = [obj for _, obj in sorted(then.items())]
+        shelf.page = (version, namespace, page)
+        return page
+
+    def changes_since(self, kind: Kind, version: int) -> Sequence[Change]:
+        """What happened to the kind after `version`, in order. 410 when that is no longer known."""
+        shelf = self._shelf(kind)
+        if version < shelf.compacted:
+            raise failures.too_old(version, shelf.compacted)
+        start = bisect_right(shelf.history, version, key=lambda change: change.version)
+        return list(islice(shelf.history, start, None))
+
+    def compact(self) -> None:
+        """Forget all history: whoever resumes from before now gets a 410."""
+        for kind in self.kinds:
+            shelf = self._shelf(kind)
+            shelf.history.clear()
+            shelf.page = None
+            shelf.compacted = self._version
+
+    def subscribe(self, kind: Kind, callback: Subscriber) -> Callable[[], None]:
+        """Calls back right after each write, in the order of versions. Returns what ends it."""
+        return self.subscribe_changes(kind, lambda change: callback(change.type, change.old, change.new))
+
+    def subscribe_changes(self, kind: Kind | None, callback: Callable[[Change], None]) -> Callable[[], None]:
+        """The same with the whole `Change`; for every kind where `kind` is None."""
+        calls = self._subscribers.setdefault("" if kind is None else kind.storage, [])
+        calls.append(callback)
+        return lambda: calls.remove(callback) if callback in calls else None
+
+    def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> Json:
+        new = _copied(obj)
+        new["apiVersion"], new["kind"] = kind.api_version, kind.kind
+        meta = new.setdefault("metadata", {})
+        self._place(kind, meta)
+        self._rules(kind).create(self, kind, new)
+        metadata.name_new(
+            kind, meta, self.random, lambda name: self.find(kind, meta.get("namespace"), name) is not None
+        )
+        metadata.check(kind, meta)
+        if self.find(kind, meta.get("namespace"), meta["name"]) is not None:
+            raise failures.already_exists(kind, meta["name"])
+        meta["uid"] = metadata.new_uid(self.random)
+        meta["creationTimestamp"] = self.timestamp()
+        for settled in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "resourceVersion"):
+            meta.pop(settled, None)
+        if kind.generation:
+            meta["generation"] = 1
+        return new if dry_run else self._commit(kind, ADDED, None, new)
+
+    def update(self, kind: Kind, obj: Json, *, subresource: str | None = None, dry_run: bool = False) -> Json:
+        """Replaces the object; `subresource="status"` replaces only its status. The object as stored afterwards.
+
+        A resourceVersion in `obj` must be the current one; without one the last write wins. Equal content writes
+        nothing. Removing the last finalizer of an object being deleted removes it.
+        """
+        new = _copied(obj)
+        meta = new.get("metadata") or {}
+        old = self.get(kind, meta.get("namespace"), meta.get("name", ""))
+        new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
+        seen = meta.get("resourceVersion")
+        if seen and seen != old["metadata"]["resourceVersion"]:
+            raise failures.modified(kind, meta["name"])
+        metadata.carry_over(kind, old["metadata"], meta)
+        if kind.has_status:
+            new = _isolated(kind, old, new, status=subresource == "status")
+            meta = new["metadata"]
+        self._rules(kind).update(self, kind, old, new, subresource)
+        metadata.check(kind, meta, old["metadata"])
+        if kind.generation and _differs(kind, old, new):
+            meta["generation"] = old["metadata"].get("generation", 0) + 1
+        if new == old or dry_run:
+            return new
+        if _over(meta):
+            self._commit(kind, DELETED, old, new)
+            return new
+        return self._commit(kind, MODIFIED, old, new)
+
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        grace: int | None = None,
+        preconditions: Mapping[str, str] | None = None,
+        propagation: str | None = None,
+        dry_run: bool = False,
+    ) -> tuple[Json, bool]:
+        """The object as it is now (or last was), and whether it is gone.
+
+        Finalizers keep it until they are removed; a bound pod stays for its grace, until its kubelet deletes it with
+        grace 0. `propagation` is Background (default), Foreground or Orphan.
+        """
+        old = self.get(kind, namespace, name)
+        metadata.require(kind, old["metadata"], preconditions or {})
+        new = {**old, "metadata": dict(old["metadata"])}
+        meta = new["metadata"]
+        rules = self._rules(kind)
+        seconds = rules.grace(old, grace)
+        metadata.propagate(meta, propagation)
+        already = old["metadata"].get("deletionTimestamp")
+        if already is None or seconds < (meta.get("deletionGracePeriodSeconds") or 0):
+            meta["deletionTimestamp"] = metadata.timestamp(self.clock() + timedelta(seconds=seconds))
+            meta["deletionGracePeriodSeconds"] = seconds
+        if already is None:
+            if "generation" in meta:
+                meta["generation"] += 1
+            rules.deleting(new)
+        if _over(meta):
+            return (new, True) if dry_run else (self._commit(kind, DELETED, old, new), True)
+        if new == old or dry_run:
+            return new, False
+        return self._commit(kind, MODIFIED, old, new), False
+
+    def remove_finalizer(self, kind: Kind, obj: Json, finalizer: str) -> None:
+        """Takes one finalizer off, which may be what ends the object."""
+        meta = obj["metadata"]
+        rest = [other for other in meta.get("finalizers", ()) if other != finalizer]
+        self.update(kind, {**obj, "metadata": {**meta, "finalizers": rest}})
+
+    def _commit(self, kind: Kind, event: str, old: Json | None, new: Json) -> Json:
+        self._version += 1
+        meta = new["metadata"]
+        meta["resourceVersion"] = str(self._version)
+        shelf = self._shelf(kind)
+        space, name = metadata.key(new)
+        if event == DELETED:
+            objects = shelf.namespaces[space]
+            del objects[name]
+            if not objects:
+                del shelf.namespaces[space]
+        else:
+            shelf.namespaces.setdefault(space, {})[name] = new
+        change = Change(self._version, event, kind, old, new)
+        shelf.record(change)
+        self._undelivered.append(change)
+        self._deliver()
+        return new
+
+    def _deliver(self) -> None:
+        # A subscriber that writes adds to the queue instead of nesting, so that everyone sees versions in order.
+        if self._delivering:
+            return
+        self._delivering = True
+        try:
+            while self._undelivered:
+                change = self._undelivered.popleft()
+                for topic in (change.kind.storage, ""):
+                    for callback in tuple(self._subscribers.get(topic, ())):
+                        callback(change)
+        finally:
+            self._delivering = False
+
+    def _shelf(self, kind: Kind) -> _Shelf:
+        shelf = self._shelves.get(kind.storage)
+        if shelf is None:
+            shelf = self._shelves[kind.storage] = _Shelf(self._history, 0)
+        return shelf
+
+    def _rules(self, kind: Kind) -> Rules:
+        return self.rules.get(kind.storage, PLAIN)
+
+    def _place(self, kind: Kind, meta: Json) -> None:
+        if not kind.namespaced:
+            meta.pop("namespace", None)
+            return
+        space = meta.setdefault("namespace", "default")
+        home = self.get(NAMESPACES, None, space)
+        if home["metadata"].get("deletionTimestamp"):
+            why = f"unable to create new content in namespace {space} because it is being terminated"
+            cause = {"reason": "NamespaceTerminating", "message": f"namespace {space} is being terminated"}
+            raise failures.forbidden(kind, meta.get("name", ""), why, [{**cause, "field": "metadata.namespace"}])
+
+
+def _copied(obj: Json) -> Json:
+    copy: Json = msgspec.json.decode(msgspec.json.encode(obj))
+    if not isinstance(copy, dict):
+        raise failures.bad_request("the object provided is not a JSON object")
+    return copy
+
+
+def _isolated(kind: Kind, old: Json, new: Json, *, status: bool) -> Json:
+    """The spec's writers cannot touch the status, nor the status' writers the spec."""
+    if not status:
+        kept = {key: value for key, value in new.items() if key != "status"}
+        return {**kept, "status": old["status"]} if "status" in old else kept
+    meta = old["metadata"] if kind.custom else new["metadata"]
+    rest = {key: value for key, value in old.items() if key not in {"status", "metadata"}}
+    return {**rest, "metadata": dict(meta), **({"status": new["status"]} if "status" in new else {})}
+
+
+def _differs(kind: Kind, old: Json, new: Json) -> bool:
+    """Whether more than metadata (and the status, where that is a subresource) changed."""
+    aside = {"metadata", "status"} if kind.has_status else {"metadata"}
+    return any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key not in aside)
+
+
+def _over(meta: Json) -> bool:
+    """Marked for deletion, and nothing holds it any longer."""
+    return "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds")
+
+
+__all__ = ["ADDED", "DELETED", "MODIFIED", "ApiFailure", "Change", "Json", "Store", "Subscriber"]
