@@ -1,0 +1,185 @@
+"""An event loop whose clock jumps: when nothing can run, it is the time of the next timer.
+
+What holds the clock still: anything runnable, a file descriptor that is ready, and work in an executor until it is
+done. So `asyncio.to_thread` costs no virtual time. Two things do not fit: another process at the end of a pipe (the
+clock may jump before it answers), and a thread that waits for a timer of this loop (the clock waits for the thread).
+"""
+
+import asyncio
+import heapq
+import itertools
+import math
+import selectors
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import Context
+from datetime import UTC, datetime, timedelta
+from types import FrameType
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
+
+#: Real seconds that a loop with sockets but no timer waits for the other end before it gives up.
+_PATIENCE_WITH_SOCKETS = 5.0
+
+
+class Deadlock(RuntimeError):
+    """Nothing can run, no timer is set and no thread works: what the tasks wait for will never come."""
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """Starts at `time() == 0`, which is `start` on the calendar. Timers for the same instant run in the order set."""
+
+    def __init__(self, start: datetime = EPOCH) -> None:
+        self._now = 0.0
+        self._working = 0
+        self._own_pool: ThreadPoolExecutor | None = None
+        self._order = itertools.count()
+        super().__init__(_Jumping(self))
+        if start.tzinfo is None:
+            self.close()
+            raise ValueError("a virtual-time loop starts at an aware datetime")
+        self._start = start.astimezone(UTC)
+        # Two of asyncio's own attributes: the heap of timers, which `call_at` pushes onto, and the distance below which
+        # a later timer counts as due. Here none does: the clock would not move, and a loop that sleeps until an exact
+        # time would spin.
+        self._scheduled: list[_Timer] = []
+        self._clock_resolution = math.ulp(self._now)
+
+    def time(self) -> float:
+        return self._now
+
+    def wall_time(self) -> datetime:
+        """The date on this loop's calendar (see `forebay.net.clock`)."""
+        return self._start + timedelta(seconds=self._now)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        # A heap of plain TimerHandles forgets which of two equal times was set first. In real time no two are equal;
+        # here most are, so without the order a test would run differently on the two clocks.
+        self._check_closed()
+        timer = _Timer(when, callback, args, self, context)
+        timer.order = next(self._order)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 (asyncio counts cancelled timers by it)
+        return timer
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
+    ) -> asyncio.Future[T]:
+        self._check_closed()
+        work = (executor or self._pool()).submit(func, *args)
+        self._working += 1
+        result = asyncio.wrap_future(work, loop=self)
+        # Added after wrap_future's own callback: the clock is let go only once the result is on its way to the loop.
+        work.add_done_callback(self._work_done_in_thread)
+        return result
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109 (asyncio's signature)
+        # It joins the pool in a thread of its own, without run_in_executor. With the clock held, no timeout can pass.
+        self._working += 1
+        try:
+            await super().shutdown_default_executor()
+        finally:
+            self._working -= 1
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._own_pool is None:
+            self._own_pool = ThreadPoolExecutor(thread_name_prefix="virtual-time")
+            self.set_default_executor(self._own_pool)
+        return self._own_pool
+
+    def set_default_executor(self, executor: Executor) -> None:
+        if not isinstance(executor, ThreadPoolExecutor):
+            raise TypeError("the default executor must be a ThreadPoolExecutor")
+        self._own_pool = executor
+        super().set_default_executor(executor)
+
+    def _work_done_in_thread(self, _work: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop was closed without waiting for the thread
+            self.call_soon_threadsafe(self._work_done)
+
+    def _work_done(self) -> None:
+        self._working -= 1
+
+    def _check_closed(self) -> None:
+        if self.is_closed():
+            raise RuntimeError("Event loop is closed")
+
+    def _jump(self) -> None:
+        self._now = self._scheduled[0].when()
+        self._clock_resolution = math.ulp(self._now)
+
+    def _deadlock(self) -> Deadlock:
+        waiting = sorted(_where(task) for task in asyncio.all_tasks(self))
+        return Deadlock(
+            f"nothing can run at {self.wall_time():%Y-%m-%dT%H:%M:%S}Z ({self._now:.6g} s): no timer, no ready file, "
+            f"no thread at work. Waiting for ever: {'; '.join(waiting) or 'no task, only a future'}"
+        )
+
+
+class _Timer(asyncio.TimerHandle):
+    __slots__ = ("order",)
+    order: int
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, _Timer):
+            return NotImplemented
+        return (self.when(), self.order) < (other.when(), other.order)
+
+
+class _Jumping(selectors.DefaultSelector):
+    """Where the loop would sleep, the clock jumps instead."""
+
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        loop = self._loop
+        if loop._working:  # noqa: SLF001 (one class in two halves)
+            return super().select(None)
+        if timeout is not None:
+            loop._jump()  # noqa: SLF001
+            return ready
+        # One descriptor is the loop's own wake-up pipe. Any other may still be answered by a kernel or a process.
+        if len(self.get_map()) > 1:
+            ready = super().select(_PATIENCE_WITH_SOCKETS)
+        if not ready:
+            raise loop._deadlock()  # noqa: SLF001
+        return ready
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    coroutine = getattr(task.get_coro(), "__qualname__", repr(task.get_coro()))
+    # Follow the awaits inwards: the innermost line is the one that says what is missing.
+    frame: FrameType | None = None
+    awaited: object | None = task.get_coro()
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None) or frame
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
+    line = f" at {frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}" if frame is not None else ""
+    return f"{task.get_name()} ({coroutine}{line})"
+
+
+def virtual_loop_factory(start: datetime = EPOCH) -> Callable[[], VirtualTimeLoop]:
+    """For `asyncio.Runner(loop_factory=...)`."""
+    return lambda: VirtualTimeLoop(start)
+
+
+def run(main: Coroutine[Any, Any, T], *, start: datetime = EPOCH, debug: bool | None = None) -> T:
+    """`asyncio.run` in virtual time. Raises `Deadlock` where that would wait for ever."""
+    with asyncio.Runner(loop_factory=virtual_loop_factory(start), debug=debug) as runner:
+        return runner.run(main)
