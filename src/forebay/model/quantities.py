@@ -1,15 +1,43 @@
-"""Exact amounts with their units."""
+"""Amounts of everything that is asked for, offered, used and paid: one import for all of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, ItemsView, Iterator, Mapping
+from typing import Final
+
+from forebay.model.notation import Format, InvalidQuantity, Quantity
+from forebay.model.units import GpuHours, Gpus, Usd, UsdPerHour
+
+__all__ = ["Format", "GpuHours", "Gpus", "InvalidQuantity", "Quantity", "Resources", "Usd", "UsdPerHour"]
+
+CPU: Final = "cpu"
+GPU_SUFFIX: Final = "/gpu"
 
 
 class Resources(Mapping[str, int]):
-    """Amounts by resource name: cpu in millicores, everything else in whole units, both rounded up."""
+    """Amounts by resource name, in the integers the scheduler reckons with: cpu in millicores, all else in whole units.
 
-    __slots__ = ("_amounts",)
+    A resource of which there is none is not listed, so that equal amounts are equal values. Differences may be
+    negative: that much is over-committed.
+    """
+
+    __slots__ = ("_amounts", "_hash")
 
     def __init__(self, amounts: Mapping[str, int] | None = None) -> None:
-        self._amounts = {name: amount for name, amount in (amounts or {}).items() if amount}
+        self._amounts = {name: amount for name, amount in amounts.items() if amount} if amounts else {}
+        self._hash: int | None = None
+
+    @classmethod
+    def parse(cls, quantities: Mapping[str, str | int]) -> "Resources":
+        """From Kubernetes quantities, rounded up as the scheduler does."""
+        return cls.from_nano({name: Quantity.parse(quantity).nano for name, quantity in quantities.items()})
+
+    @classmethod
+    def from_nano(cls, amounts: Mapping[str, int]) -> "Resources":
+        """From exact billionths, rounded up as the scheduler does: once, at the end of all adding."""
+        rounded = {}
+        for name, nano in amounts.items():
+            quantity = Quantity(nano)
+            rounded[name] = quantity.milli if name == CPU else quantity.value
+        return cls(rounded)
 
     def __getitem__(self, name: str) -> int:
         return self._amounts[name]
@@ -20,5 +48,65 @@ class Resources(Mapping[str, int]):
     def __len__(self) -> int:
         return len(self._amounts)
 
+    def items(self) -> ItemsView[str, int]:
+        return self._amounts.items()
+
+    def amount(self, name: str) -> int:
+        """None of it is 0."""
+        return self._amounts.get(name, 0)
+
+    def gpus(self, names: Collection[str] | None = None) -> Gpus:
+        """Of the resources named, or of every vendor's `<vendor>/gpu`."""
+        if names is None:
+            return Gpus(sum(amount for name, amount in self._amounts.items() if name.endswith(GPU_SUFFIX)))
+        return Gpus(sum(self._amounts.get(name, 0) for name in names))
+
+    def __add__(self, other: "Resources") -> "Resources":
+        if not isinstance(other, Resources):
+            return NotImplemented
+        total = self._amounts.copy()
+        for name, amount in other._amounts.items():
+            total[name] = total.get(name, 0) + amount
+        return Resources(total)
+
+    def __sub__(self, other: "Resources") -> "Resources":
+        if not isinstance(other, Resources):
+            return NotImplemented
+        rest = self._amounts.copy()
+        for name, amount in other._amounts.items():
+            rest[name] = rest.get(name, 0) - amount
+        return Resources(rest)
+
+    def __mul__(self, times: int) -> "Resources":
+        if type(times) is not int:
+            return NotImplemented
+        return Resources({name: amount * times for name, amount in self._amounts.items()})
+
+    __rmul__ = __mul__
+
+    def max(self, other: "Resources") -> "Resources":
+        """The larger amount of each resource."""
+        return Resources({name: max(self.amount(name), other.amount(name)) for name in self.keys() | other.keys()})
+
+    def fits_within(self, free: "Resources") -> bool:
+        """What is not asked for does not matter, however over-committed it is."""
+        available = free._amounts  # noqa: SLF001 (of its own class; this is the innermost loop of every plan)
+        for name, amount in self._amounts.items():  # noqa: SIM110 (a generator costs three times as much)
+            if amount > available.get(name, 0):
+                return False
+        return True
+
+    def short_of(self, free: "Resources") -> list[str]:
+        """Of which resources `free` has too little, in a fixed order."""
+        return sorted(name for name, amount in self._amounts.items() if amount > free.amount(name))
+
+    def __eq__(self, other: object) -> bool:
+        return self._amounts == other._amounts if isinstance(other, Resources) else NotImplemented
+
     def __hash__(self) -> int:
-        return hash(frozenset(self._amounts.items()))
+        if self._hash is None:
+            self._hash = hash(frozenset(self._amounts.items()))
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Resources({self._amounts})"

@@ -1,0 +1,179 @@
+"""Numbers as Kubernetes writes them: `500m`, `1.5Gi`, `12e6`.
+
+Follows apimachinery's `resource.Quantity`, quirks included, because manifests in the field rely on them and the API
+server shows them: nothing finer than a nano (rounded away from zero), binary amounts capped at 2^63-1, text that
+already looks canonical given back as it was written.
+"""
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final, Self
+
+from forebay.model.exact import Exact
+
+NANO: Final = 10**9
+_INT64_MAX: Final = 2**63 - 1
+#: A Go `int64` can hold any number of so many digits.
+_INT64_DIGITS: Final = 18
+#: Go keeps the exponent apart; here it is multiplied out, so `1e999999999` would eat the memory of the process.
+_LARGEST_EXPONENT: Final = 100
+_LONGEST_TEXT: Final = 200
+
+_TEXT: Final = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+_EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
+# The reasons are in apimachinery's words.
+_WRONG_FORMAT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_WRONG_SUFFIX: Final = "unable to parse quantity's suffix"
+
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_BINARY_SUFFIX: Final = ("", *_BINARY)
+
+
+class Format(StrEnum):
+    DECIMAL_SI = "DecimalSI"
+    BINARY_SI = "BinarySI"
+    DECIMAL_EXPONENT = "DecimalExponent"
+
+
+class InvalidQuantity(ValueError):
+    """`reason` is what the API server would say about `text`."""
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(f'"{text}" is not a Kubernetes quantity: {reason}')
+        self.text = text
+        self.reason = reason
+
+
+class Quantity(Exact):
+    """An exact number that remembers which notation it came in. Equal if the numbers are, whatever the notation."""
+
+    __slots__ = ("_written", "format")
+
+    def __init__(self, nano: int, format: Format = Format.DECIMAL_SI, written: str | None = None) -> None:  # noqa: A002 (Kubernetes' word)
+        self._units = nano
+        self.format: Final = format
+        self._written = written
+
+    @classmethod
+    def _of(cls, units: int) -> Self:
+        return cls(units)
+
+    @staticmethod
+    def parse(text: str | int) -> "Quantity":
+        """Floats are refused: by the time one arrives here it has already lost digits."""
+        if isinstance(text, str):
+            return _parse(text)
+        if type(text) is int:
+            return Quantity(text * NANO)
+        raise TypeError(f"a quantity is parsed from text or an integer, not from {type(text).__name__} {text!r}")
+
+    @property
+    def nano(self) -> int:
+        """In billionths: an integer, because nothing finer exists."""
+        return self._units
+
+    @property
+    def value(self) -> int:
+        """In whole units, rounded away from zero."""
+        return _away_from_zero(self.nano, NANO)
+
+    @property
+    def milli(self) -> int:
+        """In thousandths, rounded away from zero."""
+        return _away_from_zero(self.nano, NANO // 1000)
+
+    def __str__(self) -> str:
+        return self._written if self._written is not None else self.canonical()
+
+    def __repr__(self) -> str:
+        return f"Quantity({self!s})"
+
+    def canonical(self) -> str:
+        """No fraction, and the largest suffix (in steps of a thousand) that loses nothing."""
+        if self.nano == 0:
+            return "0"
+        if self.format is Format.BINARY_SI and abs(self.nano) >= 1024 * NANO and self.nano % NANO == 0:
+            number, power = self.nano // NANO, 0
+            while number % 1024 == 0 and power < len(_BINARY):
+                number, power = number // 1024, power + 1
+            return f"{number}{_BINARY_SUFFIX[power]}"
+        number, exponent = self.nano, -9
+        while number % 1000 == 0:
+            number, exponent = number // 1000, exponent + 3
+        if exponent == 0:
+            return str(number)
+        if self.format is Format.DECIMAL_EXPONENT or exponent not in _DECIMAL_SUFFIX:
+            return f"{number}e{exponent}"
+        return f"{number}{_DECIMAL_SUFFIX[exponent]}"
+
+    def __add__(self, other: "Quantity") -> "Quantity":
+        if not isinstance(other, Quantity):
+            return NotImplemented
+        return Quantity(self.nano + other.nano, (self or other).format)
+
+    def __sub__(self, other: "Quantity") -> "Quantity":
+        if not isinstance(other, Quantity):
+            return NotImplemented
+        return Quantity(self.nano - other.nano, (self or other).format)
+
+    def __neg__(self) -> "Quantity":
+        return Quantity(-self.nano, self.format)
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Quantity:
+    if text == "0":
+        return Quantity(0, Format.DECIMAL_SI, text)
+    if len(text) > _LONGEST_TEXT:
+        raise InvalidQuantity(f"{text[:40]}...", f"it is longer than {_LONGEST_TEXT} characters")
+    found = _TEXT.fullmatch(text) if text else None
+    if found is None:
+        raise InvalidQuantity(text, _WRONG_FORMAT)
+    sign, whole, fraction, suffix = found[1], found[2] or "0", found[3] or "", found[4]
+    digits = whole + fraction
+    number = int(digits)
+
+    if suffix in _BINARY:
+        power, form = _BINARY[suffix], Format.BINARY_SI
+        nano = min(_away_from_zero((number << power) * NANO, 10 ** len(fraction)), _INT64_MAX * NANO)
+        as_written = not fraction and number % 8 != 0 and len(whole) + power * 3 // 10 < 15  # noqa: PLR2004 (apimachinery's estimate of what fits an int64)
+        if nano < NANO:
+            form = Format.DECIMAL_SI if nano else form
+    else:
+        exponent, form = _decimal_exponent(text, suffix)
+        scale = exponent - len(fraction)
+        nano = _scaled(number, scale + 9)
+        as_written = (
+            scale % 3 == 0
+            and scale >= _DECIMAL["n"]
+            and len(digits) <= _INT64_DIGITS
+            and not digits.startswith("0")
+            and not digits.endswith("000")
+        )
+    return Quantity(-nano if sign == "-" else nano, form, text if as_written else None)
+
+
+def _decimal_exponent(text: str, suffix: str) -> tuple[int, Format]:
+    if suffix in _DECIMAL:
+        return _DECIMAL[suffix], Format.DECIMAL_SI
+    found = _EXPONENT.fullmatch(suffix)
+    if found is None:
+        raise InvalidQuantity(text, _WRONG_SUFFIX)
+    exponent = int(found[1])
+    if exponent > _LARGEST_EXPONENT:
+        raise InvalidQuantity(text, f"its exponent is larger than {_LARGEST_EXPONENT}")
+    return exponent, Format.DECIMAL_EXPONENT
+
+
+def _scaled(number: int, exponent: int) -> int:
+    if exponent >= 0:
+        return number * int(10**exponent)
+    # Past this, every number of a legal length is less than one.
+    return _away_from_zero(number, int(10 ** min(-exponent, _LONGEST_TEXT)))
+
+
+def _away_from_zero(number: int, divisor: int) -> int:
+    return -(-number // divisor) if number >= 0 else number // divisor

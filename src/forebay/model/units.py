@@ -1,0 +1,221 @@
+"""GPUs, GPU-hours and dollars, exact.
+
+Each type counts in a unit chosen so that the products people ask for come out whole: no rounding happens before a
+number is shown.
+"""
+
+import re
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final, Self, overload
+
+from forebay.model.exact import Exact
+from forebay.model.notation import NANO, Quantity
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MICROSECONDS_PER_HOUR: Final = 3600 * 10**6
+
+#: A fifth of a GPU-microsecond divides both a microsecond and a billionth of an hour (3.6 us), the finest a Kubernetes
+#: quantity can say.
+_PER_GPU_MICROSECOND: Final = 5
+_PER_GPU_HOUR: Final = _PER_GPU_MICROSECOND * _MICROSECONDS_PER_HOUR
+
+#: Prices have at most 24 decimals: enough for any double from a provider's JSON, down to a ten-millionth of a dollar.
+_DECIMALS: Final = 24
+_PER_DOLLAR_AN_HOUR: Final = 10**_DECIMALS
+#: What one unit of price costs in a microsecond, so that price x time is a plain product.
+_PER_DOLLAR: Final = _PER_DOLLAR_AN_HOUR * _MICROSECONDS_PER_HOUR
+
+_DECIMAL_TEXT: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+
+_CENTS: Final = 2
+_PRICE_DECIMALS: Final = 4
+
+
+class Gpus(Exact):
+    """How many GPUs."""
+
+    __slots__ = ()
+
+    def __init__(self, count: int) -> None:
+        if type(count) is not int:
+            raise TypeError(f"GPUs are counted in whole ones, not in {type(count).__name__} {count!r}")
+        self._units = count
+
+    def __int__(self) -> int:
+        return self._units
+
+    def __mul__(self, duration: timedelta) -> "GpuHours":
+        if not isinstance(duration, timedelta):
+            return NotImplemented
+        return GpuHours.from_microseconds(self._units * (duration // _MICROSECOND))
+
+    __rmul__ = __mul__
+
+    def __str__(self) -> str:
+        return f"{self._units} GPU" if self._units == 1 else f"{self._units} GPUs"
+
+    def __repr__(self) -> str:
+        return f"Gpus({self._units})"
+
+
+class GpuHours(Exact):
+    """GPUs held for a time."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_microseconds(cls, gpu_microseconds: int) -> Self:
+        return cls._of(gpu_microseconds * _PER_GPU_MICROSECOND)
+
+    @classmethod
+    def parse(cls, text: str | int) -> Self:
+        """From a Kubernetes quantity, as in `gpuHours: "1.5"` or `100`."""
+        return cls._of(Quantity.parse(text).nano * (_PER_GPU_HOUR // NANO))
+
+    @classmethod
+    def from_exact(cls, text: str) -> Self:
+        return cls._of(_whole(Fraction(text) * _PER_GPU_HOUR, f"{text} GPU-hours"))
+
+    def exact(self) -> str:
+        """For storage: `from_exact` gives back this very amount."""
+        return str(self.hours)
+
+    @property
+    def hours(self) -> Fraction:
+        return Fraction(self._units, _PER_GPU_HOUR)
+
+    def quantity(self) -> str:
+        """For a status field: a Kubernetes quantity, rounded to the nearest thousandth of an hour."""
+        return str(Quantity(round(self.hours * 1000) * (NANO // 1000)))
+
+    def __mul__(self, times: int) -> Self:
+        return self._of(self._units * times) if type(times) is int else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Self) -> Fraction:
+        """Which share of `other` this is."""
+        return Fraction(self._units, other._units) if type(other) is type(self) else NotImplemented
+
+    def __str__(self) -> str:
+        return f"{_decimal(self.hours, 0, 3)} GPU-h"
+
+    def __repr__(self) -> str:
+        return f"GpuHours({self.exact()})"
+
+
+class Usd(Exact):
+    """An amount of money."""
+
+    __slots__ = ()
+
+    def __init__(self, amount: str | Decimal | int) -> None:
+        self._units = _decimal_units(amount, "an amount of money") * _MICROSECONDS_PER_HOUR
+
+    @classmethod
+    def from_exact(cls, text: str) -> Self:
+        return cls._of(_whole(Fraction(text) * _PER_DOLLAR, f"{text} dollars"))
+
+    def exact(self) -> str:
+        """For storage: `from_exact` gives back this very amount."""
+        return str(self.dollars)
+
+    @property
+    def dollars(self) -> Fraction:
+        return Fraction(self._units, _PER_DOLLAR)
+
+    def __mul__(self, times: int) -> Self:
+        return self._of(self._units * times) if type(times) is int else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Self) -> Fraction:
+        """Which share of `other` this is."""
+        return Fraction(self._units, other._units) if type(other) is type(self) else NotImplemented
+
+    def __str__(self) -> str:
+        return _dollars(self.dollars, _CENTS)
+
+    def __repr__(self) -> str:
+        return f"Usd({self.exact()})"
+
+
+class UsdPerHour(Exact):
+    """A price."""
+
+    __slots__ = ()
+
+    def __init__(self, amount: str | Decimal | int) -> None:
+        self._units = _decimal_units(amount, "a price")
+
+    @property
+    def amount(self) -> Decimal:
+        """In dollars, with every digit."""
+        return Decimal(self.exact())
+
+    def exact(self) -> str:
+        """For storage: `UsdPerHour(...)` of it gives back this very price."""
+        return _decimal(Fraction(self._units, _PER_DOLLAR_AN_HOUR), 0, _DECIMALS)
+
+    @overload
+    def __mul__(self, by: timedelta) -> Usd: ...
+    @overload
+    def __mul__(self, by: int) -> Self: ...
+    def __mul__(self, by: timedelta | int) -> "Usd | Self":
+        """What it costs for that long; or the price of so many."""
+        if isinstance(by, timedelta):
+            return Usd._of(self._units * (by // _MICROSECOND))
+        return self._of(self._units * by) if type(by) is int else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Self) -> Fraction:
+        return Fraction(self._units, other._units) if type(other) is type(self) else NotImplemented
+
+    def __str__(self) -> str:
+        return f"{_dollars(Fraction(self._units, _PER_DOLLAR_AN_HOUR), _PRICE_DECIMALS)}/h"
+
+    def __repr__(self) -> str:
+        return f"UsdPerHour({self.exact()})"
+
+
+def _decimal_units(amount: str | Decimal | int, what: str) -> int:
+    """In units of 10^-24. Never from a float: 0.1 is not a tenth of a dollar."""
+    if type(amount) not in (str, Decimal, int):
+        raise TypeError(f"{what} is made from text, Decimal or int, not from {type(amount).__name__} {amount!r}")
+    if isinstance(amount, str) and not _DECIMAL_TEXT.fullmatch(amount):
+        raise ValueError(f'"{amount}" is not {what} in dollars')
+    decimal = Decimal(amount)
+    if not decimal.is_finite() or decimal.adjusted() > _DECIMALS:
+        raise ValueError(f'"{amount}" is not {what} in dollars')
+    if int(decimal.as_tuple().exponent) < -_DECIMALS:
+        raise ValueError(f'"{amount}" has more than {_DECIMALS} decimals: round it where it comes from')
+    return _whole(Fraction(decimal) * _PER_DOLLAR_AN_HOUR, f'"{amount}"')
+
+
+def _whole(units: Fraction, what: str) -> int:
+    if units.denominator != 1:
+        raise ValueError(f"{what} is finer than what is counted")
+    return units.numerator
+
+
+def _dollars(amount: Fraction, most: int) -> str:
+    size = abs(amount)
+    if 0 < size < Fraction(1, 10**most):
+        # The first two digits of what is too small for the usual decimals: `$0.00` would say that it is free.
+        while size < Fraction(1, 10**most):
+            most += 1
+        most += 1
+    return f"{'-' if amount < 0 else ''}${_decimal(size, _CENTS, most, ',')}"
+
+
+def _decimal(value: Fraction, least: int, most: int, separator: str = "") -> str:
+    """With `most` decimals (to the nearest, ties to even), of which trailing zeros go down to `least`."""
+    scaled = round(abs(value) * 10**most)
+    whole, fraction = divmod(scaled, 10**most)
+    decimals = f"{fraction:0{most}}"
+    kept = decimals[:least] + decimals[least:].rstrip("0")
+    sign = "-" if value < 0 and scaled else ""
+    return f"{sign}{whole:{separator}}.{kept}" if kept else f"{sign}{whole:{separator}}"
