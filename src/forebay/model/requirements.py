@@ -1,9 +1,25 @@
-"""Which labels something asks for, and which taints it bears."""
+"""What is asked of labels and of taints, with Kubernetes' own semantics."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import Final
 
 import msgspec
+
+_INTEGER: Final = re.compile(r"([+-]?)0*([0-9]{1,19})", re.ASCII)
+_INT64: Final = range(-(2**63), 2**63)
+
+NODE_NAME_FIELD: Final = "metadata.name"
+
+
+def integer(text: str) -> int | None:
+    """As Go's ParseInt reads it (Python's own `int` takes spaces and underscores too), or None."""
+    found = _INTEGER.fullmatch(text)
+    if found is None:
+        return None
+    number = int(found[1] + found[2])
+    return number if number in _INT64 else None
 
 
 class Operator(StrEnum):
@@ -20,12 +36,64 @@ class Requirement(msgspec.Struct, frozen=True):
     operator: Operator
     values: tuple[str, ...] = ()
 
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        value = labels.get(self.key)
+        match self.operator:
+            case Operator.IN:
+                return value in self.values
+            case Operator.NOT_IN:
+                return value not in self.values
+            case Operator.EXISTS:
+                return value is not None
+            case Operator.DOES_NOT_EXIST:
+                return value is None
+            case Operator.GT | Operator.LT:
+                bound = self.bound
+                number = integer(value) if value is not None else None
+                if bound is None or number is None:
+                    return False
+                return number > bound if self.operator is Operator.GT else number < bound
+
+    @property
+    def bound(self) -> int | None:
+        """What Gt and Lt compare with; None if that is not one integer, and then nothing matches."""
+        return integer(self.values[0]) if len(self.values) == 1 else None
+
+    def __str__(self) -> str:
+        """As a selector on kubectl's command line says it."""
+        values = ",".join(sorted(self.values))
+        match self.operator:
+            case Operator.IN:
+                return f"{self.key}={values}" if len(self.values) == 1 else f"{self.key} in ({values})"
+            case Operator.NOT_IN:
+                return f"{self.key}!={values}" if len(self.values) == 1 else f"{self.key} notin ({values})"
+            case Operator.EXISTS:
+                return self.key
+            case Operator.DOES_NOT_EXIST:
+                return f"!{self.key}"
+            case Operator.GT | Operator.LT:
+                return f"{self.key}{'>' if self.operator is Operator.GT else '<'}{values}"
+
 
 class LabelSelector(msgspec.Struct, frozen=True):
-    """`match_labels` and `match_expressions` must all hold; the empty selector picks everything."""
+    """Both parts must hold. The empty selector picks everything; what *no* selector means is the caller's business."""
 
     match_labels: Mapping[str, str] = {}
     match_expressions: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        for key, value in self.match_labels.items():
+            if labels.get(key) != value:
+                return False
+        return all(requirement.matches(labels) for requirement in self.match_expressions)
+
+    @property
+    def empty(self) -> bool:
+        return not self.match_labels and not self.match_expressions
+
+    def __str__(self) -> str:
+        labels = [f"{key}={value}" for key, value in sorted(self.match_labels.items())]
+        return ",".join([*labels, *map(str, self.match_expressions)])
 
 
 class NodeSelectorTerm(msgspec.Struct, frozen=True):
@@ -34,21 +102,81 @@ class NodeSelectorTerm(msgspec.Struct, frozen=True):
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
+    def matches(self, labels: Mapping[str, str], name: str) -> bool:
+        if not self.match_expressions and not self.match_fields:
+            return False
+        return all(requirement.matches(labels) for requirement in self.match_expressions) and all(
+            _field_matches(requirement, name) for requirement in self.match_fields
+        )
+
+
+def _field_matches(requirement: Requirement, name: str) -> bool:
+    if len(requirement.values) != 1:
+        return False
+    equal = requirement.values[0] == (name if requirement.key == NODE_NAME_FIELD else "")
+    match requirement.operator:
+        case Operator.IN:
+            return equal
+        case Operator.NOT_IN:
+            return not equal
+        case _:
+            return False
+
 
 class PreferredTerm(msgspec.Struct, frozen=True):
     weight: int
     term: NodeSelectorTerm
 
 
+class Effect(StrEnum):
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
 class Taint(msgspec.Struct, frozen=True):
     key: str
     value: str = ""
-    effect: str = ""
+    effect: str = Effect.NO_SCHEDULE
+
+    @property
+    def repels(self) -> bool:
+        """Keeps new pods away, where PreferNoSchedule only makes the node less liked."""
+        return self.effect in (Effect.NO_SCHEDULE, Effect.NO_EXECUTE)
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
 
 
 class Toleration(msgspec.Struct, frozen=True):
+    #: Empty: every key, which the API allows with Exists only.
     key: str = ""
+    #: Equal, Exists, Lt or Gt. Text, so that a pod with an operator of tomorrow can still be read.
     operator: str = "Equal"
     value: str = ""
+    #: Empty: every effect.
     effect: str = ""
     toleration_seconds: int | None = None
+
+    def tolerates(self, taint: Taint) -> bool:
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        match self.operator:
+            case "" | "Equal":
+                return self.value == taint.value
+            case "Exists":
+                return True
+            case "Lt" | "Gt":
+                # Since 1.35, behind a gate; servers without it accept no such pod, so there is none to get wrong.
+                bound, number = integer(self.value), integer(taint.value)
+                if bound is None or number is None:
+                    return False
+                return number < bound if self.operator == "Lt" else number > bound
+            case _:
+                return False
+
+
+def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    return any(toleration.tolerates(taint) for toleration in tolerations)
