@@ -1,0 +1,210 @@
+"""Credentials from a command, as `client.authentication.k8s.io` v1 and v1beta1 define it (such as `aws eks get-token`).
+
+The command gets an ExecCredential in KUBERNETES_EXEC_INFO and prints one with a token, a client certificate or both.
+What it prints is kept until it says it expires, or the server answers 401.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from forebay.kube.certificates import ClientCertificate, client_certificate
+from forebay.kube.credentials import Credential, bearer
+from forebay.kube.errors import ConfigError
+from forebay.kube.kubeconfig import ExecSpec
+from forebay.net import clock
+
+_GROUP = "client.authentication.k8s.io"
+_VERSIONS = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
+_MODES = ("Never", "IfAvailable", "Always")
+_LONGEST_QUOTE = 200
+
+
+class _Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: datetime | None = None
+
+
+class _ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    status: _Status | None = None
+
+
+class ExecPlugin:
+    """`env` is the whole environment of the command, before the plugin's own additions."""
+
+    def __init__(
+        self,
+        spec: ExecSpec,
+        *,
+        where: str,
+        beside: Path,
+        env: Mapping[str, str],
+        cluster: Mapping[str, Any] | None = None,
+        certificate: ClientCertificate | None = None,
+        interactive: bool = False,
+        timeout: float = 60.0,
+    ) -> None:
+        _check(spec, where)
+        self._spec = spec
+        self._where = where
+        self._beside = beside
+        self._env = env
+        self._cluster = cluster
+        self._certificate = certificate
+        self._interactive = interactive and spec.interactive_mode != "Never"
+        self._timeout = timeout
+        self._credential: Credential | None = None
+        self._expires: datetime | None = None
+        self._running = asyncio.Lock()
+
+    async def current(self) -> Credential:
+        async with self._running:
+            expired = self._expires is not None and clock.now() >= self._expires
+            if self._credential is None or expired:
+                return await self._run()
+            return self._credential
+
+    async def renewed(self, rejected: Credential) -> Credential:
+        async with self._running:
+            # Of many requests refused at once, the first runs the command; the others find its answer here.
+            if self._credential is None or self._credential == rejected:
+                return await self._run()
+            return self._credential
+
+    async def _run(self) -> Credential:
+        output = await asyncio.to_thread(self._output)
+        status = self._decode(output)
+        certificate = self._certificate
+        if status.client_certificate_data:
+            certificate = client_certificate(
+                status.client_certificate_data.encode(),
+                status.client_key_data.encode(),
+                where=f"{self._named} printed what",
+                now=clock.now(),
+            )
+        authorization = bearer(status.token, f"the answer of {self._named}")
+        self._credential = Credential(authorization=authorization, certificate=certificate)
+        self._expires = status.expiration_timestamp
+        return self._credential
+
+    @property
+    def _named(self) -> str:
+        return f'exec command "{self._spec.command}" of {self._where}'
+
+    def _output(self) -> bytes:
+        if self._spec.interactive_mode == "Always" and not self._interactive:
+            raise ConfigError(
+                f"{self._named} asks the user for input (interactiveMode Always), but there is no terminal"
+            )
+        info: dict[str, Any] = {"interactive": self._interactive}
+        if self._spec.provide_cluster_info and self._cluster is not None:
+            info["cluster"] = self._cluster
+        request = {"apiVersion": self._spec.api_version, "kind": "ExecCredential", "spec": info}
+        env = {
+            **self._env,
+            **{item.name: item.value for item in self._spec.env},
+            "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode(),
+        }
+        command = self._find(env)
+        try:
+            process = subprocess.Popen(  # noqa: S603 (the user's own kubeconfig says so)
+                [command, *self._spec.args],
+                env=env,
+                stdin=None if self._interactive else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                # A login prompt goes to stderr: with a terminal the user must see it.
+                stderr=None if self._interactive else subprocess.PIPE,
+                start_new_session=not self._interactive,
+            )
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"{self._named} cannot be run: {why}{self._hint}") from None
+        with process:
+            try:
+                output, complaint = process.communicate(timeout=self._timeout)
+            except subprocess.TimeoutExpired:
+                self._kill(process)
+                raise ConfigError(
+                    f"{self._named} did not finish within {self._timeout:g} s; run it by hand to see what it waits for"
+                ) from None
+        if process.returncode != 0:
+            raise ConfigError(f"{self._named} failed with exit code {process.returncode}{_last_line(complaint)}")
+        return output
+
+    def _find(self, env: Mapping[str, str]) -> str:
+        command = self._spec.command
+        if os.sep in command:
+            return str(self._beside / command)
+        found = shutil.which(command, path=env.get("PATH"))
+        if found is None:
+            raise ConfigError(f"{self._named} was not found in PATH{self._hint or '; install it'}")
+        return found
+
+    @property
+    def _hint(self) -> str:
+        hint = " ".join(self._spec.install_hint.split())
+        return f"; {hint}" if hint else ""
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> None:
+        if self._interactive:
+            process.kill()
+        else:
+            # Its children too: one that keeps the pipe open would keep us waiting.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+    def _decode(self, output: bytes) -> _Status:
+        try:
+            answer = msgspec.json.decode(output, type=_ExecCredential)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            # What it printed may hold a secret: it is described, never quoted.
+            why = "nothing" if not output.strip() else f"{len(output)} bytes that are not an ExecCredential ({error})"
+            raise ConfigError(f"{self._named} printed {why}") from None
+        if answer.kind != "ExecCredential" or answer.api_version != self._spec.api_version:
+            raise ConfigError(
+                f'{self._named} printed kind "{answer.kind}" of apiVersion "{answer.api_version}"; '
+                f'"ExecCredential" of "{self._spec.api_version}" is expected'
+            )
+        status = answer.status
+        if status is None or not (status.token or status.client_certificate_data):
+            raise ConfigError(f"{self._named} printed an ExecCredential without a token or a client certificate")
+        if bool(status.client_certificate_data) != bool(status.client_key_data):
+            raise ConfigError(
+                f"{self._named} printed a client certificate without its key, or a key without certificate"
+            )
+        return status
+
+
+def _check(spec: ExecSpec, where: str) -> None:
+    if not spec.command:
+        raise ConfigError(f"{where} has an exec section without a command")
+    if spec.api_version not in _VERSIONS:
+        said = f'apiVersion "{spec.api_version}"' if spec.api_version else "no apiVersion"
+        raise ConfigError(f"{where} has an exec section with {said}; supported are {' and '.join(_VERSIONS)}")
+    if spec.interactive_mode and spec.interactive_mode not in _MODES:
+        raise ConfigError(
+            f'{where} has exec interactiveMode "{spec.interactive_mode}"; it is one of {", ".join(_MODES)}'
+        )
+    if not spec.interactive_mode and spec.api_version == _VERSIONS[0]:
+        raise ConfigError(
+            f"{where} has an exec section of {_VERSIONS[0]} without interactiveMode, which that version needs"
+        )
+
+
+def _last_line(complaint: bytes | None) -> str:
+    lines = (complaint or b"").decode("utf-8", "replace").strip().splitlines()
+    return f": {lines[-1].strip()[:_LONGEST_QUOTE]}" if lines else ""
