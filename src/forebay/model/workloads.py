@@ -4,14 +4,18 @@ A cluster has many pods and few *shapes*: pods of one template ask for the same 
 `PodShape`, one object shared by all its pods; what differs from pod to pod is the `Pod`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
-from forebay.model.quantities import Resources
+from forebay.model.quantities import Gpus, Quantity, Resources
 from forebay.model.requirements import LabelSelector, NodeSelectorTerm, PreferredTerm, Toleration
+
+#: Nodes offer so many of it, and every pod takes one.
+POD_COUNT: Final = "pods"
 
 
 class Phase(StrEnum):
@@ -38,7 +42,7 @@ class PodAffinityTerm(msgspec.Struct, frozen=True):
 class PodShape(msgspec.Struct, frozen=True, kw_only=True):
     """All that a scheduler looks at, alike for every pod of a template."""
 
-    #: What the scheduler reserves: the larger of init phase and run phase, sidecars and overhead included.
+    #: What the scheduler reserves, as `effective_requests` reckons it; one of POD_COUNT included.
     requests: Resources
     node_selector: Mapping[str, str] = {}
     #: Required node affinity; the terms are alternatives. None where the pod has none: then every node will do.
@@ -52,6 +56,10 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
     scheduling_gates: tuple[str, ...] = ()
     #: Host ports as (port, protocol): two pods with one in common cannot share a node.
     host_ports: tuple[tuple[int, str], ...] = ()
+
+    def gpus(self, names: Collection[str] | None = None) -> Gpus:
+        """Of the resources named, or of every vendor's `<vendor>/gpu`."""
+        return self.requests.gpus(names)
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -91,3 +99,78 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def key(self) -> tuple[str, str]:
         return (self.namespace, self.name)
+
+
+class ContainerResources(msgspec.Struct, frozen=True):
+    """`resources` of a container or of a whole pod, still as Kubernetes quantities."""
+
+    requests: Mapping[str, str | int] = {}
+    limits: Mapping[str, str | int] = {}
+    #: An init container with `restartPolicy: Always`, better known as a sidecar.
+    restartable: bool = False
+
+
+def effective_requests(
+    containers: Iterable[ContainerResources],
+    init_containers: Iterable[ContainerResources] = (),
+    overhead: Mapping[str, str | int] | None = None,
+    pod_level: ContainerResources | None = None,
+) -> Resources:
+    """What the scheduler reserves for a pod (KEP-753; init containers in their order), one of POD_COUNT included.
+
+    Init containers run one after the other, each beside the sidecars started before it; then the containers run
+    beside all sidecars. The larger of the two is reserved, resource by resource. `pod_level` overrides where it is set.
+    """
+    running: dict[str, int] = {}
+    for container in containers:
+        _add(running, _asked(container))
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
+    for container in init_containers:
+        asked = _asked(container)
+        if container.restartable:
+            _add(running, asked)
+            _add(sidecars, asked)
+            asked = {}
+        _add(asked, sidecars)
+        _raise_to(starting, asked)
+    _raise_to(running, starting)
+    if pod_level is not None:
+        running = _overridden(running, pod_level)
+    if overhead:
+        _add(running, _nano(overhead))
+    running[POD_COUNT] = Quantity.parse(1).nano
+    return Resources.from_nano(running)
+
+
+def _asked(container: ContainerResources) -> dict[str, int]:
+    """A limit stands in for a request that was left out, as the API server's defaults have it."""
+    return _nano({**container.limits, **container.requests})
+
+
+def _nano(quantities: Mapping[str, str | int]) -> dict[str, int]:
+    return {name: Quantity.parse(quantity).nano for name, quantity in quantities.items()}
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise_to(least: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        least[name] = max(least.get(name, 0), amount)
+
+
+def _overridden(total: dict[str, int], pod_level: ContainerResources) -> dict[str, int]:
+    """Pod-level requests replace the sum; a pod-level limit alone only fills in where no container asks for any."""
+    return {**_of_a_pod(pod_level.limits), **total, **_of_a_pod(pod_level.requests)}
+
+
+def _of_a_pod(quantities: Mapping[str, str | int]) -> dict[str, int]:
+    """Only these can be asked for by a pod as a whole; the scheduler overlooks others."""
+    return {
+        name: amount
+        for name, amount in _nano(quantities).items()
+        if name in ("cpu", "memory") or name.startswith("hugepages-")
+    }

@@ -1,0 +1,99 @@
+"""Whether a pod of some shape may run on a node, and if not, why: the scheduler's filters in their order and words.
+
+Affinity between pods is not decided here: it depends on the other pods of the cluster, not on this node alone.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from forebay.model.nodes import Node
+from forebay.model.quantities import Resources
+from forebay.model.requirements import Effect, Taint, tolerates
+from forebay.model.workloads import POD_COUNT, PodShape
+
+_CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", Effect.NO_SCHEDULE)
+
+
+class Filter(StrEnum):
+    """The scheduler's name for the rule that kept a pod off a node."""
+
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    TAINT_TOLERATION = "TaintToleration"
+    NODE_AFFINITY = "NodeAffinity"
+    NODE_PORTS = "NodePorts"
+    NODE_RESOURCES_FIT = "NodeResourcesFit"
+
+
+class Misfit(msgspec.Struct, frozen=True):
+    filter: Filter
+    #: In the scheduler's words. Several only when several resources are short.
+    reasons: tuple[str, ...]
+
+    @property
+    def curable(self) -> bool:
+        """Would be gone if enough other pods were."""
+        return self.filter in (Filter.NODE_PORTS, Filter.NODE_RESOURCES_FIT)
+
+    def __str__(self) -> str:
+        return ", ".join(self.reasons)
+
+
+_UNSCHEDULABLE: Final = Misfit(Filter.NODE_UNSCHEDULABLE, ("node(s) were unschedulable",))
+_AFFINITY: Final = Misfit(Filter.NODE_AFFINITY, ("node(s) didn't match Pod's node affinity/selector",))
+_PORTS: Final = Misfit(Filter.NODE_PORTS, ("node(s) didn't have free ports for the requested pod ports",))
+
+
+def misfit(
+    shape: PodShape, node: Node, free: Resources, ports_in_use: Collection[tuple[int, str]] = ()
+) -> Misfit | None:
+    """Why a pod of this shape cannot go to `node`, of which `free` is left; None where it can."""
+    if node.unschedulable and not tolerates(shape.tolerations, _CORDON):
+        return _UNSCHEDULABLE
+    for taint in node.taints:
+        if taint.repels and not tolerates(shape.tolerations, taint):
+            # Newer schedulers say only "taint(s)"; which one is what a reader needs to know.
+            return Misfit(Filter.TAINT_TOLERATION, (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",))
+    if not selects(shape, node):
+        return _AFFINITY
+    if shape.host_ports and any(port in ports_in_use for port in shape.host_ports):
+        return _PORTS
+    if shape.requests.fits_within(free):
+        return None
+    return Misfit(
+        Filter.NODE_RESOURCES_FIT,
+        tuple(
+            "Too many pods" if name == POD_COUNT else f"Insufficient {name}" for name in shape.requests.short_of(free)
+        ),
+    )
+
+
+def selects(shape: PodShape, node: Node) -> bool:
+    """The node has the labels (or the name) that the pod insists on."""
+    labels = node.labels
+    for key, value in shape.node_selector.items():
+        if labels.get(key) != value:
+            return False
+    return shape.node_affinity is None or any(term.matches(labels, node.name) for term in shape.node_affinity)
+
+
+def preference(shape: PodShape, node: Node) -> int:
+    """How much the pod would like this node: the weights of its preferred terms that match."""
+    return sum(
+        preferred.weight
+        for preferred in shape.preferred_node_affinity
+        if preferred.term.matches(node.labels, node.name)
+    )
+
+
+def none_available(misfits: Iterable[Misfit]) -> str:
+    """The sentence of the `PodScheduled` condition, given the misfit of every node."""
+    misfits = list(misfits)
+    if not misfits:
+        return "no nodes available to schedule pods"
+    counts = Counter(reason for one in misfits for reason in one.reasons)
+    reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+    return f"0/{len(misfits)} nodes are available: {reasons}."
