@@ -1,16 +1,30 @@
-"""A store that behaves like a cluster: rules of the built-in kinds, garbage collection, and the objects every cluster has."""
+"""A store that behaves like a cluster: the rules of the built-in kinds, what cleans up, and what is always there."""
 
 from collections.abc import Callable
 from datetime import datetime
 
 from forebay.embedded import kinds
+from forebay.embedded.definitions import DefinitionLifecycle, DefinitionRules
+from forebay.embedded.gc import GarbageCollector
+from forebay.embedded.namespaces import NamespaceLifecycle, NamespaceRules
+from forebay.embedded.pods import PodRules
 from forebay.embedded.store import Json, Store
+from forebay.embedded.workloads import BUILT_IN
 from forebay.net.clock import now
 
 
 def open_store(*, clock: Callable[[], datetime] = now, seed: int | None = None) -> Store:
     """The cluster's identity is the UID of kube-system: the same seed gives the same one."""
-    store = Store(clock=clock, seed=seed)
+    rules = {
+        **BUILT_IN,
+        kinds.PODS.storage: PodRules(),
+        kinds.NAMESPACES.storage: NamespaceRules(),
+        kinds.DEFINITIONS.storage: DefinitionRules(),
+    }
+    store = Store(clock=clock, seed=seed, rules=rules)
+    GarbageCollector(store)
+    NamespaceLifecycle(store)
+    DefinitionLifecycle(store)
     for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
         store.create(kinds.NAMESPACES, {"metadata": {"name": name}})
     for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)):
@@ -19,9 +33,9 @@ def open_store(*, clock: Callable[[], datetime] = now, seed: int | None = None) 
 
 
 def _priority_class(name: str, value: int) -> Json:
+    where = "in the cluster." if name == "system-cluster-critical" else "on a node."
     return {
         "metadata": {"name": name},
         "value": value,
-        "preemptionPolicy": "PreemptLowerPriority",
-        "description": "Used for system critical pods that must run in the cluster.",
+        "description": f"Used for system critical pods that must not be moved from where they run {where}",
     }

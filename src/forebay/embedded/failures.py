@@ -57,7 +57,7 @@ class ApiFailure(Exception):
 
 
 def _naming(kind: Kind, name: str) -> Json:
-    return {"name": name, **({"group": kind.group} if kind.group else {}), "kind": kind.plural}
+    return {**({"name": name} if name else {}), **({"group": kind.group} if kind.group else {}), "kind": kind.plural}
 
 
 def not_found(kind: Kind, name: str) -> ApiFailure:
@@ -97,6 +97,17 @@ def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> ApiFailure:
 
 def bad_request(message: str) -> ApiFailure:
     return ApiFailure(400, "BadRequest", message)
+
+
+def undecodable(kind: Kind, value: object, field: str, wanted: str) -> ApiFailure:
+    """A value of another JSON type than the field's, as Go's decoder puts it."""
+    names = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+    why = f"json: cannot unmarshal {names.get(type(value), 'null')} into Go struct field {field} of type {wanted}"
+    return cannot_handle(kind, why)
+
+
+def cannot_handle(kind: Kind, why: str) -> ApiFailure:
+    return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
 
 
 def gone(message: str) -> ApiFailure:

@@ -3,7 +3,7 @@
 import random
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -77,14 +77,29 @@ def name_new(kind: Kind, meta: Json, source: random.Random, taken: Callable[[str
             return
 
 
-def check(kind: Kind, meta: Json, old: Json | None = None) -> None:
-    """Refuses names, labels and finalizers that Kubernetes would refuse."""
+def settle_new(meta: Json, moment: str, uid: str) -> None:
+    """What a client cannot choose."""
+    for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "resourceVersion"):
+        meta.pop(field, None)
+    meta["uid"] = uid
+    meta["creationTimestamp"] = moment
+    _drop_empty(meta)
+
+
+def check(kind: Kind, meta: Json, old: Json | None = None, *, causes: Sequence[Cause] = ()) -> None:
+    """Refuses names, labels and finalizers that Kubernetes would refuse, together with what else was found."""
+    found = [*_metadata_causes(kind, meta, old), *causes]
+    if found:
+        raise failures.invalid(kind, meta["name"], found)
+
+
+def _metadata_causes(kind: Kind, meta: Json, old: Json | None) -> list[Cause]:
     causes = [] if old is not None else _name_causes(kind, meta["name"])
     for label, value in (meta.get("labels") or {}).items():
         if not _IS_LABEL_KEY.fullmatch(label):
             causes.append(bad_value("metadata.labels", label, _LABEL_KEY_RULE))
         if not isinstance(value, str):
-            raise failures.bad_request(f"json: cannot unmarshal {value!r} of label {label} into a string")
+            raise failures.undecodable(kind, value, "ObjectMeta.metadata.labels", "string")
         if len(value) > _LONGEST_LABEL:
             causes.append(
                 Cause(
@@ -97,7 +112,7 @@ def check(kind: Kind, meta: Json, old: Json | None = None) -> None:
         if not _IS_LABEL_KEY.fullmatch(note.lower()):
             causes.append(bad_value("metadata.annotations", note, _LABEL_KEY_RULE))
         if not isinstance(value, str):
-            raise failures.bad_request(f"json: cannot unmarshal {value!r} of annotation {note} into a string")
+            raise failures.undecodable(kind, value, "ObjectMeta.metadata.annotations", "string")
     if old is not None and old.get("deletionTimestamp"):
         added = [one for one in meta.get("finalizers") or () if one not in (old.get("finalizers") or ())]
         if added:
@@ -106,8 +121,7 @@ def check(kind: Kind, meta: Json, old: Json | None = None) -> None:
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{" + found
             )
             causes.append(failures.not_allowed("metadata.finalizers", why + "}"))
-    if causes:
-        raise failures.invalid(kind, meta["name"], causes)
+    return causes
 
 
 def _name_causes(kind: Kind, name: str) -> list[Cause]:
@@ -145,8 +159,12 @@ def carry_over(kind: Kind, old: Json, meta: Json) -> None:
             meta[field] = old[field]
         else:
             meta.pop(field, None)
+    _drop_empty(meta)
+
+
+def _drop_empty(meta: Json) -> None:
+    """An empty list or map is how Kubernetes spells absence."""
     for field in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
-        # An empty list or map is how Kubernetes spells absence.
         if field in meta and not meta[field]:
             del meta[field]
 

@@ -96,6 +96,9 @@ class Store:
         spaces = sorted(shelf) if namespace is None or not kind.namespaced else [namespace]
         return [obj for space in spaces for _, obj in sorted(shelf.get(space, {}).items())]
 
+    def is_empty(self, kind: Kind, namespace: str) -> bool:
+        return namespace not in self._shelf(kind).namespaces
+
     def list_at(self, kind: Kind, namespace: str | None, version: int) -> Sequence[Json]:
         """The list as it was at an earlier version: today's, with the later changes undone. 410 once compacted."""
         if version == self._version:
@@ -148,19 +151,16 @@ class Store:
         new["apiVersion"], new["kind"] = kind.api_version, kind.kind
         meta = new.setdefault("metadata", {})
         self._place(kind, meta)
-        self._rules(kind).create(self, kind, new)
         metadata.name_new(
             kind, meta, self.random, lambda name: self.find(kind, meta.get("namespace"), name) is not None
         )
-        metadata.check(kind, meta)
-        if self.find(kind, meta.get("namespace"), meta["name"]) is not None:
-            raise failures.already_exists(kind, meta["name"])
-        meta["uid"] = metadata.new_uid(self.random)
-        meta["creationTimestamp"] = self.timestamp()
-        for settled in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "resourceVersion"):
-            meta.pop(settled, None)
+        metadata.settle_new(meta, self.timestamp(), metadata.new_uid(self.random))
         if kind.generation:
             meta["generation"] = 1
+        causes = self._rules(kind).create(self, kind, new)
+        metadata.check(kind, meta, causes=causes)
+        if self.find(kind, meta.get("namespace"), meta["name"]) is not None:
+            raise failures.already_exists(kind, meta["name"])
         return new if dry_run else self._commit(kind, ADDED, None, new)
 
     def update(self, kind: Kind, obj: Json, *, subresource: str | None = None, dry_run: bool = False) -> Json:
@@ -180,13 +180,14 @@ class Store:
         if kind.has_status:
             new = _isolated(kind, old, new, status=subresource == "status")
             meta = new["metadata"]
-        self._rules(kind).update(self, kind, old, new, subresource)
-        metadata.check(kind, meta, old["metadata"])
+        rules = self._rules(kind)
+        causes = rules.update(self, kind, old, new, subresource)
+        metadata.check(kind, meta, old["metadata"], causes=causes)
         if kind.generation and _differs(kind, old, new):
             meta["generation"] = old["metadata"].get("generation", 0) + 1
         if new == old or dry_run:
             return new
-        if _over(meta):
+        if _over(rules, new):
             self._commit(kind, DELETED, old, new)
             return new
         return self._commit(kind, MODIFIED, old, new)
@@ -221,8 +222,8 @@ class Store:
         if already is None:
             if "generation" in meta:
                 meta["generation"] += 1
-            rules.deleting(new)
-        if _over(meta):
+            rules.deleting(self, new)
+        if _over(rules, new):
             return (new, True) if dry_run else (self._commit(kind, DELETED, old, new), True)
         if new == old or dry_run:
             return new, False
@@ -311,9 +312,10 @@ def _differs(kind: Kind, old: Json, new: Json) -> bool:
     return any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key not in aside)
 
 
-def _over(meta: Json) -> bool:
+def _over(rules: Rules, obj: Json) -> bool:
     """Marked for deletion, and nothing holds it any longer."""
-    return "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds")
+    meta = obj["metadata"]
+    return "deletionTimestamp" in meta and not meta.get("deletionGracePeriodSeconds") and not rules.held(obj)
 
 
 __all__ = ["ADDED", "DELETED", "MODIFIED", "ApiFailure", "Change", "Json", "Store", "Subscriber"]

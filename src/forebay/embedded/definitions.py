@@ -1,0 +1,238 @@
+"""CustomResourceDefinitions: what makes one acceptable, and the kinds it adds to the server while it lives."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from forebay.embedded import schema as schemas
+from forebay.embedded.cel import BadRule
+from forebay.embedded.failures import Cause, bad_value, required, unsupported
+from forebay.embedded.kinds import DEFINITIONS, Kind
+from forebay.embedded.rules import Rules
+from forebay.embedded.store import ADDED, DELETED, Change, Json, Store
+
+_CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+_PRESERVE = "x-kubernetes-preserve-unknown-fields"
+_INT_OR_STRING = "x-kubernetes-int-or-string"
+
+
+class CustomVersion(msgspec.Struct, frozen=True):
+    """What one version of a CRD says about its objects."""
+
+    schema: Json
+    columns: tuple[Json, ...]
+    selectable: tuple[str, ...]
+    #: The JSON paths of the scale subresource, where there is one.
+    scale: Mapping[str, str] | None
+
+
+class CustomRules(Rules):
+    def __init__(self, versions: Mapping[str, CustomVersion]) -> None:
+        self.versions = versions
+
+    def unknown_fields(self, kind: Kind, obj: Json) -> list[str]:
+        """Prunes the object and tells what went."""
+        return list(schemas.prune(self.versions[kind.version].schema, obj))
+
+    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+        super().create(store, kind, obj)
+        return self._settle(kind, obj, None)
+
+    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
+        return self._settle(kind, new, old)
+
+    def _settle(self, kind: Kind, obj: Json, old: Json | None) -> Sequence[Cause]:
+        schema = self.versions[kind.version].schema
+        self.unknown_fields(kind, obj)
+        schemas.default(schema, obj)
+        return schemas.validate(schema, obj, old)
+
+
+def custom_version(store: Store, kind: Kind) -> CustomVersion | None:
+    rules = store.rules.get(kind.storage)
+    return rules.versions.get(kind.version) if isinstance(rules, CustomRules) else None
+
+
+class DefinitionRules(Rules):
+    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+        super().create(store, kind, obj)
+        causes = self._settle(obj)
+        if not causes:
+            obj["status"] = _accepted(store, obj)
+        return causes
+
+    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
+        if subresource == "status":
+            return ()
+        causes = self._settle(new)
+        for field in ("group", "scope"):
+            if new["spec"].get(field) != old["spec"][field]:
+                causes.append(bad_value(f"spec.{field}", new["spec"].get(field), "field is immutable"))
+        if not causes:
+            stored = {one["name"] for one in new["spec"]["versions"] if one.get("storage")}
+            status = new["status"]
+            versions = [*status["storedVersions"], *(stored - set(status["storedVersions"]))]
+            new["status"] = {**status, "acceptedNames": new["spec"]["names"], "storedVersions": versions}
+        return causes
+
+    def deleting(self, store: Store, obj: Json) -> None:
+        meta, status = obj["metadata"], obj["status"]
+        meta["finalizers"] = [*(meta.get("finalizers") or ()), _CLEANUP]
+        message = "CustomResource deletion is in progress"
+        terminating = _condition(store, "Terminating", "InstanceDeletionInProgress", message)
+        obj["status"] = {**status, "conditions": [*status["conditions"], terminating]}
+
+    @staticmethod
+    def _settle(obj: Json) -> list[Cause]:
+        spec = obj.setdefault("spec", {})
+        names = spec.setdefault("names", {})
+        if names.get("kind"):
+            names.setdefault("singular", names["kind"].lower())
+            names.setdefault("listKind", f"{names['kind']}List")
+        spec.setdefault("conversion", {"strategy": "None"})
+        return list(_definition_causes(obj["metadata"]["name"], spec))
+
+
+def _definition_causes(name: str, spec: Json) -> Iterator[Cause]:
+    names = spec["names"]
+    for field, value in (
+        ("group", spec.get("group")),
+        ("names.plural", names.get("plural")),
+        ("names.kind", names.get("kind")),
+    ):
+        if not value:
+            yield required(f"spec.{field}")
+    expected = f"{names.get('plural')}.{spec.get('group')}"
+    if name != expected:
+        yield bad_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+    if spec.get("scope") not in {"Cluster", "Namespaced"}:
+        yield unsupported("spec.scope", spec.get("scope", ""), ["Cluster", "Namespaced"])
+    if spec["conversion"].get("strategy") != "None":
+        yield unsupported("spec.conversion.strategy", spec["conversion"].get("strategy"), ["None"])
+    versions = spec.get("versions") or []
+    if sum(bool(version.get("storage")) for version in versions) != 1:
+        why = "must have exactly one version marked as storage version"
+        yield bad_value("spec.versions", [version.get("name") for version in versions], why)
+    for index, version in enumerate(versions):
+        where = f"spec.versions[{index}].schema.openAPIV3Schema"
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if not schema:
+            yield required(where, "schemas are required")
+        else:
+            yield from _schema_causes(schema, where)
+
+
+def _schema_causes(schema: Json, path: str) -> Iterator[Cause]:
+    """Structural: every place says its type. And every rule can be compiled."""
+    if not schema.get("type") and not schema.get(_INT_OR_STRING) and not schema.get(_PRESERVE):
+        yield required(f"{path}.type", "must not be empty for specified object fields")
+    try:
+        schemas.rules_of(schema)
+    except BadRule as error:
+        rules = schema.get("x-kubernetes-validations")
+        yield bad_value(f"{path}.x-kubernetes-validations[0].rule", rules, str(error))
+    for key, inner in (schema.get("properties") or {}).items():
+        yield from _schema_causes(inner, f"{path}.properties[{key}]")
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict):
+            yield from _schema_causes(schema[word], f"{path}.{word}")
+
+
+def _condition(store: Store, kind: str, reason: str, message: str) -> Json:
+    return {
+        "type": kind,
+        "status": "True",
+        "lastTransitionTime": store.timestamp(),
+        "reason": reason,
+        "message": message,
+    }
+
+
+def _accepted(store: Store, obj: Json) -> Json:
+    spec = obj["spec"]
+    return {
+        "conditions": [
+            _condition(store, "NamesAccepted", "NoConflicts", "no conflicts found"),
+            _condition(store, "Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+        "acceptedNames": spec["names"],
+        "storedVersions": [version["name"] for version in spec["versions"] if version.get("storage")],
+    }
+
+
+class DefinitionLifecycle:
+    """Serves the kinds of every definition; a definition goes after the last of its objects."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._served: dict[str, list[Kind]] = {}
+        self._leaving: dict[str, str] = {}
+        store.subscribe_changes(None, self._on_change)
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind.storage in self._leaving and change.type == DELETED:
+            self._finish(change.kind)
+        if change.kind.storage != DEFINITIONS.storage:
+            return
+        name = change.new["metadata"]["name"]
+        if change.type == DELETED:
+            self._withdraw(name)
+            return
+        if change.type == ADDED or change.old is None or change.old["spec"] != change.new["spec"]:
+            self._serve(name, change.new["spec"])
+        if "deletionTimestamp" in change.new["metadata"] and name not in self._leaving:
+            self._leaving[name] = name
+            kind = self._served[name][0]
+            for obj in self._store.list(kind):
+                meta = obj["metadata"]
+                self._store.delete(kind, meta.get("namespace"), meta["name"])
+            self._finish(kind)
+
+    def _serve(self, name: str, spec: Json) -> None:
+        for kind in self._served.get(name, ()):
+            self._store.kinds.remove(kind)
+        self._store.rules[name] = CustomRules({version["name"]: _version(version) for version in spec["versions"]})
+        self._served[name] = [_kind(spec, version) for version in spec["versions"] if version.get("served")]
+        for kind in self._served[name]:
+            self._store.kinds.add(kind)
+
+    def _withdraw(self, name: str) -> None:
+        self._leaving.pop(name, None)
+        self._store.rules.pop(name, None)
+        for kind in self._served.pop(name, ()):
+            self._store.kinds.remove(kind)
+
+    def _finish(self, kind: Kind) -> None:
+        definition = self._store.find(DEFINITIONS, None, kind.storage)
+        if definition is not None and not self._store.list(kind):
+            self._store.remove_finalizer(DEFINITIONS, definition, _CLEANUP)
+
+
+def _version(version: Json) -> CustomVersion:
+    subresources = version.get("subresources") or {}
+    fields = version.get("selectableFields") or ()
+    return CustomVersion(
+        schema=version["schema"]["openAPIV3Schema"],
+        columns=tuple(version.get("additionalPrinterColumns") or ()),
+        selectable=tuple(field["jsonPath"].removeprefix(".") for field in fields),
+        scale=subresources.get("scale"),
+    )
+
+
+def _kind(spec: Json, version: Json) -> Kind:
+    names = spec["names"]
+    return Kind(
+        group=spec["group"],
+        version=version["name"],
+        plural=names["plural"],
+        kind=names["kind"],
+        namespaced=spec["scope"] == "Namespaced",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources=tuple(name for name in ("status", "scale") if name in (version.get("subresources") or {})),
+        generation=True,
+        unconditional_update=False,
+        custom=True,
+        singular_name=names["singular"],
+        list_name=names["listKind"],
+    )
