@@ -1,0 +1,1 @@
+"""What users read, and what writes the parts of it that come from the code."""

@@ -1,0 +1,103 @@
+"""Objects of our kinds from JSON and back.
+
+Fields this version does not know are dropped on decoding, as the API server prunes what the CRD does not name. During
+an upgrade the CRD may know more than the running Forebay: it therefore changes objects by patches that name single
+fields, and writes whole objects only when it creates them. Users' files deserve more: `unknown_fields` finds the typos
+that decoding would pass over.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from forebay.api.declaration import CustomKind
+from forebay.api.kinds import KINDS
+from forebay.api.meta import Object
+from forebay.api.names import API_VERSION
+from forebay.api.schema import Schema, object_schema
+
+T = TypeVar("T", bound=Object)
+
+
+class Undecodable(ValueError):
+    """The JSON is not an object of that kind. `path` is the field at fault, empty for the whole object."""
+
+    def __init__(self, kind: str, path: str, problem: str) -> None:
+        super().__init__(f"{kind}{f' {path}' if path else ''}: {problem}")
+        self.kind = kind
+        self.path = path
+        self.problem = problem
+
+
+class _Header(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+
+
+def decode(kind: CustomKind[T], data: bytes) -> T:
+    """An object of a kind that is known, such as an item of a list: it need not repeat apiVersion and kind."""
+    try:
+        header = msgspec.json.decode(data, type=_Header)
+        if (header.kind or kind.kind, header.api_version or API_VERSION) != (kind.kind, API_VERSION):
+            raise Undecodable(kind.kind, "", f"is a {header.kind} of {header.api_version}, not of {API_VERSION}")
+        return msgspec.json.decode(data, type=kind.type)
+    except msgspec.MsgspecError as error:
+        raise _undecodable(kind.kind, error) from None
+
+
+def decode_any(data: bytes) -> Object:
+    """An object that says itself what it is."""
+    try:
+        header = msgspec.json.decode(data, type=_Header)
+    except msgspec.MsgspecError as error:
+        raise _undecodable("object", error) from None
+    found: Object = decode(_kind_of(header), data)
+    return found
+
+
+def encode(obj: Object) -> bytes:
+    """With apiVersion and kind. Fields at their defaults are left out: the server fills them in again."""
+    (kind,) = (kind for kind in KINDS if kind.type is type(obj))
+    document = {"apiVersion": kind.api_version, "kind": kind.kind} | msgspec.to_builtins(obj)
+    return msgspec.json.encode(document)
+
+
+def unknown_fields(document: dict[str, Any]) -> list[str]:
+    """Paths in a user's manifest of one of our kinds that name no field."""
+    kind = _kind_of(msgspec.convert(document, _Header))
+    return list(_unknown(document, object_schema(kind.type), ""))
+
+
+def _unknown(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    if schema.get("x-kubernetes-preserve-unknown-fields") or path == "metadata":
+        return
+    if isinstance(value, dict):
+        known = schema.get("properties", {})
+        for name, below in value.items():
+            inner = known.get(name, schema.get("additionalProperties"))
+            where = f"{path}.{name}" if path else name
+            if inner is None:
+                yield where
+            else:
+                yield from _unknown(below, inner, where)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _unknown(item, schema.get("items", {}), f"{path}[{index}]")
+
+
+def _kind_of(header: _Header) -> CustomKind[Any]:
+    for kind in KINDS:
+        if (kind.kind, kind.api_version) == (header.kind, header.api_version):
+            return kind
+    known = ", ".join(kind.kind for kind in KINDS)
+    said = f"{header.kind or 'no kind'} of {header.api_version or 'no apiVersion'}"
+    raise Undecodable(header.kind or "object", "", f"{said} is not a kind of {API_VERSION}; those are {known}")
+
+
+def _undecodable(kind: str, error: msgspec.MsgspecError) -> Undecodable:
+    """Msgspec's sentence ends with the place: `Expected ... - at `$.spec.quota``."""
+    problem, _, place = str(error).partition(" - at ")
+    found = re.match(r"`\$\.?(.*)`", place)
+    return Undecodable(kind, found[1] if found else "", problem)

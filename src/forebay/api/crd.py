@@ -1,0 +1,67 @@
+"""The CRDs, as documents and as YAML."""
+
+from typing import Any
+
+from forebay.api.declaration import Column, CustomKind
+from forebay.api.kinds import KINDS
+from forebay.api.schema import object_schema
+
+Json = dict[str, Any]
+
+
+def custom_resource_definitions() -> list[Json]:
+    return [custom_resource_definition(kind) for kind in KINDS]
+
+
+def custom_resource_definition(kind: CustomKind[Any]) -> Json:
+    version: Json = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [_column(column) for column in kind.columns],
+    }
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.crd_name, "labels": {"app.kubernetes.io/part-of": "forebay"}},
+        "spec": {
+            "group": kind.group,
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.singular,
+                "shortNames": list(kind.short_names),
+                "categories": ["forebay"],
+            },
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "versions": [version | {"schema": {"openAPIV3Schema": object_schema(kind.type)}}],
+        },
+    }
+
+
+def _column(column: Column) -> Json:
+    shown = {"name": column.name, "type": str(column.type), "jsonPath": column.path}
+    return shown | {"priority": 1} if column.wide else shown
+
+
+def crd_yaml(kind: CustomKind[Any]) -> str:
+    return _yaml(custom_resource_definition(kind))
+
+
+def crds_yaml() -> str:
+    """All of them as one stream, ready for `kubectl apply -f -`."""
+    return "---\n".join(crd_yaml(kind) for kind in KINDS)
+
+
+def _yaml(document: Json) -> str:
+    import yaml  # noqa: PLC0415 (slow to import, and only printing needs it)
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 (shared parts are written out each time)
+            return True
+
+    return yaml.dump(document, Dumper=Dumper, sort_keys=False, width=118, allow_unicode=True)

@@ -1,0 +1,60 @@
+"""How a kind appears in the API beside its fields: names, scope, columns of `kubectl get`."""
+
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+import msgspec
+
+from forebay.api.meta import Object
+from forebay.api.names import API_VERSION, GROUP, VERSION
+
+T = TypeVar("T", bound=Object)
+
+
+class ColumnType(StrEnum):
+    STRING = "string"
+    INTEGER = "integer"
+    DATE = "date"
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column of `kubectl get`; `wide` ones only with `-o wide`."""
+
+    name: str
+    path: str
+    type: ColumnType = ColumnType.STRING
+    wide: bool = False
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", ColumnType.DATE)
+
+
+def condition(type: str, field: str = "status") -> str:  # noqa: A002 (a condition's own word)
+    return f'.status.conditions[?(@.type=="{type}")].{field}'
+
+
+class CustomKind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One kind of `forebay.dev`: the type its objects become here and the name they have there."""
+
+    kind: str
+    plural: str
+    short_names: tuple[str, ...]
+    namespaced: bool
+    type: type[T]
+    columns: tuple[Column, ...]
+    #: JSON paths that field selectors may use.
+    selectable: tuple[str, ...] = ()
+    group: str = GROUP
+    version: str = VERSION
+
+    @property
+    def api_version(self) -> str:
+        return API_VERSION
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+    @property
+    def crd_name(self) -> str:
+        return f"{self.plural}.{self.group}"

@@ -1,0 +1,247 @@
+"""GPUNodeClass: where capacity comes from."""
+
+from datetime import datetime
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, field
+
+from forebay.api.declaration import AGE, Column, ColumnType, CustomKind, condition
+from forebay.api.joining import CloudInit, K3sConfig, KubeadmConfig, TailscaleConfig, TalosConfig
+from forebay.api.machines import Machine
+from forebay.api.meta import Object
+from forebay.api.parts import Limits, Names, Observed, Part, SecretKeyRef
+from forebay.api.providers import (
+    NEEDS_CREDENTIALS,
+    RENTS_MACHINES,
+    RUNS_CONTAINERS,
+    WITHOUT_TALOS,
+    Join,
+    ProviderName,
+    can_use,
+)
+from forebay.api.rules import INT32, Cause, Rule, keyed_by
+from forebay.api.values import Count, Figure, PositiveCount, ShortText, Url
+
+
+def _names(names: tuple[ProviderName, ...]) -> str:
+    return "[" + ", ".join(f"'{name}'" for name in names) + "]"
+
+
+class Provider(Part, frozen=True, kw_only=True):
+    """One source of capacity."""
+
+    rules: ClassVar = (
+        Rule(
+            f"!(self.name in {_names(NEEDS_CREDENTIALS)}) || has(self.credentialsRef)",
+            "this provider needs an API key: set credentialsRef to the Secret and the key that hold it",
+            reason=Cause.REQUIRED,
+            field_path=".credentialsRef",
+        ),
+        Rule(
+            "(self.name == 'webhook') == (has(self.machines) && size(self.machines) > 0)",
+            "machines belong to the provider webhook: list at least one there, and none under other providers",
+            field_path=".machines",
+        ),
+    )
+
+    name: ProviderName
+    """Which provider. webhook switches machines of your own; simulated rents imaginary ones."""
+    priority: Annotated[int, Meta(ge=0, le=1000), INT32] = 0
+    """Lower is better: prices count as price x (1 + 0.1 x priority) when offers are compared."""
+    enabled: bool = True
+    """Whether new capacity may come from this provider. What it already runs is still looked after."""
+    credentials_ref: SecretKeyRef | None = None
+    """API key of the provider. Not needed by webhook and simulated; gcp and aws can use the identity of Forebay's own
+    ServiceAccount."""
+    regions: Names = ()
+    """Regions to rent in, by the provider's own names. Default: all."""
+    endpoint: Url | None = None
+    """Base URL of the provider's API, for a proxy or a private installation. Default: the public one."""
+    machines: Annotated[tuple[Machine, ...], Meta(max_length=256), keyed_by("name")] = ()
+    """For webhook: the machines it switches on and off."""
+
+
+class InstanceRequirements(Part, frozen=True, kw_only=True):
+    """What every machine or container must have."""
+
+    gpu_types: Names = ()
+    """GPU models, such as RTX4090 or H100. Default: any."""
+    regions: Names = ()
+    """Regions, by the providers' own names. Default: any."""
+    spot_allowed: bool = False
+    """Whether capacity may be taken that the provider can reclaim at any time."""
+    min_vcpu: PositiveCount | None = field(name="minVCPU", default=None)
+    """Fewest virtual CPUs."""
+    min_memory_gib: PositiveCount | None = field(name="minMemoryGiB", default=None)
+    """Least memory in GiB."""
+    min_gpu_memory_gib: PositiveCount | None = field(name="minGPUMemoryGiB", default=None)
+    """Least memory of each GPU in GiB."""
+
+
+def _unused(join: Join) -> Rule:
+    users = can_use(join)
+    # A provider that cannot boot Talos is refused with a message of its own; one is enough.
+    heard = (*users, *WITHOUT_TALOS) if join is Join.TALOS else users
+    return Rule(
+        f"!has(self.{join}) || self.providers.exists(p, p.enabled && p.name in {_names(heard)})",
+        f"no enabled provider can use {join}: it is for {', '.join(users)}; remove it or add such a provider",
+        reason=Cause.FORBIDDEN,
+        field_path=f".{join}",
+    )
+
+
+_JOINS = ", ".join(f"has(self.{join})" for join in Join)
+_ONE_OF = "talosConfig, k3sConfig, kubeadmConfig or cloudInit"
+
+
+class GPUNodeClassSpec(Part, frozen=True, kw_only=True):
+    """Where capacity may come from, how it joins, and how much of it there may be."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.providers.exists(p, p.enabled)",
+            "at least one provider must be enabled",
+            field_path=".providers",
+        ),
+        Rule(
+            f"[{_JOINS}].filter(x, x).size() <= 1",
+            f"a machine joins in one way only: set one of {_ONE_OF}",
+            reason=Cause.FORBIDDEN,
+        ),
+        Rule(
+            f"!self.providers.exists(p, p.enabled && p.name in {_names(RENTS_MACHINES)})"
+            f" || [{_JOINS}].filter(x, x).size() >= 1",
+            f"{', '.join(RENTS_MACHINES)} rent machines that must be told how to join the cluster: set {_ONE_OF}",
+            reason=Cause.REQUIRED,
+        ),
+        Rule(
+            f"!has(self.talosConfig) || !self.providers.exists(p, p.enabled && p.name in {_names(WITHOUT_TALOS)})",
+            f"{', '.join(WITHOUT_TALOS)} cannot boot Talos: move them to a GPUNodeClass without talosConfig"
+            f" ({', '.join(RUNS_CONTAINERS)} run containers and need nothing, the others k3sConfig, kubeadmConfig or"
+            " cloudInit)",
+            reason=Cause.FORBIDDEN,
+            field_path=".talosConfig",
+        ),
+        *map(_unused, Join),
+        Rule(
+            "has(self.tailscaleConfig) || !(has(self.talosConfig) && has(self.talosConfig.machineConfigTemplate)"
+            " && self.talosConfig.machineConfigTemplate.contains('.TailscaleAuthKey')"
+            " || has(self.cloudInit) && self.cloudInit.template.contains('.TailscaleAuthKey'))",
+            "the template uses TailscaleAuthKey: set tailscaleConfig, which makes the keys",
+            reason=Cause.REQUIRED,
+            field_path=".tailscaleConfig",
+        ),
+    )
+
+    providers: Annotated[tuple[Provider, ...], Meta(min_length=1, max_length=16), keyed_by("name")]
+    """Where capacity may come from. Offers of all enabled providers compete by price."""
+    talos_config: TalosConfig | None = None
+    """Rented machines boot Talos. For aws and gcp."""
+    k3s_config: K3sConfig | None = field(name="k3sConfig", default=None)
+    """Rented machines join as k3s agents."""
+    kubeadm_config: KubeadmConfig | None = None
+    """Rented machines join by kubeadm."""
+    cloud_init: CloudInit | None = None
+    """Rented machines join by user data of yours."""
+    tailscale_config: TailscaleConfig | None = None
+    """Rented machines reach the cluster through a Tailscale network."""
+    instance_requirements: InstanceRequirements | None = None
+    """What every machine or container must have."""
+    limits: Limits | None = None
+    """What may exist of this class at one time, in all pools together."""
+    tags: Annotated[dict[str, Annotated[str, Meta(max_length=255)]], Meta(max_length=32)] = field(default_factory=dict)
+    """Put on everything Forebay rents for this class, where the provider has tags or labels."""
+
+
+class ProviderStatus(Part, frozen=True, kw_only=True):
+    """What Forebay knows of one provider."""
+
+    credentials_valid: bool | None = None
+    """Whether the provider accepted the credentials. Absent while it could not be asked."""
+    last_credential_check: datetime | None = None
+    """When the credentials were last tried."""
+    error: Annotated[str, Meta(max_length=1024)] | None = None
+    """What went wrong last, and what to do about it."""
+    last_pricing_update: datetime | None = None
+    """When offers and prices were last read."""
+    offers: Count | None = None
+    """Offers seen that this class allows."""
+    active_nodes: Count = 0
+    """Machines and containers of this class at this provider."""
+    hourly_cost: Figure | None = None
+    """What they cost per hour in US dollars."""
+
+
+class GPUAvailability(Part, frozen=True, kw_only=True):
+    """The best offer of one GPU model."""
+
+    gpu_type: ShortText
+    """GPU model."""
+    regions: Names = ()
+    """Where it can be had."""
+    price_per_hour: Figure
+    """Lowest price per hour in US dollars."""
+    spot_price: Figure | None = None
+    """Lowest price per hour if the provider may reclaim it."""
+    memory: Count | None = None
+    """Memory of one GPU in GB."""
+    available: bool = False
+    """Whether it can be had now."""
+    available_count: Count | None = None
+    """How many can be had now, where the provider tells."""
+    last_updated: datetime | None = None
+    """When this was read."""
+
+
+class GPUNodeClassStatus(Observed, frozen=True, kw_only=True):
+    """What Forebay sees. Conditions: Ready, ProviderValidation, DeletionBlocked, and one such as RunpodReady for each
+    provider.
+    """
+
+    active_nodes: Count | None = None
+    """Machines and containers of this class, those on their way included."""
+    hourly_cost: Figure | None = None
+    """What they cost per hour in US dollars."""
+    offers: Count | None = None
+    """Offers seen that this class allows, of all providers."""
+    providers: Annotated[dict[str, ProviderStatus], Meta(max_length=16)] = field(default_factory=dict)
+    """What is known of each provider, by its name."""
+    available_gpus: Annotated[
+        dict[str, Annotated[tuple[GPUAvailability, ...], Meta(max_length=128), keyed_by("gpuType")]],
+        Meta(max_length=16),
+    ] = field(name="availableGPUs", default_factory=dict)
+    """GPU models that each provider offers, by its name."""
+    last_inventory_update: datetime | None = None
+    """When offers were last read."""
+    next_inventory_update: datetime | None = None
+    """When offers will be read again."""
+
+
+class GPUNodeClass(Object, kw_only=True):
+    """A GPUNodeClass says where GPU capacity may come from and how it joins the cluster: which providers with which
+    credentials, what machines boot, which network they enter, and how much may be spent. GPUNodePools refer to it.
+    """
+
+    spec: GPUNodeClassSpec
+    status: GPUNodeClassStatus | None = None
+
+
+GPU_NODE_CLASS = CustomKind(
+    kind="GPUNodeClass",
+    plural="gpunodeclasses",
+    short_names=("gnc",),
+    namespaced=False,
+    type=GPUNodeClass,
+    columns=(
+        Column("Ready", condition("Ready")),
+        Column("Nodes", ".status.activeNodes", ColumnType.INTEGER),
+        Column("Max", ".spec.limits.maxNodes", ColumnType.INTEGER),
+        Column("Cost/h", ".status.hourlyCost"),
+        Column("Max/h", ".spec.limits.maxHourlyCost"),
+        Column("Offers", ".status.offers", ColumnType.INTEGER),
+        Column("Providers", ".spec.providers[*].name", wide=True),
+        Column("Reason", condition("Ready", "reason"), wide=True),
+        Column("Message", condition("Ready", "message"), wide=True),
+        AGE,
+    ),
+)

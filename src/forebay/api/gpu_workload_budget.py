@@ -1,0 +1,127 @@
+"""GPUWorkloadBudget: how much GPU time pods may use in a rolling window, and what happens beyond."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from forebay.api.declaration import AGE, Column, ColumnType, CustomKind, condition
+from forebay.api.meta import Object
+from forebay.api.parts import NOT_EMPTY, LabelSelector, Observed, Part
+from forebay.api.rules import ATOMIC_MAP, INT32, Cause, Rule, checked, immutable
+from forebay.api.values import Count, Figure, PositiveDollars, PositiveQuantity, ResourceName
+
+
+class Quota(Part, frozen=True, kw_only=True):
+    """How much may be used in the window. With both gpuHours and usd, the first to be reached counts."""
+
+    rules: ClassVar = (
+        Rule(
+            "has(self.gpuHours) || has(self.usd)",
+            'set gpuHours to the GPU-hours that may be used in the window, such as "100", or usd, or both',
+            reason=Cause.REQUIRED,
+            field_path=".gpuHours",
+        ),
+    )
+
+    gpu_hours: PositiveQuantity | None = None
+    """GPU-hours that the selected pods may use together in any window, such as 100, "0.5" or 250m."""
+    usd: PositiveDollars | None = None
+    """US dollars that capacity for the selected pods may cost in any window."""
+    window_hours: Annotated[int, Meta(ge=1, le=8784), INT32]
+    """Length of the rolling window in hours: what was used longer ago no longer counts."""
+
+
+class EnforcementAction(StrEnum):
+    EVICT = "Evict"
+    PAUSE = "Pause"
+    ALERT_ONLY = "AlertOnly"
+
+
+class Enforcement(Part, frozen=True, kw_only=True):
+    """What happens when the quota is used up."""
+
+    action: EnforcementAction
+    """Evict: pods are evicted, the largest user first, one at a time, with respect for PodDisruptionBudgets. Pause:
+    their Jobs are suspended until the window frees room. AlertOnly: events and conditions tell. With Evict and Pause,
+    new pods of the budget wait and nothing is bought for them."""
+    grace_period_seconds: Annotated[int, Meta(ge=0, le=31536000), INT32] = 30
+    """Seconds from the moment the quota is used up to the first action."""
+
+
+class Accounting(StrEnum):
+    OBSERVED = "Observed"
+    EXACT = "Exact"
+
+
+class GPUWorkloadBudgetSpec(Part, frozen=True, kw_only=True):
+    """Which pods count, how much they may use, and what happens beyond."""
+
+    selector: Annotated[LabelSelector, ATOMIC_MAP, NOT_EMPTY]
+    """Pods of this namespace whose GPU time counts, by their labels. It must not be empty."""
+    quota: Quota
+    """How much may be used in the window."""
+    enforcement: Enforcement
+    """What happens when the quota is used up."""
+    gpu_resource_name: Annotated[
+        ResourceName,
+        checked(immutable("the recorded hours are of that resource: create another budget instead")),
+    ] = "nvidia.com/gpu"
+    """Resource that counts as GPUs. Any resource will do, also cpu. It cannot be changed."""
+    accounting: Accounting = Accounting.OBSERVED
+    """Observed: pods that come and go while Forebay is down may be missed. Exact: a finalizer keeps every pod until its
+    time is recorded."""
+
+
+class GPUWorkloadBudgetStatus(Observed, frozen=True, kw_only=True):
+    """What Forebay has counted. Conditions: Ready, QuotaExceeded, Degraded."""
+
+    consumed_gpu_hours: Figure | None = None
+    """GPU-hours used in the window that ends now."""
+    remaining_gpu_hours: Figure | None = None
+    """GPU-hours left of the quota, never less than 0."""
+    consumed_usd: Figure | None = None
+    """US dollars spent in the window that ends now."""
+    remaining_usd: Figure | None = None
+    """US dollars left of the quota, never less than 0."""
+    tracked_pods: Count | None = None
+    """Pods of the selector that have used GPU time in the window or do so now."""
+    held_pods: Count | None = None
+    """Pods that wait until the window frees room."""
+    last_enforcement_at: datetime | None = None
+    """When a pod was last evicted or paused."""
+    forecast_exhausted_at: datetime | None = None
+    """When the quota will be used up if everything goes on as it does now. Absent: not within a window from now."""
+
+
+class GPUWorkloadBudget(Object, kw_only=True):
+    """A GPUWorkloadBudget limits the GPU time that pods of its namespace may use in a rolling window, stops purchases
+    for them before it is used up, and evicts, pauses or alerts beyond.
+    """
+
+    spec: GPUWorkloadBudgetSpec
+    status: GPUWorkloadBudgetStatus | None = None
+
+
+GPU_WORKLOAD_BUDGET = CustomKind(
+    kind="GPUWorkloadBudget",
+    plural="gpuworkloadbudgets",
+    short_names=("gwb", "gwbs"),
+    namespaced=True,
+    type=GPUWorkloadBudget,
+    columns=(
+        Column("Consumed", ".status.consumedGpuHours"),
+        Column("Remaining", ".status.remainingGpuHours"),
+        Column("Window", ".spec.quota.windowHours", ColumnType.INTEGER),
+        Column("Action", ".spec.enforcement.action"),
+        Column("Pods", ".status.trackedPods", ColumnType.INTEGER),
+        Column("Quota", ".spec.quota.gpuHours", wide=True),
+        Column("USD", ".status.consumedUsd", wide=True),
+        Column("Max USD", ".spec.quota.usd", wide=True),
+        Column("Held", ".status.heldPods", ColumnType.INTEGER, wide=True),
+        Column("Exceeded", condition("QuotaExceeded"), wide=True),
+        Column("Exhausted", ".status.forecastExhaustedAt", wide=True),
+        AGE,
+    ),
+)

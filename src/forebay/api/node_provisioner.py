@@ -1,0 +1,135 @@
+"""NodeProvisioner: keeps instance groups that exist already at a target utilisation."""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, field
+
+from forebay.api.declaration import AGE, Column, ColumnType, CustomKind, condition
+from forebay.api.meta import Object
+from forebay.api.parts import Observed, Part, SecretKeyRef
+from forebay.api.rules import AS_SET, INT32, Cause, Rule, checked, immutable
+from forebay.api.values import Count, Duration, PositiveCount, ShortText, Url
+
+
+class GroupProviderName(StrEnum):
+    """Providers with instance groups that can be resized."""
+
+    GCP = "gcp"
+    SIMULATED = "simulated"
+
+
+class GroupProvider(Part, frozen=True, kw_only=True):
+    """The cloud in which the instance groups are."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.name != 'gcp' || has(self.location)",
+            "gcp needs the zone or region of the instance groups, such as us-central1-a",
+            reason=Cause.REQUIRED,
+            field_path=".location",
+        ),
+    )
+
+    name: Annotated[
+        GroupProviderName, checked(immutable("the provider cannot be changed: create another NodeProvisioner instead"))
+    ] = GroupProviderName.GCP
+    """Which provider."""
+    project: ShortText | None = None
+    """Project of the instance groups. Default: the project of the credentials."""
+    location: ShortText | None = None
+    """Zone or region of the instance groups, such as us-central1-a."""
+    credentials_ref: SecretKeyRef | None = None
+    """Service account key in JSON. Default: the identity of Forebay's own ServiceAccount."""
+    endpoint: Url | None = None
+    """Base URL of the provider's API. Default: the public one."""
+
+
+class NodeProvisionerSpec(Part, frozen=True, kw_only=True):
+    """Which instance groups, and how full they should be."""
+
+    rules: ClassVar = (
+        Rule(
+            "has(self.minGPUUtilizationPercent) || has(self.minUnutilizedGPUNodes)",
+            "set minGPUUtilizationPercent, minUnutilizedGPUNodes or both: they decide the size of the group",
+            reason=Cause.REQUIRED,
+            field_path=".minGPUUtilizationPercent",
+        ),
+        Rule(
+            "!has(self.maxNodes) || !has(self.minUnutilizedGPUNodes) || self.minUnutilizedGPUNodes <= self.maxNodes",
+            "minUnutilizedGPUNodes must not be larger than maxNodes",
+            field_path=".minUnutilizedGPUNodes",
+        ),
+    )
+
+    existing_instance_group_names: Annotated[tuple[ShortText, ...], Meta(min_length=1, max_length=16), AS_SET]
+    """Instance groups that this NodeProvisioner sizes. They must exist, and their nodes must have the label
+    nodeprovisioner.compute.baseten.co/provisioner-name with the name of this NodeProvisioner."""
+    min_gpu_utilization_percent: Annotated[int, Meta(ge=1, le=100), INT32] | None = field(
+        name="minGPUUtilizationPercent", default=None
+    )
+    """While fewer of the nodes are in use, empty ones are given back: the target is the largest size at which at least
+    this share is in use."""
+    min_unutilized_gpu_nodes: Count | None = field(name="minUnutilizedGPUNodes", default=None)
+    """Empty nodes that are always kept ready."""
+    scale_down_delay: Duration = "10m"
+    """How long an empty node is tainted before it is deleted. Until then it comes back at once when it is needed."""
+    max_nodes: PositiveCount | None = None
+    """Most nodes in all groups together."""
+    provider: GroupProvider
+    """Where the instance groups are."""
+
+
+class NodeProvisionerStatus(Observed, frozen=True, kw_only=True):
+    """What Forebay sees. Condition: Ready."""
+
+    current_size: Count | None = None
+    """Nodes in the groups now."""
+    target_size: Count | None = None
+    """Nodes there should be."""
+    utilized_nodes: Count | None = None
+    """Nodes with pods that use their GPUs."""
+    tainted_nodes: Count | None = None
+    """Empty nodes that wait for their deletion."""
+    reason: Annotated[str, Meta(max_length=256)] | None = None
+    """Why the target is what it is, in one word."""
+    message: Annotated[str, Meta(max_length=1024)] | None = None
+    """The same in a sentence."""
+
+
+class NodeProvisioner(Object, kw_only=True):
+    """A NodeProvisioner sizes instance groups that exist already, so that enough of their GPU nodes are in use and
+    enough are kept ready. Its name is the value of the node label nodeprovisioner.compute.baseten.co/provisioner-name.
+    """
+
+    rules: ClassVar = (
+        Rule(
+            "size(self.metadata.name) <= 63",
+            "the name is also the value of a node label: use at most 63 characters",
+        ),
+    )
+
+    spec: NodeProvisionerSpec
+    status: NodeProvisionerStatus | None = None
+
+
+NODE_PROVISIONER = CustomKind(
+    kind="NodeProvisioner",
+    plural="nodeprovisioners",
+    short_names=("np",),
+    namespaced=False,
+    type=NodeProvisioner,
+    columns=(
+        Column("Ready", condition("Ready")),
+        Column("Current", ".status.currentSize", ColumnType.INTEGER),
+        Column("Target", ".status.targetSize", ColumnType.INTEGER),
+        Column("Reason", ".status.reason"),
+        Column("In use", ".status.utilizedNodes", ColumnType.INTEGER, wide=True),
+        Column("Tainted", ".status.taintedNodes", ColumnType.INTEGER, wide=True),
+        Column("Max", ".spec.maxNodes", ColumnType.INTEGER, wide=True),
+        Column("Min %", ".spec.minGPUUtilizationPercent", ColumnType.INTEGER, wide=True),
+        Column("Min empty", ".spec.minUnutilizedGPUNodes", ColumnType.INTEGER, wide=True),
+        Column("Message", ".status.message", wide=True),
+        AGE,
+    ),
+)

@@ -1,0 +1,145 @@
+"""Structural OpenAPI schemas from the types: one source for what Forebay decodes and what the API server accepts."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import NODEFAULT
+from msgspec import inspect as types
+
+from forebay.api.meta import ObjectMeta
+
+Schema = dict[str, Any]
+
+
+class NoSchema(TypeError):
+    """The type has no place in a structural schema."""
+
+
+def object_schema(kind: type[msgspec.Struct]) -> Schema:
+    """The `openAPIV3Schema` of a kind. The server itself knows apiVersion, kind and metadata."""
+    schema = _schema(types.type_info(kind))
+    return {
+        **schema,
+        "required": [name for name in schema["required"] if name != "metadata"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": "Version of this representation of the object."},
+            "kind": {"type": "string", "description": "Kind of the object."},
+            **schema["properties"],
+        },
+    }
+
+
+def _schema(info: types.Type) -> Schema:
+    match info:
+        case types.Metadata(type=inner, extra_json_schema=extra):
+            return _schema(inner) | (extra or {})
+        case types.UnionType(types=members):
+            return _union([member for member in members if not isinstance(member, types.NoneType)])
+        case types.StructType(cls=cls) if cls is ObjectMeta:
+            return {"type": "object"}
+        case types.StructType():
+            return _struct(info)
+        case types.BoolType():
+            return {"type": "boolean"}
+        case types.IntType():
+            bounds = {"minimum": info.ge, "maximum": info.le}
+            return {"type": "integer", "format": "int64"} | _set(bounds)
+        case types.StrType():
+            return {"type": "string"} | _set(_lengths(info, "Length") | {"pattern": info.pattern})
+        case types.DateTimeType():
+            return {"type": "string", "format": "date-time"}
+        case types.EnumType(cls=enum):
+            return {"type": "string", "enum": [str(member.value) for member in enum]}
+        case types.ListType() | types.VarTupleType():
+            return {"type": "array"} | _set(_lengths(info, "Items")) | {"items": _schema(info.item_type)}
+        case types.DictType():
+            values = {"additionalProperties": _schema(info.value_type)}
+            return {"type": "object"} | _set(_lengths(info, "Properties")) | values
+        case types.RawType():
+            return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        case _:
+            raise NoSchema(f"{info} has no structural schema; numbers with fractions are written as int or str")
+
+
+def _union(members: list[types.Type]) -> Schema:
+    """Kubernetes knows two unions: a type that may be left out, and an integer that may be written as a string."""
+    match members:
+        case [single]:
+            return _schema(single)
+        case [types.IntType(), types.StrType() as text]:
+            branches = [{"type": "integer"}, {"type": "string"}]
+            return {"x-kubernetes-int-or-string": True, "anyOf": branches} | _set(_lengths(text, "Length"))
+        case _:
+            raise NoSchema(f"{members} is a union Kubernetes does not have")
+
+
+def _struct(info: types.StructType) -> Schema:
+    documented = field_docs(info.cls)
+    schema: Schema = {"description": _prose(info.cls.__doc__), "type": "object"}
+    if required := [field.encode_name for field in info.fields if field.required]:
+        schema["required"] = required
+    schema["properties"] = {field.encode_name: _field(field, documented.get(field.name)) for field in info.fields}
+    if rules := getattr(info.cls, "rules", ()):
+        schema["x-kubernetes-validations"] = [msgspec.to_builtins(rule) for rule in rules]
+    return schema
+
+
+def _field(field: types.Field, description: str | None) -> Schema:
+    schema = _schema(field.type)
+    if description:
+        schema = {"description": description} | schema | {"description": description}
+    default = _default(field)
+    # An empty value says no more than an absent one, unless it brings defaults of its own into the stored object.
+    if default in ([], {}, "", None) and not (default == {} and _has_defaults(schema)):
+        return schema
+    return schema | {"default": default}
+
+
+def _default(field: types.Field) -> Any:
+    if field.default is NODEFAULT and field.default_factory is NODEFAULT:
+        return None
+    value = field.default if field.default_factory is NODEFAULT else field.default_factory()
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _has_defaults(schema: Schema) -> bool:
+    below = schema.get("properties", {}).values()
+    return any("default" in part or _has_defaults(part) for part in below)
+
+
+def _lengths(info: Any, of: str) -> dict[str, int | None]:
+    return {f"min{of}": info.min_length, f"max{of}": info.max_length}
+
+
+def _set(values: dict[str, Any]) -> Schema:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+@cache
+def field_docs(cls: type) -> dict[str, str]:
+    """The docstrings below a class's fields, inherited ones included. Python itself throws them away."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("forebay."):
+            found.update(_own_field_docs(base))
+    return found
+
+
+def _own_field_docs(cls: type) -> Iterator[tuple[str, str]]:
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(definition, ast.ClassDef)
+    for statement, after in zip(definition.body, definition.body[1:], strict=False):
+        match statement, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, _prose(text)
+            case _:
+                continue
+
+
+def _prose(text: str | None) -> str:
+    return " ".join((text or "").split())
