@@ -10,7 +10,7 @@ A response with an error status is not an exception here: it is an answer. What 
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 
@@ -22,9 +22,24 @@ class TransportError(Exception):
         super().__init__(message)
         self.request = request
 
+    def retold(self, message: str, request: "Request") -> Self:
+        """The same failure in other words (without its secrets, say)."""
+        return type(self)(message, request)
+
 
 class NeverSent(TransportError):
-    """Nothing left this machine (no address, refused, TLS failed, gave up waiting for the rate budget)."""
+    """Nothing left this machine (no address, refused, TLS failed, gave up waiting for the rate budget).
+
+    `lasting`: it would end the same way if tried again at once, because something must be put right first (a
+    certificate, an address, a header).
+    """
+
+    def __init__(self, message: str, request: "Request", *, lasting: bool = False) -> None:
+        super().__init__(message, request)
+        self.lasting = lasting
+
+    def retold(self, message: str, request: "Request") -> Self:
+        return type(self)(message, request, lasting=self.lasting)
 
 
 class OutcomeUnknown(TransportError):
@@ -97,7 +112,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return self.repeatable or self.method in {"GET", "HEAD", "OPTIONS"}
 
     def __str__(self) -> str:
-        return f"{self.method} {self.url.partition('?')[0]}"
+        # Queries and user names in a URL may be credentials, as header values and bodies may: none of them is shown.
+        scheme, separator, rest = self.url.partition("?")[0].partition("://")
+        host, slash, path = rest.partition("/")
+        return f"{self.method} {scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
+
+    def __repr__(self) -> str:
+        return f"Request({self})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("call", str(self))]
 
 
 class Response:
@@ -120,6 +144,11 @@ class Response:
     @property
     def ok(self) -> bool:
         return 200 <= self.status < 300  # noqa: PLR2004 (HTTP's own numbers)
+
+    @property
+    def buffered(self) -> bytes | None:
+        """The body, if it is already here as a whole and was not read yet."""
+        return self._body if isinstance(self._body, bytes) else None
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it arrives. Raises `AnswerCut` where it breaks off."""

@@ -1,0 +1,170 @@
+"""TLS options as users have them (files or data), and TLS failures as users can act on them."""
+
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+
+class BadTlsOptions(ValueError):
+    """The options themselves are unusable; the message is one sentence that says which and why."""
+
+
+class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Each of authority, certificate and key is given as PEM data or as a file; data wins."""
+
+    #: Whom to trust instead of the system's authorities.
+    authority_data: bytes | None = None
+    authority_file: Path | None = None
+    certificate_data: bytes | None = None
+    certificate_file: Path | None = None
+    key_data: bytes | None = None
+    key_file: Path | None = None
+    #: The name that the server's certificate must bear, where it is not the host of the URL.
+    server_name: str | None = None
+    #: Accept any certificate. Anybody on the way can then read and change what is said.
+    insecure: bool = False
+
+    def __repr__(self) -> str:
+        # Not the fields: one of them is a private key.
+        given = [name for name in self.__struct_fields__ if getattr(self, name) not in {None, False}]
+        return f"TlsOptions({', '.join(given)})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("given", repr(self))]
+
+    def client_context(self) -> ssl.SSLContext:
+        """A context for connections to a server. Raises `BadTlsOptions`."""
+        context = self._trusting()
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # Python 3.13 began to demand extensions that the authorities of many clusters lack; no other client does.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if self.insecure:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        self._identify(context)
+        return context
+
+    def _trusting(self) -> ssl.SSLContext:
+        try:
+            if self.authority_data is not None:
+                return ssl.create_default_context(cadata=self.authority_data.decode("ascii"))
+            return ssl.create_default_context(cafile=self.authority_file)
+        except (ssl.SSLError, UnicodeDecodeError):
+            given = "the CA data" if self.authority_data is not None else f"the CA file {self.authority_file}"
+            raise BadTlsOptions(f"{given} holds no PEM certificate") from None
+        except OSError as error:
+            raise BadTlsOptions(f"cannot read the CA file {self.authority_file}: {error.strerror}") from None
+
+    def _identify(self, context: ssl.SSLContext) -> None:
+        certificate = _read(self.certificate_data, self.certificate_file, "client certificate")
+        key = _read(self.key_data, self.key_file, "client key")
+        if certificate is None and key is None:
+            return
+        if certificate is None or key is None:
+            missing, given = ("certificate", "key") if certificate is None else ("key", "certificate")
+            raise BadTlsOptions(f"there is a client {given} but no client {missing}")
+        with _as_file(certificate + b"\n" + key) as path:
+            try:
+                # An encrypted key must not stop the process to ask a terminal for its password.
+                context.load_cert_chain(path, password=lambda: "")
+            except ssl.SSLError as error:
+                raise BadTlsOptions(_why_unusable(error)) from None
+
+
+def _why_unusable(error: ssl.SSLError) -> str:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return "the client key does not belong to the client certificate"
+    if error.reason in {"BAD_DECRYPT", "BAD_PASSWORD_READ", "PROBLEMS_GETTING_PASSWORD"}:
+        return "the client key is encrypted: give it without a password"
+    return "the client certificate or key is not PEM"
+
+
+def _read(data: bytes | None, file: Path | None, what: str) -> bytes | None:
+    if data is not None or file is None:
+        return data
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise BadTlsOptions(f"cannot read the {what} {file}: {error.strerror}") from None
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """OpenSSL reads keys from files only. A file in memory where there is one: root filesystems may be read-only."""
+    if hasattr(os, "memfd_create"):
+        with open(os.memfd_create("pem"), "wb", buffering=0) as file:  # noqa: PTH123 (a descriptor, not a path)
+            file.write(content)
+            yield f"/proc/self/fd/{file.fileno()}"
+        return
+    temporary: IO[bytes]
+    with tempfile.NamedTemporaryFile(buffering=0) as temporary:
+        temporary.write(content)
+        yield temporary.name
+
+
+# OpenSSL's X509_V_ERR_* numbers.
+_NOT_YET_VALID = 9
+_EXPIRED = 10
+_UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
+_WRONG_NAME = frozenset({62, 64})
+
+_SERVER_REFUSED_US = frozenset(
+    {
+        "CERTIFICATE_REQUIRED",
+        "BAD_CERTIFICATE",
+        "UNSUPPORTED_CERTIFICATE",
+        "CERTIFICATE_REVOKED",
+        "CERTIFICATE_EXPIRED",
+        "CERTIFICATE_UNKNOWN",
+        "UNKNOWN_CA",
+        "ACCESS_DENIED",
+        "HANDSHAKE_FAILURE",
+    }
+)
+_NO_COMMON_VERSION = frozenset({"UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE", "TLSV1_ALERT_PROTOCOL_VERSION"})
+_NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
+
+
+def alert_against_our_certificate(error: BaseException | None) -> str | None:
+    """The alert with which the server ended the handshake because of our certificate, or for want of one.
+
+    With TLS 1.3 it arrives after our first request left; the server has read nothing of it.
+    """
+    reason = getattr(error, "reason", None) or ""
+    for prefix in ("TLSV13_ALERT_", "TLSV1_ALERT_", "SSLV3_ALERT_"):
+        if isinstance(reason, str) and reason.startswith(prefix) and reason.removeprefix(prefix) in _SERVER_REFUSED_US:
+            return reason.removeprefix(prefix).replace("_", " ").lower()
+    return None
+
+
+def tls_failure(error: BaseException, where: str, name: str) -> str:
+    """One sentence on why TLS with `where` failed, and what to do. `name` is the name its certificate had to bear."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        code = error.verify_code
+        if code == _EXPIRED:
+            return f"the certificate of {where} has expired: renew it there, or set this machine's clock right"
+        if code == _NOT_YET_VALID:
+            return f"the certificate of {where} is not valid yet: set the clock right, here or there"
+        if code in _UNKNOWN_AUTHORITY:
+            return (
+                f"the certificate of {where} comes from an authority that is not trusted here: give its CA certificate"
+            )
+        if code in _WRONG_NAME:
+            return (
+                f"the certificate of {where} is not made out to {name}: use a name it bears, or set the TLS server name"
+            )
+        return f"the certificate of {where} is not acceptable: {error.verify_message}"
+    if alert := alert_against_our_certificate(error):
+        return f"{where} did not accept our client certificate, or wants one ({alert})"
+    reason = getattr(error, "reason", None)
+    if reason in _NO_COMMON_VERSION:
+        return f"{where} speaks only TLS older than 1.2"
+    if reason in _NOT_TLS:
+        return f"{where} does not speak TLS: should the address begin with http://?"
+    return f"TLS with {where} failed: {(reason or type(error).__name__).replace('_', ' ').lower()}"

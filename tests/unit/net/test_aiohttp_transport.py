@@ -1,0 +1,384 @@
+"""What became of the request: every way a socket can fail, told apart."""
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.unit.net.misbehaving import scripted
+from tests.unit.net.throwaway_pki import Authority
+
+from forebay.net.aiohttp_transport import AiohttpTransport
+from forebay.net.tls import TlsOptions
+from forebay.net.transport import AnswerCut, NeverSent, OutcomeUnknown, Request, Timeouts
+
+pytestmark = pytest.mark.real_time
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+EVERY_METHOD = ["GET", "HEAD", "PUT", "DELETE", "POST", "PATCH"]
+
+
+@asynccontextmanager
+async def transport(**options):
+    made = AiohttpTransport(**options)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def at(server, path="/things", method="GET", **fields):
+    return Request(method=method, url=f"http://127.0.0.1:{server.port}{path}", **fields)
+
+
+async def test_a_request_and_its_answer_arrive_as_they_were_written():
+    async def script(talk):
+        await talk.hear()
+        await talk.say(b"HTTP/1.1 201 Created\r\nX-Twice: a\r\nx-twice: b\r\nContent-Length: 5\r\n\r\nhello")
+
+    async with scripted(script) as server, transport(user_agent="forebay/test") as wire:
+        request = at(
+            server, "/a%2Fb?labelSelector=x%20in%20(a,b)", "POST", headers={"X-Mine": "1"}, body=b'{"kind":"Thing"}'
+        )
+        async with await wire.request(request) as answer:
+            assert (answer.status, answer.headers["X-TWICE"], await answer.read()) == (201, "a, b", b"hello")
+    head, _, body = server.heard[0].partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert lines[0] == "POST /a%2Fb?labelSelector=x%20in%20(a,b) HTTP/1.1"
+    assert body == b'{"kind":"Thing"}'
+    # Nothing that the caller did not ask for, except what HTTP needs.
+    assert sorted(line.partition(":")[0].lower() for line in lines[1:]) == [
+        "content-length",
+        "host",
+        "user-agent",
+        "x-mine",
+    ]
+
+
+async def test_a_connection_is_used_again():
+    async def script(talk):
+        while True:
+            await talk.hear()
+            await talk.say(OK)
+
+    async with scripted(script) as server, transport() as wire:
+        for _ in range(5):
+            assert await (await wire.request(at(server))).read() == b"ok"
+        # Dismissed unread: the answer is small and already here, so the connection is still good.
+        for _ in range(2):
+            response = await wire.request(at(server))
+            await asyncio.sleep(0.02)
+            await response.close()
+        assert await (await wire.request(at(server))).read() == b"ok"
+    assert server.connections == 1
+    assert len(server.heard) == 8
+
+
+async def test_a_redirect_a_cookie_and_a_compressed_body_are_left_to_the_caller():
+    async def script(talk):
+        await talk.hear()
+        await talk.say(
+            b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nSet-Cookie: a=b\r\n"
+            b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\n\x1f\x8b\x08"
+        )
+        assert b"cookie" not in (await talk.hear()).lower()
+        await talk.say(OK)
+
+    async with scripted(script) as server, transport() as wire:
+        answer = await wire.request(at(server))
+        assert (answer.status, answer.headers["location"]) == (302, "/elsewhere")
+        assert await answer.read() == b"\x1f\x8b\x08"
+        assert (await (await wire.request(at(server))).read()) == b"ok"
+
+
+async def test_a_body_streams_as_it_arrives_and_closing_it_hangs_up():
+    hung_up = asyncio.Event()
+
+    async def script(talk):
+        await talk.hear()
+        await talk.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
+        await talk.silence()
+        hung_up.set()
+
+    async with scripted(script) as server, transport() as wire:
+        async with await wire.request(at(server)) as answer:
+            chunks = answer.chunks()
+            assert await anext(chunks) == b"first"
+            await chunks.aclose()
+        async with asyncio.timeout(5):
+            await hung_up.wait()
+
+
+async def test_nothing_listens():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with transport() as wire:
+        with pytest.raises(NeverSent, match=rf"nothing listens at 127.0.0.1:{port} \(connection refused\)") as caught:
+            await wire.request(Request(method="POST", url=f"http://127.0.0.1:{port}/x?api_key=s3cret"))
+    assert "s3cret" not in str(caught.value)
+    assert not caught.value.lasting
+
+
+async def test_a_host_without_an_address():
+    async with transport() as wire:
+        with pytest.raises(NeverSent, match=r"no address is known for the host nowhere\.invalid"):
+            await wire.request(Request(method="POST", url="http://nowhere.invalid/"))
+
+
+@pytest.mark.parametrize("url", ["not a url", "/relative", "ftp://127.0.0.1/", "http://:80/", "http://[::1/"])
+async def test_what_is_no_url_is_never_sent(url):
+    async with transport() as wire:
+        with pytest.raises(NeverSent, match="URL") as caught:
+            await wire.request(Request(method="GET", url=url))
+    assert caught.value.lasting
+
+
+async def test_a_token_with_a_line_break_is_refused_without_being_shown():
+    async with transport() as wire:
+        with pytest.raises(NeverSent, match="the value of Authorization has a line break") as caught:
+            await wire.request(
+                Request(method="GET", url="http://127.0.0.1:1/", headers={"Authorization": "Bearer s3cret\n"})
+            )
+    assert "s3cret" not in repr(caught.value)
+
+
+async def test_a_server_that_does_not_accept_in_time():
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        port = deaf.getsockname()[1]
+        crowd = []
+        for _ in range(4):  # fill the queue, so that the kernel no longer answers for the server
+            knock = socket.socket()
+            knock.setblocking(False)
+            knock.connect_ex(("127.0.0.1", port))
+            crowd.append(knock)
+        async with transport(timeouts=Timeouts(connect=0.1)) as wire:
+            with pytest.raises(NeverSent, match=rf"no connection to 127.0.0.1:{port} within 0.1 s"):
+                await wire.request(Request(method="POST", url=f"http://127.0.0.1:{port}/"))
+        for knock in crowd:
+            knock.close()
+
+
+async def test_a_tls_handshake_that_never_ends_counts_as_connecting():
+    async def script(talk):
+        await talk.silence()
+
+    async with scripted(script) as server:
+        for limits in (Timeouts(connect=0.1), Timeouts(connect=None, total=0.1)):
+            async with transport(timeouts=limits) as wire:
+                with pytest.raises(NeverSent, match=r"within 0.1 s"):
+                    await wire.request(Request(method="POST", url=f"https://127.0.0.1:{server.port}/"))
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD)
+@pytest.mark.parametrize("ending", ["reset", "close", "half a status line"])
+async def test_a_connection_lost_before_the_status_leaves_the_outcome_unknown_and_is_sent_once_only(method, ending):
+    async def script(talk):
+        await talk.hear()
+        if ending == "reset":
+            talk.reset()
+        elif ending == "half a status line":
+            await talk.say(b"HTTP/1.1 20")
+
+    async with scripted(script) as server, transport() as wire:
+        with pytest.raises(OutcomeUnknown, match="sent, but"):
+            await wire.request(at(server, method=method, body=None if method in {"GET", "HEAD"} else b"{}"))
+    assert len(server.heard) == 1
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD)
+async def test_a_kept_connection_that_breaks_on_its_second_use_is_not_quietly_replaced(method):
+    async def script(talk):
+        await talk.hear()
+        await talk.say(OK)
+        await talk.hear()
+
+    async with scripted(script) as server, transport() as wire:
+        await (await wire.request(at(server))).read()
+        with pytest.raises(OutcomeUnknown):
+            await wire.request(at(server, method=method))
+    assert (len(server.heard), server.connections) == (2, 1)
+
+
+async def test_a_kept_connection_that_the_server_closed_meanwhile_is_not_used():
+    async def script(talk):
+        await talk.hear()
+        await talk.say(OK)
+
+    async with scripted(script) as server, transport() as wire:
+        for _ in range(3):
+            assert await (await wire.request(at(server, method="POST"))).read() == b"ok"
+            await asyncio.sleep(0.02)
+    assert server.connections == 3
+
+
+@pytest.mark.parametrize("limits", [Timeouts(read=0.1), Timeouts(read=None, total=0.1)], ids=["read", "total"])
+async def test_a_server_that_hears_but_does_not_answer_in_time(limits):
+    async def script(talk):
+        await talk.hear()
+        await talk.silence()
+
+    async with scripted(script) as server, transport() as wire:
+        with pytest.raises(OutcomeUnknown, match=r"did not answer within 0.1 s"):
+            await wire.request(at(server, method="POST", body=b"{}", timeouts=limits))
+
+
+async def test_an_answer_that_is_not_http():
+    async def script(talk):
+        await talk.hear()
+        await talk.say(b"SSH-2.0-OpenSSH_9.9\r\n\r\n")
+
+    async with scripted(script) as server, transport() as wire:
+        with pytest.raises(OutcomeUnknown, match="is not HTTP"):
+            await wire.request(at(server, method="POST"))
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"
+COUNTED = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nfirst"
+
+
+@pytest.mark.parametrize("head", [CHUNKED, COUNTED], ids=["chunked", "counted"])
+@pytest.mark.parametrize("ending", ["reset", "close", "silence", "total", "garbage"])
+async def test_a_body_that_breaks_off_is_an_answer_cut(head, ending):
+    if (head, ending) == (COUNTED, "garbage"):
+        pytest.skip("any byte is a good byte there")
+
+    async def script(talk):
+        await talk.hear()
+        await talk.say(head)
+        if ending == "garbage":
+            await asyncio.sleep(0.02)
+            await talk.say(b"zz\r\n")
+        if ending in {"silence", "total", "garbage"}:
+            await talk.silence()
+        await asyncio.sleep(0.02)  # let the first part arrive
+        if ending == "reset":
+            talk.reset()
+
+    limits = Timeouts(read=0.1 if ending == "silence" else 5, total=0.1 if ending == "total" else 5)
+    async with scripted(script) as server, transport(timeouts=limits) as wire:
+        async with await wire.request(at(server)) as answer:
+            with pytest.raises(AnswerCut) as caught:
+                await answer.read()
+        assert str(caught.value).startswith(f"GET http://127.0.0.1:{server.port}/things: the answer")
+        if ending in {"silence", "total"}:
+            assert "within 0.1 s" in str(caught.value)
+
+
+async def test_closing_the_transport_ends_what_is_under_way():
+    heard = asyncio.Event()
+
+    async def script(talk):
+        request = await talk.hear()
+        if b"/stream" in request:
+            await talk.say(CHUNKED)
+        elif b"/until-close" in request:
+            await talk.say(b"HTTP/1.0 200 OK\r\n\r\nfirst")
+        else:
+            heard.set()
+        await talk.silence()
+
+    async with scripted(script) as server, transport() as wire:
+        waiting = asyncio.create_task(wire.request(at(server, "/waiting", "POST")))
+        streams = [await wire.request(at(server, path)) for path in ("/stream", "/until-close")]
+        reads = [asyncio.create_task(stream.read()) for stream in streams]
+        await heard.wait()
+        await asyncio.sleep(0.02)
+        await wire.close()
+        with pytest.raises(OutcomeUnknown):
+            await waiting
+        for read in reads:
+            with pytest.raises(AnswerCut):
+                await read
+        with pytest.raises(NeverSent, match="the transport is closed"):
+            await wire.request(at(server))
+
+
+async def test_a_limit_per_host_makes_requests_wait_their_turn_and_giving_up_is_never_sent():
+    heard, release = asyncio.Event(), asyncio.Event()
+
+    async def script(talk):
+        while True:
+            await talk.hear()
+            heard.set()
+            await release.wait()
+            await talk.say(OK)
+
+    async with scripted(script) as server, transport(limit_per_host=1) as wire:
+        first = asyncio.create_task(wire.request(at(server)))
+        await heard.wait()
+        with pytest.raises(NeverSent, match=r"within 0.1 s"):
+            await wire.request(at(server, method="POST", timeouts=Timeouts(connect=0.1)))
+        release.set()
+        await (await first).read()
+        assert await (await wire.request(at(server))).read() == b"ok"
+    assert server.connections == 1
+
+
+async def relay(talk, heard):
+    """The heart of an HTTP proxy: CONNECT, then bytes both ways."""
+    head = (await talk.reader.readuntil(b"\r\n\r\n")).decode()
+    heard.append(head.split("\r\n")[0])
+    host, _, port = head.split()[1].rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    await talk.say(b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+    async def pump(source, sink):
+        while data := await source.read(65536):
+            sink.write(data)
+            await sink.drain()
+        sink.close()
+
+    await asyncio.gather(pump(talk.reader, writer), pump(reader, talk.writer))
+
+
+async def test_a_proxy_carries_https_through_a_tunnel(tmp_path):
+    authority = Authority()
+
+    async def script(talk):
+        await talk.hear()
+        await talk.say(OK)
+
+    heard: list[str] = []
+    async with (
+        scripted(script, context=authority.server_context(tmp_path)) as server,
+        scripted(lambda talk: relay(talk, heard)) as proxy,
+        transport(tls=TlsOptions(authority_data=authority.pem), proxy=f"http://127.0.0.1:{proxy.port}") as wire,
+    ):
+        answer = await wire.request(Request(method="GET", url=f"https://127.0.0.1:{server.port}/x"))
+        assert await answer.read() == b"ok"
+    assert heard == [f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"]
+
+
+@pytest.mark.parametrize("behaviour", ["refuses", "hangs up", "is away"])
+async def test_a_proxy_that_does_not_connect_means_never_sent(behaviour):
+    async def script(talk):
+        await talk.hear()
+        if behaviour == "refuses":
+            await talk.say(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+
+    async with scripted(script) as proxy:
+        port = proxy.port
+        if behaviour != "is away":
+            async with transport(proxy=f"http://user:s3cret@127.0.0.1:{port}") as wire:
+                with pytest.raises(NeverSent) as caught:
+                    await wire.request(Request(method="POST", url="https://127.0.0.1:1/x"))
+    if behaviour == "is away":
+        async with transport(proxy=f"http://user:s3cret@127.0.0.1:{port}") as wire:
+            with pytest.raises(NeverSent, match=f"nothing listens at 127.0.0.1:{port}") as caught:
+                await wire.request(Request(method="POST", url="https://127.0.0.1:1/x"))
+    if behaviour == "refuses":
+        assert f"the proxy 127.0.0.1:{port} refused to connect to 127.0.0.1:1 (403)" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_https_to_a_port_without_tls_is_said_so():
+    async def script(talk):
+        await talk.reader.read(10)
+        await talk.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with scripted(script) as server, transport() as wire:
+        with pytest.raises(NeverSent, match="does not speak TLS"):
+            await wire.request(Request(method="GET", url=f"https://127.0.0.1:{server.port}/"))
