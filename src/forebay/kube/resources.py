@@ -1,10 +1,12 @@
 """Where a kind lives in the API, and what it is decoded into."""
 
 from typing import Generic, Protocol, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 from forebay.api.meta import Object
+from forebay.kube.errors import BadRequest
 
 
 class Tracked(Protocol):
@@ -43,11 +45,23 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """Without a namespace: the collection of all namespaces. Names are encoded, so none can lead elsewhere."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:
-            root = f"{root}/namespaces/{namespace}"
-        parts = [root, self.plural, *([name] if name else []), *([subresource] if subresource else [])]
+            root = f"{root}/namespaces/{segment(namespace)}"
+        parts = [root, self.plural]
+        if name is not None:
+            parts.append(segment(name))
+        if subresource is not None:
+            parts.append(subresource)
         return "/".join(parts)
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path. An empty one would turn an object's path into its collection's."""
+    if name in {"", ".", ".."}:
+        raise BadRequest(f'"{name}" cannot be the name of an object', status=400)
+    return quote(name, safe=":")
 
 
 class AnyObject(Object):

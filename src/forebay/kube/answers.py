@@ -1,0 +1,82 @@
+"""Successful answers, decoded: the whole of what was asked for, or `Unreadable` with the object and field at fault."""
+
+from typing import TypeVar
+
+import msgspec
+
+from forebay.kube.decoding import Page
+from forebay.kube.errors import Unreadable
+from forebay.kube.resources import Resource, T
+from forebay.kube.wire import Undecodable, wire_for
+
+D = TypeVar("D")
+
+
+class _Name(msgspec.Struct, kw_only=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Head(msgspec.Struct, kw_only=True):
+    """As much of any object as is needed to say which one it is."""
+
+    kind: str = ""
+    metadata: _Name = msgspec.field(default_factory=_Name)
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+def decode_object(resource: Resource[T], body: bytes, call: str) -> T:
+    try:
+        return wire_for(resource).object(body)
+    except ValueError as error:
+        raise Unreadable(f"{call}: {_named(resource, body)} cannot be read: {error}") from error
+
+
+def decode_page(resource: Resource[T], body: bytes, call: str) -> Page[T]:
+    try:
+        metadata, found = wire_for(resource).page(body)
+        items = [_readable(resource, item) for item in found]
+    except Unreadable as error:
+        raise Unreadable(f"{call}: {error}") from error
+    return Page(
+        items=items,
+        resource_version=int(metadata.resource_version),
+        continue_token=metadata.continue_token,
+        remaining=metadata.remaining_item_count,
+    )
+
+
+def _readable(resource: Resource[T], item: T | Undecodable) -> T:
+    if isinstance(item, Undecodable):
+        raise Unreadable(f"{resource.kind} {_full(*item.key)} cannot be read: {item.why}")
+    return item
+
+
+def decode_plain(body: bytes, kind: type[D], call: str) -> D:
+    """An answer that is no Kubernetes object, such as the version."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except ValueError as error:
+        raise Unreadable(f"{call}: the answer cannot be read: {error}") from error
+
+
+def is_status(body: bytes) -> bool:
+    """The server sent a `Status` where an object might have been."""
+    try:
+        return _head.decode(body).kind == "Status"
+    except ValueError:
+        return False
+
+
+def _named(resource: Resource[T], body: bytes) -> str:
+    try:
+        name = _head.decode(body).metadata
+    except ValueError:
+        return f"a {resource.kind}"
+    return f"{resource.kind} {_full(name.namespace, name.name)}"
+
+
+def _full(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name

@@ -1,0 +1,102 @@
+"""One call to the API server: sent, counted, and its error answers raised.
+
+Nothing is repeated here but what the server itself asked to repeat: a 429 of its priority and fairness queues was not
+acted upon, so it is sent again after `Retry-After`, whatever the verb. Every other retry is the caller's decision.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from forebay.kube import errors
+from forebay.kube.writes import JSON
+from forebay.net.transport import Headers, Request, Response, Timeouts, Transport
+
+#: Seconds that a call may spend waiting because the server is busy.
+PATIENCE = 60.0
+_BUSY_WAIT = 1.0
+
+
+class Traffic:
+    """What the calls of one client met, for metrics."""
+
+    def __init__(self) -> None:
+        #: By method and status.
+        self.answers: Counter[tuple[str, int]] = Counter()
+        #: By the UIDs of the flow schema and priority level that the server put the calls in.
+        self.flows: Counter[tuple[str, str]] = Counter()
+        #: 429s that were waited out, and the seconds it took.
+        self.throttled = 0
+        self.waited = 0.0
+
+    def saw(self, method: str, response: Response) -> None:
+        self.answers[method, response.status] += 1
+        schema = response.headers.get("X-Kubernetes-PF-FlowSchema-UID")
+        if schema is not None:
+            self.flows[schema, response.headers.get("X-Kubernetes-PF-PriorityLevel-UID", "")] += 1
+
+
+class Calls:
+    def __init__(self, transport: Transport, base_url: str, *, patience: float, rng: random.Random | None) -> None:
+        self.traffic = Traffic()
+        self._transport = transport
+        self._base_url = base_url.rstrip("/")
+        self._patience = patience
+        self._rng = rng or random.Random()  # noqa: S311 (jitter)
+
+    async def body(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        repeatable: bool = False,
+    ) -> tuple[bytes, str]:
+        """The body of a success, and the call's name for messages."""
+        response = await self.send(method, path, params or {}, body, content_type=content_type, repeatable=repeatable)
+        return await response.read(), f"{method} {path}"
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        content_type: str = JSON,
+        repeatable: bool = False,
+        timeouts: Timeouts | None = None,
+    ) -> Response:
+        """An open answer with a success status. Parameters with empty values are left out."""
+        query = urlencode({name: value for name, value in params.items() if value})
+        request = Request(
+            method=method,
+            url=f"{self._base_url}{path}{'?' if query else ''}{query}",
+            headers=Headers({"Accept": JSON} if body is None else {"Accept": JSON, "Content-Type": content_type}),
+            body=body,
+            timeouts=timeouts,
+            repeatable=repeatable,
+        )
+        waited = 0.0
+        while True:
+            response = await self._transport.request(request)
+            self.traffic.saw(method, response)
+            if response.ok:
+                return response
+            answer = await response.read()
+            error = errors.from_response(response.status, response.headers, answer, call=f"{method} {path}")
+            # With causes it is no sign of load: a disruption budget refused an eviction, and the caller must know.
+            if not isinstance(error, errors.TooManyRequests) or error.causes:
+                raise error
+            # Up to a quarter more than asked for: all who were refused together should not come back together.
+            wait = (error.retry_after or _BUSY_WAIT) * (1 + self._rng.random() / 4)
+            if waited + wait > self._patience:
+                raise error
+            self.traffic.throttled += 1
+            self.traffic.waited += wait
+            waited += wait
+            await asyncio.sleep(wait)

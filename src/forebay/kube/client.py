@@ -1,0 +1,242 @@
+"""The API server as typed calls. What goes wrong is an `ApiError` (answered) or a `TransportError` (not answered)."""
+
+import random
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from forebay.kube import errors, writes
+from forebay.kube.answers import decode_object, decode_page, decode_plain, is_status
+from forebay.kube.calls import PATIENCE, Calls, Traffic
+from forebay.kube.decoding import Page
+from forebay.kube.resources import Resource, T
+from forebay.kube.writes import APPLY, FIELD_MANAGER, Patch, Propagation
+from forebay.net.transport import Response, Timeouts, Transport
+
+Match = Literal["Exact", "NotOlderThan"]
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    major: str = ""
+    minor: str = ""
+    git_version: str = ""
+
+
+class _ServedResource(msgspec.Struct, frozen=True):
+    name: str
+    verbs: tuple[str, ...] = ()
+
+
+class _ResourceList(msgspec.Struct, frozen=True):
+    resources: tuple[_ServedResource, ...] = ()
+
+
+class Client:
+    def __init__(
+        self, transport: Transport, base_url: str, *, patience: float = PATIENCE, rng: random.Random | None = None
+    ) -> None:
+        self.transport = transport
+        self._calls = Calls(transport, base_url, patience=patience, rng=rng)
+
+    @property
+    def traffic(self) -> Traffic:
+        return self._calls.traffic
+
+    async def get(
+        self, resource: Resource[T], name: str, namespace: str | None = None, *, subresource: str | None = None
+    ) -> T:
+        body, call = await self._calls.body("GET", _object_path(resource, name, namespace, subresource))
+        return decode_object(resource, body, call)
+
+    async def list_page(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int | None = None,
+        continue_token: str = "",
+        resource_version: int | None = None,
+        match: Match | None = None,
+    ) -> Page[T]:
+        """One page. A version goes with the first page only: the token of the others already names it."""
+        params = {"labelSelector": labels, "fieldSelector": fields, "continue": continue_token}
+        if limit is not None:
+            params["limit"] = str(limit)
+        if resource_version is not None and not continue_token:
+            params["resourceVersion"] = str(resource_version)
+            params["resourceVersionMatch"] = match or ""
+        body, call = await self._calls.body("GET", resource.path(namespace), params)
+        return decode_page(resource, body, call)
+
+    async def pages(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+    ) -> AsyncIterator[Page[T]]:
+        """Page after page of one consistent listing. `Expired` where it took so long that its version is gone."""
+        token = ""
+        while True:
+            page = await self.list_page(
+                resource, namespace, labels=labels, fields=fields, limit=limit, continue_token=token
+            )
+            yield page
+            token = page.continue_token
+            if not token:
+                return
+
+    async def list_all(
+        self,
+        resource: Resource[T],
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+    ) -> Page[T]:
+        """Everything, complete and from one version, or an error."""
+        items: list[T] = []
+        version = 0
+        try:
+            async for page in self.pages(resource, namespace, labels=labels, fields=fields, limit=limit):
+                items.extend(page.items)
+                version = page.resource_version
+        except errors.Expired:
+            # Slower than the server's memory: one large answer cannot expire half-way.
+            return await self.list_page(resource, namespace, labels=labels, fields=fields)
+        return Page(items=items, resource_version=version)
+
+    async def create(
+        self,
+        resource: Resource[T],
+        created: T | Mapping[str, Any],
+        *,
+        namespace: str | None = None,
+        dry_run: bool = False,
+    ) -> T:
+        path = _collection_path(resource, namespace or writes.key_of(created)[0])
+        body, call = await self._calls.body("POST", path, _write(dry_run), writes.encode(resource, created))
+        return decode_object(resource, body, call)
+
+    async def update(
+        self, resource: Resource[T], updated: T, *, subresource: str | None = None, dry_run: bool = False
+    ) -> T:
+        """Replace what was read at the object's resourceVersion. `Conflict` when somebody was faster."""
+        if not resource.complete:
+            raise TypeError(f"{resource.kind} is decoded in part, and an update would erase the rest; patch it instead")
+        if not updated.resource_version:
+            raise ValueError(f"{resource.kind} {updated.key} has no resourceVersion; update only what was read")
+        namespace, name = updated.key
+        path = _object_path(resource, name, namespace, subresource)
+        body, call = await self._calls.body("PUT", path, _write(dry_run), writes.encode(resource, updated))
+        return decode_object(resource, body, call)
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        patch: Patch,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> T:
+        path = _object_path(resource, name, namespace, subresource)
+        body, call = await self._calls.body("PATCH", path, _write(dry_run), patch.body, content_type=patch.content_type)
+        return decode_object(resource, body, call)
+
+    async def apply(
+        self,
+        resource: Resource[T],
+        applied: Mapping[str, Any],
+        *,
+        force: bool = False,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> T:
+        """Server-side apply: exactly these fields are ours. `Conflict` (with causes) where another manager has one."""
+        namespace, name = writes.key_of(applied)
+        path = _object_path(resource, name, namespace, subresource)
+        params = {**_write(dry_run), **({"force": "true"} if force else {})}
+        encoded = writes.encode(resource, applied)
+        try:
+            body, call = await self._calls.body("PATCH", path, params, encoded, content_type=APPLY, repeatable=True)
+        except errors.Unsupported as error:
+            raise errors.Unsupported(
+                f"this API server has no server-side apply for {resource.plural}: {error.message}",
+                status=error.status,
+                reason=error.reason,
+                details=error.details,
+                call=error.call,
+            ) from error
+        return decode_object(resource, body, call)
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        propagation: Propagation | None = None,
+        grace_period: int | None = None,
+        uid: str | None = None,
+        resource_version: int | None = None,
+        dry_run: bool = False,
+    ) -> T | None:
+        """The object where the server showed it (it may stay for its grace period and finalizers), else None."""
+        options = writes.delete_options(
+            propagation=propagation, grace_period=grace_period, uid=uid, resource_version=resource_version
+        )
+        params = {"dryRun": "All"} if dry_run else {}
+        path = _object_path(resource, name, namespace)
+        body, call = await self._calls.body("DELETE", path, params, msgspec.json.encode(options))
+        return None if is_status(body) else decode_object(resource, body, call)
+
+    async def post_subresource(
+        self, resource: Resource[T], name: str, namespace: str, subresource: str, body: Mapping[str, Any]
+    ) -> None:
+        """Ask for an act (binding, eviction) whose answer holds nothing but success."""
+        path = _object_path(resource, name, namespace, subresource)
+        await self._calls.body("POST", path, {"fieldManager": FIELD_MANAGER}, msgspec.json.encode(body))
+
+    async def version(self) -> Version:
+        body, call = await self._calls.body("GET", "/version")
+        return decode_plain(body, Version, call)
+
+    async def served(self, api_version: str) -> Mapping[str, frozenset[str]]:
+        """Resources of that group and version with their verbs; empty where the server does not have it."""
+        try:
+            body, call = await self._calls.body(
+                "GET", f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+            )
+        except errors.NotFound:
+            return {}
+        return {item.name: frozenset(item.verbs) for item in decode_plain(body, _ResourceList, call).resources}
+
+    async def stream(self, path: str, params: Mapping[str, str], timeouts: Timeouts | None = None) -> Response:
+        """An open answer, such as a watch or a log. The caller closes it."""
+        return await self._calls.send("GET", path, params, timeouts=timeouts)
+
+    async def close(self) -> None:
+        await self.transport.close()
+
+
+def _write(dry_run: bool) -> dict[str, str]:  # noqa: FBT001 (the callers' own keyword)
+    return {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
+
+
+def _collection_path(resource: Resource[T], namespace: str | None) -> str:
+    if resource.namespaced and not namespace:
+        raise errors.BadRequest(f"a {resource.kind} lives in a namespace, and none was given", status=400)
+    return resource.path(namespace)
+
+
+def _object_path(resource: Resource[T], name: str, namespace: str | None, subresource: str | None = None) -> str:
+    _collection_path(resource, namespace)
+    return resource.path(namespace, name, subresource)

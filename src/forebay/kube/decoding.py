@@ -1,0 +1,23 @@
+"""What a list is, apart from its objects."""
+
+from typing import Generic
+
+import msgspec
+
+from forebay.kube.resources import T
+
+
+class ListMeta(msgspec.Struct, kw_only=True, rename="camel"):
+    resource_version: str = ""
+    continue_token: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """One answer to a list. All pages of one listing show the state at the same `resource_version`."""
+
+    items: list[T]
+    resource_version: int
+    #: Empty on the last page.
+    continue_token: str = ""
+    remaining: int | None = None

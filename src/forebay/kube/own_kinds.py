@@ -1,0 +1,35 @@
+"""Where the kinds of `forebay.dev` live in the API.
+
+None is `complete`: a newer CRD may know fields that this version does not, so objects are changed by patches.
+"""
+
+from typing import TypeVar
+
+from forebay.api.declaration import CustomKind
+from forebay.api.gpu_instance import GPU_INSTANCE
+from forebay.api.gpu_node_class import GPU_NODE_CLASS
+from forebay.api.gpu_node_pool import GPU_NODE_POOL
+from forebay.api.gpu_workload_budget import GPU_WORKLOAD_BUDGET
+from forebay.api.meta import Object
+from forebay.api.node_provisioner import NODE_PROVISIONER
+from forebay.kube.resources import Resource
+
+O = TypeVar("O", bound=Object)  # noqa: E741 (an object)
+
+
+def resource_of(kind: CustomKind[O]) -> Resource[O]:
+    return Resource(
+        group=kind.group,
+        version=kind.version,
+        plural=kind.plural,
+        kind=kind.kind,
+        namespaced=kind.namespaced,
+        type=kind.type,
+    )
+
+
+GPU_NODE_CLASSES = resource_of(GPU_NODE_CLASS)
+GPU_NODE_POOLS = resource_of(GPU_NODE_POOL)
+NODE_PROVISIONERS = resource_of(NODE_PROVISIONER)
+GPU_WORKLOAD_BUDGETS = resource_of(GPU_WORKLOAD_BUDGET)
+GPU_INSTANCES = resource_of(GPU_INSTANCE)
