@@ -1,0 +1,220 @@
+"""Pods from the API server's JSON, with as little as possible kept of each (see `measured.md`, section 1).
+
+Whatever pods have in common is one object for all of them: shape, labels, annotations, owner, names of nodes. Statuses
+of containers are looked at only where somebody pays for a GPU.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from forebay.kube.index import Index
+from forebay.kube.interning import Interned, interned_strings
+from forebay.kube.resources import Resource
+from forebay.kube.shapes import NOTHING, Raw, Shapes, SpecParts, shape_key
+from forebay.kube.wire import Wire, register
+from forebay.model.workloads import Owner, Phase, Pod
+
+#: Annotations that mean something to Forebay; a pod's others are not kept.
+ANNOTATION_PREFIXES: Final = (
+    "forebay.dev/",
+    "runpod.io/",
+    "tgp.io/",
+    "budget.zxuhan.dev/",
+    "nodeprovisioner.compute.baseten.co/",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
+    "karpenter.sh/do-not-disrupt",
+)
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
+PENDING_GPU: Final = "pending GPU pods"
+BY_NODE: Final = "pods by node"
+BY_OWNER: Final = "pods by owner"
+BY_LABEL: Final = "GPU pods by namespace and label"
+
+
+class _Meta(msgspec.Struct, gc=False, rename="camel"):
+    # The fields of all wire types stand in the API server's own order, which msgspec then need not search for.
+    name: str
+    uid: str
+    resource_version: str
+    creation_timestamp: datetime
+    namespace: str = ""
+    deletion_timestamp: datetime | None = None
+    labels: Raw = NOTHING
+    annotations: Raw = NOTHING
+    owner_references: Raw = NOTHING
+    finalizers: Raw = NOTHING
+
+
+class _Status(msgspec.Struct, gc=False, rename="camel"):
+    phase: str = ""
+    conditions: Raw = NOTHING
+    nominated_node_name: str = ""
+    container_statuses: Raw = NOTHING
+
+
+class _PodOnWire(msgspec.Struct, gc=False):
+    metadata: _Meta
+    spec: SpecParts
+    status: _Status
+
+
+class _OwnerReference(msgspec.Struct):
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str
+    status: str
+    last_transition_time: datetime | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class _Ran(msgspec.Struct, rename="camel"):
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class _State(msgspec.Struct):
+    running: _Ran | None = None
+    terminated: _Ran | None = None
+
+
+class _ContainerStatus(msgspec.Struct, rename="camel"):
+    state: _State | None = None
+    last_state: _State | None = None
+
+
+_labels = msgspec.json.Decoder(dict[str, str] | None)
+_owners = msgspec.json.Decoder(list[_OwnerReference] | None)
+_conditions = msgspec.json.Decoder(list[_Condition] | None)
+_container_statuses = msgspec.json.Decoder(list[_ContainerStatus] | None)
+_finalizers = msgspec.json.Decoder(tuple[str, ...] | None)
+
+_PHASES: Final = {phase.value: phase for phase in Phase}
+_NO_LABELS: Final[Mapping[str, str]] = {}
+
+
+class Pods:
+    """Builds pods; holds the tables of what they have in common. They are bounded, so it may live for ever."""
+
+    def __init__(self) -> None:
+        self._shapes = Shapes()
+        self._names = interned_strings(65_536)
+        self._labels: Interned[bytes, Mapping[str, str]] = Interned(self._make_labels, 16_384)
+        self._annotations: Interned[bytes, tuple[Mapping[str, str], bool]] = Interned(self._make_annotations, 4_096)
+        self._owners: Interned[bytes, Owner | None] = Interned(self._make_owner, 16_384)
+        self._finalizers: Interned[bytes, tuple[str, ...]] = Interned(_make_finalizers, 1_024)
+
+    def build(self, wire: _PodOnWire) -> Pod:
+        """Raises `ValueError` for a pod that cannot be read."""
+        meta, spec, status = wire.metadata, wire.spec, wire.status
+        names = self._names
+        shape = self._shapes[shape_key(spec)]
+        phase = _PHASES.get(status.phase, Phase.UNKNOWN)
+        annotations, mirror = self._annotations[bytes(meta.annotations)]
+        node = names[spec.node_name] if spec.node_name else None
+        since = message = started = finished = None
+        if node is None:
+            since, message = self._unschedulable(status.conditions)
+        if shape.gpus():
+            started, finished = _ran(status.container_statuses, phase)
+        return Pod(
+            namespace=names[meta.namespace],
+            name=meta.name,
+            uid=meta.uid,
+            resource_version=int(meta.resource_version),
+            created=meta.creation_timestamp,
+            shape=shape,
+            phase=phase,
+            labels=self._labels[bytes(meta.labels)],
+            annotations=annotations,
+            owner=self._owners[bytes(meta.owner_references)],
+            node=node,
+            nominated_node=names[status.nominated_node_name] if status.nominated_node_name else None,
+            deleted=meta.deletion_timestamp,
+            unschedulable_since=since,
+            unschedulable_message=message,
+            finalizers=self._finalizers[bytes(meta.finalizers)],
+            started=started,
+            finished=finished,
+            mirror=mirror,
+        )
+
+    def _make_labels(self, text: bytes) -> Mapping[str, str]:
+        labels = _labels.decode(text) if text else None
+        if not labels:
+            return _NO_LABELS
+        names = self._names
+        return {names[key]: names[value] for key, value in labels.items()}
+
+    def _make_annotations(self, text: bytes) -> tuple[Mapping[str, str], bool]:
+        annotations = (_labels.decode(text) if text else None) or _NO_LABELS
+        kept = {key: value for key, value in annotations.items() if key.startswith(ANNOTATION_PREFIXES)}
+        return kept or _NO_LABELS, _MIRROR in annotations
+
+    def _make_owner(self, text: bytes) -> Owner | None:
+        for owner in (_owners.decode(text) if text else None) or ():
+            if owner.controller:
+                return Owner(self._names[owner.kind], owner.name, owner.uid)
+        return None
+
+    def _unschedulable(self, conditions: Raw) -> tuple[datetime | None, str | None]:
+        for condition in (_conditions.decode(conditions) if conditions else None) or ():
+            if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
+                return condition.last_transition_time, self._names[condition.message]
+        return None, None
+
+
+def _make_finalizers(text: bytes) -> tuple[str, ...]:
+    return (_finalizers.decode(text) if text else None) or ()
+
+
+def _ran(statuses: Raw, phase: Phase) -> tuple[datetime | None, datetime | None]:
+    """Earliest start of any container; latest end, once the pod has ended."""
+    starts: list[datetime] = []
+    ends: list[datetime] = []
+    for container in (_container_statuses.decode(statuses) if statuses else None) or ():
+        for state in (container.state, container.last_state):
+            for ran in (state.running, state.terminated) if state is not None else ():
+                if ran is not None and ran.started_at is not None:
+                    starts.append(ran.started_at)
+                if ran is not None and ran.finished_at is not None:
+                    ends.append(ran.finished_at)
+    return min(starts, default=None), max(ends, default=None) if phase.ended else None
+
+
+def is_pending(pod: Pod) -> bool:
+    """Waits for a node: not bound, not ended, not asked to go."""
+    return pod.node is None and pod.deleted is None and not pod.phase.ended
+
+
+def asks_for_gpu(pod: Pod) -> bool:
+    return bool(pod.shape.gpus())
+
+
+def pod_indexes() -> tuple[Index[Pod], ...]:
+    """PENDING_GPU (under True), BY_NODE, BY_OWNER (uid), BY_LABEL (namespace, key, value)."""
+    return (
+        Index(PENDING_GPU, lambda pod: (True,) if is_pending(pod) and asks_for_gpu(pod) else ()),
+        Index(BY_NODE, lambda pod: () if pod.node is None else (pod.node,)),
+        Index(BY_OWNER, lambda pod: () if pod.owner is None else (pod.owner.uid,)),
+        Index(BY_LABEL, _gpu_labels),
+    )
+
+
+def _gpu_labels(pod: Pod) -> Iterable[tuple[str, str, str]]:
+    # Only GPU pods are ever asked for by label. All labels of all pods would weigh more than the pods.
+    return ((pod.namespace, key, value) for key, value in pod.labels.items()) if asks_for_gpu(pod) else ()
+
+
+register(Pod, Wire(_PodOnWire, Pods().build))
+
+PODS: Final = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True, type=Pod)

@@ -1,0 +1,223 @@
+"""The scheduling parts of a pod's spec into a `PodShape`, once per distinct text.
+
+Pods of one template have these parts in common to the byte; what the API server adds pod by pod (the name of the
+token's volume) is elsewhere. So the bytes are the key, and a hundred thousand pods are decoded a few dozen times.
+"""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from forebay.kube.interning import Interned
+from forebay.model.encoding import enc_hook
+from forebay.model.requirements import LabelSelector, NodeSelectorTerm, PreferredTerm, Requirement, Toleration
+from forebay.model.workloads import ContainerResources, PodAffinityTerm, PodShape, effective_requests
+
+Raw = msgspec.Raw
+NOTHING: Final = Raw()
+
+#: Never inside JSON, so the key can be taken apart again.
+_BETWEEN: Final = b"\0"
+_PARTS_PER_CONTAINER: Final = 3
+
+
+class ContainerParts(msgspec.Struct, gc=False, rename="camel"):
+    ports: Raw = NOTHING
+    resources: Raw = NOTHING
+    restart_policy: Raw = NOTHING
+
+
+class SpecParts(msgspec.Struct, gc=False, rename="camel"):
+    """In the API server's own order, which msgspec then need not search for."""
+
+    init_containers: list[ContainerParts] | None = None
+    containers: list[ContainerParts] | None = None
+    node_selector: Raw = NOTHING
+    node_name: str = ""
+    affinity: Raw = NOTHING
+    scheduler_name: Raw = NOTHING
+    tolerations: Raw = NOTHING
+    priority: Raw = NOTHING
+    overhead: Raw = NOTHING
+    scheduling_gates: Raw = NOTHING
+    resources: Raw = NOTHING
+
+
+def shape_key(spec: SpecParts) -> bytes:
+    containers = spec.containers or ()
+    parts = [
+        b"%d" % len(containers),
+        spec.node_selector,
+        spec.affinity,
+        spec.scheduler_name,
+        spec.tolerations,
+        spec.priority,
+        spec.overhead,
+        spec.scheduling_gates,
+        spec.resources,
+    ]
+    for container in containers:
+        parts += (container.ports, container.resources, container.restart_policy)
+    if spec.init_containers:
+        for container in spec.init_containers:
+            parts += (container.ports, container.resources, container.restart_policy)
+    return _BETWEEN.join(parts)
+
+
+class _Port(msgspec.Struct, rename="camel"):
+    host_port: int = 0
+    protocol: str = "TCP"
+
+
+class _Resources(msgspec.Struct):
+    requests: dict[str, str | int] | None = None
+    limits: dict[str, str | int] | None = None
+
+
+class _Gate(msgspec.Struct):
+    name: str
+
+
+class _Toleration(msgspec.Struct, rename="camel"):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class _Selector(msgspec.Struct, rename="camel"):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+class _NodeTerm(msgspec.Struct, rename="camel"):
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class _PreferredNodeTerm(msgspec.Struct):
+    weight: int
+    preference: _NodeTerm
+
+
+class _NodeTerms(msgspec.Struct, rename="camel"):
+    node_selector_terms: tuple[_NodeTerm, ...] = ()
+
+
+class _NodeAffinity(msgspec.Struct):
+    required: _NodeTerms | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[_PreferredNodeTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class _PodTerm(msgspec.Struct, rename="camel"):
+    topology_key: str
+    label_selector: _Selector | None = None
+    namespaces: tuple[str, ...] = ()
+
+
+class _PodAffinity(msgspec.Struct):
+    required: tuple[_PodTerm, ...] = msgspec.field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class _Affinity(msgspec.Struct, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+    pod_affinity: _PodAffinity | None = None
+    pod_anti_affinity: _PodAffinity | None = None
+
+
+_ports = msgspec.json.Decoder(tuple[_Port, ...] | None)
+_resources = msgspec.json.Decoder(_Resources | None)
+_labels = msgspec.json.Decoder(dict[str, str] | None)
+_affinity = msgspec.json.Decoder(_Affinity | None)
+_tolerations = msgspec.json.Decoder(tuple[_Toleration, ...] | None)
+_gates = msgspec.json.Decoder(tuple[_Gate, ...] | None)
+_quantities = msgspec.json.Decoder(dict[str, str | int] | None)
+_text = msgspec.json.Decoder(str | None)
+_integer = msgspec.json.Decoder(int | None)
+_encoder = msgspec.json.Encoder(enc_hook=enc_hook, order="deterministic")
+
+_D = TypeVar("_D")
+
+
+def _part(decoder: msgspec.json.Decoder[_D | None], text: bytes, absent: _D) -> _D:
+    """A part left out and a part that is null say the same."""
+    decoded = decoder.decode(text) if text else None
+    return absent if decoded is None else decoded
+
+
+class Shapes:
+    """`shapes[shape_key(spec)]`: one object for all pods that ask for the same. Raises `ValueError`."""
+
+    def __init__(self, limit: int = 16_384) -> None:
+        self._by_text: Interned[bytes, PodShape] = Interned(self._make, limit)
+        self._by_meaning: Interned[bytes, PodShape] = Interned(_no_shape, limit)
+
+    def __getitem__(self, key: bytes) -> PodShape:
+        return self._by_text[key]
+
+    def _make(self, key: bytes) -> PodShape:
+        shape = _decode(key)
+        return self._by_meaning.unify(_encoder.encode(shape), shape)
+
+
+def _no_shape(_meaning: bytes) -> PodShape:
+    raise AssertionError("a meaning is only ever stored together with its shape")
+
+
+def _decode(key: bytes) -> PodShape:
+    count, selector, affinity, scheduler, tolerations, priority, overhead, gates, whole_pod, *parts = key.split(
+        _BETWEEN
+    )
+    each = [parts[at : at + _PARTS_PER_CONTAINER] for at in range(0, len(parts), _PARTS_PER_CONTAINER)]
+    asked = [_container_resources(resources, restart_policy) for _, resources, restart_policy in each]
+    containers, init_containers = asked[: int(count)], asked[int(count) :]
+    near = _part(_affinity, affinity, _Affinity())
+    nodes = near.node_affinity or _NodeAffinity()
+    return PodShape(
+        requests=effective_requests(
+            containers,
+            init_containers,
+            _part(_quantities, overhead, {}),
+            _container_resources(whole_pod, b"") if whole_pod else None,
+        ),
+        node_selector=_part(_labels, selector, {}),
+        node_affinity=None if nodes.required is None else tuple(map(_term, nodes.required.node_selector_terms)),
+        preferred_node_affinity=tuple(PreferredTerm(item.weight, _term(item.preference)) for item in nodes.preferred),
+        pod_affinity=_pod_terms(near.pod_affinity),
+        pod_anti_affinity=_pod_terms(near.pod_anti_affinity),
+        tolerations=tuple(
+            Toleration(item.key, item.operator or "Equal", item.value, item.effect, item.toleration_seconds)
+            for item in _part(_tolerations, tolerations, ())
+        ),
+        priority=_part(_integer, priority, 0),
+        scheduler_name=_part(_text, scheduler, "") or "default-scheduler",
+        scheduling_gates=tuple(gate.name for gate in _part(_gates, gates, ())),
+        host_ports=tuple(
+            (port.host_port, port.protocol) for ports, *_ in each for port in _part(_ports, ports, ()) if port.host_port
+        ),
+    )
+
+
+def _container_resources(resources: bytes, restart_policy: bytes) -> ContainerResources:
+    asked = _part(_resources, resources, _Resources())
+    return ContainerResources(asked.requests or {}, asked.limits or {}, restart_policy == b'"Always"')
+
+
+def _term(term: _NodeTerm) -> NodeSelectorTerm:
+    return NodeSelectorTerm(term.match_expressions, term.match_fields)
+
+
+def _pod_terms(affinity: _PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
+    return tuple(
+        PodAffinityTerm(
+            term.topology_key,
+            None
+            if term.label_selector is None
+            else LabelSelector(term.label_selector.match_labels, term.label_selector.match_expressions),
+            term.namespaces,
+        )
+        for term in (affinity.required if affinity is not None else ())
+    )

@@ -1,0 +1,255 @@
+"""Lists and watch streams from bytes to objects, in one pass over the bytes where every object is well.
+
+Where one is not, the slow way round finds out which: it becomes an `Undecodable` with its name, and the others are
+read as usual. Nothing that is returned keeps a page or a chunk of the stream in memory.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from forebay.api.meta import Object
+from forebay.kube.decoding import ListMeta
+from forebay.kube.errors import Status, Unreadable
+from forebay.kube.index import Key
+from forebay.kube.resources import Resource, T
+
+ADDED: Final = "ADDED"
+MODIFIED: Final = "MODIFIED"
+DELETED: Final = "DELETED"
+BOOKMARK: Final = "BOOKMARK"
+ERROR: Final = "ERROR"
+_CHANGES: Final = frozenset({ADDED, MODIFIED, DELETED})
+_INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+#: A page beyond this is cut into objects first: one call that decodes it all would hold up the loop.
+_LARGE_PAGE: Final = 8 << 20
+#: As much of a stream is decoded in one call, for the same reason.
+_BATCH: Final = 256 << 10
+
+Buffer = bytes | memoryview
+
+
+class WireObject(Protocol):
+    """What every type that is read from the wire has."""
+
+    @property
+    def metadata(self) -> Any: ...
+
+
+W = TypeVar("W", bound=WireObject)
+
+
+class Undecodable(msgspec.Struct, frozen=True):
+    """An object that is there and cannot be read."""
+
+    key: Key
+    uid: str
+    resource_version: int
+    why: str
+
+
+class Bookmark(msgspec.Struct, frozen=True):
+    """Every change up to this version has been sent."""
+
+    resource_version: int
+    #: The first one of a WatchList: every object that was there has been sent.
+    ends_initial_events: bool
+
+
+#: What a watch says: the type of the event, and what it is about. An unknown type comes with None.
+Event = tuple[str, T | Undecodable | Bookmark | Status | None]
+
+
+class _Event(msgspec.Struct, Generic[W], gc=False):
+    type: str
+    object: W
+
+
+class _List(msgspec.Struct, Generic[W]):
+    metadata: ListMeta
+    # Go writes an empty list as null in places. Without the field at all it is no list.
+    items: list[W] | None
+
+
+class _Identity(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = "0"
+
+
+class _Identified(msgspec.Struct):
+    metadata: _Identity
+
+
+class _Mark(msgspec.Struct, rename="camel"):
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
+class _Marked(msgspec.Struct):
+    metadata: _Mark
+
+
+_raw_event = msgspec.json.Decoder(_Event[msgspec.Raw])  # type: ignore[type-var]  # only the envelope
+_raw_list = msgspec.json.Decoder(_List[msgspec.Raw])  # type: ignore[type-var]
+_identified = msgspec.json.Decoder(_Identified)
+_marked = msgspec.json.Decoder(_Marked)
+_status = msgspec.json.Decoder(Status)
+
+
+class Wire(Generic[W, T]):
+    """Reads objects of one kind: msgspec makes a `wire_type`, of which `build` makes the object.
+
+    A `ValueError` from either means that this one object cannot be read.
+    """
+
+    def __init__(self, wire_type: type[W], build: Callable[[W], T]) -> None:
+        self._build = build
+        self._object = msgspec.json.Decoder(wire_type)
+        self._events = msgspec.json.Decoder(_Event[wire_type])  # type: ignore[valid-type]
+        self._list = msgspec.json.Decoder(_List[wire_type])  # type: ignore[valid-type]
+
+    def object(self, body: bytes | msgspec.Raw) -> T:
+        """Raises `ValueError`."""
+        return self._build(self._object.decode(body))
+
+    def page(self, body: bytes) -> tuple[ListMeta, Iterator[T | Undecodable]]:
+        """The objects are made as they are taken. Raises `Unreadable` for what is no list at all."""
+        if len(body) < _LARGE_PAGE:
+            try:
+                page = self._list.decode(body)
+            except ValueError:
+                pass
+            else:
+                return _with_version(page.metadata), map(self._built, page.items or ())
+        try:
+            raw = _raw_list.decode(body)
+        except ValueError as error:
+            raise Unreadable(f"the answer is not a list of objects: {error}") from error
+        return _with_version(raw.metadata), map(self._read, raw.items or ())
+
+    def events(self, lines: Buffer) -> Iterator[Event[T]]:
+        """The events in complete lines, made as they are taken. Raises `Unreadable` for a line that is no event."""
+        try:
+            events = self._events.decode_lines(lines)
+        except ValueError:
+            for line in bytes(lines).splitlines():
+                if line.strip():
+                    yield self._event(line)
+            return
+        for number, event in enumerate(events):
+            if event.type in _CHANGES:
+                yield event.type, self._built(event.object)
+            else:
+                yield self._event([line for line in bytes(lines).splitlines() if line.strip()][number])
+
+    def _built(self, wire: W) -> T | Undecodable:
+        try:
+            return self._build(wire)
+        except ValueError as error:
+            meta = wire.metadata
+            return _undecodable(meta.namespace, meta.name, meta.uid, meta.resource_version, error)
+
+    def _read(self, raw: msgspec.Raw) -> T | Undecodable:
+        try:
+            return self._build(self._object.decode(raw))
+        except ValueError as error:
+            try:
+                meta = _identified.decode(raw).metadata
+            except ValueError as nameless:
+                raise Unreadable(f"an object without a readable name: {nameless}") from nameless
+            return _undecodable(meta.namespace, meta.name, meta.uid, meta.resource_version, error)
+
+    def _event(self, line: bytes) -> Event[T]:
+        try:
+            event = _raw_event.decode(line)
+            if event.type in _CHANGES:
+                return event.type, self._read(event.object)
+            if event.type == BOOKMARK:
+                mark = _marked.decode(event.object).metadata
+                ends = (mark.annotations or {}).get(_INITIAL_EVENTS_END) == "true"
+                return BOOKMARK, Bookmark(int(mark.resource_version), ends)
+            if event.type == ERROR:
+                return ERROR, _status.decode(event.object)
+        except ValueError as error:
+            raise Unreadable(f"a line of the watch is no event: {error}") from error
+        return event.type, None
+
+
+class Lines:
+    """Cuts a stream into batches of complete lines. Every byte is copied at most twice, however long a line is."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> Iterator[Buffer]:
+        end = chunk.rfind(b"\n") + 1
+        if not end:
+            self._rest.append(chunk)
+            return
+        whole: Buffer = chunk
+        if self._rest:
+            whole = b"".join([*self._rest, memoryview(chunk)[:end]])
+            self._rest = [chunk[end:]] if end < len(chunk) else []
+        elif end < len(chunk):
+            whole = memoryview(chunk)[:end]
+            self._rest = [chunk[end:]]
+        yield from _batches(whole)
+
+    @property
+    def cut(self) -> bool:
+        """The last line is not complete."""
+        return any(self._rest)
+
+
+def _batches(lines: Buffer) -> Iterator[Buffer]:
+    if len(lines) <= _BATCH:
+        yield lines
+        return
+    text = bytes(lines)
+    view = memoryview(text)
+    start = 0
+    while start < len(text):
+        end = text.find(b"\n", start + _BATCH) + 1 or len(text)
+        yield view[start:end]
+        start = end
+
+
+def _with_version(meta: ListMeta) -> ListMeta:
+    if not meta.resource_version.isdecimal():
+        raise Unreadable(f'the list is of no version this can continue from: "{meta.resource_version}"')
+    return meta
+
+
+def _undecodable(namespace: str | None, name: str, uid: str, version: str, error: ValueError) -> Undecodable:
+    if not name:
+        raise Unreadable(f"an object without a name: {error}") from error
+    return Undecodable((namespace or "", name), uid, int(version) if version.isdecimal() else 0, str(error))
+
+
+_WIRES: Final[dict[type[Any], Wire[Any, Any]]] = {}
+
+
+def register(kind: type[T], wire: Wire[Any, T]) -> None:
+    """From now on objects that become a `kind` are read by `wire`."""
+    _WIRES[kind] = wire
+
+
+def wire_for(resource: Resource[T]) -> Wire[Any, T]:
+    """The registered one; otherwise the type itself keeps Kubernetes' layout, and msgspec reads it as it is."""
+    known = _WIRES.get(resource.type)
+    if known is None:
+        kind: Any = resource.type
+        known = Wire(kind, _as_it_is)
+        register(resource.type, known)
+    return known
+
+
+def _as_it_is(decoded: T) -> T:
+    if isinstance(decoded, Object):
+        # They are `Raw`, so they would keep the page. An update without them leaves the server's as they are.
+        decoded.metadata.managed_fields = []
+    return decoded
