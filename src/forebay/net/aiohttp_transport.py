@@ -128,7 +128,8 @@ class AiohttpTransport:
             try:
                 async for chunk in response.content.iter_any():
                     yield chunk
-            except _FAILURES as error:
+            # RuntimeError: "Connection closed.", where reading began after the session was closed.
+            except (*_FAILURES, RuntimeError) as error:
                 raise AnswerCut(f"{call.request}: {call.why_cut(error)}", call.request) from None
         ends_with_connection = "Content-Length" not in response.headers and "Transfer-Encoding" not in response.headers
         if self._closed and ends_with_connection and response.status >= 200:  # noqa: PLR2004 (HTTP's own numbers)

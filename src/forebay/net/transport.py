@@ -8,7 +8,7 @@
 A response with an error status is not an exception here: it is an answer. What it means is the caller's business.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -138,6 +138,8 @@ class Response:
         self.status = status
         self.headers = headers if isinstance(headers, Headers) else Headers(headers)
         self._body = body
+        #: The body while `chunks` reads it.
+        self._source: AsyncIterator[bytes] | None = None
         self._on_close = on_close
         self._closed = False
 
@@ -150,15 +152,19 @@ class Response:
         """The body, if it is already here as a whole and was not read yet."""
         return self._body if isinstance(self._body, bytes) else None
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives. Raises `AnswerCut` where it breaks off."""
         body, self._body = self._body, b""
         if isinstance(body, bytes):
             if body:
                 yield body
             return
-        async for chunk in body:
-            yield chunk
+        self._source = body
+        try:
+            async for chunk in body:
+                yield chunk
+        finally:
+            await _stop(body)
 
     async def read(self) -> bytes:
         """The whole body; the response is closed afterwards."""
@@ -176,11 +182,9 @@ class Response:
             return
         self._closed = True
         body, self._body = self._body, b""
-        if not isinstance(body, bytes):
-            # An async generator left half-way must be closed here and now, not by the garbage collector.
-            aclose = getattr(body, "aclose", None)
-            if aclose is not None:
-                await aclose()
+        source = self._source if isinstance(body, bytes) else body
+        if source is not None:
+            await _stop(source)
         if self._on_close is not None:
             await self._on_close()
 
@@ -191,6 +195,16 @@ class Response:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _stop(body: AsyncIterator[bytes]) -> None:
+    """An async generator left half-way must be closed here and now, not by the garbage collector."""
+    # One that another task is reading this very moment cannot be; closing its connection ends it.
+    if isinstance(body, AsyncGenerator) and getattr(body, "ag_running", False):
+        return
+    aclose = getattr(body, "aclose", None)
+    if aclose is not None:
+        await aclose()
 
 
 class Transport(Protocol):
