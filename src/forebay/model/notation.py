@@ -16,14 +16,17 @@ NANO: Final = 10**9
 _INT64_MAX: Final = 2**63 - 1
 #: A Go `int64` can hold any number of so many digits.
 _INT64_DIGITS: Final = 18
+#: And apimachinery's cautious estimate of the same where a binary suffix takes some of them.
+_BINARY_DIGITS: Final = 15
 #: Go keeps the exponent apart; here it is multiplied out, so `1e999999999` would eat the memory of the process.
 _LARGEST_EXPONENT: Final = 100
 _LONGEST_TEXT: Final = 200
 
-_TEXT: Final = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+_TEXT: Final = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 # The reasons are in apimachinery's words.
 _WRONG_FORMAT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_NO_NUMBER: Final = "unable to parse numeric part of quantity"
 _WRONG_SUFFIX: Final = "unable to parse quantity's suffix"
 
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -132,28 +135,27 @@ def _parse(text: str) -> Quantity:
     found = _TEXT.fullmatch(text) if text else None
     if found is None:
         raise InvalidQuantity(text, _WRONG_FORMAT)
-    sign, whole, fraction, suffix = found[1], found[2] or "0", found[3] or "", found[4]
-    digits = whole + fraction
+    sign, zeros, whole, fraction, suffix = found.groups(default="")
+    digits = (whole or "0") + fraction
     number = int(digits)
 
+    # `simple` is what apimachinery reads by its fast path, which alone may keep the text as it was written.
     if suffix in _BINARY:
         power, form = _BINARY[suffix], Format.BINARY_SI
         nano = min(_away_from_zero((number << power) * NANO, 10 ** len(fraction)), _INT64_MAX * NANO)
-        as_written = not fraction and number % 8 != 0 and len(whole) + power * 3 // 10 < 15  # noqa: PLR2004 (apimachinery's estimate of what fits an int64)
-        if nano < NANO:
-            form = Format.DECIMAL_SI if nano else form
+        if 0 < nano < NANO:
+            form = Format.DECIMAL_SI
+        simple = not fraction and len(digits) + power * 3 // 10 < _BINARY_DIGITS
+        looks_canonical = number % 8 != 0
     else:
         exponent, form = _decimal_exponent(text, suffix)
         scale = exponent - len(fraction)
         nano = _scaled(number, scale + 9)
-        as_written = (
-            scale % 3 == 0
-            and scale >= _DECIMAL["n"]
-            and len(digits) <= _INT64_DIGITS
-            and not digits.startswith("0")
-            and not digits.endswith("000")
-        )
-    return Quantity(-nano if sign == "-" else nano, form, text if as_written else None)
+        simple = scale >= _DECIMAL["n"] and len(digits) <= _INT64_DIGITS
+        looks_canonical = scale % 3 == 0 and not digits.startswith("0") and not digits.endswith("000")
+    if not (simple or zeros or whole or fraction):
+        raise InvalidQuantity(text, _NO_NUMBER)
+    return Quantity(-nano if sign == "-" else nano, form, text if simple and looks_canonical else None)
 
 
 def _decimal_exponent(text: str, suffix: str) -> tuple[int, Format]:
