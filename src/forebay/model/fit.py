@@ -47,18 +47,23 @@ _AFFINITY: Final = Misfit(Filter.NODE_AFFINITY, ("node(s) didn't match Pod's nod
 _PORTS: Final = Misfit(Filter.NODE_PORTS, ("node(s) didn't have free ports for the requested pod ports",))
 
 
-def misfit(
-    shape: PodShape, node: Node, free: Resources, ports_in_use: Collection[tuple[int, str]] = ()
-) -> Misfit | None:
-    """Why a pod of this shape cannot go to `node`, of which `free` is left; None where it can."""
+def barred(shape: PodShape, node: Node) -> Misfit | None:
+    """Why such a pod could not go to `node` even if that were empty: the part of `misfit` that is worth remembering."""
     if node.unschedulable and not tolerates(shape.tolerations, _CORDON):
         return _UNSCHEDULABLE
     for taint in node.taints:
         if taint.repels and not tolerates(shape.tolerations, taint):
             # Newer schedulers say only "taint(s)"; which one is what a reader needs to know.
             return Misfit(Filter.TAINT_TOLERATION, (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",))
-    if not selects(shape, node):
-        return _AFFINITY
+    return None if selects(shape, node) else _AFFINITY
+
+
+def misfit(
+    shape: PodShape, node: Node, free: Resources, ports_in_use: Collection[tuple[int, str]] = ()
+) -> Misfit | None:
+    """Why a pod of this shape cannot go to `node`, of which `free` is left; None where it can."""
+    if found := barred(shape, node):
+        return found
     if shape.host_ports and any(port in ports_in_use for port in shape.host_ports):
         return _PORTS
     if shape.requests.fits_within(free):
