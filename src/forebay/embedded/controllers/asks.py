@@ -1,0 +1,52 @@
+"""Stored pods and nodes as the scheduler sees them: decoded by the same code as the operator's, once per shape."""
+
+import msgspec
+
+from forebay.embedded.controllers.cluster import PodView
+from forebay.embedded.controllers.placement import Ask
+from forebay.embedded.store import Json
+from forebay.kube.nodes import NODES
+from forebay.kube.shapes import Shapes, SpecParts, shape_key
+from forebay.kube.wire import wire_for
+from forebay.model.encoding import enc_hook
+from forebay.model.nodes import Node
+from forebay.model.workloads import PodShape
+
+_nodes = wire_for(NODES)
+_parts = msgspec.json.Decoder(SpecParts)
+_encode = msgspec.json.Encoder(enc_hook=enc_hook, order="deterministic").encode
+
+
+class Asks:
+    """Pods that ask for the same get the same `Ask`."""
+
+    def __init__(self) -> None:
+        self._shapes = Shapes()
+        #: The shape is in the Ask, so its id stays taken.
+        self._asks: dict[tuple[int, str], Ask] = {}
+        self._tastes: dict[bytes, int] = {}
+
+    def of(self, pod: PodView) -> Ask:
+        """Raises ValueError for a pod that cannot be understood."""
+        shape = self._shapes[shape_key(_parts.decode(msgspec.json.encode(pod.spec)))]
+        unsupported = _unsupported(pod.spec)
+        ask = self._asks.get((id(shape), unsupported))
+        if ask is None:
+            ask = self._asks[id(shape), unsupported] = Ask.of(shape, self._taste(shape), unsupported)
+        return ask
+
+    def _taste(self, shape: PodShape) -> int:
+        choosing = (shape.tolerations, shape.node_selector, shape.node_affinity, shape.preferred_node_affinity)
+        return self._tastes.setdefault(_encode(choosing), len(self._tastes))
+
+
+def node_of(node: Json) -> Node:
+    """Raises ValueError for a node that cannot be understood."""
+    return _nodes.object(msgspec.json.encode(node))
+
+
+def _unsupported(spec: Json) -> str:
+    required = [
+        c for c in spec.get("topologySpreadConstraints") or () if c.get("whenUnsatisfiable") != "ScheduleAnyway"
+    ]
+    return "the embedded scheduler does not implement required topologySpreadConstraints" if required else ""

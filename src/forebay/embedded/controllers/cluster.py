@@ -1,0 +1,164 @@
+"""What the controllers see in common: each pod looked at once per write, found by node and by owner."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from forebay.embedded.kinds import NODES, PODS
+from forebay.embedded.store import DELETED, Json, Store
+
+Key = tuple[str, str]
+#: The pod before and after; None where it did not exist yet or no longer does.
+PodChange = Callable[["PodView | None", "PodView | None"], None]
+NodeChange = Callable[[Json | None, Json | None], None]
+
+ENDED = frozenset({"Succeeded", "Failed"})
+
+
+class PodView(msgspec.Struct, frozen=True, gc=False):
+    """A stored pod and what every controller asks of it."""
+
+    object: Json
+    key: Key
+    uid: str
+    node: str
+    phase: str
+    deleting: bool
+    ready: bool
+    #: The uid of its controller.
+    owner: str
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ENDED
+
+    @property
+    def active(self) -> bool:
+        """Counts as a replica: neither ended nor on its way out."""
+        return not self.deleting and self.phase not in ENDED
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.object["metadata"].get("labels") or {}
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        return self.object["metadata"].get("annotations") or {}
+
+    @property
+    def finalizers(self) -> list[str]:
+        return self.object["metadata"].get("finalizers") or []
+
+    @property
+    def spec(self) -> Json:
+        spec: Json = self.object["spec"]
+        return spec
+
+    @property
+    def status(self) -> Json:
+        return self.object.get("status") or {}
+
+
+def view(pod: Json) -> PodView:
+    meta = pod["metadata"]
+    status = pod.get("status") or {}
+    return PodView(
+        pod,
+        (meta["namespace"], meta["name"]),
+        meta["uid"],
+        pod["spec"].get("nodeName") or "",
+        status.get("phase") or "Pending",
+        "deletionTimestamp" in meta,
+        any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ()),
+        next((o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")), ""),
+    )
+
+
+def condition(status: Mapping[str, Any], kind: str) -> Json | None:
+    return next((c for c in status.get("conditions") or () if c["type"] == kind), None)
+
+
+def with_condition(status: Json, new: Json, now: str) -> Json:
+    """The status with this condition in it. The time of transition is kept while the condition's status stays."""
+    old = condition(status, new["type"])
+    since = old.get("lastTransitionTime") if old and old["status"] == new["status"] else None
+    others = list(status.get("conditions") or ())
+    written = {**new, "lastTransitionTime": since or now}
+    if old is None:
+        return {**status, "conditions": [*others, written]}
+    return {**status, "conditions": [written if c is old else c for c in others]}
+
+
+class Cluster:
+    """Follows pods and nodes in the store. Listeners are called in the order in which they came."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.pods: dict[Key, PodView] = {}
+        self.by_node: dict[str, dict[Key, PodView]] = {}
+        self.by_owner: dict[str, dict[Key, PodView]] = {}
+        self.nodes: dict[str, Json] = {}
+        self._pod_listeners: list[PodChange] = []
+        self._node_listeners: list[NodeChange] = []
+        self._ends: list[Callable[[], None]] = []
+
+    def on_pods(self, listener: PodChange) -> None:
+        self._pod_listeners.append(listener)
+
+    def on_nodes(self, listener: NodeChange) -> None:
+        self._node_listeners.append(listener)
+
+    def start(self) -> None:
+        """Shows the listeners what is there, nodes first, then all that changes."""
+        self._ends = [self.store.subscribe(NODES, self._node), self.store.subscribe(PODS, self._pod)]
+        for node in self.store.list(NODES):
+            self._node("ADDED", None, node)
+        for pod in self.store.list(PODS):
+            self._pod("ADDED", None, pod)
+
+    def stop(self) -> None:
+        for end in self._ends:
+            end()
+        self._ends = []
+
+    def write_status(self, pod: PodView, status: Json) -> None:
+        self.store.update(PODS, {**pod.object, "status": status}, subresource="status")
+
+    def _pod(self, event: str, _old: Json | None, pod: Json) -> None:
+        new = None if event == DELETED else view(pod)
+        key = new.key if new else (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        old = self.pods.get(key)
+        if old is not None:
+            _leave(self.by_node, old.node, key)
+            _leave(self.by_owner, old.owner, key)
+        if new is None:
+            self.pods.pop(key, None)
+        else:
+            self.pods[key] = new
+            _enter(self.by_node, new.node, new)
+            _enter(self.by_owner, new.owner, new)
+        for listener in self._pod_listeners:
+            listener(old, new)
+
+    def _node(self, event: str, _old: Json | None, node: Json) -> None:
+        name = node["metadata"]["name"]
+        old = self.nodes.pop(name, None)
+        new = None if event == DELETED else node
+        if new is not None:
+            self.nodes[name] = new
+        for listener in self._node_listeners:
+            listener(old, new)
+
+
+def _enter(index: dict[str, dict[Key, PodView]], value: str, pod: PodView) -> None:
+    if value:
+        index.setdefault(value, {})[pod.key] = pod
+
+
+def _leave(index: dict[str, dict[Key, PodView]], value: str, key: Key) -> None:
+    if value:
+        members = index[value]
+        del members[key]
+        if not members:
+            del index[value]

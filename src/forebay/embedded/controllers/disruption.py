@@ -1,0 +1,180 @@
+"""PodDisruptionBudgets: how many healthy pods there are and how many may go. The eviction subresource obeys it."""
+
+import math
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from forebay.embedded.controllers.cluster import Cluster, Key, PodView, with_condition
+from forebay.embedded.controllers.recorder import Recorder
+from forebay.embedded.controllers.worklist import Worklist
+from forebay.embedded.kinds import DISRUPTION_BUDGETS, REPLICA_SETS
+from forebay.embedded.selectors import selects
+from forebay.embedded.store import DELETED, Json
+
+_COMPONENT = "controllermanager"
+#: An eviction that was allowed and not followed by a deletion is forgotten after this long.
+_DISRUPTION_TIMEOUT = timedelta(minutes=2)
+
+
+class _BudgetSpec(msgspec.Struct, rename="camel", frozen=True):
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    selector: Json | None = None
+
+
+class DisruptionController:
+    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+        self._recorder = recorder
+        self._work: Worklist[Key] = Worklist(self._sync, self._failed)
+        #: The pods each budget is about, by namespace.
+        self._members: dict[str, dict[str, dict[Key, None]]] = {}
+        self._selectors: dict[Key, Json | None] = {}
+        self._end: Callable[[], None] = lambda: None
+        cluster.on_pods(self._pod_changed)
+
+    def start(self) -> None:
+        self._end = self._store.subscribe(DISRUPTION_BUDGETS, self._budget_changed)
+        for budget in self._store.list(DISRUPTION_BUDGETS):
+            self._budget_changed("ADDED", None, budget)
+
+    def stop(self) -> None:
+        self._end()
+        self._work.stop()
+
+    def _budget_changed(self, event: str, old: Json | None, budget: Json) -> None:
+        namespace, name = key = (budget["metadata"]["namespace"], budget["metadata"]["name"])
+        if event == DELETED:
+            self._selectors.pop(key, None)
+            self._members.get(namespace, {}).pop(name, None)
+            return
+        if old is None or old["metadata"].get("generation") != budget["metadata"].get("generation"):
+            selector = self._selectors[key] = (budget.get("spec") or {}).get("selector")
+            pods = (pod for pod in self._cluster.pods.values() if pod.key[0] == namespace)
+            members = {pod.key: None for pod in pods if _means(selector, pod)}
+            self._members.setdefault(namespace, {})[name] = members
+        self._work.add(key)
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        pod = new or old
+        if pod is None or not self._members.get(pod.key[0]):
+            return
+        namespace = pod.key[0]
+        for name, members in self._members[namespace].items():
+            if new is not None and _means(self._selectors[namespace, name], new):
+                members[new.key] = None
+            elif pod.key in members:
+                del members[pod.key]
+            else:
+                continue
+            self._work.add((namespace, name))
+
+    def _failed(self, key: Key, error: Exception) -> None:
+        budget = self._store.find(DISRUPTION_BUDGETS, *key)
+        if budget is None:
+            return
+        self._recorder.warning(
+            _COMPONENT,
+            budget,
+            "CalculateExpectedPodCountFailed",
+            f"Failed to calculate the number of expected pods: {error}",
+        )
+        # Fail safe: what cannot be reckoned must not be evicted.
+        status = {**(budget.get("status") or {}), "disruptionsAllowed": 0, "observedGeneration": _generation(budget)}
+        self._write(budget, status, "SyncFailed", str(error))
+
+    def _sync(self, key: Key) -> None:
+        budget = self._store.find(DISRUPTION_BUDGETS, *key)
+        if budget is None:
+            return
+        spec = msgspec.convert(budget.get("spec") or {}, _BudgetSpec)
+        found = (self._cluster.pods.get(member) for member in self._members[key[0]][key[1]])
+        pods = [pod for pod in found if pod is not None and not pod.ended]
+        if not pods:
+            self._recorder.normal(_COMPONENT, budget, "NoPods", "No matching pods found")
+        expected, desired = self._expected(spec, pods)
+        status = budget.get("status") or {}
+        disrupted = self._disrupted(key, status.get("disruptedPods") or {}, pods)
+        healthy = sum(pod.ready and not pod.deleting and pod.key[1] not in disrupted for pod in pods)
+        allowed = max(0, healthy - desired) if expected > 0 else 0
+        counts = {
+            "currentHealthy": healthy,
+            "desiredHealthy": desired,
+            "disruptionsAllowed": allowed,
+            "expectedPods": expected,
+            "observedGeneration": _generation(budget),
+        }
+        kept = {field: value for field, value in status.items() if field not in {"disruptedPods", *counts}}
+        written = {**kept, **counts, **({"disruptedPods": disrupted} if disrupted else {})}
+        self._write(budget, written, "SufficientPods" if allowed else "InsufficientPods", "")
+
+    def _expected(self, spec: _BudgetSpec, pods: list[PodView]) -> tuple[int, int]:
+        """How many pods there should be, and how many of them must stay healthy."""
+        if spec.max_unavailable is not None:
+            scale = self._scale(pods)
+            return scale, max(0, scale - _share(spec.max_unavailable, scale))
+        least = spec.min_available if spec.min_available is not None else 0
+        if isinstance(least, int):
+            return len(pods), least
+        scale = self._scale(pods)
+        return scale, _share(least, scale)
+
+    def _scale(self, pods: list[PodView]) -> int:
+        """What the pods' controllers ask for. Pods without one do not count, as with the real controller."""
+        total, seen = 0, set()
+        for pod in pods:
+            for owner in pod.object["metadata"].get("ownerReferences") or ():
+                if not owner.get("controller") or owner["uid"] in seen:
+                    continue
+                seen.add(owner["uid"])
+                if owner["kind"] != "ReplicaSet":
+                    raise ValueError(f"{owner['kind']} {owner['name']} does not implement the scale subresource")
+                replica_set = self._store.find(REPLICA_SETS, pod.key[0], owner["name"])
+                total += replica_set["spec"].get("replicas", 1) if replica_set else 0
+        return total
+
+    def _disrupted(self, key: Key, noted: Json, pods: list[PodView]) -> Json:
+        """Evictions that were allowed and whose pods are not yet seen to go."""
+        alive = {pod.key[1] for pod in pods if not pod.deleting}
+        now = self._store.clock()
+        kept = {}
+        for name, since in noted.items():
+            left = (datetime.fromisoformat(since) + _DISRUPTION_TIMEOUT - now).total_seconds()
+            if name in alive and left > 0:
+                kept[name] = since
+                self._work.add(key, left)
+        return kept
+
+    def _write(self, budget: Json, status: Json, reason: str, message: str) -> None:
+        allowed = {
+            "type": "DisruptionAllowed",
+            "status": "True" if reason == "SufficientPods" else "False",
+            "reason": reason,
+            "message": message,
+            "observedGeneration": _generation(budget),
+        }
+        status = with_condition(status, allowed, self._store.timestamp())
+        if status != budget.get("status"):
+            self._store.update(DISRUPTION_BUDGETS, {**budget, "status": status}, subresource="status")
+
+
+def _means(selector: Json | None, pod: PodView) -> bool:
+    return selector is not None and selects(selector, pod.labels)
+
+
+def _share(part: int | str, whole: int) -> int:
+    """A number, or a percentage rounded up."""
+    if isinstance(part, int):
+        return part
+    digits = part.removesuffix("%")
+    if not part.endswith("%") or not digits.isdecimal():
+        raise ValueError(f'"{part}" is neither a number nor a percentage')
+    return math.ceil(whole * int(digits) / 100)
+
+
+def _generation(budget: Json) -> int:
+    generation: int = budget["metadata"].get("generation", 1)
+    return generation

@@ -1,0 +1,109 @@
+"""NoExecute taints: pods that do not tolerate one are deleted, at once or when their toleration runs out."""
+
+import asyncio
+
+from forebay.embedded.controllers.cluster import Cluster, Key, PodView, with_condition
+from forebay.embedded.controllers.recorder import Recorder
+from forebay.embedded.controllers.worklist import Worklist
+from forebay.embedded.kinds import PODS
+from forebay.embedded.store import Json
+from forebay.model.requirements import Effect, Taint, Toleration
+
+_COMPONENT = "taint-eviction-controller"
+
+
+class TaintEviction:
+    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+        self._recorder = recorder
+        #: Nodes that have any.
+        self._taints: dict[str, tuple[Taint, ...]] = {}
+        #: When each threatened pod must go, in loop time. Later changes of its tolerations do not put it off.
+        self._due: dict[Key, float] = {}
+        self._work: Worklist[Key] = Worklist(self._consider, self._failed)
+        cluster.on_nodes(self._node_changed)
+        cluster.on_pods(self._pod_changed)
+
+    def start(self) -> None:
+        """Cluster.start() has shown everything already."""
+
+    def stop(self) -> None:
+        self._work.stop()
+
+    def _node_changed(self, old: Json | None, new: Json | None) -> None:
+        name = (new or old or {})["metadata"]["name"]
+        taints = tuple(
+            Taint(taint["key"], taint.get("value") or "", taint["effect"])
+            for taint in ((new or {}).get("spec") or {}).get("taints") or ()
+            if taint["effect"] == Effect.NO_EXECUTE
+        )
+        if taints == self._taints.get(name, ()):
+            return
+        if taints:
+            self._taints[name] = taints
+        else:
+            self._taints.pop(name, None)
+        for key in self._cluster.by_node.get(name, {}):
+            self._work.add(key)
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid):
+            self._due.pop(old.key, None)
+        if new is not None and new.node in self._taints and not new.deleting:
+            self._work.add(new.key)
+
+    def _failed(self, key: Key, error: Exception) -> None:
+        pod = self._cluster.pods.get(key)
+        if pod is not None:
+            self._recorder.warning(_COMPONENT, pod.object, "FailedEviction", str(error))
+
+    def _consider(self, key: Key) -> None:
+        pod = self._cluster.pods.get(key)
+        taints = self._taints.get(pod.node, ()) if pod is not None else ()
+        allowed = None if pod is None or pod.deleting or pod.ended else _allowed(pod, taints)
+        if pod is None or allowed is None:
+            self._due.pop(key, None)
+            return
+        now = asyncio.get_running_loop().time()
+        due = self._due.setdefault(key, now + allowed)
+        if now < due:
+            self._work.add(key, due - now)
+            return
+        del self._due[key]
+        self._evict(pod)
+
+    def _evict(self, pod: PodView) -> None:
+        target = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByTaintManager",
+            "message": "Taint manager: deleting due to NoExecute taint",
+            "lastProbeTime": None,
+        }
+        self._recorder.normal(
+            _COMPONENT, pod.object, "TaintManagerEviction", f"Marking for deletion Pod {'/'.join(pod.key)}"
+        )
+        self._cluster.write_status(pod, with_condition(pod.status, target, self._store.timestamp()))
+        self._store.delete(PODS, *pod.key, preconditions={"uid": pod.uid})
+
+
+def _allowed(pod: PodView, taints: tuple[Taint, ...]) -> float | None:
+    """Seconds it may stay: none if a taint is not tolerated, else the shortest of the tolerations. None: for ever."""
+    tolerations = [
+        Toleration(
+            one.get("key") or "",
+            one.get("operator") or "Equal",
+            one.get("value") or "",
+            one.get("effect") or "",
+            one.get("tolerationSeconds"),
+        )
+        for one in pod.spec.get("tolerations") or ()
+    ]
+    limits: list[float] = []
+    for taint in taints:
+        applying = [toleration for toleration in tolerations if toleration.tolerates(taint)]
+        if not applying:
+            return 0.0
+        limits += [max(0.0, t.toleration_seconds) for t in applying if t.toleration_seconds is not None]
+    return min(limits, default=None) if taints else None

@@ -1,0 +1,262 @@
+"""What a Job asks for and how its pods' ends are judged: pure, in the words of the real Job controller."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+
+import msgspec
+
+from forebay.embedded.controllers.cluster import PodView
+from forebay.embedded.store import Json
+
+TRACKING = "batch.kubernetes.io/job-tracking"
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 10.0, 600.0
+
+
+class OnExitCodes(msgspec.Struct, rename="camel", frozen=True):
+    operator: str
+    values: list[int]
+    container_name: str | None = None
+
+
+class OnPodCondition(msgspec.Struct, rename="camel", frozen=True):
+    type: str
+    status: str = "True"
+
+
+class FailureRule(msgspec.Struct, rename="camel", frozen=True):
+    action: str
+    on_exit_codes: OnExitCodes | None = None
+    on_pod_conditions: list[OnPodCondition] = []
+
+
+class FailurePolicy(msgspec.Struct, frozen=True):
+    rules: list[FailureRule] = []
+
+
+class JobSpec(msgspec.Struct, rename="camel", frozen=True):
+    template: Json
+    parallelism: int | None = None
+    completions: int | None = None
+    completion_mode: str = "NonIndexed"
+    backoff_limit: int = 6
+    suspend: bool = False
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    pod_failure_policy: FailurePolicy | None = None
+    pod_replacement_policy: str | None = None
+    managed_by: str | None = None
+    backoff_limit_per_index: int | None = None
+    success_policy: Json | None = None
+
+    @property
+    def indexed(self) -> bool:
+        return self.completion_mode == "Indexed"
+
+    @property
+    def wanted(self) -> int | None:
+        """Successes that complete the Job; None: the first one does, once all pods have ended."""
+        return 1 if self.completions is None and self.parallelism is None else self.completions
+
+    @property
+    def at_once(self) -> int:
+        return 1 if self.parallelism is None else self.parallelism
+
+    @property
+    def replaces_only_failed(self) -> bool:
+        return (self.pod_replacement_policy or ("Failed" if self.pod_failure_policy else "")) == "Failed"
+
+    @property
+    def restarts_in_place(self) -> bool:
+        return bool((self.template.get("spec") or {}).get("restartPolicy") == "OnFailure")
+
+
+def job_spec(job: Json) -> JobSpec:
+    """Raises ValueError for what this controller does not do."""
+    spec = msgspec.convert(job["spec"], JobSpec)
+    for field, value in (
+        ("backoffLimitPerIndex", spec.backoff_limit_per_index),
+        ("successPolicy", spec.success_policy),
+    ):
+        if value is not None:
+            raise ValueError(f"spec.{field} is not implemented by the embedded Job controller")
+    if spec.completion_mode not in {"Indexed", "NonIndexed"}:
+        raise ValueError(f"completion mode {spec.completion_mode} is unknown")
+    return spec
+
+
+def failed(pod: PodView, spec: JobSpec) -> bool:
+    if pod.phase == "Failed":
+        return True
+    return pod.deleting and pod.phase != "Succeeded" and not spec.replaces_only_failed
+
+
+def verdict(pod: PodView, policy: FailurePolicy | None) -> tuple[bool, str | None]:
+    """Whether a failed pod counts against the backoff limit, and the message if it fails the whole Job."""
+    for index, rule in enumerate(policy.rules if policy else ()):
+        cause = _matches(pod, rule)
+        if cause is None or rule.action not in {"Ignore", "Count", "FailJob"}:
+            continue
+        failure = f"{cause} matching {rule.action} rule at index {index}" if rule.action == "FailJob" else None
+        return rule.action != "Ignore", failure
+    return True, None
+
+
+def _matches(pod: PodView, rule: FailureRule) -> str | None:
+    name = "/".join(pod.key)
+    codes = rule.on_exit_codes
+    if codes is not None:
+        for container, code in exit_codes(pod):
+            named = codes.container_name in {None, container}
+            if named and code and (code in codes.values) == (codes.operator == "In"):
+                return f"Container {container} for pod {name} failed with exit code {code}"
+        return None
+    for seen in pod.status.get("conditions") or ():
+        if any(seen["type"] == wanted.type and seen["status"] == wanted.status for wanted in rule.on_pod_conditions):
+            return f"Pod {name} has condition {seen['type']}"
+    return None
+
+
+def exit_codes(pod: PodView) -> Iterable[tuple[str, int]]:
+    for field in ("containerStatuses", "initContainerStatuses"):
+        for container in pod.status.get(field) or ():
+            ended = (container.get("state") or {}).get("terminated")
+            if ended is not None:
+                yield container["name"], ended["exitCode"]
+
+
+def restarts(pods: Iterable[PodView]) -> int:
+    return sum(
+        container.get("restartCount", 0)
+        for pod in pods
+        if not pod.ended
+        for field in ("containerStatuses", "initContainerStatuses")
+        for container in pod.status.get(field) or ()
+    )
+
+
+def finished_at(pod: PodView) -> datetime:
+    """When the last container ended, or the pod was asked to, or was made."""
+    ends = [
+        ended["finishedAt"]
+        for container in pod.status.get("containerStatuses") or ()
+        if (ended := (container.get("state") or {}).get("terminated")) and ended.get("finishedAt")
+    ]
+    if ends:
+        return moment(max(ends))
+    meta = pod.object["metadata"]
+    if pod.deleting:
+        return moment(meta["deletionTimestamp"]) - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
+    return moment(meta["creationTimestamp"])
+
+
+class Backoff(msgspec.Struct):
+    """Failures since the last success: each doubles the wait before the next pod."""
+
+    failures: int = 0
+    last: datetime | None = None
+
+    def note(self, succeeded: Sequence[PodView], failed: Sequence[PodView]) -> None:
+        ends = sorted(map(finished_at, failed))
+        if succeeded:
+            last_success = max(map(finished_at, succeeded))
+            ends = [end for end in ends if end > last_success]
+            self.failures, self.last = 0, None
+        if ends:
+            self.failures += len(ends)
+            self.last = ends[-1]
+
+    def remaining(self, now: datetime) -> float:
+        if self.last is None:
+            return 0.0
+        wait = min(_FIRST_BACKOFF * 2.0 ** min(self.failures - 1, 30), _LONGEST_BACKOFF)
+        return max(0.0, wait - (now - self.last).total_seconds())
+
+
+def index_of(pod: PodView) -> int | None:
+    text = pod.annotations.get(INDEX, "")
+    return int(text) if text.isdecimal() else None
+
+
+def indexes(text: str) -> set[int]:
+    """`0-2,5` as a set."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def indexes_text(found: Iterable[int]) -> str:
+    runs = (list(run) for _, run in groupby(enumerate(sorted(found)), key=lambda pair: pair[1] - pair[0]))
+    spans = ((run[0][1], run[-1][1]) for run in runs)
+    # The real one writes a pair as two indexes and only longer runs as a span.
+    return ",".join(f"{a}" if a == b else f"{a},{b}" if b == a + 1 else f"{a}-{b}" for a, b in spans)
+
+
+def pod_for(job: Json, spec: JobSpec, index: int | None) -> Json:
+    """The pod that the Job makes next; the template is shared, the store copies it."""
+    meta, template = job["metadata"], spec.template
+    said: Mapping[str, Json] = template.get("metadata") or {}
+    uid, name = meta["uid"], meta["name"]
+    labels = {
+        **(said.get("labels") or {}),
+        "batch.kubernetes.io/controller-uid": uid,
+        "batch.kubernetes.io/job-name": name,
+        "controller-uid": uid,
+        "job-name": name,
+    }
+    annotations = dict(said.get("annotations") or {})
+    pod_spec: Json = template["spec"]
+    prefix = f"{name}-"
+    if index is not None:
+        labels[INDEX] = annotations[INDEX] = str(index)
+        pod_spec = _indexed(pod_spec, f"{name}-{index}")
+        prefix = f"{name}-{index}-"
+    return {
+        "metadata": {
+            "generateName": prefix,
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "annotations": annotations,
+            "finalizers": [*(said.get("finalizers") or ()), TRACKING],
+            "ownerReferences": [controlled_by(job)],
+        },
+        "spec": pod_spec,
+    }
+
+
+def _indexed(pod_spec: Json, hostname: str) -> Json:
+    variable = {
+        "name": "JOB_COMPLETION_INDEX",
+        "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{INDEX}']"}},
+    }
+    given = {field: pod_spec[field] for field in ("initContainers", "containers") if field in pod_spec}
+    changed: Json = {
+        field: [
+            c
+            if any(e["name"] == variable["name"] for e in c.get("env") or ())
+            else {**c, "env": [*(c.get("env") or ()), variable]}
+            for c in containers
+        ]
+        for field, containers in given.items()
+    }
+    return {**pod_spec, **changed, "hostname": hostname}
+
+
+def controlled_by(owner: Json) -> Json:
+    meta = owner["metadata"]
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)

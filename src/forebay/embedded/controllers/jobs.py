@@ -1,0 +1,371 @@
+"""The Job controller: one pass over a Job compares its pods with what it asks for and writes down how far it is.
+
+Pods carry the tracking finalizer until their end is in the Job's status, so no end is lost or counted twice. Writes
+here are synchronous and nothing else counts, so `uncountedTerminatedPods` is always empty.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from itertools import islice
+
+import msgspec
+
+from forebay.embedded.controllers import job_rules as rules
+from forebay.embedded.controllers.cluster import Cluster, Key, PodView, condition, with_condition
+from forebay.embedded.controllers.job_rules import TRACKING, Backoff, JobSpec
+from forebay.embedded.controllers.recorder import Recorder
+from forebay.embedded.controllers.replicasets import deletion_order
+from forebay.embedded.controllers.worklist import Worklist
+from forebay.embedded.failures import ApiFailure
+from forebay.embedded.kinds import JOBS, PODS
+from forebay.embedded.store import DELETED, Json
+
+_COMPONENT = "job-controller"
+#: News about pods waits this long, so that many ends cost one pass (the real controller's batch period).
+_BATCH_PERIOD = 1.0
+_MOST_PER_PASS = 500
+
+
+class _Tally(msgspec.Struct):
+    """One pass over one Job."""
+
+    job: Json
+    spec: JobSpec
+    pods: Sequence[PodView]
+    active: list[PodView]
+    terminating: int
+    succeeded: list[PodView]
+    failed: list[PodView]
+    completed: set[int]
+
+    @property
+    def ready(self) -> int:
+        return sum(pod.ready for pod in self.active)
+
+
+class JobController:
+    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+        self._recorder = recorder
+        self._work: Worklist[Key] = Worklist(self._sync, self._failed)
+        self._backoffs: dict[str, Backoff] = {}
+        cluster.on_pods(self._pod_changed)
+        self._end: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        self._end = self._store.subscribe(JOBS, self._job_changed)
+        for job in self._store.list(JOBS):
+            self._work.add(_key(job))
+
+    def stop(self) -> None:
+        self._end()
+        self._work.stop()
+
+    def _job_changed(self, event: str, old: Json | None, job: Json) -> None:
+        meta = job["metadata"]
+        if event == DELETED:
+            self._backoffs.pop(meta["uid"], None)
+        elif old is not None:
+            before = old["metadata"]
+            # Our own status writes change neither, and asking again after each would double the work.
+            if before.get("generation") == meta.get("generation") and ("deletionTimestamp" in meta) == (
+                "deletionTimestamp" in before
+            ):
+                return
+        self._work.add(_key(job))
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        pod = new or old
+        if pod is None or not pod.owner:
+            return
+        for owner in pod.object["metadata"]["ownerReferences"]:
+            if owner["kind"] == "Job" and owner.get("controller"):
+                self._work.add((pod.key[0], owner["name"]), _BATCH_PERIOD)
+
+    def _failed(self, key: Key, error: Exception) -> None:
+        job = self._store.find(JOBS, *key)
+        if job is not None:
+            self._recorder.warning(_COMPONENT, job, "FailedSync", f"Skipped Job sync because {error}")
+
+    def _sync(self, key: Key) -> None:
+        job = self._store.find(JOBS, *key)
+        if job is None:
+            self._let_go_orphans(key)
+            return
+        spec = rules.job_spec(job)
+        if spec.managed_by not in {None, "kubernetes.io/job-controller"}:
+            return
+        pods = tuple(self._cluster.by_owner.get(job["metadata"]["uid"], {}).values())
+        if _finished(job) is not None:
+            self._let_go(pods)
+            self._expire(key, job, spec)
+            return
+        tally = _tally(job, spec, pods)
+        backoff = self._backoffs.setdefault(job["metadata"]["uid"], Backoff())
+        backoff.note(tally.succeeded, tally.failed)
+        status = dict(job.get("status") or {})
+        now = self._store.timestamp()
+        if "startTime" not in status and not spec.suspend:
+            status["startTime"] = now
+        ending = self._ending(tally, status)
+        if ending is not None:
+            status = self._end_job(tally, status, ending)
+        else:
+            status = self._carry_on(key, tally, status, backoff)
+        self._write(key, job, status)
+
+    def _ending(self, tally: _Tally, status: Json) -> Json | None:
+        """The interim condition of a Job whose fate is settled, perhaps in an earlier pass."""
+        for kind in ("SuccessCriteriaMet", "FailureTarget"):
+            settled = condition(status, kind)
+            if settled is not None and settled["status"] == "True":
+                return settled
+        spec = tally.spec
+        for pod in tally.failed:
+            _, message = rules.verdict(pod, spec.pod_failure_policy)
+            if message is not None:
+                return self._condition("FailureTarget", "PodFailurePolicy", message)
+        failures = status.get("failed", 0) + len(_counted(tally))
+        in_place = rules.restarts(tally.pods) if spec.restarts_in_place else 0
+        if failures > spec.backoff_limit or (in_place and in_place >= spec.backoff_limit):
+            return self._condition(
+                "FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
+            )
+        if spec.active_deadline_seconds is not None and not spec.suspend:
+            left = rules.moment(status["startTime"]) + timedelta(seconds=spec.active_deadline_seconds)
+            remaining = (left - self._store.clock()).total_seconds()
+            if remaining <= 0:
+                return self._condition(
+                    "FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline"
+                )
+            self._work.add(_key(tally.job), remaining)
+        return None
+
+    def _end_job(self, tally: _Tally, status: Json, ending: Json) -> Json:
+        for pod in tally.active:
+            self._delete(tally.job, pod)
+        status = self._count(tally, status)
+        if ending["type"] == "FailureTarget":
+            # Whatever has not ended when the Job fails is counted as failed.
+            unended = sum(TRACKING in pod.finalizers and not rules.failed(pod, tally.spec) for pod in tally.active)
+            if unended:
+                status["failed"] = status.get("failed", 0) + unended
+        self._let_go(tally.pods)
+        if condition(status, ending["type"]) is None:
+            status = {**status, "conditions": [*(status.get("conditions") or ()), ending]}
+        # A pod that was not bound yet is gone at once; the others end with their kubelets.
+        pods = self._cluster.by_owner.get(tally.job["metadata"]["uid"], {}).values()
+        terminating = sum(pod.deleting and not pod.ended for pod in pods)
+        status = _numbers(status, active=0, ready=0, terminating=terminating)
+        if terminating:
+            return status
+        final = "Complete" if ending["type"] == "SuccessCriteriaMet" else "Failed"
+        finish = self._condition(final, ending["reason"], ending["message"])
+        status = {**status, "conditions": [*status["conditions"], finish]}
+        if final == "Complete":
+            status["completionTime"] = self._store.timestamp()
+            self._recorder.normal(_COMPONENT, tally.job, "Completed", "Job completed")
+        else:
+            self._recorder.warning(_COMPONENT, tally.job, ending["reason"], ending["message"])
+        return status
+
+    def _carry_on(self, key: Key, tally: _Tally, status: Json, backoff: Backoff) -> Json:
+        job, spec = tally.job, tally.spec
+        status = self._count(tally, status)
+        succeeded = status.get("succeeded", 0)
+        active, terminating, ready = len(tally.active), tally.terminating, tally.ready
+        self._let_go(
+            pod
+            for pod in tally.pods
+            if pod.phase == "Succeeded" or rules.failed(pod, spec) or "deletionTimestamp" in job["metadata"]
+        )
+        if "deletionTimestamp" not in job["metadata"]:
+            surplus = self._surplus(tally, succeeded)
+            for pod in surplus:
+                self._let_go((pod,))
+                self._delete(job, pod)
+            active -= len(surplus)
+            terminating += sum(bool(pod.node) for pod in surplus)
+            ready -= sum(pod.ready for pod in surplus)
+            if not surplus and not spec.suspend:
+                missing = _target(spec, succeeded, active) - active
+                if spec.replaces_only_failed:
+                    missing -= terminating
+                active += self._create(key, tally, missing, backoff)
+        status = _numbers(status, active=active, ready=ready, terminating=terminating)
+        done = succeeded >= spec.wanted if spec.wanted is not None else succeeded > 0
+        if done and not active:
+            reached = self._condition(
+                "SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods"
+            )
+            rest = _tally(job, spec, tuple(self._cluster.by_owner.get(job["metadata"]["uid"], {}).values()))
+            rest.succeeded, rest.failed = [], []
+            return self._end_job(rest, status, reached)
+        return self._suspended(job, spec, status)
+
+    def _suspended(self, job: Json, spec: JobSpec, status: Json) -> Json:
+        before = condition(status, "Suspended")
+        now = self._store.timestamp()
+        if spec.suspend and (before is None or before["status"] != "True"):
+            self._recorder.normal(_COMPONENT, job, "Suspended", "Job suspended")
+            new = {**self._condition("Suspended", "JobSuspended", "Job suspended"), "status": "True"}
+            status = with_condition(status, new, now)
+            status.pop("startTime", None)
+        elif not spec.suspend and before is not None and before["status"] == "True":
+            self._recorder.normal(_COMPONENT, job, "Resumed", "Job resumed")
+            new = {**self._condition("Suspended", "JobResumed", "Job resumed"), "status": "False"}
+            # The deadline is about time spent active: it starts anew.
+            status = {**with_condition(status, new, now), "startTime": now}
+            if spec.active_deadline_seconds is not None:
+                self._work.add(_key(job), spec.active_deadline_seconds)
+        return status
+
+    def _surplus(self, tally: _Tally, succeeded: int) -> list[PodView]:
+        active = tally.active
+        keep = 0 if tally.spec.suspend else _target(tally.spec, succeeded, len(active))
+        if len(active) <= keep:
+            return []
+        return sorted(active, key=deletion_order)[: len(active) - keep][:_MOST_PER_PASS]
+
+    def _create(self, key: Key, tally: _Tally, missing: int, backoff: Backoff) -> int:
+        if missing <= 0:
+            return 0
+        wait = backoff.remaining(self._store.clock())
+        if wait > 0:
+            self._work.add(key, wait)
+            return 0
+        if missing > _MOST_PER_PASS:
+            self._work.add(key)
+        numbers: Iterator[int | None] = islice(_free_indexes(tally) if tally.spec.indexed else _no_index(), missing)
+        created = 0
+        for index in islice(numbers, _MOST_PER_PASS):
+            try:
+                pod = self._store.create(PODS, rules.pod_for(tally.job, tally.spec, index))
+            except ApiFailure as failure:
+                # What has ended must still be counted, so this pass goes on to write the status.
+                self._recorder.warning(_COMPONENT, tally.job, "FailedCreate", f"Error creating: {failure}")
+                self._work.retry(key)
+                break
+            self._recorder.normal(_COMPONENT, tally.job, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
+            created += 1
+        return created
+
+    def _count(self, tally: _Tally, status: Json) -> Json:
+        counted = {**status}
+        failed = status.get("failed", 0) + len(_counted(tally))
+        if tally.spec.indexed:
+            tally.completed |= {index for pod in tally.succeeded if (index := rules.index_of(pod)) is not None}
+            if tally.completed:
+                counted["completedIndexes"] = rules.indexes_text(tally.completed)
+            succeeded = len(tally.completed)
+        else:
+            succeeded = status.get("succeeded", 0) + len(tally.succeeded)
+        return _numbers(counted, succeeded=succeeded, failed=failed)
+
+    def _let_go(self, pods: "Sequence[PodView] | Iterator[PodView]") -> None:
+        for pod in tuple(pods):
+            current = self._cluster.pods.get(pod.key)
+            if current is not None and current.uid == pod.uid and TRACKING in current.finalizers:
+                self._store.remove_finalizer(PODS, current.object, TRACKING)
+
+    def _let_go_orphans(self, key: Key) -> None:
+        """Pods that outlive their Job must not wait for a controller that will never look at them."""
+        self._let_go(
+            pod
+            for pod in self._cluster.pods.values()
+            if pod.key[0] == key[0]
+            and pod.owner
+            and TRACKING in pod.finalizers
+            and pod.labels.get("job-name") == key[1]
+        )
+
+    def _delete(self, job: Json, pod: PodView) -> None:
+        if pod.key in self._cluster.pods:
+            self._store.delete(PODS, *pod.key, preconditions={"uid": pod.uid})
+            self._recorder.normal(_COMPONENT, job, "SuccessfulDelete", f"Deleted pod: {pod.key[1]}")
+
+    def _expire(self, key: Key, job: Json, spec: JobSpec) -> None:
+        finish = _finished(job)
+        if spec.ttl_seconds_after_finished is None or finish is None or "deletionTimestamp" in job["metadata"]:
+            return
+        left = rules.moment(finish["lastTransitionTime"]) + timedelta(seconds=spec.ttl_seconds_after_finished)
+        remaining = (left - self._store.clock()).total_seconds()
+        if remaining > 0:
+            self._work.add(key, remaining)
+        else:
+            self._store.delete(JOBS, *key, propagation="Foreground")
+
+    def _write(self, key: Key, job: Json, status: Json) -> None:
+        status.setdefault("uncountedTerminatedPods", {})
+        # Deleting pods may have let the garbage collector end a Job that was only waiting for them.
+        current = self._store.find(JOBS, *key)
+        if current is None or current["metadata"]["uid"] != job["metadata"]["uid"] or status == job.get("status"):
+            return
+        self._store.update(JOBS, {**current, "status": status}, subresource="status")
+        if _finished({"status": status}) is not None:
+            self._work.add(key)
+
+    def _condition(self, kind: str, reason: str, message: str) -> Json:
+        now = self._store.timestamp()
+        return {
+            "type": kind,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastProbeTime": now,
+            "lastTransitionTime": now,
+        }
+
+
+def _key(job: Json) -> Key:
+    return (job["metadata"]["namespace"], job["metadata"]["name"])
+
+
+def _finished(job: Json) -> Json | None:
+    status = job.get("status") or {}
+    return condition(status, "Complete") or condition(status, "Failed")
+
+
+def _tally(job: Json, spec: JobSpec, pods: Sequence[PodView]) -> _Tally:
+    tracked = [pod for pod in pods if TRACKING in pod.finalizers]
+    return _Tally(
+        job=job,
+        spec=spec,
+        pods=pods,
+        active=[pod for pod in pods if pod.active],
+        terminating=sum(pod.deleting and not pod.ended for pod in pods),
+        succeeded=[pod for pod in tracked if pod.phase == "Succeeded"],
+        failed=[pod for pod in tracked if rules.failed(pod, spec)],
+        completed=rules.indexes((job.get("status") or {}).get("completedIndexes", "")),
+    )
+
+
+def _counted(tally: _Tally) -> list[PodView]:
+    return [pod for pod in tally.failed if rules.verdict(pod, tally.spec.pod_failure_policy)[0]]
+
+
+def _target(spec: JobSpec, succeeded: int, active: int) -> int:
+    if spec.wanted is None:
+        return active if succeeded else spec.at_once
+    return max(0, min(spec.wanted - succeeded, spec.at_once))
+
+
+def _free_indexes(tally: _Tally) -> Iterator[int]:
+    taken = {rules.index_of(pod) for pod in tally.active} | tally.completed
+    if tally.spec.replaces_only_failed:
+        taken |= {rules.index_of(pod) for pod in tally.pods if pod.deleting and not pod.ended}
+    return (index for index in range(tally.spec.wanted or 0) if index not in taken)
+
+
+def _no_index() -> Iterator[None]:
+    while True:
+        yield None
+
+
+def _numbers(status: Json, **numbers: int) -> Json:
+    """Zeroes are left out, except where the real controller writes them."""
+    new = {**status, **numbers}
+    return {
+        key: value for key, value in new.items() if value != 0 or key in {"ready", "terminating"} or key not in numbers
+    }

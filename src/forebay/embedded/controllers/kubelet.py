@@ -1,0 +1,284 @@
+"""The kubelet of every node that has no other: it runs pods as timers.
+
+On a Pod (durations as `30s`, `1m30s`):
+- `embedded.forebay.dev/start-delay`: from binding to running. 1s without it.
+- `embedded.forebay.dev/run-time`: how long the containers run. Without it for ever if restartPolicy is Always, else 10s.
+- `embedded.forebay.dev/exit-code`: with which they end, 0 without it. `1,1,0` is one per start, the last for the rest.
+- `embedded.forebay.dev/stop-delay`: from SIGTERM to the end of a deleted pod, at most its grace. 1s without it.
+
+All containers of a pod start and end together; init containers take no time; probes always succeed.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from forebay.embedded.controllers import pod_status as statuses
+from forebay.embedded.controllers.cluster import Cluster, Key, PodView, condition
+from forebay.embedded.controllers.nodes import kubelet_alive, seconds
+from forebay.embedded.controllers.recorder import Recorder
+from forebay.embedded.controllers.worklist import Trouble
+from forebay.embedded.kinds import PODS
+from forebay.embedded.store import Json
+
+START_DELAY = "embedded.forebay.dev/start-delay"
+RUN_TIME = "embedded.forebay.dev/run-time"
+EXIT_CODE = "embedded.forebay.dev/exit-code"
+STOP_DELAY = "embedded.forebay.dev/stop-delay"
+
+_COMPONENT = "kubelet"
+_DEFAULT_START, _DEFAULT_RUN, _DEFAULT_STOP = 1.0, 10.0, 1.0
+_SIGTERM, _SIGKILL = 143, 137
+#: The first restart follows after a look at the pod, each further one after twice the wait of the one before.
+_FIRST_RESTART, _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0, 300.0
+#: A run this long lets the kubelet forget earlier crashes.
+_FORGIVEN_AFTER = 600.0
+
+
+class _Script(msgspec.Struct, frozen=True):
+    """What the annotations say will happen."""
+
+    start_delay: float
+    run_time: float | None
+    exit_codes: tuple[int, ...]
+    stop_delay: float
+
+    def exit_code(self, restarts: int) -> int:
+        return self.exit_codes[min(restarts, len(self.exit_codes) - 1)]
+
+
+class _Running(msgspec.Struct, eq=False):
+    """A pod under way on a living node."""
+
+    uid: str
+    script: _Script
+    timer: asyncio.TimerHandle | None = None
+    restarts: int = 0
+    crashes: int = 0
+    stopping: bool = False
+    stop_at: float = 0.0
+
+
+class Kubelet:
+    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+        self._recorder = recorder
+        self._running: dict[Key, _Running] = {}
+        self._news: dict[Key, None] = {}
+        self._turn: asyncio.Handle | None = None
+        self._addresses = 0
+        cluster.on_nodes(self._node_changed)
+        cluster.on_pods(self._pod_changed)
+
+    def start(self) -> None:
+        """Cluster.start() has shown everything already."""
+
+    def stop(self) -> None:
+        for running in self._running.values():
+            _cancel(running)
+        self._running.clear()
+        if self._turn is not None:
+            self._turn.cancel()
+
+    def _node_changed(self, old: Json | None, new: Json | None) -> None:
+        was, lives = old is not None and kubelet_alive(old), new is not None and kubelet_alive(new)
+        if was == lives:
+            return
+        node: Json = (new if new is not None else old) or {}
+        for key in self._cluster.by_node.get(node["metadata"]["name"], {}):
+            if lives:
+                self._look(key)
+            else:
+                self._forget(key)
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid or new.ended):
+            self._forget(old.key)
+        if new is None or not new.node or (new.ended and not new.deleting):
+            return
+        running = self._running.get(new.key)
+        if running is None or new.deleting:
+            self._look(new.key)
+
+    def _look(self, key: Key) -> None:
+        self._news[key] = None
+        if self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        news, self._news = self._news, {}
+        for key in news:
+            self._guarded(key, self._consider)
+
+    def _guarded(self, key: Key, step: Callable[[PodView], None]) -> None:
+        """One step of one pod: what goes wrong with it becomes an event on it."""
+        pod = self._cluster.pods.get(key)
+        node = self._cluster.nodes.get(pod.node) if pod is not None else None
+        if pod is None or node is None or not kubelet_alive(node):
+            return
+        try:
+            step(pod)
+        except Trouble as trouble:
+            self._recorder.warning(_COMPONENT, pod.object, "FailedSync", str(trouble))
+
+    def _consider(self, pod: PodView) -> None:
+        running = self._running.get(pod.key)
+        if pod.ended:
+            if pod.deleting:
+                self._remove(pod)
+            return
+        if running is None or running.uid != pod.uid:
+            try:
+                script = _script(pod)
+            except ValueError as nonsense:
+                self._recorder.warning(_COMPONENT, pod.object, "InvalidAnnotation", str(nonsense))
+                self._cluster.write_status(pod, statuses.rejected(pod, "InvalidAnnotation", str(nonsense)))
+                return
+            running = self._running[pod.key] = _Running(pod.uid, script)
+            if not pod.deleting:
+                self._take_over(pod, running)
+        if pod.deleting:
+            self._stop(pod, running)
+
+    def _take_over(self, pod: PodView, running: _Running) -> None:
+        """A new pod, or one that was under way when this kubelet came (back)."""
+        if pod.phase == "Pending":
+            self._cluster.write_status(pod, statuses.creating(pod, self._store.timestamp(), self._host(pod)))
+            self._after(running.script.start_delay, pod.key, running, self._begin)
+            return
+        containers = pod.status.get("containerStatuses") or ()
+        running.restarts = max((c["restartCount"] for c in containers), default=0)
+        began = [c["state"]["running"]["startedAt"] for c in containers if "running" in c["state"]]
+        if not began:
+            self._after(_FIRST_RESTART, pod.key, running, self._begin_again)
+            return
+        if not pod.ready:
+            again = {"type": "Ready", "status": "True", "lastProbeTime": None}
+            now = self._store.timestamp()
+            kept = [
+                c if c["type"] != "Ready" else {**again, "lastTransitionTime": now} for c in pod.status["conditions"]
+            ]
+            self._cluster.write_status(pod, {**pod.status, "conditions": kept})
+        if running.script.run_time is not None:
+            ran = (self._store.clock() - datetime.fromisoformat(min(began))).total_seconds()
+            self._after(max(0.0, running.script.run_time - ran), pod.key, running, self._exit)
+
+    def _begin(self, pod: PodView, running: _Running) -> None:
+        self._addresses += 1
+        number = self._addresses
+        ip = pod.status.get("podIP") or f"10.{244 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
+        now = self._store.timestamp()
+        self._cluster.write_status(pod, statuses.running(pod, now, self._host(pod), ip, running.restarts))
+        for _ in pod.spec["containers"]:
+            self._recorder.normal(_COMPONENT, pod.object, "Started", "Container started")
+        if running.script.run_time is not None:
+            self._after(running.script.run_time, pod.key, running, self._exit)
+
+    def _begin_again(self, pod: PodView, running: _Running) -> None:
+        running.restarts += 1
+        self._begin(pod, running)
+
+    def _exit(self, pod: PodView, running: _Running) -> None:
+        now, code = self._store.timestamp(), running.script.exit_code(running.restarts)
+        policy = pod.spec.get("restartPolicy")
+        if policy == "Never" or (policy == "OnFailure" and code == 0):
+            self._cluster.write_status(pod, statuses.finished(pod, now, code, running.restarts))
+            return
+        if (running.script.run_time or 0.0) >= _FORGIVEN_AFTER:
+            running.crashes = 0
+        running.crashes += 1
+        if running.crashes == 1:
+            self._cluster.write_status(pod, statuses.exited(pod, now, code, running.restarts))
+            self._after(_FIRST_RESTART, pod.key, running, self._begin_again)
+            return
+        backoff = min(_FIRST_BACKOFF * 2.0 ** (running.crashes - 2), _LONGEST_BACKOFF)
+        self._cluster.write_status(pod, statuses.crash_loop(pod, now, code, running.restarts, backoff))
+        for container in pod.spec["containers"]:
+            message = (
+                f"Back-off restarting failed container {container['name']} in pod {pod.key[1]}_{pod.key[0]}({pod.uid})"
+            )
+            self._recorder.warning(_COMPONENT, pod.object, "BackOff", message)
+        self._after(backoff, pod.key, running, self._begin_again)
+
+    def _stop(self, pod: PodView, running: _Running) -> None:
+        now = asyncio.get_running_loop().time()
+        grace = float(pod.object["metadata"].get("deletionGracePeriodSeconds") or 0)
+        started = any("running" in c["state"] for c in pod.status.get("containerStatuses") or ())
+        wait = min(running.script.stop_delay, grace) if started else 0.0
+        if running.stopping and running.stop_at <= now + wait:
+            return
+        if not running.stopping and started:
+            for container in pod.spec["containers"]:
+                self._recorder.normal(_COMPONENT, pod.object, "Killing", f"Stopping container {container['name']}")
+        running.stopping, running.stop_at = True, now + wait
+        self._after(wait, pod.key, running, self._killed if grace < running.script.stop_delay else self._stopped)
+
+    def _stopped(self, pod: PodView, running: _Running) -> None:
+        self._end(pod, running, _SIGTERM)
+
+    def _killed(self, pod: PodView, running: _Running) -> None:
+        self._end(pod, running, _SIGKILL)
+
+    def _end(self, pod: PodView, running: _Running, code: int) -> None:
+        self._cluster.write_status(pod, statuses.finished(pod, self._store.timestamp(), code, running.restarts))
+        self._remove(pod)
+
+    def _remove(self, pod: PodView) -> None:
+        """The kubelet's word that nothing of the pod is left; finalizers may still keep the object."""
+        current = self._cluster.pods.get(pod.key)
+        if (
+            current is not None
+            and current.uid == pod.uid
+            and current.object["metadata"].get("deletionGracePeriodSeconds")
+        ):
+            self._store.delete(PODS, *pod.key, grace=0, preconditions={"uid": pod.uid})
+
+    def _after(self, delay: float, key: Key, running: _Running, step: Callable[[PodView, _Running], None]) -> None:
+        _cancel(running)
+        running.timer = asyncio.get_running_loop().call_later(delay, self._due, key, running, step)
+
+    def _due(self, key: Key, running: _Running, step: Callable[[PodView, _Running], None]) -> None:
+        if self._running.get(key) is running:
+            running.timer = None
+            self._guarded(key, lambda pod: step(pod, running))
+
+    def _forget(self, key: Key) -> None:
+        running = self._running.pop(key, None)
+        if running is not None:
+            _cancel(running)
+
+    def _host(self, pod: PodView) -> Json:
+        status = self._cluster.nodes[pod.node].get("status") or {}
+        ip = next((a["address"] for a in status.get("addresses") or () if a["type"] == "InternalIP"), None)
+        return {"hostIP": ip, "hostIPs": [{"ip": ip}]} if ip else {}
+
+
+def _cancel(running: _Running) -> None:
+    if running.timer is not None:
+        running.timer.cancel()
+        running.timer = None
+
+
+def _script(pod: PodView) -> _Script:
+    def said(name: str, default: float) -> float:
+        text = pod.annotations.get(name)
+        return default if text is None else seconds(text, name)
+
+    forever = pod.spec.get("restartPolicy", "Always") == "Always" and RUN_TIME not in pod.annotations
+    codes = pod.annotations.get(EXIT_CODE, "0")
+    parts = [part.strip() for part in codes.split(",")]
+    if not all(part.isdecimal() and int(part) <= 255 for part in parts):  # noqa: PLR2004 (what a process can return)
+        raise ValueError(f'{EXIT_CODE} must be a number from 0 to 255, or several with commas between, not "{codes}"')
+    return _Script(
+        start_delay=said(START_DELAY, _DEFAULT_START),
+        run_time=None if forever else said(RUN_TIME, _DEFAULT_RUN),
+        exit_codes=tuple(map(int, parts)),
+        stop_delay=said(STOP_DELAY, _DEFAULT_STOP),
+    )
+
+
+__all__ = ["EXIT_CODE", "RUN_TIME", "START_DELAY", "STOP_DELAY", "Kubelet", "condition"]

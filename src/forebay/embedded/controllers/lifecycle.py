@@ -1,0 +1,168 @@
+"""Node health: Ready, its taints, and what becomes of pods whose node is silent or gone.
+
+One part plays the kubelet (a registered node turns Ready), the rest is the node lifecycle and pod garbage controllers.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from forebay.embedded.controllers.cluster import Cluster, PodView, condition, with_condition
+from forebay.embedded.controllers.nodes import READY_AFTER, kubelet_alive, seconds
+from forebay.embedded.controllers.recorder import Recorder
+from forebay.embedded.controllers.worklist import Worklist
+from forebay.embedded.kinds import LEASES, NODES, PODS
+from forebay.embedded.store import DELETED, Json
+
+_COMPONENT = "node-controller"
+_LEASES = "kube-node-lease"
+#: Silence after which a node is unreachable: node-monitor-grace-period, and a bit for its period of 5 s.
+_GRACE = 52.5
+#: How long a missing node is waited for before its pods are given up.
+_QUARANTINE = 40.0
+
+_NOT_READY, _UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+_CORDONED = "node.kubernetes.io/unschedulable"
+_OURS = frozenset({_NOT_READY, _UNREACHABLE, _CORDONED})
+
+
+class NodeLifecycle:
+    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+        self._recorder = recorder
+        self._work: Worklist[str] = Worklist(self._sync, self._failed)
+        self._orphaned: Worklist[str] = Worklist(self._collect, self._failed)
+        #: When each node was last heard of, in loop time.
+        self._heard: dict[str, float] = {}
+        self._registered: dict[str, float] = {}
+        self._end: Callable[[], None] = lambda: None
+        cluster.on_nodes(self._node_changed)
+        cluster.on_pods(self._pod_changed)
+
+    def start(self) -> None:
+        self._end = self._store.subscribe(LEASES, self._lease_changed)
+
+    def stop(self) -> None:
+        self._end()
+        self._work.stop()
+        self._orphaned.stop()
+
+    def _node_changed(self, old: Json | None, new: Json | None) -> None:
+        if new is None:
+            assert old is not None
+            name = old["metadata"]["name"]
+            self._heard.pop(name, None)
+            self._registered.pop(name, None)
+            self._orphaned.add(name, _QUARANTINE)
+            return
+        name = new["metadata"]["name"]
+        self._registered.setdefault(name, asyncio.get_running_loop().time())
+        if old is None or kubelet_alive(old) or _heartbeat(old) != _heartbeat(new):
+            self._heard[name] = asyncio.get_running_loop().time()
+        self._work.add(name)
+
+    def _lease_changed(self, event: str, _old: Json | None, lease: Json) -> None:
+        meta = lease["metadata"]
+        if event != DELETED and meta["namespace"] == _LEASES and meta["name"] in self._cluster.nodes:
+            self._heard[meta["name"]] = asyncio.get_running_loop().time()
+
+    def _pod_changed(self, _old: PodView | None, new: PodView | None) -> None:
+        if new is not None and new.node and new.node not in self._cluster.nodes:
+            self._orphaned.add(new.node, _QUARANTINE)
+
+    def _failed(self, name: str, error: Exception) -> None:
+        node = self._cluster.nodes.get(name)
+        if node is not None:
+            self._recorder.warning(_COMPONENT, node, "FailedSync", str(error))
+
+    def _sync(self, name: str) -> None:
+        node = self._cluster.nodes.get(name)
+        if node is None:
+            return
+        status = node.get("status") or {}
+        ready = condition(status, "Ready")
+        if kubelet_alive(node):
+            if ready is None:
+                wait = self._until_ready(node)
+                if wait > 0:
+                    self._work.add(name, wait)
+                else:
+                    node = self._say(
+                        node, _kubelet_condition("True", "KubeletReady", "kubelet is posting ready status")
+                    )
+            elif ready["status"] == "Unknown":
+                node = self._say(node, _kubelet_condition("True", "KubeletReady", "kubelet is posting ready status"))
+        elif ready is None or ready["status"] != "Unknown":
+            silence = asyncio.get_running_loop().time() - self._heard[name]
+            if silence < _GRACE:
+                self._work.add(name, _GRACE - silence)
+            else:
+                message = "Kubelet stopped posting node status." if ready else "Kubelet never posted node status."
+                reason = "NodeStatusUnknown" if ready else "NodeStatusNeverUpdated"
+                node = self._say(node, _kubelet_condition("Unknown", reason, message))
+                self._recorder.normal(_COMPONENT, node, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
+        self._taint(node)
+        after = condition(node.get("status") or {}, "Ready")
+        if after is not None and after["status"] != "True":
+            self._mark_pods(name)
+
+    def _until_ready(self, node: Json) -> float:
+        delay = (node["metadata"].get("annotations") or {}).get(READY_AFTER)
+        if delay is None:
+            return 0.0
+        passed = asyncio.get_running_loop().time() - self._registered[node["metadata"]["name"]]
+        return seconds(delay, READY_AFTER) - passed
+
+    def _say(self, node: Json, ready: Json) -> Json:
+        now = self._store.timestamp()
+        status = with_condition(node.get("status") or {}, {**ready, "lastHeartbeatTime": now}, now)
+        return self._store.update(NODES, {**node, "status": status}, subresource="status")
+
+    def _taint(self, node: Json) -> None:
+        spec = node.get("spec") or {}
+        before = spec.get("taints") or []
+        ready = (condition(node.get("status") or {}, "Ready") or {}).get("status")
+        wanted = [(_CORDONED, "NoSchedule")] if spec.get("unschedulable") else []
+        if ready != "True":
+            key = _UNREACHABLE if ready == "Unknown" else _NOT_READY
+            wanted.append((key, "NoSchedule"))
+            if ready is not None:
+                wanted.append((key, "NoExecute"))
+        have = [(taint["key"], taint["effect"]) for taint in before if taint["key"] in _OURS]
+        if sorted(have) == sorted(wanted):
+            return
+        kept = [t for t in before if t["key"] not in _OURS or (t["key"], t["effect"]) in wanted]
+        now = self._store.timestamp()
+        added = [{"key": k, "effect": e, "timeAdded": now} for k, e in wanted if (k, e) not in have]
+        self._store.update(NODES, {**node, "spec": {**spec, "taints": [*kept, *added]}})
+
+    def _mark_pods(self, name: str) -> None:
+        for pod in tuple(self._cluster.by_node.get(name, {}).values()):
+            if pod.ready:
+                unready = {"type": "Ready", "status": "False", "lastProbeTime": None}
+                self._cluster.write_status(pod, with_condition(pod.status, unready, self._store.timestamp()))
+
+    def _collect(self, name: str) -> None:
+        if name in self._cluster.nodes:
+            return
+        gone = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByPodGC",
+            "message": "PodGC: node no longer exists",
+            "lastProbeTime": None,
+        }
+        for pod in tuple(self._cluster.by_node.get(name, {}).values()):
+            if not pod.ended:
+                status = with_condition({**pod.status, "phase": "Failed"}, gone, self._store.timestamp())
+                self._cluster.write_status(pod, status)
+            if pod.key in self._cluster.pods:
+                self._store.delete(PODS, *pod.key, grace=0, preconditions={"uid": pod.uid})
+
+
+def _kubelet_condition(status: str, reason: str, message: str) -> Json:
+    return {"type": "Ready", "status": status, "reason": reason, "message": message}
+
+
+def _heartbeat(node: Json) -> object:
+    return (condition(node.get("status") or {}, "Ready") or {}).get("lastHeartbeatTime")

@@ -1,0 +1,389 @@
+"""Where a pod can go: what each node has left, and for each shape of pod the nodes in order of liking.
+
+Pods of one shape get the same answer from a node that has not changed, so each shape keeps its ranking and looks again
+only at nodes that have changed since. Placing a pod then costs what happened, not the size of the cluster.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from forebay.embedded.controllers.neighbours import Neighbour, Neighbours
+from forebay.model.fit import preference, selects
+from forebay.model.nodes import Node
+from forebay.model.quantities import Resources
+from forebay.model.requirements import Effect, Taint, tolerates
+from forebay.model.workloads import POD_COUNT, PodShape
+
+Key = tuple[str, str]
+
+CORDONED = Taint("node.kubernetes.io/unschedulable", effect=Effect.NO_SCHEDULE)
+
+_UNSCHEDULABLE = "node(s) were unschedulable"
+_UNTOLERATED = "node(s) had untolerated taint(s)"
+_NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
+_NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
+_TOO_MANY = "Too many pods"
+_NO_VICTIMS = "No preemption victims found for incoming pod"
+_NO_HELP = "Preemption is not helpful for scheduling"
+
+#: What a pod that asks for no cpu or memory is taken to use when nodes are compared, as the real scheduler does.
+_ASSUMED = {"cpu": 100, "memory": 200 * 2**20}
+_LONGEST_LOG = 20_000
+_MOST_RANKINGS = 256
+
+_UNKNOWN = Node(
+    name="",
+    uid="",
+    resource_version=0,
+    created=datetime.min.replace(tzinfo=UTC),
+    labels={},
+    capacity=Resources(),
+    allocatable=Resources(),
+    ready=False,
+)
+
+
+class Ask(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """A pod's shape, one object for all pods alike."""
+
+    shape: PodShape
+    #: The same for all that want the same of a node's labels and taints, whatever they request.
+    taste: int
+    #: What it asks for that this scheduler does not do.
+    unsupported: str
+    requests: Resources
+    #: cpu and memory as they count when nodes are compared.
+    weight: tuple[int, ...]
+
+    @classmethod
+    def of(cls, shape: PodShape, taste: int, unsupported: str = "") -> "Ask":
+        weight = tuple(shape.requests.amount(name) or least for name, least in _ASSUMED.items())
+        return cls(shape=shape, taste=taste, unsupported=unsupported, requests=shape.requests, weight=weight)
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """What one node says to one shape: how much it likes it, or why not and whether emptying the node would help."""
+
+    score: int = 0
+    reasons: tuple[str, ...] = ()
+    resolvable: bool = False
+
+
+class _Booking(msgspec.Struct, frozen=True, gc=False):
+    node: str
+    ask: Ask
+    neighbour: Neighbour
+
+
+class _Book:
+    """One node: what it has, what is taken and what is kept for nominated pods."""
+
+    __slots__ = ("kept", "node", "opinions", "ports", "taken", "used", "weight")
+
+    def __init__(self) -> None:
+        self.node = _UNKNOWN
+        self.used: Counter[str] = Counter()
+        self.weight = [0, 0]
+        self.ports: Counter[tuple[int, str]] = Counter()
+        self.taken: dict[Key, Ask] = {}
+        self.kept: dict[Key, Ask] = {}
+        #: What the parts that do not change with the pods on the node say to each shape: a reason, or liking.
+        self.opinions: dict[int, str | int] = {}
+
+    def take(self, key: Key, ask: Ask) -> None:
+        self.taken[key] = ask
+        self._book(ask, 1)
+
+    def give_back(self, key: Key) -> None:
+        self._book(self.taken.pop(key), -1)
+
+    def _book(self, ask: Ask, by: int) -> None:
+        for name, amount in ask.requests.items():
+            self.used[name] += by * amount
+        for port in ask.shape.host_ports:
+            self.ports[port] += by
+        cpu, memory = ask.weight
+        self.weight[0] += by * cpu
+        self.weight[1] += by * memory
+
+    def opinion(self, ask: Ask) -> str | int:
+        known = self.opinions.get(ask.taste)
+        if known is None:
+            known = self.opinions[ask.taste] = self._form_opinion(ask.shape)
+        return known
+
+    def _form_opinion(self, shape: PodShape) -> str | int:
+        if self.node.unschedulable and not tolerates(shape.tolerations, CORDONED):
+            return _UNSCHEDULABLE
+        disliked = 0
+        for taint in self.node.taints:
+            if not tolerates(shape.tolerations, taint):
+                if taint.repels:
+                    return _UNTOLERATED
+                disliked += 1
+        if not selects(shape, self.node):
+            return _NOT_SELECTED
+        # The plugins' weights; the real ones are scaled so that the best node of each gets 100.
+        return 2 * min(preference(shape, self.node), 100) - 3 * 100 * disliked
+
+    def free(self, ask: Ask, but: Key | None) -> dict[str, int]:
+        """Of what is asked for, less what is kept: room is kept against pods of equal or lower priority."""
+        have = self.node.allocatable
+        free = {name: have.amount(name) - self.used[name] for name in ask.requests}
+        for key, other in self.kept.items():
+            if key != but and other.shape.priority >= ask.shape.priority:
+                for name, amount in other.requests.items():
+                    if name in free:
+                        free[name] -= amount
+        return free
+
+    def ports_clash(self, ask: Ask, but: Key | None) -> bool:
+        wanted = ask.shape.host_ports
+        if not wanted:
+            return False
+        kept = {port for key, other in self.kept.items() if key != but for port in other.shape.host_ports}
+        return any(self.ports[port] or port in kept for port in wanted)
+
+    def judge(self, ask: Ask, but: Key | None = None) -> Verdict:
+        opinion = self.opinion(ask)
+        if isinstance(opinion, str):
+            return Verdict(reasons=(opinion,))
+        if self.ports_clash(ask, but):
+            return Verdict(reasons=(_NO_PORTS,), resolvable=True)
+        free = self.free(ask, but)
+        short = [name for name, amount in ask.requests.items() if amount > free[name]]
+        if short:
+            hopeless = any(ask.requests[name] > self.node.allocatable.amount(name) for name in short)
+            return Verdict(reasons=tuple(_short_of(name) for name in short), resolvable=not hopeless)
+        return Verdict(score=opinion + self._emptiness(ask))
+
+    def _emptiness(self, ask: Ask) -> int:
+        """LeastAllocated over cpu and memory, 0 to 100."""
+        total = 0
+        for name, used, asked in zip(_ASSUMED, self.weight, ask.weight, strict=True):
+            have = self.node.allocatable.amount(name)
+            if have > 0:
+                total += max(0, have - used - asked) * 100 // have
+        return total // 2
+
+    def room(self, ask: Ask) -> int:
+        """How many more pods of this shape would fit."""
+        if isinstance(self.opinion(ask), str) or self.ports_clash(ask, None):
+            return 0
+        free = self.free(ask, None)
+        return max(0, min(free[name] // amount for name, amount in ask.requests.items()))
+
+
+def _short_of(name: str) -> str:
+    return _TOO_MANY if name == POD_COUNT else f"Insufficient {name}"
+
+
+class _Ranking:
+    """The nodes as one shape sees them, as of `seen` in the log of changes."""
+
+    __slots__ = ("order", "refusing", "seen", "unresolvable", "verdicts", "why")
+
+    def __init__(self) -> None:
+        self.seen = -1
+        self.verdicts: dict[str, Verdict] = {}
+        self.order: list[tuple[int, str]] = []
+        self.refusing: Counter[str] = Counter()
+        self.unresolvable = 0
+        self.why: str | None = None
+
+    def put(self, name: str, verdict: Verdict | None) -> None:
+        old = self.verdicts.pop(name, None)
+        if old is not None and old.reasons:
+            self.refusing.subtract(old.reasons)
+            self.unresolvable -= not old.resolvable
+        if verdict is not None:
+            self.verdicts[name] = verdict
+            if verdict.reasons:
+                self.refusing.update(verdict.reasons)
+                self.unresolvable += not verdict.resolvable
+            elif old is None or old.reasons or old.score != verdict.score:
+                heapq.heappush(self.order, (-verdict.score, name))
+
+    def stands(self, entry: tuple[int, str]) -> bool:
+        verdict = self.verdicts.get(entry[1])
+        return verdict is not None and not verdict.reasons and verdict.score == -entry[0]
+
+
+class Placement:
+    def __init__(self) -> None:
+        self._books: dict[str, _Book] = {}
+        #: Of nodes that pods are bound to or nominated for, and that do not exist (yet, or any longer).
+        self._absent: dict[str, _Book] = {}
+        self._bookings: dict[Key, _Booking] = {}
+        self._nominations: dict[Key, str] = {}
+        self._neighbours = Neighbours()
+        self._rankings: dict[Ask, _Ranking] = {}
+        self._priorities: Counter[int] = Counter()
+        self._log: list[str] = []
+        self._log_start = 0
+        #: Nodes on which something may fit now that did not fit before. Whoever wakes the pods empties it.
+        self.improved: dict[str, None] = {}
+
+    def describe(self, node: Node) -> None:
+        book = self._books.get(node.name)
+        if book is None:
+            book = self._books[node.name] = self._book(node.name)
+            self._absent.pop(node.name, None)
+        before, book.node = book.node, node
+        book.opinions = {}
+        if before.labels != node.labels:
+            for key in book.taken:
+                neighbour = self._bookings[key].neighbour
+                self._neighbours.remove(neighbour)
+                self._neighbours.add(neighbour, node.labels)
+        self._changed(node.name, improved=True)
+
+    def forget_node(self, name: str) -> None:
+        book = self._books.pop(name, None)
+        if book is not None and (book.taken or book.kept):
+            book.node = _UNKNOWN
+            self._absent[name] = book
+        self._changed(name)
+
+    def take(self, key: Key, node: str, ask: Ask, labels: Mapping[str, str]) -> None:
+        self.give_back(key)
+        self.keep(key, None, ask)
+        book = self._book(node)
+        neighbour = Neighbour(key[0], labels, ask.shape)
+        self._bookings[key] = _Booking(node, ask, neighbour)
+        self._neighbours.add(neighbour, book.node.labels)
+        self._priorities[ask.shape.priority] += 1
+        book.take(key, ask)
+        self._changed(node)
+
+    def give_back(self, key: Key) -> None:
+        booking = self._bookings.pop(key, None)
+        if booking is None:
+            return
+        self._neighbours.remove(booking.neighbour)
+        priority = booking.ask.shape.priority
+        self._priorities[priority] -= 1
+        if not self._priorities[priority]:
+            del self._priorities[priority]
+        self._book(booking.node).give_back(key)
+        self._tidy(booking.node)
+        self._changed(booking.node, improved=True)
+
+    def keep(self, key: Key, node: str | None, ask: Ask) -> None:
+        """Keeps room for a nominated pod (on None: nowhere)."""
+        before = self._nominations.get(key)
+        if before == node and (node is None or self._book(node).kept[key] is ask):
+            return
+        if before is not None:
+            del self._nominations[key]
+            self._book(before).kept.pop(key, None)
+            self._tidy(before)
+            self._changed(before, improved=True)
+        if node is not None:
+            self._nominations[key] = node
+            self._book(node).kept[key] = ask
+            self._changed(node)
+
+    def fits_on(self, node: str, key: Key, ask: Ask, labels: Mapping[str, str]) -> bool:
+        book = self._books.get(node)
+        if book is None or book.judge(ask, but=key).reasons:
+            return False
+        refusal = self._neighbours.refusal(Neighbour(key[0], labels, ask.shape))
+        return refusal is None or refusal(book.node.labels) is None
+
+    def best(self, key: Key, ask: Ask, labels: Mapping[str, str]) -> str | None:
+        """The node it would rather be on: the emptiest, then the first by name."""
+        ranking = self._ranking(ask)
+        refusal = self._neighbours.refusal(Neighbour(key[0], labels, ask.shape))
+        if refusal is not None:
+            open_to_it = (
+                (-verdict.score, name)
+                for name, verdict in ranking.verdicts.items()
+                if not verdict.reasons and refusal(self._books[name].node.labels) is None
+            )
+            return min(open_to_it, default=(0, None))[1]
+        order = ranking.order
+        while order and not ranking.stands(order[0]):
+            heapq.heappop(order)
+        return order[0][1] if order else None
+
+    def why_not(self, key: Key, ask: Ask, labels: Mapping[str, str]) -> str:
+        """In the words of the real scheduler."""
+        if not self._books:
+            return "no nodes available to schedule pods"
+        ranking = self._ranking(ask)
+        refusal = self._neighbours.refusal(Neighbour(key[0], labels, ask.shape))
+        if refusal is None:
+            if ranking.why is None:
+                ranking.why = self._explain(ask, ranking.refusing, ranking.unresolvable)
+            return ranking.why
+        refusing, unresolvable = Counter(ranking.refusing), ranking.unresolvable
+        for name, verdict in ranking.verdicts.items():
+            if not verdict.reasons:
+                reason = refusal(self._books[name].node.labels) or ""
+                refusing[reason] += 1
+                unresolvable += "pod affinity" in reason
+        return self._explain(ask, refusing, unresolvable)
+
+    def room(self, ask: Ask, nodes: Iterable[str]) -> int:
+        return sum(self._books[name].room(ask) for name in nodes if name in self._books)
+
+    def _explain(self, ask: Ask, refusing: Mapping[str, int], unresolvable: int) -> str:
+        total = len(self._books)
+        reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in refusing.items() if count))
+        lower = min(self._priorities, default=0) < ask.shape.priority
+        futile = Counter({_NO_HELP: unresolvable, _NO_VICTIMS: total - unresolvable})
+        answer = ", ".join(sorted(f"{count} {reason}" for reason, count in futile.items() if count))
+        preemption = f"0/{total} nodes are available: {answer}."
+        if lower and unresolvable < total:
+            preemption = "lower-priority pods may be in the way, and the embedded scheduler does not preempt."
+        return f"0/{total} nodes are available: {reasons}. no new claims to deallocate, preemption: {preemption}"
+
+    def _ranking(self, ask: Ask) -> _Ranking:
+        # The one asked about last is the last one, so the first is the one to forget.
+        ranking = self._rankings.pop(ask, None) or _Ranking()
+        self._rankings[ask] = ranking
+        if len(self._rankings) > _MOST_RANKINGS:
+            del self._rankings[next(iter(self._rankings))]
+        end = self._log_start + len(self._log)
+        changed: Iterable[str]
+        if ranking.seen < self._log_start:
+            self._rankings[ask] = ranking = _Ranking()
+            changed = self._books
+        elif ranking.seen == end:
+            return ranking
+        else:
+            changed = dict.fromkeys(self._log[ranking.seen - self._log_start :])
+        ranking.why = None
+        ranking.seen = end
+        for name in changed:
+            book = self._books.get(name)
+            ranking.put(name, None if book is None else book.judge(ask))
+        if len(ranking.order) > 4 * len(self._books) + 64:
+            ranking.order = [(-v.score, name) for name, v in ranking.verdicts.items() if not v.reasons]
+            heapq.heapify(ranking.order)
+        return ranking
+
+    def _book(self, name: str) -> _Book:
+        book = self._books.get(name) or self._absent.get(name)
+        if book is None:
+            book = self._absent[name] = _Book()
+        return book
+
+    def _tidy(self, name: str) -> None:
+        book = self._absent.get(name)
+        if book is not None and not book.taken and not book.kept:
+            del self._absent[name]
+
+    def _changed(self, node: str, *, improved: bool = False) -> None:
+        self._log.append(node)
+        if len(self._log) > _LONGEST_LOG:
+            # A shape not asked about for so long starts afresh.
+            self._log_start += _LONGEST_LOG // 2
+            del self._log[: _LONGEST_LOG // 2]
+        if improved:
+            self.improved[node] = None

@@ -1,0 +1,151 @@
+"""Pod statuses as a kubelet writes them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from forebay.embedded.controllers.cluster import PodView, with_condition
+from forebay.embedded.store import Json
+
+State = dict[str, Any]
+
+
+def creating(pod: PodView, now: str, host: Json) -> Json:
+    waiting = {"waiting": {"reason": "ContainerCreating"}}
+    status = {**pod.status, **host, "phase": "Pending", "startTime": now}
+    status["containerStatuses"] = [_container(pod, c, waiting, 0) for c in pod.spec["containers"]]
+    return _conditions(pod, status, now, ready=False)
+
+
+def running(pod: PodView, now: str, host: Json, ip: str, restarts: int) -> Json:
+    status = {**pod.status, **host, "phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}
+    status.setdefault("startTime", now)
+    began = {"running": {"startedAt": now}}
+    status["containerStatuses"] = [
+        _container(pod, c, began, restarts, last=_ended(pod, c["name"])) for c in pod.spec["containers"]
+    ]
+    if pod.spec.get("initContainers"):
+        done = _exit_state(0, now, now)
+        status["initContainerStatuses"] = [
+            _container(pod, c, began if c.get("restartPolicy") == "Always" else done, 0, ready=True)
+            for c in pod.spec["initContainers"]
+        ]
+    return _conditions(pod, status, now, ready=True)
+
+
+def exited(pod: PodView, now: str, code: int, restarts: int) -> Json:
+    """The containers have ended, and the pod runs on because they will be started again."""
+    return _down(pod, now, restarts, lambda name: _exit_state(code, _started(pod, name, now), now), keep_last=True)
+
+
+def crash_loop(pod: PodView, now: str, code: int, restarts: int, backoff: float) -> Json:
+    """The containers have ended and wait for their next start."""
+
+    def waiting(name: str) -> State:
+        message = f"back-off {duration(backoff)} restarting failed container={name} pod={_long_name(pod)}"
+        return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
+
+    ended = {c["name"]: _exit_state(code, _started(pod, c["name"], now), now) for c in pod.spec["containers"]}
+    status = _down(pod, now, restarts, waiting, keep_last=False)
+    for container in status["containerStatuses"]:
+        container["lastState"] = ended[container["name"]]
+    return status
+
+
+def finished(pod: PodView, now: str, code: int, restarts: int) -> Json:
+    """The end of a pod."""
+    phase = "Succeeded" if code == 0 else "Failed"
+    status = {**pod.status, "phase": phase}
+    if pod.status.get("containerStatuses"):
+        status["containerStatuses"] = [
+            _container(
+                pod, c, _exit_state(code, _started(pod, c["name"], now), now), restarts, last=_last(pod, c["name"])
+            )
+            for c in pod.spec["containers"]
+        ]
+    return _conditions(pod, status, now, ready=False, reason="PodCompleted" if code == 0 else "PodFailed")
+
+
+def rejected(pod: PodView, reason: str, message: str) -> Json:
+    return {**pod.status, "phase": "Failed", "reason": reason, "message": message}
+
+
+def duration(seconds: float) -> str:
+    """As Go prints it: `10s`, `1m20s`."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+def _long_name(pod: PodView) -> str:
+    return f"{pod.key[1]}_{pod.key[0]}({pod.uid})"
+
+
+def _down(pod: PodView, now: str, restarts: int, state: Callable[[str], State], *, keep_last: bool) -> Json:
+    status = {
+        **pod.status,
+        "containerStatuses": [
+            _container(pod, c, state(c["name"]), restarts, last=_last(pod, c["name"]) if keep_last else None)
+            for c in pod.spec["containers"]
+        ],
+    }
+    return _conditions(pod, status, now, ready=False)
+
+
+def _container(
+    pod: PodView, container: Json, state: State, restarts: int, *, last: State | None = None, ready: bool | None = None
+) -> Json:
+    alive = "running" in state
+    created = "waiting" not in state
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": "",
+        **({"containerID": f"embedded://{pod.uid}/{container['name']}/{restarts}"} if created else {}),
+        "ready": alive if ready is None else ready,
+        "started": alive,
+        "restartCount": restarts,
+        "state": state,
+        "lastState": last or {},
+    }
+
+
+def _exit_state(code: int, started: str, now: str) -> State:
+    reason = "Completed" if code == 0 else "Error"
+    return {"terminated": {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now}}
+
+
+def _of(pod: PodView, name: str, field: str) -> State:
+    found: Json = next((c for c in pod.status.get("containerStatuses") or () if c["name"] == name), {})
+    state: State = found.get(field) or {}
+    return state
+
+
+def _started(pod: PodView, name: str, now: str) -> str:
+    started: str = (_of(pod, name, "state").get("running") or {}).get("startedAt", now)
+    return started
+
+
+def _ended(pod: PodView, name: str) -> State:
+    state = _of(pod, name, "state")
+    return state if "terminated" in state else _of(pod, name, "lastState")
+
+
+def _last(pod: PodView, name: str) -> State:
+    return _of(pod, name, "lastState")
+
+
+def _conditions(pod: PodView, status: Json, now: str, *, ready: bool, reason: str = "ContainersNotReady") -> Json:
+    names = " ".join(container["name"] for container in pod.spec["containers"])
+    why: Json = {}
+    if not ready:
+        why = {"reason": reason}
+        if reason == "ContainersNotReady":
+            why["message"] = f"containers with unready status: [{names}]"
+    state = "True" if ready else "False"
+    for condition in (
+        {"type": "PodReadyToStartContainers", "status": "True" if ready or reason == "ContainersNotReady" else "False"},
+        {"type": "Initialized", "status": "True", **({"reason": reason} if reason == "PodCompleted" else {})},
+        {"type": "Ready", "status": state, **why},
+        {"type": "ContainersReady", "status": state, **why},
+    ):
+        status = with_condition(status, {**condition, "lastProbeTime": None}, now)
+    return status

@@ -1,0 +1,145 @@
+"""The ReplicaSet controller: as many live pods as it asks for."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from forebay.embedded.controllers.cluster import Cluster, Key, PodView, with_condition
+from forebay.embedded.controllers.job_rules import controlled_by
+from forebay.embedded.controllers.recorder import Recorder
+from forebay.embedded.controllers.worklist import Worklist
+from forebay.embedded.kinds import PODS, REPLICA_SETS
+from forebay.embedded.store import Json
+
+_COMPONENT = "replicaset-controller"
+_MOST_PER_PASS = 500
+_PHASES = ("Pending", "Unknown", "Running")
+
+
+class _ReplicaSetSpec(msgspec.Struct, rename="camel", frozen=True):
+    template: Json
+    replicas: int = 1
+
+
+def deletion_order(pod: PodView) -> tuple[object, ...]:
+    """Least loss first: unbound, pending, not ready, cheap by annotation, then the youngest."""
+    cost = pod.annotations.get("controller.kubernetes.io/pod-deletion-cost", "0")
+    ready: Json = next((c for c in pod.status.get("conditions") or () if c["type"] == "Ready"), {})
+    since = ready.get("lastTransitionTime", "") if pod.ready else ""
+    age = pod.object["metadata"]["creationTimestamp"]
+    return (
+        bool(pod.node),
+        _PHASES.index(pod.phase) if pod.phase in _PHASES else 1,
+        pod.ready,
+        int(cost) if cost.lstrip("-").isdecimal() else 0,
+        _Youngest(since),
+        _Youngest(age),
+        pod.uid,
+    )
+
+
+class _Youngest(str):
+    """Timestamps of one form, later ones first."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)
+
+
+class ReplicaSetController:
+    """Pods are its own by owner reference; it adopts none that it did not make."""
+
+    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+        self._recorder = recorder
+        self._work: Worklist[Key] = Worklist(self._sync, self._failed)
+        self._end: Callable[[], None] = lambda: None
+        cluster.on_pods(self._pod_changed)
+
+    def start(self) -> None:
+        self._end = self._store.subscribe(REPLICA_SETS, self._set_changed)
+        for replica_set in self._store.list(REPLICA_SETS):
+            self._set_changed("ADDED", None, replica_set)
+
+    def stop(self) -> None:
+        self._end()
+        self._work.stop()
+
+    def _set_changed(self, _event: str, _old: Json | None, replica_set: Json) -> None:
+        self._work.add((replica_set["metadata"]["namespace"], replica_set["metadata"]["name"]))
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        pod = new or old
+        if pod is None or not pod.owner:
+            return
+        for owner in pod.object["metadata"]["ownerReferences"]:
+            if owner["kind"] == "ReplicaSet" and owner.get("controller"):
+                self._work.add((pod.key[0], owner["name"]))
+
+    def _failed(self, key: Key, error: Exception) -> None:
+        replica_set = self._store.find(REPLICA_SETS, *key)
+        if replica_set is None:
+            return
+        self._recorder.warning(_COMPONENT, replica_set, "FailedCreate", f"Error creating: {error}")
+        failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": str(error)}
+        status = with_condition(replica_set.get("status") or {"replicas": 0}, failure, self._store.timestamp())
+        self._write(replica_set, status)
+
+    def _sync(self, key: Key) -> None:
+        replica_set = self._store.find(REPLICA_SETS, *key)
+        if replica_set is None:
+            return
+        spec = msgspec.convert(replica_set["spec"], _ReplicaSetSpec)
+        uid = replica_set["metadata"]["uid"]
+        if "deletionTimestamp" not in replica_set["metadata"]:
+            self._scale(key, replica_set, spec)
+        pods = tuple(self._cluster.by_owner.get(uid, {}).values())
+        active = [pod for pod in pods if pod.active]
+        wanted = ((spec.template.get("metadata") or {}).get("labels") or {}).items()
+        ready = sum(pod.ready for pod in active)
+        counts = {
+            "fullyLabeledReplicas": sum(wanted <= pod.labels.items() for pod in active),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+        }
+        status: Json = {
+            "replicas": len(active),
+            **{name: count for name, count in counts.items() if count},
+            "terminatingReplicas": sum(pod.deleting and not pod.ended for pod in pods),
+            "observedGeneration": replica_set["metadata"]["generation"],
+        }
+        self._write(replica_set, status)
+
+    def _scale(self, key: Key, replica_set: Json, spec: _ReplicaSetSpec) -> None:
+        meta = replica_set["metadata"]
+        active = [pod for pod in self._cluster.by_owner.get(meta["uid"], {}).values() if pod.active]
+        missing = spec.replicas - len(active)
+        if abs(missing) > _MOST_PER_PASS:
+            self._work.add(key)
+        for _ in range(min(missing, _MOST_PER_PASS)):
+            pod = self._store.create(PODS, _pod_for(replica_set, spec.template))
+            self._recorder.normal(
+                _COMPONENT, replica_set, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}"
+            )
+        for view in sorted(active, key=deletion_order)[: max(0, min(-missing, _MOST_PER_PASS))]:
+            self._store.delete(PODS, *view.key, preconditions={"uid": view.uid})
+            self._recorder.normal(_COMPONENT, replica_set, "SuccessfulDelete", f"Deleted pod: {view.key[1]}")
+
+    def _write(self, replica_set: Json, status: Json) -> None:
+        if status != replica_set.get("status"):
+            self._store.update(REPLICA_SETS, {**replica_set, "status": status}, subresource="status")
+
+
+def _pod_for(replica_set: Json, template: Json) -> Json:
+    meta, said = replica_set["metadata"], template.get("metadata") or {}
+    return {
+        "metadata": {
+            **{field: said[field] for field in ("labels", "annotations", "finalizers") if field in said},
+            "generateName": f"{meta['name']}-",
+            "namespace": meta["namespace"],
+            "ownerReferences": [controlled_by(replica_set)],
+        },
+        "spec": template["spec"],
+    }

@@ -1,0 +1,60 @@
+"""All controllers of one embedded cluster, started and stopped together."""
+
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
+
+from forebay.embedded.controllers.cluster import Cluster
+from forebay.embedded.controllers.disruption import DisruptionController
+from forebay.embedded.controllers.evictions import TaintEviction
+from forebay.embedded.controllers.jobs import JobController
+from forebay.embedded.controllers.kubelet import Kubelet
+from forebay.embedded.controllers.lifecycle import NodeLifecycle
+from forebay.embedded.controllers.recorder import Recorder
+from forebay.embedded.controllers.replicasets import ReplicaSetController
+from forebay.embedded.controllers.scheduler import Scheduler
+from forebay.embedded.store import Store
+
+
+class Controller(Protocol):
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+#: In the order in which they hear of a change.
+CONTROLLERS: Final[dict[str, Callable[[Cluster, Recorder], Controller]]] = {
+    "nodes": NodeLifecycle,
+    "evictions": TaintEviction,
+    "scheduler": Scheduler,
+    "kubelet": Kubelet,
+    "jobs": JobController,
+    "replicasets": ReplicaSetController,
+    "disruption": DisruptionController,
+}
+
+
+class Controllers:
+    """`without` leaves some out, by their names in `CONTROLLERS`: a test of an operator that is itself the scheduler or
+    the kubelet. `events=False` writes no Events, which long simulations do not read.
+    """
+
+    def __init__(self, store: Store, *, without: Collection[str] = (), events: bool = True) -> None:
+        unknown = sorted(set(without) - CONTROLLERS.keys())
+        if unknown:
+            raise ValueError(f"there is no controller {', '.join(unknown)}; there are {', '.join(CONTROLLERS)}")
+        self._cluster = Cluster(store)
+        recorder = Recorder(store, enabled=events)
+        self._controllers: list[Controller] = [
+            make(self._cluster, recorder) for name, make in CONTROLLERS.items() if name not in without
+        ]
+
+    def start(self) -> None:
+        """Must be called on a running event loop, which is the clock of them all."""
+        self._cluster.start()
+        for controller in self._controllers:
+            controller.start()
+
+    async def stop(self) -> None:
+        self._cluster.stop()
+        for controller in reversed(self._controllers):
+            controller.stop()

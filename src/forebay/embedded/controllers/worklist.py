@@ -1,0 +1,87 @@
+"""Keys to look at: each once however often it was asked for, soon or later, and one that fails harms no other."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from forebay.embedded.failures import ApiFailure
+
+K = TypeVar("K")
+
+#: What one bad object can bring about: a refused write, a field that does not decode, a text that makes no sense.
+Trouble = (ApiFailure, msgspec.ValidationError, ValueError)
+
+_FIRST_RETRY, _LONGEST_RETRY = 1.0, 300.0
+#: Keys worked on before other callbacks of the loop get their turn.
+_BATCH = 100
+
+
+class Worklist(Generic[K]):
+    """Calls `work(key)` from the loop, and `failed(key, error)` when that meets `Trouble`.
+
+    A refused write is tried again, later and later; an object that makes no sense waits until it is changed.
+    """
+
+    def __init__(self, work: Callable[[K], None], failed: Callable[[K, Exception], None]) -> None:
+        self._work = work
+        self._failed = failed
+        self._ready: dict[K, None] = {}
+        self._later: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, int] = {}
+        self._again: set[K] = set()
+        self._turn: asyncio.Handle | None = None
+
+    def add(self, key: K, delay: float = 0.0) -> None:
+        """Of several delays for one key the shortest counts."""
+        if delay <= 0.0:
+            self._ready[key] = None
+            if self._turn is None:
+                self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+            return
+        loop = asyncio.get_running_loop()
+        due = loop.time() + delay
+        waiting = self._later.get(key)
+        if waiting is not None:
+            if waiting.when() <= due:
+                return
+            waiting.cancel()
+        self._later[key] = loop.call_at(due, self._due, key)
+
+    def retry(self, key: K) -> None:
+        """Called by `work`: it could not do all it should, and is to be called again after a growing delay."""
+        self._again.add(key)
+
+    def stop(self) -> None:
+        for timer in self._later.values():
+            timer.cancel()
+        self._later.clear()
+        self._ready.clear()
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+
+    def _due(self, key: K) -> None:
+        del self._later[key]
+        self.add(key)
+
+    def _take_turn(self) -> None:
+        self._turn = None
+        batch = [key for key, _ in zip(self._ready, range(_BATCH), strict=False)]
+        for key in batch:
+            del self._ready[key]
+            try:
+                self._work(key)
+            except Trouble as trouble:
+                if isinstance(trouble, ApiFailure):
+                    self.retry(key)
+                self._failed(key, trouble)
+            if key in self._again:
+                self._again.remove(key)
+                count = self._failures[key] = self._failures.get(key, 0) + 1
+                self.add(key, min(_FIRST_RETRY * 2.0 ** min(count - 1, 16), _LONGEST_RETRY))
+            else:
+                self._failures.pop(key, None)
+        if self._ready and self._turn is None:
+            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
