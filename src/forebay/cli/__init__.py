@@ -1,8 +1,8 @@
 """The `forebay` command.
 
-Belongs here: options, output and exit codes, one module per command, and the boundary where an error becomes a sentence.
-Does not belong here: how anything is done; a command calls `wiring` and prints. Heavy imports wait inside the functions
-that need them, so that `forebay --help` answers at once.
+Belongs here: options, output and exit codes, one module per command, and the boundary where an error becomes a
+sentence. Does not belong here: how anything is done; a command calls `wiring` and prints. Heavy imports wait inside the
+functions that need them, so that `forebay --help` answers at once.
 
 Exit codes: 0 it worked; 1 the answer is no; 2 bad input, or the cluster cannot be reached; 130 interrupted.
 """
@@ -19,11 +19,13 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what it raises for the user is printed as one sentence, without a traceback."""
     from forebay.cli.parser import UserError, parse
+    from forebay.kube.errors import KubeError
+    from forebay.net.transport import TransportError
 
     try:
         command, arguments, settings = parse(sys.argv[1:] if argv is None else argv, os.environ)
         return command.run(arguments, settings)
-    except UserError as error:
+    except (UserError, KubeError, TransportError) as error:
         print(f"forebay: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -1,0 +1,109 @@
+"""`forebay embedded`: a small Kubernetes in memory, on a loopback port."""
+
+import argparse
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forebay.cli.parser import Command, UserError
+from forebay.settings import Settings
+
+if TYPE_CHECKING:
+    from forebay.embedded.server import EmbeddedCluster
+
+LARGEST_PORT = 65535
+
+
+def port(text: str) -> int:
+    number = int(text) if text.isdecimal() else -1
+    if not 0 <= number <= LARGEST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; give 0 (any free one) to {LARGEST_PORT}")
+    return number
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--port", type=port, default=0, help="the loopback port to serve on (default: any free one)")
+    parser.add_argument(
+        "--write-kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="write a kubeconfig for it here; the file must be new, or one that this command wrote before",
+    )
+
+
+@asynccontextmanager
+async def served(cluster: "EmbeddedCluster", port_number: int, kubeconfig: Path) -> AsyncIterator[str]:
+    """The cluster's base URL while the block runs; `kubeconfig` leads to it, and is taken away at the end."""
+    from forebay.embedded.server import kubeconfig_for
+    from forebay.net.serve import serving
+
+    refuse_strangers(kubeconfig)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(cluster)
+        try:
+            url = await stack.enter_async_context(serving(cluster.handler, port=port_number))
+        except OSError as error:
+            raise UserError(f"cannot serve on port {port_number}: {error.strerror}") from error
+        stack.enter_context(written(kubeconfig, kubeconfig_for(url)))
+        yield url
+
+
+def refuse_strangers(kubeconfig: Path) -> None:
+    """A kubeconfig is often the only way into a cluster: none that is not ours is ever overwritten."""
+    from forebay.embedded.server import is_embedded_kubeconfig
+
+    if kubeconfig.exists() and not is_embedded_kubeconfig(kubeconfig.read_bytes()):
+        raise UserError(f"{kubeconfig} is not a kubeconfig of an embedded cluster, so it is not overwritten")
+
+
+@contextmanager
+def written(path: Path, text: str) -> Iterator[None]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+async def until_interrupted() -> None:
+    """Returns on SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()
+
+
+async def serve(port_number: int, kubeconfig: Path) -> None:
+    from forebay.embedded.server import EmbeddedCluster
+
+    async with served(EmbeddedCluster(), port_number, kubeconfig) as url:
+        print(f"A Kubernetes API in memory is on {url}; nothing in it outlives this command (Ctrl-C).")
+        print(f"  export KUBECONFIG={kubeconfig}", flush=True)
+        await until_interrupted()
+
+
+def run(arguments: argparse.Namespace, _settings: Settings) -> int:
+    kubeconfig = arguments.write_kubeconfig or Path("forebay-embedded.kubeconfig")
+    asyncio.run(serve(arguments.port, kubeconfig.absolute()))
+    return 0
+
+
+COMMAND = Command(
+    name="embedded",
+    summary="serve a small Kubernetes in memory on a loopback port",
+    description="Serve an in-memory Kubernetes API, with a scheduler, a kubelet that runs pods as timers, Jobs and\n"
+    "ReplicaSets, on a loopback port:\n\n"
+    "  forebay embedded --port 8001 --write-kubeconfig /tmp/embedded.yaml &\n"
+    "  KUBECONFIG=/tmp/embedded.yaml kubectl get namespaces",
+    options=add_options,
+    run=run,
+    uses_settings=False,
+)

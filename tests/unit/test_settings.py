@@ -1,0 +1,45 @@
+"""Where a setting comes from, and what a wrong one says."""
+
+import pytest
+
+from forebay.settings import Settings, SettingsError, all_settings, read_settings
+
+
+def test_an_option_wins_over_the_environment_which_wins_over_the_default():
+    environment = {"FOREBAY_LOG_LEVEL": "debug", "FOREBAY_CONTEXT": "from-env"}
+
+    settings = read_settings({"context": "from-option", "log_level": None}, environment)
+
+    assert settings == Settings(context="from-option", log_level="debug")
+    assert settings.log_format == "auto"
+
+
+def test_an_empty_variable_counts_as_unset():
+    assert read_settings({}, {"FOREBAY_LOG_LEVEL": ""}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "sentence"),
+    [
+        pytest.param(
+            {"log_level": "loud"},
+            {},
+            "--log-level is 'loud'; it takes one of: debug, info, warning, error.",
+            id="option",
+        ),
+        pytest.param(
+            {},
+            {"FOREBAY_LOG_FORMAT": "xml"},
+            "FOREBAY_LOG_FORMAT is 'xml'; it takes one of: auto, text, json.",
+            id="variable",
+        ),
+    ],
+)
+def test_a_wrong_value_names_where_it_came_from_and_what_would_do(options, environment, sentence):
+    with pytest.raises(SettingsError) as caught:
+        read_settings(options, environment)
+    assert str(caught.value) == sentence
+
+
+def test_every_setting_says_what_it_means():
+    assert all(setting.description.endswith(".") for setting in all_settings())
