@@ -8,7 +8,6 @@ as 404. Whether to repeat is `Retrying`'s decision, which knows the method and w
 import asyncio
 import errno
 import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -203,7 +202,7 @@ class _Call:
             lasting = getattr(error.os_error, "errno", None) == socket.EAI_NONAME
             return f"no address is known for the host {host}", lasting
         if isinstance(error, aiohttp.ClientConnectorError):
-            return _why_no_socket(error.os_error, peer), False
+            return _why_no_socket(error.os_error, peer, tls=self.url.scheme == "https"), False
         if isinstance(error, TimeoutError):
             return f"no connection to {peer} within {self._patience(error)}", False
         if isinstance(error, aiohttp.InvalidURL):
@@ -296,13 +295,13 @@ def _errno_name(error: BaseException) -> str:
     return errno.errorcode.get(number, type(error).__name__) if isinstance(number, int) else type(error).__name__
 
 
-def _why_no_socket(error: OSError, peer: str) -> str:
+def _why_no_socket(error: OSError, peer: str, *, tls: bool) -> str:
     if error.errno == errno.ECONNREFUSED:
         return f"nothing listens at {peer} (connection refused): is the address right, and is the server running?"
     if error.errno in {errno.ENETUNREACH, errno.EHOSTUNREACH}:
         return f"there is no route to {peer}: is this machine in the right network?"
-    if isinstance(error, ssl.SSLError):
-        return tls_failure(error, peer, peer)
+    if isinstance(error, ConnectionError) and tls:
+        return f"{peer} broke off the TLS handshake: does it want a client certificate?"
     if isinstance(error, asyncio.TimeoutError) or error.errno == errno.ETIMEDOUT:
         return f"{peer} did not answer to the attempt to connect"
     return f"no connection to {peer}: {error.strerror or _errno_name(error)}"

@@ -74,13 +74,13 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
                 # An encrypted key must not stop the process to ask a terminal for its password.
                 context.load_cert_chain(path, password=lambda: "")
             except ssl.SSLError as error:
-                raise BadTlsOptions(_why_unusable(error)) from None
+                raise BadTlsOptions(_why_unusable(error, key)) from None
 
 
-def _why_unusable(error: ssl.SSLError) -> str:
+def _why_unusable(error: ssl.SSLError, key: bytes) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the client key does not belong to the client certificate"
-    if error.reason in {"BAD_DECRYPT", "BAD_PASSWORD_READ", "PROBLEMS_GETTING_PASSWORD"}:
+    if b"ENCRYPTED" in key:
         return "the client key is encrypted: give it without a password"
     return "the client certificate or key is not PEM"
 

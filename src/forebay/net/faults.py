@@ -1,0 +1,179 @@
+"""Bad networks on demand, by script or by seeded chance, and the places at which a test can stop the world.
+
+plan = Scripted([None, LoseAnswer(), Delay(3)])           the second request loses its answer, the third is slow
+plan = Sometimes(random.Random(7), {Reset(): 0.05, CutAfter(100): 0.02})
+wire = Faulty(inner, plan)
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from forebay.net.transport import AnswerCut, Headers, NeverSent, OutcomeUnknown, Request, Response, Transport
+
+
+class Delay(msgspec.Struct, frozen=True):
+    """The request leaves later."""
+
+    seconds: float
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """The connection breaks before anything is sent: `NeverSent`."""
+
+
+class LoseRequest(msgspec.Struct, frozen=True):
+    """The request is lost on its way: the other side never sees it, and we cannot know: `OutcomeUnknown`."""
+
+    after: float = 0.0
+
+
+class LoseAnswer(msgspec.Struct, frozen=True):
+    """The other side acts, its answer never comes back: `OutcomeUnknown`."""
+
+    after: float = 0.0
+
+
+class CutAfter(msgspec.Struct, frozen=True):
+    """The body breaks off after so many bytes: `AnswerCut`."""
+
+    size: int
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Something on the way answers for the other side, which never sees the request."""
+
+    status: int = 503
+    retry_after: str | None = None
+    body: bytes = b""
+
+
+Fault: TypeAlias = Delay | Reset | LoseRequest | LoseAnswer | CutAfter | Answer
+
+#: What is to go wrong with this request; several faults act together.
+Plan: TypeAlias = Callable[[Request], Fault | Iterable[Fault] | None]
+
+#: Called with each request. What it raises goes through as it is: this is where a crash test stops the world.
+Hook: TypeAlias = Callable[[Request], Awaitable[None]]
+
+
+class Scripted:
+    """One entry for each request, in order; afterwards all is well."""
+
+    def __init__(self, entries: Iterable[Fault | Iterable[Fault] | None]) -> None:
+        self._entries = iter(entries)
+
+    def __call__(self, _request: Request) -> Fault | Iterable[Fault] | None:
+        return next(self._entries, None)
+
+
+class When:
+    """A fault for the first `times` requests that `applies` picks."""
+
+    def __init__(self, applies: Callable[[Request], bool], fault: Fault, *, times: int | None = 1) -> None:
+        self._applies = applies
+        self._fault = fault
+        self._left = times
+
+    def __call__(self, request: Request) -> Fault | None:
+        if self._left == 0 or not self._applies(request):
+            return None
+        if self._left is not None:
+            self._left -= 1
+        return self._fault
+
+
+class Sometimes:
+    """Each fault with its own probability, the same for the same seed and the same order of requests."""
+
+    def __init__(self, chance: random.Random, faults: Mapping[Fault, float]) -> None:
+        self._chance = chance
+        self._faults = dict(faults)
+
+    def __call__(self, _request: Request) -> list[Fault]:
+        # A draw for every fault, whatever the others did: changing one rate leaves the others' dice alone.
+        return [fault for fault, rate in self._faults.items() if self._chance.random() < rate]
+
+
+class Faulty:
+    """A transport on which things go wrong as planned.
+
+    `before` is awaited when a request is about to leave, `after` when its answer or its failure is there and the caller
+    has not seen it yet.
+    """
+
+    def __init__(
+        self, inner: Transport, plan: Plan | None = None, *, before: Hook | None = None, after: Hook | None = None
+    ) -> None:
+        self._inner = inner
+        self._plan = plan
+        self._before = before
+        self._after = after
+
+    async def request(self, request: Request) -> Response:
+        if self._before is not None:
+            await self._before(request)
+        try:
+            answer = await self._send(request, self._faults_for(request))
+        except Exception:
+            if self._after is not None:
+                await self._after(request)
+            raise
+        if self._after is not None:
+            try:
+                await self._after(request)
+            except BaseException:
+                await answer.close()
+                raise
+        return answer
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def _faults_for(self, request: Request) -> tuple[Fault, ...]:
+        planned = self._plan(request) if self._plan is not None else None
+        if planned is None:
+            return ()
+        return tuple(planned) if isinstance(planned, Iterable) else (planned,)
+
+    async def _send(self, request: Request, faults: tuple[Fault, ...]) -> Response:
+        cut: CutAfter | None = None
+        lose: LoseAnswer | None = None
+        for fault in faults:
+            match fault:
+                case Delay(seconds):
+                    await asyncio.sleep(seconds)
+                case Reset():
+                    raise NeverSent(f"{request}: reset before anything was sent (injected)", request)
+                case LoseRequest(after):
+                    await asyncio.sleep(after)
+                    raise OutcomeUnknown(f"{request}: sent, but no answer came back (injected)", request)
+                case Answer(status, again, body):
+                    return Response(status, Headers({} if again is None else {"Retry-After": again}), body)
+                case LoseAnswer():
+                    lose = fault
+                case CutAfter():
+                    cut = fault
+        answer = await self._inner.request(request)
+        if lose is not None:
+            await answer.close()
+            await asyncio.sleep(lose.after)
+            raise OutcomeUnknown(f"{request}: sent, but no answer came back (injected)", request)
+        if cut is not None:
+            return Response(answer.status, answer.headers, _cut(answer, cut.size, request), on_close=answer.close)
+        return answer
+
+
+async def _cut(answer: Response, size: int, request: Request) -> AsyncIterator[bytes]:
+    left = size
+    async for chunk in answer.chunks():
+        if len(chunk) >= left:
+            if left:
+                yield chunk[:left]
+            raise AnswerCut(f"{request}: the answer broke off after {size} bytes (injected)", request)
+        left -= len(chunk)
+        yield chunk
+    # A body that is shorter than the cut comes whole: there was nothing left to lose.

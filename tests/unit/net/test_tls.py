@@ -1,0 +1,216 @@
+"""Certificates: who is trusted, who we are, and one clear sentence when it does not work."""
+
+import asyncio
+import socket
+import ssl
+import threading
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import pytest
+import rich.pretty
+from tests.unit.net.misbehaving import scripted
+from tests.unit.net.throwaway_pki import Authority
+
+from forebay.net.aiohttp_transport import AiohttpTransport
+from forebay.net.tls import BadTlsOptions, TlsOptions
+from forebay.net.transport import NeverSent, Request
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@asynccontextmanager
+async def https(context, tls):
+    async def script(talk):
+        await talk.hear()
+        await talk.say(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    async with scripted(script, context=context) as server:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda *_: None
+        )  # the server complains about failed handshakes
+        wire = AiohttpTransport(tls=tls)
+
+        async def call(host="127.0.0.1"):
+            response = await wire.request(Request(method="POST", url=f"https://{host}:{server.port}/x?token=s3cret"))
+            return await response.read()
+
+        try:
+            yield call
+        finally:
+            await wire.close()
+
+
+@pytest.mark.real_time
+async def test_an_authority_given_as_data_or_as_a_file_is_trusted(authority, tmp_path):
+    file = tmp_path / "ca.pem"
+    file.write_bytes(authority.pem)
+    context = authority.server_context(tmp_path)
+    for tls in (TlsOptions(authority_data=authority.pem), TlsOptions(authority_file=file)):
+        async with https(context, tls) as call:
+            assert await call() == b"ok"
+
+
+@pytest.mark.real_time
+async def test_an_unknown_authority(authority, tmp_path):
+    for tls in (TlsOptions(authority_data=Authority("another").pem), TlsOptions(), None):
+        async with https(authority.server_context(tmp_path), tls) as call:
+            with pytest.raises(
+                NeverSent, match="comes from an authority that is not trusted here: give its CA"
+            ) as caught:
+                await call()
+            assert caught.value.lasting
+            assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.real_time
+async def test_an_expired_certificate_and_one_from_the_future(authority, tmp_path):
+    tls = TlsOptions(authority_data=authority.pem)
+    expired = authority.server_context(tmp_path, starts_in_days=-2, ends_in_days=-1)
+    async with https(expired, tls) as call:
+        with pytest.raises(NeverSent, match=r"the certificate of 127\.0\.0\.1:\d+ has expired: renew it"):
+            await call()
+    future = authority.server_context(tmp_path, starts_in_days=1, ends_in_days=2)
+    async with https(future, tls) as call:
+        with pytest.raises(NeverSent, match="is not valid yet: set the clock right"):
+            await call()
+
+
+@pytest.mark.real_time
+async def test_a_certificate_for_another_name_and_the_server_name_that_puts_it_right(authority, tmp_path):
+    context = authority.server_context(tmp_path, "kubernetes.internal")
+    async with https(context, TlsOptions(authority_data=authority.pem)) as call:
+        for host in ("127.0.0.1", "localhost"):
+            with pytest.raises(NeverSent, match=f"is not made out to {host}: use a name it bears, or set"):
+                await call(host)
+    tls = TlsOptions(authority_data=authority.pem, server_name="kubernetes.internal")
+    async with https(context, tls) as call:
+        assert await call() == b"ok"
+
+
+@pytest.mark.real_time
+async def test_insecure_accepts_anything(authority, tmp_path):
+    expired = authority.server_context(tmp_path, "other", starts_in_days=-2, ends_in_days=-1)
+    async with https(expired, TlsOptions(insecure=True)) as call:
+        assert await call() == b"ok"
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_client_certificate_from_data_or_files_opens_the_door(authority, tmp_path, version):
+    clients = Authority("clients")
+    certificate, key = clients.issue("forebay")
+    (tmp_path / "tls.crt").write_bytes(certificate)
+    (tmp_path / "tls.key").write_bytes(key)
+    context = authority.server_context(tmp_path, clients_of=clients, version=version)
+    for tls in (
+        TlsOptions(authority_data=authority.pem, certificate_data=certificate, key_data=key),
+        TlsOptions(authority_data=authority.pem, certificate_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key"),
+        TlsOptions(authority_data=authority.pem, certificate_data=certificate, key_file=tmp_path / "tls.key"),
+    ):
+        async with https(context, tls) as call:
+            assert await call() == b"ok"
+
+
+@contextmanager
+def strict_doorman(context):
+    """Refuses with a TLS alert, as Go's and OpenSSL's servers do; asyncio's own hangs up without a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            connection, _ = listener.accept()
+            with connection:
+                with suppress(ssl.SSLError):
+                    context.wrap_socket(connection.dup(), server_side=True).close()
+                while connection.recv(65536):  # closing with unread bytes would overtake the alert with a reset
+                    pass
+
+        doorman = threading.Thread(target=serve)
+        doorman.start()
+        yield listener.getsockname()[1]
+        doorman.join()
+
+
+TLS_VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+
+
+@pytest.mark.real_time
+@TLS_VERSIONS
+@pytest.mark.parametrize("who", ["nobody", "a stranger", "a ghost"])
+async def test_a_client_that_the_server_does_not_accept_has_sent_nothing(authority, tmp_path, version, who):
+    clients = Authority("clients")
+    certificate, key = {
+        "nobody": (None, None),
+        "a stranger": Authority("strangers").issue("forebay"),
+        "a ghost": clients.issue("forebay", starts_in_days=-2, ends_in_days=-1),
+    }[who]
+    context = authority.server_context(tmp_path, clients_of=clients, version=version)
+    wire = AiohttpTransport(tls=TlsOptions(authority_data=authority.pem, certificate_data=certificate, key_data=key))
+    with strict_doorman(context) as port:
+        with pytest.raises(NeverSent, match="did not accept our client certificate, or wants one") as caught:
+            await wire.request(Request(method="POST", url=f"https://127.0.0.1:{port}/"))
+        assert caught.value.lasting
+        await wire.close()
+
+
+@pytest.mark.real_time
+async def test_a_server_that_hangs_up_in_the_handshake(authority, tmp_path):
+    context = authority.server_context(tmp_path, clients_of=authority, version=ssl.TLSVersion.TLSv1_2)
+    async with https(context, TlsOptions(authority_data=authority.pem)) as call:
+        with pytest.raises(NeverSent, match="broke off the TLS handshake: does it want a client certificate"):
+            await call()
+
+
+def test_options_that_cannot_work_say_which_and_why(authority, tmp_path):
+    certificate, key = authority.issue("forebay")
+    _, other_key = authority.issue("forebay")
+    missing = tmp_path / "missing.pem"
+    for options, sentence in [
+        ({"authority_data": b"nonsense"}, "the CA data holds no PEM certificate"),
+        ({"authority_data": "geheim ü".encode()}, "the CA data holds no PEM certificate"),
+        ({"authority_file": missing}, f"cannot read the CA file {missing}: No such file or directory"),
+        ({"certificate_data": certificate}, "there is a client certificate but no client key"),
+        ({"key_data": key}, "there is a client key but no client certificate"),
+        (
+            {"certificate_data": certificate, "key_data": other_key},
+            "the client key does not belong to the client certificate",
+        ),
+        ({"certificate_data": certificate, "key_data": b"x"}, "the client certificate or key is not PEM"),
+        (
+            {"certificate_data": certificate, "key_file": missing},
+            f"cannot read the client key {missing}: No such file or directory",
+        ),
+    ]:
+        with pytest.raises(BadTlsOptions) as caught:
+            TlsOptions(**options).client_context()
+        assert str(caught.value) == sentence
+
+
+def test_an_encrypted_key_does_not_stop_to_ask_a_terminal(authority):
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    certificate, key = authority.issue("forebay")
+    locked = load_pem_private_key(key, None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"pw")
+    )
+    with pytest.raises(BadTlsOptions, match="encrypted"):
+        TlsOptions(certificate_data=certificate, key_data=locked).client_context()
+
+
+def test_tls_before_1_2_is_never_spoken():
+    assert TlsOptions().client_context().minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_a_private_key_is_not_in_any_repr(authority):
+    certificate, key = authority.issue("forebay")
+    options = TlsOptions(certificate_data=certificate, key_data=key, insecure=True)
+    for shown in (repr(options), str(options), rich.pretty.pretty_repr(options)):
+        assert "PRIVATE" not in shown
+        assert "certificate_data, key_data, insecure" in shown
