@@ -1,6 +1,7 @@
 """From a `Config` to a `Transport` that authenticates, and to the clients that speak through it."""
 
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -8,11 +9,13 @@ from forebay.kube.certificates import ClientCertificate
 from forebay.kube.client import Client
 from forebay.kube.config import Config
 from forebay.kube.credentials import Credential, Credentials
-from forebay.kube.errors import ConfigError
+from forebay.kube.errors import ConfigError, from_response
 from forebay.kube.lease import Terms
-from forebay.net.transport import NeverSent, Request, Response, Timeouts, Transport
+from forebay.net.rate_budget import RateBudget
+from forebay.net.transport import Headers, NeverSent, Request, Response, Timeouts, Transport
 
 _UNAUTHORIZED = 401
+_TOO_MANY_REQUESTS = 429
 _KEPT = 2
 
 
@@ -79,13 +82,47 @@ class Authenticating:
         return transport
 
 
+class EvictionAnswers:
+    """Takes `Retry-After` off the refusals of disruption budgets.
+
+    They share status 429 with an overloaded server, but are about one pod: below a rate budget, which sees headers
+    only, one of them would stop every other request as well. The body still says when to come again.
+    """
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+
+    async def request(self, request: Request) -> Response:
+        response = await self._inner.request(request)
+        if response.status != _TOO_MANY_REQUESTS or not urlsplit(request.url).path.endswith("/eviction"):
+            return response
+        body = await response.read()
+        kept = [(name, value) for name, value in response.headers.items() if name.lower() != "retry-after"]
+        refused = from_response(response.status, response.headers, body).causes
+        return Response(response.status, Headers(kept) if refused else response.headers, body)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests a second, and how many may come at once."""
+
+    qps: float = 100.0
+    burst: int = 200
+
+
 def connect(
     config: Config,
     *,
     timeouts: Timeouts = Timeouts(),  # noqa: B008 (immutable)
-    limit_per_host: int = 0,
+    rate: Rate = Rate(),  # noqa: B008 (immutable)
+    longest_wait: float = 30.0,
 ) -> Transport:
-    """A transport of its own connections to the configured server. Nothing is sent before the first request."""
+    """A transport with connections and a rate budget of its own. Nothing is sent before the first request.
+
+    Nothing is repeated but a 401: informers, the elector and the engine each have their own idea of trying again.
+    """
     from forebay.net.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 (half of a CLI's start-up time)
     from forebay.net.tls import BadTlsOptions, TlsOptions  # noqa: PLC0415
 
@@ -98,19 +135,21 @@ def connect(
             insecure=config.insecure,
         )
         try:
-            return AiohttpTransport(timeouts=timeouts, tls=tls, proxy=config.proxy, limit_per_host=limit_per_host)
+            return AiohttpTransport(timeouts=timeouts, tls=tls, proxy=config.proxy)
         except BadTlsOptions as error:
             raise ConfigError(f"{config.source}: {error}") from None
 
-    return Authenticating(config.credentials, open_)
+    authenticating = Authenticating(config.credentials, open_)
+    return RateBudget(EvictionAnswers(authenticating), qps=rate.qps, burst=rate.burst, longest_wait=longest_wait)
 
 
-def connected_client(config: Config) -> Client:
-    return Client(connect(config), config.server)
+def connected_client(config: Config, *, rate: Rate = Rate()) -> Client:  # noqa: B008 (immutable)
+    return Client(connect(config, rate=rate), config.server)
 
 
 def election_client(config: Config, terms: Terms = Terms()) -> Client:  # noqa: B008 (immutable)
-    """For an `Elector`: one connection and a rate budget of its own, and no more patience than a renewal has."""
+    """For an `Elector`: its own connection and rate budget, and no more patience than a renewal has."""
     attempt = terms.renew_deadline / 2
     timeouts = Timeouts(connect=attempt, read=attempt, total=attempt)
-    return Client(connect(config, timeouts=timeouts), config.server, patience=attempt)
+    rate = Rate(qps=5, burst=10)
+    return Client(connect(config, timeouts=timeouts, rate=rate, longest_wait=attempt), config.server, patience=attempt)

@@ -21,11 +21,13 @@ request was never sent, of unknown outcome, or cut while answering.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 import msgspec
 
+from forebay.net.server_hints import retry_after
 from forebay.net.transport import Headers
 
 
@@ -165,14 +167,14 @@ _status_decoder = msgspec.json.Decoder(Status)
 def from_response(status: int, headers: Headers, body: bytes, *, call: str = "") -> ApiError:
     """The error an answer means. A body that is no `Status` (a proxy's page, plain text) is quoted, shortened."""
     answer = _decode_status(body)
-    waits = _retry_after(headers)
+    wait = _retry_after(headers)
     if answer is None:
         quoted = _quote(headers, body)
         sentence = f"the answer is not from a Kubernetes API server, or was cut short by a proxy: {quoted}"
         if status == HTTPStatus.TOO_MANY_REQUESTS:  # priority and fairness refuses in plain text
             sentence = quoted
-        return _kind(status, "")(sentence, status=status, retry_after=waits, call=call)
-    return from_status(answer, status=status, retry_after=waits, call=call)
+        return _kind(status, "")(sentence, status=status, retry_after=wait, call=call)
+    return from_status(answer, status=status, retry_after=wait, call=call)
 
 
 def from_status(answer: Status, *, status: int = 0, retry_after: float | None = None, call: str = "") -> ApiError:
@@ -209,19 +211,12 @@ def _decode_status(body: bytes) -> Status | None:
 
 
 def _retry_after(headers: Headers) -> float | None:
-    """Seconds, from either form of `Retry-After`."""
-    value = headers.get("Retry-After", "").strip()
-    if not value:
-        return None
-    if value.isdecimal():
-        return float(value)
+    # A date is on the server's clock, so it is compared with the server's own idea of now.
     try:
-        date = parsedate_to_datetime(value)
-        # The date is on the server's clock, so it is compared with the server's own idea of now.
-        sent = parsedate_to_datetime(headers.get("Date", ""))
+        now = parsedate_to_datetime(headers.get("Date", ""))
     except ValueError:
-        return None
-    return max(0.0, date.timestamp() - sent.timestamp())
+        now = datetime.now(UTC)
+    return retry_after(headers, now)
 
 
 def _quote(headers: Headers, body: bytes) -> str:

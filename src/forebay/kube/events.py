@@ -13,14 +13,17 @@ from types import TracebackType
 from typing import Literal, Self
 
 import msgspec
+import structlog
 
 from forebay.api.meta import ObjectMeta
 from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import AlreadyExists, KubeError, NotFound, TooManyRequests, Unauthorized, Unavailable
-from forebay.kube.types import EVENTS, Event, EventSeries, ObjectReference, micro_time
+from forebay.kube.types import EVENTS, Event, EventSeries, MicroTime, ObjectReference, micro_time
 from forebay.net import clock
 from forebay.net.transport import TransportError
+
+log = structlog.get_logger(__name__)
 
 CONTROLLER = "forebay.dev/operator"
 
@@ -58,6 +61,7 @@ class _Series(msgspec.Struct, kw_only=True, eq=False):
     key: Hashable
     event: Event
     last: float
+    last_observed: MicroTime = ""
     count: int = 1
     written: int = 0
     written_at: float = 0.0
@@ -108,6 +112,7 @@ class EventRecorder:
             self._series.move_to_end(key)
             series.count += 1
             series.last = now
+            series.last_observed = micro_time(clock.now())
             self.counts.repeated += 1
             self._schedule(series)
         elif self._allowed(regarding, now):
@@ -205,8 +210,8 @@ class EventRecorder:
     async def _write_all(self) -> None:
         while True:
             series = await self._queue.get()
-            series.due = False
             await self._deliver(series)
+            series.due = False
             if series.count > series.written and not self._closed:
                 self._schedule(series)
             self._queue.task_done()
@@ -226,6 +231,7 @@ class EventRecorder:
                 self.counts.written += 1
                 return
             self.counts.failed += 1
+            log.warning("an event could not be written", reason=series.event.reason, why=self.trouble)
             self._forget(series)
             series.written = series.count
             return
@@ -234,7 +240,7 @@ class EventRecorder:
         count = series.count
         event = series.event
         if count > 1:
-            observed = EventSeries(count=count, last_observed_time=micro_time(clock.now()))
+            observed = EventSeries(count=count, last_observed_time=series.last_observed)
             event = msgspec.structs.replace(event, series=observed)
         if series.written and not await self._patched(event):
             # It outlived the server's memory of events (an hour): begin again under a new name.

@@ -13,9 +13,10 @@ import socket
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
+import structlog
 
 from forebay.api.meta import ObjectMeta
 from forebay.kube.client import Client
@@ -26,6 +27,8 @@ from forebay.net import clock
 from forebay.net.transport import TransportError
 
 R = TypeVar("R")
+
+log = structlog.get_logger(__name__)
 
 _JITTER = 1.2
 
@@ -78,6 +81,7 @@ class Elector:
         self._recorder = recorder
         self._on_new_leader = on_new_leader
         self._rng = rng or random.Random()  # noqa: S311 (jitter)
+        self._log = log.bind(lease=f"{namespace}/{name}", identity=identity)
         self._lease: Lease | None = None
         #: When a change of the lease was last seen, and when our last successful renewal began; on the loop's clock.
         self._seen_at = 0.0
@@ -143,17 +147,21 @@ class Elector:
             async with asyncio.timeout(limit):
                 held = await self._take()
         except (ApiError, Unreadable, TransportError) as error:
-            self.trouble = str(error)
-            return False
+            return self._failed(str(error))
         except TimeoutError:
-            self.trouble = f"no answer within {limit:g} s"
-            return False
+            return self._failed(f"no answer within {limit:g} s")
         self.trouble = None if held else f"it is held by {self.leader}"
         # The start, not the end: nobody can have seen this renewal before it began.
         self._renewed_at = started if held else None
         if self.leader != before and self._on_new_leader is not None:
             self._on_new_leader(self.leader)
         return held
+
+    def _failed(self, why: str) -> Literal[False]:
+        if why != self.trouble:
+            self._log.warning("the lease could not be asked for", why=why)
+        self.trouble = why
+        return False
 
     async def _take(self) -> bool:
         if self._lease is not None and self.leader == self.identity:
@@ -220,6 +228,7 @@ class Elector:
                         self._saw(await self._client.get(LEASES, self._name, self._namespace))
 
     def _tell(self, what: str) -> None:
+        self._log.info(what)
         if self._recorder is not None and self._lease is not None:
             about = reference(LEASES, self._lease)
             self._recorder.event(about, reason="LeaderElection", note=f"{self.identity} {what}")

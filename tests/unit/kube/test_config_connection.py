@@ -1,6 +1,7 @@
 """From a kubeconfig to requests that the server accepts: tokens renewed, certificates shown, refusals told."""
 
 import base64
+import json
 import ssl
 
 import pytest
@@ -10,10 +11,19 @@ from tests.pki import Authority
 from forebay.kube import config
 from forebay.kube.certificates import ClientCertificate
 from forebay.kube.client import Client
-from forebay.kube.connection import Authenticating, NoCredentials, connect, connected_client, election_client
+from forebay.kube.connection import (
+    Authenticating,
+    EvictionAnswers,
+    NoCredentials,
+    connect,
+    connected_client,
+    election_client,
+)
 from forebay.kube.credentials import Credential, Fixed
-from forebay.kube.errors import ConfigError, Unauthorized
+from forebay.kube.errors import ConfigError, TooManyRequests, Unauthorized
+from forebay.kube.subresources import evict
 from forebay.net.in_process import InProcess
+from forebay.net.rate_budget import RateBudget
 from forebay.net.serve import serving
 from forebay.net.transport import Headers, NeverSent, Request, Response
 
@@ -112,6 +122,27 @@ async def test_another_certificate_gets_other_connections_and_the_oldest_are_clo
     assert (len(door.opened), door.closed) == (3, 1)
     await transport.close()
     assert door.closed == 3
+
+
+async def test_the_refusal_of_one_eviction_does_not_stop_every_other_request():
+    import asyncio
+
+    cause = {"reason": "DisruptionBudget", "message": "still being processed"}
+    refusal = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "no"}
+    refusal |= {"details": {"causes": [cause], "retryAfterSeconds": 10}}
+
+    async def handle(request: Request) -> Response:
+        if request.method == "GET":
+            return Response(200, body=b"{}")
+        return Response(429, Headers({"Retry-After": "10", "X-Other": "kept"}), json.dumps(refusal).encode())
+
+    client = Client(RateBudget(EvictionAnswers(InProcess(handle)), qps=10, burst=10), "http://server")
+    with pytest.raises(TooManyRequests) as caught:
+        await evict(client, "p", "ns")
+    assert caught.value.by_disruption_budget
+    assert caught.value.retry_after == 10
+    await client.version()
+    assert asyncio.get_running_loop().time() < 1
 
 
 def kubeconfig(server: str, user: dict, **cluster) -> str:

@@ -1,0 +1,272 @@
+"""Events in virtual time, against a few lines that keep them as an API server does."""
+
+import asyncio
+import json
+from urllib.parse import urlsplit
+
+import pytest
+
+from forebay.kube.client import Client
+from forebay.kube.events import EventRecorder
+from forebay.kube.resources import AnyObject, Resource
+from forebay.kube.types import ObjectReference, reference
+from forebay.net.in_process import InProcess
+from forebay.net.transport import OutcomeUnknown, Request, Response
+
+POD = ObjectReference(api_version="v1", kind="Pod", namespace="ml", name="trainer-0", uid="u-1")
+NODE = ObjectReference(api_version="v1", kind="Node", name="gpu-1", uid="u-2")
+
+
+class EventServer:
+    def __init__(self) -> None:
+        self.events: dict[str, dict] = {}
+        self.requests: list[str] = []
+        #: Called with each request; what it returns or raises replaces the server's own answer.
+        self.trouble = None
+
+    def recorder(self, **options) -> EventRecorder:
+        return EventRecorder(Client(InProcess(self._handle), "http://server"), instance="forebay-0", **options)
+
+    async def _handle(self, request: Request) -> Response:
+        self.requests.append(request.method)
+        if self.trouble is not None and (answer := await self.trouble(request)) is not None:
+            return answer
+        return self.answer(request)
+
+    def answer(self, request: Request) -> Response:
+        path = urlsplit(request.url).path
+        body = json.loads(request.body)
+        if request.method == "POST":
+            key = f"{path}/{body['metadata']['name']}"
+            if key in self.events:
+                return failure(409, "AlreadyExists")
+            self.events[key] = body
+            return Response(201, body=request.body)
+        if path not in self.events:
+            return failure(404, "NotFound")
+        self.events[path] |= body
+        return Response(200, body=json.dumps(self.events[path]).encode())
+
+    @property
+    def only(self) -> dict:
+        (event,) = self.events.values()
+        return event
+
+
+def failure(code, reason):
+    status = {"kind": "Status", "code": code, "reason": reason, "message": reason}
+    return Response(code, body=json.dumps(status).encode())
+
+
+async def test_an_event_says_who_saw_what_about_which_object():
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(
+            POD, type="Warning", reason="NoCapacity", note="no offer has 8 H100", action="Wait", related=NODE
+        )
+    event = server.only
+    assert event["metadata"]["namespace"] == "ml"
+    assert event["metadata"]["name"].startswith("trainer-0.")
+    assert event["apiVersion"] == "events.k8s.io/v1"
+    assert event["eventTime"] == "2030-01-01T00:00:00.000000Z"
+    assert (event["type"], event["reason"], event["action"]) == ("Warning", "NoCapacity", "Wait")
+    assert event["note"] == "no offer has 8 H100"
+    assert event["regarding"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "ml",
+        "name": "trainer-0",
+        "uid": "u-1",
+    }
+    assert event["related"]["name"] == "gpu-1"
+    assert event["reportingController"] == "forebay.dev/operator"
+    assert event["reportingInstance"] == "forebay-0"
+    assert "series" not in event
+
+
+async def test_what_happened_to_an_object_without_a_namespace_is_told_in_default():
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(NODE, reason="Joined", note="ready after 93 s")
+    assert server.only["metadata"]["namespace"] == "default"
+    assert "namespace" not in server.only["regarding"]
+
+
+async def test_repeats_are_counted_in_one_object_and_seldom_written():
+    server = EventServer()
+    recorder = server.recorder()
+    for _ in range(100):
+        recorder.event(POD, reason="NoCapacity", note="none")
+        await asyncio.sleep(1)
+    await recorder.close()
+    assert server.only["series"] == {"count": 100, "lastObservedTime": "2030-01-01T00:01:39.000000Z"}
+    assert server.requests == ["POST", "PATCH", "PATCH", "PATCH", "PATCH"]
+    assert (recorder.counts.repeated, recorder.counts.written) == (99, 5)
+
+
+async def test_a_series_that_paused_for_long_begins_anew():
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(POD, reason="NoCapacity", note="none")
+        await asyncio.sleep(361)
+        recorder.event(POD, reason="NoCapacity", note="none")
+    assert len(server.events) == 2
+
+
+async def test_other_words_are_another_event():
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(POD, reason="NoCapacity", note="none at A")
+        recorder.event(POD, reason="NoCapacity", note="none at B")
+        recorder.event(NODE, reason="NoCapacity", note="none at A")
+    assert len(server.events) == 3
+
+
+async def test_a_series_whose_event_the_server_forgot_goes_on_under_another_name():
+    server = EventServer()
+    recorder = server.recorder()
+    recorder.event(POD, reason="NoCapacity", note="none")
+    await asyncio.sleep(60)
+    server.events.clear()
+    recorder.event(POD, reason="NoCapacity", note="none")
+    await asyncio.sleep(60)
+    assert server.only["series"]["count"] == 2
+    assert server.requests == ["POST", "PATCH", "POST"]
+    await recorder.close()
+
+
+async def test_one_object_has_a_budget_and_the_others_do_not_pay_for_it():
+    server = EventServer()
+    recorder = server.recorder()
+    for number in range(40):
+        recorder.event(POD, reason="Flapping", note=f"number {number}")
+    recorder.event(NODE, reason="Joined", note="ready")
+    await asyncio.sleep(1)
+    assert len(server.events) == 26
+    assert recorder.counts.limited == 15
+    await asyncio.sleep(300)
+    recorder.event(POD, reason="Flapping", note="later")
+    recorder.event(POD, reason="Flapping", note="too soon")
+    await recorder.close()
+    assert len(server.events) == 27
+    assert recorder.counts.limited == 16
+
+
+@pytest.mark.parametrize("text", ["x" * 5000, "ä" * 2000, "€" * 1000])
+async def test_a_long_note_is_cut_to_what_the_server_takes_and_stays_text(text):
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(POD, reason="Long", note=text)
+    note = server.only["note"]
+    assert note.endswith("...")
+    assert 1020 <= len(note.encode()) <= 1024
+    assert text.startswith(note.removesuffix("..."))
+
+
+async def test_the_caller_never_waits_and_what_does_not_fit_is_counted():
+    server = EventServer()
+    answered = asyncio.Event()
+
+    async def hang(request):
+        await answered.wait()
+
+    server.trouble = hang
+    recorder = server.recorder(queue=5)
+    for number in range(20):
+        about = ObjectReference(kind="Pod", namespace="ml", name=f"p-{number}", uid=str(number))
+        recorder.event(about, reason="Burst", note="at once")
+    assert recorder.counts.dropped == 15
+    answered.set()
+    await recorder.close()
+    assert len(server.events) == 5
+
+
+async def test_a_lost_answer_does_not_make_two_events():
+    server = EventServer()
+
+    async def lose_the_first(request):
+        if len(server.requests) == 1:
+            server.answer(request)
+            raise OutcomeUnknown("the answer was lost", request)
+
+    server.trouble = lose_the_first
+    recorder = server.recorder()
+    recorder.event(POD, reason="Joined", note="ready")
+    await asyncio.sleep(10)
+    await recorder.close()
+    assert server.requests == ["POST", "POST"]
+    assert len(server.events) == 1
+    assert recorder.counts.written == 1
+
+
+async def test_a_refusal_is_counted_and_shown_and_the_next_event_is_written():
+    server = EventServer()
+
+    async def refuse(request):
+        return failure(403, "Forbidden")
+
+    server.trouble = refuse
+    recorder = server.recorder()
+    recorder.event(POD, reason="Joined", note="ready")
+    await asyncio.sleep(1)
+    assert recorder.counts.failed == 1
+    assert "403 Forbidden" in recorder.trouble
+    server.trouble = None
+    recorder.event(POD, reason="Joined", note="ready")
+    await recorder.close()
+    assert len(server.events) == 1
+
+
+async def test_a_server_that_is_down_is_tried_again_for_a_while():
+    server = EventServer()
+
+    async def unavailable(request):
+        return failure(503, "ServiceUnavailable")
+
+    server.trouble = unavailable
+    recorder = server.recorder()
+    recorder.event(POD, reason="Joined", note="ready")
+    await asyncio.sleep(5)
+    server.trouble = None
+    await asyncio.sleep(5)
+    assert len(server.events) == 1
+    server.trouble = unavailable
+    recorder.event(NODE, reason="Joined", note="ready")
+    await asyncio.sleep(60)
+    assert recorder.counts.failed == 1
+    await recorder.close()
+
+
+async def test_closing_does_not_wait_for_ever_and_nothing_is_taken_afterwards():
+    server = EventServer()
+
+    async def hang(request):
+        await asyncio.sleep(3600)
+
+    server.trouble = hang
+    recorder = server.recorder()
+    recorder.event(POD, reason="Joined", note="ready")
+    recorder.event(NODE, reason="Joined", note="ready")
+    await recorder.close()
+    assert asyncio.get_running_loop().time() == 5
+    recorder.event(POD, reason="Late", note="too late")
+    assert recorder.counts.dropped == 3
+
+
+async def test_names_and_reasons_are_made_to_fit_the_rules_of_kubernetes():
+    server = EventServer()
+    strange = ObjectReference(kind="ClusterRole", name="System:Node_" + "x" * 300, uid="u")
+    async with server.recorder() as recorder:
+        recorder.event(strange, reason="no capacity-left", note="n")
+    name = server.only["metadata"]["name"]
+    assert name.startswith("system-node-xxx")
+    assert len(name) <= 253
+    assert server.only["reason"] == "NoCapacityLeft"
+
+
+def test_a_reference_is_made_from_any_object_and_its_resource():
+    from forebay.api.meta import ObjectMeta
+
+    pods = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True, type=AnyObject)
+    made = AnyObject(metadata=ObjectMeta(name="trainer-0", namespace="ml", uid="u-1"))
+    assert reference(pods, made) == POD
