@@ -22,7 +22,7 @@ app()
 """
 
 
-def seconds(command, runs):
+def seconds(command: list[str], runs: int) -> float:
     """The median over `runs`, after one that warms the cache."""
     taken = []
     for _ in range(runs + 1):
@@ -32,7 +32,7 @@ def seconds(command, runs):
     return statistics.median(taken[1:])
 
 
-def main():
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--json", action="store_true")

@@ -1,4 +1,4 @@
-"""How tests run here: async tests on a virtual-time loop, laws under named Hypothesis profiles, sockets on loopback only."""
+"""How tests run here: async ones on a virtual-time loop, laws under Hypothesis profiles, sockets on loopback only."""
 
 import asyncio
 import inspect

@@ -23,8 +23,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
     context: Annotated[str | None, Meta(description="Context of the kubeconfig. Default: its current-context.")] = None
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="The least severe log lines to write.")
-    ] = "info"
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="The least severe log lines to write, on standard error."),
+    ] = "warning"
     log_format: Annotated[
         Literal["auto", "text", "json"],
         Meta(description="How log lines look; `auto` is text on a terminal and JSON elsewhere."),

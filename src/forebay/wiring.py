@@ -3,13 +3,16 @@
 Each function builds one working whole from settings and the environment. Imports of what is heavy wait inside them.
 """
 
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
+import structlog
+from structlog.typing import Processor
 
-from forebay.kube.client import Client
+from forebay.kube.client import Client, Version
 from forebay.kube.config import Config, load
 from forebay.kube.connection import connected_client
 from forebay.kube.informer import Informer
@@ -17,7 +20,28 @@ from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS, pod_indexes
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
+from forebay.net.redaction import Redactor
 from forebay.settings import Settings
+
+
+def configure_logging(settings: Settings, redactor: Redactor) -> None:
+    """Log lines go to standard error, scrubbed; standard output belongs to the command's answer."""
+    plain = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
+    renderer: Processor = (
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if plain else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            redactor,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(settings.log_level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
 
 
 def cluster_config(settings: Settings, environment: Mapping[str, str]) -> Config:
@@ -30,18 +54,24 @@ class Views(msgspec.Struct, frozen=True):
     """What Forebay watches of a cluster, through one connection."""
 
     client: Client
+    version: Version
     nodes: Informer[Node]
     pods: Informer[Pod]
 
 
 @asynccontextmanager
 async def watched_cluster(config: Config) -> AsyncIterator[Views]:
-    """Informers that run while the block does. They start unsynced: nothing may be concluded before they are."""
+    """Informers that run while the block does. They start unsynced: nothing may be concluded before they are.
+
+    A server that does not answer at all is an error here, for someone waits for it; once it has, the informers never
+    give up.
+    """
     client = connected_client(config)
     nodes = Informer(client.transport, config.server, NODES)
     pods = Informer(client.transport, config.server, PODS, indexes=pod_indexes())
     try:
+        version = await client.version()
         async with nodes, pods:
-            yield Views(client, nodes, pods)
+            yield Views(client, version, nodes, pods)
     finally:
         await client.close()

@@ -76,11 +76,12 @@ async def observe(settings: Settings) -> ClusterStatus:
     from forebay.kube.errors import NotFound
     from forebay.kube.pods import PENDING_GPU
     from forebay.kube.types import NAMESPACES
-    from forebay.wiring import cluster_config, watched_cluster
+    from forebay.net.redaction import Redactor
+    from forebay.wiring import cluster_config, configure_logging, watched_cluster
 
+    configure_logging(settings, Redactor())
     config = cluster_config(settings, os.environ)
     async with watched_cluster(config) as views:
-        version = await views.client.version()
         cluster = await views.client.get(NAMESPACES, "kube-system")
         try:
             served = await views.client.served(API_VERSION)
@@ -91,7 +92,7 @@ async def observe(settings: Settings) -> ClusterStatus:
         return ClusterStatus(
             server=config.server,
             source=config.source,
-            version=version.git_version,
+            version=views.version.git_version,
             cluster_id=cluster.uid,
             kinds_installed=[kind.kind for kind in KINDS if kind.plural in served],
             kinds_missing=[kind.kind for kind in KINDS if kind.plural not in served],
