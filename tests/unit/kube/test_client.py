@@ -303,3 +303,13 @@ async def test_a_stream_is_handed_over_open_and_its_refusal_is_an_error():
         assert [chunk async for chunk in response.chunks()] == [b'{"type":"ADDED"}\n']
     with pytest.raises(errors.Expired):
         await Script(failure(410, "Expired")).client.stream("/api/v1/pods", {"watch": "true"})
+
+
+def test_every_kind_of_ours_has_its_place_in_the_api():
+    from forebay.api.kinds import KINDS
+    from forebay.kube import own_kinds
+
+    resources = [value for value in vars(own_kinds).values() if isinstance(value, Resource)]
+    assert {resource.type for resource in resources} == {kind.type for kind in KINDS}
+    assert own_kinds.GPU_INSTANCES.path(name="gi-1") == "/apis/forebay.dev/v1alpha1/gpuinstances/gi-1"
+    assert own_kinds.GPU_NODE_POOLS.path("ml") == "/apis/forebay.dev/v1alpha1/namespaces/ml/gpunodepools"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.pki import Authority
 
 from forebay.kube import config
 from forebay.kube.credentials import TOKEN_MAX_AGE
 from forebay.kube.errors import ConfigError
+from tests.pki import Authority
 
 
 def kubeconfig(path: Path, *, name="prod", cluster=None, user=None, context=None, **top) -> Path:
@@ -258,6 +258,20 @@ def test_a_key_of_another_certificate_is_refused(tmp_path):
     authority = Authority()
     mixed = authority.client("ada")._replace(key=authority.client("bob").key)
     assert "does not belong" in sentence(path=kubeconfig(tmp_path / "config", user=user_with(mixed)))
+
+
+def test_a_key_with_a_password_or_no_key_at_all_is_told_apart(tmp_path):
+    from cryptography.hazmat.primitives import serialization
+
+    pair = Authority().client("ada")
+    key = serialization.load_pem_private_key(pair.key, None)
+    locked = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"planted-secret"),
+    )
+    assert "encrypted" in sentence(path=kubeconfig(tmp_path / "a", user=user_with(pair._replace(key=locked))))
+    assert "not a PEM private key" in sentence(path=kubeconfig(tmp_path / "b", user=user_with(pair._replace(key=b"x"))))
 
 
 def test_an_authority_and_the_insecure_flag_exclude_each_other(tmp_path):

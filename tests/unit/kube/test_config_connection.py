@@ -6,7 +6,6 @@ import ssl
 
 import pytest
 import yaml
-from tests.pki import Authority
 
 from forebay.kube import config
 from forebay.kube.certificates import ClientCertificate
@@ -26,6 +25,7 @@ from forebay.net.in_process import InProcess
 from forebay.net.rate_budget import RateBudget
 from forebay.net.serve import serving
 from forebay.net.transport import Headers, NeverSent, Request, Response
+from tests.pki import Authority
 
 GET = Request(method="GET", url="http://server/version", headers=Headers({"Accept": "application/json"}))
 
@@ -110,6 +110,16 @@ async def test_credentials_that_cannot_be_had_are_a_users_mistake_and_a_request_
     assert isinstance(caught.value, NeverSent)
     assert caught.value.lasting
     await transport.close()
+
+
+async def test_credentials_that_cannot_be_renewed_after_a_401_say_why():
+    class Failing(Renewable):
+        async def renewed(self, _rejected: Credential) -> Credential:
+            raise ConfigError("the login command failed")
+
+    transport = Authenticating(Failing(Credential(authorization="Bearer old")), Doorman("Bearer new").open)
+    with pytest.raises(NoCredentials, match="the login command failed"):
+        await transport.request(GET)
 
 
 async def test_another_certificate_gets_other_connections_and_the_oldest_are_closed():

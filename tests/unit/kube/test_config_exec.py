@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.pki import Authority
 
 from forebay.kube import config
 from forebay.kube.errors import ConfigError
 from forebay.net import clock
+from tests.pki import Authority
 
 V1 = "client.authentication.k8s.io/v1"
 V1BETA1 = "client.authentication.k8s.io/v1beta1"

@@ -419,6 +419,41 @@ async def test_who_leads_is_told_and_why_nobody_can_is_visible():
     await stop(running)
 
 
+async def test_becoming_leader_and_ceasing_to_be_one_are_events_of_the_lease():
+    class Heard:
+        def __init__(self) -> None:
+            self.notes: list[str] = []
+
+        def event(self, about, *, reason, note) -> None:
+            assert (about.kind, about.namespace, about.name) == ("Lease", "forebay-system", "forebay")
+            assert reason == "LeaderElection"
+            self.notes.append(note)
+
+    server, heard = LeaseServer(), Heard()
+    running = asyncio.create_task(server.elector("a", recorder=heard).run(Work()))
+    await asyncio.sleep(3)
+    server.write({"holderIdentity": "usurper", "leaseDurationSeconds": 15})
+    await asyncio.sleep(3)
+    assert heard.notes == ["a became leader", "a stopped leading"]
+    await stop(running)
+
+
+async def test_a_renewal_that_was_under_way_at_the_end_does_not_keep_the_lease_from_being_given_back():
+    server = LeaseServer()
+
+    async def slow_answers(request, carry_out):
+        response = carry_out()
+        await asyncio.sleep(0.5)
+        return response
+
+    running = asyncio.create_task(server.elector("a", slow_answers).run(Work()))
+    # Elected at 1 s, so that a renewal is written at 3 s and its answer still on its way at 3.2 s.
+    await asyncio.sleep(3.2)
+    await stop(running)
+    assert server.requests[-4:] == ["PUT", "PUT", "GET", "PUT"]
+    assert server.spec["holderIdentity"] == ""
+
+
 def test_terms_that_could_make_two_leaders_are_refused():
     with pytest.raises(ValueError, match="duration > renew deadline"):
         Terms(duration=10, renew_deadline=10)
