@@ -1,0 +1,38 @@
+"""One suite, two servers: every `async def test_*(api)` here runs on the embedded API server in virtual time and on a
+real kube-apiserver in real time. What the real one answers is right.
+"""
+
+import asyncio
+import inspect
+
+import pytest
+
+from tests.contract.kube import servers
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_time)])
+def api(request):
+    """The server; the test gets it opened, with a fresh namespace, as `tests.contract.kube.speaking.Api`."""
+    if request.param == "real":
+        return servers.real(request.getfixturevalue("rig"))
+    return servers.embedded()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Open the server on the test's own loop, around the test."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj) or "api" not in pyfuncitem.funcargs:
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+
+    async def story():
+        async with pyfuncitem.funcargs["api"] as api:
+            await pyfuncitem.obj(**(arguments | {"api": api}))
+
+    if pyfuncitem.get_closest_marker("real_time"):
+        asyncio.run(story())
+    else:
+        from forebay.simulate.virtual_time import run
+
+        run(story())
+    return True

@@ -1,0 +1,43 @@
+"""The two API servers that this suite runs on, each as something to open around one test."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+
+from forebay.net.aiohttp_transport import AiohttpTransport
+from forebay.net.tls import TlsOptions
+from tests.contract.kube.speaking import Api, Refused
+from tests.rig import Rig
+
+
+@contextlib.asynccontextmanager
+async def real(rig: Rig) -> AsyncIterator[Api]:
+    certificate, key = rig.client_certificate
+    tls = TlsOptions(authority_file=rig.ca_file, certificate_file=certificate, key_file=key)
+    transport = AiohttpTransport(tls=tls)
+
+    async def forget_history() -> None:
+        await asyncio.to_thread(rig.compact)
+
+    api = Api(transport, rig.url, f"t-{secrets.token_hex(4)}", "real", forget_history)
+    try:
+        async with _namespace(api):
+            yield api
+    finally:
+        await transport.close()
+
+
+@contextlib.asynccontextmanager
+async def _namespace(api: Api) -> AsyncIterator[None]:
+    name = api.namespace
+    await api.cluster("namespaces").create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    # Pods are refused until the account exists; a controller makes it soon, and is not offended when it is there.
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    with contextlib.suppress(Refused):
+        await api("serviceaccounts").create(account)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Refused):
+            await api.cluster("namespaces").delete(name)

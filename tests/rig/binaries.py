@@ -1,0 +1,69 @@
+"""Where the programs are, and which versions we build when they are nowhere."""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+GO_MODULES = Path(__file__).parent / "go"
+
+#: Program -> (the Go module that pins it, the package to build, the module whose version it reports).
+PROGRAMS: Mapping[str, tuple[str, str, str]] = {
+    "etcd": ("control-plane", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": ("control-plane", "k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes"),
+    "kube-controller-manager": ("control-plane", "k8s.io/kubernetes/cmd/kube-controller-manager", "k8s.io/kubernetes"),
+    "kube-scheduler": ("control-plane", "k8s.io/kubernetes/cmd/kube-scheduler", "k8s.io/kubernetes"),
+    "kubectl": ("control-plane", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes"),
+    "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok"),
+}
+
+
+class RigMissing(Exception):
+    """A program of the control plane is nowhere to be found. The message says how to get it."""
+
+
+def pinned_version(program: str) -> str:
+    """The version that our `go.mod` pins, as its module spells it (`v1.36.4`)."""
+    directory, _, module = PROGRAMS[program]
+    text = (GO_MODULES / directory / "go.mod").read_text()
+    found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", text, re.MULTILINE)
+    if found is None:
+        raise ValueError(f"tests/rig/go/{directory}/go.mod does not pin {module}")
+    return found[1]
+
+
+def cache_root() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "forebay" / "rig"
+
+
+def cache_directory() -> Path:
+    """The cache of exactly the pinned versions: a bumped pin never meets an old binary."""
+    versions = {name: pinned_version(name) for name in ("kube-apiserver", "etcd", "kwok")}
+    return cache_root() / f"{versions['kube-apiserver']}-etcd-{versions['etcd']}-kwok-{versions['kwok']}"
+
+
+def given_directories() -> list[Path]:
+    """What the user pointed at, before our own cache."""
+    return [Path(os.environ[name]) for name in ("FOREBAY_RIG_BIN", "KUBEBUILDER_ASSETS") if os.environ.get(name)]
+
+
+def find(program: str) -> Path | None:
+    # One by one: an envtest directory (KUBEBUILDER_ASSETS) has no scheduler and no controller-manager.
+    for directory in [*given_directories(), cache_directory()]:
+        path = directory / program
+        if path.is_file() and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def locate(*programs: str) -> dict[str, Path]:
+    """The paths of all `programs`; `RigMissing` names those that are not there."""
+    found = {program: find(program) for program in programs}
+    missing = [program for program, path in found.items() if path is None]
+    if missing:
+        raise RigMissing(
+            f"no {', '.join(missing)} here: run `make rig` (about 8 minutes, once), "
+            "or set KUBEBUILDER_ASSETS or FOREBAY_RIG_BIN to a directory that has them"
+        )
+    return {program: path for program, path in found.items() if path is not None}

