@@ -5,6 +5,7 @@ from datetime import datetime
 
 from forebay.embedded import kinds
 from forebay.embedded.definitions import DefinitionLifecycle, DefinitionRules
+from forebay.embedded.events import EventExpiry, EventRules
 from forebay.embedded.gc import GarbageCollector
 from forebay.embedded.namespaces import NamespaceLifecycle, NamespaceRules
 from forebay.embedded.pods import PodRules
@@ -20,11 +21,13 @@ def open_store(*, clock: Callable[[], datetime] = now, seed: int | None = None) 
         kinds.PODS.storage: PodRules(),
         kinds.NAMESPACES.storage: NamespaceRules(),
         kinds.DEFINITIONS.storage: DefinitionRules(),
+        kinds.EVENTS.storage: EventRules(),
     }
     store = Store(clock=clock, seed=seed, rules=rules)
     GarbageCollector(store)
     NamespaceLifecycle(store)
     DefinitionLifecycle(store)
+    EventExpiry(store)
     for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
         store.create(kinds.NAMESPACES, {"metadata": {"name": name}})
     for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)):

@@ -48,9 +48,10 @@ class ApiFailure(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
-        if details:
+        if self.reason:
+            status["reason"] = self.reason
+        if details or self.details is not None:
             status["details"] = details
         status["code"] = self.code
         return status
@@ -76,6 +77,14 @@ def conflict(kind: Kind, name: str, why: str) -> ApiFailure:
 def modified(kind: Kind, name: str) -> ApiFailure:
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(kind, name, why)
+
+
+def uid_mismatch(kind: Kind, meta: Json, wanted: str) -> ApiFailure:
+    why = f"the UID in the precondition ({wanted}) does not match the UID in record ({meta['uid']})"
+    message = f'Operation cannot be fulfilled on {kind.kind} "{meta["name"]}": {why}'
+    details = {**_naming(kind, meta["name"]), "kind": kind.kind}
+    again = ". The object might have been deleted and then recreated"
+    return ApiFailure(409, "Conflict", message + again, details=details)
 
 
 def forbidden(kind: Kind, name: str, why: str, causes: Sequence[Json] = ()) -> ApiFailure:

@@ -20,14 +20,20 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     generation: bool = False
     #: A PUT without resourceVersion overwrites; custom resources and a few others must name the version they saw.
     unconditional_update: bool = True
+    #: A PUT to a name that does not exist creates it.
+    create_on_update: bool = False
     #: Objects are answered but never kept (reviews).
     virtual: bool = False
     custom: bool = False
     #: CRDs may choose these two; built-in kinds follow the rule.
     singular_name: str = ""
     list_name: str = ""
-    #: Two kinds that are views of the same objects name the same shelf.
-    shelf: str = ""
+    #: Where the objects are kept; two views of the same objects name the same place.
+    storage: str = ""
+
+    def __post_init__(self) -> None:
+        # Asked for on every read and write, so it is settled once.
+        msgspec.structs.force_setattr(self, "storage", self.storage or self.resource)
 
     @property
     def api_version(self) -> str:
@@ -37,10 +43,6 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     def resource(self) -> str:
         """`pods`, `jobs.batch`: how messages name the resource."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    @property
-    def storage(self) -> str:
-        return self.shelf or self.resource
 
     @property
     def singular(self) -> str:
@@ -67,8 +69,8 @@ NODES = Kind(plural="nodes", kind="Node", namespaced=False, short_names=("no",),
 NAMESPACES = Kind(
     plural="namespaces", kind="Namespace", namespaced=False, short_names=("ns",), subresources=("status", "finalize")
 )
-EVENTS = Kind(plural="events", kind="Event", short_names=("ev",))
-EVENTS_V1 = Kind(group="events.k8s.io", plural="events", kind="Event", short_names=("ev",), shelf="events")
+EVENTS = Kind(plural="events", kind="Event", short_names=("ev",), create_on_update=True)
+EVENTS_V1 = Kind(group="events.k8s.io", plural="events", kind="Event", short_names=("ev",), storage="events")
 CONFIG_MAPS = Kind(plural="configmaps", kind="ConfigMap", short_names=("cm",))
 SECRETS = Kind(plural="secrets", kind="Secret")
 SERVICE_ACCOUNTS = Kind(plural="serviceaccounts", kind="ServiceAccount", short_names=("sa",))
@@ -105,7 +107,9 @@ DISRUPTION_BUDGETS = Kind(
     generation=True,
     unconditional_update=False,
 )
-LEASES = Kind(group="coordination.k8s.io", plural="leases", kind="Lease", unconditional_update=False)
+LEASES = Kind(
+    group="coordination.k8s.io", plural="leases", kind="Lease", unconditional_update=False, create_on_update=True
+)
 PRIORITY_CLASSES = Kind(
     group="scheduling.k8s.io",
     plural="priorityclasses",

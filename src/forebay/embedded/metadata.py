@@ -170,11 +170,13 @@ def _drop_empty(meta: Json) -> None:
 
 
 def require(kind: Kind, meta: Json, preconditions: Mapping[str, str]) -> None:
-    for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        wanted = preconditions.get(field)
-        if wanted is not None and wanted != meta[field]:
-            why = f"Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {meta[field]}"
-            raise failures.conflict(kind, meta["name"], why)
+    uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
+    if uid and uid != meta["uid"]:
+        raise failures.uid_mismatch(kind, meta, uid)
+    if version and version != meta["resourceVersion"]:
+        why = f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+        again = f"({meta['resourceVersion']}). The object might have been modified"
+        raise failures.conflict(kind, meta["name"], why + again)
 
 
 def propagate(meta: Json, propagation: str | None) -> None:

@@ -142,6 +142,7 @@ class PodRules(Rules):
         if new.get("spec") == old["spec"]:
             return ()
         default_pod_spec(new["spec"])
+        _tolerate(new["spec"])
         _ungate(old, new)
         return list(_spec_change_causes(old["spec"], new["spec"]))
 
@@ -173,6 +174,11 @@ def _admit(store: Store, kind: Kind, name: str, spec: Json) -> None:
     spec["priority"] = value
     policy = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
     spec.setdefault("preemptionPolicy", policy)
+    _tolerate(spec)
+
+
+def _tolerate(spec: Json) -> None:
+    """A pod outlives five minutes of its node's silence, unless it says otherwise."""
     tolerations = spec.get("tolerations") or []
     for key in _NOT_READY:
         if not any(_tolerates(one, key) for one in tolerations):

@@ -17,6 +17,9 @@ class Rules:
     Raise `ApiFailure` for a refusal that is not about a field.
     """
 
+    #: What happens to dependents when the deletion does not say. None is Background.
+    propagation: str | None = None
+
     def create(self, store: "Store", kind: "Kind", obj: Json) -> "Sequence[Cause]":  # noqa: ARG002 (others look around)
         """The object has its name and uid. A kind with a status starts without one."""
         if kind.has_status:

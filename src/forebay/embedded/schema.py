@@ -181,13 +181,12 @@ def _list_causes(schema: Json, value: list[Any], path: str, old: Any) -> Iterato
 
 
 def _string_causes(schema: Json, value: str, path: str) -> Iterator[Cause]:
-    least, most = schema.get("minLength", 0), schema.get("maxLength")
-    if len(value) < least:
-        yield bad_value(path, value, f"{path} in body should be at least {least} chars long")
+    least, most, pattern = schema.get("minLength", 0), schema.get("maxLength"), schema.get("pattern")
     if most is not None and len(value) > most:
         yield Cause(path, "FieldValueTooLong", f"Too long: may not be more than {most} bytes")
-    pattern = schema.get("pattern")
-    if pattern and not re.search(pattern, value):
+    elif len(value) < least:
+        yield bad_value(path, value, f"{path} in body should be at least {least} chars long")
+    elif pattern and not re.search(pattern, value):
         yield bad_value(path, value, f"{path} in body should match '{pattern}'")
     form = schema.get("format", "")
     if not _has_format(form, value):

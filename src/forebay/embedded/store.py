@@ -214,7 +214,7 @@ class Store:
         meta = new["metadata"]
         rules = self._rules(kind)
         seconds = rules.grace(old, grace)
-        metadata.propagate(meta, propagation)
+        metadata.propagate(meta, propagation or rules.propagation)
         already = old["metadata"].get("deletionTimestamp")
         if already is None or seconds < (meta.get("deletionGracePeriodSeconds") or 0):
             meta["deletionTimestamp"] = metadata.timestamp(self.clock() + timedelta(seconds=seconds))

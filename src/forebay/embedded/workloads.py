@@ -44,6 +44,9 @@ def _immutable(old: Json, new: Json, *fields: str) -> list[Cause]:
 
 
 class JobRules(Rules):
+    # For the sake of clients from before there was a garbage collector, a plain DELETE leaves a Job's pods alone.
+    propagation = "Orphan"
+
     def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
         super().create(store, kind, obj)
         spec = obj.setdefault("spec", {})

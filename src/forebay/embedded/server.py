@@ -1,0 +1,71 @@
+"""The whole embedded cluster: store, API and controllers, started and stopped together."""
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Final, Self
+
+import yaml
+
+from forebay.embedded.bootstrap import open_store
+from forebay.embedded.controllers import Controllers
+from forebay.embedded.handler import ApiHandler
+from forebay.embedded.store import Store
+from forebay.net.clock import now
+
+#: The name of cluster, user and context in the kubeconfigs below: how they are told from others.
+NAME: Final = "forebay-embedded"
+_TOKEN: Final = "embedded"  # noqa: S105 (opens nothing: the server asks for no credentials)
+
+
+class EmbeddedCluster:
+    """Use it in `async with`; `handler` answers requests from its making on, the controllers run inside the block.
+
+    The default clock is the running loop's. The same seed gives the same names and UIDs.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], datetime] = now,
+        seed: int | None = None,
+        without: Collection[str] = (),
+        events: bool = True,
+        tokens: Mapping[str, str] | None = None,
+    ) -> None:
+        self.store: Final[Store] = open_store(clock=clock, seed=seed)
+        self.handler: Final = ApiHandler(self.store, tokens={_TOKEN: "system:admin", **(tokens or {})})
+        self._controllers = Controllers(self.store, without=without, events=events)
+
+    async def __aenter__(self) -> Self:
+        self._controllers.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._controllers.stop()
+
+
+def kubeconfig_for(url: str) -> str:
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": NAME, "cluster": {"server": url}}],
+            "users": [{"name": NAME, "user": {"token": _TOKEN}}],
+            "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": "default"}}],
+            "current-context": NAME,
+        },
+        sort_keys=False,
+    )
+
+
+def is_embedded_kubeconfig(content: bytes) -> bool:
+    """Whether `kubeconfig_for` wrote this, so that it may be overwritten."""
+    try:
+        found = yaml.safe_load(content)
+    except yaml.YAMLError:
+        return False
+    clusters = found.get("clusters") if isinstance(found, dict) else None
+    return isinstance(clusters, list) and [one.get("name") for one in clusters if isinstance(one, dict)] == [NAME]
