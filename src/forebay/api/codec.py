@@ -8,6 +8,7 @@ that decoding would pass over.
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -67,7 +68,12 @@ def encode(obj: Object) -> bytes:
 def unknown_fields(document: dict[str, Any]) -> list[str]:
     """Paths in a user's manifest of one of our kinds that name no field."""
     kind = _kind_of(msgspec.convert(document, _Header))
-    return list(_unknown(document, object_schema(kind.type), ""))
+    return list(_unknown(document, _schema(kind.kind), ""))
+
+
+@cache
+def _schema(name: str) -> Schema:
+    return next(object_schema(kind.type) for kind in KINDS if kind.kind == name)
 
 
 def _unknown(value: Any, schema: Schema, path: str) -> Iterator[str]:

@@ -64,4 +64,9 @@ def _yaml(document: Json) -> str:
         def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 (shared parts are written out each time)
             return True
 
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        # Rules are full of quotes: as a block they stand as they were written.
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=">" if "'" in value else None)
+
+    Dumper.add_representer(str, text)
     return yaml.dump(document, Dumper=Dumper, sort_keys=False, width=118, allow_unicode=True)

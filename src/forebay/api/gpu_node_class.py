@@ -78,20 +78,46 @@ class InstanceRequirements(Part, frozen=True, kw_only=True):
     """Least memory of each GPU in GiB."""
 
 
+_JOINS = f"[{', '.join(f'has(self.{join})' for join in Join)}].filter(x, x).size()"
+_ONE_OF = "talosConfig, k3sConfig, kubeadmConfig or cloudInit"
+
+
+def _enabled(*names: ProviderName) -> str:
+    return f"self.providers.exists(p, p.enabled && p.name in {_names(names)})"
+
+
+def _must_join(name: ProviderName) -> Rule:
+    return Rule(
+        f"{_JOINS} >= 1 || !{_enabled(name)}",
+        f"{name} rents machines that must be told how to join the cluster: set {_ONE_OF}",
+        reason=Cause.REQUIRED,
+    )
+
+
+def _cannot_boot_talos(name: ProviderName) -> Rule:
+    instead = (
+        "it runs containers, so move it to a GPUNodeClass that needs no such config"
+        if name in RUNS_CONTAINERS
+        else "use k3sConfig, kubeadmConfig or cloudInit, or move it to another GPUNodeClass"
+    )
+    return Rule(
+        f"!has(self.talosConfig) || !{_enabled(name)}",
+        f"{name} cannot boot Talos: {instead}",
+        reason=Cause.FORBIDDEN,
+        field_path=".talosConfig",
+    )
+
+
 def _unused(join: Join) -> Rule:
     users = can_use(join)
     # A provider that cannot boot Talos is refused with a message of its own; one is enough.
     heard = (*users, *WITHOUT_TALOS) if join is Join.TALOS else users
     return Rule(
-        f"!has(self.{join}) || self.providers.exists(p, p.enabled && p.name in {_names(heard)})",
+        f"!has(self.{join}) || {_enabled(*heard)}",
         f"no enabled provider can use {join}: it is for {', '.join(users)}; remove it or add such a provider",
         reason=Cause.FORBIDDEN,
         field_path=f".{join}",
     )
-
-
-_JOINS = ", ".join(f"has(self.{join})" for join in Join)
-_ONE_OF = "talosConfig, k3sConfig, kubeadmConfig or cloudInit"
 
 
 class GPUNodeClassSpec(Part, frozen=True, kw_only=True):
@@ -104,24 +130,12 @@ class GPUNodeClassSpec(Part, frozen=True, kw_only=True):
             field_path=".providers",
         ),
         Rule(
-            f"[{_JOINS}].filter(x, x).size() <= 1",
+            f"{_JOINS} <= 1",
             f"a machine joins in one way only: set one of {_ONE_OF}",
             reason=Cause.FORBIDDEN,
         ),
-        Rule(
-            f"!self.providers.exists(p, p.enabled && p.name in {_names(RENTS_MACHINES)})"
-            f" || [{_JOINS}].filter(x, x).size() >= 1",
-            f"{', '.join(RENTS_MACHINES)} rent machines that must be told how to join the cluster: set {_ONE_OF}",
-            reason=Cause.REQUIRED,
-        ),
-        Rule(
-            f"!has(self.talosConfig) || !self.providers.exists(p, p.enabled && p.name in {_names(WITHOUT_TALOS)})",
-            f"{', '.join(WITHOUT_TALOS)} cannot boot Talos: move them to a GPUNodeClass without talosConfig"
-            f" ({', '.join(RUNS_CONTAINERS)} run containers and need nothing, the others k3sConfig, kubeadmConfig or"
-            " cloudInit)",
-            reason=Cause.FORBIDDEN,
-            field_path=".talosConfig",
-        ),
+        *map(_must_join, RENTS_MACHINES),
+        *map(_cannot_boot_talos, WITHOUT_TALOS),
         *map(_unused, Join),
         Rule(
             "has(self.tailscaleConfig) || !(has(self.talosConfig) && has(self.talosConfig.machineConfigTemplate)"
@@ -239,7 +253,6 @@ GPU_NODE_CLASS = CustomKind(
         Column("Cost/h", ".status.hourlyCost"),
         Column("Max/h", ".spec.limits.maxHourlyCost"),
         Column("Offers", ".status.offers", ColumnType.INTEGER),
-        Column("Providers", ".spec.providers[*].name", wide=True),
         Column("Reason", condition("Ready", "reason"), wide=True),
         Column("Message", condition("Ready", "message"), wide=True),
         AGE,

@@ -1,0 +1,59 @@
+import re
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.api.providers import ADMISSION, RUNS_CONTAINERS, Join, ProviderName, can_use
+from forebay.api.values import NotADuration, duration, duration_or_never
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0), ("0s", 0), ("30s", 30), ("5m", 300), ("1h30m", 5400), ("1.5h", 5400), ("250ms", 0.25), ("5m0s", 300)],
+)
+def test_durations_as_go_writes_them(text, seconds):
+    assert duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "7d", "-5m", "5 m", "m", "1h30", "never", "\N{ARABIC-INDIC DIGIT ONE}s", "5m\n", "1e3s"]
+)
+def test_anything_else_is_refused_in_a_sentence(text):
+    with pytest.raises(NotADuration, match="is not a duration: write it like 30s, 5m or 1h30m"):
+        duration(text)
+
+
+def test_never_is_no_duration_but_may_stand_for_one():
+    assert duration_or_never("Never") is None
+    assert duration_or_never("10m") == timedelta(minutes=10)
+
+
+@pytest.mark.law
+@given(st.integers(0, 9_999_999), st.integers(0, 59), st.integers(0, 59))
+def test_hours_minutes_and_seconds_add_up(hours, minutes, seconds):
+    assert duration(f"{hours}h{minutes}m{seconds}s") == timedelta(hours=hours, minutes=minutes, seconds=seconds)
+
+
+@pytest.mark.law
+@given(st.text("0123456789.hms", max_size=32))
+def test_what_the_api_server_lets_through_can_be_read(text):
+    """Admission and Forebay must not differ on a duration: what is stored has to mean something."""
+    from forebay.api.values import _DURATION
+
+    if re.search(f"^{_DURATION}$", text):
+        assert duration(text) >= timedelta()
+    else:
+        with pytest.raises(NotADuration):
+            duration(text)
+
+
+def test_every_provider_says_how_it_is_admitted():
+    assert ADMISSION.keys() == set(ProviderName)
+    assert all(not ADMISSION[name].joins for name in RUNS_CONTAINERS)
+    assert all(admission.joins for admission in ADMISSION.values() if admission.rents_machines)
+
+
+def test_talos_boots_only_where_it_has_a_platform():
+    assert can_use(Join.TALOS) == (ProviderName.AWS, ProviderName.GCP, ProviderName.SIMULATED)
