@@ -42,8 +42,10 @@ _IN_TEXT = re.compile(
     "|".join(
         [
             r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-            # {"api_key": "..."}, also as repr() writes it and with its quotes escaped
-            rf"""(?P<json>\\?["']{_NAME}\\?["']\s*:\s*b?)(?P<quote>\\?["'])(?:(?!(?P=quote)).)*(?P=quote)""",
+            # {"api_key": "..."}, also as repr() writes it
+            rf"""(?P<json>["']{_NAME}["']\s*:\s*b?)(?P<quote>["'])(?:\\.|(?!(?P=quote)).)*(?P=quote)""",
+            # the same inside another string, its quotes escaped
+            rf"""(?P<inner>\\["']{_NAME}\\["']\s*:\s*)\\["'](?:\\\\\\["']|(?!\\["']).)*\\["']""",
             # ?token=..., password=...
             rf"(?P<pair>(?<![A-Za-z0-9]){_NAME}=)[^&\s\"'<>;,]+",
             # Authorization: Bearer ...
@@ -180,6 +182,8 @@ def _holds_something(value: object) -> bool:
 def _hide_value(match: re.Match[str]) -> str:
     if (shown := match["json"]) is not None:
         return f"{shown}{match['quote']}{HIDDEN}{match['quote']}"
+    if (shown := match["inner"]) is not None:
+        return f'{shown}\\"{HIDDEN}\\"'
     if (shown := match["userinfo"]) is not None:
         return f"{shown}{HIDDEN}@"
     return f"{match['pair'] or match['header'] or match['scheme'] or ''}{HIDDEN}"

@@ -5,12 +5,12 @@ import socket
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.unit.net.misbehaving import scripted
-from tests.unit.net.throwaway_pki import Authority
 
 from forebay.net.aiohttp_transport import AiohttpTransport
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import AnswerCut, NeverSent, OutcomeUnknown, Request, Timeouts
+from tests.unit.net.misbehaving import scripted
+from tests.unit.net.throwaway_pki import Authority
 
 pytestmark = pytest.mark.real_time
 

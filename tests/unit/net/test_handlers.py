@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
-from tests.unit.net.throwaway_pki import Authority
 
 from forebay.net.aiohttp_transport import AiohttpTransport
 from forebay.net.in_process import InProcess
@@ -22,6 +21,7 @@ from forebay.net.transport import (
     Timeouts,
     Transport,
 )
+from tests.unit.net.throwaway_pki import Authority
 
 Reach = Callable[[Handler], AbstractAsyncContextManager[tuple[Transport, str]]]
 

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 import pytest
 import rich.pretty
-from tests.unit.net.misbehaving import scripted
-from tests.unit.net.throwaway_pki import Authority
 
 from forebay.net.aiohttp_transport import AiohttpTransport
 from forebay.net.tls import BadTlsOptions, TlsOptions
 from forebay.net.transport import NeverSent, Request
+from tests.unit.net.misbehaving import scripted
+from tests.unit.net.throwaway_pki import Authority
 
 
 @pytest.fixture(scope="module")

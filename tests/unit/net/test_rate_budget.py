@@ -1,0 +1,216 @@
+"""The bucket never overflows, nobody jumps the queue, and the server's word counts."""
+
+import asyncio
+import random
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from forebay.net import clock
+from forebay.net.rate_budget import RateBudget
+from forebay.net.server_hints import Window, retry_after, windows
+from forebay.net.transport import Headers, NeverSent, Request, Response
+from forebay.simulate.virtual_time import run
+
+GET = Request(method="GET", url="http://here/")
+
+
+class Sent:
+    """Notes when each request got through; answers as told, then 200."""
+
+    def __init__(self, *answers, takes=0.0):
+        self._answers = list(answers)
+        self._takes = takes
+        self.at: list[float] = []
+        self.names: list[str] = []
+
+    async def request(self, request):
+        self.at.append(asyncio.get_running_loop().time())
+        self.names.append(request.url)
+        status, headers = self._answers.pop(0) if self._answers else (200, {})
+        await asyncio.sleep(self._takes)
+        return Response(status, headers)
+
+    async def close(self):
+        pass
+
+
+async def test_a_burst_passes_at_once_and_the_rest_at_the_agreed_rate():
+    sent = Sent()
+    budget = RateBudget(sent, qps=2, burst=3)
+    await asyncio.gather(*(budget.request(GET) for _ in range(7)))
+    assert sent.at == [0, 0, 0, 0.5, 1.0, 1.5, 2.0]
+    await asyncio.sleep(10)  # the bucket fills up again, but not beyond its size
+    began = asyncio.get_running_loop().time()
+    await asyncio.gather(*(budget.request(GET) for _ in range(4)))
+    assert [round(at - began, 9) for at in sent.at[7:]] == [0, 0, 0, 0.5]
+
+
+async def test_first_come_first_served_even_when_some_give_up():
+    sent = Sent()
+    budget = RateBudget(sent, qps=1, burst=1)
+    tasks = [
+        asyncio.create_task(budget.request(Request(method="GET", url=f"http://here/{number}"))) for number in range(6)
+    ]
+    await asyncio.sleep(1.5)
+    tasks[2].cancel()
+    tasks[4].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert [name[-1] for name in sent.names] == ["0", "1", "3", "5"]
+    assert sent.at == [0, 1, 2, 3]  # nor did the turns of those who left go to waste
+
+
+async def test_a_wait_that_would_be_too_long_is_refused_at_once():
+    sent = Sent()
+    budget = RateBudget(sent, qps=1, burst=1, longest_wait=5)
+    results = await asyncio.gather(*(budget.request(GET) for _ in range(10)), return_exceptions=True)
+    refused = [result for result in results if isinstance(result, NeverSent)]
+    assert (len(sent.at), len(refused)) == (6, 4)
+    assert "the rate budget would hold it back for 6 s, longer than 5 s (too many requests are in the queue)" in str(
+        refused[0]
+    )
+    assert refused[0].lasting
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_retry_after_stops_everybody(status):
+    sent = Sent((status, {"Retry-After": "9"}))
+    budget = RateBudget(sent, qps=100, burst=100)
+    assert (await budget.request(GET)).status == status
+    await asyncio.gather(*(budget.request(GET) for _ in range(3)))
+    assert sent.at == [0, 9, 9, 9]
+
+
+async def test_a_pause_longer_than_the_limit_says_that_the_server_asked_for_it():
+    budget = RateBudget(Sent((429, {"Retry-After": "600"})), qps=10, burst=10)
+    await budget.request(GET)
+    with pytest.raises(NeverSent, match=r"hold it back for 600 s, longer than 30 s \(the server asked for a pause\)"):
+        await budget.request(GET)
+
+
+async def test_a_pause_asked_for_while_others_wait_holds_them_too():
+    sent = Sent((200, {}), (429, {"Retry-After": "10"}))
+    budget = RateBudget(sent, qps=1, burst=1)
+    await asyncio.gather(*(budget.request(GET) for _ in range(4)))
+    assert sent.at == [0, 1, 11, 12]
+
+
+async def test_a_quota_that_is_used_up_is_respected_until_it_is_renewed():
+    sent = Sent((200, {"RateLimit": '"default";r=2;t=20'}))
+    budget = RateBudget(sent, qps=100, burst=100)
+    await budget.request(GET)
+    for _ in range(4):
+        await budget.request(GET)
+    assert sent.at == [0, 0, 0, 20, 20]
+
+
+async def test_better_news_ends_a_wait_early():
+    sent = Sent((200, {"X-RateLimit-Remaining": "1", "X-RateLimit-Reset": "20"}), takes=1)
+    budget = RateBudget(sent, qps=100, burst=100)
+    first = asyncio.create_task(budget.request(GET))
+    await asyncio.sleep(0.5)
+    sent._answers.append((200, {"X-RateLimit-Remaining": "50", "X-RateLimit-Reset": "20"}))
+    second = asyncio.create_task(budget.request(GET))
+    await first  # its answer counts the second as not yet seen by the server: nothing is left
+    third = asyncio.create_task(budget.request(GET))
+    await asyncio.gather(second, third)
+    assert sent.at == [0, 0.5, 1.5]
+
+
+@pytest.mark.law
+@given(
+    qps=st.floats(0.1, 200),
+    burst=st.integers(1, 20),
+    seed=st.integers(0, 2**32),
+    count=st.integers(1, 60),
+    pace=st.floats(0, 3),
+)
+@example(qps=0.3, burst=1, seed=0, count=40, pace=0.0)
+def test_law_no_window_holds_more_than_the_burst_and_the_rate(qps, burst, seed, count, pace):
+    async def world():
+        chance = random.Random(seed)
+        sent = Sent(takes=chance.random())
+        budget = RateBudget(sent, qps=qps, burst=burst, longest_wait=1e9)
+        tasks = []
+        for _ in range(count):
+            tasks.append(asyncio.create_task(budget.request(GET)))
+            if chance.random() < 0.1:
+                tasks[-1].cancel()
+            await asyncio.sleep(chance.random() * pace / qps)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return sent.at
+
+    at = run(world())
+    for first in range(len(at)):
+        for last in range(first, len(at)):
+            assert last - first + 1 <= burst + qps * (at[last] - at[first]) + 1e-6
+
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("120", 120),
+        ("0", 0),
+        ("1.5", 1.5),
+        (format_datetime(NOW + timedelta(seconds=90), usegmt=True), 90),
+        (format_datetime(NOW - timedelta(seconds=90), usegmt=True), 0),
+        ("soon", None),
+        ("-3", None),
+        ("nan", None),
+        ("", None),
+    ],
+)
+def test_retry_after_in_all_its_forms(value, seconds):
+    assert retry_after(Headers({"retry-after": value}), NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({"RateLimit": '"default";r=50;t=30'}, [("default", 50, 30)]),
+        ({"RateLimit": '"burst"; r=0; t=5, "daily"; r=999; t=86000'}, [("burst", 0, 5), ("daily", 999, 86000)]),
+        (
+            {"RateLimit": '"p";r=0', "RateLimit-Policy": '"p";q=100;w=60;pk=:dGVuYW50:, "q";q=1;w=1'},
+            [("p", 0, 60)],
+        ),
+        ({"RateLimit": '"a, \\"b\\"";r=3;t=4;pk=:cGs=:'}, [('a, \\"b\\"', 3, 4)]),
+        ({"RateLimit": '"p";r=0'}, []),
+        ({"RateLimit": "limit=100, remaining=50, reset=5"}, [("", 50, 5)]),
+        ({"RateLimit-Limit": "100", "RateLimit-Remaining": "7", "RateLimit-Reset": "5"}, [("RateLimit-", 7, 5)]),
+        ({"X-RateLimit-Remaining": "7", "X-RateLimit-Reset": "5"}, [("X-RateLimit-", 7, 5)]),
+        ({"X-Rate-Limit-Remaining": "7", "X-Rate-Limit-Reset": "5"}, [("X-Rate-Limit-", 7, 5)]),
+        (
+            {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(NOW.timestamp()) + 33)},
+            [("X-RateLimit-", 0, 33)],
+        ),
+        (
+            {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": str(int(NOW.timestamp()) * 1000 + 33_000)},
+            [("X-RateLimit-", 0, 33)],
+        ),
+        (
+            {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "2030-01-01T00:00:09+00:00"},
+            [("X-RateLimit-", 0, 9)],
+        ),
+        ({"X-RateLimit-Remaining": "lots", "X-RateLimit-Reset": "5"}, []),
+        ({"RateLimit": "nonsense;;;===,,,"}, []),
+        ({}, []),
+    ],
+)
+def test_rate_limits_in_all_their_spellings(fields, found):
+    assert windows(Headers(fields), NOW) == [Window(*window) for window in found]
+
+
+async def test_dates_are_read_against_the_virtual_calendar():
+    assert retry_after(Headers({"Retry-After": "Tue, 01 Jan 2030 00:00:30 GMT"}), clock.now()) == 30
+
+
+def test_a_budget_that_could_never_be_met_is_refused():
+    for qps, burst in ((0, 1), (1, 0)):
+        with pytest.raises(ValueError, match="qps > 0"):
+            RateBudget(Sent(), qps=qps, burst=burst)

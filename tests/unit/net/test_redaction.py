@@ -1,0 +1,263 @@
+"""Secrets are planted everywhere; then all that comes out is searched for them."""
+
+import base64
+import io
+import json
+import logging
+from urllib.parse import quote, quote_plus
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.net.aiohttp_transport import AiohttpTransport
+from forebay.net.in_process import InProcess
+from forebay.net.recording import Recording
+from forebay.net.redaction import HIDDEN, Redacting, Redactor
+from forebay.net.transport import AnswerCut, Headers, NeverSent, OutcomeUnknown, Request, Response
+from tests.unit.net.misbehaving import scripted
+from tests.unit.net.throwaway_pki import Authority
+
+SECRET = "tskey-auth/k+Ab?c&d=e f\"g'h\\i"
+
+
+def forms(secret: str) -> list[str]:
+    raw = secret.encode()
+    return [
+        secret,
+        quote(secret),
+        quote(secret, safe=""),
+        quote_plus(secret),
+        json.dumps(secret)[1:-1],
+        repr(secret)[1:-1],
+        raw.hex(),
+        base64.b64encode(raw).decode().rstrip("="),
+        base64.urlsafe_b64encode(raw).decode().rstrip("="),
+    ]
+
+
+def test_a_registered_secret_is_found_in_every_way_it_may_be_written():
+    redactor = Redactor([SECRET])
+    for form in forms(SECRET):
+        text = f"before {form} after"
+        assert form not in redactor.text(text)
+        assert redactor.text(text).startswith("before ")
+        assert redactor.text(text).endswith(" after")
+
+
+@pytest.mark.law
+@given(secret=st.text(min_size=12, max_size=40), before=st.binary(max_size=7), after=st.binary(max_size=7))
+def test_law_base64_around_a_secret_does_not_hide_it_from_us(secret, before, after):
+    redactor = Redactor()
+    if not redactor.register(secret):
+        return
+    raw = secret.encode().strip()
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        shown = redactor.text(encode(before + raw + after).decode())
+        assert HIDDEN in shown
+        # At most the letters at the two seams are left, which hold a few bits of it.
+        assert len(shown.replace(HIDDEN, "")) <= len(encode(before + after)) + 8
+
+
+def test_a_private_key_is_hidden_whole_line_by_line_and_unregistered():
+    _, key = Authority().issue("forebay")
+    lines = key.decode().splitlines()
+    for shown in (
+        Redactor([key]).text(key.decode()),
+        Redactor([key]).text(f"{lines[1]} alone"),
+        Redactor([key]).text(json.dumps({"k": key.decode()})),
+        Redactor().text(f"unregistered: {key.decode()} tail"),
+        Redactor().text(f"cut short: {key.decode()[:150]}"),
+    ):
+        assert not any(line in shown for line in lines[1:-1])
+
+
+def test_short_values_are_not_looked_for_and_it_says_so():
+    redactor = Redactor()
+    assert not redactor.register("abc")
+    assert not redactor.register("  \n")
+    assert redactor.register("abcdef")
+    assert redactor.text("abc abcdef") == f"abc {HIDDEN}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Authorization: Bearer PLANTED",
+        "authorization: Basic PLANTED",
+        "X-API-Key: PLANTED",
+        "{'Authorization': 'Bearer PLANTED'}",
+        '{"api_key": "PLANTED", "other": 1}',
+        '{"apiKey":"PLANTED"}',
+        '{"clientSecret": "PLANTED with \\" quote PLANTED"}',
+        r"{\"user_data\":\"PLANTED\"}",
+        r"{\"user_data\":\"PLANTED \\\" PLANTED\"}",
+        '{"userData": "I2Nsb3VkLWNvbmZpZwPLANTED"}',
+        "GET https://api.example/v1?api_key=PLANTED&x=1",
+        "https://api.example/graphql?x=1&token=PLANTED",
+        "https://user:PLANTED@proxy.example:3128/",
+        "https://PLANTED@proxy.example:3128/",
+        "refused Bearer PLANTEDPLANTED here",
+        "password=PLANTED",
+        "client_secret=PLANTED&grant_type=x",
+        "Set-Cookie: PLANTED",
+        "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJQTEFOVEVEIn0.PLANTED_signature",
+    ],
+)
+def test_what_stands_behind_a_telling_name_is_hidden_though_nobody_registered_it(line):
+    shown = Redactor().text(line)
+    assert "PLANTED" not in shown
+    assert HIDDEN in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "token expired: log in again",
+        "the secret my-secret in namespace default was not found",
+        "cannot read the client key /etc/tls.key: No such file",
+        "GET https://127.0.0.1:6443/api/v1/pods?continue=abc&limit=500",
+        '{"kind":"Pod","metadata":{"name":"tokenizer"}}',
+        "tokens=5",
+        "Basic income",
+        "nothing listens at 127.0.0.1:6443 (connection refused)",
+    ],
+)
+def test_ordinary_sentences_stay_as_they_are(line):
+    assert Redactor().text(line) == line
+
+
+def test_structures_are_searched_by_name_and_by_value():
+    redactor = Redactor([SECRET])
+    shown = redactor.data(
+        {
+            "api-key": "PLANTED",
+            "list": [{"Password": "PLANTED"}, ("x", SECRET)],
+            "token": {"expires": 5},
+            "secret": "",
+            "count": 3,
+            "raw": SECRET.encode(),
+            "error": ValueError(f"bad {SECRET}"),
+            SECRET: True,
+        }
+    )
+    text = repr(shown)
+    assert "PLANTED" not in text
+    assert not any(form in text for form in forms(SECRET))
+    assert (shown["token"], shown["secret"], shown["count"], shown["list"][1][0]) == ({"expires": 5}, "", 3, "x")
+
+
+def test_as_a_structlog_processor_it_cleans_events_and_tracebacks():
+    out = io.StringIO()
+    redactor = Redactor([SECRET])
+    log = structlog.wrap_logger(
+        structlog.PrintLogger(out),
+        processors=[structlog.processors.format_exc_info, redactor, structlog.processors.JSONRenderer()],
+    )
+
+    def lose():
+        raise OutcomeUnknown(f"lost {SECRET}", Request(method="GET", url=f"http://x/?k={quote(SECRET)}"))
+
+    try:
+        lose()
+    except OutcomeUnknown:
+        log.exception("failed", url=f"http://x/?api_key=PLANTED&q={quote_plus(SECRET)}", authorization="PLANTED")
+    assert "failed" in out.getvalue()
+    assert "OutcomeUnknown" in out.getvalue()
+    assert "PLANTED" not in out.getvalue()
+    assert not any(form in out.getvalue() for form in forms(SECRET))
+
+
+def everything_said_by(error: BaseException) -> str:
+    import traceback
+
+    chain = "".join(traceback.format_exception(error))
+    request = error.request
+    fields = [request.url, str(dict(request.headers)), str(request.body), repr(request), str(request)]
+    return "\n".join([chain, str(error), repr(error), *fields])
+
+
+SPEAKS_SECRETS = Request(
+    method="POST",
+    url=f"http://here/x?api_key=PLANTED&q={quote(SECRET, safe='')}",
+    headers=Headers({"Authorization": f"Bearer {SECRET}", "X-Other": SECRET}),
+    body=json.dumps({"userData": "PLANTED", "env": {"K": SECRET}}).encode(),
+)
+
+
+@pytest.mark.parametrize("kind", [NeverSent, OutcomeUnknown, AnswerCut])
+async def test_errors_that_come_through_hold_no_secret_anywhere(kind):
+    async def handler(request):
+        raise kind(f"failed with {SECRET} at {request.url}", request)
+
+    wire = Redacting(InProcess(handler), Redactor([SECRET]))
+    with pytest.raises(kind) as caught:
+        await wire.request(SPEAKS_SECRETS)
+    said = everything_said_by(caught.value)
+    assert "PLANTED" not in said
+    assert not any(form in said for form in forms(SECRET))
+    assert "http://here/x" in said
+
+
+async def test_a_lasting_failure_stays_lasting_and_a_cut_body_is_cleaned_too():
+    async def cut(request):
+        yield b"half"
+        raise AnswerCut(f"cut {SECRET}", request)
+
+    async def handler(request):
+        if request.method == "GET":
+            return Response(200, {}, cut(request))
+        raise NeverSent(SECRET, request, lasting=True)
+
+    wire = Redacting(InProcess(handler), Redactor([SECRET]))
+    with pytest.raises(NeverSent) as caught:
+        await wire.request(SPEAKS_SECRETS)
+    assert caught.value.lasting
+    with pytest.raises(AnswerCut) as cut_off:
+        await (await wire.request(Request(method="GET", url="http://here/"))).read()
+    assert SECRET not in everything_said_by(cut_off.value)
+
+
+@pytest.mark.real_time
+async def test_planted_secrets_are_nowhere_in_what_a_whole_stack_says(caplog, capsys):
+    """Real sockets, real failures, aiohttp's own logs, the recording, the errors: all of it is searched."""
+    caplog.set_level(logging.DEBUG)
+    redactor = Redactor([SECRET])
+    recorded = io.BytesIO()
+
+    async def script(talk):
+        request = await talk.hear()
+        if b"/answers" in request:
+            await talk.say(b"HTTP/1.1 401 Unauthorized\r\nSet-Cookie: PLANTED\r\nContent-Length: 32\r\n\r\n")
+            await talk.say(b'{"token":"PLANTED","a":"bcdefg"}')
+        elif b"/cut" in request:
+            await talk.say(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + SECRET.encode())
+
+    said: list[str] = []
+    async with scripted(script) as server:
+        wire = Redacting(Recording(AiohttpTransport(), recorded, redactor), redactor)
+        for host, path in (
+            (f"127.0.0.1:{server.port}", "answers"),
+            (f"127.0.0.1:{server.port}", "lost"),
+            (f"127.0.0.1:{server.port}", "cut"),
+            ("127.0.0.1:1", "refused"),
+            ("no such host", "nonsense"),
+        ):
+            request = Request(
+                method="POST",
+                url=f"http://{host}/{path}?api_key=PLANTED&q={quote(SECRET, safe='')}",
+                headers=SPEAKS_SECRETS.headers,
+                body=SPEAKS_SECRETS.body,
+            )
+            try:
+                await (await wire.request(request)).read()
+            except (NeverSent, OutcomeUnknown, AnswerCut) as error:
+                said.append(everything_said_by(error))
+        await wire.close()
+    assert len(said) == 4
+    output = capsys.readouterr()
+    everything = "\n".join([*said, recorded.getvalue().decode(), caplog.text, output.out, output.err])
+    assert "PLANTED" not in everything
+    assert not any(form in everything for form in forms(SECRET))
+    assert len(recorded.getvalue().splitlines()) == 5
