@@ -147,7 +147,7 @@ class _Call:
         # As given: the caller has encoded what needs encoding, and a second opinion would change selectors.
         try:
             self.url = URL(request.url, encoded=True)
-            self._where = f"{self.url.host}:{self.url.port}"
+            self._where = f"{self.url.host_subcomponent}:{self.url.port}"
         except ValueError:
             raise NeverSent(f"{request}: this is not a URL", request, lasting=True) from None
         self._name = server_name or self.url.host or ""
@@ -237,7 +237,7 @@ class _Call:
     @property
     def _shown_proxy(self) -> str:
         proxy = URL(self._proxy or "")
-        return f"{proxy.host}:{proxy.port}"
+        return f"{proxy.host_subcomponent}:{proxy.port}"
 
 
 async def _note_sent(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:

@@ -118,15 +118,18 @@ class _Stream(AsyncIterator[bytes]):
 
     async def cut(self, why: str) -> None:
         """Whoever reads, now or later, gets an `AnswerCut`."""
-        self._why_cut = why
-        if self._reader is not None:
-            self._reader.cancel()
-        else:
+        if self._reader is None:
+            self._why_cut = why
             await self.aclose()
+        else:
+            self._interrupt(why)
 
     async def aclose(self) -> None:
         """Stop the handler's generator, here and now."""
         if self._ended:
+            return
+        if self._reader not in {None, asyncio.current_task()}:
+            await self.cut("the response was closed")
             return
         self._ended = True
         if self._timer is not None:
@@ -145,13 +148,17 @@ class _Stream(AsyncIterator[bytes]):
             return
         now = self._loop.time()
         if self._deadline is not None and now >= self._deadline:
-            self._why_cut = "the answer was not complete in time"
+            self._interrupt("the answer was not complete in time")
         elif self._silence is not None and now >= self._since + self._silence:
-            self._why_cut = "the answer stopped"
+            self._interrupt("the answer stopped")
         else:
             self._watch()
-            return
-        self._reader.cancel()
+
+    def _interrupt(self, why: str) -> None:
+        # Once only: `__anext__` takes back one cancellation, a second would look like the reader's own.
+        if self._why_cut is None and self._reader is not None:
+            self._why_cut = why
+            self._reader.cancel()
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:

@@ -239,12 +239,13 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"
 COUNTED = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nfirst"
 
 
-@pytest.mark.parametrize("head", [CHUNKED, COUNTED], ids=["chunked", "counted"])
-@pytest.mark.parametrize("ending", ["reset", "close", "silence", "total", "garbage"])
-async def test_a_body_that_breaks_off_is_an_answer_cut(head, ending):
-    if (head, ending) == (COUNTED, "garbage"):
-        pytest.skip("any byte is a good byte there")
+ENDINGS = [(CHUNKED, ending) for ending in ("reset", "close", "silence", "total", "garbage")] + [
+    (COUNTED, ending) for ending in ("reset", "close", "silence", "total")
+]
 
+
+@pytest.mark.parametrize(("head", "ending"), ENDINGS)
+async def test_a_body_that_breaks_off_is_an_answer_cut(head, ending):
     async def script(talk):
         await talk.hear()
         await talk.say(head)

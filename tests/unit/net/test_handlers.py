@@ -100,6 +100,25 @@ async def test_a_stream_arrives_piece_by_piece_and_closing_it_stops_the_handler(
 
 
 @both
+async def test_a_response_may_be_closed_by_somebody_else_than_its_reader(reach: Reach):
+    async def quiet() -> AsyncIterator[bytes]:
+        yield b"hello"
+        await asyncio.Event().wait()
+
+    async def handler(_request: Request) -> Response:
+        return Response(200, {}, quiet())
+
+    async with reach(handler) as (wire, url):
+        answer = await wire.request(Request(method="GET", url=f"{url}/"))
+        reading = asyncio.create_task(answer.read())
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(5):
+            await answer.close()
+            with pytest.raises(AnswerCut):
+                await reading
+
+
+@both
 async def test_closing_the_transport_cuts_streams_whether_somebody_reads_them_or_not(reach: Reach):
     stopped = 0
 
