@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.api_reference import api_reference
+from docs.cli_reference import cli_reference
 from forebay.api.crd import crd_yaml
 from forebay.api.declaration import CustomKind
 from forebay.api.kinds import KINDS
@@ -22,6 +23,7 @@ def _crd(kind: CustomKind[Any]) -> str:
 GENERATED: dict[str, Callable[[], str]] = {
     **{f"deploy/crds/{kind.crd_name}.yaml": partial(_crd, kind) for kind in KINDS},
     "docs/reference/api.md": api_reference,
+    "docs/reference/cli.md": cli_reference,
 }
 
 

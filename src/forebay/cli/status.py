@@ -143,6 +143,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
 COMMAND = Command(
     name="status",
     summary="what Forebay sees of the cluster, and which pods wait for a GPU and why",
+    description="Show what Forebay sees of the cluster, and which pods wait for a GPU and why.",
     options=add_output_option,
     run=run,
 )
