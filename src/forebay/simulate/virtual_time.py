@@ -164,11 +164,13 @@ class _Jumping(selectors.DefaultSelector):
 
 def _where(task: asyncio.Task[Any]) -> str:
     coroutine = getattr(task.get_coro(), "__qualname__", repr(task.get_coro()))
-    # Follow the awaits inwards: the innermost line is the one that says what is missing.
+    # Follow the awaits inwards: the innermost line outside asyncio is the one that says what is missing.
     frame: FrameType | None = None
     awaited: object | None = task.get_coro()
     while awaited is not None:
-        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None) or frame
+        inner = getattr(awaited, "cr_frame", None) or getattr(awaited, "ag_frame", None)
+        if inner is not None and "/asyncio/" not in inner.f_code.co_filename:
+            frame = inner
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
     line = f" at {frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}" if frame is not None else ""
     return f"{task.get_name()} ({coroutine}{line})"
