@@ -3,7 +3,8 @@
 import argparse
 from collections.abc import Iterator
 
-from forebay.cli.parser import Command, build, commands
+from forebay.cli.commands import COMMANDS
+from forebay.cli.parser import Command, build
 from forebay.settings import all_settings
 
 
@@ -17,8 +18,8 @@ def cli_reference() -> str:
         "",
         *_settings(),
     ]
-    parsers = _parsers(build())
-    for command in _leaves(commands()):
+    parsers = _parsers(build(COMMANDS))
+    for command in _leaves(COMMANDS):
         lines += [f"## forebay {command}", "", *_page(parsers[f"forebay {command}"])]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -18,12 +18,13 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; what it raises for the user is printed as one sentence, without a traceback."""
+    from forebay.cli.commands import COMMANDS
     from forebay.cli.parser import UserError, parse
     from forebay.kube.errors import KubeError
     from forebay.net.transport import TransportError
 
     try:
-        command, arguments, settings = parse(sys.argv[1:] if argv is None else argv, os.environ)
+        command, arguments, settings = parse(COMMANDS, sys.argv[1:] if argv is None else argv, os.environ)
         return command.run(arguments, settings)
     except (UserError, KubeError, TransportError) as error:
         print(f"forebay: {error}", file=sys.stderr)

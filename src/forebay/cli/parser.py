@@ -26,14 +26,7 @@ class Command:
     uses_settings: bool = True
 
 
-def commands() -> tuple[Command, ...]:
-    """Every command, in the order `--help` shows them."""
-    from forebay.cli import demo, embedded, manifests, status
-
-    return (demo.COMMAND, status.COMMAND, manifests.COMMAND, embedded.COMMAND)
-
-
-def build() -> argparse.ArgumentParser:
+def build(commands: tuple[Command, ...]) -> argparse.ArgumentParser:
     """The whole tree. The reference page in `docs/` is written from it too."""
     parser = argparse.ArgumentParser(
         prog="forebay",
@@ -41,7 +34,7 @@ def build() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"forebay {__version__}")
-    _add(parser, commands())
+    _add(parser, commands)
     return parser
 
 
@@ -76,9 +69,11 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def parse(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[Command, argparse.Namespace, Settings]:
+def parse(
+    commands: tuple[Command, ...], argv: Sequence[str], environment: Mapping[str, str]
+) -> tuple[Command, argparse.Namespace, Settings]:
     """The command to run, its options, and the settings. Usage errors end the process with code 2, as argparse does."""
-    arguments = build().parse_args(argv)
+    arguments = build(commands).parse_args(argv)
     command: Command = arguments.command
     prefix = "setting_"
     options = {key.removeprefix(prefix): value for key, value in vars(arguments).items() if key.startswith(prefix)}
