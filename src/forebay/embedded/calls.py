@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 import yaml
 
-from forebay.embedded import failures
+from forebay.embedded import failures, protobuf
 from forebay.embedded.failures import ApiFailure, bad_request
 from forebay.embedded.kinds import Kind, Kinds
 from forebay.net.transport import Request
@@ -106,6 +106,8 @@ def body(request: Request, kind: str) -> Json:
         found = _from_json(content, kind)
     elif media in {"application/yaml", "application/apply-patch+yaml"}:
         found = from_yaml(content)
+    elif media == _PROTOBUF:
+        found = protobuf.decode(content)
     else:
         message = f"the body of the request was in an unknown format - accepted media types include: {_BODIES}"
         raise ApiFailure(415, "UnsupportedMediaType", message)

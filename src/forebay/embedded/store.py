@@ -177,13 +177,15 @@ class Store:
         if seen and seen != old["metadata"]["resourceVersion"]:
             raise failures.modified(kind, meta["name"])
         metadata.carry_over(kind, old["metadata"], meta)
-        if kind.has_status:
+        # A binding moves the pod and says so in its status, in one write that is no new generation.
+        binding = subresource == "binding"
+        if kind.has_status and not binding:
             new = _isolated(kind, old, new, status=subresource == "status")
             meta = new["metadata"]
         rules = self._rules(kind)
         causes = rules.update(self, kind, old, new, subresource)
         metadata.check(kind, meta, old["metadata"], causes=causes)
-        if kind.generation and _differs(kind, old, new):
+        if kind.generation and not binding and _differs(kind, old, new):
             meta["generation"] = old["metadata"].get("generation", 0) + 1
         if new == old or dry_run:
             return new
