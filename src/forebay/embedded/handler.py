@@ -16,6 +16,8 @@ from forebay.net.transport import Request, Response
 _JSON = {"Content-Type": "application/json"}
 _DISCOVERY = {"Content-Type": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
 _PROTOBUF_SPEC = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+#: The answer is named without the @, which is not allowed in a media type.
+_PROTOBUF_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _HEALTH = frozenset({"healthz", "livez", "readyz"})
 #: How long a watch lasts when the client does not say.
 _LONGEST_WATCH = 1800
@@ -72,7 +74,7 @@ class ApiHandler:
     def _openapi(self, request: Request, path: list[str]) -> Response:
         if path == ["openapi", "v2"]:
             if _PROTOBUF_SPEC in request.headers.get("Accept", ""):
-                return Response(200, {"Content-Type": _PROTOBUF_SPEC}, discovery.openapi_v2_protobuf())
+                return Response(200, {"Content-Type": _PROTOBUF_TYPE}, discovery.openapi_v2_protobuf())
             return _answered(200, discovery.openapi_v2())
         if path == ["openapi", "v3"]:
             return _answered(200, discovery.openapi_roots(self._store))
