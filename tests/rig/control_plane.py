@@ -154,7 +154,11 @@ class Rig:
     def token_for(self, service_account: str, seconds: int = 3600) -> str:
         """A token of the service account `namespace/name`."""
         namespace, name = service_account.split("/")
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": seconds},
+        }
         answer = self.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", body)
         return str(answer["status"]["token"])
 
@@ -165,11 +169,11 @@ class Rig:
             raise RigFailed(f"{method} {path}: {status} {text}")
         return json.loads(text)
 
-    def _ask(self, method: str, path: str, body: str | None = None) -> tuple[int, str]:
+    def _ask(self, method: str, path: str, body: str | None = None, timeout: float = 30) -> tuple[int, str]:
         context = ssl.create_default_context(cafile=str(self.ca_file))
         context.load_cert_chain(*self.client_certificate)
         port = self._ports[Part.API_SERVER]
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout, context=context)
         try:
             connection.request(method, path, body, {"Content-Type": "application/json"})
             answer = connection.getresponse()

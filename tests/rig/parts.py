@@ -11,9 +11,9 @@ from tests.rig.pki import Authority, key_pem, new_key, public_pem
 MASTERS = "system:masters"
 #: What a pod says to the kubelet that plays it, on KWOK's nodes here and on the embedded ones alike.
 PLAY = {
-    "START_AFTER": "simulate.forebay.dev/start-after",
-    "RUN_FOR": "simulate.forebay.dev/run-for",
-    "EXIT_CODE": "simulate.forebay.dev/exit-code",
+    "START_AFTER": "embedded.forebay.dev/start-delay",
+    "RUN_FOR": "embedded.forebay.dev/run-time",
+    "EXIT_CODE": "embedded.forebay.dev/exit-code",
 }
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",

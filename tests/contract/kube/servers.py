@@ -5,7 +5,9 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator
 
+from forebay.embedded.server import EmbeddedCluster
 from forebay.net.aiohttp_transport import AiohttpTransport
+from forebay.net.in_process import InProcess
 from forebay.net.tls import TlsOptions
 from tests.contract.kube.speaking import Api, Refused
 from tests.rig import Rig
@@ -26,6 +28,23 @@ async def real(rig: Rig) -> AsyncIterator[Api]:
             yield api
     finally:
         await transport.close()
+
+
+@contextlib.asynccontextmanager
+async def embedded() -> AsyncIterator[Api]:
+    """With the controllers that a control plane has, and without what would play with the pods of the stories."""
+    async with EmbeddedCluster(without={"scheduler", "kubelet"}) as cluster:
+        transport = InProcess(cluster.handler)
+
+        async def forget_history() -> None:
+            cluster.store.compact()
+
+        api = Api(transport, "http://embedded", "story", "embedded", forget_history)
+        try:
+            async with _namespace(api):
+                yield api
+        finally:
+            await transport.close()
 
 
 @contextlib.asynccontextmanager

@@ -80,9 +80,7 @@ async def test_apply_needs_a_manager(api):
     refusal = await refused(api("configmaps").patch("settings", config_map("settings"), kind=APPLY))
 
     assert (refusal.status, refusal.reason) == (422, "Invalid")
-    assert refusal.causes == [
-        ("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
-    ]
+    assert refusal.causes == [("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")]
 
 
 async def test_apply_of_a_stale_version_conflicts(api):

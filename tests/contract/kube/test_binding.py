@@ -200,7 +200,9 @@ async def test_a_terminated_container_does_not_rise_again(api):
     await api("pods").create(pod("p", nodeName="n1", restartPolicy="Never"))
     base = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
     done = base | {"state": {"terminated": {"exitCode": 0}}}
-    await api("pods").patch("p", {"status": {"phase": "Running", "containerStatuses": [done]}}, "status", kind=STRATEGIC)
+    await api("pods").patch(
+        "p", {"status": {"phase": "Running", "containerStatuses": [done]}}, "status", kind=STRATEGIC
+    )
 
     again = base | {"state": {"running": {"startedAt": "2030-01-01T00:00:00Z"}}}
     refusal = await refused(

@@ -59,7 +59,9 @@ async def test_unknown_fields_are_pruned_with_a_warning(api):
 async def test_strict_validation_refuses_unknown_fields(api):
     widgets = await api.widgets()
 
-    refusal = await refused(widgets.create(widget("w", fooo=1, window={"hours": 1, "bar": 2}), fieldValidation="Strict"))
+    refusal = await refused(
+        widgets.create(widget("w", fooo=1, window={"hours": 1, "bar": 2}), fieldValidation="Strict")
+    )
 
     assert (refusal.status, refusal.reason) == (400, "BadRequest")
     assert refusal.message == (
@@ -283,7 +285,9 @@ async def test_a_custom_resource_says_its_kind(api):
 
     nameless = await refused(widgets.create({"metadata": {"name": "w"}, "spec": {"size": 1}}))
     assert (nameless.status, nameless.reason) == (400, "BadRequest")
-    assert nameless.message.startswith("the object provided is unrecognized (must be of type Widget): Object 'Kind' is missing")
+    assert nameless.message.startswith(
+        "the object provided is unrecognized (must be of type Widget): Object 'Kind' is missing"
+    )
 
     await widgets.create(widget("w"))
     [item] = (await widgets.list())["items"]

@@ -102,7 +102,7 @@ async def test_a_finalizer_is_a_qualified_name(api):
 
     assert (refusal.status, refusal.reason) == (422, "Invalid")
     assert refusal.causes[0][0] == "metadata.finalizers[0]"
-    assert 'name is neither a standard finalizer name nor is it fully qualified' in refusal.message
+    assert "name is neither a standard finalizer name nor is it fully qualified" in refusal.message
 
 
 async def test_an_unbound_pod_is_gone_at_once(api):
@@ -113,6 +113,22 @@ async def test_an_unbound_pod_is_gone_at_once(api):
     assert answer["kind"] == "Pod"
     assert answer["metadata"]["deletionGracePeriodSeconds"] == 0
     assert (await refused(api("pods").get("p"))).status == 404
+
+
+async def test_the_end_of_a_pod_is_told_in_two_steps_even_without_grace(api):
+    start = version(await api("pods").list())
+    async with api("pods").watch(resourceVersion=start) as events:
+        await api("pods").create(pod("unbound"))
+        await api("pods").delete("unbound")
+        await api("pods").create(pod("bound", nodeName=api.named("n")))
+        await api("pods").delete("bound", {"gracePeriodSeconds": 0})
+        seen = [await events.next() for _ in range(6)]
+
+    assert [(kind, body["metadata"]["name"]) for kind, body in seen] == [
+        *((kind, "unbound") for kind in ("ADDED", "MODIFIED", "DELETED")),
+        *((kind, "bound") for kind in ("ADDED", "MODIFIED", "DELETED")),
+    ]
+    assert seen[1][1]["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
 async def test_a_bound_pod_waits_for_its_kubelet(api):

@@ -60,7 +60,9 @@ async def test_field_selectors_know_names(api):
     assert names(await api("configmaps").list(fieldSelector="metadata.name=a")) == ["a"]
     others = await api("configmaps").list(labelSelector="mine", fieldSelector="metadata.name!=a")
     assert names(others) == ["b"]
-    assert names(await api.cluster("configmaps").list(fieldSelector=f"metadata.namespace={api.namespace},metadata.name=b")) == ["b"]
+    assert names(
+        await api.cluster("configmaps").list(fieldSelector=f"metadata.namespace={api.namespace},metadata.name=b")
+    ) == ["b"]
 
 
 async def test_pods_are_selected_by_node_and_phase(api):
@@ -172,9 +174,7 @@ async def test_an_exact_version_older_than_history_has_expired(api):
     await api("podtemplates").create({"metadata": {"name": "b"}, **template})
     await api.forget_history()
 
-    refusal = await refused(
-        api("podtemplates").list(resourceVersion=version(created), resourceVersionMatch="Exact")
-    )
+    refusal = await refused(api("podtemplates").list(resourceVersion=version(created), resourceVersionMatch="Exact"))
 
     assert (refusal.status, refusal.reason) == (410, "Expired")
     assert refusal.message.startswith("The resourceVersion for the provided list is too old.")

@@ -288,7 +288,9 @@ async def test_a_collection_is_deleted_by_selector(api):
 
 async def test_generation_counts_changes_of_the_spec_only(api):
     jobs = api("jobs", "batch/v1")
-    template = {"spec": {"restartPolicy": "Never", "schedulerName": "nobody", "containers": [{"name": "m", "image": "i"}]}}
+    template = {
+        "spec": {"restartPolicy": "Never", "schedulerName": "nobody", "containers": [{"name": "m", "image": "i"}]}
+    }
     job = {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}}
     assert (await jobs.create(job))["metadata"]["generation"] == 1
 

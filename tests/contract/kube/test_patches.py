@@ -131,7 +131,9 @@ async def test_a_strategic_patch_merges_lists_by_their_keys(api):
 
     other = {"type": "GpuHealthy", "status": "True"}
     ready = {"type": "Ready", "status": "True"}
-    patched = await api.cluster("nodes").patch(name, {"status": {"conditions": [ready, other]}}, "status", kind=STRATEGIC)
+    patched = await api.cluster("nodes").patch(
+        name, {"status": {"conditions": [ready, other]}}, "status", kind=STRATEGIC
+    )
 
     conditions = {entry["type"]: entry for entry in patched["status"]["conditions"]}
     assert conditions["Ready"]["status"] == "True"
@@ -199,7 +201,9 @@ async def test_a_strategic_patch_replaces_container_statuses_whole(api):
     running = {"name": "main", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
     started = {"running": {"startedAt": "2030-01-01T00:00:00Z"}}
     statuses = [running | {"state": started}]
-    await api("pods").patch("p", {"status": {"phase": "Running", "containerStatuses": statuses}}, "status", kind=STRATEGIC)
+    await api("pods").patch(
+        "p", {"status": {"phase": "Running", "containerStatuses": statuses}}, "status", kind=STRATEGIC
+    )
 
     done = {"exitCode": 0, "reason": "Completed"}
     finished = {"name": "main", "ready": False, "state": {"running": None, "terminated": done}}
@@ -236,5 +240,7 @@ async def test_a_patched_pod_spec_stays_as_it_is_but_for_a_few_fields(api):
     refusal = await refused(api("pods").patch("p", {"spec": {"priority": 7}}))
 
     assert (refusal.status, refusal.reason) == (422, "Invalid")
-    assert refusal.message.startswith('Pod "p" is invalid: spec: Forbidden: pod updates may not change fields other than')
+    assert refusal.message.startswith(
+        'Pod "p" is invalid: spec: Forbidden: pod updates may not change fields other than'
+    )
     assert refusal.causes[0][:2] == ("spec", "FieldValueForbidden")

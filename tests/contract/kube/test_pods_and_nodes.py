@@ -81,7 +81,9 @@ async def test_limits_become_requests(api):
 async def test_a_pod_whose_requests_are_its_limits_is_guaranteed(api):
     limits = {"cpu": "1", "memory": "1Gi"}
 
-    created = await api("pods").create(pod("p", containers=[{"name": "m", "image": "i", "resources": {"limits": limits}}]))
+    created = await api("pods").create(
+        pod("p", containers=[{"name": "m", "image": "i", "resources": {"limits": limits}}])
+    )
 
     assert created["status"]["qosClass"] == "Guaranteed"
 
@@ -140,9 +142,7 @@ async def test_a_priority_comes_from_its_class(api):
 
     refusal = await refused(api("pods").create(pod("q", priorityClassName="no-such-class")))
     assert (refusal.status, refusal.reason) == (403, "Forbidden")
-    assert refusal.message == (
-        'pods "q" is forbidden: no PriorityClass with name no-such-class was found'
-    )
+    assert refusal.message == ('pods "q" is forbidden: no PriorityClass with name no-such-class was found')
     await classes.delete(name)
 
 
@@ -212,9 +212,7 @@ async def test_a_cordon_is_a_patch(api):
 
 
 async def test_a_taint_needs_a_known_effect(api):
-    refusal = await refused(
-        api.cluster("nodes").create(node(api.named("n"), taints=[{"key": "a", "effect": "NoFun"}]))
-    )
+    refusal = await refused(api.cluster("nodes").create(node(api.named("n"), taints=[{"key": "a", "effect": "NoFun"}])))
 
     assert (refusal.status, refusal.reason) == (422, "Invalid")
 

@@ -26,7 +26,9 @@ async def test_a_table_of_pods(api):
 
     assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert version(table)
-    assert [(column["name"], column["type"], column["format"], column["priority"]) for column in table["columnDefinitions"]] == [
+    assert [
+        (column["name"], column["type"], column["format"], column["priority"]) for column in table["columnDefinitions"]
+    ] == [
         ("Name", "string", "name", 0),
         ("Ready", "string", "", 0),
         ("Status", "string", "", 0),
@@ -90,7 +92,9 @@ async def test_a_finished_pods_row_is_marked(api):
     await api("pods").create(pod("p", nodeName="n1", restartPolicy="Never"))
     base = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
     done = base | {"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
-    await api("pods").patch("p", {"status": {"phase": "Succeeded", "containerStatuses": [done]}}, "status", kind=STRATEGIC)
+    await api("pods").patch(
+        "p", {"status": {"phase": "Succeeded", "containerStatuses": [done]}}, "status", kind=STRATEGIC
+    )
 
     table = await api("pods").list(accept=TABLE)
 
@@ -123,7 +127,9 @@ async def test_a_table_of_nodes(api):
         "Kernel-Version": "<unknown>",
         "Container-Runtime": "<unknown>",
     }
-    await api.cluster("nodes").patch(name, {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, "status", kind=STRATEGIC)
+    await api.cluster("nodes").patch(
+        name, {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, "status", kind=STRATEGIC
+    )
     table = await api.cluster("nodes").list(accept=TABLE, fieldSelector=f"metadata.name={name}")
     assert cells(table, name)["Status"] == "NotReady,SchedulingDisabled"
     await api.cluster("nodes").delete(name)

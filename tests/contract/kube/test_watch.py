@@ -226,7 +226,9 @@ async def test_initial_events_are_for_watches_only(api):
 async def test_a_watch_can_be_of_metadata_only(api):
     await api("secrets").create({"metadata": {"name": "a"}, "data": {"key": "dmFsdWU="}})
 
-    response = await api.send("GET", api("secrets").path, query={"watch": True, **WATCH_LIST}, accept=PARTIAL, stream=True)
+    response = await api.send(
+        "GET", api("secrets").path, query={"watch": True, **WATCH_LIST}, accept=PARTIAL, stream=True
+    )
     from tests.contract.kube.speaking import Events
 
     events = Events(response)

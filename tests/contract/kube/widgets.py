@@ -5,9 +5,7 @@ from typing import Any
 GROUP = "contract.forebay.dev"
 VERSION = f"{GROUP}/v1"
 
-_GPU_HOURS_RULE = (
-    "type(self) == int ? self > 0 : (isQuantity(self) && quantity(self).isGreaterThan(quantity('0')))"
-)
+_GPU_HOURS_RULE = "type(self) == int ? self > 0 : (isQuantity(self) && quantity(self).isGreaterThan(quantity('0')))"
 
 _SPEC: dict[str, Any] = {
     "type": "object",
