@@ -44,7 +44,6 @@ def decode_page(resource: Resource[T], body: bytes, call: str) -> Page[T]:
         items=items,
         resource_version=int(metadata.resource_version),
         continue_token=metadata.continue_token,
-        remaining=metadata.remaining_item_count,
     )
 
 

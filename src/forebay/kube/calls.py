@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from forebay.kube import errors
 from forebay.kube.writes import JSON
-from forebay.net.transport import Headers, Request, Response, Timeouts, Transport
+from forebay.net.transport import Headers, Request, Response, Transport
 
 #: Seconds that a call may spend waiting because the server is busy.
 PATIENCE = 60.0
@@ -56,39 +56,23 @@ class Calls:
         content_type: str = JSON,
         repeatable: bool = False,
     ) -> tuple[bytes, str]:
-        """The body of a success, and the call's name for messages."""
-        response = await self.send(method, path, params or {}, body, content_type=content_type, repeatable=repeatable)
-        return await response.read(), f"{method} {path}"
-
-    async def send(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        content_type: str = JSON,
-        repeatable: bool = False,
-        timeouts: Timeouts | None = None,
-    ) -> Response:
-        """An open answer with a success status. Parameters with empty values are left out."""
-        query = urlencode({name: value for name, value in params.items() if value})
+        """The body of a success, and the call's name for messages. Parameters with empty values are left out."""
+        query = urlencode({name: value for name, value in (params or {}).items() if value})
         request = Request(
             method=method,
             url=f"{self._base_url}{path}{'?' if query else ''}{query}",
             headers=Headers({"Accept": JSON} if body is None else {"Accept": JSON, "Content-Type": content_type}),
             body=body,
-            timeouts=timeouts,
             repeatable=repeatable,
         )
         waited = 0.0
         while True:
             response = await self._transport.request(request)
             self.traffic.saw(method, response)
-            if response.ok:
-                return response
             answer = await response.read()
-            error = errors.from_response(response.status, response.headers, answer, call=f"{method} {path}")
+            if response.ok:
+                return answer, str(request)
+            error = errors.from_response(response.status, response.headers, answer, call=str(request))
             # With causes it is no sign of load: a disruption budget refused an eviction, and the caller must know.
             if not isinstance(error, errors.TooManyRequests) or error.causes:
                 raise error

@@ -1,8 +1,8 @@
 """The API server as typed calls. What goes wrong is an `ApiError` (answered) or a `TransportError` (not answered)."""
 
 import random
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -12,14 +12,10 @@ from forebay.kube.calls import PATIENCE, Calls, Traffic
 from forebay.kube.decoding import Page
 from forebay.kube.resources import Resource, T
 from forebay.kube.writes import APPLY, FIELD_MANAGER, Patch, Propagation
-from forebay.net.transport import Response, Timeouts, Transport
-
-Match = Literal["Exact", "NotOlderThan"]
+from forebay.net.transport import Transport
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    major: str = ""
-    minor: str = ""
     git_version: str = ""
 
 
@@ -58,38 +54,13 @@ class Client:
         fields: str = "",
         limit: int | None = None,
         continue_token: str = "",
-        resource_version: int | None = None,
-        match: Match | None = None,
     ) -> Page[T]:
-        """One page. A version goes with the first page only: the token of the others already names it."""
+        """One page, as of now; with a token, the next one of the same listing. `Expired` where that is too old."""
         params = {"labelSelector": labels, "fieldSelector": fields, "continue": continue_token}
         if limit is not None:
             params["limit"] = str(limit)
-        if resource_version is not None and not continue_token:
-            params["resourceVersion"] = str(resource_version)
-            params["resourceVersionMatch"] = match or ""
         body, call = await self._calls.body("GET", resource.path(namespace), params)
         return decode_page(resource, body, call)
-
-    async def pages(
-        self,
-        resource: Resource[T],
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-        limit: int = 500,
-    ) -> AsyncIterator[Page[T]]:
-        """Page after page of one consistent listing. `Expired` where it took so long that its version is gone."""
-        token = ""
-        while True:
-            page = await self.list_page(
-                resource, namespace, labels=labels, fields=fields, limit=limit, continue_token=token
-            )
-            yield page
-            token = page.continue_token
-            if not token:
-                return
 
     async def list_all(
         self,
@@ -101,16 +72,18 @@ class Client:
         limit: int = 500,
     ) -> Page[T]:
         """Everything, complete and from one version, or an error."""
-        items: list[T] = []
-        version = 0
+        page = await self.list_page(resource, namespace, labels=labels, fields=fields, limit=limit)
+        items = page.items
         try:
-            async for page in self.pages(resource, namespace, labels=labels, fields=fields, limit=limit):
-                items.extend(page.items)
-                version = page.resource_version
+            while page.continue_token:
+                page = await self.list_page(
+                    resource, namespace, labels=labels, fields=fields, limit=limit, continue_token=page.continue_token
+                )
+                items += page.items
         except errors.Expired:
             # Slower than the server's memory: one large answer cannot expire half-way.
             return await self.list_page(resource, namespace, labels=labels, fields=fields)
-        return Page(items=items, resource_version=version)
+        return Page(items=items, resource_version=page.resource_version)
 
     async def create(
         self,
@@ -218,10 +191,6 @@ class Client:
         except errors.NotFound:
             return {}
         return {item.name: frozenset(item.verbs) for item in decode_plain(body, _ResourceList, call).resources}
-
-    async def stream(self, path: str, params: Mapping[str, str], timeouts: Timeouts | None = None) -> Response:
-        """An open answer, such as a watch or a log. The caller closes it."""
-        return await self._calls.send("GET", path, params, timeouts=timeouts)
 
     async def close(self) -> None:
         await self.transport.close()

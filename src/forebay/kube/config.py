@@ -35,7 +35,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     authority: bytes | None = None
     insecure: bool = False
     server_name: str | None = None
+    #: May hold the proxy's password.
     proxy: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Config({self.source})"
 
 
 def load(
@@ -112,6 +116,8 @@ def _from_choice(choice: kubeconfig.Choice, *, env: Mapping[str, str], interacti
     where = f'cluster "{choice.cluster_name}" in {choice.cluster_file}'
     server = cluster.server.rstrip("/")
     _check_url(server, ("https", "http"), where, "server")
+    if "@" in server or "?" in server or "#" in server:
+        raise ConfigError(f"{where} has a server with more than an address in it; credentials belong to a user")
     proxy = cluster.proxy_url or None
     if proxy is not None:
         _check_url(proxy, ("http", "https"), where, "proxy-url")

@@ -69,20 +69,28 @@ class TokenFile:
 
     def _read(self) -> Credential:
         try:
-            text = self._path.read_text(encoding="utf-8").strip()
-            if not text:
-                raise ConfigError(f"{self._where} names token file {self._path}, which is empty")
-            authorization = bearer(text, f"token file {self._path}")
-        except (OSError, UnicodeDecodeError) as error:
+            authorization = self._authorization()
+        except ConfigError:
             # A rotation caught half-way must not take a working operator down: the last token serves until a 401.
             if self._ever:
                 return self._last
-            why = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise ConfigError(f"{self._where} names token file {self._path}, which cannot be read: {why}") from None
+            raise
         self._last = Credential(authorization=authorization, certificate=self._certificate)
         self._ever = True
         self._read_at = asyncio.get_running_loop().time()
         return self._last
+
+    def _authorization(self) -> str:
+        named = f"{self._where} names token file {self._path}"
+        try:
+            authorization = bearer(self._path.read_text(encoding="utf-8"), f"token file {self._path}")
+        except OSError as error:
+            raise ConfigError(f"{named}, which cannot be read: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{named}, which cannot be read: it is not text") from None
+        if authorization is None:
+            raise ConfigError(f"{named}, which is empty")
+        return authorization
 
 
 def bearer(token: str, where: str) -> str | None:

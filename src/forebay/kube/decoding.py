@@ -10,7 +10,6 @@ from forebay.kube.resources import T
 class ListMeta(msgspec.Struct, kw_only=True, rename="camel"):
     resource_version: str = ""
     continue_token: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -20,4 +19,3 @@ class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     resource_version: int
     #: Empty on the last page.
     continue_token: str = ""
-    remaining: int | None = None

@@ -14,7 +14,8 @@
         ├── Expired             410  that resourceVersion or continue token is gone: list again
         ├── Invalid             422  `causes` name the fields
         ├── TooManyRequests     429  wait `retry_after`, or, with causes, a disruption budget said no
-        └── Unavailable         5xx  answered, but by a server in trouble: may pass
+        └── Unavailable         5xx  answered, but by a server in trouble: may pass. A write may still have happened:
+                                     the server answers so as well when it lost sight of its own store
 
 No answer at all is not here: `forebay.net.transport.TransportError` passes through unchanged and says whether the
 request was never sent, of unknown outcome, or cut while answering.
@@ -85,7 +86,7 @@ class ApiError(KubeError):
         self.reason = reason or _phrase(status).title().replace(" ", "")
         self.details = details or Details()
         self.retry_after = retry_after
-        #: Which request it was, such as `PATCH https://host/api/v1/nodes/n1`.
+        #: Which request it was, such as `PATCH https://host:6443/api/v1/nodes/n1`.
         self.call = call
         super().__init__(message)
 
@@ -182,8 +183,11 @@ def from_status(answer: Status, *, status: int = 0, retry_after: float | None = 
     code = status or answer.code or _SERVER_TROUBLE
     if retry_after is None and answer.details is not None and answer.details.retry_after_seconds:
         retry_after = float(answer.details.retry_after_seconds)
+    message = answer.message or _phrase(code)
+    if code == HTTPStatus.UNAUTHORIZED and message == _phrase(code):  # all that the server ever says
+        message = "the server does not accept our credentials: they are missing, wrong, or no longer valid"
     return _kind(code, answer.reason)(
-        answer.message or _phrase(code),
+        message,
         status=code,
         reason=answer.reason,
         details=answer.details,

@@ -162,7 +162,8 @@ class EventRecorder:
         # Two events of one instant must not share a name; in virtual time there are many.
         self._last_stamp = max(self._last_stamp + 1, int(clock.now().timestamp() * 1_000_000_000))
         suffix = f".{self._last_stamp:x}"
-        base = re.sub(r"[^a-z0-9.-]", "-", regarding.name.lower()).strip("-.") or "unnamed"
+        labels = re.sub(r"[^a-z0-9.]", "-", regarding.name.lower()).split(".")
+        base = ".".join(filter(None, (label.strip("-") for label in labels))) or "unnamed"
         return base[: _NAME_LIMIT - len(suffix)].rstrip("-.") + suffix
 
     def _allowed(self, regarding: ObjectReference, now: float) -> bool:
@@ -212,8 +213,11 @@ class EventRecorder:
             series = await self._queue.get()
             await self._deliver(series)
             series.due = False
-            if series.count > series.written and not self._closed:
-                self._schedule(series)
+            if series.count > series.written:
+                if self._closed:
+                    self._enqueue(series)
+                else:
+                    self._schedule(series)
             self._queue.task_done()
 
     async def _deliver(self, series: _Series) -> None:
@@ -264,9 +268,10 @@ class EventRecorder:
 
 
 def _shortened(note: str) -> str:
+    # A note may quote anybody, even text that is not Unicode (half of a surrogate pair), which has no encoding.
     encoded = note.encode("utf-8", "replace")
     if len(encoded) <= _NOTE_LIMIT:
-        return note
+        return encoded.decode("utf-8")
     return encoded[: _NOTE_LIMIT - 3].decode("utf-8", "ignore") + "..."
 
 

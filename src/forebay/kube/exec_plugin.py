@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -30,15 +30,17 @@ _LONGEST_QUOTE = 200
 
 
 class _Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
-    expiration_timestamp: datetime | None = None
+    """A null is an absent field here, as it is in Go."""
+
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
 
 class _ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
+    api_version: str | None = None
+    kind: str | None = None
     status: _Status | None = None
 
 
@@ -65,7 +67,8 @@ class ExecPlugin:
         self._cluster = cluster
         self._certificate = certificate
         self._interactive = interactive and spec.interactive_mode != "Never"
-        self._timeout = timeout
+        # A login in a browser takes as long as the user takes, who can also end it.
+        self._timeout = None if self._interactive else timeout
         self._credential: Credential | None = None
         self._expires: datetime | None = None
         self._running = asyncio.Lock()
@@ -88,14 +91,14 @@ class ExecPlugin:
         output = await asyncio.to_thread(self._output)
         status = self._decode(output)
         certificate = self._certificate
-        if status.client_certificate_data:
+        if status.client_certificate_data and status.client_key_data:
             certificate = client_certificate(
                 status.client_certificate_data.encode(),
                 status.client_key_data.encode(),
                 where=f"{self._named} printed what",
                 now=clock.now(),
             )
-        authorization = bearer(status.token, f"the answer of {self._named}")
+        authorization = bearer(status.token or "", f"the answer of {self._named}")
         self._credential = Credential(authorization=authorization, certificate=certificate)
         self._expires = status.expiration_timestamp
         return self._credential
@@ -176,7 +179,7 @@ class ExecPlugin:
             raise ConfigError(f"{self._named} printed {why}") from None
         if answer.kind != "ExecCredential" or answer.api_version != self._spec.api_version:
             raise ConfigError(
-                f'{self._named} printed kind "{answer.kind}" of apiVersion "{answer.api_version}"; '
+                f'{self._named} printed kind "{answer.kind or ""}" of apiVersion "{answer.api_version or ""}"; '
                 f'"ExecCredential" of "{self._spec.api_version}" is expected'
             )
         status = answer.status

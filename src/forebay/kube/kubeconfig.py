@@ -5,7 +5,7 @@ The rules: `KUBECONFIG` may name several files, of which the missing are skipped
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,9 @@ class ExecEnv(msgspec.Struct, frozen=True):
     name: str
     value: str = ""
 
+    def __repr__(self) -> str:
+        return f"ExecEnv({self.name})"
+
 
 class ExecSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A command that prints credentials."""
@@ -33,6 +36,9 @@ class ExecSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     provide_cluster_info: bool = False
     interactive_mode: str = ""
 
+    def __repr__(self) -> str:
+        return f"ExecSpec({self.command})"
+
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     server: str = ""
@@ -40,9 +46,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     certificate_authority_data: str = ""
     insecure_skip_tls_verify: bool = False
     tls_server_name: str = ""
+    #: May hold the proxy's password.
     proxy_url: str = ""
     #: What the cluster's `extensions` hold for exec plugins, handed to them untouched.
     exec_config: Any = None
+
+    def __repr__(self) -> str:
+        return f"Cluster({self.server})"
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -91,6 +101,25 @@ class _File(msgspec.Struct, kw_only=True, rename="kebab"):
     users: list[_NamedUser] = []
     contexts: list[_NamedContext] = []
     current_context: str = ""
+
+
+class _Extension(msgspec.Struct):
+    name: str = ""
+    extension: Any = None
+
+
+class _Extended(msgspec.Struct):
+    extensions: list[_Extension] | None = None
+
+
+class _NamedExtended(msgspec.Struct):
+    cluster: _Extended | None = None
+
+
+class _Extensions(msgspec.Struct):
+    """A file once more, for what exec plugins are told: there a number is a number."""
+
+    clusters: list[_NamedExtended]
 
 
 N = TypeVar("N", _NamedCluster, _NamedUser, _NamedContext)
@@ -233,10 +262,10 @@ def _read(path: Path) -> _File:
         )
     try:
         content = msgspec.convert(_without_nulls(tree), _File, strict=False)
+        if typed is not None and content.clusters:
+            content.clusters = _with_exec_config(content.clusters, msgspec.convert(typed, _Extensions))
     except msgspec.ValidationError as error:
         raise ConfigError(f"kubeconfig {path} has a wrong field: {error}") from None
-    if typed is not None:
-        content.clusters = _with_exec_config(content.clusters, typed)
     return content
 
 
@@ -249,11 +278,11 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _with_exec_config(clusters: Sequence[_NamedCluster], typed: Mapping[str, Any]) -> list[_NamedCluster]:
+def _with_exec_config(clusters: Sequence[_NamedCluster], typed: _Extensions) -> list[_NamedCluster]:
     configured = []
-    for entry, raw in zip(clusters, typed["clusters"], strict=True):
-        extensions = (raw.get("cluster") or {}).get("extensions") or []
-        held = [item.get("extension") for item in extensions if item.get("name") == _EXEC_EXTENSION]
+    for entry, extended in zip(clusters, typed.clusters, strict=True):
+        extensions = (extended.cluster.extensions if extended.cluster is not None else None) or []
+        held = [item.extension for item in extensions if item.name == _EXEC_EXTENSION]
         cluster = msgspec.structs.replace(entry.cluster, exec_config=held[0]) if held else entry.cluster
         configured.append(_NamedCluster(entry.name, cluster))
     return configured

@@ -114,7 +114,11 @@ class Elector:
                 await renewing
             return await work
         finally:
-            await _stop(work)
+            try:
+                await _stop(work)
+            finally:
+                # Also where the wait itself was cancelled: a lease that nobody works under must not live on.
+                renewing.cancel()
             await _stop(renewing)
             await self._release()
 

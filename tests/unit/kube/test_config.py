@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from forebay.kube import config
+from forebay.kube import kubeconfig as kubeconfig_files
 from forebay.kube.credentials import TOKEN_MAX_AGE
 from forebay.kube.errors import ConfigError
 from tests.pki import Authority
@@ -153,6 +154,14 @@ BAD_CLUSTERS = {
     "no server": ({"server": ""}, "has no server"),
     "no scheme": ({"server": "10.0.0.1:6443"}, '"10.0.0.1:6443"'),
     "bad port": ({"server": "https://host:port"}, "https://host:port is expected"),
+    "password in the server's address": (
+        {"server": "https://me:planted-secret@host:6443"},
+        "credentials belong to a user",
+    ),
+    "extensions of another shape": (
+        {"extensions": {"client.authentication.k8s.io/exec": 1}},
+        "$.clusters[0].cluster.extensions",
+    ),
     "socks": ({"proxy-url": "socks5://host:1080"}, "proxy-url"),
     "authority missing": ({"certificate-authority": "ca.crt"}, "ca.crt, which does not exist"),
     "authority not base64": ({"certificate-authority-data": "%%%"}, "certificate-authority-data that is not base64"),
@@ -168,8 +177,9 @@ def test_a_bad_cluster_names_file_and_field(tmp_path, cluster, says):
     path = kubeconfig(tmp_path / "config", cluster=cluster)
     said = sentence(path=path)
     assert says in said
-    assert 'cluster "prod"' in said
+    assert 'cluster "prod"' in said or "clusters[0]" in said
     assert str(path) in said
+    assert "planted-secret" not in said
 
 
 BAD_USERS = {
@@ -289,6 +299,15 @@ def test_no_secret_shows_in_a_representation(tmp_path):
     assert "planted-secret" not in repr(found)
     assert "PRIVATE" not in repr(found)
 
+    login = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "login", "args": ["planted-secret"]}
+    path = kubeconfig(
+        tmp_path / "config",
+        cluster={"proxy-url": "http://me:planted-secret@proxy:3128"},
+        user={"exec": {**login, "env": [{"name": "SECRET", "value": "planted-secret"}]}},
+    )
+    assert "planted-secret" not in repr(config.load(env={}, path=path))
+    assert "planted-secret" not in repr(kubeconfig_files.from_file(path).choose(None))
+
 
 def service_account(folder: Path, token: str = "first") -> Path:
     folder.mkdir(exist_ok=True)
@@ -327,6 +346,8 @@ async def test_a_token_file_that_vanishes_for_a_moment_does_not_take_the_last_to
     account = service_account(tmp_path / "account")
     found = config.in_cluster(POD, account)
     first = await found.credentials.current()
+    (account / "token").write_text("")
+    assert await found.credentials.renewed(first) == first
     (account / "token").unlink()
     assert await found.credentials.renewed(first) == first
 

@@ -158,6 +158,7 @@ FAILURES = {
     "prints no token": ("answer()", "without a token"),
     "prints half a pair": ("answer(clientCertificateData='x')", "without its key"),
     "prints a broken certificate": ("answer(clientCertificateData='x', clientKeyData='planted-secret')", "not PEM"),
+    "prints a time of no zone": ("answer(token='t', expirationTimestamp='2030-01-01T00:00:00')", "expirationTimestamp"),
     "fails": ("print('first', file=sys.stderr); sys.exit('Session expired, log in again')", "log in again"),
     "dies silently": ("os._exit(7)", "exit code 7"),
 }
@@ -215,6 +216,11 @@ def test_an_incomplete_section_is_found_at_load(tmp_path, fields, says):
     with pytest.raises(ConfigError) as caught:
         user_of(tmp_path, **fields)
     assert says in str(caught.value)
+
+
+async def test_nulls_in_the_answer_mean_nothing(tmp_path):
+    plugin(tmp_path, "answer(token='t', clientCertificateData=None, clientKeyData=None, expirationTimestamp=None)")
+    assert (await user_of(tmp_path).credentials.current()).authorization == "Bearer t"
 
 
 async def test_the_older_version_needs_no_mode(tmp_path):

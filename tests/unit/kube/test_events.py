@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from urllib.parse import urlsplit
 
 import pytest
@@ -262,6 +263,37 @@ async def test_names_and_reasons_are_made_to_fit_the_rules_of_kubernetes():
     assert name.startswith("system-node-xxx")
     assert len(name) <= 253
     assert server.only["reason"] == "NoCapacityLeft"
+
+
+@pytest.mark.parametrize("name", ["a:.b", "-.-", "x..y", "gpu-1.example", "Ünï"])
+async def test_every_name_makes_a_valid_one(name):
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(ObjectReference(kind="Node", name=name), reason="R", note="n")
+    label = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+    assert re.fullmatch(rf"{label}(\.{label})*", server.only["metadata"]["name"])
+
+
+async def test_text_that_is_not_unicode_is_written_all_the_same():
+    server = EventServer()
+    async with server.recorder() as recorder:
+        recorder.event(POD, reason="Refused", note="the provider said \ud800")
+    assert server.only["note"] == "the provider said ?"
+
+
+async def test_what_came_while_the_last_write_was_under_way_is_written_before_closing():
+    server = EventServer()
+
+    async def slow(request):
+        await asyncio.sleep(1)
+
+    server.trouble = slow
+    recorder = server.recorder()
+    recorder.event(POD, reason="Joined", note="ready")
+    await asyncio.sleep(0.5)
+    recorder.event(POD, reason="Joined", note="ready")
+    await recorder.close()
+    assert server.only["series"]["count"] == 2
 
 
 def test_a_reference_is_made_from_any_object_and_its_resource():

@@ -454,6 +454,28 @@ async def test_a_renewal_that_was_under_way_at_the_end_does_not_keep_the_lease_f
     assert server.spec["holderIdentity"] == ""
 
 
+async def test_a_second_cancellation_leaves_nobody_renewing_for_work_that_will_not_end():
+    server, freed = LeaseServer(), asyncio.Event()
+
+    async def stubborn():
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await freed.wait()
+
+    running = asyncio.create_task(server.elector("a").run(stubborn))
+    await asyncio.sleep(1)
+    for _ in range(2):
+        running.cancel()
+        await asyncio.sleep(1)
+    assert running.cancelled()
+    written = len(server.writes)
+    await asyncio.sleep(60)
+    assert len(server.writes) == written
+    freed.set()
+    await asyncio.sleep(0)
+
+
 def test_terms_that_could_make_two_leaders_are_refused():
     with pytest.raises(ValueError, match="duration > renew deadline"):
         Terms(duration=10, renew_deadline=10)
