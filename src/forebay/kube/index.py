@@ -20,8 +20,9 @@ class Index(Generic[T]):
         self._found: dict[Hashable, dict[Key, T]] = {}
 
     def change(self, key: Key, old: T | None, new: T | None) -> None:
-        values = () if new is None else tuple(self._values_of(new))
+        values = () if new is None else self._values_of(new)
         if old is not None:
+            values = tuple(values)
             for value in self._values_of(old):
                 if value not in values:
                     self._forget(value, key)

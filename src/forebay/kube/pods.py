@@ -13,9 +13,9 @@ import msgspec
 from forebay.kube.index import Index
 from forebay.kube.interning import Interned, interned_strings
 from forebay.kube.resources import Resource
-from forebay.kube.shapes import NOTHING, Raw, Shapes, SpecParts, shape_key
+from forebay.kube.shapes import BETWEEN, NOTHING, Raw, Shapes, SpecParts
 from forebay.kube.wire import Wire, register
-from forebay.model.workloads import Owner, Phase, Pod
+from forebay.model.workloads import Owner, Phase, Pod, PodShape
 
 #: Annotations that mean something to Forebay; a pod's others are not kept.
 ANNOTATION_PREFIXES: Final = (
@@ -35,13 +35,13 @@ BY_OWNER: Final = "pods by owner"
 BY_LABEL: Final = "GPU pods by namespace and label"
 
 
-class _Meta(msgspec.Struct, gc=False, rename="camel"):
+class _Meta(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     # The fields of all wire types stand in the API server's own order, which msgspec then need not search for.
     name: str
+    namespace: str = ""
     uid: str
     resource_version: str
     creation_timestamp: datetime
-    namespace: str = ""
     deletion_timestamp: datetime | None = None
     labels: Raw = NOTHING
     annotations: Raw = NOTHING
@@ -102,29 +102,45 @@ _PHASES: Final = {phase.value: phase for phase in Phase}
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
+class _Template(msgspec.Struct, frozen=True, gc=False):
+    """What pods of one template have in common."""
+
+    shape: PodShape
+    asks_for_gpu: bool
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    mirror: bool
+    owner: Owner | None
+    finalizers: tuple[str, ...]
+
+
 class Pods:
-    """Builds pods; holds the tables of what they have in common. They are bounded, so it may live for ever."""
+    """Builds pods; holds the tables of what they have in common. They are bounded, so it may live for ever.
+
+    The outer table spares pods that are alike in everything the four inner look-ups. Where a label or an annotation
+    differs from pod to pod (StatefulSets, indexed Jobs), the inner ones still find the rest.
+    """
 
     def __init__(self) -> None:
+        self._templates: Interned[bytes, _Template] = Interned(self._make_template, 4_096)
         self._shapes = Shapes()
         self._names = interned_strings(65_536)
         self._labels: Interned[bytes, Mapping[str, str]] = Interned(self._make_labels, 16_384)
-        self._annotations: Interned[bytes, tuple[Mapping[str, str], bool]] = Interned(self._make_annotations, 4_096)
+        self._annotations: Interned[bytes, tuple[Mapping[str, str], bool]] = Interned(_make_annotations, 4_096)
         self._owners: Interned[bytes, Owner | None] = Interned(self._make_owner, 16_384)
-        self._finalizers: Interned[bytes, tuple[str, ...]] = Interned(_make_finalizers, 1_024)
 
     def build(self, wire: _PodOnWire) -> Pod:
         """Raises `ValueError` for a pod that cannot be read."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         names = self._names
-        shape = self._shapes[shape_key(spec)]
+        parts = spec.parts()
+        parts += (meta.labels, meta.annotations, meta.owner_references, meta.finalizers)
+        template = self._templates[BETWEEN.join(parts)]
         phase = _PHASES.get(status.phase, Phase.UNKNOWN)
-        annotations, mirror = self._annotations[bytes(meta.annotations)]
-        node = names[spec.node_name] if spec.node_name else None
         since = message = started = finished = None
-        if node is None:
+        if not spec.node_name:
             since, message = self._unschedulable(status.conditions)
-        if shape.gpus():
+        if template.asks_for_gpu:
             started, finished = _ran(status.container_statuses, phase)
         return Pod(
             namespace=names[meta.namespace],
@@ -132,20 +148,32 @@ class Pods:
             uid=meta.uid,
             resource_version=int(meta.resource_version),
             created=meta.creation_timestamp,
-            shape=shape,
+            shape=template.shape,
             phase=phase,
-            labels=self._labels[bytes(meta.labels)],
-            annotations=annotations,
-            owner=self._owners[bytes(meta.owner_references)],
-            node=node,
+            labels=template.labels,
+            annotations=template.annotations,
+            owner=template.owner,
+            node=names[spec.node_name] if spec.node_name else None,
             nominated_node=names[status.nominated_node_name] if status.nominated_node_name else None,
             deleted=meta.deletion_timestamp,
             unschedulable_since=since,
             unschedulable_message=message,
-            finalizers=self._finalizers[bytes(meta.finalizers)],
+            finalizers=template.finalizers,
             started=started,
             finished=finished,
-            mirror=mirror,
+            mirror=template.mirror,
+        )
+
+    def _make_template(self, key: bytes) -> _Template:
+        of_shape, labels, annotations, owners, finalizers = key.rsplit(BETWEEN, 4)
+        shape = self._shapes[of_shape]
+        return _Template(
+            shape,
+            bool(shape.gpus()),
+            self._labels[labels],
+            *self._annotations[annotations],
+            self._owners[owners],
+            (_finalizers.decode(finalizers) if finalizers else None) or (),
         )
 
     def _make_labels(self, text: bytes) -> Mapping[str, str]:
@@ -154,11 +182,6 @@ class Pods:
             return _NO_LABELS
         names = self._names
         return {names[key]: names[value] for key, value in labels.items()}
-
-    def _make_annotations(self, text: bytes) -> tuple[Mapping[str, str], bool]:
-        annotations = (_labels.decode(text) if text else None) or _NO_LABELS
-        kept = {key: value for key, value in annotations.items() if key.startswith(ANNOTATION_PREFIXES)}
-        return kept or _NO_LABELS, _MIRROR in annotations
 
     def _make_owner(self, text: bytes) -> Owner | None:
         for owner in (_owners.decode(text) if text else None) or ():
@@ -173,8 +196,10 @@ class Pods:
         return None, None
 
 
-def _make_finalizers(text: bytes) -> tuple[str, ...]:
-    return (_finalizers.decode(text) if text else None) or ()
+def _make_annotations(text: bytes) -> tuple[Mapping[str, str], bool]:
+    annotations = (_labels.decode(text) if text else None) or _NO_LABELS
+    kept = {key: value for key, value in annotations.items() if key.startswith(ANNOTATION_PREFIXES)}
+    return kept or _NO_LABELS, _MIRROR in annotations
 
 
 def _ran(statuses: Raw, phase: Phase) -> tuple[datetime | None, datetime | None]:
@@ -197,7 +222,7 @@ def is_pending(pod: Pod) -> bool:
 
 
 def asks_for_gpu(pod: Pod) -> bool:
-    return bool(pod.shape.gpus())
+    return bool(pod.shape.requests.gpus())
 
 
 def pod_indexes() -> tuple[Index[Pod], ...]:
@@ -212,7 +237,7 @@ def pod_indexes() -> tuple[Index[Pod], ...]:
 
 def _gpu_labels(pod: Pod) -> Iterable[tuple[str, str, str]]:
     # Only GPU pods are ever asked for by label. All labels of all pods would weigh more than the pods.
-    return ((pod.namespace, key, value) for key, value in pod.labels.items()) if asks_for_gpu(pod) else ()
+    return [(pod.namespace, key, value) for key, value in pod.labels.items()] if asks_for_gpu(pod) else ()
 
 
 register(Pod, Wire(_PodOnWire, Pods().build))

@@ -9,7 +9,7 @@ expire    410 anywhere means that deletions may have been missed: fill again
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
-from typing import Any, Final, Generic, NoReturn
+from typing import Any, Final, Generic, NoReturn, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -31,7 +31,7 @@ from forebay.kube.errors import (
 )
 from forebay.kube.resources import Resource, T
 from forebay.kube.view import View
-from forebay.kube.wire import BOOKMARK, DELETED, Bookmark, Event, Lines, Undecodable, Wire, wire_for
+from forebay.kube.wire import ADDED, BOOKMARK, MODIFIED, Bookmark, Event, Lines, Undecodable, Wire, wire_for
 from forebay.net.transport import Headers, Request, Response, Timeouts, Transport, TransportError
 
 log = structlog.get_logger(__name__)
@@ -211,7 +211,7 @@ class Reflector(Generic[T]):
                     raise _TokenExpired from error
                 raise
             for number, found in enumerate(objects):
-                self._show(found)
+                self._show(found, _now())
                 if number % _LOOK == 0:
                     await self._give_turn()
             if version is None:
@@ -239,8 +239,9 @@ class Reflector(Generic[T]):
                 async for chunk in chunks:
                     silence.reschedule(_now() + self._silence_limit)
                     for batch in lines.feed(chunk):
+                        now = _now()
                         for event in self._wire.events(batch):
-                            self._take(event)
+                            self._take(event, now)
                         await self._give_turn()
         # Half a line at the end is not lost: the next stream begins after the last whole one.
 
@@ -256,22 +257,22 @@ class Reflector(Generic[T]):
             raise from_response(response.status, response.headers, await response.read(), call=str(request))
         return response
 
-    def _take(self, event: Event[T]) -> None:
+    def _take(self, event: Event[T], now: float) -> None:
         kind, about = event
-        now = _now()
-        if isinstance(about, Status):
+        if kind in (ADDED, MODIFIED):
+            self._show(cast("T | Undecodable", about), now)
+        elif isinstance(about, Status):
             self._refused(about)
-        if isinstance(about, Bookmark):
+        elif isinstance(about, Bookmark):
             self._take_bookmark(about, now)
         elif about is None:
             self.counters.unknown_events += 1
             self._log.warning("informer got an event of a type it does not know", type=kind)
-        elif kind == DELETED:
-            self._view.show_deleted(about)
+            return
         else:
-            self._show(about)
+            self._view.show_deleted(about)
         if self._whole:
-            self.counters.events += about is not None and kind != BOOKMARK
+            self.counters.events += kind != BOOKMARK
             self._healthy(now)
 
     def _take_bookmark(self, mark: Bookmark, now: float) -> None:
@@ -289,13 +290,13 @@ class Reflector(Generic[T]):
             raise error
         raise _Lost(str(error))
 
-    def _show(self, found: T | Undecodable) -> None:
+    def _show(self, found: T | Undecodable, now: float) -> None:
         if isinstance(found, Undecodable):
             self.counters.undecodable += 1
             self._log.error("informer cannot read an object", key="/".join(found.key), why=found.why)
             self._view.show_undecodable(found)
         else:
-            self._view.show(found, _now())
+            self._view.show(found, now)
 
     def _filled(self, version: int, as_of: float) -> None:
         now = _now()

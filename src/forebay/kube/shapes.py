@@ -16,12 +16,18 @@ from forebay.model.workloads import ContainerResources, PodAffinityTerm, PodShap
 Raw = msgspec.Raw
 NOTHING: Final = Raw()
 
-#: Never inside JSON, so the key can be taken apart again.
-_BETWEEN: Final = b"\0"
-_PARTS_PER_CONTAINER: Final = 3
+#: Never inside JSON, so a key can be taken apart again.
+BETWEEN: Final = b"\0"
+_PARTS_PER_CONTAINER: Final = 2
+_PARTS_PER_INIT_CONTAINER: Final = 3
 
 
-class ContainerParts(msgspec.Struct, gc=False, rename="camel"):
+class ContainerParts(msgspec.Struct, gc=False):
+    ports: Raw = NOTHING
+    resources: Raw = NOTHING
+
+
+class InitContainerParts(msgspec.Struct, gc=False, rename="camel"):
     ports: Raw = NOTHING
     resources: Raw = NOTHING
     restart_policy: Raw = NOTHING
@@ -30,7 +36,7 @@ class ContainerParts(msgspec.Struct, gc=False, rename="camel"):
 class SpecParts(msgspec.Struct, gc=False, rename="camel"):
     """In the API server's own order, which msgspec then need not search for."""
 
-    init_containers: list[ContainerParts] | None = None
+    init_containers: list[InitContainerParts] | None = None
     containers: list[ContainerParts] | None = None
     node_selector: Raw = NOTHING
     node_name: str = ""
@@ -42,26 +48,26 @@ class SpecParts(msgspec.Struct, gc=False, rename="camel"):
     scheduling_gates: Raw = NOTHING
     resources: Raw = NOTHING
 
-
-def shape_key(spec: SpecParts) -> bytes:
-    containers = spec.containers or ()
-    parts = [
-        b"%d" % len(containers),
-        spec.node_selector,
-        spec.affinity,
-        spec.scheduler_name,
-        spec.tolerations,
-        spec.priority,
-        spec.overhead,
-        spec.scheduling_gates,
-        spec.resources,
-    ]
-    for container in containers:
-        parts += (container.ports, container.resources, container.restart_policy)
-    if spec.init_containers:
-        for container in spec.init_containers:
-            parts += (container.ports, container.resources, container.restart_policy)
-    return _BETWEEN.join(parts)
+    def parts(self) -> list[Raw | bytes]:
+        """What a shape is made of, as it is on the wire."""
+        containers = self.containers or ()
+        parts = [
+            b"%d" % len(containers),
+            self.node_selector,
+            self.affinity,
+            self.scheduler_name,
+            self.tolerations,
+            self.priority,
+            self.overhead,
+            self.scheduling_gates,
+            self.resources,
+        ]
+        for container in containers:
+            parts += (container.ports, container.resources)
+        if self.init_containers:
+            for starting in self.init_containers:
+                parts += (starting.ports, starting.resources, starting.restart_policy)
+        return parts
 
 
 class _Port(msgspec.Struct, rename="camel"):
@@ -149,7 +155,7 @@ def _part(decoder: msgspec.json.Decoder[_D | None], text: bytes, absent: _D) -> 
 
 
 class Shapes:
-    """`shapes[shape_key(spec)]`: one object for all pods that ask for the same. Raises `ValueError`."""
+    """`shapes[the parts of a spec, joined]`: one object for all pods that ask for the same. Raises `ValueError`."""
 
     def __init__(self, limit: int = 16_384) -> None:
         self._by_text: Interned[bytes, PodShape] = Interned(self._make, limit)
@@ -168,18 +174,16 @@ def _no_shape(_meaning: bytes) -> PodShape:
 
 
 def _decode(key: bytes) -> PodShape:
-    count, selector, affinity, scheduler, tolerations, priority, overhead, gates, whole_pod, *parts = key.split(
-        _BETWEEN
-    )
-    each = [parts[at : at + _PARTS_PER_CONTAINER] for at in range(0, len(parts), _PARTS_PER_CONTAINER)]
-    asked = [_container_resources(resources, restart_policy) for _, resources, restart_policy in each]
-    containers, init_containers = asked[: int(count)], asked[int(count) :]
+    count, selector, affinity, scheduler, tolerations, priority, overhead, gates, whole_pod, *rest = key.split(BETWEEN)
+    end = int(count) * _PARTS_PER_CONTAINER
+    run = [(*pair, b"") for pair in _grouped(rest[:end], _PARTS_PER_CONTAINER)]
+    start = [tuple(parts) for parts in _grouped(rest[end:], _PARTS_PER_INIT_CONTAINER)]
     near = _part(_affinity, affinity, _Affinity())
     nodes = near.node_affinity or _NodeAffinity()
     return PodShape(
         requests=effective_requests(
-            containers,
-            init_containers,
+            [_container_resources(resources, policy) for _, resources, policy in run],
+            [_container_resources(resources, policy) for _, resources, policy in start],
             _part(_quantities, overhead, {}),
             _container_resources(whole_pod, b"") if whole_pod else None,
         ),
@@ -196,9 +200,16 @@ def _decode(key: bytes) -> PodShape:
         scheduler_name=_part(_text, scheduler, "") or "default-scheduler",
         scheduling_gates=tuple(gate.name for gate in _part(_gates, gates, ())),
         host_ports=tuple(
-            (port.host_port, port.protocol) for ports, *_ in each for port in _part(_ports, ports, ()) if port.host_port
+            (port.host_port, port.protocol)
+            for ports, *_ in run + start
+            for port in _part(_ports, ports, ())
+            if port.host_port
         ),
     )
+
+
+def _grouped(parts: list[bytes], size: int) -> list[list[bytes]]:
+    return [parts[at : at + size] for at in range(0, len(parts), size)]
 
 
 def _container_resources(resources: bytes, restart_policy: bytes) -> ContainerResources:

@@ -180,7 +180,7 @@ class Wire(Generic[W, T]):
 
 
 class Lines:
-    """Cuts a stream into batches of complete lines. Every byte is copied at most twice, however long a line is."""
+    """Cuts a stream into batches of complete lines. Only lines that span chunks are copied, once, however long."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
@@ -190,32 +190,16 @@ class Lines:
         if not end:
             self._rest.append(chunk)
             return
-        whole: Buffer = chunk
+        start = 0
         if self._rest:
-            whole = b"".join([*self._rest, memoryview(chunk)[:end]])
-            self._rest = [chunk[end:]] if end < len(chunk) else []
-        elif end < len(chunk):
-            whole = memoryview(chunk)[:end]
-            self._rest = [chunk[end:]]
-        yield from _batches(whole)
-
-    @property
-    def cut(self) -> bool:
-        """The last line is not complete."""
-        return any(self._rest)
-
-
-def _batches(lines: Buffer) -> Iterator[Buffer]:
-    if len(lines) <= _BATCH:
-        yield lines
-        return
-    text = bytes(lines)
-    view = memoryview(text)
-    start = 0
-    while start < len(text):
-        end = text.find(b"\n", start + _BATCH) + 1 or len(text)
-        yield view[start:end]
-        start = end
+            start = chunk.find(b"\n") + 1
+            yield b"".join([*self._rest, chunk[:start]])
+        self._rest = [chunk[end:]] if end < len(chunk) else []
+        view = memoryview(chunk)
+        while start < end:
+            stop = end if end - start <= _BATCH else chunk.find(b"\n", start + _BATCH) + 1
+            yield view[start:stop]
+            start = stop
 
 
 def _with_version(meta: ListMeta) -> ListMeta:
