@@ -19,11 +19,12 @@ class Resources(Mapping[str, int]):
     negative: that much is over-committed.
     """
 
-    __slots__ = ("_amounts", "_hash")
+    __slots__ = ("_amounts", "_gpus", "_hash")
 
     def __init__(self, amounts: Mapping[str, int] | None = None) -> None:
         self._amounts = {name: amount for name, amount in amounts.items() if amount} if amounts else {}
         self._hash: int | None = None
+        self._gpus: Gpus | None = None
 
     @classmethod
     def parse(cls, quantities: Mapping[str, str | int]) -> "Resources":
@@ -58,7 +59,10 @@ class Resources(Mapping[str, int]):
     def gpus(self, names: Collection[str] | None = None) -> Gpus:
         """Of the resources named, or of every vendor's `<vendor>/gpu`."""
         if names is None:
-            return Gpus(sum(amount for name, amount in self._amounts.items() if name.endswith(GPU_SUFFIX)))
+            # Asked of every pod at every change of it, and shared by all pods of a shape: counted once.
+            if self._gpus is None:
+                self._gpus = Gpus(sum(amount for name, amount in self._amounts.items() if name.endswith(GPU_SUFFIX)))
+            return self._gpus
         return Gpus(sum(self._amounts.get(name, 0) for name in names))
 
     def __add__(self, other: "Resources") -> "Resources":
