@@ -1,6 +1,7 @@
 """A request taken apart: which resource it names, what its options say, what its body holds."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -123,6 +124,34 @@ def _from_json(content: bytes, kind: str) -> Any:
         why = "unexpected end of JSON input (<empty>)" if not content else str(error)
         message = f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse"
         raise bad_request(f"{message} error: {why}") from None
+
+
+def duplicates(content: bytes) -> list[str]:
+    """The paths of keys that a JSON document gives twice."""
+    repeated: dict[int, list[str]] = {}
+
+    def pairs(found: list[tuple[str, Any]]) -> Json:
+        names = [name for name, _ in found]
+        obj = dict(found)
+        repeated[id(obj)] = [name for name in obj if names.count(name) > 1]
+        return obj
+
+    def walk(value: Any, path: str) -> Iterator[str]:
+        if isinstance(value, dict):
+            for name in repeated.get(id(value), ()):
+                yield f"{path}{name}"
+            for name, inner in value.items():
+                yield from walk(inner, f"{path}{name}.")
+        elif isinstance(value, list):
+            for index, inner in enumerate(value):
+                yield from walk(inner, f"{path[:-1]}[{index}].")
+
+    try:
+        document = json.loads(content, object_pairs_hook=pairs)
+    except ValueError:
+        # YAML or protobuf; or broken, which has been told already.
+        return []
+    return list(walk(document, ""))
 
 
 def from_yaml(content: bytes) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from forebay.embedded import builtin
 from forebay.embedded import schema as schemas
 from forebay.embedded.cel import BadRule
 from forebay.embedded.failures import Cause, bad_value, required, unsupported
@@ -51,6 +52,15 @@ class CustomRules(Rules):
 def custom_version(store: Store, kind: Kind) -> CustomVersion | None:
     rules = store.rules.get(kind.storage)
     return rules.versions.get(kind.version) if isinstance(rules, CustomRules) else None
+
+
+def schema_of(store: Store, kind: Kind) -> Json:
+    """The schema by which objects of the kind are merged and applied."""
+    custom = custom_version(store, kind)
+    if custom is None:
+        return builtin.schema_of(kind) or {}
+    properties = {**(custom.schema.get("properties") or {}), "metadata": builtin.object_meta()}
+    return {**custom.schema, "properties": properties}
 
 
 class DefinitionRules(Rules):

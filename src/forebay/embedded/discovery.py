@@ -22,12 +22,12 @@ VERSION: Json = {
     "platform": "python",
 }
 
-_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 #: Kind and verbs of a subresource that is not a view of the object itself.
 _OTHERS: dict[str, tuple[str, str, str, list[str]]] = {
     "binding": ("", "v1", "Binding", ["create"]),
     "eviction": ("policy", "v1", "Eviction", ["create"]),
     "scale": ("autoscaling", "v1", "Scale", ["get", "patch", "update"]),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest", ["create"]),
     "log": ("", "v1", "Pod", ["get"]),
     "exec": ("", "v1", "PodExecOptions", ["create", "get"]),
     "attach": ("", "v1", "PodAttachOptions", ["create", "get"]),
@@ -71,7 +71,7 @@ def _resources(kind: Kind) -> Iterable[Json]:
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
-        "verbs": ["create"] if kind.virtual else _VERBS,
+        "verbs": kind.verbs,
     }
     yield {**entry, **_names(kind)}
     for name in kind.subresources:
@@ -127,7 +127,7 @@ def _aggregated_resource(kind: Kind) -> Json:
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
-        "verbs": ["create"] if kind.virtual else _VERBS,
+        "verbs": kind.verbs,
         **_names(kind),
         **({"subresources": subresources} if subresources else {}),
     }

@@ -9,6 +9,7 @@ from forebay.embedded import calls, discovery, reads, subresources, writes
 from forebay.embedded.calls import Options, Target
 from forebay.embedded.failures import ApiFailure, bad_request
 from forebay.embedded.reads import Form
+from forebay.embedded.reviews import Reviews
 from forebay.embedded.store import Json, Store
 from forebay.embedded.watch import Watch
 from forebay.net.transport import Request, Response
@@ -28,7 +29,7 @@ class ApiHandler:
 
     def __init__(self, store: Store, *, tokens: Mapping[str, str] | None = None) -> None:
         self._store = store
-        self._tokens = dict(tokens or {})
+        self._reviews = Reviews(store, tokens or {})
 
     async def __call__(self, request: Request) -> Response:
         try:
@@ -52,6 +53,8 @@ class ApiHandler:
             return self._discover(request, path)
         if path[0] == "apis" and len(path) == 3:  # noqa: PLR2004 (/apis/group/version)
             return self._discover(request, path)
+        if path[0] == "apis" and discovery.resource_list(self._store, "/".join(path[1:3])) is None:
+            return _nothing_here()
         return self._call(request, calls.target(self._store.kinds, path), options)
 
     def _discover(self, request: Request, path: list[str]) -> Response:
@@ -84,7 +87,10 @@ class ApiHandler:
     def _call(self, request: Request, target: Target, options: Options) -> Response:
         form = reads.form(self._store, target.kind, calls.accepted(request), options)
         if target.kind.virtual:
-            return _answered(201, writes.review(target, calls.body(request, target.kind.kind), self._tokens))
+            if request.method != "POST" or target.name is not None:
+                raise _not_allowed()
+            sent = calls.body(request, target.kind.kind)
+            return _answered(201, self._reviews.answer(target.kind, target.namespace, sent))
         if target.subresource not in {None, "status", "finalize"}:
             return self._subresource(request, target, options)
         match request.method, target.name:
@@ -105,7 +111,9 @@ class ApiHandler:
                 return _answered(code, form.one(patched), {**_JSON, **warnings})
             case "DELETE", str() if target.subresource is None:
                 return _answered(200, writes.delete(self._store, target, options, request))
-            case "DELETE", None:
+            case "DELETE", None if target.kind.namespaced == (target.namespace is not None) and "deletecollection" in (
+                target.kind.verbs
+            ):
                 return _answered(200, writes.delete_all(self._store, target, options, request))
         raise _not_allowed()
 
@@ -123,7 +131,7 @@ class ApiHandler:
             target.kind,
             namespace=target.namespace,
             matches=reads.selection(self._store, target.kind, options),
-            render=form.one,
+            form=form,
             since=None if initial else version,
             bookmarks=options.flag("allowWatchBookmarks"),
             timeout=timeout or _LONGEST_WATCH,
@@ -133,12 +141,16 @@ class ApiHandler:
     def _subresource(self, request: Request, target: Target, options: Options) -> Response:
         name, space, store = target.name or "", target.namespace or "", self._store
         match request.method, target.subresource:
+            case "POST", "token":
+                return _answered(201, self._reviews.issue(space, name, calls.body(request, "TokenRequest")))
             case "POST", "binding":
                 sent = calls.body(request, "Binding")
+                _check_name(sent, "Binding", name)
                 subresources.bind(store, space, name, sent, dry_run=options.dry_run("CreateOptions", sent))
                 return _answered(201, _success(201))
             case "POST", "eviction":
                 sent = calls.body(request, "Eviction")
+                _check_name(sent, "Eviction", name)
                 wanted = sent.get("deleteOptions") or {}
                 subresources.evict(store, space, name, wanted, dry_run=options.dry_run("CreateOptions", wanted))
                 return _answered(201, _success(201))
@@ -160,6 +172,11 @@ def _answered(status: int, content: Any, headers: Mapping[str, str] = _JSON) -> 
 
 def _success(code: int) -> Json:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
+
+
+def _check_name(sent: Json, kind: str, name: str) -> None:
+    if (sent.get("metadata") or {}).get("name") != name:
+        raise bad_request(f"name in URL does not match name in {kind} object")
 
 
 def _nothing_here() -> Response:

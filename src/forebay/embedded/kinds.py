@@ -53,6 +53,14 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return self.list_name or f"{self.kind}List"
 
     @property
+    def verbs(self) -> list[str]:
+        if self.virtual:
+            return ["create"]
+        # Too much would go with them.
+        collection = [] if self.plural == "namespaces" and not self.group else ["deletecollection"]
+        return ["create", "delete", *collection, "get", "list", "patch", "update", "watch"]
+
+    @property
     def has_status(self) -> bool:
         return "status" in self.subresources
 
@@ -73,7 +81,7 @@ EVENTS = Kind(plural="events", kind="Event", short_names=("ev",), create_on_upda
 EVENTS_V1 = Kind(group="events.k8s.io", plural="events", kind="Event", short_names=("ev",), storage="events")
 CONFIG_MAPS = Kind(plural="configmaps", kind="ConfigMap", short_names=("cm",))
 SECRETS = Kind(plural="secrets", kind="Secret")
-SERVICE_ACCOUNTS = Kind(plural="serviceaccounts", kind="ServiceAccount", short_names=("sa",))
+SERVICE_ACCOUNTS = Kind(plural="serviceaccounts", kind="ServiceAccount", short_names=("sa",), subresources=("token",))
 SERVICES = Kind(plural="services", kind="Service", short_names=("svc",), categories=("all",), subresources=("status",))
 POD_TEMPLATES = Kind(plural="podtemplates", kind="PodTemplate", generation=True)
 VOLUME_CLAIMS = Kind(
@@ -136,6 +144,12 @@ def _rbac(plural: str, kind: str, *, namespaced: bool) -> Kind:
     return Kind(group="rbac.authorization.k8s.io", plural=plural, kind=kind, namespaced=namespaced)
 
 
+CLUSTER_ROLES = _rbac("clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS = _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+ROLES = _rbac("roles", "Role", namespaced=True)
+ROLE_BINDINGS = _rbac("rolebindings", "RoleBinding", namespaced=True)
+
+
 def _policy(plural: str, kind: str) -> Kind:
     return Kind(
         group="admissionregistration.k8s.io",
@@ -171,10 +185,10 @@ BUILT_IN: tuple[Kind, ...] = (
     PRIORITY_CLASSES,
     RUNTIME_CLASSES,
     DEFINITIONS,
-    _rbac("clusterroles", "ClusterRole", namespaced=False),
-    _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False),
-    _rbac("roles", "Role", namespaced=True),
-    _rbac("rolebindings", "RoleBinding", namespaced=True),
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
+    ROLES,
+    ROLE_BINDINGS,
     _policy("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
     _policy("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
     _policy("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),

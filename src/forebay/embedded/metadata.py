@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from forebay.embedded import failures
 from forebay.embedded.failures import Cause, bad_value
 from forebay.embedded.kinds import Kind
 
 Json = dict[str, Any]
 
+_PLAIN_FINALIZERS = frozenset({"foregroundDeletion", "orphan", "kubernetes"})
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -113,6 +116,11 @@ def _metadata_causes(kind: Kind, meta: Json, old: Json | None) -> list[Cause]:
             causes.append(bad_value("metadata.annotations", note, _LABEL_KEY_RULE))
         if not isinstance(value, str):
             raise failures.undecodable(kind, value, "ObjectMeta.metadata.annotations", "string")
+    for index, finalizer in enumerate(meta.get("finalizers") or ()):
+        if "/" not in finalizer and finalizer not in _PLAIN_FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(bad_value(f"metadata.finalizers[{index}]", finalizer, why))
+    causes += _owner_causes(meta.get("ownerReferences") or ())
     if old is not None and old.get("deletionTimestamp"):
         added = [one for one in meta.get("finalizers") or () if one not in (old.get("finalizers") or ())]
         if added:
@@ -121,6 +129,21 @@ def _metadata_causes(kind: Kind, meta: Json, old: Json | None) -> list[Cause]:
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{" + found
             )
             causes.append(failures.not_allowed("metadata.finalizers", why + "}"))
+    return causes
+
+
+def _owner_causes(owners: Sequence[Json]) -> list[Cause]:
+    causes = [
+        failures.required(f"metadata.ownerReferences[{index}].{field}", f"{field} must not be empty")
+        for index, owner in enumerate(owners)
+        for field in ("apiVersion", "kind", "name", "uid")
+        if not owner.get(field)
+    ]
+    controllers = [f"{owner.get('kind')} {owner.get('name')}" for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        why = "Only one reference can have Controller set to true. Found "
+        listed = " and ".join(f'"true" in references for {owner}' for owner in controllers[:2])
+        causes.append(bad_value("metadata.ownerReferences", owners, why + listed))
     return causes
 
 
@@ -145,6 +168,10 @@ def carry_over(kind: Kind, old: Json, meta: Json) -> None:
         raise failures.conflict(
             kind, meta["name"], f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['uid']}"
         )
+    marked = meta.get("deletionTimestamp")
+    if marked and marked != old.get("deletionTimestamp"):
+        cause = bad_value("metadata.deletionTimestamp", marked, "field is immutable")
+        raise failures.invalid(kind, meta["name"], [cause])
     for field in (
         "namespace",
         "uid",
@@ -174,9 +201,10 @@ def require(kind: Kind, meta: Json, preconditions: Mapping[str, str]) -> None:
     if uid and uid != meta["uid"]:
         raise failures.uid_mismatch(kind, meta, uid)
     if version and version != meta["resourceVersion"]:
+        shown = msgspec.structs.replace(kind, plural=kind.kind, group="")
         why = f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
         again = f"({meta['resourceVersion']}). The object might have been modified"
-        raise failures.conflict(kind, meta["name"], why + again)
+        raise failures.conflict(shown, meta["name"], why + again)
 
 
 def propagate(meta: Json, propagation: str | None) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from forebay.embedded.failures import Cause, forbidden
-from forebay.embedded.kinds import NAMESPACES, SERVICE_ACCOUNTS, Kind
+from forebay.embedded.kinds import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Kind
 from forebay.embedded.rules import Rules
 from forebay.embedded.store import ADDED, DELETED, Change, Json, Store
 
@@ -51,6 +51,8 @@ class NamespaceLifecycle:
         name = change.new["metadata"]["name"]
         if change.type == ADDED:
             self._store.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": name}})
+            root = {"metadata": {"name": "kube-root-ca.crt", "namespace": name}, "data": {"ca.crt": ""}}
+            self._store.create(CONFIG_MAPS, root)
         elif change.type == DELETED:
             self._terminating.discard(name)
         elif "deletionTimestamp" in change.new["metadata"] and name not in self._terminating:

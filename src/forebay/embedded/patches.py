@@ -1,73 +1,14 @@
-"""Patches: JSON merge (RFC 7396), JSON (RFC 6902) and strategic merge of the lists whose keys are known here.
+"""Patches: JSON merge (RFC 7396), JSON (RFC 6902) and strategic merge.
 
 All of them return a new document and leave the original alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from forebay.embedded.failures import UNPROCESSABLE, ApiFailure, bad_request
 
 Json = dict[str, Any]
-
-#: Lists whose entries are merged, and the field that tells entries apart.
-_MERGE_KEYS: Mapping[str, str] = {
-    "containers": "name",
-    "initContainers": "name",
-    "ephemeralContainers": "name",
-    "env": "name",
-    "volumes": "name",
-    "volumeMounts": "mountPath",
-    "volumeDevices": "devicePath",
-    "ports": "containerPort",
-    "imagePullSecrets": "name",
-    "hostAliases": "ip",
-    "topologySpreadConstraints": "topologyKey",
-    "schedulingGates": "name",
-    "resourceClaims": "name",
-    "conditions": "type",
-    "addresses": "type",
-    "podIPs": "ip",
-    "hostIPs": "ip",
-    "ownerReferences": "uid",
-    "secrets": "name",
-    "matchConditions": "name",
-    "variables": "name",
-}
-#: Lists of plain values that are merged. All other lists of plain values are replaced.
-_MERGED_VALUES = frozenset({"finalizers", "podCIDRs"})
-#: Lists of objects that are replaced whole.
-_ATOMIC = frozenset(
-    {
-        "tolerations",
-        "taints",
-        "containerStatuses",
-        "initContainerStatuses",
-        "ephemeralContainerStatuses",
-        "matchExpressions",
-        "matchFields",
-        "nodeSelectorTerms",
-        "requiredDuringSchedulingIgnoredDuringExecution",
-        "preferredDuringSchedulingIgnoredDuringExecution",
-        "readinessGates",
-        "envFrom",
-        "items",
-        "sources",
-        "sysctls",
-        "managedFields",
-        "images",
-        "volumesAttached",
-        "rules",
-        "subjects",
-        "onPodConditions",
-        "versions",
-        "validations",
-        "auditAnnotations",
-        "mutations",
-        "httpHeaders",
-        "claims",
-    }
-)
 
 
 class _Rejected(Exception):
@@ -178,8 +119,8 @@ def _without(document: Any, path: Sequence[str]) -> Any:
     return {key: kept[0] if key == step else value for key, value in document.items()} if rest else others
 
 
-def strategic(original: Any, patch: Json, keys: Mapping[str, str] = _MERGE_KEYS) -> Json:
-    """Strategic merge with its directives. A list of objects that is in no table above is refused, not guessed."""
+def strategic(original: Any, patch: Json, schema: Json) -> Json:
+    """Strategic merge with its directives, by what the schema says of each list."""
     directive = patch.get("$patch")
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != "$patch"}
@@ -188,59 +129,58 @@ def strategic(original: Any, patch: Json, keys: Mapping[str, str] = _MERGE_KEYS)
     merged = dict(original) if isinstance(original, dict) else {}
     if "$retainKeys" in patch:
         merged = {key: value for key, value in merged.items() if key in patch["$retainKeys"]}
+    properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
     for key, value in patch.items():
         name = key.partition("/")[2]
         if key.startswith("$deleteFromPrimitiveList/"):
             merged[name] = [one for one in merged.get(name) or () if one not in value]
         elif key.startswith("$setElementOrder/"):
             if name in merged and name not in patch:
-                merged[name] = _ordered(merged[name], value, keys.get(name))
+                merged[name] = _ordered(merged[name], value, _merge_key(properties.get(name) or {}))
         elif key.startswith("$"):
             continue
         elif value is None or (isinstance(value, dict) and value.get("$patch") == "delete"):
             merged.pop(key, None)
-        elif isinstance(value, dict):
-            merged[key] = strategic(merged.get(key), value, keys)
-        elif isinstance(value, list):
-            merged[key] = _merged_list(key, merged.get(key) or [], value, keys)
-            if f"$setElementOrder/{key}" in patch:
-                merged[key] = _ordered(merged[key], patch[f"$setElementOrder/{key}"], keys.get(key))
         else:
-            merged[key] = value
+            inner = properties.get(key) or (rest if isinstance(rest, dict) else {})
+            merged[key] = _merged(key, merged.get(key), value, inner)
+            if f"$setElementOrder/{key}" in patch and isinstance(value, list):
+                merged[key] = _ordered(merged[key], patch[f"$setElementOrder/{key}"], _merge_key(inner))
     return merged
 
 
-def _merged_list(field: str, original: Any, patch: list[Any], keys: Mapping[str, str]) -> list[Any]:
-    if not any(isinstance(item, dict) for item in patch):
-        if field in _MERGED_VALUES:
-            return [*original, *(item for item in patch if item not in original)]
-        if not patch and field in keys:
-            return list(original)
-        return patch
-    if any(item.get("$patch") == "replace" for item in patch):
-        return [item for item in patch if item.get("$patch") != "replace"]
-    if field in _ATOMIC:
-        return patch
-    if field not in keys:
-        raise ApiFailure(
-            UNPROCESSABLE,
-            "Invalid",
-            f'strategic merge of the list "{field}" is not supported by this server: use a JSON merge patch '
-            "(kubectl patch --type=merge) or a JSON patch (--type=json)",
-        )
-    return _merged_entries(keys[field], original, patch, keys)
+def _merged(name: str, original: Any, value: Any, schema: Json) -> Any:
+    if isinstance(value, dict) and schema.get("x-kubernetes-patch-strategy") != "replace":
+        return strategic(original, value, schema)
+    if not isinstance(value, list) or schema.get("x-kubernetes-patch-strategy") != "merge":
+        return value
+    if original is not None and not isinstance(original, list):
+        raise bad_request(f"cannot merge the list {name} into something that is none")
+    if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in value):
+        return [item for item in value if item.get("$patch") != "replace"]
+    key = _merge_key(schema)
+    if key is not None and not all(isinstance(item, dict) for item in value):
+        raise bad_request(f"the entries of {name} are objects")
+    if key is None:
+        return [*(original or ()), *(item for item in value if item not in (original or ()))]
+    return _merged_entries(key, original or [], value, schema.get("items") or {})
 
 
-def _merged_entries(key: str, original: Any, patch: list[Json], keys: Mapping[str, str]) -> list[Any]:
+def _merge_key(schema: Json) -> str | None:
+    """The field that tells entries apart; None for a list of plain values."""
+    return schema.get("x-kubernetes-patch-merge-key") or None
+
+
+def _merged_entries(key: str, original: list[Json], patch: list[Json], schema: Json) -> list[Json]:
     for item in patch:
         if key not in item:
-            raise ApiFailure(500, "InternalError", f"map: {item} does not contain declared merge key: {key}")
+            raise ApiFailure(500, "", f"map: {item} does not contain declared merge key: {key}")
     gone = {item[key] for item in patch if item.get("$patch") == "delete"}
     changes = {item[key]: item for item in patch if item.get("$patch") != "delete"}
-    known = {item[key]: item for item in original}
-    new = [strategic({}, item, keys) for name, item in changes.items() if name not in known]
+    known = {item.get(key): item for item in original}
+    new = [strategic({}, item, schema) for name, item in changes.items() if name not in known]
     kept = [
-        strategic(item, changes[name], keys) if name in changes else item
+        strategic(item, changes[name], schema) if name in changes else item
         for name, item in known.items()
         if name not in gone
     ]
@@ -260,8 +200,3 @@ def _ordered(items: list[Any], order: list[Any], key: str | None) -> list[Any]:
         rank = ranks.get(identity(item), rank)
         ranked.append((rank, item))
     return [item for _, item in sorted(ranked, key=lambda pair: pair[0])]
-
-
-def merge_keys(plural: str) -> Mapping[str, str]:
-    """A Service's ports are told apart by `port`; everywhere else it is `containerPort`."""
-    return {**_MERGE_KEYS, "ports": "port"} if plural == "services" else _MERGE_KEYS

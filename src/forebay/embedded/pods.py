@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from forebay.embedded import failures
+from forebay.embedded import failures, metadata
 from forebay.embedded.failures import Cause, bad_value, duplicate, not_allowed, required, unsupported
-from forebay.embedded.kinds import PODS, PRIORITY_CLASSES, Kind
+from forebay.embedded.kinds import PODS, PRIORITY_CLASSES, SERVICE_ACCOUNTS, Kind
 from forebay.embedded.rules import Rules
 from forebay.embedded.store import Json, Store
 from forebay.model.notation import InvalidQuantity, Quantity
@@ -127,7 +127,7 @@ class PodRules(Rules):
         spec = obj.setdefault("spec", {})
         default_pod_spec(spec)
         spec.setdefault("enableServiceLinks", True)
-        _admit(store, kind, obj["metadata"]["name"], spec)
+        _admit(store, kind, metadata.key(obj), spec)
         obj["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
         if spec.get("schedulingGates"):
             message = "Scheduling is blocked due to non-empty scheduling gates"
@@ -154,8 +154,14 @@ class PodRules(Rules):
         return int(seconds) if seconds >= 0 else 1
 
 
-def _admit(store: Store, kind: Kind, name: str, spec: Json) -> None:
-    """What the default admission plugins do: priority and the two tolerations."""
+def _admit(store: Store, kind: Kind, key: tuple[str, str], spec: Json) -> None:
+    """What the default admission plugins do: service account, priority and the two tolerations."""
+    namespace, name = key
+    account = str(spec.get("serviceAccountName") or spec.get("serviceAccount") or "default")
+    spec["serviceAccountName"] = spec["serviceAccount"] = account
+    if store.find(SERVICE_ACCOUNTS, namespace, account) is None:
+        why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
+        raise failures.forbidden(kind, name, why)
     chosen = spec.get("priorityClassName")
     if chosen:
         found = store.find(PRIORITY_CLASSES, None, chosen)

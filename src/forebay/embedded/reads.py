@@ -10,7 +10,7 @@ from forebay.embedded.calls import Options, Target
 from forebay.embedded.definitions import custom_version
 from forebay.embedded.events import outward
 from forebay.embedded.failures import ApiFailure, bad_request
-from forebay.embedded.kinds import Kind
+from forebay.embedded.kinds import PODS, Kind
 from forebay.embedded.selectors import field_selector, label_selector
 from forebay.embedded.store import Json, Store
 
@@ -39,6 +39,9 @@ class _Token(msgspec.Struct):
             raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
 
 
+_SAID_ONCE = frozenset({"kind", "apiVersion"})
+
+
 class Form:
     """How this client wants objects: whole."""
 
@@ -48,17 +51,34 @@ class Form:
     def one(self, obj: Json) -> Json:
         return outward(self.kind, obj)
 
+    def event(self, obj: Json) -> Json:
+        """As part of a watch."""
+        return self.one(obj)
+
+    def bookmark(self, meta: Json) -> Json:
+        # What Go writes for a pod with nothing in it.
+        empty = {"spec": {"containers": None}, "status": {}} if self.kind is PODS else {}
+        return {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": meta, **empty}
+
     def many(self, objects: Sequence[Json], meta: Json) -> Json:
         head = {"kind": self.kind.list_kind, "apiVersion": self.kind.api_version, "metadata": meta}
-        return {**head, "items": [self.one(obj) for obj in objects]}
+        items = [self.one(obj) for obj in objects]
+        if not self.kind.custom:
+            # Lists of built-in kinds say once what they are lists of.
+            items = [{key: value for key, value in item.items() if key not in _SAID_ONCE} for item in items]
+        return {**head, "items": items}
 
 
 class _Partial(Form):
     def one(self, obj: Json) -> Json:
         return tables.partial(obj)
 
+    def bookmark(self, meta: Json) -> Json:
+        return tables.partial({"metadata": meta})
+
     def many(self, objects: Sequence[Json], meta: Json) -> Json:
-        return {**super().many(objects, meta), "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+        head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
+        return {**head, "items": [self.one(obj) for obj in objects]}
 
 
 class _Table(Form):
@@ -67,11 +87,22 @@ class _Table(Form):
         self._columns = tables.columns_of(kind, custom_version(store, kind))
         self._store = store
         self._include = include
+        self._headed = False
+
+    def event(self, obj: Json) -> Json:
+        shown = self.one(obj)
+        if self._headed:
+            shown["columnDefinitions"] = None
+        self._headed = True
+        return shown
+
+    def bookmark(self, meta: Json) -> Json:
+        return self.many([], meta)
 
     def one(self, obj: Json) -> Json:
         if obj.get("kind") == "Status":
             return obj
-        return self.many([obj], {"resourceVersion": obj["metadata"]["resourceVersion"]})
+        return self.many([obj], {"resourceVersion": obj["metadata"].get("resourceVersion", "")})
 
     def many(self, objects: Sequence[Json], meta: Json) -> Json:
         return tables.table(objects, self._columns, meta, self._store.clock(), self._include)
@@ -137,7 +168,10 @@ def _objects(
         raise failures.invalid(_LIST_OPTIONS, "", [cause])
     not_from_the_future(store, version)
     if version and (match == "Exact" or (limit and not match)):
-        return store.list_at(kind, namespace, version), version, None
+        try:
+            return store.list_at(kind, namespace, version), version, None
+        except ApiFailure:
+            raise failures.gone("The resourceVersion for the provided list is too old.") from None
     return store.list(kind, namespace), store.version, None
 
 

@@ -138,7 +138,10 @@ def field_selector(kind: Kind, text: str, selectable: Sequence[str] = ()) -> Pre
     for part in filter(None, re.split(r"(?<!\\),", text)):
         name, equal, value = _field_test(part)
         if name not in {"metadata.name", "metadata.namespace", *fields, *selectable}:
-            raise bad_request(f"field label not supported: {name}")
+            if kind.custom or kind.storage in _FIELDS:
+                raise bad_request(f"field label not supported: {name}")
+            only = '"metadata.name", "metadata.namespace"'
+            raise bad_request(f'"{name}" is not a known field selector: only {only}')
         tests.append((fields.get(name) or name, equal, value))
     if not tests:
         return None

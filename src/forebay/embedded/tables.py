@@ -45,11 +45,17 @@ def table(
 
 def _row(obj: Json, columns: Sequence[Column], now: datetime, include: str) -> Json:
     row: Json = {"cells": [column.cell(obj, now) for column in columns]}
-    if include == "Object":
-        row["object"] = obj
-    elif include != "None":
-        row["object"] = partial(obj)
+    ended = _ENDED.get((obj.get("status") or {}).get("phase", "")) if obj.get("kind") == "Pod" else None
+    if ended is not None:
+        row["conditions"] = [{"type": "Completed", "status": "True", **ended}]
+    row["object"] = obj if include == "Object" else None if include == "None" else partial(obj)
     return row
+
+
+_ENDED = {
+    "Succeeded": {"reason": "Succeeded", "message": "The pod has completed successfully."},
+    "Failed": {"reason": "Failed", "message": "The pod failed."},
+}
 
 
 def partial(obj: Json) -> Json:

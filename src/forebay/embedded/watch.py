@@ -9,11 +9,13 @@ import msgspec
 
 from forebay.embedded.failures import ApiFailure
 from forebay.embedded.kinds import DEFINITIONS, Kind
+from forebay.embedded.reads import Form
 from forebay.embedded.store import ADDED, DELETED, MODIFIED, Change, Store
 
 Json = dict[str, Any]
 
 _BOOKMARK_EVERY = 60.0
+_BEFORE_THE_END = 2.0
 _INITIAL_BATCH = 500
 _END_OF_LIST = {"k8s.io/initial-events-end": "true"}
 
@@ -28,7 +30,7 @@ class Watch:
         *,
         namespace: str | None,
         matches: Callable[[Json], bool],
-        render: Callable[[Json], Json],
+        form: Form,
         since: int | None,
         bookmarks: bool,
         timeout: float,
@@ -37,7 +39,7 @@ class Watch:
         self._kind = kind
         self._namespace = namespace
         self._matches = matches
-        self._render = render
+        self._form = form
         self._bookmarks = bookmarks
         self._timeout = timeout
         self._wake = asyncio.Event()
@@ -74,7 +76,9 @@ class Watch:
         if self._initial is not None:
             async for batch in self._initial_lines(self._initial):
                 yield batch
-        end, bookmark = loop.time() + self._timeout, loop.time() + _BOOKMARK_EVERY
+        end = loop.time() + self._timeout
+        # The last one comes shortly before the end, so that the next watch begins where this one stopped.
+        bookmark = min(loop.time() + _BOOKMARK_EVERY, max(loop.time(), end - _BEFORE_THE_END))
         while loop.time() < end:
             if self._news:
                 batch = b"".join(self._news_lines())
@@ -92,14 +96,15 @@ class Watch:
                     await self._wake.wait()
             except TimeoutError:
                 if self._bookmarks and not self._news and loop.time() < end:
-                    bookmark = loop.time() + _BOOKMARK_EVERY
+                    last = end - _BEFORE_THE_END
+                    bookmark = min(loop.time() + _BOOKMARK_EVERY, last) if loop.time() < last else end
                     yield self._bookmark()
 
     async def _initial_lines(self, objects: list[Json]) -> AsyncIterator[bytes]:
         version = self._since
         for start in range(0, len(objects), _INITIAL_BATCH):
             part = objects[start : start + _INITIAL_BATCH]
-            yield b"".join(_line(ADDED, self._render(obj)) for obj in part)
+            yield b"".join(_line(ADDED, self._form.event(obj)) for obj in part)
         if self._bookmarks:
             yield self._bookmark(version, _END_OF_LIST)
 
@@ -120,22 +125,22 @@ class Watch:
         before = change.old is not None and self._matches(change.old)
         after = change.type != DELETED and self._matches(change.new)
         if after:
-            return _line(MODIFIED if before else ADDED, self._render(change.new))
+            return _line(MODIFIED if before else ADDED, self._form.event(change.new))
         if not before:
             return None
         if change.type == DELETED:
-            return _line(DELETED, self._render(change.new))
+            return _line(DELETED, self._form.event(change.new))
         # It left the selection: shown as it last was in it, with the version at which it left.
         assert change.old is not None
         meta = {**change.old["metadata"], "resourceVersion": change.new["metadata"]["resourceVersion"]}
-        return _line(DELETED, self._render({**change.old, "metadata": meta}))
+        return _line(DELETED, self._form.event({**change.old, "metadata": meta}))
 
     def _bookmark(self, version: int | None = None, annotations: Json | None = None) -> bytes:
         # Nothing older is still to come: whatever was written is either told or in the queue.
         meta: Json = {"resourceVersion": str(version or max(self._store.version, self._since))}
         if annotations:
             meta["annotations"] = annotations
-        return _line("BOOKMARK", {"kind": self._kind.kind, "apiVersion": self._kind.api_version, "metadata": meta})
+        return _line("BOOKMARK", self._form.bookmark(meta))
 
 
 def _line(event: str, obj: Json) -> bytes:

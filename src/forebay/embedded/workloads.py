@@ -1,5 +1,6 @@
 """Defaults and validation of the other built-in kinds that have any: Jobs, ReplicaSets, DaemonSets, budgets, nodes."""
 
+import base64
 from collections.abc import Iterator, Sequence
 
 from forebay.embedded import failures, kinds
@@ -11,6 +12,7 @@ from forebay.embedded.selectors import selects
 from forebay.embedded.store import Json, Store
 
 _NOT_READY = "node.kubernetes.io/not-ready"
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _template_causes(spec: Json, policies: Sequence[str]) -> Iterator[Cause]:
@@ -142,24 +144,28 @@ class NodeRules(Rules):
         if not any(taint["key"] == _NOT_READY for taint in taints):
             spec["taints"] = [*taints, {"key": _NOT_READY, "effect": "NoSchedule"}]
         self._settle(obj)
-        return ()
+        return self._taint_causes(obj)
 
     def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
         self._settle(new)
+        causes = self._taint_causes(new)
         before, after = old["spec"].get("providerID"), new["spec"].get("providerID")
         if before and after != before:
-            return [
-                failures.not_allowed(
-                    "spec", "node updates may not change metadata other than labels, or spec.providerID once set"
-                )
-            ]
-        seen: set[tuple[str, str]] = set()
-        for index, taint in enumerate(new["spec"].get("taints") or ()):
-            identity = (taint.get("key", ""), taint.get("effect", ""))
-            if identity in seen:
-                return [failures.duplicate(f"metadata.taints[{index}]", taint)]
-            seen.add(identity)
-        return ()
+            why = 'node updates may not change providerID except from "" to valid'
+            causes.append(failures.not_allowed("spec.providerID", why))
+        return causes
+
+    @staticmethod
+    def _taint_causes(obj: Json) -> list[Cause]:
+        causes, seen = [], []
+        for index, taint in enumerate(obj["spec"].get("taints") or ()):
+            effect, where = taint.get("effect"), f"metadata.taints[{index}]"
+            if effect not in _EFFECTS:
+                causes.append(failures.unsupported(f"{where}.effect", effect, _EFFECTS))
+            if (taint.get("key"), effect) in seen:
+                causes.append(failures.duplicate(where, taint))
+            seen.append((taint.get("key"), effect))
+        return causes
 
     @staticmethod
     def _settle(obj: Json) -> None:
@@ -168,6 +174,9 @@ class NodeRules(Rules):
         for amounts in ("capacity", "allocatable"):
             if status.get(amounts):
                 status[amounts] = canonical(kinds.NODES, status[amounts])
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = dict(status["capacity"])
+        status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
 
 
 class PriorityClassRules(Rules):
@@ -183,7 +192,51 @@ class PriorityClassRules(Rules):
         return ()
 
 
+class LeaseRules(Rules):
+    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
+        return self._causes(obj)
+
+    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
+        return self._causes(new)
+
+    @staticmethod
+    def _causes(obj: Json) -> Sequence[Cause]:
+        spec = obj.get("spec") or {}
+        signs = (("leaseDurationSeconds", 1, "greater than 0"), ("leaseTransitions", 0, "greater than or equal to 0"))
+        return [
+            bad_value(f"spec.{field}", spec[field], f"must be {sign}")
+            for field, least, sign in signs
+            if spec.get(field) is not None and spec[field] < least
+        ]
+
+
+class SecretRules(Rules):
+    """Plain text becomes data, as it does on the way in."""
+
+    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
+        self._settle(obj)
+        return ()
+
+    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
+        self._settle(new)
+        return _immutable_type(old, new)
+
+    @staticmethod
+    def _settle(obj: Json) -> None:
+        obj.setdefault("type", "Opaque")
+        plain = obj.pop("stringData", None) or {}
+        if plain:
+            encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
+            obj["data"] = {**(obj.get("data") or {}), **encoded}
+
+
+def _immutable_type(old: Json, new: Json) -> list[Cause]:
+    return [bad_value("type", new["type"], "field is immutable")] if new["type"] != old["type"] else []
+
+
 BUILT_IN: dict[str, Rules] = {
+    kinds.LEASES.storage: LeaseRules(),
+    kinds.SECRETS.storage: SecretRules(),
     kinds.JOBS.storage: JobRules(),
     kinds.REPLICA_SETS.storage: ReplicaSetRules(),
     kinds.DAEMON_SETS.storage: ReplicaSetRules(),

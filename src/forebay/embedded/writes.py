@@ -1,14 +1,13 @@
 """Create, replace, patch, delete: bodies checked against the URL, then handed to the store."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from forebay.embedded import calls, failures, patches, subresources
-from forebay.embedded.apply import server_side_apply
+from forebay.embedded import builtin, calls, failures, patches, subresources
+from forebay.embedded.apply import Managers, check_applied
 from forebay.embedded.calls import Options, Target
-from forebay.embedded.definitions import CustomRules
+from forebay.embedded.definitions import CustomRules, schema_of
 from forebay.embedded.events import inward, outward
 from forebay.embedded.failures import UNPROCESSABLE, ApiFailure, bad_request
 from forebay.embedded.kinds import PODS, Kind
@@ -34,7 +33,7 @@ def create(store: Store, target: Target, options: Options, request: Request) -> 
     if (obj["metadata"]).get("resourceVersion"):
         raise ApiFailure(500, "", "resourceVersion should not be set on objects to be created")
     dry_run = options.dry_run("CreateOptions")
-    warnings = _check_fields(store, kind, obj, options)
+    warnings = _check_fields(store, kind, obj, options, request.body or b"")
     return 201, store.create(kind, inward(kind, obj), dry_run=dry_run), warnings
 
 
@@ -42,13 +41,15 @@ def replace(store: Store, target: Target, options: Options, request: Request) ->
     kind = target.kind
     obj = _object(target, request)
     dry_run = options.dry_run("UpdateOptions")
-    warnings = _check_fields(store, kind, obj, options)
+    warnings = _check_fields(store, kind, obj, options, request.body or b"")
     if kind.create_on_update and store.find(kind, target.namespace, target.name or "") is None:
         return 201, store.create(kind, inward(kind, obj), dry_run=dry_run), warnings
     old = store.get(kind, target.namespace, target.name or "")
     if not kind.unconditional_update and not obj["metadata"].get("resourceVersion"):
         cause = failures.bad_value("metadata.resourceVersion", 0, "must be specified for an update")
         raise failures.invalid(msgspec.structs.replace(kind, kind=kind.plural), old["metadata"]["name"], [cause])
+    obj["metadata"].pop("managedFields", None)
+    obj = _owned(store, target, options, request, outward(kind, old), obj)
     new = store.update(kind, inward(kind, obj), subresource=target.subresource, dry_run=dry_run)
     return 200, new, warnings
 
@@ -57,9 +58,9 @@ def patch(store: Store, target: Target, options: Options, request: Request) -> W
     kind, media = target.kind, _media(request)
     dry_run = options.dry_run("PatchOptions")
     if media == _APPLY:
-        return server_side_apply(store, target, options, calls.from_yaml(request.body or b""), dry_run=dry_run)
+        return _apply(store, target, options, calls.from_yaml(request.body or b""), dry_run=dry_run)
     old = outward(kind, store.get(kind, target.namespace, target.name or ""))
-    new = patched(kind, old, media, request.body or b"")
+    new = patched(kind, old, media, request.body or b"", schema_of(store, kind))
     meta = new.get("metadata") or {}
     if meta.get("name") != target.name:
         raise bad_request(
@@ -76,11 +77,44 @@ def patch(store: Store, target: Target, options: Options, request: Request) -> W
         warnings = _check_fields(store, kind, new, options)
     except ApiFailure as failure:
         raise _bad_patch(shown, failure.message.partition(": ")[2]) from None
+    new = _owned(store, target, options, request, old, new)
     written = store.update(kind, inward(kind, new), subresource=target.subresource, dry_run=dry_run)
     return 200, written, warnings
 
 
-def patched(kind: Kind, old: Json, media: str, content: bytes) -> Json:
+def _apply(store: Store, target: Target, options: Options, sent: Any, *, dry_run: bool) -> Written:
+    kind, manager = target.kind, options.text("fieldManager")
+    applied = check_applied(sent, manager)
+    _match_url(target, applied)
+    warnings = _check_fields(store, kind, applied, options)
+    live = store.find(kind, target.namespace, target.name or "")
+    if live is None and target.subresource:
+        raise failures.not_found(kind, target.name or "")
+    seen = applied["metadata"].get("resourceVersion")
+    if seen and (live is None or seen != live["metadata"]["resourceVersion"]):
+        raise failures.modified(kind, target.name or "")
+    shown = None if live is None else outward(kind, live)
+    managers = Managers(kind, schema_of(store, kind), shown)
+    who = (manager, target.subresource or "")
+    new = managers.apply(shown, applied, who, force=options.flag("force"))
+    new = {**new, "metadata": {**new["metadata"], "managedFields": managers.entries(store.timestamp())}}
+    if live is None:
+        return 201, store.create(kind, inward(kind, new), dry_run=dry_run), warnings
+    return 200, store.update(kind, inward(kind, new), subresource=target.subresource, dry_run=dry_run), warnings
+
+
+def _owned(store: Store, target: Target, options: Options, request: Request, old: Json, new: Json) -> Json:
+    """The object with its owners brought up to date, where there are any: from the first apply on."""
+    if not old["metadata"].get("managedFields"):
+        return new
+    schema = schema_of(store, target.kind)
+    agent = request.headers.get("User-Agent", "unknown").partition("/")[0]
+    managers = Managers(target.kind, schema, old)
+    managers.wrote(old, new, (options.text("fieldManager") or agent, target.subresource or ""))
+    return {**new, "metadata": {**new["metadata"], "managedFields": managers.entries(store.timestamp())}}
+
+
+def patched(kind: Kind, old: Json, media: str, content: bytes, schema: Json) -> Json:
     """The object after a patch of one of the three plain types."""
     types = (_JSON_PATCH, _MERGE) if kind.custom else (_JSON_PATCH, _MERGE, _STRATEGIC)
     if media not in types:
@@ -98,7 +132,7 @@ def patched(kind: Kind, old: Json, media: str, content: bytes) -> Json:
     if not isinstance(sent, dict):
         raise bad_request("error decoding patch: a merge patch is an object")
     if media == _STRATEGIC:
-        return patches.strategic(old, sent, patches.merge_keys(kind.plural))
+        return patches.strategic(old, sent, schema)
     merged: Json = patches.merge(old, sent)
     return merged
 
@@ -117,7 +151,7 @@ def scale(store: Store, target: Target, options: Options, request: Request) -> J
         wanted = calls.body(request, "Scale")
     else:
         shown = subresources.scale_of(store, kind, obj)
-        wanted = patched(Kind(plural="scales", kind="Scale"), shown, _media(request), request.body or b"")
+        wanted = patched(Kind(plural="scales", kind="Scale"), shown, _media(request), request.body or b"", {})
     new = subresources.scaled(store, kind, obj, wanted)
     return subresources.scale_of(store, kind, store.update(kind, new, dry_run=options.dry_run("UpdateOptions")))
 
@@ -179,6 +213,15 @@ def _object(target: Target, request: Request) -> Json:
     """The body, which must be what the URL says it is."""
     kind = target.kind
     obj = calls.body(request, kind.kind)
+    if kind.custom and not obj.get("kind"):
+        why = f"Object 'Kind' is missing in '{(request.body or b'').decode()}'"
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why}")
+    _match_url(target, obj)
+    return obj
+
+
+def _match_url(target: Target, obj: Json) -> None:
+    kind = target.kind
     said, version = obj.setdefault("kind", kind.kind), obj.setdefault("apiVersion", kind.api_version)
     if said != kind.kind or version != kind.api_version:
         short = str(version).rpartition("/")[2]
@@ -193,31 +236,23 @@ def _object(target: Target, request: Request) -> Json:
         meta["namespace"] = target.namespace
     if target.name is not None and meta.setdefault("name", target.name) != target.name:
         raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({target.name})")
-    return obj
 
 
-def _check_fields(store: Store, kind: Kind, obj: Json, options: Options) -> dict[str, str]:
-    """What to say about fields that are not in the schema. Built-in kinds have none here and are not checked."""
-    rules = store.rules.get(kind.storage)
+def _check_fields(store: Store, kind: Kind, obj: Json, options: Options, content: bytes = b"") -> dict[str, str]:
+    """Drops fields that the kind does not have, and says so as the client wishes: an error, a warning, nothing."""
+    schema = builtin.schema_of(kind)
     mode = options.text("fieldValidation") or "Warn"
-    if not isinstance(rules, CustomRules) or mode == "Ignore":
-        return {}
-    unknown = sorted(rules.unknown_fields(kind, obj))
-    if not unknown:
+    if schema is not None:
+        unknown = list(builtin.decode(kind, schema, obj))
+    else:
+        unknown = list(builtin.decode(kind, builtin.object_meta(), obj["metadata"], "metadata"))
+        rules = store.rules.get(kind.storage)
+        unknown += rules.unknown_fields(kind, obj) if isinstance(rules, CustomRules) else []
+    problems = [f'unknown field "{path}"' for path in sorted(unknown)]
+    if mode == "Strict":
+        problems = [*(f'duplicate field "{path}"' for path in calls.duplicates(content)), *problems]
+    if not problems or mode == "Ignore":
         return {}
     if mode == "Strict":
-        listed = ", ".join(f'unknown field "{path}"' for path in unknown)
-        raise failures.cannot_handle(kind, f"strict decoding error: {listed}")
-    return {"Warning": ", ".join(f'299 - "unknown field \\"{path}\\""' for path in unknown)}
-
-
-def review(target: Target, obj: Json, tokens: Mapping[str, str]) -> Json:
-    """Reviews: known tokens are recognised, and everything is allowed, because this server guards nothing."""
-    kind = target.kind
-    obj = {**obj, "kind": kind.kind, "apiVersion": kind.api_version}
-    if kind.kind != "TokenReview":
-        return {**obj, "status": {"allowed": True, "reason": "the embedded server allows everything"}}
-    user = tokens.get((obj.get("spec") or {}).get("token", ""))
-    if user is None:
-        return {**obj, "status": {"user": {}, "error": "invalid bearer token"}}
-    return {**obj, "status": {"authenticated": True, "user": {"username": user}}}
+        raise failures.cannot_handle(kind, f"strict decoding error: {', '.join(problems)}")
+    return {"Warning": ", ".join(f"299 - {msgspec.json.encode(problem).decode()}" for problem in problems)}
