@@ -75,9 +75,7 @@ def provide(programs: Sequence[str], *, force: bool = False) -> None:
         say(f"building {len(missing)} programs into {cache} (cold, on 2 cores: about {cold / 60:.0f} min)")
         for position, program in enumerate(missing, start=1):
             _build(go, program, cache, label=f"{program} {pinned_version(program)} ({position} of {len(missing)})")
-        say(
-            f"done in {_duration(time.monotonic() - started)}; Go's own caches may be removed: go clean -cache -modcache"
-        )
+        say(f"done in {_duration(time.monotonic() - started)}; Go's caches may go: go clean -cache -modcache")
 
 
 def _build(go: Path, program: str, cache: Path, label: str) -> None:

@@ -87,7 +87,7 @@ def _wait(true: Callable[[], bool], seconds: float) -> bool:
 
 
 class Process:
-    """One program with its log and its pid file. Start it from the main thread: the kernel's net hangs on the thread."""
+    """One program with its log and its pid file. Start it from the main thread, for the kernel's net hangs on it."""
 
     def __init__(
         self, name: str, command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None

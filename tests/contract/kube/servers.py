@@ -5,7 +5,6 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator
 
-from forebay.embedded.server import EmbeddedCluster
 from forebay.net.aiohttp_transport import AiohttpTransport
 from forebay.net.in_process import InProcess
 from forebay.net.tls import TlsOptions
@@ -25,6 +24,10 @@ async def real(rig: Rig) -> AsyncIterator[Api]:
     api = Api(transport, rig.url, f"t-{secrets.token_hex(4)}", "real", forget_history)
     try:
         async with _namespace(api):
+            # A controller furnishes it: pods are refused until the account is there, and watches of ConfigMaps would
+            # see the certificate come at any time.
+            await api("serviceaccounts").until("default", lambda seen: seen is not None)
+            await api("configmaps").until("kube-root-ca.crt", lambda seen: seen is not None)
             yield api
     finally:
         await transport.close()
@@ -33,6 +36,8 @@ async def real(rig: Rig) -> AsyncIterator[Api]:
 @contextlib.asynccontextmanager
 async def embedded() -> AsyncIterator[Api]:
     """With the controllers that a control plane has, and without what would play with the pods of the stories."""
+    from forebay.embedded.server import EmbeddedCluster
+
     async with EmbeddedCluster(without={"scheduler", "kubelet"}) as cluster:
         transport = InProcess(cluster.handler)
 
@@ -51,10 +56,6 @@ async def embedded() -> AsyncIterator[Api]:
 async def _namespace(api: Api) -> AsyncIterator[None]:
     name = api.namespace
     await api.cluster("namespaces").create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    # Pods are refused until the account exists; a controller makes it soon, and is not offended when it is there.
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    with contextlib.suppress(Refused):
-        await api("serviceaccounts").create(account)
     try:
         yield
     finally:

@@ -210,11 +210,20 @@ class Api:
         group_version = f"{spec['group']}/{spec['versions'][0]['name']}"
         plural = spec["names"]["plural"]
         resource = self(plural, group_version) if spec["scope"] == "Namespaced" else self.cluster(plural, group_version)
+
+        async def served() -> bool:
+            async with await self.send("GET", resource.path, query={"limit": 1}) as response:
+                return response.status != HTTPStatus.NOT_FOUND
+
         # Established is said a moment before it is served.
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while (await self.send("GET", resource.path, query={"limit": 1})).status == HTTPStatus.NOT_FOUND:
-                await asyncio.sleep(0.02)
+        await self.eventually(served)
         return resource
+
+    async def eventually(self, true: Callable[[], Awaitable[bool]]) -> None:
+        """For what the server tells nobody about, so that it can only be asked again."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await true():  # noqa: ASYNC110 (the event is in another process)
+                await asyncio.sleep(0.02)
 
     async def widgets(self) -> Collection:
         return await self.install(WIDGETS)

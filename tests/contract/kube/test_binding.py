@@ -47,18 +47,13 @@ async def test_of_many_binders_one_wins(api):
     for number in range(5):
         await api("pods").create(pod(f"p{number}"))
 
-    async def bind(name, target):
-        try:
-            await api("pods").post(name, "binding", binding(name, target))
-        except Refused as refusal:
-            assert refusal.reason == "Conflict"
-            return None
-        return target
-
     for number in range(5):
         name = f"p{number}"
-        winners = [won for won in await asyncio.gather(*(bind(name, f"n{node}") for node in range(3))) if won]
+        binders = [api("pods").post(name, "binding", binding(name, f"n{target}")) for target in range(3)]
+        answers = await asyncio.gather(*binders, return_exceptions=True)
+        winners = [f"n{target}" for target, answer in enumerate(answers) if not isinstance(answer, Refused)]
         assert winners == [(await api("pods").get(name))["spec"]["nodeName"]]
+        assert [answer.reason for answer in answers if isinstance(answer, Refused)] == ["Conflict", "Conflict"]
 
 
 async def test_a_binding_may_name_the_uid_it_means(api):
@@ -139,7 +134,8 @@ async def test_a_nomination_is_set_on_unbound_pods_only(api):
 
     assert (refusal.status, refusal.reason) == (422, "Invalid")
     assert refusal.message == (
-        'Pod "p" is invalid: status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node'
+        'Pod "p" is invalid: status.nominatedNodeName: Forbidden: '
+        "may not be set on pods that are already bound to a node"
     )
 
 

@@ -266,7 +266,8 @@ async def test_a_deletion_may_name_the_very_object_it_means(api):
     assert (stale.status, stale.reason) == (409, "Conflict")
     assert stale.message == (
         'Operation cannot be fulfilled on ConfigMap "settings": '
-        f"the ResourceVersion in the precondition (1) does not match the ResourceVersion in record ({version(created)}). "
+        "the ResourceVersion in the precondition (1) does not match "
+        f"the ResourceVersion in record ({version(created)}). "
         "The object might have been modified"
     )
 

@@ -53,11 +53,7 @@ async def test_a_cluster_role_grants_a_path(api):
         return (await api.ask("POST", SUBJECT_REVIEWS, {"spec": question}))["status"]["allowed"]
 
     # The authorizer learns of the binding through its own watch.
-    import asyncio
-
-    async with asyncio.timeout(10):
-        while not await allowed("/metrics", "get"):
-            await asyncio.sleep(0.02)
+    await api.eventually(lambda: allowed("/metrics", "get"))
     assert not await allowed("/metrics", "post")
     assert not await allowed("/debug", "get")
     await api.cluster("clusterrolebindings", rbac).delete(name)
