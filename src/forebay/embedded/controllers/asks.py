@@ -6,14 +6,14 @@ from forebay.embedded.controllers.cluster import PodView
 from forebay.embedded.controllers.placement import Ask
 from forebay.embedded.store import Json
 from forebay.kube.nodes import NODES
-from forebay.kube.shapes import Shapes, SpecParts, shape_key
+from forebay.kube.pods import PODS
 from forebay.kube.wire import wire_for
 from forebay.model.encoding import enc_hook
 from forebay.model.nodes import Node
 from forebay.model.workloads import PodShape
 
 _nodes = wire_for(NODES)
-_parts = msgspec.json.Decoder(SpecParts)
+_pods = wire_for(PODS)
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="deterministic").encode
 
 
@@ -21,14 +21,13 @@ class Asks:
     """Pods that ask for the same get the same `Ask`."""
 
     def __init__(self) -> None:
-        self._shapes = Shapes()
         #: The shape is in the Ask, so its id stays taken.
         self._asks: dict[tuple[int, str], Ask] = {}
         self._tastes: dict[bytes, int] = {}
 
     def of(self, pod: PodView) -> Ask:
         """Raises ValueError for a pod that cannot be understood."""
-        shape = self._shapes[shape_key(_parts.decode(msgspec.json.encode(pod.spec)))]
+        shape = _pods.object(msgspec.json.encode(pod.object)).shape
         unsupported = _unsupported(pod.spec)
         ask = self._asks.get((id(shape), unsupported))
         if ask is None:

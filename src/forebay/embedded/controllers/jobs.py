@@ -49,6 +49,8 @@ class JobController:
         self._store = cluster.store
         self._recorder = recorder
         self._work: Worklist[Key] = Worklist(self._sync, self._failed)
+        #: Pods that still carry the finalizer of a Job that is no more.
+        self._orphans: Worklist[Key] = Worklist(self._let_go_orphan, lambda _key, _error: None)
         self._backoffs: dict[str, Backoff] = {}
         cluster.on_pods(self._pod_changed)
         self._end: Callable[[], None] = lambda: None
@@ -61,12 +63,16 @@ class JobController:
     def stop(self) -> None:
         self._end()
         self._work.stop()
+        self._orphans.stop()
 
     def _job_changed(self, event: str, old: Json | None, job: Json) -> None:
         meta = job["metadata"]
         if event == DELETED:
             self._backoffs.pop(meta["uid"], None)
-        elif old is not None:
+            for key in self._cluster.by_owner.get(meta["uid"], ()):
+                self._orphans.add(key)
+            return
+        if old is not None:
             before = old["metadata"]
             # Our own status writes change neither, and asking again after each would double the work.
             if before.get("generation") == meta.get("generation") and ("deletionTimestamp" in meta) == (
@@ -76,12 +82,12 @@ class JobController:
         self._work.add(_key(job))
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
-        pod = new or old
-        if pod is None or not pod.owner:
-            return
-        for owner in pod.object["metadata"]["ownerReferences"]:
-            if owner["kind"] == "Job" and owner.get("controller"):
-                self._work.add((pod.key[0], owner["name"]), _BATCH_PERIOD)
+        pod = new if new is not None and new.owner else old
+        if pod is not None and pod.owner:
+            name = next(o["name"] for o in pod.object["metadata"]["ownerReferences"] if o["uid"] == pod.owner)
+            self._work.add((pod.key[0], name), _BATCH_PERIOD)
+        if new is not None and not new.owner and TRACKING in new.finalizers:
+            self._orphans.add(new.key)
 
     def _failed(self, key: Key, error: Exception) -> None:
         job = self._store.find(JOBS, *key)
@@ -91,7 +97,6 @@ class JobController:
     def _sync(self, key: Key) -> None:
         job = self._store.find(JOBS, *key)
         if job is None:
-            self._let_go_orphans(key)
             return
         spec = rules.job_spec(job)
         if spec.managed_by not in {None, "kubernetes.io/job-controller"}:
@@ -108,6 +113,7 @@ class JobController:
         now = self._store.timestamp()
         if "startTime" not in status and not spec.suspend:
             status["startTime"] = now
+        status = self._count(tally, status)
         ending = self._ending(tally, status)
         if ending is not None:
             status = self._end_job(tally, status, ending)
@@ -126,9 +132,8 @@ class JobController:
             _, message = rules.verdict(pod, spec.pod_failure_policy)
             if message is not None:
                 return self._condition("FailureTarget", "PodFailurePolicy", message)
-        failures = status.get("failed", 0) + len(_counted(tally))
         in_place = rules.restarts(tally.pods) if spec.restarts_in_place else 0
-        if failures > spec.backoff_limit or (in_place and in_place >= spec.backoff_limit):
+        if status.get("failed", 0) > spec.backoff_limit or (in_place and in_place >= spec.backoff_limit):
             return self._condition(
                 "FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
             )
@@ -145,7 +150,6 @@ class JobController:
     def _end_job(self, tally: _Tally, status: Json, ending: Json) -> Json:
         for pod in tally.active:
             self._delete(tally.job, pod)
-        status = self._count(tally, status)
         if ending["type"] == "FailureTarget":
             # Whatever has not ended when the Job fails is counted as failed.
             unended = sum(TRACKING in pod.finalizers and not rules.failed(pod, tally.spec) for pod in tally.active)
@@ -172,7 +176,6 @@ class JobController:
 
     def _carry_on(self, key: Key, tally: _Tally, status: Json, backoff: Backoff) -> Json:
         job, spec = tally.job, tally.spec
-        status = self._count(tally, status)
         succeeded = status.get("succeeded", 0)
         active, terminating, ready = len(tally.active), tally.terminating, tally.ready
         self._let_go(
@@ -199,9 +202,7 @@ class JobController:
             reached = self._condition(
                 "SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods"
             )
-            rest = _tally(job, spec, tuple(self._cluster.by_owner.get(job["metadata"]["uid"], {}).values()))
-            rest.succeeded, rest.failed = [], []
-            return self._end_job(rest, status, reached)
+            return self._end_job(tally, status, reached)
         return self._suspended(job, spec, status)
 
     def _suspended(self, job: Json, spec: JobSpec, status: Json) -> Json:
@@ -269,16 +270,10 @@ class JobController:
             if current is not None and current.uid == pod.uid and TRACKING in current.finalizers:
                 self._store.remove_finalizer(PODS, current.object, TRACKING)
 
-    def _let_go_orphans(self, key: Key) -> None:
-        """Pods that outlive their Job must not wait for a controller that will never look at them."""
-        self._let_go(
-            pod
-            for pod in self._cluster.pods.values()
-            if pod.key[0] == key[0]
-            and pod.owner
-            and TRACKING in pod.finalizers
-            and pod.labels.get("job-name") == key[1]
-        )
+    def _let_go_orphan(self, key: Key) -> None:
+        pod = self._cluster.pods.get(key)
+        if pod is not None:
+            self._let_go((pod,))
 
     def _delete(self, job: Json, pod: PodView) -> None:
         if pod.key in self._cluster.pods:

@@ -2,7 +2,7 @@
 
 On a Pod (durations as `30s`, `1m30s`):
 - `embedded.forebay.dev/start-delay`: from binding to running. 1s without it.
-- `embedded.forebay.dev/run-time`: how long the containers run. Without it for ever if restartPolicy is Always, else 10s.
+- `embedded.forebay.dev/run-time`: how long the containers run. Without it 10s, or for ever if always restarted.
 - `embedded.forebay.dev/exit-code`: with which they end, 0 without it. `1,1,0` is one per start, the last for the rest.
 - `embedded.forebay.dev/stop-delay`: from SIGTERM to the end of a deleted pod, at most its grace. 1s without it.
 
@@ -16,7 +16,7 @@ from datetime import datetime
 import msgspec
 
 from forebay.embedded.controllers import pod_status as statuses
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView, condition
+from forebay.embedded.controllers.cluster import Cluster, Key, PodView
 from forebay.embedded.controllers.nodes import kubelet_alive, seconds
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
@@ -147,7 +147,9 @@ class Kubelet:
     def _take_over(self, pod: PodView, running: _Running) -> None:
         """A new pod, or one that was under way when this kubelet came (back)."""
         if pod.phase == "Pending":
-            self._cluster.write_status(pod, statuses.creating(pod, self._store.timestamp(), self._host(pod)))
+            if running.script.start_delay > _DEFAULT_START:
+                # Worth a write only where somebody has the time to see it.
+                self._cluster.write_status(pod, statuses.creating(pod, self._store.timestamp(), self._host(pod)))
             self._after(running.script.start_delay, pod.key, running, self._begin)
             return
         containers = pod.status.get("containerStatuses") or ()
@@ -279,6 +281,3 @@ def _script(pod: PodView) -> _Script:
         exit_codes=tuple(map(int, parts)),
         stop_delay=said(STOP_DELAY, _DEFAULT_STOP),
     )
-
-
-__all__ = ["EXIT_CODE", "RUN_TIME", "START_DELAY", "STOP_DELAY", "Kubelet", "condition"]

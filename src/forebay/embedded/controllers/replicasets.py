@@ -8,6 +8,7 @@ from forebay.embedded.controllers.cluster import Cluster, Key, PodView, with_con
 from forebay.embedded.controllers.job_rules import controlled_by
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Worklist
+from forebay.embedded.failures import ApiFailure
 from forebay.embedded.kinds import PODS, REPLICA_SETS
 from forebay.embedded.store import Json
 
@@ -67,8 +68,11 @@ class ReplicaSetController:
         self._end()
         self._work.stop()
 
-    def _set_changed(self, _event: str, _old: Json | None, replica_set: Json) -> None:
-        self._work.add((replica_set["metadata"]["namespace"], replica_set["metadata"]["name"]))
+    def _set_changed(self, _event: str, old: Json | None, replica_set: Json) -> None:
+        meta = replica_set["metadata"]
+        # Our own status writes do not count the generation up.
+        if old is None or old["metadata"].get("generation") != meta.get("generation"):
+            self._work.add((meta["namespace"], meta["name"]))
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
         pod = new or old
@@ -80,12 +84,8 @@ class ReplicaSetController:
 
     def _failed(self, key: Key, error: Exception) -> None:
         replica_set = self._store.find(REPLICA_SETS, *key)
-        if replica_set is None:
-            return
-        self._recorder.warning(_COMPONENT, replica_set, "FailedCreate", f"Error creating: {error}")
-        failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": str(error)}
-        status = with_condition(replica_set.get("status") or {"replicas": 0}, failure, self._store.timestamp())
-        self._write(replica_set, status)
+        if replica_set is not None:
+            self._recorder.warning(_COMPONENT, replica_set, "FailedSync", str(error))
 
     def _sync(self, key: Key) -> None:
         replica_set = self._store.find(REPLICA_SETS, *key)
@@ -93,8 +93,9 @@ class ReplicaSetController:
             return
         spec = msgspec.convert(replica_set["spec"], _ReplicaSetSpec)
         uid = replica_set["metadata"]["uid"]
+        refused = None
         if "deletionTimestamp" not in replica_set["metadata"]:
-            self._scale(key, replica_set, spec)
+            refused = self._scale(key, replica_set, spec)
         pods = tuple(self._cluster.by_owner.get(uid, {}).values())
         active = [pod for pod in pods if pod.active]
         wanted = ((spec.template.get("metadata") or {}).get("labels") or {}).items()
@@ -110,26 +111,34 @@ class ReplicaSetController:
             "terminatingReplicas": sum(pod.deleting and not pod.ended for pod in pods),
             "observedGeneration": replica_set["metadata"]["generation"],
         }
-        self._write(replica_set, status)
+        if refused is not None:
+            failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": refused}
+            status = with_condition(status, failure, self._store.timestamp())
+        current = self._store.find(REPLICA_SETS, *key)
+        if current is not None and current["metadata"]["uid"] == uid and status != current.get("status"):
+            self._store.update(REPLICA_SETS, {**current, "status": status}, subresource="status")
 
-    def _scale(self, key: Key, replica_set: Json, spec: _ReplicaSetSpec) -> None:
+    def _scale(self, key: Key, replica_set: Json, spec: _ReplicaSetSpec) -> str | None:
+        """Makes and deletes pods; why it could not."""
         meta = replica_set["metadata"]
         active = [pod for pod in self._cluster.by_owner.get(meta["uid"], {}).values() if pod.active]
         missing = spec.replicas - len(active)
         if abs(missing) > _MOST_PER_PASS:
             self._work.add(key)
         for _ in range(min(missing, _MOST_PER_PASS)):
-            pod = self._store.create(PODS, _pod_for(replica_set, spec.template))
+            try:
+                pod = self._store.create(PODS, _pod_for(replica_set, spec.template))
+            except ApiFailure as failure:
+                self._recorder.warning(_COMPONENT, replica_set, "FailedCreate", f"Error creating: {failure}")
+                self._work.retry(key)
+                return str(failure)
             self._recorder.normal(
                 _COMPONENT, replica_set, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}"
             )
         for view in sorted(active, key=deletion_order)[: max(0, min(-missing, _MOST_PER_PASS))]:
             self._store.delete(PODS, *view.key, preconditions={"uid": view.uid})
             self._recorder.normal(_COMPONENT, replica_set, "SuccessfulDelete", f"Deleted pod: {view.key[1]}")
-
-    def _write(self, replica_set: Json, status: Json) -> None:
-        if status != replica_set.get("status"):
-            self._store.update(REPLICA_SETS, {**replica_set, "status": status}, subresource="status")
+        return None
 
 
 def _pod_for(replica_set: Json, template: Json) -> Json:

@@ -2,8 +2,8 @@
 
 Filters as the real one does: requests, node selector and required node affinity, taints, cordons, host ports, required
 pod (anti-)affinity. Scores like its defaults, roughly: the emptiest node, preferred affinity, PreferNoSchedule. It
-does not preempt, does not know volumes or claims, and refuses required topology spread. A pod that fits nowhere waits until a
-node has changed so that it could fit there; then as many pods are tried as would fit: the others keep their message.
+does not preempt, does not know volumes or claims, and refuses required topology spread. A pod that fits nowhere waits
+until a node has changed so that it could fit; then as many pods are tried as would fit, the others keep their message.
 """
 
 import asyncio
@@ -18,9 +18,8 @@ from forebay.embedded.controllers.placement import Ask, Placement
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
 from forebay.embedded.failures import ApiFailure
-from forebay.embedded.kinds import PODS
-from forebay.embedded.pods import bound
 from forebay.embedded.store import Json
+from forebay.embedded.subresources import bind
 
 NAME = "default-scheduler"
 
@@ -54,6 +53,7 @@ class Scheduler:
         self._active: list[tuple[bool, tuple[int, str, int], Key]] = []
         self._arrivals = 0
         self._turn: asyncio.Handle | None = None
+        self._saw_no_nodes = False
         cluster.on_nodes(self._node_changed)
         cluster.on_pods(self._pod_changed)
 
@@ -161,9 +161,11 @@ class Scheduler:
     def _release_stuck(self) -> None:
         """Sends those back to the queue for which there may be room now, the ones nominated for it first."""
         improved, self._placement.improved = self._placement.improved, {}
+        # To have been told that there are no nodes at all must not outlast the first one.
+        news, self._saw_no_nodes = self._saw_no_nodes and bool(self._cluster.nodes), False
         for ask, group in tuple(self._stuck.items()) if improved else ():
             sociable = ask.shape.pod_affinity or ask.shape.pod_anti_affinity
-            room = len(group) if sociable else self._placement.room(ask, improved)
+            room = len(group) if sociable or news else self._placement.room(ask, improved)
             nominated: list[_Waiting] = []
             others: list[_Waiting] = []
             for waiting in group.values():
@@ -182,10 +184,11 @@ class Scheduler:
                 where = self._placement.best(pod.key, ask, pod.labels)
         if where is None:
             why = ask.unsupported or self._placement.why_not(pod.key, ask, pod.labels)
+            self._saw_no_nodes = self._saw_no_nodes or not self._cluster.nodes
             self._give_up(waiting, why)
             return
         try:
-            self._store.update(PODS, bound(self._store, pod.object, where), subresource="binding")
+            bind(self._store, *pod.key, {"metadata": {"uid": pod.uid}, "target": {"kind": "Node", "name": where}})
         except ApiFailure as failure:
             self._give_up(waiting, f"binding rejected: {failure}")
             return
