@@ -123,6 +123,8 @@ def _containers(spec: Json) -> Iterator[Json]:
 
 
 class PodRules(Rules):
+    graceful = True
+
     def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
         spec = obj.setdefault("spec", {})
         default_pod_spec(spec)

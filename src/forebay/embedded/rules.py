@@ -20,6 +20,9 @@ class Rules:
     #: What happens to dependents when the deletion does not say. None is Background.
     propagation: str | None = None
 
+    #: Deletion is told in two steps even when nothing is waited for: first that it ends, then that it is gone.
+    graceful = False
+
     def create(self, store: "Store", kind: "Kind", obj: Json) -> "Sequence[Cause]":  # noqa: ARG002 (others look around)
         """The object has its name and uid. A kind with a status starts without one."""
         if kind.has_status:

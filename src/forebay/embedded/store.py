@@ -217,19 +217,25 @@ class Store:
         rules = self._rules(kind)
         seconds = rules.grace(old, grace)
         metadata.propagate(meta, propagation or rules.propagation)
-        already = old["metadata"].get("deletionTimestamp")
-        if already is None or seconds < (meta.get("deletionGracePeriodSeconds") or 0):
-            meta["deletionTimestamp"] = metadata.timestamp(self.clock() + timedelta(seconds=seconds))
+        already, before = meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds") or 0
+        if already is None or seconds < before:
+            start = self.clock() if already is None else datetime.fromisoformat(already) - timedelta(seconds=before)
+            meta["deletionTimestamp"] = metadata.timestamp(start + timedelta(seconds=seconds))
             meta["deletionGracePeriodSeconds"] = seconds
         if already is None:
             if "generation" in meta:
                 meta["generation"] += 1
             rules.deleting(self, new)
-        if _over(rules, new):
-            return (new, True) if dry_run else (self._commit(kind, DELETED, old, new), True)
-        if new == old or dry_run:
-            return new, False
-        return self._commit(kind, MODIFIED, old, new), False
+        over = _over(rules, new)
+        if dry_run:
+            return new, over
+        if new != old and (rules.graceful or not over):
+            # Nobody hears of the first step before the second is taken: they might take it themselves.
+            last = {**new, "metadata": dict(meta)}
+            old, new = self._commit(kind, MODIFIED, old, new, deliver=not over), last
+        if not over:
+            return old, False
+        return self._commit(kind, DELETED, old, new), True
 
     def remove_finalizer(self, kind: Kind, obj: Json, finalizer: str) -> None:
         """Takes one finalizer off, which may be what ends the object."""
@@ -237,7 +243,7 @@ class Store:
         rest = [other for other in meta.get("finalizers", ()) if other != finalizer]
         self.update(kind, {**obj, "metadata": {**meta, "finalizers": rest}})
 
-    def _commit(self, kind: Kind, event: str, old: Json | None, new: Json) -> Json:
+    def _commit(self, kind: Kind, event: str, old: Json | None, new: Json, *, deliver: bool = True) -> Json:
         self._version += 1
         meta = new["metadata"]
         meta["resourceVersion"] = str(self._version)
@@ -253,7 +259,8 @@ class Store:
         change = Change(self._version, event, kind, old, new)
         shelf.record(change)
         self._undelivered.append(change)
-        self._deliver()
+        if deliver:
+            self._deliver()
         return new
 
     def _deliver(self) -> None:

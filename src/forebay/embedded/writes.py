@@ -49,7 +49,7 @@ def replace(store: Store, target: Target, options: Options, request: Request) ->
         cause = failures.bad_value("metadata.resourceVersion", 0, "must be specified for an update")
         raise failures.invalid(msgspec.structs.replace(kind, kind=kind.plural), old["metadata"]["name"], [cause])
     obj["metadata"].pop("managedFields", None)
-    obj = _owned(store, target, options, request, outward(kind, old), obj)
+    obj = _owned(store, target, _manager(options, request), outward(kind, old), obj)
     new = store.update(kind, inward(kind, obj), subresource=target.subresource, dry_run=dry_run)
     return 200, new, warnings
 
@@ -77,7 +77,7 @@ def patch(store: Store, target: Target, options: Options, request: Request) -> W
         warnings = _check_fields(store, kind, new, options)
     except ApiFailure as failure:
         raise _bad_patch(shown, failure.message.partition(": ")[2]) from None
-    new = _owned(store, target, options, request, old, new)
+    new = _owned(store, target, _manager(options, request), old, new)
     written = store.update(kind, inward(kind, new), subresource=target.subresource, dry_run=dry_run)
     return 200, written, warnings
 
@@ -103,14 +103,16 @@ def _apply(store: Store, target: Target, options: Options, sent: Any, *, dry_run
     return 200, store.update(kind, inward(kind, new), subresource=target.subresource, dry_run=dry_run), warnings
 
 
-def _owned(store: Store, target: Target, options: Options, request: Request, old: Json, new: Json) -> Json:
+def _manager(options: Options, request: Request) -> str:
+    return options.text("fieldManager") or request.headers.get("User-Agent", "unknown").partition("/")[0]
+
+
+def _owned(store: Store, target: Target, manager: str, old: Json, new: Json) -> Json:
     """The object with its owners brought up to date, where there are any: from the first apply on."""
     if not old["metadata"].get("managedFields"):
         return new
-    schema = schema_of(store, target.kind)
-    agent = request.headers.get("User-Agent", "unknown").partition("/")[0]
-    managers = Managers(target.kind, schema, old)
-    managers.wrote(old, new, (options.text("fieldManager") or agent, target.subresource or ""))
+    managers = Managers(target.kind, schema_of(store, target.kind), old)
+    managers.wrote(old, new, (manager, target.subresource or ""))
     return {**new, "metadata": {**new["metadata"], "managedFields": managers.entries(store.timestamp())}}
 
 
