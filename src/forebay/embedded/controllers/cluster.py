@@ -14,6 +14,7 @@ PodChange = Callable[["PodView | None", "PodView | None"], None]
 NodeChange = Callable[[Json | None, Json | None], None]
 
 ENDED = frozenset({"Succeeded", "Failed"})
+_NOBODY = ("", "", "")
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False):
@@ -26,8 +27,8 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     phase: str
     deleting: bool
     ready: bool
-    #: The uid of its controller.
-    owner: str
+    #: Its controller: kind, name and uid, all empty where it has none.
+    owner: tuple[str, str, str]
 
     @property
     def ended(self) -> bool:
@@ -63,6 +64,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
 def view(pod: Json) -> PodView:
     meta = pod["metadata"]
     status = pod.get("status") or {}
+    owners = meta.get("ownerReferences")
     return PodView(
         pod,
         (meta["namespace"], meta["name"]),
@@ -71,7 +73,7 @@ def view(pod: Json) -> PodView:
         status.get("phase") or "Pending",
         "deletionTimestamp" in meta,
         any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ()),
-        next((o["uid"] for o in meta.get("ownerReferences") or () if o.get("controller")), ""),
+        next(((o["kind"], o["name"], o["uid"]) for o in owners if o.get("controller")), _NOBODY) if owners else _NOBODY,
     )
 
 
@@ -122,6 +124,10 @@ class Cluster:
             end()
         self._ends = []
 
+    def owned(self, owner: Json) -> tuple[PodView, ...]:
+        """The pods that an object controls."""
+        return tuple(self.by_owner.get(owner["metadata"]["uid"], {}).values())
+
     def write_status(self, pod: PodView, status: Json) -> None:
         self.store.update(PODS, {**pod.object, "status": status}, subresource="status")
 
@@ -131,13 +137,13 @@ class Cluster:
         old = self.pods.get(key)
         if old is not None:
             _leave(self.by_node, old.node, key)
-            _leave(self.by_owner, old.owner, key)
+            _leave(self.by_owner, old.owner[2], key)
         if new is None:
             self.pods.pop(key, None)
         else:
             self.pods[key] = new
             _enter(self.by_node, new.node, new)
-            _enter(self.by_owner, new.owner, new)
+            _enter(self.by_owner, new.owner[2], new)
         for listener in self._pod_listeners:
             listener(old, new)
 

@@ -124,16 +124,12 @@ class DisruptionController:
 
     def _scale(self, pods: list[PodView]) -> int:
         """What the pods' controllers ask for. Pods without one do not count, as with the real controller."""
-        total, seen = 0, set()
-        for pod in pods:
-            for owner in pod.object["metadata"].get("ownerReferences") or ():
-                if not owner.get("controller") or owner["uid"] in seen:
-                    continue
-                seen.add(owner["uid"])
-                if owner["kind"] != "ReplicaSet":
-                    raise ValueError(f"{owner['kind']} {owner['name']} does not implement the scale subresource")
-                replica_set = self._store.find(REPLICA_SETS, pod.key[0], owner["name"])
-                total += replica_set["spec"].get("replicas", 1) if replica_set else 0
+        total = 0
+        for namespace, (kind, name, _) in dict.fromkeys((pod.key[0], pod.owner) for pod in pods if pod.owner[0]):
+            if kind != REPLICA_SETS.kind:
+                raise ValueError(f"{kind} {name} does not implement the scale subresource")
+            replica_set = self._store.find(REPLICA_SETS, namespace, name)
+            total += replica_set["spec"]["replicas"] if replica_set else 0
         return total
 
     def _disrupted(self, key: Key, noted: Json, pods: list[PodView]) -> Json:

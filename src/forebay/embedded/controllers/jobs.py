@@ -82,11 +82,10 @@ class JobController:
         self._work.add(_key(job))
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
-        pod = new if new is not None and new.owner else old
-        if pod is not None and pod.owner:
-            name = next(o["name"] for o in pod.object["metadata"]["ownerReferences"] if o["uid"] == pod.owner)
-            self._work.add((pod.key[0], name), _BATCH_PERIOD)
-        if new is not None and not new.owner and TRACKING in new.finalizers:
+        for pod in (old, new):
+            if pod is not None and pod.owner[0] == JOBS.kind:
+                self._work.add((pod.key[0], pod.owner[1]), _BATCH_PERIOD)
+        if new is not None and new.owner[0] != JOBS.kind and TRACKING in new.finalizers:
             self._orphans.add(new.key)
 
     def _failed(self, key: Key, error: Exception) -> None:
@@ -101,7 +100,7 @@ class JobController:
         spec = rules.job_spec(job)
         if spec.managed_by not in {None, "kubernetes.io/job-controller"}:
             return
-        pods = tuple(self._cluster.by_owner.get(job["metadata"]["uid"], {}).values())
+        pods = self._cluster.owned(job)
         if _finished(job) is not None:
             self._let_go(pods)
             self._expire(key, job, spec)
@@ -159,8 +158,7 @@ class JobController:
         if condition(status, ending["type"]) is None:
             status = {**status, "conditions": [*(status.get("conditions") or ()), ending]}
         # A pod that was not bound yet is gone at once; the others end with their kubelets.
-        pods = self._cluster.by_owner.get(tally.job["metadata"]["uid"], {}).values()
-        terminating = sum(pod.deleting and not pod.ended for pod in pods)
+        terminating = sum(pod.deleting and not pod.ended for pod in self._cluster.owned(tally.job))
         status = _numbers(status, active=0, ready=0, terminating=terminating)
         if terminating:
             return status
@@ -210,8 +208,7 @@ class JobController:
         now = self._store.timestamp()
         if spec.suspend and (before is None or before["status"] != "True"):
             self._recorder.normal(_COMPONENT, job, "Suspended", "Job suspended")
-            new = {**self._condition("Suspended", "JobSuspended", "Job suspended"), "status": "True"}
-            status = with_condition(status, new, now)
+            status = with_condition(status, self._condition("Suspended", "JobSuspended", "Job suspended"), now)
             status.pop("startTime", None)
         elif not spec.suspend and before is not None and before["status"] == "True":
             self._recorder.normal(_COMPONENT, job, "Resumed", "Job resumed")

@@ -23,9 +23,9 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 def seconds(text: str, what: str) -> float:
     """A duration as Go and Kubernetes write it: `90s`, `1m30s`, `250ms`."""
-    if text == "0" or _DURATION.fullmatch(text) is None:
-        if text == "0":
-            return 0.0
+    if text == "0":
+        return 0.0
+    if _DURATION.fullmatch(text) is None:
         raise ValueError(f'{what} must be a duration such as "30s" or "1m30s", not "{text}"')
     return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
 

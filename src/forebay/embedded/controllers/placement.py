@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from forebay.embedded.controllers.neighbours import Neighbour, Neighbours
+from forebay.embedded.controllers.neighbours import AFFINITY, Neighbour, Neighbours
 from forebay.model.fit import preference, selects
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
@@ -326,7 +326,7 @@ class Placement:
             if not verdict.reasons:
                 reason = refusal(self._books[name].node.labels) or ""
                 refusing[reason] += 1
-                unresolvable += "pod affinity" in reason
+                unresolvable += reason == AFFINITY
         return self._explain(ask, refusing, unresolvable)
 
     def room(self, ask: Ask, nodes: Iterable[str]) -> int:

@@ -75,12 +75,9 @@ class ReplicaSetController:
             self._work.add((meta["namespace"], meta["name"]))
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
-        pod = new or old
-        if pod is None or not pod.owner:
-            return
-        for owner in pod.object["metadata"]["ownerReferences"]:
-            if owner["kind"] == "ReplicaSet" and owner.get("controller"):
-                self._work.add((pod.key[0], owner["name"]))
+        for pod in (old, new):
+            if pod is not None and pod.owner[0] == REPLICA_SETS.kind:
+                self._work.add((pod.key[0], pod.owner[1]))
 
     def _failed(self, key: Key, error: Exception) -> None:
         replica_set = self._store.find(REPLICA_SETS, *key)
@@ -96,7 +93,7 @@ class ReplicaSetController:
         refused = None
         if "deletionTimestamp" not in replica_set["metadata"]:
             refused = self._scale(key, replica_set, spec)
-        pods = tuple(self._cluster.by_owner.get(uid, {}).values())
+        pods = self._cluster.owned(replica_set)
         active = [pod for pod in pods if pod.active]
         wanted = ((spec.template.get("metadata") or {}).get("labels") or {}).items()
         ready = sum(pod.ready for pod in active)
@@ -120,8 +117,7 @@ class ReplicaSetController:
 
     def _scale(self, key: Key, replica_set: Json, spec: _ReplicaSetSpec) -> str | None:
         """Makes and deletes pods; why it could not."""
-        meta = replica_set["metadata"]
-        active = [pod for pod in self._cluster.by_owner.get(meta["uid"], {}).values() if pod.active]
+        active = [pod for pod in self._cluster.owned(replica_set) if pod.active]
         missing = spec.replicas - len(active)
         if abs(missing) > _MOST_PER_PASS:
             self._work.add(key)

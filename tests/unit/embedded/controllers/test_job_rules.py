@@ -1,0 +1,73 @@
+"""How Jobs count: indexes, back-off, verdicts on failed pods."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.embedded.controllers.cluster import view
+from forebay.embedded.controllers.job_rules import Backoff, indexes, indexes_text, job_spec
+from forebay.embedded.controllers.nodes import seconds
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def ended(phase, at):
+    moment = (NOW + timedelta(seconds=at)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    state = {"terminated": {"exitCode": int(phase == "Failed"), "finishedAt": moment}}
+    return view(
+        {
+            "metadata": {"namespace": "d", "name": f"p{at}", "uid": f"u{at}", "creationTimestamp": moment},
+            "spec": {"containers": []},
+            "status": {"phase": phase, "containerStatuses": [{"name": "c", "state": state}]},
+        }
+    )
+
+
+@pytest.mark.law
+@given(st.sets(st.integers(0, 60)))
+def test_indexes_survive_their_notation(found):
+    assert indexes(indexes_text(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("found", "text"), [(set(), ""), ({4}, "4"), ({0, 1}, "0,1"), ({0, 1, 2}, "0-2"), ({0, 2, 3, 4, 9}, "0,2-4,9")]
+)
+def test_indexes_are_written_as_the_real_controller_writes_them(found, text):
+    assert indexes_text(found) == text
+
+
+def test_each_failure_doubles_the_wait_up_to_ten_minutes():
+    backoff, waits = Backoff(), []
+    for at in range(8):
+        backoff.note([], [ended("Failed", at)])
+        waits.append(backoff.remaining(NOW + timedelta(seconds=at)))
+    assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
+
+
+def test_a_success_forgets_the_failures_before_it():
+    backoff = Backoff()
+    backoff.note([], [ended("Failed", 1), ended("Failed", 2)])
+    backoff.note([ended("Succeeded", 5)], [ended("Failed", 3), ended("Failed", 7)])
+    assert backoff.remaining(NOW + timedelta(seconds=7)) == 10
+    backoff.note([ended("Succeeded", 9)], [])
+    assert backoff.remaining(NOW + timedelta(seconds=9)) == 0
+
+
+@pytest.mark.parametrize(("text", "expected"), [("30s", 30), ("1m30s", 90), ("250ms", 0.25), ("1.5h", 5400), ("0", 0)])
+def test_durations_are_read_as_go_writes_them(text, expected):
+    assert seconds(text, "x") == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "30", "-5s", "1d", "5 s"])
+def test_other_texts_are_no_durations(text):
+    with pytest.raises(ValueError, match="run-time must be a duration"):
+        seconds(text, "run-time")
+
+
+@pytest.mark.parametrize("field", ["backoffLimitPerIndex", "successPolicy"])
+def test_what_is_not_implemented_is_refused_by_name(field):
+    value = 1 if field == "backoffLimitPerIndex" else {"rules": []}
+    with pytest.raises(ValueError, match=f"spec.{field} is not implemented"):
+        job_spec({"spec": {"template": {}, field: value}})
