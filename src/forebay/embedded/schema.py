@@ -55,7 +55,7 @@ def prune(schema: Json, value: Any, path: str = "") -> Iterator[str]:
     envelope = _ENVELOPE if not path or schema.get("x-kubernetes-embedded-resource") else ()
     for key in tuple(value):
         where = f"{path}.{key}" if path else key
-        if key in properties and key != "metadata":
+        if key in properties and key not in envelope:
             yield from prune(properties[key], value[key], where)
         elif isinstance(rest, dict):
             yield from prune(rest, value[key], where)
