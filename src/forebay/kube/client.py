@@ -164,11 +164,14 @@ class Client:
     ) -> T | None:
         """The object where the server showed it (it may stay for its grace period and finalizers), else None."""
         options = writes.delete_options(
-            propagation=propagation, grace_period=grace_period, uid=uid, resource_version=resource_version
+            propagation=propagation,
+            grace_period=grace_period,
+            uid=uid,
+            resource_version=resource_version,
+            dry_run=dry_run,
         )
-        params = {"dryRun": "All"} if dry_run else {}
         path = _object_path(resource, name, namespace)
-        body, call = await self._calls.body("DELETE", path, params, msgspec.json.encode(options))
+        body, call = await self._calls.body("DELETE", path, body=msgspec.json.encode(options))
         return None if is_status(body) else decode_object(resource, body, call)
 
     async def post_subresource(

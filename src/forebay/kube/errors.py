@@ -95,7 +95,11 @@ class ApiError(KubeError):
         return self.details.causes
 
     def __str__(self) -> str:
-        sentence = f"{self.message.rstrip('.')} ({self.status} {self.reason})"
+        said = self.message.rstrip(".")
+        if len(said) > _LONGEST_SENTENCE:
+            # A patch that does not fit is answered with the whole object, and what is wrong with it at the end.
+            said = f"{said[: _LONGEST_SENTENCE // 2]} [...] {said[-_LONGEST_SENTENCE // 2 :]}"
+        sentence = f"{said} ({self.status} {self.reason})"
         return f"{self.call}: {sentence}" if self.call else sentence
 
 
@@ -161,6 +165,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 }
 _SERVER_TROUBLE = 500
 _LONGEST_QUOTE = 200
+_LONGEST_SENTENCE = 600
 
 _status_decoder = msgspec.json.Decoder(Status)
 

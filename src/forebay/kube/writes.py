@@ -67,8 +67,12 @@ def delete_options(
     grace_period: int | None = None,
     uid: str | None = None,
     resource_version: int | None = None,
+    dry_run: bool = False,
 ) -> dict[str, Any]:
+    """All of it in the body: a server that is sent one does not look at the query, not even for `dryRun`."""
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", **preconditions(uid, resource_version)}
+    if dry_run:
+        options["dryRun"] = ["All"]
     if propagation is not None:
         options["propagationPolicy"] = propagation
     if grace_period is not None:

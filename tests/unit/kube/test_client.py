@@ -299,6 +299,15 @@ async def test_the_server_says_its_version_and_what_it_serves():
     assert server.path == "/apis/forebay.dev/v1alpha1"
 
 
+async def test_a_refusal_that_quotes_the_whole_object_is_still_a_sentence():
+    message = 'patch: Invalid value: "' + "x" * 10_000 + '": json: cannot unmarshal array into data'
+    server = Script(failure(422, "Invalid", message))
+    with pytest.raises(errors.Invalid, match=r"patch: Invalid value: .*cannot unmarshal array into data") as refused:
+        await server.client.patch(PODS, "p", writes.merge({}), "ns")
+    assert len(str(refused.value)) < 1000
+    assert refused.value.message == message
+
+
 async def test_a_refusal_names_the_server_that_refused():
     server = Script(failure(401, "Unauthorized", "Unauthorized"))
     with pytest.raises(errors.Unauthorized, match="GET http://server/version: the server does not accept our cred"):
