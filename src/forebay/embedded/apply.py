@@ -50,6 +50,8 @@ def _walk(schema: Json, value: Any, path: Path) -> Iterator[Path]:
 def _entry_step(schema: Json, item: Json) -> str:
     inner = (schema.get("items") or {}).get("properties") or {}
     keys = {}
+    if not isinstance(item, dict):
+        raise bad_request("associative list has an element that is not an object")
     for key in sorted(schema["x-kubernetes-list-map-keys"]):
         if key in item:
             keys[key] = item[key]
@@ -57,6 +59,8 @@ def _entry_step(schema: Json, item: Json) -> str:
             keys[key] = "TCP"
         elif "default" in inner.get(key, {}):
             keys[key] = inner[key]["default"]
+        else:
+            raise bad_request(f'associative list with keys has an element that omits key field "{key}"')
     return f"k:{json.dumps(keys, separators=(',', ':'))}"
 
 
@@ -229,6 +233,7 @@ def check_applied(sent: Any, manager: str) -> Json:
     if not manager:
         cause = failures.required("fieldManager", "is required for apply patch")
         raise failures.invalid(Kind(group="meta.k8s.io", plural="", kind="PatchOptions"), "", [cause])
-    if (sent.get("metadata") or {}).get("managedFields"):
-        raise bad_request("metadata.managedFields must be nil")
+    meta = sent.get("metadata", {})
+    if not isinstance(meta, dict) or meta.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil, and metadata an object")
     return sent

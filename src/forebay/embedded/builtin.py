@@ -95,6 +95,17 @@ def object_meta() -> Json:
     return _published()[1]["ObjectMeta"]
 
 
+def check(name: str, obj: Json) -> Json:
+    """An object of a type that is sent but never kept, such as DeleteOptions."""
+    for _ in decode(Kind(plural="", kind=name), _published()[1][name], obj):
+        pass
+    return obj
+
+
+def json_schema() -> Json:
+    return _published()[1]["JSONSchemaProps"]
+
+
 def decode(kind: Kind, schema: Json, obj: Json, path: str = "") -> Iterator[str]:
     """Makes the object what Go's decoder would have read, in place, and tells the unknown fields it dropped.
 

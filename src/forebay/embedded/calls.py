@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 import yaml
 
-from forebay.embedded import failures, protobuf
+from forebay.embedded import builtin, failures, protobuf
 from forebay.embedded.failures import ApiFailure, bad_request
 from forebay.embedded.kinds import Kind, Kinds
 from forebay.net.transport import Request
@@ -18,6 +18,19 @@ Json = dict[str, Any]
 _SHORTEST_GROUP_PATH = 3
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 _BODIES = "application/json, application/yaml"
+#: Bodies that are not objects of the store: those are checked where they are written.
+_CHECKED = frozenset(
+    {
+        "Binding",
+        "DeleteOptions",
+        "Eviction",
+        "LocalSubjectAccessReview",
+        "Scale",
+        "SelfSubjectAccessReview",
+        "SubjectAccessReview",
+        "TokenReview",
+    }
+)
 _TRUE = frozenset({"1", "true", "True", "TRUE", "t", "T"})
 
 
@@ -114,7 +127,7 @@ def body(request: Request, kind: str) -> Json:
         raise ApiFailure(415, "UnsupportedMediaType", message)
     if not isinstance(found, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind}): it is not a JSON object")
-    return found
+    return builtin.check(kind, found) if kind in _CHECKED else found
 
 
 def _from_json(content: bytes, kind: str) -> Any:

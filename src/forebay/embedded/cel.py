@@ -85,10 +85,10 @@ class Rule:
 
     def violation(self, schema: Json, value: Any, old: Any = None) -> str | None:
         """What to tell the user, or None where the rule holds."""
-        names = {"self": to_cel(schema, value)}
-        if self.compares:
-            names["oldSelf"] = to_cel(schema, old)
         try:
+            names = {"self": _converted(schema, value)}
+            if self.compares:
+                names["oldSelf"] = _converted(schema, old)
             holds = _evaluate(self.source, names)
         except BadRule as error:
             return f"rule evaluation error: {error}"
@@ -112,6 +112,13 @@ def _evaluate(source: str, names: Mapping[str, Any]) -> Any:
     except (celpy.CELEvalError, celpy.CELUnsupportedError, InvalidQuantity, ValueError, TypeError) as error:
         # cel-python lets some of Python's own errors through; the first argument is its sentence.
         raise BadRule(str(error.args[0] if error.args else error).partition(" (in activation")[0]) from None
+
+
+def _converted(schema: Json, value: Any) -> Any:
+    try:
+        return to_cel(schema, value)
+    except (ValueError, OverflowError) as error:
+        raise BadRule(f"{error} in {value!r}") from None
 
 
 def to_cel(schema: Json, value: Any) -> Any:

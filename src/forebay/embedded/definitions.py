@@ -143,9 +143,15 @@ def _schema_causes(schema: Json, path: str) -> Iterator[Cause]:
         yield bad_value(f"{path}.x-kubernetes-validations[0].rule", rules, str(error))
     for key, inner in (schema.get("properties") or {}).items():
         yield from _schema_causes(inner, f"{path}.properties[{key}]")
-    for word in ("items", "additionalProperties"):
-        if isinstance(schema.get(word), dict):
-            yield from _schema_causes(schema[word], f"{path}.{word}")
+    inner = schema.get("additionalProperties")
+    if isinstance(inner, dict):
+        # A schema or a flag: the published types do not say which, so what is in it has not been looked at yet.
+        list(builtin.decode(DEFINITIONS, builtin.json_schema(), inner))
+        yield from _schema_causes(inner, f"{path}.additionalProperties")
+    elif inner is not None and not isinstance(inner, bool):
+        yield bad_value(f"{path}.additionalProperties", inner, "must be a schema or a boolean")
+    if schema.get("items"):
+        yield from _schema_causes(schema["items"], f"{path}.items")
 
 
 def _condition(store: Store, kind: str, reason: str, message: str) -> Json:

@@ -173,7 +173,7 @@ def _merge_key(schema: Json) -> str | None:
 
 def _merged_entries(key: str, original: list[Json], patch: list[Json], schema: Json) -> list[Json]:
     for item in patch:
-        if key not in item:
+        if not isinstance(item.get(key), str | int):
             raise ApiFailure(500, "", f"map: {item} does not contain declared merge key: {key}")
     gone = {item[key] for item in patch if item.get("$patch") == "delete"}
     changes = {item[key]: item for item in patch if item.get("$patch") != "delete"}

@@ -143,7 +143,7 @@ class PodRules(Rules):
             return list(_status_causes(old, new))
         if new.get("spec") == old["spec"]:
             return ()
-        default_pod_spec(new["spec"])
+        default_pod_spec(new.setdefault("spec", {}))
         _tolerate(new["spec"])
         _ungate(old, new)
         return list(_spec_change_causes(old["spec"], new["spec"]))

@@ -69,7 +69,7 @@ class JobRules(Rules):
     def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
         if subresource == "status":
             return ()
-        _default_template(new["spec"])
+        _default_template(new.setdefault("spec", {}))
         _default_job(new["spec"])
         causes = [*_template_causes(new["spec"], ["OnFailure", "Never"])]
         elastic = new["spec"].get("completionMode") == "Indexed"
@@ -112,7 +112,7 @@ class ReplicaSetRules(Rules):
     def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
         if subresource == "status":
             return ()
-        _default_template(new["spec"])
+        _default_template(new.setdefault("spec", {}))
         if kind.storage == kinds.REPLICA_SETS.storage:
             new["spec"].setdefault("replicas", 1)
         return [*_template_causes(new["spec"], ["Always"]), *_immutable(old, new, "selector")]

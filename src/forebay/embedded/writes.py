@@ -12,7 +12,7 @@ from forebay.embedded.events import inward, outward
 from forebay.embedded.failures import UNPROCESSABLE, ApiFailure, bad_request
 from forebay.embedded.kinds import PODS, Kind
 from forebay.embedded.reads import selection
-from forebay.embedded.store import Json, Store
+from forebay.embedded.store import Json, Store, copied
 from forebay.net.transport import Request
 
 #: Status, the object as stored, and headers to add.
@@ -60,15 +60,18 @@ def patch(store: Store, target: Target, options: Options, request: Request) -> W
     if media == _APPLY:
         return _apply(store, target, options, calls.from_yaml(request.body or b""), dry_run=dry_run)
     old = outward(kind, store.get(kind, target.namespace, target.name or ""))
-    new = patched(kind, old, media, request.body or b"", schema_of(store, kind))
-    meta = new.get("metadata") or {}
+    # A patched document shares what the patch left alone with the stored one, which must not change.
+    new = copied(patched(kind, old, media, request.body or b"", schema_of(store, kind)))
+    meta = new.get("metadata")
+    if not isinstance(meta, dict):
+        raise _bad_patch(new, "metadata is not an object")
     if meta.get("name") != target.name:
         raise bad_request(
             f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({target.name})"
         )
     if (new.get("kind"), new.get("apiVersion")) != (old.get("kind"), old.get("apiVersion")):
         raise _bad_patch(new, f'no kind "{new.get("kind")}" is registered for version "{new.get("apiVersion")}"')
-    if meta.get("uid") not in {None, old["metadata"]["uid"]}:
+    if meta.get("uid") is not None and meta["uid"] != old["metadata"]["uid"]:
         raise failures.invalid(
             kind, meta["name"], [failures.bad_value("metadata.uid", meta["uid"], "field is immutable")]
         )
@@ -153,7 +156,8 @@ def scale(store: Store, target: Target, options: Options, request: Request) -> J
         wanted = calls.body(request, "Scale")
     else:
         shown = subresources.scale_of(store, kind, obj)
-        wanted = patched(Kind(plural="scales", kind="Scale"), shown, _media(request), request.body or b"", {})
+        scales = Kind(plural="scales", kind="Scale")
+        wanted = builtin.check("Scale", patched(scales, shown, _media(request), request.body or b"", {}))
     new = subresources.scaled(store, kind, obj, wanted)
     return subresources.scale_of(store, kind, store.update(kind, new, dry_run=options.dry_run("UpdateOptions")))
 

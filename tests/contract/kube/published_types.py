@@ -14,6 +14,7 @@ from typing import Any
 from forebay.embedded.kinds import BUILT_IN
 
 OUTPUT = Path(__file__).parents[3] / "src/forebay/embedded/builtin_types.json"
+SCHEMAS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 PLAIN = {
     "io.k8s.apimachinery.pkg.apis.meta.v1.Time": "time",
     "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": "time",
@@ -21,6 +22,11 @@ PLAIN = {
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "int-or-string",
     "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "any",
     "io.k8s.apimachinery.pkg.runtime.RawExtension": "any",
+    # A schema or a flag, or anything at all; a list of schemas is not structural.
+    f"{SCHEMAS}.JSONSchemaPropsOrBool": "any",
+    f"{SCHEMAS}.JSONSchemaPropsOrArray": f"{SCHEMAS}.JSONSchemaProps",
+    f"{SCHEMAS}.JSONSchemaPropsOrStringArray": "any",
+    f"{SCHEMAS}.JSON": "any",
 }
 
 Json = dict[str, Any]
@@ -54,7 +60,7 @@ def shape(field: Json) -> str:
         [field] = field["allOf"]
     if "$ref" in field:
         name = field["$ref"].rpartition("/")[2]
-        return PLAIN.get(name, "any" if "JSONSchemaProps" in name or name.endswith(".JSON") else name)
+        return PLAIN.get(name, name)
     match field.get("type"):
         case "array":
             return "[]" + shape(field["items"])

@@ -1,6 +1,6 @@
 """What the controllers see in common: each pod looked at once per write, found by node and by owner."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -81,15 +81,18 @@ def condition(status: Mapping[str, Any], kind: str) -> Json | None:
     return next((c for c in status.get("conditions") or () if c["type"] == kind), None)
 
 
+def with_conditions(status: Json, news: Iterable[Json], now: str) -> Json:
+    """The status with these conditions in it. The time of transition is kept while a condition's status stays."""
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    for new in news:
+        old = conditions.get(new["type"])
+        since = old.get("lastTransitionTime") if old and old["status"] == new["status"] else None
+        conditions[new["type"]] = {**new, "lastTransitionTime": since or now}
+    return {**status, "conditions": list(conditions.values())}
+
+
 def with_condition(status: Json, new: Json, now: str) -> Json:
-    """The status with this condition in it. The time of transition is kept while the condition's status stays."""
-    old = condition(status, new["type"])
-    since = old.get("lastTransitionTime") if old and old["status"] == new["status"] else None
-    others = list(status.get("conditions") or ())
-    written = {**new, "lastTransitionTime": since or now}
-    if old is None:
-        return {**status, "conditions": [*others, written]}
-    return {**status, "conditions": [written if c is old else c for c in others]}
+    return with_conditions(status, (new,), now)
 
 
 class Cluster:

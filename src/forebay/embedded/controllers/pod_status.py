@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from forebay.embedded.controllers.cluster import PodView, with_condition
+from forebay.embedded.controllers.cluster import PodView, with_conditions
 from forebay.embedded.store import Json
 
 State = dict[str, Any]
@@ -141,11 +141,11 @@ def _conditions(pod: PodView, status: Json, now: str, *, ready: bool, reason: st
         if reason == "ContainersNotReady":
             why["message"] = f"containers with unready status: [{names}]"
     state = "True" if ready else "False"
-    for condition in (
-        {"type": "PodReadyToStartContainers", "status": "True" if ready or reason == "ContainersNotReady" else "False"},
+    begun = ready or reason == "ContainersNotReady"
+    conditions: list[Json] = [
+        {"type": "PodReadyToStartContainers", "status": "True" if begun else "False"},
         {"type": "Initialized", "status": "True", **({"reason": reason} if reason == "PodCompleted" else {})},
         {"type": "Ready", "status": state, **why},
         {"type": "ContainersReady", "status": state, **why},
-    ):
-        status = with_condition(status, {**condition, "lastProbeTime": None}, now)
-    return status
+    ]
+    return with_conditions(status, ({**condition, "lastProbeTime": None} for condition in conditions), now)

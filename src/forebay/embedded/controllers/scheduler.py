@@ -92,12 +92,13 @@ class Scheduler:
                 waiting.pod = new
                 self._placement.keep(new.key, new.status.get("nominatedNodeName"), waiting.ask)
                 return
-        self._admit(new)
+        self._admit(new, same=same)
 
-    def _admit(self, pod: PodView) -> None:
-        self._drop(pod.key)
+    def _admit(self, pod: PodView, *, same: bool) -> None:
+        waiting = self._drop(pod.key)
         try:
-            ask = self._asks.of(pod)
+            # Binding changes nothing that the pod asks for.
+            ask = waiting.ask if waiting is not None and same and pod.node else self._asks.of(pod)
         except Trouble as trouble:
             # The store is still telling everybody about the pod: the answer waits for the next turn.
             asyncio.get_running_loop().call_soon(self._refuse_current, pod.key, str(trouble))
@@ -130,11 +131,12 @@ class Scheduler:
             heapq.heappush(self._active, (late, waiting.order, waiting.pod.key))
             self._wake_up()
 
-    def _drop(self, key: Key) -> None:
+    def _drop(self, key: Key) -> _Waiting | None:
         waiting = self._queue.pop(key, None)
         if waiting is not None:
             self._unstick(waiting)
             waiting.active = False
+        return waiting
 
     def _unstick(self, waiting: _Waiting) -> None:
         group = self._stuck.get(waiting.ask)
