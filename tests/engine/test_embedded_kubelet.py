@@ -202,3 +202,26 @@ async def test_stopped_controllers_leave_no_timer_behind():
         version = world.store.version
         await passing(3600)
         assert world.store.version == version
+
+
+async def test_an_object_that_cannot_be_read_is_told_so_and_harms_nobody():
+    async with World() as world:
+        world.node("only")
+        world.pod("odd")
+        await passing(1)
+        world.update_status(kinds.PODS, "odd", conditions=["ready"])
+        world.update(kinds.NODES, "only", lambda node: node["metadata"]["labels"].update(touched="yes"))
+        node = world.node("broken")
+        world.store.update(
+            kinds.NODES, {**node, "status": {**node["status"], "conditions": "none"}}, subresource="status"
+        )
+        world.job("odder", parallelism="two")
+        world.pod("fine")
+        await passing(5)
+        assert (world.phase("fine"), world.where("fine")) == ("Running", "only")
+        [about_pod] = world.events("odd", "InvalidPod")
+        assert "conditions" in about_pod
+        [about_node] = world.events("broken", "InvalidNode")
+        assert "conditions" in about_node
+        [about_job] = world.events("odder", "FailedSync")
+        assert "parallelism" in about_job

@@ -1,18 +1,15 @@
-"""Stored pods and nodes as the scheduler sees them: decoded by the same code as the operator's, once per shape."""
+"""Stored pods as the scheduler sees them, read by the same code as the operator reads them."""
 
 import msgspec
 
 from forebay.embedded.controllers.cluster import PodView
 from forebay.embedded.controllers.placement import Ask
 from forebay.embedded.store import Json
-from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS
 from forebay.kube.wire import wire_for
 from forebay.model.encoding import enc_hook
-from forebay.model.nodes import Node
 from forebay.model.workloads import PodShape
 
-_nodes = wire_for(NODES)
 _pods = wire_for(PODS)
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="deterministic").encode
 
@@ -37,11 +34,6 @@ class Asks:
     def _taste(self, shape: PodShape) -> int:
         choosing = (shape.tolerations, shape.node_selector, shape.node_affinity, shape.preferred_node_affinity)
         return self._tastes.setdefault(_encode(choosing), len(self._tastes))
-
-
-def node_of(node: Json) -> Node:
-    """Raises ValueError for a node that cannot be understood."""
-    return _nodes.object(msgspec.json.encode(node))
 
 
 def _unsupported(spec: Json) -> str:

@@ -5,8 +5,13 @@ from typing import Any
 
 import msgspec
 
+from forebay.embedded.controllers.recorder import Recorder
+from forebay.embedded.controllers.worklist import Trouble
 from forebay.embedded.kinds import NODES, PODS
 from forebay.embedded.store import DELETED, Json, Store
+from forebay.kube import nodes as kube_nodes
+from forebay.kube.wire import wire_for
+from forebay.model.nodes import Node
 
 Key = tuple[str, str]
 #: The pod before and after; None where it did not exist yet or no longer does.
@@ -15,6 +20,8 @@ NodeChange = Callable[[Json | None, Json | None], None]
 
 ENDED = frozenset({"Succeeded", "Failed"})
 _NOBODY = ("", "", "")
+_COMPONENT = "controllermanager"
+_nodes = wire_for(kube_nodes.NODES)
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False):
@@ -61,20 +68,46 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
         return self.object.get("status") or {}
 
 
+class _Condition(msgspec.Struct, gc=False):
+    type: str
+    status: str
+
+
+class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
+    name: str
+    restart_count: int = 0
+    state: dict[str, Json] | None = None
+
+
+class _Status(msgspec.Struct, gc=False, rename="camel"):
+    """The parts of a status that anybody may write and the controllers read."""
+
+    phase: str = ""
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+
+
 def view(pod: Json) -> PodView:
+    """Raises ValueError for a pod of which no sense can be made."""
     meta = pod["metadata"]
-    status = pod.get("status") or {}
+    status = msgspec.convert(pod.get("status") or {}, _Status)
     owners = meta.get("ownerReferences")
     return PodView(
         pod,
         (meta["namespace"], meta["name"]),
         meta["uid"],
         pod["spec"].get("nodeName") or "",
-        status.get("phase") or "Pending",
+        status.phase or "Pending",
         "deletionTimestamp" in meta,
-        any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ()),
+        any(c.type == "Ready" and c.status == "True" for c in status.conditions or ()),
         next(((o["kind"], o["name"], o["uid"]) for o in owners if o.get("controller")), _NOBODY) if owners else _NOBODY,
     )
+
+
+def node_of(node: Json) -> Node:
+    """Raises ValueError for a node of which no sense can be made."""
+    return _nodes.object(msgspec.json.encode(node))
 
 
 def condition(status: Mapping[str, Any], kind: str) -> Json | None:
@@ -96,10 +129,14 @@ def with_condition(status: Json, new: Json, now: str) -> Json:
 
 
 class Cluster:
-    """Follows pods and nodes in the store. Listeners are called in the order in which they came."""
+    """Follows pods and nodes in the store. Listeners are called in the order in which they came.
 
-    def __init__(self, store: Store) -> None:
+    What cannot be read is left out, and an event on it says so.
+    """
+
+    def __init__(self, store: Store, recorder: Recorder) -> None:
         self.store = store
+        self._recorder = recorder
         self.pods: dict[Key, PodView] = {}
         self.by_node: dict[str, dict[Key, PodView]] = {}
         self.by_owner: dict[str, dict[Key, PodView]] = {}
@@ -135,8 +172,13 @@ class Cluster:
         self.store.update(PODS, {**pod.object, "status": status}, subresource="status")
 
     def _pod(self, event: str, _old: Json | None, pod: Json) -> None:
-        new = None if event == DELETED else view(pod)
-        key = new.key if new else (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        new = None
+        if event != DELETED:
+            try:
+                new = view(pod)
+            except Trouble as trouble:
+                self._recorder.warning(_COMPONENT, pod, "InvalidPod", str(trouble))
+        key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         old = self.pods.get(key)
         if old is not None:
             _leave(self.by_node, old.node, key)
@@ -153,9 +195,16 @@ class Cluster:
     def _node(self, event: str, _old: Json | None, node: Json) -> None:
         name = node["metadata"]["name"]
         old = self.nodes.pop(name, None)
-        new = None if event == DELETED else node
-        if new is not None:
-            self.nodes[name] = new
+        new = None
+        if event != DELETED:
+            try:
+                node_of(node)
+            except Trouble as trouble:
+                self._recorder.warning(_COMPONENT, node, "InvalidNode", str(trouble))
+            else:
+                new = self.nodes[name] = node
+        if old is None and new is None:
+            return
         for listener in self._node_listeners:
             listener(old, new)
 

@@ -34,9 +34,9 @@ class TaintEviction:
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         name = (new or old or {})["metadata"]["name"]
         taints = tuple(
-            Taint(taint["key"], taint.get("value") or "", taint["effect"])
+            Taint(taint["key"], taint.get("value") or "", Effect.NO_EXECUTE)
             for taint in ((new or {}).get("spec") or {}).get("taints") or ()
-            if taint["effect"] == Effect.NO_EXECUTE
+            if taint.get("effect") == Effect.NO_EXECUTE
         )
         if taints == self._taints.get(name, ()):
             return

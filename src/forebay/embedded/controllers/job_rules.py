@@ -124,7 +124,7 @@ def exit_codes(pod: PodView) -> Iterable[tuple[str, int]]:
         for container in pod.status.get(field) or ():
             ended = (container.get("state") or {}).get("terminated")
             if ended is not None:
-                yield container["name"], ended["exitCode"]
+                yield container["name"], int(ended.get("exitCode", 0))
 
 
 def restarts(pods: Iterable[PodView]) -> int:

@@ -153,8 +153,8 @@ class Kubelet:
             self._after(running.script.start_delay, pod.key, running, self._begin)
             return
         containers = pod.status.get("containerStatuses") or ()
-        running.restarts = max((c["restartCount"] for c in containers), default=0)
-        began = [c["state"]["running"]["startedAt"] for c in containers if "running" in c["state"]]
+        running.restarts = max((c.get("restartCount", 0) for c in containers), default=0)
+        began = [c["state"]["running"]["startedAt"] for c in containers if (c.get("state") or {}).get("running")]
         if not began:
             self._after(_FIRST_RESTART, pod.key, running, self._begin_again)
             return
@@ -209,7 +209,7 @@ class Kubelet:
     def _stop(self, pod: PodView, running: _Running) -> None:
         now = asyncio.get_running_loop().time()
         grace = float(pod.object["metadata"].get("deletionGracePeriodSeconds") or 0)
-        started = any("running" in c["state"] for c in pod.status.get("containerStatuses") or ())
+        started = any((c.get("state") or {}).get("running") for c in pod.status.get("containerStatuses") or ())
         wait = min(running.script.stop_delay, grace) if started else 0.0
         if running.stopping and running.stop_at <= now + wait:
             return

@@ -128,10 +128,10 @@ class NodeLifecycle:
             wanted.append((key, "NoSchedule"))
             if ready is not None:
                 wanted.append((key, "NoExecute"))
-        have = [(taint["key"], taint["effect"]) for taint in before if taint["key"] in _OURS]
-        if sorted(have) == sorted(wanted):
+        have = [(taint["key"], taint.get("effect")) for taint in before if taint["key"] in _OURS]
+        if set(have) == set(wanted):
             return
-        kept = [t for t in before if t["key"] not in _OURS or (t["key"], t["effect"]) in wanted]
+        kept = [t for t in before if t["key"] not in _OURS or (t["key"], t.get("effect")) in wanted]
         now = self._store.timestamp()
         added = [{"key": k, "effect": e, "timeAdded": now} for k, e in wanted if (k, e) not in have]
         self._store.update(NODES, {**node, "spec": {**spec, "taints": [*kept, *added]}})

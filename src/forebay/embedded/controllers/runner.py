@@ -42,8 +42,8 @@ class Controllers:
         unknown = sorted(set(without) - CONTROLLERS.keys())
         if unknown:
             raise ValueError(f"there is no controller {', '.join(unknown)}; there are {', '.join(CONTROLLERS)}")
-        self._cluster = Cluster(store)
         recorder = Recorder(store, enabled=events)
+        self._cluster = Cluster(store, recorder)
         self._controllers: list[Controller] = [
             make(self._cluster, recorder) for name, make in CONTROLLERS.items() if name not in without
         ]

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from forebay.embedded.controllers.asks import Asks, node_of
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView, with_condition
+from forebay.embedded.controllers.asks import Asks
+from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of, with_condition
 from forebay.embedded.controllers.placement import Ask, Placement
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
@@ -70,11 +70,7 @@ class Scheduler:
             assert old is not None
             self._placement.forget_node(old["metadata"]["name"])
         elif old is None or _placing(old) != _placing(new):
-            try:
-                self._placement.describe(node_of(new))
-            except Trouble as trouble:
-                self._placement.forget_node(new["metadata"]["name"])
-                self._recorder.warning(NAME, new, "InvalidNode", f"The scheduler leaves this node out: {trouble}")
+            self._placement.describe(node_of(new))
         self._wake_up()
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
