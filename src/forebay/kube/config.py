@@ -97,7 +97,7 @@ def in_cluster(env: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) 
 def _find(env: Mapping[str, str], path: Path | None, home: Path | None) -> kubeconfig.Kubeconfig | None:
     if path is not None:
         return kubeconfig.from_file(path)
-    if env.get("KUBECONFIG"):
+    if env.get("KUBECONFIG", "").strip(os.pathsep):
         return kubeconfig.from_list(env["KUBECONFIG"])
     if home is None:
         if "HOME" not in env:

@@ -31,6 +31,8 @@ R = TypeVar("R")
 log = structlog.get_logger(__name__)
 
 _JITTER = 1.2
+#: Seconds after a lease has lapsed at which it is asked for: later than any rounding of the clock.
+_AFTER = 0.01
 
 
 class LeadershipLost(KubeError):
@@ -124,8 +126,14 @@ class Elector:
 
     async def _acquire(self) -> None:
         while not await self._attempt(self.terms.renew_deadline / 2):  # noqa: ASYNC110 (the server sends no event)
-            await asyncio.sleep(self.terms.retry * (1 + self._rng.random() * _JITTER))
+            await asyncio.sleep(self._pause())
         self._tell("became leader")
+
+    def _pause(self) -> float:
+        """Until the next look at a lease that is somebody else's: not later than when it lapses."""
+        pause = self.terms.retry * (1 + self._rng.random() * _JITTER)
+        left = self._lapses_at() - asyncio.get_running_loop().time() if self.leader else 0.0
+        return min(pause, left + _AFTER) if left > 0 else pause
 
     async def _renew_until_lost(self) -> None:
         loop = asyncio.get_running_loop()
@@ -180,7 +188,7 @@ class Elector:
             spec = self._claim(LeaseSpec(lease_transitions=-1))
             self._saw(await self._client.create(LEASES, Lease(metadata=metadata, spec=spec)))
             return True
-        if self.leader not in {"", self.identity} and not self._lapsed():
+        if self.leader not in {"", self.identity} and asyncio.get_running_loop().time() < self._lapses_at():
             return False
         assert self._lease is not None
         await self._write(self._lease)
@@ -193,11 +201,10 @@ class Elector:
             self._seen_at = asyncio.get_running_loop().time()
         self._lease = lease
 
-    def _lapsed(self) -> bool:
-        """Nothing was heard of the holder for as long as it asked to be waited for, on our own clock."""
+    def _lapses_at(self) -> float:
+        """When the holder was not heard of for as long as it asked to be waited for, on our own clock."""
         assert self._lease is not None
-        granted = self._lease.spec.lease_duration_seconds or self.terms.duration
-        return asyncio.get_running_loop().time() >= self._seen_at + granted
+        return self._seen_at + (self._lease.spec.lease_duration_seconds or self.terms.duration)
 
     def _claim(self, spec: LeaseSpec) -> LeaseSpec:
         now = micro_time(clock.now())
