@@ -233,21 +233,23 @@ class Placement:
         if book is None:
             book = self._books[node.name] = self._book(node.name)
             self._absent.pop(node.name, None)
-        before, book.node = book.node, node
-        book.opinions = {}
-        if before.labels != node.labels:
-            for key in book.taken:
-                neighbour = self._bookings[key].neighbour
-                self._neighbours.remove(neighbour)
-                self._neighbours.add(neighbour, node.labels)
+        self._turn_into(book, node)
         self._changed(node.name, improved=True)
 
     def forget_node(self, name: str) -> None:
         book = self._books.pop(name, None)
         if book is not None and (book.taken or book.kept):
-            book.node = _UNKNOWN
+            self._turn_into(book, _UNKNOWN)
             self._absent[name] = book
         self._changed(name)
+
+    def _turn_into(self, book: _Book, node: Node) -> None:
+        before, book.node, book.opinions = book.node, node, {}
+        if before.labels != node.labels:
+            for key in book.taken:
+                neighbour = self._bookings[key].neighbour
+                self._neighbours.remove(neighbour)
+                self._neighbours.add(neighbour, node.labels)
 
     def take(self, key: Key, node: str, ask: Ask, labels: Mapping[str, str]) -> None:
         self.give_back(key)

@@ -152,3 +152,14 @@ def test_how_many_would_fit_counts_only_the_nodes_asked_about():
     placement.describe(node("n2", gpus=4))
     assert placement.room(ask(gpus=2), ["n2"]) == 2
     assert placement.room(ask(gpus=2), ["n1", "n2", "gone"]) == 6
+
+
+def test_a_pod_whose_node_is_gone_draws_nobody_to_its_zone():
+    placement = Placement()
+    for name, zone in (("n1", "b"), ("n2", "a")):
+        placement.describe(node(name, zone=zone))
+    placement.take(("d", "first"), "n1", ask(), LABELS)
+    together = ask(pod_affinity=(TOGETHER,))
+    assert placement.best(("d", "second"), together, LABELS) == "n1"
+    placement.forget_node("n1")
+    assert placement.best(("d", "second"), together, LABELS) == "n2"
