@@ -122,7 +122,8 @@ class Managers:
         others: Fields = set().union(*(owned for other, owned in self._fields.items() if other != key))
         merged: Json = _merge(self._schema, base, applied)
         given_up = self._fields.get(key, set()) - wanted - others
-        for path in sorted(given_up, key=len, reverse=True):
+        # Whole entries before what is in them: an entry that has lost its key would not be found any more.
+        for path in sorted(given_up, key=len):
             if not any(other[: len(path)] == path for other in others | wanted):
                 merged = _without(merged, path)
         self._fields[key] = wanted
@@ -178,7 +179,8 @@ def _is_entry(item: Any, step: str) -> bool:
     wanted = json.loads(step[2:])
     if step.startswith("v:"):
         return bool(item == wanted)
-    return isinstance(item, dict) and all(item.get(key, "TCP") == value for key, value in wanted.items())
+    defaults = {"protocol": "TCP"}
+    return isinstance(item, dict) and all(item.get(key, defaults.get(key)) == value for key, value in wanted.items())
 
 
 def _at(value: Any, path: Path) -> Any:

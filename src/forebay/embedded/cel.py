@@ -109,7 +109,7 @@ def _evaluate(source: str, names: Mapping[str, Any]) -> Any:
     celpy = _celpy()
     try:
         return _program(source).evaluate(dict(names))
-    except (celpy.CELEvalError, celpy.CELUnsupportedError, InvalidQuantity, ValueError, TypeError) as error:
+    except (celpy.CELEvalError, celpy.evaluation.CELUnsupportedError, InvalidQuantity, ValueError, TypeError) as error:
         # cel-python lets some of Python's own errors through; the first argument is its sentence.
         raise BadRule(str(error.args[0] if error.args else error).partition(" (in activation")[0]) from None
 

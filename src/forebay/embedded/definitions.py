@@ -8,6 +8,7 @@ from forebay.embedded import builtin
 from forebay.embedded import schema as schemas
 from forebay.embedded.cel import BadRule
 from forebay.embedded.failures import Cause, bad_value, required, unsupported
+from forebay.embedded.json_path import JsonPath
 from forebay.embedded.kinds import DEFINITIONS, Kind
 from forebay.embedded.rules import Rules
 from forebay.embedded.store import ADDED, DELETED, Change, Json, Store
@@ -130,6 +131,12 @@ def _definition_causes(name: str, spec: Json) -> Iterator[Cause]:
             yield required(where, "schemas are required")
         else:
             yield from _schema_causes(schema, where)
+        for number, column in enumerate(version.get("additionalPrinterColumns") or ()):
+            try:
+                JsonPath(column["jsonPath"])
+            except ValueError as error:
+                where = f"spec.versions[{index}].additionalPrinterColumns[{number}].jsonPath"
+                yield bad_value(where, column["jsonPath"], str(error))
 
 
 def _schema_causes(schema: Json, path: str) -> Iterator[Cause]:

@@ -1,0 +1,116 @@
+"""Owners and dependents, and namespaces that empty before they go."""
+
+import pytest
+
+from forebay.embedded.kinds import CONFIG_MAPS, NAMESPACES, NODES, PODS, SECRETS
+from forebay.embedded.store import ApiFailure
+from tests.unit.embedded.worlds import a_definition, a_pod, a_store, define, named, owned_by
+
+
+def family(store, **reference):
+    owner = store.create(CONFIG_MAPS, named("owner"))
+    store.create(SECRETS, owned_by(owner, named("child"), **reference))
+    return owner
+
+
+def test_dependents_go_with_their_last_owner():
+    store = a_store()
+    first, second = (store.create(CONFIG_MAPS, named(name)) for name in ("first", "second"))
+    store.create(SECRETS, owned_by(second, owned_by(first, named("child"))))
+
+    store.delete(CONFIG_MAPS, "default", "first")
+    [left] = store.get(SECRETS, "default", "child")["metadata"]["ownerReferences"]
+    assert left["name"] == "second"
+
+    store.delete(CONFIG_MAPS, "default", "second")
+    assert store.list(SECRETS) == []
+
+
+def test_generations_of_dependents_fall_together():
+    store = a_store()
+    parent = store.create(CONFIG_MAPS, named("g0"))
+    for number in range(1, 50):
+        parent = store.create(CONFIG_MAPS, owned_by(parent, named(f"g{number}")))
+
+    store.delete(CONFIG_MAPS, "default", "g0")
+
+    assert [obj["metadata"]["name"] for obj in store.list(CONFIG_MAPS, "default")] == ["kube-root-ca.crt"]
+
+
+def test_an_owner_deleted_in_the_foreground_waits_for_those_who_block_it():
+    store = a_store()
+    owner = store.create(CONFIG_MAPS, named("owner"))
+    pod = store.create(PODS, owned_by(owner, a_pod("p", nodeName="n"), blockOwnerDeletion=True))
+
+    store.delete(CONFIG_MAPS, "default", "owner", propagation="Foreground")
+    assert store.get(CONFIG_MAPS, "default", "owner")["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert "deletionTimestamp" in store.get(PODS, "default", "p")["metadata"]
+
+    store.delete(PODS, "default", pod["metadata"]["name"], grace=0)
+    assert store.find(CONFIG_MAPS, "default", "owner") is None
+
+
+def test_orphans_forget_their_owner():
+    store = a_store()
+    family(store)
+
+    store.delete(CONFIG_MAPS, "default", "owner", propagation="Orphan")
+
+    assert "ownerReferences" not in store.get(SECRETS, "default", "child")["metadata"]
+    assert store.find(CONFIG_MAPS, "default", "owner") is None
+
+
+def test_an_owner_of_that_name_with_another_uid_is_not_the_owner():
+    store = a_store()
+    owner = store.create(CONFIG_MAPS, named("owner"))
+    stranger = {**owner, "metadata": {**owner["metadata"], "uid": "another"}}
+
+    store.create(SECRETS, owned_by(stranger, named("child")))
+
+    assert store.list(SECRETS) == []
+
+
+def test_who_has_an_owner_of_an_unknown_kind_is_left_alone():
+    store = a_store()
+    unknown = {"apiVersion": "example.dev/v1", "kind": "Mystery", "metadata": {"name": "m", "uid": "u"}}
+
+    store.create(SECRETS, owned_by(unknown, named("child")))
+
+    assert store.find(SECRETS, "default", "child") is not None
+
+
+def test_a_namespace_goes_when_the_last_of_its_objects_has():
+    store = a_store()
+    store.create(NAMESPACES, {"metadata": {"name": "team"}})
+    pod = a_pod("p", nodeName="n")
+    pod["metadata"]["namespace"] = "team"
+    store.create(PODS, pod)
+    store.create(NODES, {"metadata": {"name": "n"}})
+
+    store.delete(NAMESPACES, None, "team")
+
+    assert store.get(NAMESPACES, None, "team")["status"]["phase"] == "Terminating"
+    with pytest.raises(ApiFailure, match="because it is being terminated"):
+        store.create(SECRETS, {"metadata": {"name": "s", "namespace": "team"}})
+    store.delete(PODS, "team", "p", grace=0)
+    assert store.find(NAMESPACES, None, "team") is None
+    assert store.find(NODES, None, "n") is not None
+
+
+def test_a_definition_goes_when_the_last_of_its_objects_has():
+    store = a_store()
+    things = define(store, {"size": {"type": "integer"}})
+    held = named("held", spec={"size": 1})
+    held["metadata"]["finalizers"] = ["example.com/x"]
+    store.create(things, held)
+    store.create(things, named("free"))
+    from forebay.embedded.kinds import DEFINITIONS
+
+    store.delete(DEFINITIONS, None, "things.example.dev")
+    [left] = store.list(things)
+    assert left["metadata"]["name"] == "held"
+
+    store.remove_finalizer(things, left, "example.com/x")
+    assert store.find(DEFINITIONS, None, "things.example.dev") is None
+    assert store.kinds.at("example.dev", "v1", "things") is None
+    store.create(DEFINITIONS, a_definition({}))

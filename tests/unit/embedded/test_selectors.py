@@ -1,0 +1,93 @@
+"""Which objects a selector means."""
+
+import pytest
+
+from forebay.embedded.kinds import CONFIG_MAPS, EVENTS, EVENTS_V1, NODES, PODS
+from forebay.embedded.selectors import field_selector, label_selector, selects
+from forebay.embedded.store import ApiFailure
+
+
+def labelled(**labels):
+    return {"metadata": {"name": "x", "labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("text", "matching", "other"),
+    [
+        ("a=1", {"a": "1"}, {"a": "2"}),
+        ("a==1", {"a": "1"}, {}),
+        ("a!=1", {}, {"a": "1"}),
+        ("a in (1, 2)", {"a": "2"}, {"a": "3"}),
+        ("a notin (1,2)", {"b": "1"}, {"a": "1"}),
+        ("a", {"a": ""}, {"b": ""}),
+        ("!a", {"b": ""}, {"a": ""}),
+        ("a=1,b=2", {"a": "1", "b": "2"}, {"a": "1"}),
+        ("a=1, !c , b in (2)", {"a": "1", "b": "2"}, {"a": "1", "b": "2", "c": ""}),
+        ("a>5", {"a": "6"}, {"a": "5"}),
+        ("a<5", {"a": "4"}, {"a": "x"}),
+        ("a=", {"a": ""}, {"a": "1"}),
+        ("in=notin", {"in": "notin"}, {}),
+        ("example.com/x-y_z.a=v", {"example.com/x-y_z.a": "v"}, {}),
+    ],
+)
+def test_a_label_selector_takes_the_one_and_leaves_the_other(text, matching, other):
+    matches = label_selector(text)
+
+    assert matches(labelled(**matching))
+    assert not matches(labelled(**other))
+
+
+@pytest.mark.parametrize("text", ["a in", "a in (", "a=b=c", "=b", "a,,b", "a b", "a>x"])
+def test_a_label_selector_that_cannot_be_read_is_a_bad_request(text):
+    with pytest.raises(ApiFailure) as refused:
+        label_selector(text)
+    assert refused.value.code == 400
+
+
+def test_an_empty_selector_selects_everything():
+    assert label_selector("") is None
+    assert field_selector(PODS, "") is None
+    assert selects({}, {"a": "b"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "obj", "expected"),
+    [
+        (
+            PODS,
+            "spec.nodeName=n,status.phase!=Failed",
+            {"spec": {"nodeName": "n"}, "status": {"phase": "Running"}},
+            True,
+        ),
+        (PODS, "spec.nodeName=", {"spec": {}}, True),
+        (PODS, "metadata.name==p", {"metadata": {"name": "p"}}, True),
+        (NODES, "spec.unschedulable=true", {"spec": {}}, False),
+        (NODES, "spec.unschedulable=false", {"spec": {}}, True),
+        (EVENTS, "involvedObject.kind=Pod,type=Normal", {"involvedObject": {"kind": "Pod"}, "type": "Normal"}, True),
+        (EVENTS_V1, "regarding.name=p", {"involvedObject": {"name": "p"}}, True),
+        (CONFIG_MAPS, r"metadata.name=a\,b", {"metadata": {"name": "a,b"}}, True),
+    ],
+)
+def test_a_field_selector_looks_where_the_field_is_kept(kind, text, obj, expected):
+    assert field_selector(kind, text)(obj) is expected
+
+
+@pytest.mark.parametrize("text", ["spec.priority=1", "spec.nodeName", "spec.nodeName>1"])
+def test_a_field_that_cannot_be_selected_is_a_bad_request(text):
+    with pytest.raises(ApiFailure) as refused:
+        field_selector(PODS, text)
+    assert refused.value.code == 400
+
+
+def test_selectors_inside_objects():
+    selector = {
+        "matchLabels": {"app": "x"},
+        "matchExpressions": [
+            {"key": "tier", "operator": "NotIn", "values": ["db"]},
+            {"key": "zone", "operator": "Exists"},
+        ],
+    }
+
+    assert selects(selector, {"app": "x", "zone": "1"})
+    assert not selects(selector, {"app": "x", "zone": "1", "tier": "db"})
+    assert not selects(selector, {"app": "x"})

@@ -1,0 +1,199 @@
+"""The store: versions, conflicts, deletion, and a history that can be walked back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.embedded.kinds import CONFIG_MAPS, DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
+from forebay.embedded.store import ADDED, DELETED, MODIFIED, ApiFailure, Store
+from tests.unit.embedded.worlds import Clock, a_pod, a_store, named
+
+
+def refusal(call, *arguments, **options):
+    with pytest.raises(ApiFailure) as refused:
+        call(*arguments, **options)
+    return refused.value
+
+
+def test_what_goes_in_is_copied_and_what_comes_out_never_changes():
+    store = a_store()
+    mine = named("settings", data={"colour": "blue"})
+    stored = store.create(CONFIG_MAPS, mine)
+    mine["data"]["colour"] = "red"
+    assert store.get(CONFIG_MAPS, "default", "settings")["data"] == {"colour": "blue"}
+
+    store.update(CONFIG_MAPS, {**stored, "data": {"colour": "green"}})
+
+    assert stored["data"] == {"colour": "blue"}
+
+
+def test_the_same_seed_gives_the_same_cluster():
+    names = [a_store().create(PODS, {"metadata": {"generateName": "p-"}, "spec": a_pod("x")["spec"]}) for _ in range(2)]
+
+    assert names[0] == names[1]
+
+
+def test_an_update_of_an_old_version_is_a_conflict_and_one_without_a_version_wins():
+    store = a_store()
+    first = store.create(CONFIG_MAPS, named("settings", data={"n": "1"}))
+    store.update(CONFIG_MAPS, {**first, "data": {"n": "2"}})
+
+    assert refusal(store.update, CONFIG_MAPS, {**first, "data": {"n": "3"}}).code == 409
+    assert store.update(CONFIG_MAPS, named("settings", data={"n": "4"}))["data"] == {"n": "4"}
+
+
+def test_an_update_that_changes_nothing_is_no_event():
+    store = a_store()
+    stored = store.create(CONFIG_MAPS, named("settings", data={"n": "1"}))
+    heard = []
+    store.subscribe(CONFIG_MAPS, lambda *event: heard.append(event))
+
+    assert store.update(CONFIG_MAPS, named("settings", data={"n": "1"})) == stored
+    assert heard == []
+
+
+def test_status_and_spec_are_written_apart_and_only_the_spec_makes_a_generation():
+    store = a_store()
+    budget = store.create(DISRUPTION_BUDGETS, named("b", spec={"minAvailable": 1}))
+
+    both = {**budget, "spec": {"minAvailable": 2}, "status": {"disruptionsAllowed": 5}}
+    by_status = store.update(DISRUPTION_BUDGETS, both, subresource="status")
+    assert (by_status["spec"], by_status["metadata"]["generation"]) == ({"minAvailable": 1}, 1)
+    assert by_status["status"] == {"disruptionsAllowed": 5}
+
+    by_spec = store.update(DISRUPTION_BUDGETS, {**by_status, "spec": {"minAvailable": 2}, "status": {}})
+    assert (by_spec["spec"], by_spec["metadata"]["generation"]) == ({"minAvailable": 2}, 2)
+    assert by_spec["status"] == {"disruptionsAllowed": 5}
+
+
+def test_subscribers_hear_in_the_order_of_versions_even_when_one_of_them_writes():
+    store = a_store()
+    heard = []
+
+    def echo(event, _old, new):
+        heard.append(("first", event, new["metadata"]["name"]))
+        if event == ADDED and new["metadata"]["name"] == "a":
+            store.create(CONFIG_MAPS, named("b"))
+
+    store.subscribe(CONFIG_MAPS, echo)
+    end = store.subscribe(
+        CONFIG_MAPS, lambda event, _old, new: heard.append(("second", event, new["metadata"]["name"]))
+    )
+    store.create(CONFIG_MAPS, named("a"))
+    end()
+    store.delete(CONFIG_MAPS, "default", "b")
+
+    assert heard == [
+        ("first", ADDED, "a"),
+        ("second", ADDED, "a"),
+        ("first", ADDED, "b"),
+        ("second", ADDED, "b"),
+        ("first", DELETED, "b"),
+    ]
+
+
+def test_a_finalizer_holds_an_object_until_it_is_taken_off():
+    store = a_store()
+    held = named("settings")
+    held["metadata"]["finalizers"] = ["example.com/x"]
+    store.create(CONFIG_MAPS, held)
+    heard = []
+    store.subscribe(CONFIG_MAPS, lambda event, _old, _new: heard.append(event))
+
+    marked, gone = store.delete(CONFIG_MAPS, "default", "settings")
+    assert not gone
+    assert marked["metadata"]["deletionTimestamp"] == "2030-01-01T00:00:00Z"
+    assert refusal(store.create, CONFIG_MAPS, held).reason == "AlreadyExists"
+    store.remove_finalizer(CONFIG_MAPS, marked, "example.com/x")
+
+    assert store.find(CONFIG_MAPS, "default", "settings") is None
+    assert heard == [MODIFIED, DELETED]
+
+
+def test_a_bound_pod_outlives_its_deletion_until_its_kubelet_is_done():
+    clock = Clock()
+    store = a_store(clock)
+    store.create(PODS, a_pod("p", nodeName="n"))
+
+    marked, gone = store.delete(PODS, "default", "p")
+    assert (gone, marked["metadata"]["deletionGracePeriodSeconds"]) == (False, 30)
+    clock.advance(seconds=5)
+    shorter, _ = store.delete(PODS, "default", "p", grace=10)
+    assert shorter["metadata"]["deletionTimestamp"] == "2030-01-01T00:00:10Z"
+    longer, _ = store.delete(PODS, "default", "p", grace=60)
+    assert longer == shorter
+
+    assert store.delete(PODS, "default", "p", grace=0)[1]
+
+
+def test_a_subscriber_may_finish_what_a_deletion_began():
+    store = a_store()
+
+    def kubelet(_event, _old, new):
+        if "deletionTimestamp" in new["metadata"] and store.find(PODS, "default", new["metadata"]["name"]):
+            store.delete(PODS, "default", new["metadata"]["name"], grace=0)
+
+    store.subscribe(PODS, kubelet)
+    store.create(PODS, a_pod("p", nodeName="n"))
+    store.delete(PODS, "default", "p", grace=0)
+    store.create(PODS, a_pod("q", nodeName="n"))
+    store.delete(PODS, "default", "q")
+
+    assert store.list(PODS) == []
+
+
+def test_history_forgets_from_its_old_end():
+    store = Store(clock=Clock(), history=3)
+    store.create(NAMESPACES, {"metadata": {"name": "a"}})
+    start = store.version
+    for number in range(4):
+        store.create(NODES, {"metadata": {"name": f"n{number}"}})
+
+    assert refusal(store.changes_since, NODES, start).reason == "Expired"
+    assert [change.new["metadata"]["name"] for change in store.changes_since(NODES, start + 1)] == ["n1", "n2", "n3"]
+    assert store.changes_since(NAMESPACES, start) == []
+
+
+def test_compaction_expires_everything_before_it():
+    store = a_store()
+    start = store.version
+    store.create(NODES, {"metadata": {"name": "n"}})
+    store.compact()
+
+    assert refusal(store.changes_since, NODES, start).code == 410
+    assert store.changes_since(NODES, store.version) == []
+
+
+names = st.sampled_from(["a", "b", "c", "d"])
+steps = st.lists(st.tuples(st.sampled_from(["put", "delete"]), names, st.integers(0, 3)), max_size=25)
+
+
+@pytest.mark.law
+@given(steps)
+def test_every_earlier_list_can_be_seen_again(story):
+    store = a_store()
+    seen = {store.version: store.list(CONFIG_MAPS, "default")}
+    for verb, name, value in story:
+        exists = store.find(CONFIG_MAPS, "default", name) is not None
+        if verb == "delete" and exists:
+            store.delete(CONFIG_MAPS, "default", name)
+        elif verb == "put":
+            body = named(name, data={"value": str(value)})
+            (store.update if exists else store.create)(CONFIG_MAPS, body)
+        seen[store.version] = store.list(CONFIG_MAPS, "default")
+
+    for version, objects in seen.items():
+        assert list(store.list_at(CONFIG_MAPS, "default", version)) == objects
+
+
+def test_events_fade_after_an_hour():
+    clock = Clock()
+    store = a_store(clock)
+    about = {"involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}}
+    store.create(EVENTS, named("old", **about))
+    clock.advance(minutes=30)
+    store.create(EVENTS, named("young", **about))
+    clock.advance(minutes=40)
+    store.create(EVENTS, named("new", **about))
+
+    assert [event["metadata"]["name"] for event in store.list(EVENTS)] == ["new", "young"]

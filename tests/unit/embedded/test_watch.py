@@ -1,0 +1,96 @@
+"""Watches in virtual time: bookmarks, timeouts, ends."""
+
+import asyncio
+import json
+
+from forebay.embedded.bootstrap import open_store
+from forebay.embedded.kinds import CONFIG_MAPS, DEFINITIONS
+from tests.unit.embedded.worlds import Api, define, named
+
+PATH = "/api/v1/namespaces/default/configmaps"
+
+
+async def lines(response):
+    return [json.loads(line) async for chunk in response.chunks() for line in chunk.splitlines()]
+
+
+async def test_an_idle_watch_is_told_every_minute_how_far_the_world_has_got():
+    store = open_store(seed=1)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    query = f"?watch=1&allowWatchBookmarks=true&timeoutSeconds=150&resourceVersion={store.version}"
+    response = await Api(store).ask("GET", PATH + query)
+
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(lines(response))
+        await asyncio.sleep(90)
+        store.create(DEFINITIONS, _definition())
+    told = reading.result()
+    await response.close()
+
+    assert loop.time() - started == 150
+    assert [event["type"] for event in told] == ["BOOKMARK"] * 3
+    assert int(told[-1]["object"]["metadata"]["resourceVersion"]) == store.version
+
+
+def _definition():
+    from tests.unit.embedded.worlds import a_definition
+
+    return a_definition({})
+
+
+async def test_nothing_is_missed_between_the_answer_and_the_first_read():
+    store = open_store(seed=1)
+    response = await Api(store).ask("GET", f"{PATH}?watch=1&timeoutSeconds=1&resourceVersion={store.version}")
+    store.create(CONFIG_MAPS, named("a"))
+    await asyncio.sleep(0.5)
+    store.delete(CONFIG_MAPS, "default", "a")
+
+    told = await lines(response)
+    await response.close()
+
+    assert [(event["type"], event["object"]["metadata"]["name"]) for event in told] == [
+        ("ADDED", "a"),
+        ("DELETED", "a"),
+    ]
+
+
+async def test_a_closed_watch_leaves_nothing_behind():
+    store = open_store(seed=1)
+    before = {topic: len(calls) for topic, calls in store._subscribers.items()}
+    response = await Api(store).ask("GET", f"{PATH}?watch=1")
+    await response.close()
+
+    assert {topic: len(calls) for topic, calls in store._subscribers.items() if calls} == before
+
+
+async def test_a_watch_ends_with_the_definition_of_its_kind():
+    store = open_store(seed=1)
+    things = define(store, {"size": {"type": "integer"}})
+    store.create(things, named("t", spec={"size": 1}))
+    response = await Api(store).ask("GET", "/apis/example.dev/v1/things?watch=1")
+
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(lines(response))
+        await asyncio.sleep(1)
+        store.delete(DEFINITIONS, None, "things.example.dev")
+    await response.close()
+
+    assert [event["type"] for event in reading.result()] == ["ADDED", "DELETED"]
+
+
+async def test_who_leaves_the_selection_is_shown_as_it_last_was_in_it():
+    store = open_store(seed=1)
+    obj = named("a", data={"n": "1"})
+    obj["metadata"]["labels"] = {"mine": "yes"}
+    created = store.create(CONFIG_MAPS, obj)
+    start = store.version
+    left = store.update(CONFIG_MAPS, {**created, "metadata": {"name": "a", "namespace": "default"}, "data": {"n": "2"}})
+
+    query = f"?watch=1&timeoutSeconds=1&labelSelector=mine&resourceVersion={start}"
+    response = await Api(store).ask("GET", PATH + query)
+    [event] = await lines(response)
+    await response.close()
+
+    assert (event["type"], event["object"]["data"]) == ("DELETED", {"n": "1"})
+    assert event["object"]["metadata"]["resourceVersion"] == left["metadata"]["resourceVersion"]
