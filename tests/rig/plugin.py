@@ -1,9 +1,14 @@
-"""pytest: the shared control plane as a fixture, and one loud line when there is none."""
+"""pytest: the shared control plane as a fixture, and one loud line when there is none.
+
+tests/conftest.py registers it (`pytest_plugins = ["tests.rig.plugin"]`), so that the line is printed also by a process
+that only collects the reports of its workers.
+"""
 
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +17,7 @@ from tests.rig.control_plane import TIERS, Rig, Tier
 from tests.rig.keeper import ALL_WELL, shared
 
 NOT_TESTED = "NOT TESTED against a real control plane"
+_STARTED_IN = pytest.StashKey[float]()
 
 
 @pytest.fixture(scope="session")
@@ -21,9 +27,25 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
     session = request.session
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     with shared(run, Tier.CLUSTER) as (rig, connection):
+        _tell_start(request.config, rig.started_in)
         yield rig
         if session.testsfailed == 0:
             connection.sendall(ALL_WELL)
+
+
+def _tell_start(config: pytest.Config, seconds: float) -> None:
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["rig_started_in"] = seconds
+    else:
+        config.stash[_STARTED_IN] = seconds
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker of pytest-xdist has ended."""
+    seconds = getattr(node, "workeroutput", {}).get("rig_started_in")
+    if seconds is not None:
+        node.config.stash[_STARTED_IN] = seconds
 
 
 def require(tier: Tier) -> None:
@@ -37,7 +59,9 @@ def require(tier: Tier) -> None:
         pytest.skip(reason)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if _STARTED_IN in config.stash:
+        terminalreporter.write_line(f"rig: the control plane started in {config.stash[_STARTED_IN]:.1f} s (bar: 10 s)")
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = {report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple)}
     missed = sum(1 for report in skipped if isinstance(report.longrepr, tuple) and NOT_TESTED in report.longrepr[2])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.kubectl.scenes import SCENES, pod
-from tests.contract.kubectl.transcripts import Step, User, subset
+from tests.contract.kubectl.transcripts import Step, User, difference, subset
 from tests.rig import Tier
 from tests.rig.binaries import find
 from tests.rig.plugin import require
@@ -84,7 +84,7 @@ def compare(kubectl, embedded, real, homes, perform):
 def test_kubectl_shows_the_same_on_both_servers(kubectl, embedded, real, homes, scene):
     on_real, on_embedded = compare(kubectl, embedded, real, homes, lambda someone: someone.run(SCENES[scene]))
 
-    assert on_embedded == on_real
+    assert difference(on_real, on_embedded) == ""
 
 
 def test_kubectl_watches_the_same_on_both_servers(kubectl, embedded, real, homes):
@@ -100,7 +100,7 @@ def test_kubectl_watches_the_same_on_both_servers(kubectl, embedded, real, homes
 
     on_real, on_embedded = compare(kubectl, embedded, real, homes, perform)
 
-    assert on_embedded == on_real
+    assert difference(on_real, on_embedded) == ""
     assert [line.split()[0] for line in on_real[1:]] == ["EVENT", "ADDED", "ADDED", "MODIFIED", "MODIFIED", "DELETED"]
 
 

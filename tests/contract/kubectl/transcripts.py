@@ -1,5 +1,6 @@
 """What a user types and sees, with everything masked that must differ from one server or day to the next."""
 
+import difflib
 import os
 import re
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 import msgspec
 
 _MASKS = [
+    # The whole object, in the server's own order of fields and with its bookkeeping.
+    (r'(patch: Invalid value: )"\{.*\}"', r"\1OBJECT"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?Z| ?[+-]\d\d:?\d\d( UTC)?)?", "TIME"),
     (r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "TIME"),
@@ -122,6 +125,11 @@ class User:
         # Columns are as wide as what was masked.
         indent = line[: len(line) - len(line.lstrip())]
         return indent + re.sub(r"\s{2,}", "  ", line.strip())
+
+
+def difference(real: Sequence[str], embedded: Sequence[str]) -> str:
+    """What the embedded server showed otherwise, command by command; empty when nothing."""
+    return "\n".join(difflib.unified_diff(real, embedded, "real", "embedded", lineterm="", n=2))
 
 
 def subset(transcript: Sequence[str], of: Sequence[str]) -> list[str]:
