@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, NoReturn, Self
 
 from forebay.kube.backoff import Backoff
 from forebay.kube.index import Index, Key
-from forebay.kube.reflector import Counters, Reflector
+from forebay.kube.reflector import PAGE_SIZE, Counters, Reflector
 from forebay.kube.resources import Resource, T
 from forebay.kube.view import Change, View
 from forebay.kube.wire import Wire
@@ -39,6 +39,7 @@ class Informer(Generic[T]):
         label_selector: str | None = None,
         field_selector: str | None = None,
         indexes: Iterable[Index[T]] = (),
+        page_size: int = PAGE_SIZE,
         stale_after: float = STALE_AFTER,
         wake: asyncio.Event | None = None,
         backoff: Backoff | None = None,
@@ -55,6 +56,7 @@ class Informer(Generic[T]):
             wire=decode,
             namespace=namespace,
             selectors={name: selector for name, selector in selectors.items() if selector},
+            page_size=page_size,
             backoff=backoff,
         )
         self._task: asyncio.Task[NoReturn] | None = None

@@ -102,6 +102,7 @@ class Reflector(Generic[T]):
         wire: Wire[Any, T] | None = None,
         namespace: str | None = None,
         selectors: Mapping[str, str] | None = None,
+        page_size: int = PAGE_SIZE,
         backoff: Backoff | None = None,
     ) -> None:
         self._transport = transport
@@ -109,6 +110,7 @@ class Reflector(Generic[T]):
         self._selectors = dict(selectors or {})
         self._view = view
         self._wire = wire or wire_for(resource)
+        self._page_size = page_size
         self._backoff = backoff or Backoff()
         self._watch_list = True
         self._broken_watch_lists = 0
@@ -182,17 +184,18 @@ class Reflector(Generic[T]):
             else:
                 return
         await self._list()
+        await self._stream()
 
     async def _list(self) -> None:
         began = _now()
         self.counters.lists += 1
         try:
-            version = await self._read_pages(PAGE_SIZE)
+            version = await self._read_pages(self._page_size)
         except _TokenExpired:
             # The state that the pages were of is compacted away. Once more, and if that too is slower than the
             # server's compaction, in one piece, which cannot expire.
             try:
-                version = await self._read_pages(PAGE_SIZE)
+                version = await self._read_pages(self._page_size)
             except _TokenExpired:
                 version = await self._read_pages(None)
         self._filled(version, as_of=began)

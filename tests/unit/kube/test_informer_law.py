@@ -1,0 +1,184 @@
+"""The informer's law: whatever happens on the way, in the end it shows what the server has, and no deletion is lost."""
+
+import asyncio
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.kube.backoff import Backoff
+from forebay.kube.informer import Informer
+from forebay.kube.pods import BY_LABEL, BY_NODE, BY_OWNER, PENDING_GPU, PODS, pod_indexes
+from forebay.kube.view import Added, Deleted, Updated
+from forebay.kube.wire import wire_for
+from forebay.net.in_process import InProcess
+from forebay.simulate.virtual_time import run
+from tests.unit.kube.api_server_model import URL, ModelServer, Network
+
+NAMES = ("a", "b", "c")
+
+
+class Model:
+    """The cluster of the law, played by the model."""
+
+    def __init__(self, **options) -> None:
+        self.handler = ModelServer(**options)
+
+    def state(self) -> dict[str, tuple[str, int]]:
+        return {name: _identity(pod) for name, pod in self.handler.pods.items()}
+
+    async def write(self, what: str, name: str) -> tuple[dict, bool]:
+        """What came of it, and whether that was a deletion. There is nothing to delete where nothing is."""
+        if name not in self.handler.pods:
+            return self.handler.create(name), False
+        if what == "delete":
+            return self.handler.delete(name), True
+        return self.handler.update(name, nodeName=f"node-{self.handler.version}"), False
+
+    def compact(self) -> None:
+        self.handler.compact()
+
+    def lose_watch_list(self) -> None:
+        self.handler.watch_list = False
+
+
+def _identity(pod: dict) -> tuple[str, int]:
+    return pod["metadata"]["uid"], int(pod["metadata"]["resourceVersion"])
+
+
+class Witness:
+    """A subscriber that believes nothing but the changes, and checks that each follows from the one before."""
+
+    def __init__(self) -> None:
+        self.seen: dict = {}
+        self.added: set[str] = set()
+        self.deleted: set[str] = set()
+
+    def __call__(self, change) -> None:
+        match change:
+            case Added(new):
+                assert new.key not in self.seen, "added twice"
+                assert new.uid not in self.added, "a uid came back"
+                self.seen[new.key] = new
+                self.added.add(new.uid)
+            case Updated(old, new):
+                assert self.seen[new.key] is old
+                assert old.uid == new.uid
+                assert old.resource_version < new.resource_version
+                self.seen[new.key] = new
+            case Deleted(old, last):
+                assert self.seen.pop(old.key) is old
+                assert old.uid == last.uid
+                assert old.uid not in self.deleted, "deleted twice"
+                self.deleted.add(old.uid)
+
+
+_write = st.tuples(
+    st.sampled_from(["others", "ours", "ours", "ours, heard of late"]),
+    st.sampled_from(["put", "put", "delete"]),
+    st.sampled_from(NAMES),
+)
+_wait = st.tuples(st.just("wait"), st.sampled_from([0.0, 0.01, 0.03, 0.1, 0.3, 2.0, 40.0, 400.0]), st.none())
+_trouble = st.one_of(
+    st.tuples(st.just("hear"), st.none(), st.none()),
+    st.tuples(st.just("cut"), st.sampled_from(["end", "reset", "halve"]), st.none()),
+    st.tuples(st.sampled_from(["compact", "restart", "lose WatchList"]), st.none(), st.none()),
+    st.tuples(st.just("fault"), st.sampled_from([410, 429, 500, 503, 504, 403, "refused", "lost"]), st.integers(1, 4)),
+)
+# Half of what happens are writes: most faults are only faults if something changed meanwhile.
+STEPS = st.lists(st.one_of(_write, _write, _wait, _trouble), min_size=4, max_size=40)
+CARRIED = st.fixed_dictionaries(
+    {"piece": st.sampled_from([37, 300, 100_000]), "pace": st.sampled_from([0.0, 0.02])},
+)
+
+
+async def _play(cluster, steps, *, piece: int, pace: float, dice: int) -> None:
+    network = Network(cluster.handler, piece=piece, pace=pace)
+    informer = Informer(
+        InProcess(network), URL, PODS, indexes=pod_indexes(), backoff=Backoff(random.Random(dice)), page_size=2
+    )
+    witness = Witness()
+    informer.subscribe(witness)
+    unheard: list[tuple[dict, bool]] = []
+    async with informer:
+        for what, how, more in steps:
+            match what:
+                case "others":
+                    await cluster.write(how, more)
+                case "ours" | "ours, heard of late":
+                    unheard.append(await cluster.write(how, more))
+                    if what == "ours":
+                        _hear(informer, *unheard.pop())
+                case "hear":
+                    for write in unheard:
+                        _hear(informer, *write)
+                    unheard.clear()
+                case "cut":
+                    network.cut(how)
+                case "compact":
+                    cluster.compact()
+                case "restart":
+                    cluster.compact()
+                    network.cut("reset")
+                case "fault":
+                    network.faults.extend([how] * more)
+                case "lose WatchList":
+                    cluster.lose_watch_list()
+                case "wait":
+                    await asyncio.sleep(how)
+            if not informer.synced:
+                assert informer.staleness == float("inf")
+        network.faults.clear()
+        # Longer than any backoff, silence or filling under way, and than the trust in a write the server never shows.
+        await asyncio.sleep(400)
+
+        assert informer.synced
+        assert informer.last_error is None
+        assert informer.staleness <= 61
+        assert {pod.name: (pod.uid, pod.resource_version) for pod in informer.values()} == cluster.state()
+        assert informer.undecodable == {}
+    assert witness.seen == {pod.key: pod for pod in informer.values()}
+    alive = {uid for uid, _ in cluster.state().values()}
+    assert witness.added - alive == witness.deleted
+    _check_indexes(informer)
+
+
+def _hear(informer, written: dict, deleted) -> None:
+    pod = wire_for(PODS).object(json.dumps(written).encode())
+    if deleted:
+        informer.observe_deleted(pod.key, pod.uid)
+    else:
+        informer.observe(pod)
+
+
+def _check_indexes(informer) -> None:
+    fresh = pod_indexes()
+    for index in fresh:
+        for pod in informer.values():
+            index.change(pod.key, None, pod)
+    for index in fresh:
+        kept = informer.index(index.name)
+        assert _keys(kept) == _keys(index)
+    assert {index.name for index in fresh} == {PENDING_GPU, BY_NODE, BY_OWNER, BY_LABEL}
+
+
+def _keys(index) -> dict:
+    return {value: {pod.key for pod in index.get(value)} for value in index}
+
+
+@pytest.mark.law
+@given(
+    steps=STEPS,
+    carried=CARRIED,
+    dice=st.integers(0, 3),
+    watch_list=st.booleans(),
+    expired_as=st.sampled_from(["event", "status"]),
+)
+def test_the_view_becomes_the_servers_state_and_no_deletion_is_missed(steps, dice, watch_list, expired_as, carried):
+    async def story():
+        cluster = Model(watch_list=watch_list, expired_as=expired_as)
+        await _play(cluster, steps, dice=dice, **carried)
+
+    run(story())
