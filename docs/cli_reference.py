@@ -34,7 +34,8 @@ def _settings() -> Iterator[str]:
     for setting in all_settings():
         default = "" if setting.default is None else f"`{setting.default}`"
         choices = f" One of: {', '.join(f'`{choice}`' for choice in setting.choices)}." if setting.choices else ""
-        yield f"| `{setting.option}` | `{setting.variable}` | {default} | {setting.description}{choices} |"
+        only = f" Only for `{setting.command}`." if setting.command else ""
+        yield f"| `{setting.option}` | `{setting.variable}` | {default} | {setting.description}{choices}{only} |"
     yield ""
 
 

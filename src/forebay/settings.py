@@ -30,6 +30,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Literal["auto", "text", "json"],
         Meta(description="How log lines look; `auto` is text on a terminal and JSON elsewhere."),
     ] = "auto"
+    namespace: Annotated[
+        str | None,
+        Meta(
+            description="Where the operator lives and keeps its Lease. Default: its pod's or its context's namespace.",
+            extra={"command": "run"},
+        ),
+    ] = None
+    health_server_address: Annotated[
+        str,
+        Meta(description="Where `/healthz`, `/readyz` and `/metrics` are served.", extra={"command": "run"}),
+    ] = ":8080"
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -39,6 +50,8 @@ class Setting(msgspec.Struct, frozen=True):
     default: Any
     description: str
     choices: tuple[str, ...]
+    #: The one command that has a use for it; None where all have.
+    command: str | None
 
     @property
     def option(self) -> str:
@@ -57,7 +70,9 @@ def all_settings() -> tuple[Setting, ...]:
         annotation = hints[field.name]
         inner = annotation.__origin__
         choices = inner.__args__ if getattr(inner, "__origin__", None) is Literal else ()
-        found.append(Setting(field.name, field.default, annotation.__metadata__[0].description, choices))
+        meta = annotation.__metadata__[0]
+        only = (meta.extra or {}).get("command")
+        found.append(Setting(field.name, field.default, meta.description, choices, only))
     return tuple(found)
 
 
@@ -74,7 +89,5 @@ def read_settings(options: Mapping[str, str | None], environment: Mapping[str, s
     for setting in all_settings():
         value = values.get(setting.name)
         if value is not None and setting.choices and value not in setting.choices:
-            raise SettingsError(
-                f"{sources[setting.name]} is {value!r}; it takes one of: {', '.join(setting.choices)}."
-            )
+            raise SettingsError(f"{sources[setting.name]} is {value!r}; it takes one of: {', '.join(setting.choices)}.")
     return msgspec.convert(values, Settings, strict=False)

@@ -5,23 +5,29 @@ Each function builds one working whole from settings and the environment. Import
 
 import sys
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import structlog
 from structlog.typing import Processor
 
+from forebay.engine.operator import Operator
 from forebay.kube.client import Client, Version
 from forebay.kube.config import Config, load
-from forebay.kube.connection import connected_client
+from forebay.kube.connection import connected_client, election_client
 from forebay.kube.informer import Informer
+from forebay.kube.lease import unique_identity
 from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS, pod_indexes
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
+from forebay.net import clock
 from forebay.net.redaction import Redactor
-from forebay.settings import Settings
+from forebay.settings import Settings, SettingsError
+from forebay.web.pages import pages
+
+log = structlog.get_logger(__name__)
 
 
 def configure_logging(settings: Settings, redactor: Redactor) -> None:
@@ -47,10 +53,10 @@ def configure_logging(settings: Settings, redactor: Redactor) -> None:
 def cluster_config(settings: Settings, environment: Mapping[str, str]) -> Config:
     """The cluster kubectl would talk to with the same options."""
     path = Path(settings.kubeconfig) if settings.kubeconfig is not None else None
-    return load(env=environment, path=path, context=settings.context)
+    return load(env=environment, path=path, context=settings.context, interactive=sys.stdin.isatty())
 
 
-class Views(msgspec.Struct, frozen=True):
+class Seen(msgspec.Struct, frozen=True):
     """What Forebay watches of a cluster, through one connection."""
 
     client: Client
@@ -60,7 +66,7 @@ class Views(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def watched_cluster(config: Config) -> AsyncIterator[Views]:
+async def watched_cluster(config: Config) -> AsyncIterator[Seen]:
     """Informers that run while the block does. They start unsynced: nothing may be concluded before they are.
 
     A server that does not answer at all is an error here, for someone waits for it; once it has, the informers never
@@ -72,6 +78,34 @@ async def watched_cluster(config: Config) -> AsyncIterator[Views]:
     try:
         version = await client.version()
         async with nodes, pods:
-            yield Views(client, version, nodes, pods)
+            yield Seen(client, version, nodes, pods)
     finally:
         await client.close()
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """`host:port`; `:port` is every interface, as in Go."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise SettingsError(f"{text!r} is not an address to listen on; give host:port or :port")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 (a pod's probes come from outside)
+
+
+async def run_operator(settings: Settings, environment: Mapping[str, str]) -> None:
+    """The operator with its connections and its pages, until it is cancelled."""
+    from forebay.net.serve import serving  # noqa: PLC0415 (brings aiohttp's server)
+
+    host, port = listen_address(settings.health_server_address)
+    config = cluster_config(settings, environment)
+    namespace = settings.namespace or config.namespace
+    identity = unique_identity()
+    async with AsyncExitStack() as stack:
+        client, election = connected_client(config), election_client(config)
+        stack.push_async_callback(client.close)
+        stack.push_async_callback(election.close)
+        operator = Operator(client, election, config.server, namespace=namespace, identity=identity, clock=clock.now)
+        await stack.enter_async_context(operator)
+        handler = pages(alive=lambda: None, ready=operator.trouble, metrics=lambda: (b"", "text/plain"))
+        await stack.enter_async_context(serving(handler, host=host, port=port))
+        log.info("started", server=config.server, source=config.source, namespace=namespace, identity=identity)
+        await operator.run()

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from forebay.cli import demo, embedded, manifests, status
+from forebay.cli import demo, embedded, manifests, run, status
 from forebay.cli.parser import Command
 
-COMMANDS: Final[tuple[Command, ...]] = (demo.COMMAND, status.COMMAND, manifests.COMMAND, embedded.COMMAND)
+COMMANDS: Final[tuple[Command, ...]] = (run.COMMAND, demo.COMMAND, status.COMMAND, manifests.COMMAND, embedded.COMMAND)

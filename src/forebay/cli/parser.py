@@ -53,13 +53,15 @@ def _add(parser: argparse.ArgumentParser, tree: tuple[Command, ...]) -> None:
             continue
         command.options(word)
         if command.uses_settings:
-            _add_settings(word)
+            _add_settings(word, command.name)
         word.set_defaults(command=command)
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
+def _add_settings(parser: argparse.ArgumentParser, command: str) -> None:
     group = parser.add_argument_group("settings", "each is also an environment variable")
     for setting in all_settings():
+        if setting.command not in {None, command}:
+            continue
         default = "" if setting.default is None else f" (default: {setting.default})"
         group.add_argument(
             setting.option,

@@ -73,7 +73,6 @@ def summary(nodes: list[Node], pods: list[Pod], waiting: list[Pod]) -> dict[str,
 async def observe(settings: Settings) -> ClusterStatus:
     from forebay.api.kinds import KINDS
     from forebay.api.names import API_VERSION
-    from forebay.kube.errors import NotFound
     from forebay.kube.pods import PENDING_GPU
     from forebay.kube.types import NAMESPACES
     from forebay.net.redaction import Redactor
@@ -83,10 +82,7 @@ async def observe(settings: Settings) -> ClusterStatus:
     config = cluster_config(settings, os.environ)
     async with watched_cluster(config) as views:
         cluster = await views.client.get(NAMESPACES, "kube-system")
-        try:
-            served = await views.client.served(API_VERSION)
-        except NotFound:
-            served = {}
+        served = await views.client.served(API_VERSION)
         await synced(views.nodes)
         await synced(views.pods)
         return ClusterStatus(

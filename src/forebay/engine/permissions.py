@@ -1,0 +1,79 @@
+"""What the operator may do in a cluster: each permission with the reason it is needed. No more is asked for.
+
+`tests/cluster/test_rbac.py` runs the operator with exactly these on a real API server and reads its audit log: none is
+refused, none is unused.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from forebay.api.names import GROUP
+
+NAME: Final = "forebay"
+NAMESPACE: Final = "forebay-system"
+LEASE: Final = "forebay-operator"
+
+
+class Permission(msgspec.Struct, frozen=True, kw_only=True):
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    #: Shown as a comment in the manifest.
+    why: str
+
+    def rule(self) -> dict[str, Any]:
+        return {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
+
+
+#: In the whole cluster.
+EVERYWHERE: Final = (
+    Permission(group="", resources=("nodes", "pods"), verbs=("list", "watch"), why="sees demand and capacity"),
+    Permission(
+        group=GROUP, resources=("gpunodeclasses", "gpunodepools"), verbs=("list", "watch"), why="reads what users want"
+    ),
+    Permission(group=GROUP, resources=("gpunodepools/status",), verbs=("patch",), why="says how each pool stands"),
+    Permission(
+        group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="tells users what it did, and why"
+    ),
+)
+
+#: In the operator's own namespace.
+AT_HOME: Final = (
+    Permission(
+        group="coordination.k8s.io",
+        resources=("leases",),
+        verbs=("create", "get", "update"),
+        why="elects one leader among its replicas",
+    ),
+)
+
+
+def rbac_manifests(namespace: str = NAMESPACE) -> list[dict[str, Any]]:
+    """The operator's namespace, its account, and the roles bound to it."""
+    api = "rbac.authorization.k8s.io/v1"
+    group = api.partition("/")[0]
+    labels = {"app.kubernetes.io/name": NAME}
+    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": namespace}
+
+    def made(api_version: str, kind: str, *, at_home: bool, **parts: Any) -> dict[str, Any]:
+        home = {"namespace": namespace} if at_home else {}
+        return {
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {"name": NAME, **home, "labels": labels},
+            **parts,
+        }
+
+    def bound(kind: str, role: str, *, at_home: bool) -> dict[str, Any]:
+        reference = {"apiGroup": group, "kind": role, "name": NAME}
+        return made(api, kind, at_home=at_home, roleRef=reference, subjects=[subject])
+
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}},
+        made("v1", "ServiceAccount", at_home=True),
+        made(api, "ClusterRole", at_home=False, rules=[each.rule() for each in EVERYWHERE]),
+        bound("ClusterRoleBinding", "ClusterRole", at_home=False),
+        made(api, "Role", at_home=True, rules=[each.rule() for each in AT_HOME]),
+        bound("RoleBinding", "Role", at_home=True),
+    ]

@@ -1,0 +1,38 @@
+"""The operator's pages, as one handler: `/healthz`, `/readyz`, `/metrics`."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from forebay.net.transport import Handler, Request, Response
+
+_TEXT = {"Content-Type": "text/plain; charset=utf-8"}
+
+
+def pages(
+    *, alive: Callable[[], str | None], ready: Callable[[], str | None], metrics: Callable[[], tuple[bytes, str]]
+) -> Handler:
+    """`alive` and `ready` answer None when all is well, else with the sentence that says what is not.
+
+    `metrics` returns the page and its content type.
+    """
+
+    def health(trouble: str | None) -> Response:
+        status = HTTPStatus.OK if trouble is None else HTTPStatus.SERVICE_UNAVAILABLE
+        return Response(status, _TEXT, f"{trouble or 'ok'}\n".encode())
+
+    async def handle(request: Request) -> Response:
+        if request.method not in {"GET", "HEAD"}:
+            return Response(HTTPStatus.METHOD_NOT_ALLOWED, {**_TEXT, "Allow": "GET, HEAD"}, b"read only\n")
+        match urlsplit(request.url).path:
+            case "/healthz" | "/livez":
+                return health(alive())
+            case "/readyz":
+                return health(ready())
+            case "/metrics":
+                page, content_type = metrics()
+                return Response(HTTPStatus.OK, {"Content-Type": content_type}, page)
+            case _:
+                return Response(HTTPStatus.NOT_FOUND, _TEXT, b"there are /healthz, /readyz and /metrics\n")
+
+    return handle
