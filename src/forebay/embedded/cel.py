@@ -4,6 +4,7 @@ A rule that cannot be compiled makes its CRD invalid; one that cannot be evaluat
 """
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -39,7 +40,11 @@ def _celpy() -> Any:
 
 @cache
 def _environment() -> Any:
-    return _celpy().Environment()
+    before = sys.getrecursionlimit()
+    environment = _celpy().Environment()
+    # It sets the limit to what it needs itself, whatever it was.
+    sys.setrecursionlimit(max(before, sys.getrecursionlimit()))
+    return environment
 
 
 @lru_cache(maxsize=1024)

@@ -85,4 +85,7 @@ class Api:
 
     async def answer(self, method, path, body=None, **headers):
         response = await self.ask(method, path, body, **headers)
-        return response.status, json.loads(await response.read())
+        content = await response.read()
+        if response.headers["Content-Type"].startswith("text/plain"):
+            return response.status, {"message": content.decode()}
+        return response.status, json.loads(content)
