@@ -28,8 +28,17 @@ demo: env ## everything on this machine: no cluster, no account
 	@$(BIN)/forebay demo
 
 .PHONY: test
-test: env kubectl ## run the tests
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+test: env kubectl ## run all tests; the first time builds a real control plane (about 8 minutes)
+	@$(BIN)/python -m tests.rig.build >/dev/null || [ "$$CI" != true ]
+	@FOREBAY_REQUIRE_RIG=$$([ "$$CI" = true ] && echo 1) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+.PHONY: quick
+quick: env ## run the tests that need nothing but Python
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -k "not real" --ignore tests/cluster --ignore tests/contract/kubectl --ignore tests/rig
+
+.PHONY: rig
+rig: env ## find or build the real control plane that tests run against
+	@$(BIN)/python -m tests.rig.build
 
 .PHONY: coverage
 coverage: env kubectl ## run the tests and report what they do not reach
