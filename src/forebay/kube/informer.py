@@ -60,9 +60,11 @@ class Informer(Generic[T]):
             backoff=backoff,
         )
         self._task: asyncio.Task[NoReturn] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> NoReturn:
         """Keeps the view current for as long as the task lives."""
+        self._loop = asyncio.get_running_loop()
         await self._reflector.run()
 
     async def __aenter__(self) -> Self:
@@ -101,7 +103,8 @@ class Informer(Generic[T]):
 
     @property
     def staleness(self) -> float:
-        return self.stale_for(asyncio.get_running_loop().time())
+        # Of the loop it runs on, so that metrics may ask from any thread.
+        return math.inf if self._loop is None else self.stale_for(self._loop.time())
 
     @property
     def stale(self) -> bool:

@@ -176,7 +176,6 @@ class Reflector(Generic[T]):
             self.counters.relists += 1
         if self._watch_list and self._broken_watch_lists < _PATIENCE_WITH_WATCH_LISTS:
             try:
-                self._broken_watch_lists += 1
                 await self._stream()
             except (BadRequest, Invalid, Unsupported) as refusal:
                 self._watch_list = False
@@ -239,6 +238,8 @@ class Reflector(Generic[T]):
         lines = Lines()
         async with asyncio.timeout(self._silence_limit) as silence:
             async with await self._open(query, _WATCH_TIMEOUTS) as response, aclosing(response.chunks()) as chunks:
+                # Until its end mark it counts as broken off.
+                self._broken_watch_lists += not self._whole
                 async for chunk in chunks:
                     silence.reschedule(_now() + self._silence_limit)
                     for batch in lines.feed(chunk):

@@ -106,8 +106,9 @@ class Wire(Generic[W, T]):
     A `ValueError` from either means that this one object cannot be read.
     """
 
-    def __init__(self, wire_type: type[W], build: Callable[[W], T]) -> None:
+    def __init__(self, wire_type: type[W], build: Callable[[W], T], *, large_page: int = _LARGE_PAGE) -> None:
         self._build = build
+        self._large_page = large_page
         self._object = msgspec.json.Decoder(wire_type)
         self._events = msgspec.json.Decoder(_Event[wire_type])  # type: ignore[valid-type]
         self._list = msgspec.json.Decoder(_List[wire_type])  # type: ignore[valid-type]
@@ -118,7 +119,7 @@ class Wire(Generic[W, T]):
 
     def page(self, body: bytes) -> tuple[ListMeta, Iterator[T | Undecodable]]:
         """The objects are made as they are taken. Raises `Unreadable` for what is no list at all."""
-        if len(body) < _LARGE_PAGE:
+        if len(body) < self._large_page:
             try:
                 page = self._list.decode(body)
             except ValueError:

@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.embedded.bootstrap import open_store
+from forebay.embedded.handler import ApiHandler
 from forebay.kube.backoff import Backoff
 from forebay.kube.informer import Informer
 from forebay.kube.pods import BY_LABEL, BY_NODE, BY_OWNER, PENDING_GPU, PODS, pod_indexes
 from forebay.kube.view import Added, Deleted, Updated
 from forebay.kube.wire import wire_for
 from forebay.net.in_process import InProcess
+from forebay.net.transport import Headers, Request
 from forebay.simulate.virtual_time import run
 from tests.unit.kube.api_server_model import URL, ModelServer, Network
 
@@ -42,6 +45,46 @@ class Model:
 
     def lose_watch_list(self) -> None:
         self.handler.watch_list = False
+
+
+class Embedded:
+    """The cluster of the law, played by the embedded API server."""
+
+    def __init__(self) -> None:
+        self._store = open_store(seed=1)
+        self.handler = ApiHandler(self._store)
+
+    def state(self) -> dict[str, tuple[str, int]]:
+        pods = self._store.list(self._store.kinds.at("", "v1", "pods"), "default")
+        return {pod["metadata"]["name"]: _identity(pod) for pod in pods}
+
+    async def write(self, what: str, name: str) -> tuple[dict, bool]:
+        if name not in self.state():
+            spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+            return await self._call("POST", "", {"metadata": {"name": name}, "spec": spec}), False
+        if what == "delete":
+            return await self._call("DELETE", f"/{name}?gracePeriodSeconds=0", None), True
+        change = {"metadata": {"labels": {"at": str(self._store.version)}}}
+        return await self._call("PATCH", f"/{name}", change), False
+
+    async def _call(self, method: str, path: str, sent: dict | None) -> dict:
+        headers = Headers({"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"})
+        request = Request(
+            method=method,
+            url=f"{URL}/api/v1/namespaces/default/pods{path}",
+            headers=headers,
+            body=None if sent is None else json.dumps(sent).encode(),
+        )
+        response = await self.handler(request)
+        body = await response.read()
+        assert response.ok, body
+        return json.loads(body)
+
+    def compact(self) -> None:
+        self._store.compact()
+
+    def lose_watch_list(self) -> None:
+        """It cannot."""
 
 
 def _identity(pod: dict) -> tuple[str, int]:
@@ -180,5 +223,14 @@ def test_the_view_becomes_the_servers_state_and_no_deletion_is_missed(steps, dic
     async def story():
         cluster = Model(watch_list=watch_list, expired_as=expired_as)
         await _play(cluster, steps, dice=dice, **carried)
+
+    run(story())
+
+
+@pytest.mark.law
+@given(steps=STEPS, dice=st.integers(0, 3), carried=CARRIED)
+def test_the_same_on_the_embedded_api_server(steps, dice, carried):
+    async def story():
+        await _play(Embedded(), steps, dice=dice, **carried)
 
     run(story())

@@ -1,0 +1,97 @@
+"""Indexes: what is found under a value, and that it never lags."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.kube.index import Index
+from forebay.kube.interning import Interned, interned_strings
+
+
+class Thing:
+    def __init__(self, name, *values):
+        self.key = ("", name)
+        self.values = values
+
+
+def by_values() -> Index:
+    return Index("by values", lambda thing: thing.values)
+
+
+def test_a_thing_is_found_under_each_of_its_values_and_no_longer_under_the_ones_it_lost():
+    index = by_values()
+    before = Thing("a", "x", "y")
+    after = Thing("a", "y", "z")
+    index.change(before.key, None, before)
+    assert index.get("x") == index.get("y") == (before,)
+    index.change(before.key, before, after)
+    assert index.get("x") == ()
+    assert index.get("y") == index.get("z") == (after,)
+    assert set(index) == {"y", "z"}
+    index.change(after.key, after, None)
+    assert len(index) == 0
+
+
+def test_an_answer_is_a_copy_that_later_changes_leave_alone():
+    index = by_values()
+    one, two = Thing("one", "x"), Thing("two", "x")
+    index.change(one.key, None, one)
+    found = index.get("x")
+    index.change(two.key, None, two)
+    assert found == (one,)
+    assert index.count("x") == 2
+    assert index.count("nothing") == 0
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.sampled_from("xyz"), max_size=4) | st.none()), max_size=30)
+)
+def test_after_any_changes_the_index_is_what_it_would_be_if_it_were_made_anew(changes):
+    index = by_values()
+    things: dict[str, Thing] = {}
+    for name, values in changes:
+        old = things.pop(name, None)
+        new = None if values is None else Thing(name, *values)
+        if old is None and new is None:
+            continue
+        index.change(("", name), old, new)
+        if new is not None:
+            things[name] = new
+    wanted: dict[str, set] = {}
+    for thing in things.values():
+        for value in thing.values:
+            wanted.setdefault(value, set()).add(thing)
+    assert {value: set(index.get(value)) for value in index} == wanted
+
+
+def test_a_table_of_equal_things_keeps_those_in_use_and_is_bounded():
+    made = []
+
+    def make(key):
+        made.append(key)
+        return [key]
+
+    table = Interned(make, 10)
+    used = table["used"]
+    for number in range(1000):
+        assert table["used"] is used
+        assert table[f"once-{number}"] == [f"once-{number}"]
+    assert made.count("used") == 1
+    assert len(table) + len(table._old) <= 20
+
+
+def test_a_key_of_which_nothing_can_be_made_is_looked_at_anew_each_time():
+    table = Interned(int, 10)
+    for _ in range(2):
+        try:
+            table["x"]
+        except ValueError:
+            continue
+        raise AssertionError("x is no number")
+    assert len(table) == 0
+
+
+def test_equal_strings_become_one():
+    names = interned_strings(10)
+    one, other = b"node".decode(), b"node".decode()
+    assert one is not other
+    assert names[one] is names[other]

@@ -1,0 +1,562 @@
+"""What an informer shows, and how it behaves when the server or the network does not."""
+
+import asyncio
+import json
+import math
+import random
+
+import pytest
+
+from forebay.kube.backoff import Backoff
+from forebay.kube.informer import Informer
+from forebay.kube.pods import PENDING_GPU, PODS, pod_indexes
+from forebay.kube.view import Added, Deleted, Updated
+from forebay.kube.wire import wire_for
+from forebay.net.in_process import InProcess
+from forebay.net.transport import Response
+from tests.unit.kube.api_server_model import URL, ModelServer, Network, answer, line, status
+
+
+def informer_on(handler, **options) -> Informer:
+    return Informer(
+        InProcess(handler), URL, PODS, indexes=pod_indexes(), backoff=Backoff(random.Random(1)), page_size=3, **options
+    )
+
+
+def names(informer) -> set[str]:
+    return {pod.name for pod in informer.values()}
+
+
+def read(body: dict):
+    return wire_for(PODS).object(json.dumps(body).encode())
+
+
+@pytest.fixture(params=["watch list", "pages"])
+def server(request):
+    """Every story that has this holds for both ways of filling."""
+
+    async def made():
+        return ModelServer(watch_list=request.param == "watch list")
+
+    return made
+
+
+async def test_it_is_synced_when_everything_is_there_and_follows_from_then_on(server):
+    server = await server()
+    for name in "abcdefg":
+        server.create(name)
+    informer = informer_on(server)
+    assert not informer.synced
+    assert informer.staleness == math.inf
+    async with informer:
+        await informer.wait_synced()
+        assert names(informer) == set("abcdefg")
+        server.delete("a")
+        server.create("h")
+        server.update("b", nodeName="n1")
+        await asyncio.sleep(1)
+        assert names(informer) == set("bcdefgh")
+        assert {pod.name for pod in informer.by(PENDING_GPU, True)} == set("cdefgh")
+        assert informer.get(("default", "b")).node == "n1"
+        assert informer.resource_version == server.version
+
+
+async def test_pages_are_read_to_the_end_and_the_refusal_of_watch_list_is_remembered():
+    server = ModelServer(watch_list=False)
+    for name in "abcdefg":
+        server.create(name)
+    network = Network(server)
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        await asyncio.sleep(1)
+        assert server.requests == ["watch list", "list", "list", "list", "watch"]
+        network.cut("reset")
+        server.create("h")
+        server.compact()
+        await asyncio.sleep(10)
+        assert names(informer) == set("abcdefgh")
+        assert server.requests[5:].count("watch list") == 0
+        assert informer.counters.relists == 1
+
+
+async def test_deletions_missed_during_an_outage_are_told_after_the_410(server):
+    server = await server()
+    for name in "abc":
+        server.create(name)
+    network = Network(server)
+    told = []
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        informer.subscribe(told.append)
+        network.faults.extend(["refused"] * 3)
+        network.cut("reset")
+        server.delete("a")
+        server.delete("b")
+        recreated = server.create("b")
+        server.compact()
+        await asyncio.sleep(60)
+        assert names(informer) == {"b", "c"}
+    assert {change.old.name for change in told if isinstance(change, Deleted)} == {"a", "b"}
+    assert [change.new.uid for change in told if isinstance(change, Added)] == [recreated["metadata"]["uid"]]
+    assert len(told) == 3
+
+
+@pytest.mark.parametrize("expired_as", ["event", "status"])
+async def test_an_expired_version_is_listed_anew_however_the_server_says_it(expired_as):
+    server = ModelServer(expired_as=expired_as)
+    server.create("a")
+    network = Network(server)
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        await asyncio.sleep(40)
+        server.delete("a")
+        server.create("b")
+        server.compact()
+        network.cut("end")
+        await asyncio.sleep(0.5)
+        assert names(informer) == {"b"}, "the first time there is no need to wait"
+        assert informer.counters.relists == 1
+
+
+async def test_a_continue_token_that_expires_starts_the_list_over():
+    server = ModelServer(watch_list=False)
+    for name in "abcdefg":
+        server.create(name)
+    asked = []
+
+    async def handler(request):
+        asked.append(request.url)
+        if "continue=" in request.url and sum("continue=" in url for url in asked) <= 2:
+            server.delete(next(iter(server.pods)))
+            server.compact()
+        return await server(request)
+
+    async with informer_on(handler) as informer:
+        await informer.wait_synced()
+        assert names(informer) == set("cdefg")
+    lists = [url for url in asked if "watch=true" not in url]
+    assert ["limit=3" in url for url in lists] == [True, True, True, True, False], "the third attempt is in one piece"
+
+
+async def test_half_a_watch_list_is_not_published_and_loses_no_deletion():
+    server = ModelServer()
+    for name in "abcdef":
+        server.create(name)
+    network = Network(server, pace=1.0)
+    told = []
+    informer = informer_on(network)
+    informer.subscribe(told.append)
+    async with informer:
+        await asyncio.sleep(3.5)
+        assert 0 < len(informer) < 6
+        assert not informer.synced
+        assert informer.staleness == math.inf
+        seen = next(iter(informer.values()))
+        server.delete(seen.name)
+        network.cut("reset")
+        await informer.wait_synced()
+        assert names(informer) == set("abcdef") - {seen.name}
+    assert [change.old.name for change in told if isinstance(change, Deleted)] == [seen.name]
+
+
+async def test_a_watch_list_that_never_ends_gives_way_to_pages():
+    server = ModelServer()
+    server.create("a")
+
+    async def handler(request):
+        if "sendInitialEvents" not in request.url:
+            return await server(request)
+
+        async def only_the_beginning():
+            yield line("ADDED", server.pods["a"])
+            await asyncio.sleep(10_000)
+
+        return Response(200, {}, only_the_beginning())
+
+    async with informer_on(handler) as informer:
+        async with asyncio.timeout(600):
+            await informer.wait_synced()
+        assert names(informer) == {"a"}
+        assert informer.counters.lists == 1
+
+
+async def test_a_server_in_trouble_is_asked_ever_less_often_and_no_two_clients_in_step():
+    server = ModelServer()
+    network = Network(server)
+    network.faults.extend([503] * 12)
+    async with informer_on(network) as informer:
+        await asyncio.sleep(20)
+        assert informer.last_error == "GET http://cluster/api/v1/pods: InternalError (503 InternalError)"
+        await informer.wait_synced()
+        assert informer.last_error is None
+    waits = [later - earlier for earlier, later in zip(network.asked_at, network.asked_at[1:], strict=False)]
+    assert len(network.asked_at) == 13
+    assert 0.8 <= waits[0] <= 1.6
+    assert all(0.8 <= wait <= 30 for wait in waits)
+    assert sum(waits[6:]) / len(waits[6:]) > 15
+    assert len(set(waits)) == len(waits)
+
+
+async def test_the_server_says_how_long_to_wait():
+    server = ModelServer()
+    asked = []
+
+    async def handler(request):
+        asked.append(asyncio.get_running_loop().time())
+        if len(asked) == 1:
+            return answer(429, status(429, "TooManyRequests"), **{"Retry-After": "17"})
+        return await server(request)
+
+    async with informer_on(handler) as informer:
+        await informer.wait_synced()
+    assert asked[1] - asked[0] == 17
+
+
+async def test_a_watch_that_ends_is_resumed_at_once_from_where_it_was(server):
+    server = await server()
+    network = Network(server)
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        await asyncio.sleep(10)
+        network.cut("end")
+        server.create("a")
+        await asyncio.sleep(0.01)
+        assert names(informer) == {"a"}
+        assert informer.counters.failures == 0
+        assert informer.counters.relists == 0
+
+
+async def test_a_watch_that_ends_as_soon_as_it_begins_is_not_asked_for_in_a_hot_loop():
+    server = ModelServer()
+    asked = []
+
+    async def handler(request):
+        if "resourceVersion=" not in request.url:
+            return await server(request)
+        asked.append(request.url)
+        return Response(200, {}, b"")
+
+    network = Network(handler)
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        network.cut("end")
+        await asyncio.sleep(100)
+        assert informer.last_error == "the server ends the watch as soon as it begins"
+    assert len(asked) < 12
+
+
+async def test_a_stream_cut_in_the_middle_of_a_line_loses_nothing():
+    server = ModelServer()
+    network = Network(server, piece=40)
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        server.create("a")
+        await asyncio.sleep(1)
+        network.cut("halve")
+        server.create("b")
+        await asyncio.sleep(5)
+        assert names(informer) == {"a", "b"}
+        assert informer.counters.relists == 0
+
+
+async def test_a_silent_connection_is_given_up_and_meanwhile_the_view_grows_stale():
+    server = ModelServer()
+    silent = False
+
+    async def handler(request):
+        response = await server(request)
+
+        async def body():
+            async for chunk in response.chunks():
+                if silent:
+                    await asyncio.sleep(100_000)
+                yield chunk
+
+        return Response(200, {}, body())
+
+    async with informer_on(handler, stale_after=120) as informer:
+        await informer.wait_synced()
+        await asyncio.sleep(61)
+        assert informer.staleness < 2, "a bookmark is news enough"
+        silent = True
+        server.create("a")
+        await asyncio.sleep(130)
+        assert names(informer) == set()
+        assert 130 < informer.staleness < 135
+        assert informer.stale
+        silent = False
+        await asyncio.sleep(30)
+        assert names(informer) == {"a"}
+        assert not informer.stale
+
+
+async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_not_affected(server):
+    server = await server()
+    for name in "abcd":
+        server.create(name)
+    server.update("b", containers=[{"name": "c", "resources": {"requests": {"cpu": "much"}}}])
+    async with informer_on(server) as informer:
+        await informer.wait_synced()
+        assert names(informer) == set("acd")
+        assert "much" in informer.undecodable["default", "b"]
+        assert informer.counters.undecodable == 1
+        server.update("c", tolerations="none")
+        await asyncio.sleep(1)
+        assert names(informer) == set("acd"), "its last readable state is kept"
+        assert set(informer.undecodable) == {("default", "b"), ("default", "c")}
+        server.update("b", containers=[])
+        server.delete("c")
+        await asyncio.sleep(1)
+        assert names(informer) == set("abd")
+        assert informer.undecodable == {}
+
+
+async def test_a_new_object_under_an_old_name_that_cannot_be_read_ends_the_old_one(server):
+    server = await server()
+    server.create("a")
+    async with informer_on(server) as informer:
+        await informer.wait_synced()
+        server.delete("a")
+        server.create("a", tolerations="none")
+        await asyncio.sleep(1)
+        assert names(informer) == set()
+        assert set(informer.undecodable) == {("default", "a")}
+
+
+async def test_an_event_of_an_unknown_type_is_counted_and_passed_over():
+    server = ModelServer()
+
+    async def handler(request):
+        response = await server(request)
+
+        async def body():
+            async for chunk in response.chunks():
+                yield line("TELEPORTED", {"metadata": {"name": "x"}}) + chunk
+
+        return Response(200, {}, body())
+
+    async with informer_on(handler) as informer:
+        await informer.wait_synced()
+        server.create("a")
+        await asyncio.sleep(1)
+        assert names(informer) == {"a"}
+        assert informer.counters.unknown_events == 2
+
+
+async def test_what_is_no_event_at_all_makes_it_list_anew():
+    server = ModelServer()
+    noise = [b"<html>the proxy is tired</html>\n"]
+
+    async def handler(request):
+        response = await server(request)
+
+        async def body():
+            async for chunk in response.chunks():
+                yield chunk
+                if noise and server.pods:
+                    yield noise.pop()
+
+        return Response(200, {}, body())
+
+    async with informer_on(handler) as informer:
+        await informer.wait_synced()
+        server.create("a")
+        await asyncio.sleep(0.1)
+        assert "no event" in informer.last_error
+        await asyncio.sleep(5)
+        assert informer.last_error is None
+        assert informer.counters.relists == 1
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"ok", b'{"metadata":{"resourceVersion":"5"}}', b'{"items":[]}'])
+async def test_an_answer_that_is_no_list_is_never_an_empty_list(body):
+    server = ModelServer(watch_list=False)
+    server.create("a")
+    broken = False
+
+    async def handler(request):
+        if broken and "watch=true" not in request.url:
+            return Response(200, {}, body)
+        return await server(request)
+
+    network = Network(handler)
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        broken = True
+        server.compact()
+        server.version += 1
+        server.compact()
+        network.cut("reset")
+        await asyncio.sleep(100)
+        assert names(informer) == {"a"}
+        assert informer.last_error
+
+
+async def test_an_error_event_that_is_not_about_age_leads_to_a_new_list():
+    server = ModelServer()
+    server.create("a")
+    broken = [line("ERROR", status(400, "BadRequest", "object has no PrevKv"))]
+
+    async def handler(request):
+        response = await server(request)
+
+        async def body():
+            async for chunk in response.chunks():
+                yield chunk
+                if broken and b"initial-events-end" in chunk:
+                    server.delete("a")
+                    yield broken.pop()
+
+        return Response(200, {}, body())
+
+    async with informer_on(handler) as informer:
+        await informer.wait_synced()
+        await asyncio.sleep(5)
+        assert names(informer) == set()
+        assert informer.counters.relists == 1
+
+
+async def test_a_write_of_ours_is_in_the_view_at_once_and_an_older_event_does_not_undo_it(server):
+    server = await server()
+    server.create("a")
+    told = []
+    async with informer_on(server) as informer:
+        await informer.wait_synced()
+        informer.subscribe(told.append)
+        server.update("a", nodeName="theirs")
+        ours = read(server.update("a", nodeName="ours"))
+        assert informer.observe(ours)
+        assert informer.get(("default", "a")).node == "ours"
+        assert not informer.observe(ours), "it is known by now"
+        await asyncio.sleep(1)
+    assert [(type(change), change.new.node) for change in told] == [(Updated, "ours")]
+
+
+async def test_a_late_answer_to_a_write_does_not_bring_a_deleted_object_back(server):
+    server = await server()
+    async with informer_on(server) as informer:
+        await informer.wait_synced()
+        written = read(server.create("a"))
+        server.delete("a")
+        await asyncio.sleep(1)
+        assert not informer.observe(written)
+        assert names(informer) == set()
+
+
+async def test_a_deletion_of_ours_is_not_undone_by_what_the_stream_says_late(server):
+    server = await server()
+    server.create("a")
+    told = []
+    async with informer_on(server) as informer:
+        await informer.wait_synced()
+        informer.subscribe(told.append)
+        late = read(server.update("a", nodeName="n1"))
+        gone = read(server.delete("a"))
+        informer.observe_deleted(gone.key, gone.uid)
+        assert names(informer) == set()
+        assert not informer.observe(late)
+        await asyncio.sleep(1)
+        assert names(informer) == set()
+        again = server.create("a")
+        await asyncio.sleep(1)
+        assert informer.get(("default", "a")).uid == again["metadata"]["uid"]
+    assert [type(change) for change in told] == [Deleted, Added]
+
+
+async def test_a_listing_that_began_before_our_write_neither_reverts_nor_deletes_it(server):
+    server = await server()
+    server.create("a")
+    network = Network(server, pace=2.0)
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        server.compact()
+        network.faults.append(410)
+        network.cut("reset")
+        # The new listing is on its way, of a version before these two.
+        await asyncio.sleep(2.5)
+        updated = read(server.update("a", nodeName="n1"))
+        created = read(server.create("b"))
+        told = []
+        informer.subscribe(told.append)
+        informer.observe(updated)
+        informer.observe(created)
+        await asyncio.sleep(30)
+        assert names(informer) == {"a", "b"}
+        assert informer.get(("default", "a")).node == "n1"
+    assert [type(change) for change in told] == [Updated, Added]
+
+
+async def test_a_write_that_the_server_loses_is_not_believed_for_ever():
+    server = ModelServer()
+    server.create("a")
+    backup, version = dict(server.pods), server.version
+    network = Network(server)
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        informer.observe(read(server.update("a", nodeName="n1")))
+        informer.observe(read(server.create("b")))
+        network.cut("reset")
+        server.restore(version, backup)
+        await asyncio.sleep(1)
+        assert names(informer) == {"a", "b"}
+        await asyncio.sleep(300)
+        assert names(informer) == {"a"}
+        assert informer.get(("default", "a")).node is None
+
+
+async def test_versions_that_go_backwards_are_listed_anew():
+    server = ModelServer()
+    server.create("a")
+    backup, version = dict(server.pods), server.version
+    network = Network(server)
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        server.create("b")
+        server.update("a", nodeName="n1")
+        await asyncio.sleep(1)
+        network.cut("reset")
+        server.restore(version, backup)
+        await asyncio.sleep(10)
+        assert names(informer) == {"a"}
+        assert informer.get(("default", "a")).node is None
+
+
+async def test_a_write_that_the_selector_does_not_match_leaves_the_view_with_the_next_bookmark():
+    server = ModelServer()
+
+    async def handler(request):
+        assert "labelSelector=app%3Dweb" in request.url
+        return await server(request)
+
+    async with informer_on(handler, label_selector="app=web") as informer:
+        await informer.wait_synced()
+        elsewhere = read(ModelServer().create("z"))
+        server.version += 5
+        assert informer.observe(elsewhere)
+        await asyncio.sleep(61)
+        server.create("a")
+        await asyncio.sleep(61)
+        assert names(informer) == {"a"}
+
+
+async def test_every_change_wakes_the_engine():
+    server = ModelServer()
+    wake = asyncio.Event()
+    async with informer_on(server, wake=wake) as informer:
+        await informer.wait_synced()
+        assert not wake.is_set(), "there was nothing"
+        server.create("a")
+        await asyncio.wait_for(wake.wait(), 1)
+        wake.clear()
+        informer.observe(read(server.update("a", nodeName="n1")))
+        assert wake.is_set()
+
+
+async def test_a_subscriber_that_fails_is_not_swallowed():
+    server = ModelServer()
+    server.create("a")
+    informer = informer_on(server)
+    informer.subscribe(lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        async with informer:
+            await informer.wait_synced()

@@ -1,0 +1,300 @@
+"""Pods from JSON: what is read, what is shared, and what is let go."""
+
+import gc
+import json
+import weakref
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from forebay.kube.pods import (
+    BY_LABEL,
+    BY_NODE,
+    BY_OWNER,
+    PENDING_GPU,
+    PODS,
+    Pods,
+    _PodOnWire,
+    pod_indexes,
+)
+from forebay.kube.wire import Lines, Undecodable, Wire, wire_for
+from forebay.model.requirements import Operator, Requirement, Toleration
+from forebay.model.workloads import Owner, Phase
+
+NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def body(name="p", **changes) -> dict:
+    """A running GPU pod as the API server sends it; `changes` are merged into its three parts."""
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "uid": f"uid-of-{name}",
+        "resourceVersion": "17",
+        "creationTimestamp": "2030-01-01T12:00:00Z",
+        "labels": {"app": "train"},
+        "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}],
+    }
+    spec = {
+        "volumes": [{"name": f"kube-api-access-{name}"}],
+        "containers": [
+            {
+                "name": "main",
+                "ports": [{"containerPort": 80}, {"containerPort": 443, "hostPort": 443, "protocol": "TCP"}],
+                "resources": {
+                    "limits": {"nvidia.com/gpu": "2"},
+                    "requests": {"cpu": "1500m", "memory": "4Gi", "nvidia.com/gpu": "2"},
+                },
+                "volumeMounts": [{"name": f"kube-api-access-{name}", "mountPath": "/var/run"}],
+            }
+        ],
+        "nodeName": "n1",
+        "schedulerName": "default-scheduler",
+        "priority": 5,
+    }
+    status = {"phase": "Running"}
+    parts = {"metadata": metadata, "spec": spec, "status": status}
+    return {part: content | changes.get(part, {}) for part, content in parts.items()}
+
+
+def read(pod: dict, wire: Wire | None = None):
+    return (wire or wire_for(PODS)).object(json.dumps(pod).encode())
+
+
+def test_what_scheduling_looks_at_is_in_the_shape():
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}]
+    spec = {
+        "initContainers": [
+            {"resources": {"requests": {"cpu": "4"}}},
+            {"restartPolicy": "Always", "resources": {"requests": {"memory": "1Gi"}}},
+        ],
+        "nodeSelector": {"gpu": "h100"},
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 3, "preference": terms[0]}],
+            },
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "train"}}}
+                ]
+            },
+        },
+        "tolerations": [{"key": "gpu", "operator": "Exists"}, {"key": "x", "value": "1", "tolerationSeconds": 300}],
+        "schedulingGates": [{"name": "forebay.dev/budget"}],
+        "overhead": {"cpu": "250m"},
+    }
+    shape = read(body(spec=spec)).shape
+    assert dict(shape.requests) == {"cpu": 4250, "memory": 5 * 2**30, "nvidia.com/gpu": 2, "pods": 1}
+    assert shape.node_selector == {"gpu": "h100"}
+    wanted = Requirement("zone", Operator.IN, ("a", "b"))
+    assert shape.node_affinity[0].match_expressions == (wanted,)
+    assert (shape.preferred_node_affinity[0].weight, shape.preferred_node_affinity[0].term.match_expressions) == (
+        3,
+        (wanted,),
+    )
+    assert shape.pod_anti_affinity[0].topology_key == "kubernetes.io/hostname"
+    assert shape.pod_anti_affinity[0].selector.matches({"app": "train"})
+    assert shape.tolerations == (Toleration("gpu", "Exists"), Toleration("x", "Equal", "1", "", 300))
+    assert shape.priority == 5
+    assert shape.scheduling_gates == ("forebay.dev/budget",)
+    assert shape.host_ports == ((443, "TCP"),)
+
+
+def test_a_pod_that_asks_for_nothing_has_the_plain_shape():
+    pod = read(body(spec={"containers": [{"name": "c", "resources": {}}], "priority": None, "tolerations": None}))
+    assert dict(pod.shape.requests) == {"pods": 1}
+    assert pod.shape.node_affinity is None
+    assert pod.shape.scheduler_name == "default-scheduler"
+    assert pod.shape.priority == 0
+
+
+def test_pods_of_one_template_share_everything_but_what_is_their_own():
+    metadata = {
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}],
+        "annotations": {"forebay.dev/queue": "a"},
+        "finalizers": ["batch.kubernetes.io/job-tracking"],
+    }
+    one, two = (read(body(name, metadata={"name": name, **metadata})) for name in ("one", "two"))
+    assert one.shape is two.shape
+    assert one.labels is two.labels
+    assert one.annotations is two.annotations
+    assert one.owner is two.owner
+    assert one.finalizers is two.finalizers
+    assert one.node is two.node
+    assert one.namespace is two.namespace
+    assert one.owner == Owner("Job", "j", "u")
+    assert one.finalizers == ("batch.kubernetes.io/job-tracking",)
+
+
+def test_shapes_that_are_written_differently_and_mean_the_same_are_one():
+    other = body("other")
+    other["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": 2, "memory": "4096Mi", "cpu": "1.5"}}
+    assert read(other).shape is read(body()).shape
+
+
+def test_labels_of_its_own_do_not_give_a_pod_a_shape_of_its_own():
+    plain, indexed = read(body()), read(body(metadata={"labels": {"app": "train", "index": "7"}}))
+    assert indexed.shape is plain.shape
+    assert indexed.labels == {"app": "train", "index": "7"}
+
+
+def test_only_annotations_that_mean_something_here_are_kept():
+    annotations = {
+        "forebay.dev/a": "1",
+        "runpod.io/b": "2",
+        "tgp.io/c": "3",
+        "budget.zxuhan.dev/d": "4",
+        "nodeprovisioner.compute.baseten.co/e": "5",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        "karpenter.sh/do-not-disrupt": "true",
+    }
+    others = {"kubectl.kubernetes.io/last-applied-configuration": "{}" * 1000, "not-forebay.dev/x": "y"}
+    pod = read(body(metadata={"annotations": annotations | others}))
+    assert pod.annotations == annotations
+    assert not pod.mirror
+    static = read(body(metadata={"annotations": {"kubernetes.io/config.mirror": "abc"}}))
+    assert static.mirror
+    assert static.annotations == {}
+
+
+def test_an_owner_that_is_not_the_controller_is_none():
+    owners = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"}]
+    assert read(body(metadata={"ownerReferences": owners})).owner is None
+
+
+def test_a_pending_pod_says_since_when_and_why():
+    conditions = [
+        {"type": "Initialized", "status": "True"},
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available",
+            "lastTransitionTime": "2030-01-01T12:00:00Z",
+        },
+    ]
+    pod = read(body(spec={"nodeName": ""}, status={"phase": "Pending", "conditions": conditions}))
+    assert (pod.node, pod.phase) == (None, Phase.PENDING)
+    assert (pod.unschedulable_since, pod.unschedulable_message) == (NOON, "0/3 nodes are available")
+    gated = [conditions[1] | {"reason": "SchedulingGated"}]
+    waiting = read(body(spec={"nodeName": ""}, status={"phase": "Pending", "conditions": gated}))
+    assert waiting.unschedulable_since is None
+
+
+RAN = [
+    {
+        "state": {"running": {"startedAt": "2030-01-01T12:05:00Z"}},
+        "lastState": {
+            "terminated": {"startedAt": "2030-01-01T12:00:00Z", "finishedAt": "2030-01-01T12:04:00Z", "exitCode": 1}
+        },
+    },
+    {"state": {"waiting": {"reason": "PodInitializing"}}, "lastState": {}},
+]
+ENDED = [
+    {"state": {"terminated": {"startedAt": "2030-01-01T12:01:00Z", "finishedAt": "2030-01-01T12:30:00Z"}}},
+    {"state": {"terminated": {"startedAt": "2030-01-01T12:00:00Z", "finishedAt": "2030-01-01T12:10:00Z"}}},
+]
+
+
+@pytest.mark.parametrize(
+    ("phase", "statuses", "started", "finished"),
+    [
+        pytest.param("Running", RAN, NOON, None, id="the first start counts, across restarts, and it has not ended"),
+        pytest.param("Succeeded", ENDED, NOON, NOON.replace(minute=30), id="ended with the last container"),
+        pytest.param("Failed", None, None, None, id="evicted before any container ran"),
+        pytest.param("Pending", [], None, None, id="not started"),
+    ],
+)
+def test_when_a_gpu_pod_ran(phase, statuses, started, finished):
+    pod = read(body(status={"phase": phase, "containerStatuses": statuses}))
+    assert (pod.started, pod.finished) == (started, finished)
+
+
+def test_nobody_asks_when_a_pod_without_gpu_ran():
+    plain = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    pod = read(body(spec=plain, status={"phase": "Running", "containerStatuses": "unread"}))
+    assert pod.started is None
+
+
+def test_a_phase_of_tomorrow_is_unknown_not_an_error():
+    assert read(body(status={"phase": "Hibernating"})).phase is Phase.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        body(spec={"containers": [{"resources": {"requests": {"cpu": "a lot"}}}]}),
+        body(spec={"nodeSelector": ["x"]}),
+        body(metadata={"labels": {"app": 7}}),
+        body(metadata={"creationTimestamp": "yesterday"}),
+        body(metadata={"resourceVersion": "seventeen"}),
+        body(spec={"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": "zone a"}}}),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_each_time(broken):
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r".+"):
+            read(broken)
+
+
+def test_a_page_with_one_bad_pod_gives_the_others_and_its_name():
+    items = [body("a"), body("b", spec={"priority": "high"}), body("c", spec={"containers": 5})]
+    page = {"kind": "PodList", "metadata": {"resourceVersion": "9", "continue": "more"}, "items": items}
+    meta, found = wire_for(PODS).page(json.dumps(page).encode())
+    good, *bad = found
+    assert (meta.resource_version, meta.continue_token) == ("9", "more")
+    assert good.name == "a"
+    assert [(type(one), one.key, one.uid, one.resource_version) for one in bad] == [
+        (Undecodable, ("team", name), f"uid-of-{name}", 17) for name in "bc"
+    ]
+
+
+def test_a_page_too_large_for_one_turn_is_read_just_the_same():
+    page = {"metadata": {"resourceVersion": "9"}, "items": [body("a"), body("b")]}
+    _, found = Wire(_PodOnWire, Pods().build, large_page=10).page(json.dumps(page).encode())
+    assert [pod.name for pod in found] == ["a", "b"]
+
+
+class Page(bytearray):
+    """Bytes of which one can tell when nobody holds them any more."""
+
+
+def test_no_page_is_kept_alive_by_what_was_read_from_it():
+    wire = Wire(_PodOnWire, Pods().build)
+    line = json.dumps({"type": "ADDED", "object": body(metadata={"annotations": {"forebay.dev/x": "y"}})}).encode()
+    chunk = Page(line + b"\n")
+    gone = weakref.ref(chunk)
+    kept = list(wire.events(memoryview(chunk)))
+    del chunk
+    gc.collect()
+    assert kept[0][1].name == "p"
+    assert gone() is None
+
+
+def test_lines_are_put_together_however_the_stream_is_cut():
+    text = b"".join(json.dumps({"line": number, "pad": "x" * number}).encode() + b"\n" for number in range(200))
+    for size in (1, 7, 1000, len(text)):
+        lines = Lines()
+        whole = [bytes(part) for at in range(0, len(text), size) for part in lines.feed(text[at : at + size])]
+        assert b"".join(whole) == text
+        assert all(part.endswith(b"\n") for part in whole)
+
+
+def test_the_indexes_follow_a_pod_through_its_life():
+    indexes = {index.name: index for index in pod_indexes()}
+    owner = {"ownerReferences": [{"kind": "Job", "name": "j", "uid": "job", "controller": True}]}
+    pending = read(body(metadata=owner, spec={"nodeName": ""}, status={"phase": "Pending"}))
+    bound = msgspec.structs.replace(pending, node="n1", phase=Phase.RUNNING)
+    for index in indexes.values():
+        index.change(pending.key, None, pending)
+    assert indexes[PENDING_GPU].get(True) == (pending,)
+    assert indexes[BY_NODE].get("n1") == ()
+    assert indexes[BY_OWNER].get("job") == (pending,)
+    assert indexes[BY_LABEL].get(("team", "app", "train")) == (pending,)
+    for index in indexes.values():
+        index.change(pending.key, pending, bound)
+    assert indexes[PENDING_GPU].get(True) == ()
+    assert indexes[BY_NODE].get("n1") == (bound,)
+    assert indexes[BY_LABEL].get(("team", "app", "train")) == (bound,)
