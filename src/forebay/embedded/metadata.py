@@ -20,7 +20,7 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_IS_LABEL = re.compile(_LABEL)
+IS_LABEL = re.compile(_LABEL)
 _IS_SUBDOMAIN = re.compile(_SUBDOMAIN)
 _IS_LABEL_KEY = re.compile(rf"({_SUBDOMAIN}/)?([A-Za-z0-9][-A-Za-z0-9_.]{{0,61}})?[A-Za-z0-9]")
 _IS_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?")
@@ -35,7 +35,7 @@ _SUBDOMAIN_RULE = (
     "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
-_LABEL_RULE = (
+LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
     "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
@@ -53,7 +53,8 @@ _LABEL_KEY_RULE = (
 
 
 def timestamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # strftime takes five times as long, and every write needs one.
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def key(obj: Json) -> tuple[str, str]:
@@ -156,8 +157,8 @@ def _name_causes(kind: Kind, name: str) -> list[Cause]:
     causes = []
     if len(name) > longest:
         causes.append(bad_value("metadata.name", name, f"must be no more than {longest} bytes"))
-    if not (_IS_LABEL if label else _IS_SUBDOMAIN).fullmatch(name):
-        causes.append(bad_value("metadata.name", name, _LABEL_RULE if label else _SUBDOMAIN_RULE))
+    if not (IS_LABEL if label else _IS_SUBDOMAIN).fullmatch(name):
+        causes.append(bad_value("metadata.name", name, LABEL_RULE if label else _SUBDOMAIN_RULE))
     return causes
 
 

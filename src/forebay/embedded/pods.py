@@ -1,6 +1,5 @@
 """Pods: the defaults clients rely on, the mistakes users make, and what may change once a pod exists."""
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,12 +10,6 @@ from forebay.embedded.rules import Rules
 from forebay.embedded.store import Json, Store
 from forebay.model.notation import InvalidQuantity, Quantity
 
-_NAME = re.compile("[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_NAME_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
-    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
 _DEFAULTS = {
     "restartPolicy": "Always",
     "terminationGracePeriodSeconds": 30,
@@ -86,8 +79,8 @@ def _container_causes(container: Json, path: str, names: set[str]) -> Iterator[C
     name = container.get("name")
     if not name:
         yield required(f"{path}.name")
-    elif not _NAME.fullmatch(name):
-        yield bad_value(f"{path}.name", name, _NAME_RULE)
+    elif not metadata.IS_LABEL.fullmatch(name):
+        yield bad_value(f"{path}.name", name, metadata.LABEL_RULE)
     elif name in names:
         yield duplicate(f"{path}.name", name)
     else:

@@ -8,6 +8,7 @@ type, in the notation that forebay.embedded.types reads.
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,10 @@ def main() -> None:
         types[name] = {**({"": "atomic"} if atomic else {}), **fields}
         todo += [one for one in map(refers, fields.values()) if one]
     last = [name.rpartition(".")[2] for name in types]
-    short = {name: ".".join(name.split(".")[-3:]) if last.count(end) > 1 else end for name, end in zip(types, last)}
+    short = {
+        name: ".".join(name.split(".")[-3:]) if last.count(end) > 1 else end
+        for name, end in zip(types, last, strict=True)
+    }
 
     def shorten(text: str) -> str:
         name = refers(text)
@@ -120,7 +124,7 @@ def main() -> None:
     ]
     head = ",\n".join(f'  "{kind}": "{short[name]}"' for kind, name in sorted(tops.items()))
     OUTPUT.write_text("{\n" + head + ",\n" + ",\n".join(lines) + "\n}\n")
-    print(f"{OUTPUT}: {len(types)} types, {OUTPUT.stat().st_size} bytes")
+    sys.stdout.write(f"{OUTPUT}: {len(types)} types, {OUTPUT.stat().st_size} bytes\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import pytest
 
 from forebay.embedded import tables
 from forebay.embedded.ages import human
+from forebay.embedded.columns import pod_status
 from forebay.embedded.definitions import CustomVersion
 from forebay.embedded.json_path import JsonPath
 from forebay.embedded.kinds import EVENTS, JOBS, PODS, Kind
@@ -102,7 +103,7 @@ def container(ready=False, restarts=0, **state):  # noqa: FBT002 (reads well at 
     ],
 )
 def test_a_pods_status_is_the_most_telling_word(status, more, word):
-    assert tables.pod_status({"metadata": more, "spec": {}, "status": status}) == word
+    assert pod_status({"metadata": more, "spec": {}, "status": status}) == word
 
 
 def test_a_pods_row():
