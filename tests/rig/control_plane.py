@@ -211,7 +211,7 @@ class Rig:
 
     def pause(self, part: Part | str) -> None:
         """SIGSTOP: it keeps its connections and answers nothing."""
-        self._processes[Part(part)].signal(signal.SIGSTOP)
+        self._processes[Part(part)].pause()
 
     def resume(self, part: Part | str) -> None:
         self._processes[Part(part)].signal(signal.SIGCONT)

@@ -33,6 +33,14 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in {"Z", "X"} else int(fields[19])
 
 
+def _thread_states(pid: int) -> list[str]:
+    states = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            states.append(stat.read_text().rpartition(")")[2].split()[0])
+    return states
+
+
 def _command_line(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -149,6 +157,13 @@ class Process:
     def signal(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, number)
+
+    def pause(self) -> None:
+        """SIGSTOP, and not before every thread has stopped: on a busy machine some run on for a while."""
+        self.signal(signal.SIGSTOP)
+        pid = self.pid
+        if pid is not None:
+            _wait(lambda: all(state == "T" for state in _thread_states(pid)), 5)
 
     def tail(self, lines: int = 15) -> str:
         try:
