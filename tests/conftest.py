@@ -8,6 +8,8 @@ import socket
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.rig.plugin"]
+
 settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))

@@ -93,7 +93,9 @@ def listen_address(text: str) -> tuple[str, int]:
 
 async def run_operator(settings: Settings, environment: Mapping[str, str]) -> None:
     """The operator with its connections and its pages, until it is cancelled."""
+    from forebay.kube.metrics import InformerCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.net.serve import serving  # noqa: PLC0415 (brings aiohttp's server)
+    from forebay.web.metrics import metrics_page  # noqa: PLC0415
 
     host, port = listen_address(settings.health_server_address)
     config = cluster_config(settings, environment)
@@ -105,7 +107,8 @@ async def run_operator(settings: Settings, environment: Mapping[str, str]) -> No
         stack.push_async_callback(election.close)
         operator = Operator(client, election, config.server, namespace=namespace, identity=identity, clock=clock.now)
         await stack.enter_async_context(operator)
-        handler = pages(alive=lambda: None, ready=operator.trouble, metrics=lambda: (b"", "text/plain"))
+        metrics = metrics_page(InformerCollector(operator.informers))
+        handler = pages(alive=lambda: None, ready=operator.trouble, metrics=metrics)
         await stack.enter_async_context(serving(handler, host=host, port=port))
         log.info("started", server=config.server, source=config.source, namespace=namespace, identity=identity)
         await operator.run()

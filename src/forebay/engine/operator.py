@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import datetime
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import structlog
 
@@ -14,6 +14,7 @@ from forebay.engine.permissions import LEASE
 from forebay.engine.views import Views, watching
 from forebay.kube.client import Client
 from forebay.kube.events import EventRecorder
+from forebay.kube.informer import Informer
 from forebay.kube.lease import Elector, LeadershipLost, Terms
 
 log = structlog.get_logger(__name__)
@@ -65,6 +66,10 @@ class Operator:
                 await self.elector.run(loop.run)
             except LeadershipLost as lost:
                 log.warning("standing by again", why=str(lost))
+
+    @property
+    def informers(self) -> tuple[Informer[Any], ...]:
+        return () if self.views is None else self.views.informers
 
     def trouble(self) -> str | None:
         """Why it could not act if it led; None when it could."""
