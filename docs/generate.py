@@ -8,6 +8,8 @@ from typing import Any
 
 from docs.api_reference import api_reference
 from docs.cli_reference import cli_reference
+from docs.metrics_reference import metrics_reference
+from docs.reasons_reference import reasons_reference
 from forebay.api.crd import crd_yaml
 from forebay.api.declaration import CustomKind
 from forebay.api.kinds import KINDS
@@ -24,6 +26,8 @@ GENERATED: dict[str, Callable[[], str]] = {
     **{f"deploy/crds/{kind.crd_name}.yaml": partial(_crd, kind) for kind in KINDS},
     "docs/reference/api.md": api_reference,
     "docs/reference/cli.md": cli_reference,
+    "docs/reference/metrics.md": metrics_reference,
+    "docs/reference/reasons.md": reasons_reference,
 }
 
 
