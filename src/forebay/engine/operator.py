@@ -73,4 +73,9 @@ class Operator:
 
     def trouble(self) -> str | None:
         """Why it could not act if it led; None when it could."""
-        return "starting" if self.views is None else self.views.trouble()
+        if self.views is None:
+            return "starting"
+        # Views that are young enough to think with do not show that the server is gone; the lease, asked for every few
+        # seconds, does.
+        silence = self.elector.out_of_reach
+        return self.views.trouble() or (f"the lease cannot be asked for: {silence}" if silence is not None else None)

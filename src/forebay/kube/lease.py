@@ -20,7 +20,7 @@ import structlog
 
 from forebay.api.meta import ObjectMeta
 from forebay.kube.client import Client
-from forebay.kube.errors import ApiError, Conflict, KubeError, NotFound, Unreadable
+from forebay.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound, Unreadable
 from forebay.kube.events import EventRecorder
 from forebay.kube.types import LEASES, Lease, LeaseSpec, micro_time, reference
 from forebay.net import clock
@@ -31,6 +31,9 @@ R = TypeVar("R")
 log = structlog.get_logger(__name__)
 
 _JITTER = 1.2
+#: How often a lease that somebody holds is looked at, as parts of `retry`. As late as the holder's last renewal is seen
+#: it is succeeded: with looks a whole `retry` apart, not within its duration and two seconds.
+_LOOK, _LOOK_JITTER = 0.4, 0.3
 #: Seconds after a lease has lapsed at which it is asked for: later than any rounding of the clock.
 _AFTER = 0.01
 
@@ -77,6 +80,8 @@ class Elector:
         self.terms = terms
         #: Why the last try failed, for whoever asks why nobody leads; None after one that worked.
         self.trouble: str | None = None
+        #: What kept the last try from being answered; None once the server has answered, whoever leads.
+        self.out_of_reach: str | None = None
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -133,7 +138,11 @@ class Elector:
         """Until the next look at a lease that is somebody else's: not later than when it lapses."""
         pause = self.terms.retry * (1 + self._rng.random() * _JITTER)
         left = self._lapses_at() - asyncio.get_running_loop().time() if self.leader else 0.0
-        return min(pause, left + _AFTER) if left > 0 else pause
+        if left <= 0:
+            return pause
+        if self.out_of_reach is None:
+            pause = self.terms.retry * (_LOOK + self._rng.random() * _LOOK_JITTER)
+        return min(pause, left + _AFTER)
 
     async def _renew_until_lost(self) -> None:
         loop = asyncio.get_running_loop()
@@ -158,10 +167,16 @@ class Elector:
         try:
             async with asyncio.timeout(limit):
                 held = await self._take()
-        except (ApiError, Unreadable, TransportError) as error:
+        except (AlreadyExists, Conflict) as error:
+            self.out_of_reach = None
             return self._failed(str(error))
+        except (ApiError, Unreadable, TransportError) as error:
+            self.out_of_reach = str(error)
+            return self._failed(self.out_of_reach)
         except TimeoutError:
-            return self._failed(f"no answer within {limit:g} s")
+            self.out_of_reach = f"no answer within {limit:g} s"
+            return self._failed(self.out_of_reach)
+        self.out_of_reach = None
         self.trouble = None if held else f"it is held by {self.leader}"
         # The start, not the end: nobody can have seen this renewal before it began.
         self._renewed_at = started if held else None

@@ -212,6 +212,27 @@ async def test_a_leader_cut_off_from_the_server_stops_before_another_starts():
     await stop(running_b)
 
 
+@pytest.mark.parametrize("dies_at", [30.0, 30.5, 31.0, 31.5, 31.99])
+async def test_whenever_the_leader_falls_silent_it_is_succeeded_within_its_duration_and_two_seconds(dies_at):
+    for seed in range(20):
+        server, work = LeaseServer(), Work()
+        began = now()
+
+        async def silent_from_then_on(request, carry_out, began=began):
+            if now() - began >= dies_at:
+                await asyncio.sleep(3600)
+            return carry_out()
+
+        leader = asyncio.create_task(server.elector("a", silent_from_then_on).run(Work()))
+        await asyncio.sleep(0.1)
+        standby = asyncio.create_task(server.elector(f"b{seed}").run(work))
+        await asyncio.sleep(60)
+        # Not before the last renewal has run out, however late it was seen.
+        assert 13 < work.started - began - dies_at < 17
+        await stop(leader)
+        await stop(standby)
+
+
 async def test_errors_shorter_than_the_deadline_do_not_cost_the_lease():
     server, work = LeaseServer(), Work()
     answers = iter([None, None, 503, 500, "lost", None, None, None, 429, "never", None])
@@ -412,9 +433,11 @@ async def test_who_leads_is_told_and_why_nobody_can_is_visible():
     running = asyncio.create_task(elector.run(Work()))
     await asyncio.sleep(5)
     assert "403 Forbidden" in elector.trouble
+    assert "403 Forbidden" in elector.out_of_reach
     forbidden = False
     await asyncio.sleep(5)
     assert elector.trouble is None
+    assert elector.out_of_reach is None
     assert seen == ["a"]
     await stop(running)
 
