@@ -1,0 +1,126 @@
+"""The operator as it runs for users: a process of its own, with a log, pages and an identity."""
+
+import asyncio
+import http.client
+import json
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.rig import Rig
+from tests.rig.control_plane import free_ports
+from tests.rig.processes import Process
+
+T = TypeVar("T")
+
+#: For what is no promise in seconds: far longer than a loaded machine takes, short enough to end.
+PATIENCE = 60.0
+
+
+async def until(answer: Callable[[], Awaitable[T]], what: str, within: float = PATIENCE) -> T:
+    """Its answer, once it has one. `what` is for the message when it never has."""
+    deadline = time.monotonic() + within
+    while not (found := await answer()):
+        assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
+        await asyncio.sleep(0.05)
+    return found
+
+
+class OperatorProcess:
+    """`forebay run`."""
+
+    def __init__(self, rig: Rig, user: str, kubeconfig: Path, home: str) -> None:
+        self.user = user
+        self._port = free_ports("pages")["pages"]
+        settings = {
+            "kubeconfig": str(kubeconfig),
+            "namespace": home,
+            "health-server-address": f"127.0.0.1:{self._port}",
+            "log-level": "info",
+            "log-format": "json",
+        }
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        self._process = Process(user, [sys.executable, "-m", "forebay", "run", *options], rig.directory)
+
+    def start(self) -> None:
+        self._process.start()
+
+    def stop(self) -> None:
+        self._process.stop(kill=True)
+
+    @property
+    def pid(self) -> int:
+        pid = self._process.pid
+        assert pid is not None, f"{self.user} has ended ({self._process.exit_code}):\n{self._process.tail(30)}"
+        return pid
+
+    def kill(self) -> float:
+        self._process.signal(signal.SIGKILL)
+        return time.time()
+
+    def pause(self) -> float:
+        self._process.pause()
+        return time.time()
+
+    def resume(self) -> float:
+        self._process.signal(signal.SIGCONT)
+        return time.time()
+
+    async def leave(self) -> None:
+        """SIGTERM, and its end in good order."""
+        self._process.signal(signal.SIGTERM)
+
+        async def ended() -> bool:
+            return self._process.exit_code is not None
+
+        await until(ended, f"{self.user} ends")
+        assert self._process.exit_code == 0, self._process.tail(30)
+        assert "Traceback" not in self._process.tail(10_000)
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        """Its log lines of this kind."""
+        lines = (json.loads(line) for line in self._process.tail(10_000).splitlines() if line.startswith("{"))
+        return [line for line in lines if line["event"] == event]
+
+    async def identity(self) -> str:
+        async def started() -> list[dict[str, Any]]:
+            assert self.pid
+            return self.said("started")
+
+        return str((await until(started, f"{self.user} starts"))[0]["identity"])
+
+    async def page(self, path: str) -> tuple[int, str]:
+        """Status and text; (0, why) where nobody serves."""
+        return await asyncio.to_thread(self._page, path)
+
+    def _page(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except OSError as error:
+            return 0, str(error)
+        finally:
+            connection.close()
+
+    async def is_ready(self) -> bool:
+        assert self.pid
+        return (await self.page("/readyz"))[0] == 200
+
+    async def why_not_ready(self) -> str:
+        """Empty while it is ready. It lives all the same, and says so."""
+        assert self.pid
+        assert (await self.page("/healthz"))[0] == 200
+        status, text = await self.page("/readyz")
+        return text if status == 503 else ""
+
+    async def objects(self) -> dict[str, int]:
+        """How many of each kind its views hold."""
+        _, text = await self.page("/metrics")
+        prefix = 'forebay_informer_objects{resource="'
+        found = (line.removeprefix(prefix).split('"} ') for line in text.splitlines() if line.startswith(prefix))
+        return {resource.partition(".")[0]: int(float(count)) for resource, count in found}
