@@ -4,7 +4,7 @@ A watch is in it once it has ended.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ class Entry(NamedTuple):
     #: With its subresource: `gpunodepools/status`. Empty for what is no resource (`/version`).
     resource: str
     namespace: str
+    name: str
     code: int
     #: Wall time at which the server got it and at which it had answered.
     began: float
@@ -34,6 +35,10 @@ class Entry(NamedTuple):
         return self.code in _REFUSED
 
     @property
+    def is_watch(self) -> bool:
+        return self.verb == "watch" and self.worked
+
+    @property
     def is_act(self) -> bool:
         """A word of the operator to a user: what only a leader may say."""
         return self.resource == "gpunodepools/status" and self.worked
@@ -46,12 +51,14 @@ class Entry(NamedTuple):
 
 def entries(log: Path, *users: str) -> list[Entry]:
     """Of these users, in the order in which the server got the requests."""
-    return sorted((each for each in _read(log) if each.user in users), key=lambda entry: entry.began)
+    return sorted((each for each in _read(log, users) if each.user in users), key=lambda entry: entry.began)
 
 
-def _read(log: Path) -> Iterator[Entry]:
+def _read(log: Path, users: Sequence[str]) -> Iterator[Entry]:
     # The last line may be half written.
     for line in log.read_text().split("\n")[:-1]:
+        if not any(user in line for user in users):
+            continue
         said = json.loads(line)
         about = said.get("objectRef", {})
         resource = "/".join(filter(None, (about.get("resource"), about.get("subresource"))))
@@ -61,6 +68,7 @@ def _read(log: Path) -> Iterator[Entry]:
             group=about.get("apiGroup", ""),
             resource=resource,
             namespace=about.get("namespace", ""),
+            name=about.get("name", ""),
             code=said.get("responseStatus", {}).get("code", 0),
             began=_moment(said["requestReceivedTimestamp"]),
             ended=_moment(said["stageTimestamp"]),
