@@ -23,9 +23,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = None
     context: Annotated[str | None, Meta(description="Context of the kubeconfig. Default: its current-context.")] = None
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Meta(description="The least severe log lines to write, on standard error."),
-    ] = "warning"
+        Literal["debug", "info", "warning", "error"] | None,
+        Meta(description="The least severe log lines to write. Default: `info` for `run`, `warning` for others."),
+    ] = None
     log_format: Annotated[
         Literal["auto", "text", "json"],
         Meta(description="How log lines look; `auto` is text on a terminal and JSON elsewhere."),
@@ -68,12 +68,18 @@ def all_settings() -> tuple[Setting, ...]:
     found = []
     for field in msgspec.structs.fields(Settings):
         annotation = hints[field.name]
-        inner = annotation.__origin__
-        choices = inner.__args__ if getattr(inner, "__origin__", None) is Literal else ()
+        choices = _choices(annotation.__origin__)
         meta = annotation.__metadata__[0]
         only = (meta.extra or {}).get("command")
         found.append(Setting(field.name, field.default, meta.description, choices, only))
     return tuple(found)
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """The words of a Literal, also of one that may be left out."""
+    if getattr(annotation, "__origin__", None) is Literal:
+        return tuple(annotation.__args__)
+    return next((found for each in getattr(annotation, "__args__", ()) if (found := _choices(each))), ())
 
 
 def read_settings(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:

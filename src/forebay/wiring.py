@@ -30,8 +30,11 @@ from forebay.web.pages import pages
 log = structlog.get_logger(__name__)
 
 
-def configure_logging(settings: Settings, redactor: Redactor) -> None:
-    """Log lines go to standard error, scrubbed; standard output belongs to the command's answer."""
+def configure_logging(settings: Settings, redactor: Redactor, *, level: str = "warning") -> None:
+    """Log lines go to standard error, scrubbed; standard output belongs to the command's answer.
+
+    `level` is the command's own, where the user has not chosen one.
+    """
     plain = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
     renderer: Processor = (
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if plain else structlog.processors.JSONRenderer()
@@ -44,7 +47,7 @@ def configure_logging(settings: Settings, redactor: Redactor) -> None:
             redactor,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(settings.log_level),
+        wrapper_class=structlog.make_filtering_bound_logger(settings.log_level or level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )

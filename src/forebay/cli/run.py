@@ -15,7 +15,7 @@ async def operate(settings: Settings) -> None:
     from forebay.net.redaction import Redactor
     from forebay.wiring import configure_logging, run_operator
 
-    configure_logging(settings, Redactor())
+    configure_logging(settings, Redactor(), level="info")
     operator = asyncio.ensure_future(run_operator(settings, os.environ))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
