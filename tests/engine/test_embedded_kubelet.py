@@ -96,7 +96,7 @@ async def test_a_deleted_pod_ends_gracefully():
         world.node("only")
         world.pod("server", does={"stop-delay": "10s"})
         seen = []
-        world.store.subscribe(kinds.PODS, lambda event, _, pod: seen.append((event, pod["status"]["phase"])))
+        world.store.subscribe(kinds.PODS, lambda change: seen.append((change.type, change.new["status"]["phase"])))
         await passing(5)
         world.delete(kinds.PODS, "server")
         await passing(9)
@@ -115,7 +115,7 @@ async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace():
         exits = []
         world.store.subscribe(
             kinds.PODS,
-            lambda event, _, pod: exits.append(pod["status"]["containerStatuses"][0]["state"]) and event,
+            lambda change: exits.append(change.new["status"]["containerStatuses"][0]["state"]),
         )
         world.delete(kinds.PODS, "stubborn", grace=20)
         await passing(19)

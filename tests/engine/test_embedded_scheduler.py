@@ -68,6 +68,33 @@ async def test_the_reasons_are_counted_and_worded_as_the_real_scheduler_does():
         )
 
 
+async def test_a_pod_that_fits_nowhere_is_told_anew_when_the_nodes_change():
+    async with World() as world:
+        for name in ("a", "b"):
+            world.node(name, gpus=8, ready_after=30)
+        world.pod("greedy", gpus=16)
+        await passing(5)
+        before = world.condition(world.the_pod("greedy"), "PodScheduled")
+        assert before["message"].startswith("0/2 nodes are available: 2 node(s) had untolerated taint(s).")
+        await passing(28)
+        after = world.condition(world.the_pod("greedy"), "PodScheduled")
+        assert after["message"].startswith("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.")
+        assert after["lastTransitionTime"] == before["lastTransitionTime"]
+        world.store.delete(kinds.NODES, None, "a")
+        await passing(2)
+        assert world.condition(world.the_pod("greedy"), "PodScheduled")["message"].startswith("0/1 nodes")
+
+
+async def test_a_nomination_outlives_news_about_other_nodes():
+    async with World() as world:
+        world.pod("greedy", gpus=16)
+        await passing(1)
+        world.update_status(kinds.PODS, "greedy", nominatedNodeName="coming")
+        world.node("small", gpus=1)
+        await passing(10)
+        assert world.the_pod("greedy")["status"]["nominatedNodeName"] == "coming"
+
+
 async def test_pods_spread_over_the_emptiest_nodes():
     async with World() as world:
         for name in ("a", "b", "c"):

@@ -73,12 +73,19 @@ class Options:
             raise bad_request(f"invalid resource version: {why}")
         return int(text) if text else None
 
+    def listed(self, name: str) -> list[str]:
+        return [self._values[name]] if name in self._values else []
+
     def dry_run(self, kind: str, body: Mapping[str, Any] | None = None) -> bool:
-        asked = (body or {}).get("dryRun") or ([self._values["dryRun"]] if "dryRun" in self._values else [])
-        if asked and asked != ["All"]:
-            cause = failures.unsupported("dryRun", asked, ["All"])
-            raise failures.invalid(Kind(group="meta.k8s.io", plural="", kind=kind), "", [cause])
-        return bool(asked)
+        return is_dry_run(kind, (body or {}).get("dryRun") or self.listed("dryRun"))
+
+
+def is_dry_run(kind: str, asked: Any) -> bool:
+    """`kind` is that of the options, for the error."""
+    if asked and asked != ["All"]:
+        cause = failures.unsupported("dryRun", asked, ["All"])
+        raise failures.invalid(Kind(group="meta.k8s.io", plural="", kind=kind), "", [cause])
+    return bool(asked)
 
 
 def split(request: Request) -> tuple[list[str], Options]:

@@ -189,8 +189,8 @@ class DefinitionLifecycle:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._served: dict[str, list[Kind]] = {}
-        self._leaving: dict[str, str] = {}
-        store.subscribe_changes(None, self._on_change)
+        self._leaving: set[str] = set()
+        store.subscribe(None, self._on_change)
 
     def _on_change(self, change: Change) -> None:
         if change.kind.storage in self._leaving and change.type == DELETED:
@@ -204,8 +204,9 @@ class DefinitionLifecycle:
         if change.type == ADDED or change.old is None or change.old["spec"] != change.new["spec"]:
             self._serve(name, change.new["spec"])
         if "deletionTimestamp" in change.new["metadata"] and name not in self._leaving:
-            self._leaving[name] = name
-            kind = self._served[name][0]
+            self._leaving.add(name)
+            # Its objects are there even when no version is served.
+            kind = _kind(change.new["spec"], change.new["spec"]["versions"][0])
             for obj in self._store.list(kind):
                 meta = obj["metadata"]
                 self._store.delete(kind, meta.get("namespace"), meta["name"])
@@ -220,14 +221,14 @@ class DefinitionLifecycle:
             self._store.kinds.add(kind)
 
     def _withdraw(self, name: str) -> None:
-        self._leaving.pop(name, None)
+        self._leaving.discard(name)
         self._store.rules.pop(name, None)
         for kind in self._served.pop(name, ()):
             self._store.kinds.remove(kind)
 
     def _finish(self, kind: Kind) -> None:
         definition = self._store.find(DEFINITIONS, None, kind.storage)
-        if definition is not None and not self._store.list(kind):
+        if definition is not None and self._store.is_empty(kind):
             self._store.remove_finalizer(DEFINITIONS, definition, _CLEANUP)
 
 

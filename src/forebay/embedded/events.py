@@ -71,7 +71,7 @@ class EventExpiry:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._written: deque[tuple[datetime, str, str, str]] = deque()
-        store.subscribe_changes(EVENTS, self._on_change)
+        store.subscribe(EVENTS, self._on_change)
 
     def _on_change(self, change: Change) -> None:
         if change.type == DELETED:

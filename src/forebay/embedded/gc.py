@@ -17,31 +17,32 @@ class GarbageCollector:
         self._dependents: dict[str, dict[Place, None]] = {}
         self._living: dict[str, Place] = {}
         self._kinds: dict[str, Kind] = {}
-        store.subscribe_changes(None, self._on_change)
+        store.subscribe(None, self._on_change)
 
     def _on_change(self, change: Change) -> None:
-        meta = change.new["metadata"]
-        place = (change.kind.storage, *metadata.key(change.new))
-        self._kinds[change.kind.storage] = change.kind
+        meta, ended = change.new["metadata"], change.type == DELETED
         before = change.old["metadata"].get("ownerReferences", ()) if change.old else ()
-        after = () if change.type == DELETED else meta.get("ownerReferences", ())
-        for owner in before:
-            self._forget(owner["uid"], place)
-        for owner in after:
-            self._dependents.setdefault(owner["uid"], {})[place] = None
+        after = () if ended else meta.get("ownerReferences", ())
+        place = (change.kind.storage, *metadata.key(change.new))
+        if before != after:
+            for owner in before:
+                self._forget(owner["uid"], place)
+            for owner in after:
+                self._dependents.setdefault(owner["uid"], {})[place] = None
 
-        if change.type == DELETED:
+        if change.old is None:
+            self._kinds[change.kind.storage] = change.kind
+            self._living[meta["uid"]] = place
+        elif ended:
             self._living.pop(meta["uid"], None)
             for dependent in tuple(self._dependents.get(meta["uid"], ())):
                 self._reconsider(dependent)
-        else:
-            self._living[meta["uid"]] = place
-            if after and (change.old is None or after != before):
-                self._reconsider(place)
-            if "deletionTimestamp" in meta:
-                self._obey(change.kind, change.new)
-        for owner in before:
-            self._unblock(owner["uid"])
+        if before != after:
+            self._reconsider(place)
+            for owner in before:
+                self._unblock(owner["uid"])
+        if "deletionTimestamp" in meta and not ended:
+            self._obey(change.kind, change.new)
 
     def _find(self, place: Place) -> Json | None:
         storage, namespace, name = place

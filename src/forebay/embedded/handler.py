@@ -134,6 +134,7 @@ class ApiHandler:
             form=form,
             since=None if initial else version,
             bookmarks=options.flag("allowWatchBookmarks"),
+            end_of_list=options.flag("allowWatchBookmarks") and options.flag("sendInitialEvents"),
             timeout=timeout or _LONGEST_WATCH,
         )
         return Response(200, _JSON, watch.lines(), on_close=watch.close)

@@ -99,7 +99,9 @@ def check(kind: Kind, meta: Json, old: Json | None = None, *, causes: Sequence[C
 
 def _metadata_causes(kind: Kind, meta: Json, old: Json | None) -> list[Cause]:
     causes = [] if old is not None else _name_causes(kind, meta["name"])
-    for label, value in (meta.get("labels") or {}).items():
+    # What an update leaves as it was has been looked at before.
+    new = {field: value for field, value in meta.items() if old is None or old.get(field) != value}
+    for label, value in (new.get("labels") or {}).items():
         if not _IS_LABEL_KEY.fullmatch(label):
             causes.append(bad_value("metadata.labels", label, _LABEL_KEY_RULE))
         if not isinstance(value, str):
@@ -112,18 +114,18 @@ def _metadata_causes(kind: Kind, meta: Json, old: Json | None) -> list[Cause]:
             )
         elif not _IS_LABEL_VALUE.fullmatch(value):
             causes.append(bad_value("metadata.labels", value, _LABEL_VALUE_RULE))
-    for note, value in (meta.get("annotations") or {}).items():
+    for note, value in (new.get("annotations") or {}).items():
         if not _IS_LABEL_KEY.fullmatch(note.lower()):
             causes.append(bad_value("metadata.annotations", note, _LABEL_KEY_RULE))
         if not isinstance(value, str):
             raise failures.undecodable(kind, value, "ObjectMeta.metadata.annotations", "string")
-    for index, finalizer in enumerate(meta.get("finalizers") or ()):
+    for index, finalizer in enumerate(new.get("finalizers") or ()):
         if "/" not in finalizer and finalizer not in _PLAIN_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
             causes.append(bad_value(f"metadata.finalizers[{index}]", finalizer, why))
-    causes += _owner_causes(meta.get("ownerReferences") or ())
+    causes += _owner_causes(new.get("ownerReferences") or ())
     if old is not None and old.get("deletionTimestamp"):
-        added = [one for one in meta.get("finalizers") or () if one not in (old.get("finalizers") or ())]
+        added = [one for one in new.get("finalizers") or () if one not in (old.get("finalizers") or ())]
         if added:
             found = ", ".join(f'"{one}"' for one in added)
             why = (
@@ -162,8 +164,8 @@ def _name_causes(kind: Kind, name: str) -> list[Cause]:
     return causes
 
 
-def carry_over(kind: Kind, old: Json, meta: Json) -> None:
-    """What an update cannot change stays as it was."""
+def carried_over(kind: Kind, old: Json, meta: Json) -> Json:
+    """The metadata of an update (changed in place) with all that an update cannot change as it was."""
     uid = meta.get("uid")
     if uid and uid != old["uid"]:
         raise failures.conflict(
@@ -188,6 +190,7 @@ def carry_over(kind: Kind, old: Json, meta: Json) -> None:
         else:
             meta.pop(field, None)
     _drop_empty(meta)
+    return meta
 
 
 def _drop_empty(meta: Json) -> None:

@@ -41,7 +41,7 @@ class NamespaceLifecycle:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._terminating: set[str] = set()
-        store.subscribe_changes(None, self._on_change)
+        store.subscribe(None, self._on_change)
 
     def _on_change(self, change: Change) -> None:
         if change.kind.storage != NAMESPACES.storage:

@@ -21,10 +21,6 @@ from forebay.embedded.rules import PLAIN, Rules
 from forebay.net.clock import now
 
 Json = dict[str, Any]
-#: `(event type, the object before, the object after)`. DELETED has the last state as both, the later with the
-#: version of the deletion.
-Subscriber = Callable[[str, Json | None, Json], None]
-
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
@@ -33,7 +29,11 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     type: str
     kind: Kind
     old: Json | None
+    #: Of something DELETED its last state, with the version of the deletion.
     new: Json
+
+
+Subscriber = Callable[[Change], None]
 
 
 class _Shelf:
@@ -66,10 +66,11 @@ class Store:
         self.rules: dict[str, Rules] = dict(rules or {})
         self.random = random.Random(seed)  # noqa: S311 (names and uids, reproducible on purpose)
         self._version = 1
+        self._moment: tuple[datetime | None, str] = (None, "")
         self._shelves: dict[str, _Shelf] = {}
         self._history = history
-        self._subscribers: dict[str, list[Callable[[Change], None]]] = {}
-        self._undelivered: deque[Change] = deque()
+        self._subscribers: dict[str, list[Subscriber]] = {}
+        self._undelivered: deque[tuple[Subscriber, Change]] = deque()
         self._delivering = False
 
     @property
@@ -78,7 +79,10 @@ class Store:
         return self._version
 
     def timestamp(self) -> str:
-        return metadata.timestamp(self.clock())
+        now = self.clock()
+        if now != self._moment[0]:
+            self._moment = (now, metadata.timestamp(now))
+        return self._moment[1]
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Json:
         """The object, or `ApiFailure` 404."""
@@ -96,8 +100,9 @@ class Store:
         spaces = sorted(shelf) if namespace is None or not kind.namespaced else [namespace]
         return [obj for space in spaces for _, obj in sorted(shelf.get(space, {}).items())]
 
-    def is_empty(self, kind: Kind, namespace: str) -> bool:
-        return namespace not in self._shelf(kind).namespaces
+    def is_empty(self, kind: Kind, namespace: str | None = None) -> bool:
+        shelf = self._shelf(kind).namespaces
+        return not shelf if namespace is None else namespace not in shelf
 
     def list_at(self, kind: Kind, namespace: str | None, version: int) -> Sequence[Json]:
         """The list as it was at an earlier version: today's, with the later changes undone. 410 once compacted."""
@@ -136,12 +141,8 @@ class Store:
             shelf.page = None
             shelf.compacted = self._version
 
-    def subscribe(self, kind: Kind, callback: Subscriber) -> Callable[[], None]:
-        """Calls back right after each write, in the order of versions. Returns what ends it."""
-        return self.subscribe_changes(kind, lambda change: callback(change.type, change.old, change.new))
-
-    def subscribe_changes(self, kind: Kind | None, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """The same with the whole `Change`; for every kind where `kind` is None."""
+    def subscribe(self, kind: Kind | None, callback: Subscriber) -> Callable[[], None]:
+        """Calls back right after each write to the kind (None: to any), in the order of versions. Returns its end."""
         calls = self._subscribers.setdefault("" if kind is None else kind.storage, [])
         calls.append(callback)
         return lambda: calls.remove(callback) if callback in calls else None
@@ -169,24 +170,28 @@ class Store:
         A resourceVersion in `obj` must be the current one; without one the last write wins. Equal content writes
         nothing. Removing the last finalizer of an object being deleted removes it.
         """
-        new = copied(obj)
-        meta = new.get("metadata") or {}
-        old = self.get(kind, meta.get("namespace"), meta.get("name", ""))
-        new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
-        seen = meta.get("resourceVersion")
-        if seen and seen != old["metadata"]["resourceVersion"]:
-            raise failures.modified(kind, meta["name"])
-        metadata.carry_over(kind, old["metadata"], meta)
-        # A binding moves the pod and says so in its status, in one write that is no new generation.
-        binding = subresource == "binding"
-        if kind.has_status and not binding:
-            new = _isolated(kind, old, new, status=subresource == "status")
-            meta = new["metadata"]
+        sent = obj.get("metadata") or {}
+        old = self.get(kind, sent.get("namespace"), sent.get("name", ""))
+        before = old["metadata"]
+        if sent.get("resourceVersion") not in {None, "", before["resourceVersion"]}:
+            raise failures.modified(kind, sent["name"])
+        meta = dict(before) if sent is before else metadata.carried_over(kind, before, copied(sent))
+        new = _isolated(kind, old, {**obj, "metadata": meta}, subresource)
+        # What is still the stored object's own never changes, so it need not be copied, except where a schema that has
+        # changed since may give it new defaults.
+        changed = [field for field in new.keys() | old.keys() if new.get(field) is not old.get(field)]
+        changed.remove("metadata")
         rules = self._rules(kind)
-        causes = rules.update(self, kind, old, new, subresource)
-        metadata.check(kind, meta, old["metadata"], causes=causes)
-        if kind.generation and not binding and _differs(kind, old, new):
-            meta["generation"] = old["metadata"].get("generation", 0) + 1
+        causes: Sequence[failures.Cause] = ()
+        if changed:
+            new |= copied(new if kind.custom else {field: new[field] for field in changed if field in new})
+            causes = rules.update(self, kind, old, new, subresource)
+        meta = new["metadata"]
+        if causes or sent is not before:
+            metadata.check(kind, meta, before, causes=causes)
+        # A binding moves the pod and says so in its status, in one write that is no new generation.
+        if kind.generation and subresource != "binding" and _differs(kind, old, new):
+            meta["generation"] = before.get("generation", 0) + 1
         if new == old or dry_run:
             return new
         if _over(rules, new):
@@ -216,8 +221,9 @@ class Store:
         meta = new["metadata"]
         rules = self._rules(kind)
         seconds = rules.grace(old, grace)
-        metadata.propagate(meta, propagation or rules.propagation)
         already, before = meta.get("deletionTimestamp"), meta.get("deletionGracePeriodSeconds") or 0
+        # Who asks again without a wish leaves the first one standing.
+        metadata.propagate(meta, propagation or (rules.propagation if already is None else None))
         if already is None or seconds < before:
             start = self.clock() if already is None else datetime.fromisoformat(already) - timedelta(seconds=before)
             meta["deletionTimestamp"] = metadata.timestamp(start + timedelta(seconds=seconds))
@@ -258,7 +264,8 @@ class Store:
             shelf.namespaces.setdefault(space, {})[name] = new
         change = Change(self._version, event, kind, old, new)
         shelf.record(change)
-        self._undelivered.append(change)
+        for topic in (kind.storage, ""):
+            self._undelivered.extend((callback, change) for callback in self._subscribers.get(topic, ()))
         if deliver:
             self._deliver()
         return new
@@ -270,12 +277,13 @@ class Store:
         self._delivering = True
         try:
             while self._undelivered:
-                change = self._undelivered.popleft()
-                for topic in (change.kind.storage, ""):
-                    for callback in tuple(self._subscribers.get(topic, ())):
-                        callback(change)
+                callback, change = self._undelivered.popleft()
+                callback(change)
         finally:
             self._delivering = False
+            # One that fails is the writer's trouble, after all others have heard.
+            if self._undelivered:
+                self._deliver()
 
     def _shelf(self, kind: Kind) -> _Shelf:
         shelf = self._shelves.get(kind.storage)
@@ -301,19 +309,19 @@ class Store:
 def copied(obj: Json) -> Json:
     """A copy of one's own, to change in place."""
     copy: Json = msgspec.json.decode(msgspec.json.encode(obj))
-    if not isinstance(copy, dict):
-        raise failures.bad_request("the object provided is not a JSON object")
     return copy
 
 
-def _isolated(kind: Kind, old: Json, new: Json, *, status: bool) -> Json:
+def _isolated(kind: Kind, old: Json, new: Json, subresource: str | None) -> Json:
     """The spec's writers cannot touch the status, nor the status' writers the spec."""
-    if not status:
-        kept = {key: value for key, value in new.items() if key != "status"}
-        return {**kept, "status": old["status"]} if "status" in old else kept
-    meta = old["metadata"] if kind.custom else new["metadata"]
-    rest = {key: value for key, value in old.items() if key not in {"status", "metadata"}}
-    return {**rest, "metadata": dict(meta), **({"status": new["status"]} if "status" in new else {})}
+    new = {**new, "apiVersion": old["apiVersion"], "kind": old["kind"]}
+    if not kind.has_status or subresource == "binding":
+        return new
+    isolated, source = ({**old, "metadata": new["metadata"]}, new) if subresource == "status" else (new, old)
+    if subresource == "status" and kind.custom:
+        isolated["metadata"] = dict(old["metadata"])
+    isolated.pop("status", None)
+    return {**isolated, "status": source["status"]} if "status" in source else isolated
 
 
 def _differs(kind: Kind, old: Json, new: Json) -> bool:
@@ -328,4 +336,4 @@ def _over(rules: Rules, obj: Json) -> bool:
     return "deletionTimestamp" in meta and not meta.get("deletionGracePeriodSeconds") and not rules.held(obj)
 
 
-__all__ = ["ADDED", "DELETED", "MODIFIED", "ApiFailure", "Change", "Json", "Store", "Subscriber"]
+__all__ = ["ADDED", "DELETED", "MODIFIED", "ApiFailure", "Change", "Json", "Store"]

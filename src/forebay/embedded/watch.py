@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from forebay.embedded.failures import ApiFailure
+from forebay.embedded.failures import ApiFailure, gone
 from forebay.embedded.kinds import DEFINITIONS, Kind
 from forebay.embedded.reads import Form
 from forebay.embedded.store import ADDED, DELETED, MODIFIED, Change, Store
@@ -18,6 +18,8 @@ _BOOKMARK_EVERY = 60.0
 _BEFORE_THE_END = 2.0
 _INITIAL_BATCH = 500
 _END_OF_LIST = {"k8s.io/initial-events-end": "true"}
+#: A client that falls further behind has to list again.
+MOST_UNTOLD = 50_000
 
 
 class Watch:
@@ -33,6 +35,7 @@ class Watch:
         form: Form,
         since: int | None,
         bookmarks: bool,
+        end_of_list: bool,
         timeout: float,
     ) -> None:
         self._store = store
@@ -41,6 +44,7 @@ class Watch:
         self._matches = matches
         self._form = form
         self._bookmarks = bookmarks
+        self._end_of_list = end_of_list
         self._timeout = timeout
         self._wake = asyncio.Event()
         self._news: deque[Change] = deque()
@@ -56,23 +60,23 @@ class Watch:
             except ApiFailure as failure:
                 # A watch that is too old has already been answered with 200 on a real server.
                 self._expired = failure
-        self._ends = [store.subscribe_changes(kind, self._hear)]
+        self._ends = [store.subscribe(kind, self._hear)]
         if kind.custom:
-            self._ends.append(store.subscribe_changes(DEFINITIONS, lambda _: self._wake.set()))
+            self._ends.append(store.subscribe(DEFINITIONS, lambda _: self._wake.set()))
 
     async def close(self) -> None:
         for end in self._ends:
             end()
 
     def _hear(self, change: Change) -> None:
-        self._news.append(change)
+        if len(self._news) < MOST_UNTOLD:
+            self._news.append(change)
+        else:
+            self._expired = gone("the client does not keep up with the changes")
         self._wake.set()
 
     async def lines(self) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
-        if self._expired is not None:
-            yield _line("ERROR", self._expired.status())
-            return
         if self._initial is not None:
             async for batch in self._initial_lines(self._initial):
                 yield batch
@@ -80,6 +84,9 @@ class Watch:
         # The last one comes shortly before the end, so that the next watch begins where this one stopped.
         bookmark = min(loop.time() + _BOOKMARK_EVERY, max(loop.time(), end - _BEFORE_THE_END))
         while loop.time() < end:
+            if self._expired is not None:
+                yield _line("ERROR", self._expired.status())
+                return
             if self._news:
                 batch = b"".join(self._news_lines())
                 if batch:
@@ -105,7 +112,7 @@ class Watch:
         for start in range(0, len(objects), _INITIAL_BATCH):
             part = objects[start : start + _INITIAL_BATCH]
             yield b"".join(_line(ADDED, self._form.event(obj)) for obj in part)
-        if self._bookmarks:
+        if self._end_of_list:
             yield self._bookmark(version, _END_OF_LIST)
 
     def _news_lines(self) -> Iterator[bytes]:

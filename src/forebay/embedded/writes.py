@@ -164,7 +164,7 @@ def scale(store: Store, target: Target, options: Options, request: Request) -> J
 
 def delete(store: Store, target: Target, options: Options, request: Request) -> Json:
     wishes = _delete_options(options, request)
-    dry_run = options.dry_run("DeleteOptions", wishes)
+    dry_run = calls.is_dry_run("DeleteOptions", wishes.get("dryRun"))
     obj, gone = store.delete(target.kind, target.namespace, target.name or "", dry_run=dry_run, **_wished(wishes))
     if not gone or target.kind.storage == PODS.storage:
         return outward(target.kind, obj)
@@ -177,7 +177,7 @@ def delete(store: Store, target: Target, options: Options, request: Request) -> 
 def delete_all(store: Store, target: Target, options: Options, request: Request) -> Json:
     kind = target.kind
     wishes = _delete_options(options, request)
-    dry_run = options.dry_run("DeleteOptions", wishes)
+    dry_run = calls.is_dry_run("DeleteOptions", wishes.get("dryRun"))
     matches = selection(store, kind, options)
     found = [obj for obj in store.list(kind, target.namespace) if matches(obj)]
     for obj in found:
@@ -190,11 +190,16 @@ def delete_all(store: Store, target: Target, options: Options, request: Request)
 
 
 def _delete_options(options: Options, request: Request) -> Json:
-    wishes = calls.body(request, "DeleteOptions") if request.body else {}
-    for name in ("propagationPolicy", "gracePeriodSeconds"):
-        if options.has(name):
-            wishes[name] = options.number(name) if name == "gracePeriodSeconds" else options.text(name)
-    if isinstance(wishes.get("orphanDependents"), bool) and "propagationPolicy" not in wishes:
+    """From the body; the query counts only where there is none."""
+    if request.body:
+        wishes = calls.body(request, "DeleteOptions")
+    else:
+        wishes = {
+            "propagationPolicy": options.text("propagationPolicy") or None,
+            "gracePeriodSeconds": options.number("gracePeriodSeconds"),
+            "dryRun": options.listed("dryRun"),
+        }
+    if isinstance(wishes.get("orphanDependents"), bool) and not wishes.get("propagationPolicy"):
         wishes["propagationPolicy"] = "Orphan" if wishes["orphanDependents"] else "Background"
     policy = wishes.get("propagationPolicy")
     if policy not in {None, "Foreground", "Background", "Orphan"}:

@@ -177,7 +177,7 @@ def test_no_request_makes_the_server_stumble(story):
         def remember(change):
             written[change.version] = (change.new, json.dumps(change.new))
 
-        store.subscribe_changes(None, remember)
+        store.subscribe(None, remember)
         for method, path, body, media in story:
             status, answer = await api.answer(method, path, body, Content_Type=media)
             assert status < 500 or "merge key" in answer["message"], answer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.embedded.kinds import CONFIG_MAPS, NAMESPACES, NODES, PODS, SECRETS
+from forebay.embedded.kinds import CONFIG_MAPS, DEFINITIONS, JOBS, NAMESPACES, NODES, PODS, SECRETS
 from forebay.embedded.store import ApiFailure
 from tests.unit.embedded.worlds import a_definition, a_pod, a_store, define, named, owned_by
 
@@ -114,3 +114,25 @@ def test_a_definition_goes_when_the_last_of_its_objects_has():
     assert store.find(DEFINITIONS, None, "things.example.dev") is None
     assert store.kinds.at("example.dev", "v1", "things") is None
     store.create(DEFINITIONS, a_definition({}))
+
+
+def test_asking_again_without_a_wish_leaves_the_first_wish_standing():
+    store = a_store()
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i:1"}]}}
+    job = store.create(JOBS, named("train", spec={"template": template}))
+    child = owned_by(job, named("child"), blockOwnerDeletion=True)
+    child["metadata"]["finalizers"] = ["example.dev/hold"]
+    store.create(SECRETS, child)
+
+    store.delete(JOBS, "default", "train", propagation="Foreground")
+    store.delete(JOBS, "default", "train")
+
+    assert store.get(JOBS, "default", "train")["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert "deletionTimestamp" in store.get(SECRETS, "default", "child")["metadata"]
+
+
+def test_a_definition_of_which_no_version_is_served_can_be_deleted():
+    store = a_store()
+    define(store, {}, served=False)
+    store.delete(DEFINITIONS, None, "things.example.dev")
+    assert store.list(DEFINITIONS) == []

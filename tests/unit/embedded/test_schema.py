@@ -249,3 +249,16 @@ def test_values_are_typed_by_their_schema():
     )
 
     assert cel.Rule({"rule": rule}).violation(shape, value) is None
+
+
+def test_a_schema_that_changes_does_not_reach_into_what_is_stored():
+    store = a_store()
+    kind = define(store, {})
+    stored = store.create(kind, named("t", spec={}))
+    definition = a_definition({"size": {"type": "integer", "default": 3}})
+    store.update(DEFINITIONS, definition)
+
+    store.update(kind, named("t", status={}), subresource="status")
+
+    assert stored["spec"] == {}
+    assert store.get(kind, "default", "t")["spec"] == {"size": 3}

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from forebay.embedded.kinds import CONFIG_MAPS, DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
 from forebay.embedded.store import ADDED, DELETED, MODIFIED, ApiFailure, Store
-from tests.unit.embedded.worlds import Clock, a_pod, a_store, named
+from tests.unit.embedded.worlds import Api, Clock, a_pod, a_store, named
 
 
 def refusal(call, *arguments, **options):
@@ -46,7 +46,7 @@ def test_an_update_that_changes_nothing_is_no_event():
     store = a_store()
     stored = store.create(CONFIG_MAPS, named("settings", data={"n": "1"}))
     heard = []
-    store.subscribe(CONFIG_MAPS, lambda *event: heard.append(event))
+    store.subscribe(CONFIG_MAPS, heard.append)
 
     assert store.update(CONFIG_MAPS, named("settings", data={"n": "1"})) == stored
     assert heard == []
@@ -70,14 +70,15 @@ def test_subscribers_hear_in_the_order_of_versions_even_when_one_of_them_writes(
     store = a_store()
     heard = []
 
-    def echo(event, _old, new):
-        heard.append(("first", event, new["metadata"]["name"]))
-        if event == ADDED and new["metadata"]["name"] == "a":
+    def echo(change):
+        name = change.new["metadata"]["name"]
+        heard.append(("first", change.type, name))
+        if change.type == ADDED and name == "a":
             store.create(CONFIG_MAPS, named("b"))
 
     store.subscribe(CONFIG_MAPS, echo)
     end = store.subscribe(
-        CONFIG_MAPS, lambda event, _old, new: heard.append(("second", event, new["metadata"]["name"]))
+        CONFIG_MAPS, lambda change: heard.append(("second", change.type, change.new["metadata"]["name"]))
     )
     store.create(CONFIG_MAPS, named("a"))
     end()
@@ -92,13 +93,30 @@ def test_subscribers_hear_in_the_order_of_versions_even_when_one_of_them_writes(
     ]
 
 
+def test_a_subscriber_that_fails_keeps_no_news_from_the_others():
+    store = a_store()
+    heard = []
+
+    def fail(change):
+        if change.new["metadata"]["name"] == "a":
+            store.create(CONFIG_MAPS, named("b"))
+            raise ZeroDivisionError
+
+    store.subscribe(CONFIG_MAPS, fail)
+    store.subscribe(CONFIG_MAPS, lambda change: heard.append(change.new["metadata"]["name"]))
+    with pytest.raises(ZeroDivisionError):
+        store.create(CONFIG_MAPS, named("a"))
+
+    assert heard == ["a", "b"]
+
+
 def test_a_finalizer_holds_an_object_until_it_is_taken_off():
     store = a_store()
     held = named("settings")
     held["metadata"]["finalizers"] = ["example.com/x"]
     store.create(CONFIG_MAPS, held)
     heard = []
-    store.subscribe(CONFIG_MAPS, lambda event, _old, _new: heard.append(event))
+    store.subscribe(CONFIG_MAPS, lambda change: heard.append(change.type))
 
     marked, gone = store.delete(CONFIG_MAPS, "default", "settings")
     assert not gone
@@ -129,9 +147,10 @@ def test_a_bound_pod_outlives_its_deletion_until_its_kubelet_is_done():
 def test_a_subscriber_may_finish_what_a_deletion_began():
     store = a_store()
 
-    def kubelet(_event, _old, new):
-        if "deletionTimestamp" in new["metadata"] and store.find(PODS, "default", new["metadata"]["name"]):
-            store.delete(PODS, "default", new["metadata"]["name"], grace=0)
+    def kubelet(change):
+        meta = change.new["metadata"]
+        if "deletionTimestamp" in meta and store.find(PODS, "default", meta["name"]):
+            store.delete(PODS, "default", meta["name"], grace=0)
 
     store.subscribe(PODS, kubelet)
     store.create(PODS, a_pod("p", nodeName="n"))
@@ -197,3 +216,13 @@ def test_events_fade_after_an_hour():
     store.create(EVENTS, named("new", **about))
 
     assert [event["metadata"]["name"] for event in store.list(EVENTS)] == ["new", "young"]
+
+
+@pytest.mark.parametrize(("body", "gone"), [(None, False), ({}, True), ({"dryRun": ["All"]}, False)])
+async def test_the_query_of_a_deletion_counts_only_without_a_body(body, gone):
+    store = a_store()
+    store.create(CONFIG_MAPS, named("settings"))
+    status, _ = await Api(store).answer("DELETE", "/api/v1/namespaces/default/configmaps/settings?dryRun=All", body)
+
+    assert status == 200
+    assert (store.find(CONFIG_MAPS, "default", "settings") is None) is gone

@@ -5,6 +5,7 @@ import json
 
 from forebay.embedded.bootstrap import open_store
 from forebay.embedded.kinds import CONFIG_MAPS, DEFINITIONS
+from forebay.embedded.watch import MOST_UNTOLD
 from tests.unit.embedded.worlds import Api, define, named
 
 PATH = "/api/v1/namespaces/default/configmaps"
@@ -53,6 +54,34 @@ async def test_nothing_is_missed_between_the_answer_and_the_first_read():
         ("ADDED", "a"),
         ("DELETED", "a"),
     ]
+
+
+async def test_the_end_of_the_list_is_marked_only_for_those_who_asked_for_the_list():
+    store = open_store(seed=1)
+    plain, asked = "allowWatchBookmarks=true", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    told = {}
+    for query in (plain, f"{plain}&{asked}"):
+        response = await Api(store).ask("GET", f"{PATH}?watch=1&timeoutSeconds=1&{query}")
+        told[query] = [event["object"]["metadata"].get("annotations") for event in await lines(response)]
+        await response.close()
+
+    mark = {"k8s.io/initial-events-end": "true"}
+    assert mark not in told[plain]
+    assert mark in told[f"{plain}&{asked}"]
+
+
+async def test_a_client_that_does_not_read_has_to_list_again():
+    store = open_store(seed=1)
+    store.create(CONFIG_MAPS, named("settings"))
+    response = await Api(store).ask("GET", f"{PATH}?watch=1&resourceVersion={store.version}")
+    for number in range(MOST_UNTOLD + 1):
+        store.update(CONFIG_MAPS, named("settings", data={"n": str(number)}))
+
+    told = await lines(response)
+    await response.close()
+
+    assert [event["type"] for event in told] == ["ERROR"]
+    assert told[0]["object"]["code"] == 410
 
 
 async def test_a_closed_watch_leaves_nothing_behind():

@@ -8,7 +8,7 @@ import msgspec
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
 from forebay.embedded.kinds import NODES, PODS
-from forebay.embedded.store import DELETED, Json, Store
+from forebay.embedded.store import ADDED, DELETED, Change, Json, Store
 from forebay.kube import nodes as kube_nodes
 from forebay.kube.wire import wire_for
 from forebay.model.nodes import Node
@@ -154,10 +154,9 @@ class Cluster:
     def start(self) -> None:
         """Shows the listeners what is there, nodes first, then all that changes."""
         self._ends = [self.store.subscribe(NODES, self._node), self.store.subscribe(PODS, self._pod)]
-        for node in self.store.list(NODES):
-            self._node("ADDED", None, node)
-        for pod in self.store.list(PODS):
-            self._pod("ADDED", None, pod)
+        for kind, listener in ((NODES, self._node), (PODS, self._pod)):
+            for obj in self.store.list(kind):
+                listener(Change(self.store.version, ADDED, kind, None, obj))
 
     def stop(self) -> None:
         for end in self._ends:
@@ -171,9 +170,9 @@ class Cluster:
     def write_status(self, pod: PodView, status: Json) -> None:
         self.store.update(PODS, {**pod.object, "status": status}, subresource="status")
 
-    def _pod(self, event: str, _old: Json | None, pod: Json) -> None:
-        new = None
-        if event != DELETED:
+    def _pod(self, change: Change) -> None:
+        pod, new = change.new, None
+        if change.type != DELETED:
             try:
                 new = view(pod)
             except Trouble as trouble:
@@ -192,11 +191,12 @@ class Cluster:
         for listener in self._pod_listeners:
             listener(old, new)
 
-    def _node(self, event: str, _old: Json | None, node: Json) -> None:
+    def _node(self, change: Change) -> None:
+        node = change.new
         name = node["metadata"]["name"]
         old = self.nodes.pop(name, None)
         new = None
-        if event != DELETED:
+        if change.type != DELETED:
             try:
                 node_of(node)
             except Trouble as trouble:

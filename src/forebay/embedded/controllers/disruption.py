@@ -1,19 +1,18 @@
 """PodDisruptionBudgets: how many healthy pods there are and how many may go. The eviction subresource obeys it."""
 
 import math
-from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import msgspec
 
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView, with_condition
+from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Worklist
 from forebay.embedded.kinds import DISRUPTION_BUDGETS, REPLICA_SETS
 from forebay.embedded.selectors import selects
-from forebay.embedded.store import DELETED, Json
+from forebay.embedded.store import DELETED, Change, Json
 
-_COMPONENT = "controllermanager"
 #: An eviction that was allowed and not followed by a deletion is forgotten after this long.
 _DISRUPTION_TIMEOUT = timedelta(minutes=2)
 
@@ -24,30 +23,25 @@ class _BudgetSpec(msgspec.Struct, rename="camel", frozen=True):
     selector: Json | None = None
 
 
-class DisruptionController:
+class DisruptionController(Controller):
+    COMPONENT = "controllermanager"
+
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
-        self._cluster = cluster
-        self._store = cluster.store
-        self._recorder = recorder
+        super().__init__(cluster, recorder)
         self._work: Worklist[Key] = Worklist(self._sync, self._failed)
+        self._ends.append(self._work.stop)
         #: The pods each budget is about, by namespace.
         self._members: dict[str, dict[str, dict[Key, None]]] = {}
         self._selectors: dict[Key, Json | None] = {}
-        self._end: Callable[[], None] = lambda: None
         cluster.on_pods(self._pod_changed)
 
     def start(self) -> None:
-        self._end = self._store.subscribe(DISRUPTION_BUDGETS, self._budget_changed)
-        for budget in self._store.list(DISRUPTION_BUDGETS):
-            self._budget_changed("ADDED", None, budget)
+        self._follow(DISRUPTION_BUDGETS, self._budget_changed)
 
-    def stop(self) -> None:
-        self._end()
-        self._work.stop()
-
-    def _budget_changed(self, event: str, old: Json | None, budget: Json) -> None:
+    def _budget_changed(self, change: Change) -> None:
+        old, budget = change.old, change.new
         namespace, name = key = (budget["metadata"]["namespace"], budget["metadata"]["name"])
-        if event == DELETED:
+        if change.type == DELETED:
             self._selectors.pop(key, None)
             self._members.get(namespace, {}).pop(name, None)
             return
@@ -77,7 +71,7 @@ class DisruptionController:
         if budget is None:
             return
         self._recorder.warning(
-            _COMPONENT,
+            self.COMPONENT,
             budget,
             "CalculateExpectedPodCountFailed",
             f"Failed to calculate the number of expected pods: {error}",
@@ -94,7 +88,7 @@ class DisruptionController:
         found = (self._cluster.pods.get(member) for member in self._members[key[0]][key[1]])
         pods = [pod for pod in found if pod is not None and not pod.ended]
         if not pods:
-            self._recorder.normal(_COMPONENT, budget, "NoPods", "No matching pods found")
+            self._recorder.normal(self.COMPONENT, budget, "NoPods", "No matching pods found")
         expected, desired = self._expected(spec, pods)
         status = budget.get("status") or {}
         disrupted = self._disrupted(key, status.get("disruptedPods") or {}, pods)

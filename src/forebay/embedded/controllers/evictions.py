@@ -3,33 +3,25 @@
 import asyncio
 
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView, with_condition
+from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.controllers.worklist import Worklist
 from forebay.embedded.kinds import PODS
 from forebay.embedded.store import Json
 from forebay.model.requirements import Effect, Taint, Toleration
 
-_COMPONENT = "taint-eviction-controller"
 
+class TaintEviction(Controller):
+    COMPONENT = "taint-eviction-controller"
 
-class TaintEviction:
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
-        self._cluster = cluster
-        self._store = cluster.store
-        self._recorder = recorder
+        super().__init__(cluster, recorder)
         #: Nodes that have any.
         self._taints: dict[str, tuple[Taint, ...]] = {}
         #: When each threatened pod must go, in loop time. Later changes of its tolerations do not put it off.
         self._due: dict[Key, float] = {}
-        self._work: Worklist[Key] = Worklist(self._consider, self._failed)
+        self._work = self._worklist(self._consider, self._pod_object, "FailedEviction")
         cluster.on_nodes(self._node_changed)
         cluster.on_pods(self._pod_changed)
-
-    def start(self) -> None:
-        """Cluster.start() has shown everything already."""
-
-    def stop(self) -> None:
-        self._work.stop()
 
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         name = (new or old or {})["metadata"]["name"]
@@ -52,11 +44,6 @@ class TaintEviction:
             self._due.pop(old.key, None)
         if new is not None and new.node in self._taints and not new.deleting:
             self._work.add(new.key)
-
-    def _failed(self, key: Key, error: Exception) -> None:
-        pod = self._cluster.pods.get(key)
-        if pod is not None:
-            self._recorder.warning(_COMPONENT, pod.object, "FailedEviction", str(error))
 
     def _consider(self, key: Key) -> None:
         pod = self._cluster.pods.get(key)
@@ -82,7 +69,7 @@ class TaintEviction:
             "lastProbeTime": None,
         }
         self._recorder.normal(
-            _COMPONENT, pod.object, "TaintManagerEviction", f"Marking for deletion Pod {'/'.join(pod.key)}"
+            self.COMPONENT, pod.object, "TaintManagerEviction", f"Marking for deletion Pod {'/'.join(pod.key)}"
         )
         self._cluster.write_status(pod, with_condition(pod.status, target, self._store.timestamp()))
         self._store.delete(PODS, *pod.key, preconditions={"uid": pod.uid})

@@ -4,7 +4,7 @@ Pods carry the tracking finalizer until their end is in the Job's status, so no 
 here are synchronous and nothing else counts, so `uncountedTerminatedPods` is always empty.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
 
@@ -12,15 +12,14 @@ import msgspec
 
 from forebay.embedded.controllers import job_rules as rules
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView, condition, with_condition
+from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.job_rules import TRACKING, Backoff, JobSpec
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.replicasets import deletion_order
-from forebay.embedded.controllers.worklist import Worklist
 from forebay.embedded.failures import ApiFailure
 from forebay.embedded.kinds import JOBS, PODS
-from forebay.embedded.store import DELETED, Json
+from forebay.embedded.store import DELETED, Change, Json
 
-_COMPONENT = "job-controller"
 #: News about pods waits this long, so that many ends cost one pass (the real controller's batch period).
 _BATCH_PERIOD = 1.0
 _MOST_PER_PASS = 500
@@ -43,31 +42,24 @@ class _Tally(msgspec.Struct):
         return sum(pod.ready for pod in self.active)
 
 
-class JobController:
+class JobController(Controller):
+    COMPONENT = "job-controller"
+
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
-        self._cluster = cluster
-        self._store = cluster.store
-        self._recorder = recorder
-        self._work: Worklist[Key] = Worklist(self._sync, self._failed)
+        super().__init__(cluster, recorder)
+        self._work = self._worklist(self._sync, lambda key: self._store.find(JOBS, *key))
         #: Pods that still carry the finalizer of a Job that is no more.
-        self._orphans: Worklist[Key] = Worklist(self._let_go_orphan, lambda _key, _error: None)
+        self._orphans = self._worklist(self._let_go_orphan, self._pod_object)
         self._backoffs: dict[str, Backoff] = {}
         cluster.on_pods(self._pod_changed)
-        self._end: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        self._end = self._store.subscribe(JOBS, self._job_changed)
-        for job in self._store.list(JOBS):
-            self._work.add(_key(job))
+        self._follow(JOBS, self._job_changed)
 
-    def stop(self) -> None:
-        self._end()
-        self._work.stop()
-        self._orphans.stop()
-
-    def _job_changed(self, event: str, old: Json | None, job: Json) -> None:
+    def _job_changed(self, change: Change) -> None:
+        old, job = change.old, change.new
         meta = job["metadata"]
-        if event == DELETED:
+        if change.type == DELETED:
             self._backoffs.pop(meta["uid"], None)
             for key in self._cluster.by_owner.get(meta["uid"], ()):
                 self._orphans.add(key)
@@ -87,11 +79,6 @@ class JobController:
                 self._work.add((pod.key[0], pod.owner[1]), _BATCH_PERIOD)
         if new is not None and new.owner[0] != JOBS.kind and TRACKING in new.finalizers:
             self._orphans.add(new.key)
-
-    def _failed(self, key: Key, error: Exception) -> None:
-        job = self._store.find(JOBS, *key)
-        if job is not None:
-            self._recorder.warning(_COMPONENT, job, "FailedSync", f"Skipped Job sync because {error}")
 
     def _sync(self, key: Key) -> None:
         job = self._store.find(JOBS, *key)
@@ -167,9 +154,9 @@ class JobController:
         status = {**status, "conditions": [*status["conditions"], finish]}
         if final == "Complete":
             status["completionTime"] = self._store.timestamp()
-            self._recorder.normal(_COMPONENT, tally.job, "Completed", "Job completed")
+            self._recorder.normal(self.COMPONENT, tally.job, "Completed", "Job completed")
         else:
-            self._recorder.warning(_COMPONENT, tally.job, ending["reason"], ending["message"])
+            self._recorder.warning(self.COMPONENT, tally.job, ending["reason"], ending["message"])
         return status
 
     def _carry_on(self, key: Key, tally: _Tally, status: Json, backoff: Backoff) -> Json:
@@ -207,11 +194,11 @@ class JobController:
         before = condition(status, "Suspended")
         now = self._store.timestamp()
         if spec.suspend and (before is None or before["status"] != "True"):
-            self._recorder.normal(_COMPONENT, job, "Suspended", "Job suspended")
+            self._recorder.normal(self.COMPONENT, job, "Suspended", "Job suspended")
             status = with_condition(status, self._condition("Suspended", "JobSuspended", "Job suspended"), now)
             status.pop("startTime", None)
         elif not spec.suspend and before is not None and before["status"] == "True":
-            self._recorder.normal(_COMPONENT, job, "Resumed", "Job resumed")
+            self._recorder.normal(self.COMPONENT, job, "Resumed", "Job resumed")
             new = {**self._condition("Suspended", "JobResumed", "Job resumed"), "status": "False"}
             # The deadline is about time spent active: it starts anew.
             status = {**with_condition(status, new, now), "startTime": now}
@@ -242,10 +229,12 @@ class JobController:
                 pod = self._store.create(PODS, rules.pod_for(tally.job, tally.spec, index))
             except ApiFailure as failure:
                 # What has ended must still be counted, so this pass goes on to write the status.
-                self._recorder.warning(_COMPONENT, tally.job, "FailedCreate", f"Error creating: {failure}")
+                self._recorder.warning(self.COMPONENT, tally.job, "FailedCreate", f"Error creating: {failure}")
                 self._work.retry(key)
                 break
-            self._recorder.normal(_COMPONENT, tally.job, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
+            self._recorder.normal(
+                self.COMPONENT, tally.job, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}"
+            )
             created += 1
         return created
 
@@ -275,7 +264,7 @@ class JobController:
     def _delete(self, job: Json, pod: PodView) -> None:
         if pod.key in self._cluster.pods:
             self._store.delete(PODS, *pod.key, preconditions={"uid": pod.uid})
-            self._recorder.normal(_COMPONENT, job, "SuccessfulDelete", f"Deleted pod: {pod.key[1]}")
+            self._recorder.normal(self.COMPONENT, job, "SuccessfulDelete", f"Deleted pod: {pod.key[1]}")
 
     def _expire(self, key: Key, job: Json, spec: JobSpec) -> None:
         finish = _finished(job)

@@ -17,6 +17,7 @@ import msgspec
 
 from forebay.embedded.controllers import pod_status as statuses
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView
+from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.nodes import kubelet_alive, seconds
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
@@ -28,7 +29,6 @@ RUN_TIME = "embedded.forebay.dev/run-time"
 EXIT_CODE = "embedded.forebay.dev/exit-code"
 STOP_DELAY = "embedded.forebay.dev/stop-delay"
 
-_COMPONENT = "kubelet"
 _DEFAULT_START, _DEFAULT_RUN, _DEFAULT_STOP = 1.0, 10.0, 1.0
 _SIGTERM, _SIGKILL = 143, 137
 #: The first restart follows after a look at the pod, each further one after twice the wait of the one before.
@@ -61,27 +61,22 @@ class _Running(msgspec.Struct, eq=False):
     stop_at: float = 0.0
 
 
-class Kubelet:
+class Kubelet(Controller):
+    COMPONENT = "kubelet"
+
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
-        self._cluster = cluster
-        self._store = cluster.store
-        self._recorder = recorder
+        super().__init__(cluster, recorder)
         self._running: dict[Key, _Running] = {}
-        self._news: dict[Key, None] = {}
-        self._turn: asyncio.Handle | None = None
+        self._work = self._worklist(lambda key: self._take(key, self._consider), self._pod_object)
         self._addresses = 0
         cluster.on_nodes(self._node_changed)
         cluster.on_pods(self._pod_changed)
 
-    def start(self) -> None:
-        """Cluster.start() has shown everything already."""
-
     def stop(self) -> None:
+        super().stop()
         for running in self._running.values():
             _cancel(running)
         self._running.clear()
-        if self._turn is not None:
-            self._turn.cancel()
 
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         was, lives = old is not None and kubelet_alive(old), new is not None and kubelet_alive(new)
@@ -90,7 +85,7 @@ class Kubelet:
         node: Json = (new if new is not None else old) or {}
         for key in self._cluster.by_node.get(node["metadata"]["name"], {}):
             if lives:
-                self._look(key)
+                self._work.add(key)
             else:
                 self._forget(key)
 
@@ -101,29 +96,14 @@ class Kubelet:
             return
         running = self._running.get(new.key)
         if running is None or new.deleting:
-            self._look(new.key)
+            self._work.add(new.key)
 
-    def _look(self, key: Key) -> None:
-        self._news[key] = None
-        if self._turn is None:
-            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
-
-    def _take_turn(self) -> None:
-        self._turn = None
-        news, self._news = self._news, {}
-        for key in news:
-            self._guarded(key, self._consider)
-
-    def _guarded(self, key: Key, step: Callable[[PodView], None]) -> None:
-        """One step of one pod: what goes wrong with it becomes an event on it."""
+    def _take(self, key: Key, step: Callable[[PodView], None]) -> None:
+        """One step of one pod, if its node is still there to take it."""
         pod = self._cluster.pods.get(key)
         node = self._cluster.nodes.get(pod.node) if pod is not None else None
-        if pod is None or node is None or not kubelet_alive(node):
-            return
-        try:
+        if pod is not None and node is not None and kubelet_alive(node):
             step(pod)
-        except Trouble as trouble:
-            self._recorder.warning(_COMPONENT, pod.object, "FailedSync", str(trouble))
 
     def _consider(self, pod: PodView) -> None:
         running = self._running.get(pod.key)
@@ -135,7 +115,7 @@ class Kubelet:
             try:
                 script = _script(pod)
             except ValueError as nonsense:
-                self._recorder.warning(_COMPONENT, pod.object, "InvalidAnnotation", str(nonsense))
+                self._recorder.warning(self.COMPONENT, pod.object, "InvalidAnnotation", str(nonsense))
                 self._cluster.write_status(pod, statuses.rejected(pod, "InvalidAnnotation", str(nonsense)))
                 return
             running = self._running[pod.key] = _Running(pod.uid, script)
@@ -176,7 +156,7 @@ class Kubelet:
         now = self._store.timestamp()
         self._cluster.write_status(pod, statuses.running(pod, now, self._host(pod), ip, running.restarts))
         for _ in pod.spec["containers"]:
-            self._recorder.normal(_COMPONENT, pod.object, "Started", "Container started")
+            self._recorder.normal(self.COMPONENT, pod.object, "Started", "Container started")
         if running.script.run_time is not None:
             self._after(running.script.run_time, pod.key, running, self._exit)
 
@@ -203,7 +183,7 @@ class Kubelet:
             message = (
                 f"Back-off restarting failed container {container['name']} in pod {pod.key[1]}_{pod.key[0]}({pod.uid})"
             )
-            self._recorder.warning(_COMPONENT, pod.object, "BackOff", message)
+            self._recorder.warning(self.COMPONENT, pod.object, "BackOff", message)
         self._after(backoff, pod.key, running, self._begin_again)
 
     def _stop(self, pod: PodView, running: _Running) -> None:
@@ -215,7 +195,7 @@ class Kubelet:
             return
         if not running.stopping and started:
             for container in pod.spec["containers"]:
-                self._recorder.normal(_COMPONENT, pod.object, "Killing", f"Stopping container {container['name']}")
+                self._recorder.normal(self.COMPONENT, pod.object, "Killing", f"Stopping container {container['name']}")
         running.stopping, running.stop_at = True, now + wait
         self._after(wait, pod.key, running, self._killed if grace < running.script.stop_delay else self._stopped)
 
@@ -246,7 +226,10 @@ class Kubelet:
     def _due(self, key: Key, running: _Running, step: Callable[[PodView, _Running], None]) -> None:
         if self._running.get(key) is running:
             running.timer = None
-            self._guarded(key, lambda pod: step(pod, running))
+            try:
+                self._take(key, lambda pod: step(pod, running))
+            except Trouble as trouble:
+                self._recorder.warning(self.COMPONENT, self._cluster.pods[key].object, "FailedSync", str(trouble))
 
     def _forget(self, key: Key) -> None:
         running = self._running.pop(key, None)

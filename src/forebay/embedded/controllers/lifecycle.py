@@ -4,16 +4,14 @@ One part plays the kubelet (a registered node turns Ready), the rest is the node
 """
 
 import asyncio
-from collections.abc import Callable
 
 from forebay.embedded.controllers.cluster import Cluster, PodView, condition, with_condition
+from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.nodes import READY_AFTER, kubelet_alive, seconds
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.controllers.worklist import Worklist
 from forebay.embedded.kinds import LEASES, NODES, PODS
-from forebay.embedded.store import DELETED, Json
+from forebay.embedded.store import DELETED, Change, Json
 
-_COMPONENT = "node-controller"
 _LEASES = "kube-node-lease"
 #: Silence after which a node is unreachable: node-monitor-grace-period, and a bit for its period of 5 s.
 _GRACE = 52.5
@@ -25,27 +23,21 @@ _CORDONED = "node.kubernetes.io/unschedulable"
 _OURS = frozenset({_NOT_READY, _UNREACHABLE, _CORDONED})
 
 
-class NodeLifecycle:
+class NodeLifecycle(Controller):
+    COMPONENT = "node-controller"
+
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
-        self._cluster = cluster
-        self._store = cluster.store
-        self._recorder = recorder
-        self._work: Worklist[str] = Worklist(self._sync, self._failed)
-        self._orphaned: Worklist[str] = Worklist(self._collect, self._failed)
+        super().__init__(cluster, recorder)
+        self._work = self._worklist(self._sync, cluster.nodes.get)
+        self._orphaned = self._worklist(self._collect, cluster.nodes.get)
         #: When each node was last heard of, in loop time.
         self._heard: dict[str, float] = {}
         self._registered: dict[str, float] = {}
-        self._end: Callable[[], None] = lambda: None
         cluster.on_nodes(self._node_changed)
         cluster.on_pods(self._pod_changed)
 
     def start(self) -> None:
-        self._end = self._store.subscribe(LEASES, self._lease_changed)
-
-    def stop(self) -> None:
-        self._end()
-        self._work.stop()
-        self._orphaned.stop()
+        self._follow(LEASES, self._lease_changed)
 
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         if new is None:
@@ -61,19 +53,14 @@ class NodeLifecycle:
             self._heard[name] = asyncio.get_running_loop().time()
         self._work.add(name)
 
-    def _lease_changed(self, event: str, _old: Json | None, lease: Json) -> None:
-        meta = lease["metadata"]
-        if event != DELETED and meta["namespace"] == _LEASES and meta["name"] in self._cluster.nodes:
+    def _lease_changed(self, change: Change) -> None:
+        meta = change.new["metadata"]
+        if change.type != DELETED and meta["namespace"] == _LEASES and meta["name"] in self._cluster.nodes:
             self._heard[meta["name"]] = asyncio.get_running_loop().time()
 
     def _pod_changed(self, _old: PodView | None, new: PodView | None) -> None:
         if new is not None and new.node and new.node not in self._cluster.nodes:
             self._orphaned.add(new.node, _QUARANTINE)
-
-    def _failed(self, name: str, error: Exception) -> None:
-        node = self._cluster.nodes.get(name)
-        if node is not None:
-            self._recorder.warning(_COMPONENT, node, "FailedSync", str(error))
 
     def _sync(self, name: str) -> None:
         node = self._cluster.nodes.get(name)
@@ -100,7 +87,7 @@ class NodeLifecycle:
                 message = "Kubelet stopped posting node status." if ready else "Kubelet never posted node status."
                 reason = "NodeStatusUnknown" if ready else "NodeStatusNeverUpdated"
                 node = self._say(node, _kubelet_condition("Unknown", reason, message))
-                self._recorder.normal(_COMPONENT, node, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
+                self._recorder.normal(self.COMPONENT, node, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
         self._taint(node)
         after = condition(node.get("status") or {}, "Ready")
         if after is not None and after["status"] != "True":

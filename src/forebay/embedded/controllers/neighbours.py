@@ -13,6 +13,8 @@ EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rul
 
 Labels = Mapping[str, str]
 
+_MOST_COUNTS = 64
+
 
 class Neighbour(msgspec.Struct, frozen=True, gc=False):
     """A pod as other pods' terms see it."""
@@ -82,11 +84,15 @@ class Neighbours:
 
     def _count(self, term: PodAffinityTerm, namespace: str) -> _Count:
         identity = _identity(term, namespace)
-        count = self._objects.get(identity)
+        count = self._objects.pop(identity, None)
         if count is None:
-            count = self._objects[identity] = _Count(term, namespace, Counter())
+            count = _Count(term, namespace, Counter())
             for pod, node in self._pods.values():
                 _tick(count, pod, node, 1)
+        # Every pod that comes or goes is held against each of these: the one asked about longest ago is let go.
+        self._objects[identity] = count
+        if len(self._objects) > _MOST_COUNTS:
+            del self._objects[next(iter(self._objects))]
         return count
 
     def _shift(self, pod: Neighbour, node: Labels, by: int) -> None:

@@ -12,19 +12,16 @@ from datetime import UTC, datetime
 import msgspec
 
 from forebay.embedded.controllers.neighbours import AFFINITY, Neighbour, Neighbours
-from forebay.model.fit import preference, selects
+from forebay.model.fit import Filter, barred, preference
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
-from forebay.model.requirements import Effect, Taint, tolerates
+from forebay.model.requirements import tolerates
 from forebay.model.workloads import POD_COUNT, PodShape
 
 Key = tuple[str, str]
 
-CORDONED = Taint("node.kubernetes.io/unschedulable", effect=Effect.NO_SCHEDULE)
-
-_UNSCHEDULABLE = "node(s) were unschedulable"
+#: The real scheduler does not say which, since there may be one per node.
 _UNTOLERATED = "node(s) had untolerated taint(s)"
-_NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
 _NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
 _TOO_MANY = "Too many pods"
 _NO_VICTIMS = "No preemption victims found for incoming pod"
@@ -33,7 +30,7 @@ _NO_HELP = "Preemption is not helpful for scheduling"
 #: What a pod that asks for no cpu or memory is taken to use when nodes are compared, as the real scheduler does.
 _ASSUMED = {"cpu": 100, "memory": 200 * 2**20}
 _LONGEST_LOG = 20_000
-_MOST_RANKINGS = 256
+_MOST_RANKINGS = _MOST_OPINIONS = 256
 
 _UNKNOWN = Node(
     name="",
@@ -113,20 +110,16 @@ class _Book:
     def opinion(self, ask: Ask) -> str | int:
         known = self.opinions.get(ask.taste)
         if known is None:
+            if len(self.opinions) > _MOST_OPINIONS:
+                self.opinions.clear()
             known = self.opinions[ask.taste] = self._form_opinion(ask.shape)
         return known
 
     def _form_opinion(self, shape: PodShape) -> str | int:
-        if self.node.unschedulable and not tolerates(shape.tolerations, CORDONED):
-            return _UNSCHEDULABLE
-        disliked = 0
-        for taint in self.node.taints:
-            if not tolerates(shape.tolerations, taint):
-                if taint.repels:
-                    return _UNTOLERATED
-                disliked += 1
-        if not selects(shape, self.node):
-            return _NOT_SELECTED
+        misfit = barred(shape, self.node)
+        if misfit is not None:
+            return _UNTOLERATED if misfit.filter is Filter.TAINT_TOLERATION else str(misfit)
+        disliked = sum(not taint.repels and not tolerates(shape.tolerations, taint) for taint in self.node.taints)
         # The plugins' weights; the real ones are scaled so that the best node of each gets 100.
         return 2 * min(preference(shape, self.node), 100) - 3 * 100 * disliked
 

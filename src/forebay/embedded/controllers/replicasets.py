@@ -1,18 +1,15 @@
 """The ReplicaSet controller: as many live pods as it asks for."""
 
-from collections.abc import Callable
-
 import msgspec
 
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView, with_condition
+from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.job_rules import controlled_by
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.controllers.worklist import Worklist
 from forebay.embedded.failures import ApiFailure
 from forebay.embedded.kinds import PODS, REPLICA_SETS
-from forebay.embedded.store import Json
+from forebay.embedded.store import Change, Json
 
-_COMPONENT = "replicaset-controller"
 _MOST_PER_PASS = 500
 _PHASES = ("Pending", "Unknown", "Running")
 
@@ -48,28 +45,21 @@ class _Youngest(str):
         return str.__gt__(self, other)
 
 
-class ReplicaSetController:
+class ReplicaSetController(Controller):
     """Pods are its own by owner reference; it adopts none that it did not make."""
 
+    COMPONENT = "replicaset-controller"
+
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
-        self._cluster = cluster
-        self._store = cluster.store
-        self._recorder = recorder
-        self._work: Worklist[Key] = Worklist(self._sync, self._failed)
-        self._end: Callable[[], None] = lambda: None
+        super().__init__(cluster, recorder)
+        self._work = self._worklist(self._sync, lambda key: self._store.find(REPLICA_SETS, *key))
         cluster.on_pods(self._pod_changed)
 
     def start(self) -> None:
-        self._end = self._store.subscribe(REPLICA_SETS, self._set_changed)
-        for replica_set in self._store.list(REPLICA_SETS):
-            self._set_changed("ADDED", None, replica_set)
+        self._follow(REPLICA_SETS, self._set_changed)
 
-    def stop(self) -> None:
-        self._end()
-        self._work.stop()
-
-    def _set_changed(self, _event: str, old: Json | None, replica_set: Json) -> None:
-        meta = replica_set["metadata"]
+    def _set_changed(self, change: Change) -> None:
+        old, meta = change.old, change.new["metadata"]
         # Our own status writes do not count the generation up.
         if old is None or old["metadata"].get("generation") != meta.get("generation"):
             self._work.add((meta["namespace"], meta["name"]))
@@ -78,11 +68,6 @@ class ReplicaSetController:
         for pod in (old, new):
             if pod is not None and pod.owner[0] == REPLICA_SETS.kind:
                 self._work.add((pod.key[0], pod.owner[1]))
-
-    def _failed(self, key: Key, error: Exception) -> None:
-        replica_set = self._store.find(REPLICA_SETS, *key)
-        if replica_set is not None:
-            self._recorder.warning(_COMPONENT, replica_set, "FailedSync", str(error))
 
     def _sync(self, key: Key) -> None:
         replica_set = self._store.find(REPLICA_SETS, *key)
@@ -125,15 +110,15 @@ class ReplicaSetController:
             try:
                 pod = self._store.create(PODS, _pod_for(replica_set, spec.template))
             except ApiFailure as failure:
-                self._recorder.warning(_COMPONENT, replica_set, "FailedCreate", f"Error creating: {failure}")
+                self._recorder.warning(self.COMPONENT, replica_set, "FailedCreate", f"Error creating: {failure}")
                 self._work.retry(key)
                 return str(failure)
             self._recorder.normal(
-                _COMPONENT, replica_set, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}"
+                self.COMPONENT, replica_set, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}"
             )
         for view in sorted(active, key=deletion_order)[: max(0, min(-missing, _MOST_PER_PASS))]:
             self._store.delete(PODS, *view.key, preconditions={"uid": view.uid})
-            self._recorder.normal(_COMPONENT, replica_set, "SuccessfulDelete", f"Deleted pod: {view.key[1]}")
+            self._recorder.normal(self.COMPONENT, replica_set, "SuccessfulDelete", f"Deleted pod: {view.key[1]}")
         return None
 
 

@@ -1,9 +1,10 @@
 """All controllers of one embedded cluster, started and stopped together."""
 
 from collections.abc import Callable, Collection
-from typing import Final, Protocol
+from typing import Final
 
 from forebay.embedded.controllers.cluster import Cluster
+from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.disruption import DisruptionController
 from forebay.embedded.controllers.evictions import TaintEviction
 from forebay.embedded.controllers.jobs import JobController
@@ -13,13 +14,6 @@ from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.replicasets import ReplicaSetController
 from forebay.embedded.controllers.scheduler import Scheduler
 from forebay.embedded.store import Store
-
-
-class Controller(Protocol):
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
 
 #: In the order in which they hear of a change.
 CONTROLLERS: Final[dict[str, Callable[[Cluster, Recorder], Controller]]] = {

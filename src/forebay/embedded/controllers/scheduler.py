@@ -3,7 +3,8 @@
 Filters as the real one does: requests, node selector and required node affinity, taints, cordons, host ports, required
 pod (anti-)affinity. Scores like its defaults, roughly: the emptiest node, preferred affinity, PreferNoSchedule. It
 does not preempt, does not know volumes or claims, and refuses required topology spread. A pod that fits nowhere waits
-until a node has changed so that it could fit; then as many pods are tried as would fit, the others keep their message.
+until a node has changed so that it could fit; then as many pods are tried as would fit. The others are told anew why
+they wait, soon after nodes have come, gone or changed.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import msgspec
 
 from forebay.embedded.controllers.asks import Asks
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of, with_condition
+from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.placement import Ask, Placement
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
@@ -26,6 +28,8 @@ NAME = "default-scheduler"
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
 #: Pods tried before other callbacks of the loop get their turn.
 _BATCH = 100
+#: Waiting pods told anew per second while nodes change: many pods and a growing cluster must not be mostly messages.
+_RETOLD_PER_SECOND = 100
 
 
 class _Waiting(msgspec.Struct, eq=False):
@@ -35,16 +39,18 @@ class _Waiting(msgspec.Struct, eq=False):
     ask: Ask
     order: tuple[int, str, int]
     attempts: int = 0
+    #: Why it waits.
+    told: str = ""
     #: Until then, in loop time, all others come first. As in the real one since 1.33, an idle scheduler does not wait.
     backing_off: float = 0.0
     active: bool = False
 
 
-class Scheduler:
+class Scheduler(Controller):
+    COMPONENT = NAME
+
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
-        self._cluster = cluster
-        self._store = cluster.store
-        self._recorder = recorder
+        super().__init__(cluster, recorder)
         self._asks = Asks()
         self._placement = Placement()
         self._queue: dict[Key, _Waiting] = {}
@@ -53,7 +59,7 @@ class Scheduler:
         self._active: list[tuple[bool, tuple[int, str, int], Key]] = []
         self._arrivals = 0
         self._turn: asyncio.Handle | None = None
-        self._saw_no_nodes = False
+        self._retelling: asyncio.TimerHandle | None = None
         cluster.on_nodes(self._node_changed)
         cluster.on_pods(self._pod_changed)
 
@@ -61,9 +67,10 @@ class Scheduler:
         self._wake_up()
 
     def stop(self) -> None:
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
+        for handle in (self._turn, self._retelling):
+            if handle is not None:
+                handle.cancel()
+        self._turn = self._retelling = None
 
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         if new is None:
@@ -71,6 +78,13 @@ class Scheduler:
             self._placement.forget_node(old["metadata"]["name"])
         elif old is None or _placing(old) != _placing(new):
             self._placement.describe(node_of(new))
+        else:
+            return
+        if self._retelling is None and self._stuck:
+            waiting = sum(map(len, self._stuck.values()))
+            self._retelling = asyncio.get_running_loop().call_later(
+                max(1.0, waiting / _RETOLD_PER_SECOND), self._retell
+            )
         self._wake_up()
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
@@ -159,11 +173,9 @@ class Scheduler:
     def _release_stuck(self) -> None:
         """Sends those back to the queue for which there may be room now, the ones nominated for it first."""
         improved, self._placement.improved = self._placement.improved, {}
-        # To have been told that there are no nodes at all must not outlast the first one.
-        news, self._saw_no_nodes = self._saw_no_nodes and bool(self._cluster.nodes), False
         for ask, group in tuple(self._stuck.items()) if improved else ():
             sociable = ask.shape.pod_affinity or ask.shape.pod_anti_affinity
-            room = len(group) if sociable or news else self._placement.room(ask, improved)
+            room = len(group) if sociable else self._placement.room(ask, improved)
             nominated: list[_Waiting] = []
             others: list[_Waiting] = []
             for waiting in group.values():
@@ -181,9 +193,7 @@ class Scheduler:
             else:
                 where = self._placement.best(pod.key, ask, pod.labels)
         if where is None:
-            why = ask.unsupported or self._placement.why_not(pod.key, ask, pod.labels)
-            self._saw_no_nodes = self._saw_no_nodes or not self._cluster.nodes
-            self._give_up(waiting, why)
+            self._give_up(waiting, self._why_not(waiting))
             return
         try:
             bind(self._store, *pod.key, {"metadata": {"uid": pod.uid}, "target": {"kind": "Node", "name": where}})
@@ -197,7 +207,21 @@ class Scheduler:
         backoff = min(_FIRST_BACKOFF * 2.0 ** min(waiting.attempts - 1, 10), _LONGEST_BACKOFF)
         waiting.backing_off = asyncio.get_running_loop().time() + backoff
         self._stuck.setdefault(waiting.ask, {})[waiting.pod.key] = waiting
+        waiting.told = why
         self._refuse(waiting.pod, "Unschedulable", why)
+
+    def _why_not(self, waiting: _Waiting) -> str:
+        pod, ask = waiting.pod, waiting.ask
+        return ask.unsupported or self._placement.why_not(pod.key, ask, pod.labels)
+
+    def _retell(self) -> None:
+        self._retelling = None
+        for waiting in [one for group in self._stuck.values() for one in group.values()]:
+            # A failed attempt would cost a nominated pod its nomination, and this is none.
+            why = "" if waiting.pod.status.get("nominatedNodeName") else self._why_not(waiting)
+            if why not in {"", waiting.told}:
+                waiting.told = why
+                self._refuse(waiting.pod, "Unschedulable", why)
 
     def _refuse_current(self, key: Key, why: str) -> None:
         pod = self._cluster.pods.get(key)
