@@ -20,7 +20,7 @@ ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 
 @pytest.fixture
 def old_rig():
-    """A server without WatchList, as all were before 1.34: there, `list` is needed beside `watch`."""
+    """A server without WatchList, as older ones are: there, `list` is needed beside `watch`."""
     require(Tier.API)
     with Rig.start(Tier.API, audit=True, api_server_flags=["--feature-gates=WatchList=false"]) as rig:
         install_definitions(rig)
