@@ -148,7 +148,7 @@ async def test_an_annotation_that_makes_no_sense_fails_its_pod_and_no_other():
         status = world.the_pod("odd")["status"]
         assert (status["phase"], status["reason"]) == ("Failed", "InvalidAnnotation")
         assert status["message"] == (
-            'embedded.forebay.dev/run-time must be a duration such as "30s" or "1m30s", not "soon"'
+            'embedded.forebay.dev/run-time: "soon" is not a duration: write it like 30s, 5m or 1h30m'
         )
         assert world.events("odd", "InvalidAnnotation") == [status["message"]]
 

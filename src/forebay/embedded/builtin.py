@@ -111,10 +111,6 @@ def decode(kind: Kind, schema: Json, obj: Json, path: str = "") -> Iterator[str]
 
     A value of another type than its field's is a 400.
     """
-    return _object(kind, schema, obj, path)
-
-
-def _object(kind: Kind, schema: Json, obj: Json, path: str) -> Iterator[str]:
     properties, rest = schema.get("properties"), schema.get("additionalProperties")
     if schema.get("x-kubernetes-preserve-unknown-fields"):
         return
@@ -150,7 +146,7 @@ def _value(kind: Kind, schema: Json, value: Any, path: str, struct: str) -> Iter
 
 def _inside(kind: Kind, schema: Json, value: Any, path: str, struct: str) -> Iterator[str]:
     if isinstance(value, dict):
-        yield from _object(kind, schema, value, path)
+        yield from decode(kind, schema, value, path)
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _value(kind, schema["items"], item, f"{path}[{index}]", struct)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
 
+from forebay.embedded.failures import shown
 from forebay.model.notation import InvalidQuantity, Quantity
 
 Json = dict[str, Any]
@@ -110,6 +110,20 @@ class Rule:
             return self._message
 
 
+_compiled: dict[str, Rule] = {}
+
+
+def rules_of(schema: Json) -> list[Rule]:
+    """The rules at this place of a schema, compiled once. Raises `BadRule`."""
+    found = []
+    for entry in schema.get("x-kubernetes-validations") or ():
+        key = shown(entry)
+        if key not in _compiled:
+            _compiled[key] = Rule(entry)
+        found.append(_compiled[key])
+    return found
+
+
 def _evaluate(source: str, names: Mapping[str, Any]) -> Any:
     celpy = _celpy()
     try:
@@ -174,23 +188,6 @@ def _functions() -> dict[str, Callable[..., Any]]:
             return boolean(False)
         return boolean(True)
 
-    def url(value: str) -> SplitResult:
-        parts = urlsplit(str(value))
-        if not parts.scheme and not str(value).startswith("/"):
-            raise ValueError(f"URL parse error during conversion from string: {value!r}: invalid URI for request")
-        return parts
-
-    def is_url(value: str) -> Any:
-        try:
-            url(value)
-        except ValueError:
-            return boolean(False)
-        return boolean(True)
-
-    def find(value: str, pattern: str) -> Any:
-        found = re.search(str(pattern), str(value))
-        return text(found[0] if found else "")
-
     return {
         "quantity": lambda value: Quantity.parse(str(value)),
         "isQuantity": is_quantity,
@@ -200,14 +197,6 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "asInteger": lambda value: integer(value.value),
         "isInteger": lambda value: boolean(value.nano % 10**9 == 0),
         "sign": lambda value: integer((value.nano > 0) - (value.nano < 0)),
-        "url": url,
-        "isURL": is_url,
-        "getScheme": lambda value: text(value.scheme),
-        "getHost": lambda value: text(value.netloc.rpartition("@")[2]),
-        "getHostname": lambda value: text(value.hostname or ""),
-        "getPort": lambda value: text(value.port or ""),
-        "getEscapedPath": lambda value: text(value.path),
-        "find": find,
         "split": lambda value, by: array([text(part) for part in str(value).split(str(by))]),
         "join": lambda parts, by="": text(str(by).join(parts)),
         "lowerAscii": lambda value: text(value.lower()),

@@ -168,16 +168,6 @@ def _event_count(event: Json, _now: datetime) -> str:
     return str((event.get("series") or {}).get("count") or event.get("count") or 1)
 
 
-def _param(*path: str) -> Cell:
-    find = _at(*path, otherwise=None)
-
-    def cell(obj: Json, now: datetime) -> str:
-        found = find(obj, now) or {}
-        return ".".join(filter(None, (found.get("kind"), found.get("apiVersion"), found.get("name")))) or "<unset>"
-
-    return cell
-
-
 def _number(name: str, *path: str) -> Column:
     return Column(name, _count(*path), "integer")
 
@@ -273,16 +263,4 @@ BUILT_IN: dict[str, tuple[Column, ...]] = {
     ),
     kinds.RUNTIME_CLASSES.storage: (NAME, Column("Handler", _at("handler")), AGE),
     kinds.DEFINITIONS.storage: (NAME, Column("Created At", _at("metadata", "creationTimestamp"), "date")),
-    "mutatingadmissionpolicies.admissionregistration.k8s.io": (
-        NAME,
-        Column("Mutations", lambda obj, _now: len(obj["spec"].get("mutations") or ()), "integer"),
-        Column("ParamKind", _param("spec", "paramKind")),
-        AGE,
-    ),
-    "mutatingadmissionpolicybindings.admissionregistration.k8s.io": (
-        NAME,
-        Column("PolicyName", _at("spec", "policyName")),
-        Column("ParamRef", _param("spec", "paramRef")),
-        AGE,
-    ),
 }

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from forebay.embedded import builtin
+from forebay.embedded import builtin, cel
 from forebay.embedded import schema as schemas
-from forebay.embedded.cel import BadRule
 from forebay.embedded.failures import Cause, bad_value, required, unsupported
 from forebay.embedded.json_path import JsonPath
 from forebay.embedded.kinds import DEFINITIONS, Kind
@@ -66,20 +65,14 @@ def schema_of(store: Store, kind: Kind) -> Json:
 
 class DefinitionRules(Rules):
     def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
-        super().create(store, kind, obj)
-        causes = self._settle(obj)
+        causes = super().create(store, kind, obj)
         if not causes:
             obj["status"] = _accepted(store, obj)
         return causes
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
-        if subresource == "status":
-            return ()
-        causes = self._settle(new)
-        for field in ("group", "scope"):
-            if new["spec"].get(field) != old["spec"][field]:
-                causes.append(bad_value(f"spec.{field}", new["spec"].get(field), "field is immutable"))
-        if not causes:
+    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:
+        causes = super().update(store, kind, old, new, subresource)
+        if not causes and subresource != "status":
             stored = {one["name"] for one in new["spec"]["versions"] if one.get("storage")}
             status = new["status"]
             versions = [*status["storedVersions"], *(stored - set(status["storedVersions"]))]
@@ -93,15 +86,19 @@ class DefinitionRules(Rules):
         terminating = _condition(store, "Terminating", "InstanceDeletionInProgress", message)
         obj["status"] = {**status, "conditions": [*status["conditions"], terminating]}
 
-    @staticmethod
-    def _settle(obj: Json) -> list[Cause]:
+    def default(self, obj: Json) -> None:
         spec = obj.setdefault("spec", {})
         names = spec.setdefault("names", {})
         if names.get("kind"):
             names.setdefault("singular", names["kind"].lower())
             names.setdefault("listKind", f"{names['kind']}List")
         spec.setdefault("conversion", {"strategy": "None"})
-        return list(_definition_causes(obj["metadata"]["name"], spec))
+
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+        yield from _definition_causes(obj["metadata"]["name"], obj["spec"])
+        for field in ("group", "scope"):
+            if old is not None and obj["spec"].get(field) != old["spec"][field]:
+                yield bad_value(f"spec.{field}", obj["spec"].get(field), "field is immutable")
 
 
 def _definition_causes(name: str, spec: Json) -> Iterator[Cause]:
@@ -144,8 +141,8 @@ def _schema_causes(schema: Json, path: str) -> Iterator[Cause]:
     if not schema.get("type") and not schema.get(_INT_OR_STRING) and not schema.get(_PRESERVE):
         yield required(f"{path}.type", "must not be empty for specified object fields")
     try:
-        schemas.rules_of(schema)
-    except BadRule as error:
+        cel.rules_of(schema)
+    except cel.BadRule as error:
         rules = schema.get("x-kubernetes-validations")
         yield bad_value(f"{path}.x-kubernetes-validations[0].rule", rules, str(error))
     for key, inner in (schema.get("properties") or {}).items():

@@ -12,8 +12,7 @@ _PERMANENT = frozenset({"default", "kube-system", "kube-public"})
 
 
 class NamespaceRules(Rules):
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
-        super().create(store, kind, obj)
+    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
         labels = obj["metadata"].get("labels") or {}
         obj["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": obj["metadata"]["name"]}
         obj["spec"] = {"finalizers": [_HOLD]}

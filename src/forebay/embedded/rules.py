@@ -1,7 +1,7 @@
 """What a kind adds to the store's own behaviour: its defaults, its validation, its way to be deleted."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from forebay.embedded.failures import Cause
@@ -23,22 +23,37 @@ class Rules:
     #: Deletion is told in two steps even when nothing is waited for: first that it ends, then that it is gone.
     graceful = False
 
+    #: The status that a new object has, whatever its creator says.
+    first_status: ClassVar[Json | None] = None
+
+    def default(self, obj: Json) -> None:
+        """Fills in what a writer of the spec may leave out."""
+
+    def causes(self, obj: Json, old: Json | None) -> "Iterable[Cause]":  # noqa: ARG002 (for those who have any)
+        return ()
+
     def create(self, store: "Store", kind: "Kind", obj: Json) -> "Sequence[Cause]":  # noqa: ARG002 (others look around)
-        """The object has its name and uid. A kind with a status starts without one."""
+        """The object has its name and uid."""
         if kind.has_status:
             obj.pop("status", None)
-        return ()
+        if self.first_status is not None:
+            obj["status"] = dict(self.first_status)
+        self.default(obj)
+        return list(self.causes(obj, None))
 
     def update(
         self,
         store: "Store",  # noqa: ARG002
         kind: "Kind",  # noqa: ARG002
-        old: Json,  # noqa: ARG002
-        new: Json,  # noqa: ARG002
-        subresource: str | None,  # noqa: ARG002
+        old: Json,
+        new: Json,
+        subresource: str | None,
     ) -> "Sequence[Cause]":
-        """Metadata and status are settled."""
-        return ()
+        """Metadata and status are settled. Fields that are still those of the old object may not be changed inside."""
+        if subresource == "status":
+            return ()
+        self.default(new)
+        return list(self.causes(new, old))
 
     def grace(self, obj: Json, asked: int | None) -> int:  # noqa: ARG002 (pods use both)
         """Seconds between the wish to delete and the object's end."""

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from forebay.embedded.cel import Rule
+from forebay.embedded import cel
 from forebay.embedded.failures import Cause, bad_value, duplicate, not_allowed, required, shown, unsupported
 
 Json = dict[str, Any]
@@ -224,7 +224,7 @@ def _rule_causes(schema: Json, value: Any, path: str, old: Any, *, known: bool) 
     """`known` says that `old` is what the value was before, not just that nothing can be said about it."""
     if value is None or (known and value == old and not _has_transitions(schema)):
         return
-    for rule in rules_of(schema):
+    for rule in cel.rules_of(schema):
         if rule.compares and not known:
             continue
         if known and value == old and not rule.compares:
@@ -247,10 +247,10 @@ def _rule_causes(schema: Json, value: Any, path: str, old: Any, *, known: bool) 
 
 
 def _has_transitions(schema: Json) -> bool:
-    return any(rule.compares for rule in rules_of(schema))
+    return any(rule.compares for rule in cel.rules_of(schema))
 
 
-def _rule_cause(rule: Rule, path: str, value: Any, problem: str) -> Cause:
+def _rule_cause(rule: cel.Rule, path: str, value: Any, problem: str) -> Cause:
     where = (path + rule.field_path).removeprefix(".")
     if rule.reason == "FieldValueRequired":
         return required(where, problem)
@@ -260,20 +260,6 @@ def _rule_cause(rule: Rule, path: str, value: Any, problem: str) -> Cause:
     # A whole object in an error would bury the message.
     short = "" if isinstance(value, dict | list) else f"{shown(value)}: "
     return Cause(where, rule.reason, f"{label}: {short}{problem}")
-
-
-_compiled: dict[str, Rule] = {}
-
-
-def rules_of(schema: Json) -> list[Rule]:
-    """The rules at this place, compiled once. Raises `BadRule`."""
-    found = []
-    for entry in schema.get("x-kubernetes-validations") or ():
-        key = shown(entry)
-        if key not in _compiled:
-            _compiled[key] = Rule(entry)
-        found.append(_compiled[key])
-    return found
 
 
 def _counterpart(schema: Json, item: Any, old: Any) -> Any:

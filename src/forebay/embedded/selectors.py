@@ -148,15 +148,6 @@ def field_selector(kind: Kind, text: str, selectable: Sequence[str] = ()) -> Pre
     return lambda obj: all((_field(obj, path) == value) is equal for path, equal, value in tests)
 
 
-def named(text: str) -> str | None:
-    """The one name a field selector asks for, which spares the look at all others."""
-    for part in filter(None, re.split(r"(?<!\\),", text)):
-        name, equal, value = _field_test(part)
-        if name == "metadata.name" and equal:
-            return value
-    return None
-
-
 def _field_test(part: str) -> tuple[str, bool, str]:
     found = re.fullmatch(r"([^=!]+)(!=|==|=)(.*)", part.strip(), re.DOTALL)
     if found is None:

@@ -5,11 +5,9 @@ never changed: a write replaces the whole object. What goes in is copied, so the
 """
 
 import random
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -18,38 +16,11 @@ from forebay.embedded import failures, metadata
 from forebay.embedded.failures import ApiFailure
 from forebay.embedded.kinds import NAMESPACES, Kind, Kinds
 from forebay.embedded.rules import PLAIN, Rules
+from forebay.embedded.shelf import ADDED, DELETED, MODIFIED, Change, Shelf
 from forebay.net.clock import now
 
 Json = dict[str, Any]
-ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
-
-
-class Change(msgspec.Struct, frozen=True, gc=False):
-    version: int
-    type: str
-    kind: Kind
-    old: Json | None
-    #: Of something DELETED its last state, with the version of the deletion.
-    new: Json
-
-
 Subscriber = Callable[[Change], None]
-
-
-class _Shelf:
-    """The objects of one storage and what lately happened to them."""
-
-    def __init__(self, history: int, compacted: int) -> None:
-        self.namespaces: dict[str, dict[str, Json]] = {}
-        self.history: deque[Change] = deque(maxlen=history)
-        #: Changes up to this version may be missing from the history.
-        self.compacted = compacted
-        self.page: tuple[int, str | None, Sequence[Json]] | None = None
-
-    def record(self, change: Change) -> None:
-        if len(self.history) == self.history.maxlen:
-            self.compacted = self.history[0].version
-        self.history.append(change)
 
 
 class Store:
@@ -67,7 +38,7 @@ class Store:
         self.random = random.Random(seed)  # noqa: S311 (names and uids, reproducible on purpose)
         self._version = 1
         self._moment: tuple[datetime | None, str] = (None, "")
-        self._shelves: dict[str, _Shelf] = {}
+        self._shelves: dict[str, Shelf] = {}
         self._history = history
         self._subscribers: dict[str, list[Subscriber]] = {}
         self._undelivered: deque[tuple[Subscriber, Change]] = deque()
@@ -96,50 +67,26 @@ class Store:
 
     def list(self, kind: Kind, namespace: str | None = None) -> list[Json]:
         """All objects of the kind, or those of one namespace, ordered by namespace and name."""
-        shelf = self._shelf(kind).namespaces
-        spaces = sorted(shelf) if namespace is None or not kind.namespaced else [namespace]
-        return [obj for space in spaces for _, obj in sorted(shelf.get(space, {}).items())]
+        return self._shelf(kind).list(namespace if kind.namespaced else None)
 
     def is_empty(self, kind: Kind, namespace: str | None = None) -> bool:
         shelf = self._shelf(kind).namespaces
         return not shelf if namespace is None else namespace not in shelf
 
     def list_at(self, kind: Kind, namespace: str | None, version: int) -> Sequence[Json]:
-        """The list as it was at an earlier version: today's, with the later changes undone. 410 once compacted."""
+        """The list as it was at an earlier version; 410 once that is forgotten."""
         if version == self._version:
             return self.list(kind, namespace)
-        shelf = self._shelf(kind)
-        since = self.changes_since(kind, version)
-        if shelf.page is not None and shelf.page[:2] == (version, namespace):
-            return shelf.page[2]
-        then = {metadata.key(obj): obj for obj in self.list(kind, namespace)}
-        for change in reversed(since):
-            key = metadata.key(change.new)
-            if namespace is not None and key[0] != namespace:
-                continue
-            if change.type == ADDED:
-                then.pop(key, None)
-            elif change.old is not None:
-                then[key] = change.old
-        page = [obj for _, obj in sorted(then.items())]
-        shelf.page = (version, namespace, page)
-        return page
+        return self._shelf(kind).list_at(namespace, version)
 
     def changes_since(self, kind: Kind, version: int) -> Sequence[Change]:
-        """What happened to the kind after `version`, in order. 410 when that is no longer known."""
-        shelf = self._shelf(kind)
-        if version < shelf.compacted:
-            raise failures.too_old(version, shelf.compacted)
-        start = bisect_right(shelf.history, version, key=lambda change: change.version)
-        return list(islice(shelf.history, start, None))
+        """What happened to the kind after `version`, in order; 410 when that is no longer known."""
+        return self._shelf(kind).changes_since(version)
 
     def compact(self) -> None:
         """Forget all history: whoever resumes from before now gets a 410."""
         for kind in self.kinds:
-            shelf = self._shelf(kind)
-            shelf.history.clear()
-            shelf.page = None
-            shelf.compacted = self._version
+            self._shelf(kind).forget(self._version)
 
     def subscribe(self, kind: Kind | None, callback: Subscriber) -> Callable[[], None]:
         """Calls back right after each write to the kind (None: to any), in the order of versions. Returns its end."""
@@ -253,17 +200,8 @@ class Store:
         self._version += 1
         meta = new["metadata"]
         meta["resourceVersion"] = str(self._version)
-        shelf = self._shelf(kind)
-        space, name = metadata.key(new)
-        if event == DELETED:
-            objects = shelf.namespaces[space]
-            del objects[name]
-            if not objects:
-                del shelf.namespaces[space]
-        else:
-            shelf.namespaces.setdefault(space, {})[name] = new
         change = Change(self._version, event, kind, old, new)
-        shelf.record(change)
+        self._shelf(kind).put(change)
         for topic in (kind.storage, ""):
             self._undelivered.extend((callback, change) for callback in self._subscribers.get(topic, ()))
         if deliver:
@@ -285,10 +223,10 @@ class Store:
             if self._undelivered:
                 self._deliver()
 
-    def _shelf(self, kind: Kind) -> _Shelf:
+    def _shelf(self, kind: Kind) -> Shelf:
         shelf = self._shelves.get(kind.storage)
         if shelf is None:
-            shelf = self._shelves[kind.storage] = _Shelf(self._history, 0)
+            shelf = self._shelves[kind.storage] = Shelf(self._history)
         return shelf
 
     def _rules(self, kind: Kind) -> Rules:

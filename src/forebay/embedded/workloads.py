@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 from forebay.embedded import failures, kinds
 from forebay.embedded.failures import Cause, bad_value, required
@@ -48,92 +49,77 @@ def _immutable(old: Json, new: Json, *fields: str) -> list[Cause]:
 class JobRules(Rules):
     # For the sake of clients from before there was a garbage collector, a plain DELETE leaves a Job's pods alone.
     propagation = "Orphan"
+    first_status: ClassVar[Json] = {}
 
     def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
-        super().create(store, kind, obj)
-        spec = obj.setdefault("spec", {})
-        _default_template(spec)
-        _default_job(spec)
-        meta = obj["metadata"]
-        if not spec["manualSelector"]:
+        meta, spec = obj["metadata"], obj.setdefault("spec", {})
+        if not spec.get("manualSelector"):
             marks = {"controller-uid": meta["uid"], "job-name": meta["name"]}
             marks = {**{f"batch.kubernetes.io/{key}": value for key, value in marks.items()}, **marks}
-            template = spec["template"]["metadata"]
+            template = spec.setdefault("template", {}).setdefault("metadata", {})
             template["labels"] = {**(template.get("labels") or {}), **marks}
             meta["labels"] = {**marks, **(meta.get("labels") or {})}
-            key = "batch.kubernetes.io/controller-uid"
-            spec["selector"] = {"matchLabels": {key: meta["uid"]}}
-        obj["status"] = {}
-        return list(_template_causes(spec, ["OnFailure", "Never"]))
+            spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": meta["uid"]}}
+        return super().create(store, kind, obj)
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
-        if subresource == "status":
-            return ()
-        _default_template(new.setdefault("spec", {}))
-        _default_job(new["spec"])
-        causes = [*_template_causes(new["spec"], ["OnFailure", "Never"])]
-        elastic = new["spec"].get("completionMode") == "Indexed"
-        if not (elastic and new["spec"].get("completions") == new["spec"].get("parallelism")):
-            causes += _immutable(old, new, "completions")
-        causes += _immutable(old, new, "selector", "completionMode")
-        # A suspended Job that has not started may still be told where to run.
-        if not old["spec"].get("suspend") or old.get("status", {}).get("startTime"):
-            causes += _immutable(old, new, "template")
-        return causes
-
-
-def _default_job(spec: Json) -> None:
-    if spec.get("completions") is None and spec.get("parallelism") is None:
-        spec["completions"] = 1
-    spec.setdefault("parallelism", 1)
-    spec.setdefault("backoffLimit", 6 if "backoffLimitPerIndex" not in spec else 2**31 - 1)
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
-    spec.setdefault("manualSelector", False)
-    only_failed = "podFailurePolicy" in spec
-    spec.setdefault("podReplacementPolicy", "Failed" if only_failed else "TerminatingOrFailed")
-
-
-class ReplicaSetRules(Rules):
-    """Also for DaemonSets, which have no replicas."""
-
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
-        super().create(store, kind, obj)
+    def default(self, obj: Json) -> None:
         spec = obj.setdefault("spec", {})
         _default_template(spec)
-        if kind.storage == kinds.REPLICA_SETS.storage:
-            spec.setdefault("replicas", 1)
-            obj["status"] = {"replicas": 0}
-        else:
-            names = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
-            obj["status"] = dict.fromkeys(names, 0)
-        return list(_template_causes(spec, ["Always"]))
+        if spec.get("completions") is None and spec.get("parallelism") is None:
+            spec["completions"] = 1
+        spec.setdefault("parallelism", 1)
+        spec.setdefault("backoffLimit", 6 if "backoffLimitPerIndex" not in spec else 2**31 - 1)
+        spec.setdefault("completionMode", "NonIndexed")
+        spec.setdefault("suspend", False)
+        spec.setdefault("manualSelector", False)
+        spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
-        if subresource == "status":
-            return ()
-        _default_template(new.setdefault("spec", {}))
-        if kind.storage == kinds.REPLICA_SETS.storage:
-            new["spec"].setdefault("replicas", 1)
-        return [*_template_causes(new["spec"], ["Always"]), *_immutable(old, new, "selector")]
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+        spec = obj["spec"]
+        yield from _template_causes(spec, ["OnFailure", "Never"])
+        if old is None:
+            return
+        elastic = spec["completionMode"] == "Indexed" and spec.get("completions") == spec["parallelism"]
+        # A suspended Job that has not started may still be told where to run.
+        movable = old["spec"].get("suspend") and not old.get("status", {}).get("startTime")
+        fields = (
+            "selector",
+            "completionMode",
+            *(() if elastic else ("completions",)),
+            *(() if movable else ("template",)),
+        )
+        yield from _immutable(old, obj, *fields)
+
+
+class DaemonSetRules(Rules):
+    first_status = dict.fromkeys(
+        ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"), 0
+    )
+
+    def default(self, obj: Json) -> None:
+        _default_template(obj.setdefault("spec", {}))
+
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+        yield from _template_causes(obj["spec"], ["Always"])
+        if old is not None:
+            yield from _immutable(old, obj, "selector")
+
+
+class ReplicaSetRules(DaemonSetRules):
+    first_status: ClassVar[Json] = {"replicas": 0}
+
+    def default(self, obj: Json) -> None:
+        super().default(obj)
+        obj["spec"].setdefault("replicas", 1)
 
 
 class DisruptionBudgetRules(Rules):
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
-        super().create(store, kind, obj)
-        names = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
-        obj["status"] = dict.fromkeys(names, 0)
-        return self._causes(obj)
+    first_status = dict.fromkeys(("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), 0)
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
-        return () if subresource == "status" else self._causes(new)
-
-    @staticmethod
-    def _causes(obj: Json) -> Sequence[Cause]:
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:  # noqa: ARG002
         spec = obj.setdefault("spec", {})
         if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-            return [bad_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
-        return ()
+            yield bad_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")
 
 
 class NodeRules(Rules):
@@ -143,34 +129,15 @@ class NodeRules(Rules):
         taints = spec.get("taints") or []
         if not any(taint["key"] == _NOT_READY for taint in taints):
             spec["taints"] = [*taints, {"key": _NOT_READY, "effect": "NoSchedule"}]
-        self._settle(obj)
-        return self._taint_causes(obj)
+        self.default(obj)
+        return list(self.causes(obj, None))
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
-        self._settle(new)
-        causes = self._taint_causes(new)
-        before, after = old["spec"].get("providerID"), new["spec"].get("providerID")
-        if before and after != before:
-            why = 'node updates may not change providerID except from "" to valid'
-            causes.append(failures.not_allowed("spec.providerID", why))
-        return causes
+    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:
+        return super().update(store, kind, old, new, None if subresource == "status" else subresource)
 
-    @staticmethod
-    def _taint_causes(obj: Json) -> list[Cause]:
-        causes, seen = [], []
-        for index, taint in enumerate(obj["spec"].get("taints") or ()):
-            effect, where = taint.get("effect"), f"metadata.taints[{index}]"
-            if effect not in _EFFECTS:
-                causes.append(failures.unsupported(f"{where}.effect", effect, _EFFECTS))
-            if (taint.get("key"), effect) in seen:
-                causes.append(failures.duplicate(where, taint))
-            seen.append((taint.get("key"), effect))
-        return causes
-
-    @staticmethod
-    def _settle(obj: Json) -> None:
+    def default(self, obj: Json) -> None:
         obj.setdefault("spec", {})
-        status = obj.setdefault("status", {})
+        status = obj["status"] = dict(obj.get("status") or {})
         for amounts in ("capacity", "allocatable"):
             if status.get(amounts):
                 status[amounts] = canonical(kinds.NODES, status[amounts])
@@ -178,60 +145,52 @@ class NodeRules(Rules):
             status["allocatable"] = dict(status["capacity"])
         status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
 
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+        seen = set()
+        for index, taint in enumerate(obj["spec"].get("taints") or ()):
+            effect, where = taint.get("effect"), f"metadata.taints[{index}]"
+            if effect not in _EFFECTS:
+                yield failures.unsupported(f"{where}.effect", effect, _EFFECTS)
+            if (taint.get("key"), effect) in seen:
+                yield failures.duplicate(where, taint)
+            seen.add((taint.get("key"), effect))
+        before = old["spec"].get("providerID") if old else None
+        if before and obj["spec"].get("providerID") != before:
+            why = 'node updates may not change providerID except from "" to valid'
+            yield failures.not_allowed("spec.providerID", why)
+
 
 class PriorityClassRules(Rules):
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
+    def default(self, obj: Json) -> None:
         obj.setdefault("value", 0)
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
-        return ()
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
-        if new.get("value", 0) != old["value"]:
-            return [failures.not_allowed("value", "may not be changed in an update.")]
-        new.setdefault("preemptionPolicy", old["preemptionPolicy"])
-        return ()
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+        if old is not None and obj["value"] != old["value"]:
+            yield failures.not_allowed("value", "may not be changed in an update.")
 
 
 class LeaseRules(Rules):
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
-        return self._causes(obj)
-
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
-        return self._causes(new)
-
-    @staticmethod
-    def _causes(obj: Json) -> Sequence[Cause]:
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:  # noqa: ARG002
         spec = obj.get("spec") or {}
         signs = (("leaseDurationSeconds", 1, "greater than 0"), ("leaseTransitions", 0, "greater than or equal to 0"))
-        return [
-            bad_value(f"spec.{field}", spec[field], f"must be {sign}")
-            for field, least, sign in signs
-            if spec.get(field) is not None and spec[field] < least
-        ]
+        for field, least, sign in signs:
+            if spec.get(field) is not None and spec[field] < least:
+                yield bad_value(f"spec.{field}", spec[field], f"must be {sign}")
 
 
 class SecretRules(Rules):
-    """Plain text becomes data, as it does on the way in."""
-
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
-        self._settle(obj)
-        return ()
-
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
-        self._settle(new)
-        return _immutable_type(old, new)
-
-    @staticmethod
-    def _settle(obj: Json) -> None:
+    def default(self, obj: Json) -> None:
+        """Plain text becomes data, as it does on the way in."""
         obj.setdefault("type", "Opaque")
         plain = obj.pop("stringData", None) or {}
         if plain:
             encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
             obj["data"] = {**(obj.get("data") or {}), **encoded}
 
-
-def _immutable_type(old: Json, new: Json) -> list[Cause]:
-    return [bad_value("type", new["type"], "field is immutable")] if new["type"] != old["type"] else []
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+        if old is not None and obj["type"] != old["type"]:
+            yield bad_value("type", obj["type"], "field is immutable")
 
 
 BUILT_IN: dict[str, Rules] = {
@@ -239,7 +198,7 @@ BUILT_IN: dict[str, Rules] = {
     kinds.SECRETS.storage: SecretRules(),
     kinds.JOBS.storage: JobRules(),
     kinds.REPLICA_SETS.storage: ReplicaSetRules(),
-    kinds.DAEMON_SETS.storage: ReplicaSetRules(),
+    kinds.DAEMON_SETS.storage: DaemonSetRules(),
     kinds.DISRUPTION_BUDGETS.storage: DisruptionBudgetRules(),
     kinds.NODES.storage: NodeRules(),
     kinds.PRIORITY_CLASSES.storage: PriorityClassRules(),

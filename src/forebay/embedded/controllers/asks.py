@@ -2,8 +2,8 @@
 
 import msgspec
 
+from forebay.embedded.controllers.books import Ask
 from forebay.embedded.controllers.cluster import PodView
-from forebay.embedded.controllers.placement import Ask
 from forebay.embedded.store import Json
 from forebay.kube.pods import PODS
 from forebay.kube.wire import wire_for

@@ -1,12 +1,13 @@
 """What a Job asks for and how its pods' ends are judged: pure, in the words of the real Job controller."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import groupby, repeat
 
 import msgspec
 
 from forebay.embedded.controllers.cluster import PodView
+from forebay.embedded.controllers.templates import pod_from
 from forebay.embedded.store import Json
 
 TRACKING = "batch.kubernetes.io/job-tracking"
@@ -197,35 +198,16 @@ def indexes_text(found: Iterable[int]) -> str:
 
 
 def pod_for(job: Json, spec: JobSpec, index: int | None) -> Json:
-    """The pod that the Job makes next; the template is shared, the store copies it."""
-    meta, template = job["metadata"], spec.template
-    said: Mapping[str, Json] = template.get("metadata") or {}
-    uid, name = meta["uid"], meta["name"]
-    labels = {
-        **(said.get("labels") or {}),
-        "batch.kubernetes.io/controller-uid": uid,
-        "batch.kubernetes.io/job-name": name,
-        "controller-uid": uid,
-        "job-name": name,
-    }
-    annotations = dict(said.get("annotations") or {})
-    pod_spec: Json = template["spec"]
-    prefix = f"{name}-"
-    if index is not None:
-        labels[INDEX] = annotations[INDEX] = str(index)
-        pod_spec = _indexed(pod_spec, f"{name}-{index}")
-        prefix = f"{name}-{index}-"
-    return {
-        "metadata": {
-            "generateName": prefix,
-            "namespace": meta["namespace"],
-            "labels": labels,
-            "annotations": annotations,
-            "finalizers": [*(said.get("finalizers") or ()), TRACKING],
-            "ownerReferences": [controlled_by(job)],
-        },
-        "spec": pod_spec,
-    }
+    """The pod that the Job makes next."""
+    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+    marks = {"controller-uid": uid, "job-name": name}
+    labels = {**marks, **{f"batch.kubernetes.io/{key}": value for key, value in marks.items()}}
+    if index is None:
+        return pod_from(job, spec.template, f"{name}-", labels=labels, finalizers=(TRACKING,))
+    place = {INDEX: str(index)}
+    template = {**spec.template, "spec": _indexed(spec.template["spec"], f"{name}-{index}")}
+    labels |= place
+    return pod_from(job, template, f"{name}-{index}-", labels=labels, annotations=place, finalizers=(TRACKING,))
 
 
 def _indexed(pod_spec: Json, hostname: str) -> Json:
@@ -246,17 +228,56 @@ def _indexed(pod_spec: Json, hostname: str) -> Json:
     return {**pod_spec, **changed, "hostname": hostname}
 
 
-def controlled_by(owner: Json) -> Json:
-    meta = owner["metadata"]
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
 def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+class Tally(msgspec.Struct):
+    """One pass over one Job."""
+
+    job: Json
+    spec: JobSpec
+    pods: Sequence[PodView]
+    active: list[PodView]
+    terminating: int
+    #: Those whose end is not in the Job's status yet.
+    succeeded: list[PodView]
+    failed: list[PodView]
+    completed: set[int]
+
+    @classmethod
+    def of(cls, job: Json, spec: JobSpec, pods: Sequence[PodView]) -> "Tally":
+        tracked = [pod for pod in pods if TRACKING in pod.finalizers]
+        return cls(
+            job=job,
+            spec=spec,
+            pods=pods,
+            active=[pod for pod in pods if pod.active],
+            terminating=sum(pod.deleting and not pod.ended for pod in pods),
+            succeeded=[pod for pod in tracked if pod.phase == "Succeeded"],
+            failed=[pod for pod in tracked if failed(pod, spec)],
+            completed=indexes((job.get("status") or {}).get("completedIndexes", "")),
+        )
+
+    @property
+    def ready(self) -> int:
+        return sum(pod.ready for pod in self.active)
+
+    @property
+    def failures(self) -> int:
+        """Those that count against the backoff limit."""
+        return sum(verdict(pod, self.spec.pod_failure_policy)[0] for pod in self.failed)
+
+    def target(self, succeeded: int, active: int) -> int:
+        if self.spec.wanted is None:
+            return active if succeeded else self.spec.at_once
+        return max(0, min(self.spec.wanted - succeeded, self.spec.at_once))
+
+    def next_indexes(self) -> Iterator[int | None]:
+        """Of the pods to make next; None where pods have none."""
+        if not self.spec.indexed:
+            return repeat(None)
+        taken = {index_of(pod) for pod in self.active} | self.completed
+        if self.spec.replaces_only_failed:
+            taken |= {index_of(pod) for pod in self.pods if pod.deleting and not pod.ended}
+        return (index for index in range(self.spec.wanted or 0) if index not in taken)

@@ -8,12 +8,10 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
 
-import msgspec
-
 from forebay.embedded.controllers import job_rules as rules
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView, condition, with_condition
 from forebay.embedded.controllers.controller import Controller
-from forebay.embedded.controllers.job_rules import TRACKING, Backoff, JobSpec
+from forebay.embedded.controllers.job_rules import TRACKING, Backoff, JobSpec, Tally
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.replicasets import deletion_order
 from forebay.embedded.failures import ApiFailure
@@ -23,23 +21,6 @@ from forebay.embedded.store import DELETED, Change, Json
 #: News about pods waits this long, so that many ends cost one pass (the real controller's batch period).
 _BATCH_PERIOD = 1.0
 _MOST_PER_PASS = 500
-
-
-class _Tally(msgspec.Struct):
-    """One pass over one Job."""
-
-    job: Json
-    spec: JobSpec
-    pods: Sequence[PodView]
-    active: list[PodView]
-    terminating: int
-    succeeded: list[PodView]
-    failed: list[PodView]
-    completed: set[int]
-
-    @property
-    def ready(self) -> int:
-        return sum(pod.ready for pod in self.active)
 
 
 class JobController(Controller):
@@ -92,7 +73,7 @@ class JobController(Controller):
             self._let_go(pods)
             self._expire(key, job, spec)
             return
-        tally = _tally(job, spec, pods)
+        tally = Tally.of(job, spec, pods)
         backoff = self._backoffs.setdefault(job["metadata"]["uid"], Backoff())
         backoff.note(tally.succeeded, tally.failed)
         status = dict(job.get("status") or {})
@@ -107,7 +88,7 @@ class JobController(Controller):
             status = self._carry_on(key, tally, status, backoff)
         self._write(key, job, status)
 
-    def _ending(self, tally: _Tally, status: Json) -> Json | None:
+    def _ending(self, tally: Tally, status: Json) -> Json | None:
         """The interim condition of a Job whose fate is settled, perhaps in an earlier pass."""
         for kind in ("SuccessCriteriaMet", "FailureTarget"):
             settled = condition(status, kind)
@@ -133,7 +114,7 @@ class JobController(Controller):
             self._work.add(_key(tally.job), remaining)
         return None
 
-    def _end_job(self, tally: _Tally, status: Json, ending: Json) -> Json:
+    def _end_job(self, tally: Tally, status: Json, ending: Json) -> Json:
         for pod in tally.active:
             self._delete(tally.job, pod)
         if ending["type"] == "FailureTarget":
@@ -159,7 +140,7 @@ class JobController(Controller):
             self._recorder.warning(self.COMPONENT, tally.job, ending["reason"], ending["message"])
         return status
 
-    def _carry_on(self, key: Key, tally: _Tally, status: Json, backoff: Backoff) -> Json:
+    def _carry_on(self, key: Key, tally: Tally, status: Json, backoff: Backoff) -> Json:
         job, spec = tally.job, tally.spec
         succeeded = status.get("succeeded", 0)
         active, terminating, ready = len(tally.active), tally.terminating, tally.ready
@@ -177,7 +158,7 @@ class JobController(Controller):
             terminating += sum(bool(pod.node) for pod in surplus)
             ready -= sum(pod.ready for pod in surplus)
             if not surplus and not spec.suspend:
-                missing = _target(spec, succeeded, active) - active
+                missing = tally.target(succeeded, active) - active
                 if spec.replaces_only_failed:
                     missing -= terminating
                 active += self._create(key, tally, missing, backoff)
@@ -206,14 +187,14 @@ class JobController(Controller):
                 self._work.add(_key(job), spec.active_deadline_seconds)
         return status
 
-    def _surplus(self, tally: _Tally, succeeded: int) -> list[PodView]:
+    def _surplus(self, tally: Tally, succeeded: int) -> list[PodView]:
         active = tally.active
-        keep = 0 if tally.spec.suspend else _target(tally.spec, succeeded, len(active))
+        keep = 0 if tally.spec.suspend else tally.target(succeeded, len(active))
         if len(active) <= keep:
             return []
         return sorted(active, key=deletion_order)[: len(active) - keep][:_MOST_PER_PASS]
 
-    def _create(self, key: Key, tally: _Tally, missing: int, backoff: Backoff) -> int:
+    def _create(self, key: Key, tally: Tally, missing: int, backoff: Backoff) -> int:
         if missing <= 0:
             return 0
         wait = backoff.remaining(self._store.clock())
@@ -222,9 +203,8 @@ class JobController(Controller):
             return 0
         if missing > _MOST_PER_PASS:
             self._work.add(key)
-        numbers: Iterator[int | None] = islice(_free_indexes(tally) if tally.spec.indexed else _no_index(), missing)
         created = 0
-        for index in islice(numbers, _MOST_PER_PASS):
+        for index in islice(tally.next_indexes(), min(missing, _MOST_PER_PASS)):
             try:
                 pod = self._store.create(PODS, rules.pod_for(tally.job, tally.spec, index))
             except ApiFailure as failure:
@@ -238,9 +218,9 @@ class JobController(Controller):
             created += 1
         return created
 
-    def _count(self, tally: _Tally, status: Json) -> Json:
+    def _count(self, tally: Tally, status: Json) -> Json:
         counted = {**status}
-        failed = status.get("failed", 0) + len(_counted(tally))
+        failed = status.get("failed", 0) + tally.failures
         if tally.spec.indexed:
             tally.completed |= {index for pod in tally.succeeded if (index := rules.index_of(pod)) is not None}
             if tally.completed:
@@ -306,42 +286,6 @@ def _key(job: Json) -> Key:
 def _finished(job: Json) -> Json | None:
     status = job.get("status") or {}
     return condition(status, "Complete") or condition(status, "Failed")
-
-
-def _tally(job: Json, spec: JobSpec, pods: Sequence[PodView]) -> _Tally:
-    tracked = [pod for pod in pods if TRACKING in pod.finalizers]
-    return _Tally(
-        job=job,
-        spec=spec,
-        pods=pods,
-        active=[pod for pod in pods if pod.active],
-        terminating=sum(pod.deleting and not pod.ended for pod in pods),
-        succeeded=[pod for pod in tracked if pod.phase == "Succeeded"],
-        failed=[pod for pod in tracked if rules.failed(pod, spec)],
-        completed=rules.indexes((job.get("status") or {}).get("completedIndexes", "")),
-    )
-
-
-def _counted(tally: _Tally) -> list[PodView]:
-    return [pod for pod in tally.failed if rules.verdict(pod, tally.spec.pod_failure_policy)[0]]
-
-
-def _target(spec: JobSpec, succeeded: int, active: int) -> int:
-    if spec.wanted is None:
-        return active if succeeded else spec.at_once
-    return max(0, min(spec.wanted - succeeded, spec.at_once))
-
-
-def _free_indexes(tally: _Tally) -> Iterator[int]:
-    taken = {rules.index_of(pod) for pod in tally.active} | tally.completed
-    if tally.spec.replaces_only_failed:
-        taken |= {rules.index_of(pod) for pod in tally.pods if pod.deleting and not pod.ended}
-    return (index for index in range(tally.spec.wanted or 0) if index not in taken)
-
-
-def _no_index() -> Iterator[None]:
-    while True:
-        yield None
 
 
 def _numbers(status: Json, **numbers: int) -> Json:

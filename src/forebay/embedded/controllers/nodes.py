@@ -6,9 +6,9 @@ On a Node:
 - `embedded.forebay.dev/ready-after: 30s`: how long after it was registered it becomes Ready. At once without it.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
+from forebay.api.values import NotADuration, duration
 from forebay.embedded.kinds import NODES
 from forebay.embedded.store import Json, Store
 
@@ -16,18 +16,14 @@ KUBELET = "embedded.forebay.dev/kubelet"
 READY_AFTER = "embedded.forebay.dev/ready-after"
 
 _PODS_BY_DEFAULT = "110"
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h))+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds(text: str, what: str) -> float:
-    """A duration as Go and Kubernetes write it: `90s`, `1m30s`, `250ms`."""
-    if text == "0":
-        return 0.0
-    if _DURATION.fullmatch(text) is None:
-        raise ValueError(f'{what} must be a duration such as "30s" or "1m30s", not "{text}"')
-    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
+    """What an annotation says, or ValueError."""
+    try:
+        return duration(text).total_seconds()
+    except NotADuration as error:
+        raise ValueError(f"{what}: {error}") from None
 
 
 def has_kubelet(node: Json) -> bool:

@@ -4,8 +4,8 @@ import msgspec
 
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView, with_condition
 from forebay.embedded.controllers.controller import Controller
-from forebay.embedded.controllers.job_rules import controlled_by
 from forebay.embedded.controllers.recorder import Recorder
+from forebay.embedded.controllers.templates import pod_from
 from forebay.embedded.failures import ApiFailure
 from forebay.embedded.kinds import PODS, REPLICA_SETS
 from forebay.embedded.store import Change, Json
@@ -108,7 +108,7 @@ class ReplicaSetController(Controller):
             self._work.add(key)
         for _ in range(min(missing, _MOST_PER_PASS)):
             try:
-                pod = self._store.create(PODS, _pod_for(replica_set, spec.template))
+                pod = self._store.create(PODS, pod_from(replica_set, spec.template, f"{key[1]}-"))
             except ApiFailure as failure:
                 self._recorder.warning(self.COMPONENT, replica_set, "FailedCreate", f"Error creating: {failure}")
                 self._work.retry(key)
@@ -120,16 +120,3 @@ class ReplicaSetController(Controller):
             self._store.delete(PODS, *view.key, preconditions={"uid": view.uid})
             self._recorder.normal(self.COMPONENT, replica_set, "SuccessfulDelete", f"Deleted pod: {view.key[1]}")
         return None
-
-
-def _pod_for(replica_set: Json, template: Json) -> Json:
-    meta, said = replica_set["metadata"], template.get("metadata") or {}
-    return {
-        "metadata": {
-            **{field: said[field] for field in ("labels", "annotations", "finalizers") if field in said},
-            "generateName": f"{meta['name']}-",
-            "namespace": meta["namespace"],
-            "ownerReferences": [controlled_by(replica_set)],
-        },
-        "spec": template["spec"],
-    }

@@ -14,9 +14,10 @@ from collections.abc import Iterable
 import msgspec
 
 from forebay.embedded.controllers.asks import Asks
+from forebay.embedded.controllers.books import Ask
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of, with_condition
 from forebay.embedded.controllers.controller import Controller
-from forebay.embedded.controllers.placement import Ask, Placement
+from forebay.embedded.controllers.placement import Placement
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
 from forebay.embedded.failures import ApiFailure

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from forebay.embedded.controllers.cluster import view
 from forebay.embedded.controllers.job_rules import Backoff, indexes, indexes_text, job_spec
-from forebay.embedded.controllers.nodes import seconds
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -53,17 +52,6 @@ def test_a_success_forgets_the_failures_before_it():
     assert backoff.remaining(NOW + timedelta(seconds=7)) == 10
     backoff.note([ended("Succeeded", 9)], [])
     assert backoff.remaining(NOW + timedelta(seconds=9)) == 0
-
-
-@pytest.mark.parametrize(("text", "expected"), [("30s", 30), ("1m30s", 90), ("250ms", 0.25), ("1.5h", 5400), ("0", 0)])
-def test_durations_are_read_as_go_writes_them(text, expected):
-    assert seconds(text, "x") == expected
-
-
-@pytest.mark.parametrize("text", ["", "soon", "30", "-5s", "1d", "5 s"])
-def test_other_texts_are_no_durations(text):
-    with pytest.raises(ValueError, match="run-time must be a duration"):
-        seconds(text, "run-time")
 
 
 @pytest.mark.parametrize("field", ["backoffLimitPerIndex", "successPolicy"])

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.embedded.controllers.placement import Ask, Placement
+from forebay.embedded.controllers.books import Ask
+from forebay.embedded.controllers.placement import Placement
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.requirements import LabelSelector, Taint, Toleration
