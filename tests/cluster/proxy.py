@@ -115,9 +115,10 @@ class Proxy:
                     with contextlib.suppress(OSError):
                         writer.write_eof()
                     return
-                writer.write(data)
-                with contextlib.suppress(OSError):
-                    await writer.drain()
+                if not writer.is_closing():
+                    writer.write(data)
+                    with contextlib.suppress(OSError):
+                        await writer.drain()
 
         async def leave() -> None:
             data = b"-"

@@ -163,3 +163,29 @@ async def test_the_network_is_a_black_hole(own_rig, afterwards):
         scene.proxy.release()
 
         await scene.converges(time.time())
+
+
+async def test_the_operator_starts_before_its_server_can_be_reached(own_rig):
+    async with world(own_rig) as made, Proxy(int(own_rig.url.rpartition(":")[2])) as proxy:
+        uid = await made.create_pool("early")
+        proxy.refuse()
+        async with made.operator("operator", proxy.port) as operator:
+            await operator.identity()
+            assert "are not listed yet" in await operator.why_not_ready()
+
+            proxy.release()
+
+            await made.told("early", uid, "NodeClassNotFound")
+            await until(operator.is_ready, "it is ready")
+            await operator.leave()
+
+
+async def test_the_operator_is_told_to_end_while_nobody_can_be_reached(own_rig):
+    async with story(own_rig) as scene:
+        scene.proxy.hold()
+        asked = time.monotonic()
+        await scene.operator.leave()
+        took = time.monotonic() - asked
+        sys.stderr.write(f"ended in {took:.1f} s\n")
+        # A pod has 30 s before it is killed.
+        assert took < 20
