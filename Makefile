@@ -40,6 +40,10 @@ quick: env ## run the tests that need nothing but Python
 rig: env ## find or build the real control plane that tests run against
 	@$(BIN)/python -m tests.rig.build
 
+.PHONY: soak
+soak: env ## the leader test 50 times in a row, on a real API server
+	@$(BIN)/python -m tests.cluster.soak 50
+
 .PHONY: coverage
 coverage: env kubectl ## run the tests and report what they do not reach
 	@$(BIN)/coverage erase
