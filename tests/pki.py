@@ -1,6 +1,7 @@
 """A throwaway certificate authority for tests: EC keys, valid around now unless told otherwise."""
 
 import ipaddress
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -24,15 +25,23 @@ class Pair(NamedTuple):
         return certificate, key
 
 
+def in_days(days: float) -> datetime:
+    return datetime.now(UTC) + timedelta(days=days)
+
+
 class Authority:
-    def __init__(self, name: str = "throwaway-ca") -> None:
+    """`terse`: its certificate says only that it is an authority, as those of many clusters do."""
+
+    def __init__(self, name: str = "throwaway-ca", *, terse: bool = False) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         now = datetime.now(UTC)
-        self._certificate = (
-            _builder(self._name, self._name, self._key, now - timedelta(hours=1), now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .add_extension(
+        self._terse = terse
+        builder = _builder(
+            self._name, self._name, self._key, now - timedelta(hours=1), now + timedelta(days=1)
+        ).add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        if not terse:
+            builder = builder.add_extension(
                 x509.KeyUsage(
                     digital_signature=True,
                     key_cert_sign=True,
@@ -45,18 +54,38 @@ class Authority:
                     decipher_only=False,
                 ),
                 critical=True,
-            )
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
+            ).add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+        self._certificate = builder.sign(self._key, hashes.SHA256())
 
     @property
     def certificate(self) -> bytes:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
-    def server(self, *names: str) -> Pair:
+    def server(self, *names: str, not_before: datetime | None = None, not_after: datetime | None = None) -> Pair:
         """A server certificate for these DNS names or addresses."""
-        return self._issue(names[0], ExtendedKeyUsageOID.SERVER_AUTH, names=names)
+        return self._issue(
+            names[0], ExtendedKeyUsageOID.SERVER_AUTH, names=names, not_before=not_before, not_after=not_after
+        )
+
+    def server_context(
+        self,
+        folder: Path,
+        name: str = "127.0.0.1",
+        *,
+        clients_of: "Authority | None" = None,
+        version: ssl.TLSVersion | None = None,
+        not_before: datetime | None = None,
+        not_after: datetime | None = None,
+    ) -> ssl.SSLContext:
+        """For a server that is `name`; `clients_of` demands a client certificate from that authority."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self.server(name, not_before=not_before, not_after=not_after).write(folder, "server"))
+        if version is not None:
+            context.minimum_version = context.maximum_version = version
+        if clients_of is not None:
+            context.load_verify_locations(cadata=clients_of.certificate.decode())
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
 
     def client(
         self,
@@ -91,9 +120,10 @@ class Authority:
         builder = _builder(
             subject, self._name, key, not_before or now - timedelta(hours=1), not_after or now + timedelta(hours=12)
         ).add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        builder = builder.add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
-        )
+        if not self._terse:
+            builder = builder.add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
+            )
         if names:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName([_alternative(n) for n in names]), critical=False

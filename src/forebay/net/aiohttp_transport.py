@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import aiohttp
+from aiohttp.connector import Connection
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
@@ -36,6 +37,9 @@ _NOT_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 _READ_BUFFER = 256 * 1024
 
+#: Seconds that closing waits for connections which it has broken off, and which end at once unless the loop is busy.
+_LONGEST_GOODBYE = 1.0
+
 
 class AiohttpTransport:
     """Keeps connections alive and uses them again; follows no redirect, keeps no cookie, decompresses nothing.
@@ -49,22 +53,18 @@ class AiohttpTransport:
         timeouts: Timeouts = Timeouts(),  # noqa: B008 (immutable)
         tls: TlsOptions | None = None,
         proxy: str | None = None,
-        limit_per_host: int = 0,
-        keepalive: float = 15.0,
         user_agent: str = f"forebay/{__version__}",
     ) -> None:
-        """`limit_per_host`: connections at once, 0 for any number. A watch keeps one busy for as long as it lasts.
-
-        Raises `BadTlsOptions`.
-        """
+        """Raises `BadTlsOptions`."""
         self._timeouts = timeouts
         self._context = tls.client_context() if tls is not None else None
         self._server_name = tls.server_name if tls is not None else None
         self._proxy = proxy
-        self._limit_per_host = limit_per_host
-        self._keepalive = keepalive
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._calls: set[asyncio.Timeout] = set()
+        #: Every connection that was ever used and is not gone, by the future of its end.
+        self._connections: dict[asyncio.Future[None], asyncio.Transport] = {}
         self._closed = False
 
     def __repr__(self) -> str:
@@ -77,43 +77,66 @@ class AiohttpTransport:
         call.check()
         if self._session is None:
             self._session = self._open_session()
+        until_closed = asyncio.timeout(None)
+        self._calls.add(until_closed)
         try:
-            response = await self._session.request(
-                request.method,
-                call.url,
-                headers=call.headers(self._user_agent),
-                data=request.body,
-                allow_redirects=False,
-                timeout=call.limits,
-                proxy=self._proxy,
-                server_hostname=self._server_name,
-                ssl=self._context if self._context is not None else True,
-                trace_request_ctx=call,
-                middlewares=(call.only_once,),
-            )
+            async with until_closed:
+                response = await self._session.request(
+                    request.method,
+                    call.url,
+                    headers=call.headers(self._user_agent),
+                    data=request.body,
+                    allow_redirects=False,
+                    timeout=call.limits,
+                    proxy=self._proxy,
+                    server_hostname=self._server_name,
+                    ssl=self._context if self._context is not None else True,
+                    trace_request_ctx=call,
+                    middlewares=(call.only_once,),
+                )
         except _FAILURES as error:
-            # Not chained: aiohttp's own messages hold URLs with their queries.
-            raise call.failure(error) from None
-        except RuntimeError:
-            if not self._session.closed:
-                raise
-            raise call.failure(aiohttp.ClientConnectionError("the transport was closed")) from None
-        return Response(
-            response.status, Headers(response.headers.items()), self._body(call, response), on_close=_release(response)
-        )
+            failure = call.when_closed() if until_closed.expired() else call.failure(error)
+        else:
+            body = self._body(call, response, complete=response.connection is None)
+            return Response(response.status, Headers(response.headers.items()), body, on_close=_release(response))
+        finally:
+            self._calls.discard(until_closed)
+        # Out here it has neither cause nor context: aiohttp's own messages hold URLs with their queries.
+        raise failure
 
     async def close(self) -> None:
         self._closed = True
-        if self._session is not None:
-            await self._session.close()
+        if self._session is None:
+            return
+        now = asyncio.get_running_loop().time()
+        for until_closed in self._calls:
+            if not until_closed.expired():
+                until_closed.reschedule(now)
+        # aiohttp waits for connections to be closed politely, or forgets them while they are. The first may never come
+        # to an end, with a peer who does not read; after the second the loop may end too early, which leaves a socket
+        # open, or an exception that nobody took.
+        ending = dict(self._connections)
+        for connection in ending.values():
+            connection.abort()
+        await self._session.close()
+        if ending:
+            await asyncio.wait(ending, timeout=_LONGEST_GOODBYE)
 
     def _open_session(self) -> aiohttp.ClientSession:
+        noticing = self._notice
+
+        class Noticed(aiohttp.ClientRequest):
+            async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+                noticing(conn)
+                return await super().send(conn)
+
         trace = aiohttp.TraceConfig()
         trace.on_request_headers_sent.append(_note_sent)
+        trace.on_connection_reuseconn.append(_note_reused)
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, limit_per_host=self._limit_per_host, keepalive_timeout=self._keepalive
-            ),
+            # A watch keeps a connection busy for as long as it lasts: no limit to their number.
+            connector=aiohttp.TCPConnector(limit=0),
+            request_class=Noticed,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=_NOT_ADDED,
@@ -122,17 +145,32 @@ class AiohttpTransport:
             trace_configs=[trace],
         )
 
-    async def _body(self, call: "_Call", response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    def _notice(self, connection: Connection) -> None:
+        closed = connection.protocol.closed if connection.protocol is not None else None
+        if closed is not None and connection.transport is not None and closed not in self._connections:
+            self._connections[closed] = connection.transport
+            closed.add_done_callback(self._forget)
+
+    def _forget(self, closed: "asyncio.Future[None]") -> None:
+        del self._connections[closed]
+        if not closed.cancelled():
+            closed.exception()  # taken, or it would be logged
+
+    async def _body(self, call: "_Call", response: aiohttp.ClientResponse, *, complete: bool) -> AsyncIterator[bytes]:
+        cut: str | None = None
         with _told_of_the_end(response):
             try:
                 async for chunk in response.content.iter_any():
                     yield chunk
             # RuntimeError: "Connection closed.", where reading began after the session was closed.
             except (*_FAILURES, RuntimeError) as error:
-                raise AnswerCut(f"{call.request}: {call.why_cut(error)}", call.request) from None
-        ends_with_connection = "Content-Length" not in response.headers and "Transfer-Encoding" not in response.headers
-        if self._closed and ends_with_connection and response.status >= 200:  # noqa: PLR2004 (HTTP's own numbers)
-            raise AnswerCut(f"{call.request}: the transport was closed", call.request)
+                cut = "the transport was closed" if self._closed else call.why_cut(error)
+        counted = "Content-Length" in response.headers or "Transfer-Encoding" in response.headers
+        if self._closed and not (complete or counted):
+            # It ends where its connection does, and that was our doing.
+            cut = "the transport was closed"
+        if cut is not None:
+            raise AnswerCut(f"{call.request}: {cut}", call.request)
 
 
 class _Call:
@@ -142,8 +180,10 @@ class _Call:
         self.request = request
         #: The head was handed to the socket: from here on the server may have seen it.
         self.sent = False
+        #: On a connection that had carried another before.
+        self.reused = False
         self._timeouts = timeouts
-        self._proxy = proxy
+        self._proxy = URL(proxy) if proxy is not None else None
         # As given: the caller has encoded what needs encoding, and a second opinion would change selectors.
         try:
             self.url = URL(request.url, encoded=True)
@@ -174,13 +214,17 @@ class _Call:
         try:
             return await send(sending)
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-            raise self.failure(error) from None
+            failure = self.failure(error)
+        raise failure
+
+    def when_closed(self) -> TransportError:
+        if not self.sent:
+            return NeverSent(f"{self.request}: the transport was closed", self.request, lasting=True)
+        return OutcomeUnknown(f"{self.request}: sent, but the transport was closed", self.request)
 
     def failure(self, error: BaseException) -> TransportError:
-        if isinstance(error, TransportError):
-            return error
-        alert = alert_against_our_certificate(error.__cause__)
-        if alert is not None:
+        # The end of a handshake, not of a connection that has worked.
+        if not self.reused and alert_against_our_certificate(error.__cause__) is not None:
             message = f"{self.request}: {tls_failure(error.__cause__ or error, self._where, self._name)}"
             return NeverSent(message, self.request, lasting=True)
         if not self.sent or isinstance(error, aiohttp.ClientConnectorError):
@@ -190,24 +234,32 @@ class _Call:
 
     def _why_not_connected(self, error: BaseException) -> tuple[str, bool]:
         """What prevented it, and whether that will last."""
+        peer, name = self._peer(error)
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return tls_failure(error.certificate_error, self._where, self._name), True
+            return tls_failure(error.certificate_error, peer, name), True
         if isinstance(error, aiohttp.ClientConnectorSSLError):
-            return tls_failure(error.os_error, self._where, self._name), True
+            return tls_failure(error.os_error, peer, name), True
         if isinstance(error, aiohttp.ClientHttpProxyError):
-            return f"the proxy {self._shown_proxy} refused to connect to {self._where} ({error.status})", False
-        peer = self._shown_proxy if isinstance(error, aiohttp.ClientProxyConnectionError) else self._where
+            return f"{self._shown_proxy} refused to connect to {self._where} ({error.status})", False
         if isinstance(error, aiohttp.ClientConnectorDNSError):
-            host = error.host
             lasting = getattr(error.os_error, "errno", None) == socket.EAI_NONAME
-            return f"no address is known for the host {host}", lasting
+            return f"no address is known for {peer if peer != self._where else f'the host {error.host}'}", lasting
         if isinstance(error, aiohttp.ClientConnectorError):
-            return _why_no_socket(error.os_error, peer, tls=self.url.scheme == "https"), False
-        if isinstance(error, TimeoutError):
-            return f"no connection to {peer} within {self._patience(error)}", False
+            return _why_no_socket(error.os_error, peer, tls=self.url.scheme == "https" and peer == self._where), False
         if isinstance(error, aiohttp.InvalidURL):
             return "this is not a URL", True
-        return f"the connection to {peer} broke before anything was sent", False
+        # Where it got stuck on the way is not known.
+        way = f"{self._where} through {self._shown_proxy}" if self._proxy is not None else self._where
+        if isinstance(error, TimeoutError):
+            return f"no connection to {way} within {self._patience(error)}", False
+        return f"the connection to {way} broke before anything was sent", False
+
+    def _peer(self, error: BaseException) -> tuple[str, str]:
+        """Who did not let us connect, the server or the proxy, and the name that its certificate must bear."""
+        host = getattr(error, "host", None)
+        if self._proxy is not None and (host, getattr(error, "port", None)) == (self._proxy.host, self._proxy.port):
+            return self._shown_proxy, self._proxy.host or ""
+        return self._where, self._name
 
     def _why_no_status(self, error: BaseException) -> str:
         if isinstance(error, TimeoutError):
@@ -236,14 +288,20 @@ class _Call:
 
     @property
     def _shown_proxy(self) -> str:
-        proxy = URL(self._proxy or "")
-        return f"{proxy.host_subcomponent}:{proxy.port}"
+        proxy = self._proxy or URL()
+        return f"the proxy {proxy.host_subcomponent}:{proxy.port}"
 
 
 async def _note_sent(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
     call = context.trace_request_ctx
     assert isinstance(call, _Call)
     call.sent = True
+
+
+async def _note_reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
+    call = context.trace_request_ctx
+    assert isinstance(call, _Call)
+    call.reused = True
 
 
 def _release(response: aiohttp.ClientResponse) -> Callable[[], Awaitable[None]]:
@@ -261,33 +319,22 @@ def _told_of_the_end(response: aiohttp.ClientResponse) -> Iterator[None]:
     aiohttp tells only the connection when the framing of a body breaks or when the session is closed; a reader of the
     body would wait for its timeout, and a watch may have none.
     """
+    # Without one the answer is complete.
     connection = response.connection
-    if connection is None or connection.protocol is None:
+    closed = connection.protocol.closed if connection is not None and connection.protocol is not None else None
+    if closed is None:
         yield
         return
 
-    def tell(_closed: object = None) -> None:
+    def tell(_closed: object) -> None:
         if not response.content.is_eof() and response.content.exception() is None:
             response.content.set_exception(aiohttp.ClientPayloadError("connection lost"))
 
-    closed = connection.protocol.closed
-    if closed is None:
-        tell()
-        yield
-        return
     closed.add_done_callback(tell)
     try:
         yield
     finally:
         closed.remove_done_callback(tell)
-        # Now this future is ours, and an exception that nobody takes from it would be logged. Once is enough.
-        closed.remove_done_callback(_take_exception)
-        closed.add_done_callback(_take_exception)
-
-
-def _take_exception(closed: "asyncio.Future[None]") -> None:
-    if not closed.cancelled():
-        closed.exception()
 
 
 def _errno_name(error: BaseException) -> str:
@@ -297,7 +344,7 @@ def _errno_name(error: BaseException) -> str:
 
 def _why_no_socket(error: OSError, peer: str, *, tls: bool) -> str:
     if error.errno == errno.ECONNREFUSED:
-        return f"nothing listens at {peer} (connection refused): is the address right, and is the server running?"
+        return f"nothing listens at {peer} (connection refused): is the address right, and is it running?"
     if error.errno in {errno.ENETUNREACH, errno.EHOSTUNREACH}:
         return f"there is no route to {peer}: is this machine in the right network?"
     if isinstance(error, ConnectionError) and tls:

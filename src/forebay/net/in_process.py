@@ -51,7 +51,7 @@ class InProcess:
         if answer.buffered is not None:
             return answer
         stream = _Stream(request, answer, timeouts.read, deadline, self)
-        self._streams.add(stream)
+        await self._admit(stream)
         return Response(answer.status, answer.headers, stream, on_close=stream.aclose)
 
     async def close(self) -> None:
@@ -61,6 +61,11 @@ class InProcess:
             if not limit.expired():
                 limit.reschedule(now)
         for stream in tuple(self._streams):
+            await stream.cut("the transport was closed")
+
+    async def _admit(self, stream: "_Stream") -> None:
+        self._streams.add(stream)
+        if self._closed:  # in the very turn in which the handler answered
             await stream.cut("the transport was closed")
 
     def _why_ended(self, otherwise: str) -> str:

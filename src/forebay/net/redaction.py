@@ -21,40 +21,46 @@ HIDDEN = "[redacted]"
 #: Shorter values would also blank out ordinary words and numbers.
 SHORTEST_SECRET = 6
 
-_SECRET_NAMES = frozenset(
-    """
-    authorization proxyauthorization cookie setcookie apikey xapikey token xauthtoken accesstoken refreshtoken idtoken
-    authtoken bearertoken sessiontoken jointoken bootstraptoken registrationtoken secret secretkey secretaccesskey
-    clientsecret password passwd passphrase privatekey clientkeydata authkey preauthkey sharedsecret signingkey
-    webhooksecret credential credentials kubeconfig userdata startupscript cloudinit signature xsignature
-    """.split()  # noqa: SIM905 (a list of words)
-)
-
-# As they are written: words of a name may be joined by `-`, `_` or a capital.
+# Words of a name may be joined by `-`, `_` or a capital, and others may stand before it (VAST_API_KEY, dbPassword).
 _NAME = (
+    r"(?:(?<![A-Za-z0-9])|(?-i:(?<=[a-z0-9])(?=[A-Z])))(?=[abcijkprstuwx])"
     r"(?:x[-_]?)?(?:proxy[-_]?)?(?:authorization|(?:set[-_]?)?cookie|api[-_]?key|"
     r"(?:(?:access|refresh|id|auth|bearer|session|join|bootstrap|registration)[-_]?)?token|"
     r"(?:(?:client|shared|webhook)[-_]?)?secret(?:[-_]?access)?(?:[-_]?key)?|password|passwd|passphrase|"
-    r"private[-_]?key|client[-_]?key[-_]?data|(?:pre)?auth[-_]?key|signing[-_]?key|credentials?|user[-_]?data|"
-    r"startup[-_]?script|cloud[-_]?init|signature)"
+    r"private[-_]?key|client[-_]?key[-_]?data|(?:pre)?auth[-_]?key|signing[-_]?key|credentials?|kubeconfig|"
+    r"user[-_]?data|startup[-_]?script|cloud[-_]?init|signature)"
 )
+_SECRET_NAME = re.compile(rf"{_NAME}\Z", re.IGNORECASE)
+
+# What may stand behind such a name, and hold the secret.
+_VALUES = [
+    # "api_key": "...", password='...', token: b"...": to the closing quote, or to where the text was cut off
+    r"""(?P<quoted>["']?\s*[=:]\s*b?)(?P<quote>["'])(?:\\.|(?!(?P=quote))[^\\])*(?:(?P=quote)|\\?\Z)""",
+    # the same inside another string, its quotes escaped
+    r"""(?P<inner>(?P<escape>\\+)["']\s*:\s*)(?P=escape)["'].*?(?:(?<!\\)(?P=escape)["']|\Z)""",
+    r"""(?P<number>["']\s*:\s*)-?[0-9][0-9.]*""",
+    # ?token=..., password = ...
+    r"(?P<pair>[ \t]*=[ \t]*)[^&\s\"'<>;,]+",
+    # X-Api-Key: ...
+    r"(?P<header>:[ \t]*(?:(?:Bearer|Basic|Token)[ \t]+)?)(?![\s\"'])[^\s\"',;]+",
+]
+
+# Whatever is in the text, the time taken grows with its length only: no part can match the same characters in two
+# ways, and none that fails has looked far ahead.
 _IN_TEXT = re.compile(
     "|".join(
         [
             r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
-            # {"api_key": "..."}, also as repr() writes it
-            rf"""(?P<json>["']{_NAME}["']\s*:\s*b?)(?P<quote>["'])(?:\\.|(?!(?P=quote)).)*(?P=quote)""",
-            # the same inside another string, its quotes escaped
-            rf"""(?P<inner>\\["']{_NAME}\\["']\s*:\s*)\\["'](?:\\\\\\["']|(?!\\["']).)*\\["']""",
-            # ?token=..., password=...
-            rf"(?P<pair>(?<![A-Za-z0-9]){_NAME}=)[^&\s\"'<>;,]+",
-            # Authorization: Bearer ...
-            rf"(?P<header>(?<![A-Za-z0-9]){_NAME}:[ \t]*(?:(?:Bearer|Basic|Token)[ \t]+)?)(?![\s\"'])[^\s\"',;]+",
+            # Authorization: Anything ..., Cookie: a=b; c=d
+            r"(?P<line>(?<![A-Za-z0-9])(?:proxy-)?(?:authorization|(?:set-)?cookie):[ \t]*)[^\r\n\"'\\]+",
+            rf"(?P<name>{_NAME})(?:{'|'.join(_VALUES)})",
+            # --token ..., also as a list of arguments
+            rf"""(?P<flag>--[a-z0-9-]{{0,40}}?{_NAME}(?:[ \t]+|["'],[ \t]*["']))[^\s"'-][^\s"']*""",
             r"(?P<scheme>\b(?:Bearer|Basic)[ \t]+)[A-Za-z0-9._~+/=-]{8,}",
             # https://user:password@host
-            r"(?P<userinfo>\b[a-z][a-z0-9+.-]*://)[^/\s@\"']+@",
+            r"(?P<userinfo>://)[^/\s\"'<>?#@]*@(?:[^/\s\"'<>?#@]*@)*",
             # a JSON web token
-            r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?",
+            r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?",
         ]
     ),
     re.IGNORECASE | re.DOTALL,
@@ -153,11 +159,13 @@ class Redacting:
         try:
             answer = await self._inner.request(request)
         except TransportError as error:
-            # Not chained: the cause would be printed with its secrets.
-            raise self._redactor.error(error) from None
-        if answer.buffered is not None:
-            return answer
-        return Response(answer.status, answer.headers, self._chunks(answer), on_close=answer.close)
+            shown = self._redactor.error(error)
+        else:
+            if answer.buffered is not None:
+                return answer
+            return Response(answer.status, answer.headers, self._chunks(answer), on_close=answer.close)
+        # Out here, where the first error is neither its cause nor its context: those are printed, secrets and all.
+        raise shown
 
     async def close(self) -> None:
         await self._inner.close()
@@ -167,11 +175,14 @@ class Redacting:
             async for chunk in answer.chunks():
                 yield chunk
         except TransportError as error:
-            raise self._redactor.error(error) from None
+            shown = self._redactor.error(error)
+        else:
+            return
+        raise shown
 
 
 def _is_secret_name(name: object) -> bool:
-    return isinstance(name, str) and re.sub(r"[-_.\s]", "", name).lower() in _SECRET_NAMES
+    return isinstance(name, str) and _SECRET_NAME.search(name) is not None
 
 
 def _holds_something(value: object) -> bool:
@@ -180,13 +191,11 @@ def _holds_something(value: object) -> bool:
 
 
 def _hide_value(match: re.Match[str]) -> str:
-    if (shown := match["json"]) is not None:
-        return f"{shown}{match['quote']}{HIDDEN}{match['quote']}"
-    if (shown := match["inner"]) is not None:
-        return f'{shown}\\"{HIDDEN}\\"'
-    if (shown := match["userinfo"]) is not None:
-        return f"{shown}{HIDDEN}@"
-    return f"{match['pair'] or match['header'] or match['scheme'] or ''}{HIDDEN}"
+    found = match.groupdict("")
+    shown = found["line"] or found["flag"] or found["scheme"] or found["userinfo"] or found["name"]
+    shown += found["quoted"] or found["inner"] or found["number"] or found["pair"] or found["header"]
+    around = found["quote"] or (f'{found["escape"]}"' if found["escape"] else '"' if found["number"] else "")
+    return f"{shown}{around}{HIDDEN}{around}{'@' if found['userinfo'] else ''}"
 
 
 def _parts(secret: bytes) -> Iterator[bytes]:

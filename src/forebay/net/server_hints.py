@@ -60,7 +60,7 @@ def _seconds(value: str, now: datetime) -> float | None:
 def _until_date(value: str, now: datetime) -> float | None:
     try:
         date = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         try:
             date = datetime.fromisoformat(value)
         except ValueError:
@@ -71,12 +71,12 @@ def _until_date(value: str, now: datetime) -> float | None:
 
 
 def _whole(value: str) -> int | None:
-    return int(value) if value.strip().isdecimal() else None
+    return int(value) if re.fullmatch(r"\s*[0-9]{1,15}\s*", value) else None
 
 
 _MEMBER = re.compile(r'"(?P<name>(?:[^"\\]|\\.)*)"\s*(?P<parameters>(?:;\s*[a-z*][a-z0-9_.*-]*(?:=[^;,\s]*)?\s*)*)')
-_PARAMETER = re.compile(r";\s*([a-z*][a-z0-9_.*-]*)=(\d+)")
-_OLDER = re.compile(r"\b(limit|remaining|reset)\s*=\s*(\d+)")
+_PARAMETER = re.compile(r";\s*([a-z*][a-z0-9_.*-]*)=([0-9]{1,15})\b")
+_OLDER = re.compile(r"\b(limit|remaining|reset)\s*=\s*([0-9]{1,15})\b")
 
 
 def _structured(field: str, policy: str) -> list[Window]:

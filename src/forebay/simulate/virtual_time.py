@@ -115,9 +115,13 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
 
-    def _jump(self) -> None:
+    def _jump(self) -> bool:
+        """To the next timer. False if that is set for the end of all time."""
+        if self._scheduled[0].when() == math.inf:
+            return False
         self._now = self._scheduled[0].when()
         self._clock_resolution = math.ulp(self._now)
+        return True
 
     def _deadlock(self) -> Deadlock:
         waiting = sorted(_where(task) for task in asyncio.all_tasks(self))
@@ -151,8 +155,7 @@ class _Jumping(selectors.DefaultSelector):
         loop = self._loop
         if loop._working:  # noqa: SLF001 (one class in two halves)
             return super().select(None)
-        if timeout is not None:
-            loop._jump()  # noqa: SLF001
+        if timeout is not None and loop._jump():  # noqa: SLF001
             return ready
         # One descriptor is the loop's own wake-up pipe. Any other may still be answered by a kernel or a process.
         if len(self.get_map()) > 1:

@@ -1,16 +1,18 @@
 """What became of the request: every way a socket can fail, told apart."""
 
 import asyncio
+import gc
 import socket
-from contextlib import asynccontextmanager
+import threading
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 
 import pytest
 
 from forebay.net.aiohttp_transport import AiohttpTransport
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import AnswerCut, NeverSent, OutcomeUnknown, Request, Timeouts
+from tests.pki import Authority
 from tests.unit.net.misbehaving import scripted
-from tests.unit.net.throwaway_pki import Authority
 
 pytestmark = pytest.mark.real_time
 
@@ -117,6 +119,7 @@ async def test_nothing_listens():
         with pytest.raises(NeverSent, match=rf"nothing listens at 127.0.0.1:{port} \(connection refused\)") as caught:
             await wire.request(Request(method="POST", url=f"http://127.0.0.1:{port}/x?api_key=s3cret"))
     assert "s3cret" not in str(caught.value)
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
     assert not caught.value.lasting
 
 
@@ -297,25 +300,86 @@ async def test_closing_the_transport_ends_what_is_under_way():
             await wire.request(at(server))
 
 
-async def test_a_limit_per_host_makes_requests_wait_their_turn_and_giving_up_is_never_sent():
-    heard, release = asyncio.Event(), asyncio.Event()
+async def test_closing_does_not_wait_for_a_server_that_does_not_read():
+    endless = Timeouts(connect=None, read=None, total=None)
+    with ExitStack() as sockets:
+        deaf = sockets.enter_context(socket.create_server(("127.0.0.1", 0)))
 
+        async def accepted():
+            connection = sockets.enter_context((await asyncio.to_thread(deaf.accept))[0])
+            await asyncio.to_thread(connection.recv, 1)
+
+        async with transport(timeouts=endless) as wire:
+            where = f"127.0.0.1:{deaf.getsockname()[1]}"
+            sending = asyncio.create_task(
+                wire.request(Request(method="POST", url=f"http://{where}/", body=bytes(20_000_000)))
+            )
+            await accepted()
+            connecting = asyncio.create_task(wire.request(Request(method="POST", url=f"https://{where}/")))
+            await accepted()
+            async with asyncio.timeout(5):
+                await wire.close()
+                with pytest.raises(OutcomeUnknown, match="sent, but the transport was closed"):
+                    await sending
+                with pytest.raises(NeverSent, match="the transport was closed"):
+                    await connecting
+
+
+async def test_a_body_that_was_complete_is_complete_after_the_transport_was_closed():
     async def script(talk):
-        while True:
-            await talk.hear()
-            heard.set()
-            await release.wait()
-            await talk.say(OK)
+        await talk.hear()
+        await talk.say(b"HTTP/1.1 204 No Content\r\n\r\n")
+        await talk.silence()
 
-    async with scripted(script) as server, transport(limit_per_host=1) as wire:
-        first = asyncio.create_task(wire.request(at(server)))
-        await heard.wait()
-        with pytest.raises(NeverSent, match=r"within 0.1 s"):
-            await wire.request(at(server, method="POST", timeouts=Timeouts(connect=0.1)))
-        release.set()
-        await (await first).read()
-        assert await (await wire.request(at(server))).read() == b"ok"
-    assert server.connections == 1
+    async with scripted(script) as server, transport() as wire:
+        answer = await wire.request(at(server))
+        await wire.close()
+        assert await answer.read() == b""
+
+
+@contextmanager
+def talkative(context):
+    """A TLS server in a thread: it goes on talking after it was told goodbye, as one in the midst of a watch does."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            connection, _ = listener.accept()
+            with context.wrap_socket(connection, server_side=True) as talk, suppress(OSError):
+                talk.recv(65536)
+                talk.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+                while True:
+                    talk.sendall(b"5\r\nevent\r\n")
+
+        server = threading.Thread(target=serve)
+        server.start()
+        yield listener.getsockname()[1]
+        server.join()
+
+
+def test_when_the_transport_is_closed_its_connections_are_gone_though_the_loop_ends_at_once(tmp_path):
+    authority = Authority()
+    complaints = []
+
+    async def leave_a_watch(port):
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        before = len(loop._selector.get_map())
+        async with (
+            transport(tls=TlsOptions(authority_data=authority.certificate)) as wire,
+            await wire.request(Request(method="GET", url=f"https://127.0.0.1:{port}/")) as answer,
+        ):
+            chunks = answer.chunks()
+            await anext(chunks)
+            await chunks.aclose()
+        return len(loop._selector.get_map()) - before
+
+    with talkative(authority.server_context(tmp_path)) as port:
+        loop = asyncio.new_event_loop()
+        sockets_left = loop.run_until_complete(leave_a_watch(port))
+        loop.close()
+    gc.collect()
+    assert sockets_left == 0
+    assert complaints == []
 
 
 async def relay(talk, heard):
@@ -346,33 +410,58 @@ async def test_a_proxy_carries_https_through_a_tunnel(tmp_path):
     async with (
         scripted(script, context=authority.server_context(tmp_path)) as server,
         scripted(lambda talk: relay(talk, heard)) as proxy,
-        transport(tls=TlsOptions(authority_data=authority.pem), proxy=f"http://127.0.0.1:{proxy.port}") as wire,
+        transport(tls=TlsOptions(authority_data=authority.certificate), proxy=f"http://127.0.0.1:{proxy.port}") as wire,
     ):
         answer = await wire.request(Request(method="GET", url=f"https://127.0.0.1:{server.port}/x"))
         assert await answer.read() == b"ok"
     assert heard == [f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"]
 
 
-@pytest.mark.parametrize("behaviour", ["refuses", "hangs up", "is away"])
-async def test_a_proxy_that_does_not_connect_means_never_sent(behaviour):
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (
+            b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n",
+            "the proxy {} refused to connect to 127.0.0.1:1 (403)",
+        ),
+        (b"", "the connection to 127.0.0.1:1 through the proxy {} broke before anything was sent"),
+    ],
+)
+async def test_a_proxy_that_does_not_connect_means_never_sent(answer, why):
     async def script(talk):
         await talk.hear()
-        if behaviour == "refuses":
-            await talk.say(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+        await talk.say(answer)
 
-    async with scripted(script) as proxy:
-        port = proxy.port
-        if behaviour != "is away":
-            async with transport(proxy=f"http://user:s3cret@127.0.0.1:{port}") as wire:
-                with pytest.raises(NeverSent) as caught:
-                    await wire.request(Request(method="POST", url="https://127.0.0.1:1/x"))
-    if behaviour == "is away":
-        async with transport(proxy=f"http://user:s3cret@127.0.0.1:{port}") as wire:
-            with pytest.raises(NeverSent, match=f"nothing listens at 127.0.0.1:{port}") as caught:
-                await wire.request(Request(method="POST", url="https://127.0.0.1:1/x"))
-    if behaviour == "refuses":
-        assert f"the proxy 127.0.0.1:{port} refused to connect to 127.0.0.1:1 (403)" in str(caught.value)
+    async with scripted(script) as proxy, transport(proxy=f"http://user:s3cret@127.0.0.1:{proxy.port}") as wire:
+        with pytest.raises(NeverSent) as caught:
+            await wire.request(Request(method="POST", url="https://127.0.0.1:1/x"))
+    assert why.format(f"127.0.0.1:{proxy.port}") in str(caught.value)
     assert "s3cret" not in str(caught.value)
+
+
+async def test_a_proxy_that_is_not_there_is_called_the_proxy():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for url in ("https://127.0.0.1:1/x", "http://127.0.0.1:1/x"):
+        async with transport(proxy=f"http://user:s3cret@127.0.0.1:{port}") as wire:
+            with pytest.raises(NeverSent, match=f"nothing listens at the proxy 127.0.0.1:{port} ") as caught:
+                await wire.request(Request(method="POST", url=url))
+        assert "s3cret" not in str(caught.value)
+    async with transport(proxy="http://nowhere.invalid:3128") as wire:
+        with pytest.raises(NeverSent, match=r"no address is known for the proxy nowhere\.invalid:3128"):
+            await wire.request(Request(method="POST", url="https://127.0.0.1:1/x"))
+
+
+async def test_a_proxy_that_is_silent_is_named_when_time_is_up():
+    async def script(talk):
+        await talk.hear()
+        await talk.silence()
+
+    limits = Timeouts(connect=0.1)
+    async with scripted(script) as proxy, transport(proxy=f"http://127.0.0.1:{proxy.port}", timeouts=limits) as wire:
+        with pytest.raises(NeverSent, match=rf"to 127.0.0.1:1 through the proxy 127.0.0.1:{proxy.port} within 0.1 s"):
+            await wire.request(Request(method="POST", url="https://127.0.0.1:1/x"))
 
 
 async def test_https_to_a_port_without_tls_is_said_so():

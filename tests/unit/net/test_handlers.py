@@ -21,7 +21,7 @@ from forebay.net.transport import (
     Timeouts,
     Transport,
 )
-from tests.unit.net.throwaway_pki import Authority
+from tests.pki import Authority
 
 Reach = Callable[[Handler], AbstractAsyncContextManager[tuple[Transport, str]]]
 
@@ -247,7 +247,7 @@ async def test_a_handler_served_with_tls(tmp_path):
 
     async with serving(handler, context=authority.server_context(tmp_path)) as url:
         assert url.startswith("https://127.0.0.1:")
-        wire = AiohttpTransport(tls=TlsOptions(authority_data=authority.pem))
+        wire = AiohttpTransport(tls=TlsOptions(authority_data=authority.certificate))
         assert await (await wire.request(Request(method="GET", url=f"{url}/x?y=1"))).read() == f"{url}/x?y=1".encode()
         await wire.close()
 
@@ -267,3 +267,17 @@ async def test_leaving_the_block_does_not_wait_for_endless_streams():
         with pytest.raises(AnswerCut):
             await answer.read()
     await wire.close()
+
+
+async def test_a_stream_that_begins_in_the_very_turn_of_the_closing_is_cut():
+    async def stream():
+        yield b"first"
+
+    async def handler(request):
+        await wire.close()
+        return Response(200, {}, stream())
+
+    wire = InProcess(handler)
+    answer = await wire.request(Request(method="GET", url="http://a/"))
+    with pytest.raises(AnswerCut, match="the transport was closed"):
+        await answer.read()

@@ -126,3 +126,22 @@ async def test_what_was_not_recorded_is_an_error_not_an_empty_answer():
 def test_a_broken_recording_names_its_line():
     with pytest.raises(ValueError, match="line 2 of the recording"):
         read_recording([b"\n", b"{nonsense\n"])
+
+
+async def test_a_private_key_that_comes_in_pieces_is_not_written_down():
+    async def script(request):
+        yield b"#cloud-config\n-----BEGIN PRIVATE KEY-----\n"
+        await asyncio.sleep(1)
+        yield b"MIGHAgEAMBMGByqGSM49PLANTED\n"
+        yield b"-----END PRIVATE KEY-----\nruncmd: []\n"
+
+    async def serve(request):
+        return Response(200, {}, script(request))
+
+    sink = io.BytesIO()
+    answer = await Recording(InProcess(serve), sink, Redactor()).request(ask("script"))
+    assert b"PLANTED" in await answer.read()
+    assert b"PLANTED" not in sink.getvalue()
+    assert "".join(piece.text for piece in read_recording([sink.getvalue()])[0].answer) == (
+        f"#cloud-config\n{HIDDEN}\nruncmd: []\n"
+    )

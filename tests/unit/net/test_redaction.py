@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import logging
+import time
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -16,8 +17,8 @@ from forebay.net.in_process import InProcess
 from forebay.net.recording import Recording
 from forebay.net.redaction import HIDDEN, Redacting, Redactor
 from forebay.net.transport import AnswerCut, Headers, NeverSent, OutcomeUnknown, Request, Response
+from tests.pki import Authority
 from tests.unit.net.misbehaving import scripted
-from tests.unit.net.throwaway_pki import Authority
 
 SECRET = "tskey-auth/k+Ab?c&d=e f\"g'h\\i"
 
@@ -61,7 +62,7 @@ def test_law_base64_around_a_secret_does_not_hide_it_from_us(secret, before, aft
 
 
 def test_a_private_key_is_hidden_whole_line_by_line_and_unregistered():
-    _, key = Authority().issue("forebay")
+    _, key = Authority().client("forebay")
     lines = key.decode().splitlines()
     for shown in (
         Redactor([key]).text(key.decode()),
@@ -261,3 +262,61 @@ async def test_planted_secrets_are_nowhere_in_what_a_whole_stack_says(caplog, ca
     assert "PLANTED" not in everything
     assert not any(form in everything for form in forms(SECRET))
     assert len(recorded.getvalue().splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Config(password='{}')",
+        "Config(token=b'{}', size=3)",
+        'password: "{} and more"',
+        'api_key = "{}"',
+        "Cookie: theme=dark; sid={}",
+        "Authorization: ApiKey {}",
+        "curl -H 'Authorization: Custom realm=a, key={}'",
+        '{{"vast_api_key": "{}"}}',
+        '{{"apiToken":"{}"}}',
+        '{{"event": "{{\\"dbPassword\\": \\"{}\\"}}"}}',
+        '{{"event": "{{\\\\\\"token\\\\\\": \\\\\\"{}\\\\\\"}}"}}',
+        '{{"token": "{}',
+        "https://user:p@{}@proxy.example/",
+        "exec: get-token --client-secret {}",
+        "['get-token', '--password', '{}']",
+    ],
+)
+def test_what_stands_behind_a_secret_name_is_hidden_however_it_is_written(text):
+    secret = "hunter22-hunter22"
+    shown = Redactor().text(text.format(secret))
+    assert "hunter22" not in shown
+    assert HIDDEN in shown
+
+
+def test_a_number_behind_a_secret_name_is_hidden_and_the_rest_is_still_json():
+    shown = json.loads(Redactor().text('{"token": 12345678, "password": null, "credentials": {"name": "a"}}'))
+    assert shown == {"token": HIDDEN, "password": None, "credentials": {"name": "a"}}
+    assert Redactor().data({"VAST_API_KEY": "a", "dbPassword": "b", "tokens": 5}) == {
+        "VAST_API_KEY": HIDDEN,
+        "dbPassword": HIDDEN,
+        "tokens": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a.", "a-", "eyJ-", '"token":"' + "\\", "\\", "token:", 'token"', 'token\\"', "http://a", "--", "aA", "Bearer "],
+)
+def test_no_text_takes_longer_than_its_length_allows(text):
+    began = time.process_time()
+    Redactor().text(text * (100_000 // len(text)))
+    Redactor().text('"token":"' + text * (100_000 // len(text)))
+    assert time.process_time() - began < 5  # it takes a tenth of a second; where it is quadratic, a minute
+
+
+async def test_the_first_error_does_not_travel_along_with_the_redacted_one():
+    async def handler(request):
+        raise OutcomeUnknown("sent token=s3cret-s3cret", request)
+
+    with pytest.raises(OutcomeUnknown) as caught:
+        await Redacting(InProcess(handler), Redactor()).request(Request(method="GET", url="http://a/"))
+    assert str(caught.value) == f"sent token={HIDDEN}"
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)

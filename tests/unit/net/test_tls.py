@@ -12,8 +12,8 @@ import rich.pretty
 from forebay.net.aiohttp_transport import AiohttpTransport
 from forebay.net.tls import BadTlsOptions, TlsOptions
 from forebay.net.transport import NeverSent, Request
+from tests.pki import Authority, in_days
 from tests.unit.net.misbehaving import scripted
-from tests.unit.net.throwaway_pki import Authority
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +44,20 @@ async def https(context, tls):
 
 
 @pytest.mark.real_time
-async def test_an_authority_given_as_data_or_as_a_file_is_trusted(authority, tmp_path):
+@pytest.mark.parametrize("terse", [False, True])
+async def test_an_authority_given_as_data_or_as_a_file_is_trusted(tmp_path, terse):
+    authority = Authority(terse=terse)
     file = tmp_path / "ca.pem"
-    file.write_bytes(authority.pem)
+    file.write_bytes(authority.certificate)
     context = authority.server_context(tmp_path)
-    for tls in (TlsOptions(authority_data=authority.pem), TlsOptions(authority_file=file)):
+    for tls in (TlsOptions(authority_data=authority.certificate), TlsOptions(authority_file=file)):
         async with https(context, tls) as call:
             assert await call() == b"ok"
 
 
 @pytest.mark.real_time
 async def test_an_unknown_authority(authority, tmp_path):
-    for tls in (TlsOptions(authority_data=Authority("another").pem), TlsOptions(), None):
+    for tls in (TlsOptions(authority_data=Authority("another").certificate), TlsOptions(), None):
         async with https(authority.server_context(tmp_path), tls) as call:
             with pytest.raises(
                 NeverSent, match="comes from an authority that is not trusted here: give its CA"
@@ -67,12 +69,12 @@ async def test_an_unknown_authority(authority, tmp_path):
 
 @pytest.mark.real_time
 async def test_an_expired_certificate_and_one_from_the_future(authority, tmp_path):
-    tls = TlsOptions(authority_data=authority.pem)
-    expired = authority.server_context(tmp_path, starts_in_days=-2, ends_in_days=-1)
+    tls = TlsOptions(authority_data=authority.certificate)
+    expired = authority.server_context(tmp_path, not_before=in_days(-2), not_after=in_days(-1))
     async with https(expired, tls) as call:
         with pytest.raises(NeverSent, match=r"the certificate of 127\.0\.0\.1:\d+ has expired: renew it"):
             await call()
-    future = authority.server_context(tmp_path, starts_in_days=1, ends_in_days=2)
+    future = authority.server_context(tmp_path, not_before=in_days(1), not_after=in_days(2))
     async with https(future, tls) as call:
         with pytest.raises(NeverSent, match="is not valid yet: set the clock right"):
             await call()
@@ -81,18 +83,18 @@ async def test_an_expired_certificate_and_one_from_the_future(authority, tmp_pat
 @pytest.mark.real_time
 async def test_a_certificate_for_another_name_and_the_server_name_that_puts_it_right(authority, tmp_path):
     context = authority.server_context(tmp_path, "kubernetes.internal")
-    async with https(context, TlsOptions(authority_data=authority.pem)) as call:
+    async with https(context, TlsOptions(authority_data=authority.certificate)) as call:
         for host in ("127.0.0.1", "localhost"):
             with pytest.raises(NeverSent, match=f"is not made out to {host}: use a name it bears, or set"):
                 await call(host)
-    tls = TlsOptions(authority_data=authority.pem, server_name="kubernetes.internal")
+    tls = TlsOptions(authority_data=authority.certificate, server_name="kubernetes.internal")
     async with https(context, tls) as call:
         assert await call() == b"ok"
 
 
 @pytest.mark.real_time
 async def test_insecure_accepts_anything(authority, tmp_path):
-    expired = authority.server_context(tmp_path, "other", starts_in_days=-2, ends_in_days=-1)
+    expired = authority.server_context(tmp_path, "other", not_before=in_days(-2), not_after=in_days(-1))
     async with https(expired, TlsOptions(insecure=True)) as call:
         assert await call() == b"ok"
 
@@ -101,14 +103,16 @@ async def test_insecure_accepts_anything(authority, tmp_path):
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_client_certificate_from_data_or_files_opens_the_door(authority, tmp_path, version):
     clients = Authority("clients")
-    certificate, key = clients.issue("forebay")
+    certificate, key = clients.client("forebay")
     (tmp_path / "tls.crt").write_bytes(certificate)
     (tmp_path / "tls.key").write_bytes(key)
     context = authority.server_context(tmp_path, clients_of=clients, version=version)
     for tls in (
-        TlsOptions(authority_data=authority.pem, certificate_data=certificate, key_data=key),
-        TlsOptions(authority_data=authority.pem, certificate_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key"),
-        TlsOptions(authority_data=authority.pem, certificate_data=certificate, key_file=tmp_path / "tls.key"),
+        TlsOptions(authority_data=authority.certificate, certificate_data=certificate, key_data=key),
+        TlsOptions(
+            authority_data=authority.certificate, certificate_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key"
+        ),
+        TlsOptions(authority_data=authority.certificate, certificate_data=certificate, key_file=tmp_path / "tls.key"),
     ):
         async with https(context, tls) as call:
             assert await call() == b"ok"
@@ -143,11 +147,13 @@ async def test_a_client_that_the_server_does_not_accept_has_sent_nothing(authori
     clients = Authority("clients")
     certificate, key = {
         "nobody": (None, None),
-        "a stranger": Authority("strangers").issue("forebay"),
-        "a ghost": clients.issue("forebay", starts_in_days=-2, ends_in_days=-1),
+        "a stranger": Authority("strangers").client("forebay"),
+        "a ghost": clients.client("forebay", not_before=in_days(-2), not_after=in_days(-1)),
     }[who]
     context = authority.server_context(tmp_path, clients_of=clients, version=version)
-    wire = AiohttpTransport(tls=TlsOptions(authority_data=authority.pem, certificate_data=certificate, key_data=key))
+    wire = AiohttpTransport(
+        tls=TlsOptions(authority_data=authority.certificate, certificate_data=certificate, key_data=key)
+    )
     with strict_doorman(context) as port:
         with pytest.raises(NeverSent, match="did not accept our client certificate, or wants one") as caught:
             await wire.request(Request(method="POST", url=f"https://127.0.0.1:{port}/"))
@@ -158,14 +164,14 @@ async def test_a_client_that_the_server_does_not_accept_has_sent_nothing(authori
 @pytest.mark.real_time
 async def test_a_server_that_hangs_up_in_the_handshake(authority, tmp_path):
     context = authority.server_context(tmp_path, clients_of=authority, version=ssl.TLSVersion.TLSv1_2)
-    async with https(context, TlsOptions(authority_data=authority.pem)) as call:
+    async with https(context, TlsOptions(authority_data=authority.certificate)) as call:
         with pytest.raises(NeverSent, match="broke off the TLS handshake: does it want a client certificate"):
             await call()
 
 
 def test_options_that_cannot_work_say_which_and_why(authority, tmp_path):
-    certificate, key = authority.issue("forebay")
-    _, other_key = authority.issue("forebay")
+    certificate, key = authority.client("forebay")
+    _, other_key = authority.client("forebay")
     missing = tmp_path / "missing.pem"
     for options, sentence in [
         ({"authority_data": b"nonsense"}, "the CA data holds no PEM certificate"),
@@ -196,7 +202,7 @@ def test_an_encrypted_key_does_not_stop_to_ask_a_terminal(authority):
         load_pem_private_key,
     )
 
-    certificate, key = authority.issue("forebay")
+    certificate, key = authority.client("forebay")
     locked = load_pem_private_key(key, None).private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"pw")
     )
@@ -209,7 +215,7 @@ def test_tls_before_1_2_is_never_spoken():
 
 
 def test_a_private_key_is_not_in_any_repr(authority):
-    certificate, key = authority.issue("forebay")
+    certificate, key = authority.client("forebay")
     options = TlsOptions(certificate_data=certificate, key_data=key, insecure=True)
     for shown in (repr(options), str(options), rich.pretty.pretty_repr(options)):
         assert "PRIVATE" not in shown

@@ -1,6 +1,7 @@
 """The jumping clock: hours pass in no time, in the order in which real time would have run them."""
 
 import asyncio
+import math
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -33,13 +34,13 @@ async def busy_little_world() -> list[str]:
 
     async def impatient() -> None:
         try:
-            async with asyncio.timeout(0.07):
+            async with asyncio.timeout(0.06):
                 await asyncio.Event().wait()
         except TimeoutError:
             story.append("gave up")
 
     async def thread() -> None:
-        await asyncio.sleep(0.13)
+        await asyncio.sleep(0.16)
         story.append(await asyncio.to_thread(lambda: "the thread answered"))
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -62,7 +63,7 @@ async def busy_little_world() -> list[str]:
     async with asyncio.TaskGroup() as tasks:
         for number in range(9):
             tasks.create_task(sleeper(f"tied {number}", 0.1))
-        tasks.create_task(sleeper("napper", 0.02, 0.02, 0.25))
+        tasks.create_task(sleeper("napper", 0.02, 0.18, 0.08))
         for task in (producer(), consumer(), impatient(), thread()):
             tasks.create_task(task)
     story.append("the end")
@@ -70,9 +71,9 @@ async def busy_little_world() -> list[str]:
 
 
 def test_the_same_test_runs_in_virtual_and_in_real_time():
-    real = asyncio.run(busy_little_world())
     virtual = run(busy_little_world())
-    assert virtual == real
+    # Timers here are 20 ms apart. On a machine with other things to do, real time may be later than that; not always.
+    assert any(asyncio.run(busy_little_world()) == virtual for _ in range(10))
     assert [line for line in virtual if line.startswith("tied")] == [f"tied {n} woke after 0.1" for n in range(9)]
     assert virtual[-1] == "the end"
     assert "never" not in virtual
@@ -156,6 +157,11 @@ def test_waiting_for_what_never_comes_is_an_error_that_names_who_waits():
     with pytest.raises(Deadlock, match=r"the forgotten one \(.*forgotten at test_virtual_time.py:\d+") as caught:
         run(main(), start=datetime(2030, 5, 1, tzinfo=UTC) + timedelta(hours=1))
     assert "2030-05-01T01:00:00Z" in str(caught.value)
+
+
+def test_a_timer_for_the_end_of_all_time_never_comes_either():
+    with pytest.raises(Deadlock, match="nothing can run at 2030-01-01"):
+        run(asyncio.sleep(math.inf))
 
 
 def test_leftover_tasks_are_cancelled_and_generators_closed_at_the_end():
