@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from forebay.engine.apply import AT_ONCE
 from tests.cluster import audit
 from tests.cluster.operators import until
 from tests.cluster.proxy import Proxy
@@ -16,13 +17,17 @@ from tests.rig import Part
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
 
 
+#: Pools made while it hurts: afterwards there is something to say about each of them, all at once.
+CROWD = 60
+
+
 def polite(seconds: float) -> int:
     """Connections that an operator may try in an outage so long.
 
     Four informers wait 0.8 s and twice as long each time: the sixth try is 25 s after the first. The lease is asked for
     every two seconds at most, and what a leader could not write it tries as often for as long as it leads.
     """
-    return 4 * 6 + int(seconds) + 5
+    return 4 * 6 + int(seconds) + AT_ONCE
 
 
 class Story:
@@ -61,6 +66,8 @@ class Story:
         await world.delete_pod("gone")
         for name in ("fresh", "another"):
             await world.create_pod(name)
+        for number in range(CROWD):
+            self.uids[f"crowd-{number}"] = await world.create_pool(f"crowd-{number}")
 
     async def unready(self, because: str, within: float = 60.0) -> None:
         why = await until(self.operator.why_not_ready, "it says that it is not ready", within)
@@ -85,6 +92,8 @@ class Story:
             f"converged in {took:.1f} s; {connections} connections and {requests} requests in {seconds:.0f} s\n"
         )
         assert connections <= polite(seconds)
+        # A status and an event for each pool, and what the outage cost.
+        assert requests <= 2 * (len(self.uids) + 2) + polite(seconds)
         await self.operator.leave()
 
     def _requests(self) -> list[audit.Entry]:

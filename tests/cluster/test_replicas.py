@@ -59,6 +59,15 @@ class Pair:
 
         await until(looked, f"{who.user} looks at the lease")
 
+    async def renews(self, who) -> None:
+        """Returns just after it has: nobody waits longer for the end of a lease than from here."""
+        before = sum(each.is_claim for each in self.requests(who))
+
+        async def renewed() -> bool:
+            return sum(each.is_claim for each in self.requests(who)) > before
+
+        await until(renewed, f"{who.user} renews the lease")
+
     async def acts_on_the_newest(self, who) -> None:
         """What was made after this call is told by `who`."""
         known = len(self.uids)
@@ -119,6 +128,7 @@ async def pair(rig, port=None):
         both.making = asyncio.create_task(both.users())
         try:
             await both.acts_on_the_newest(a)
+            await both.renews(a)
             yield both
         finally:
             both.making.cancel()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from typing import Final
 
 import structlog
 
@@ -19,6 +20,9 @@ from forebay.net.transport import TransportError
 
 log = structlog.get_logger(__name__)
 
+#: Each act under way has a connection of its own, and a new one costs the server more than the act.
+AT_ONCE: Final = 16
+
 
 class Applier:
     """Applies decisions, concurrently across objects, for as long as this process leads."""
@@ -28,6 +32,7 @@ class Applier:
         self._views = views
         self._recorder = recorder
         self._elector = elector
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def apply(self, decisions: Iterable[Decision]) -> int:
         """How many failed; they are decided anew with the next tick."""
@@ -35,11 +40,12 @@ class Applier:
         return outcomes.count(False)
 
     async def _one(self, decision: Decision) -> bool:
-        # Asked before each act: a process that was paused may have lost the lease without having been told.
-        if not self._elector.still_leader():
-            return False
         try:
-            await self._report_pool(decision)
+            async with self._turns:
+                # Asked before each act: a process that was paused may have lost the lease without having been told.
+                if not self._elector.still_leader():
+                    return False
+                await self._report_pool(decision)
         except (Conflict, NotFound):
             # The pool has changed or gone since the snapshot. The watch brings its new state and another tick.
             return True
