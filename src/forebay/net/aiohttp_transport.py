@@ -7,6 +7,7 @@ as 404. Whether to repeat is `Retrying`'s decision, which knows the method and w
 
 import asyncio
 import errno
+import io
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ _FAILURES = (aiohttp.ClientError, OSError, TimeoutError, HttpProcessingError)
 _NOT_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 _READ_BUFFER = 256 * 1024
+
+_LARGEST_PIECE = 512 * 1024
 
 #: Seconds that closing waits for connections which it has broken off, and which end at once unless the loop is busy.
 _LONGEST_GOODBYE = 1.0
@@ -85,7 +88,7 @@ class AiohttpTransport:
                     request.method,
                     call.url,
                     headers=call.headers(self._user_agent),
-                    data=request.body,
+                    data=call.data(),
                     allow_redirects=False,
                     timeout=call.limits,
                     proxy=self._proxy,
@@ -206,6 +209,11 @@ class _Call:
 
     def headers(self, user_agent: str) -> dict[str, str]:
         return {"User-Agent": user_agent, **self.request.headers}
+
+    def data(self) -> bytes | io.BytesIO | None:
+        body = self.request.body
+        # In one piece it would hold up the loop, and aiohttp would warn of that.
+        return io.BytesIO(body) if body is not None and len(body) > _LARGEST_PIECE else body
 
     async def only_once(
         self, sending: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType

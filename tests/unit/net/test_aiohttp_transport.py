@@ -314,7 +314,8 @@ async def test_closing_does_not_wait_for_a_server_that_does_not_read():
             sending = asyncio.create_task(
                 wire.request(Request(method="POST", url=f"http://{where}/", body=bytes(20_000_000)))
             )
-            await accepted()
+            async with asyncio.timeout(5):
+                await accepted()
             connecting = asyncio.create_task(wire.request(Request(method="POST", url=f"https://{where}/")))
             await accepted()
             async with asyncio.timeout(5):
@@ -335,6 +336,19 @@ async def test_a_body_that_was_complete_is_complete_after_the_transport_was_clos
         answer = await wire.request(at(server))
         await wire.close()
         assert await answer.read() == b""
+
+
+async def test_a_large_body_arrives_whole():
+    async def script(talk):
+        await talk.hear()
+        await talk.say(OK)
+
+    body = bytes(range(256)) * 20_000
+    async with scripted(script) as server, transport() as wire:
+        assert await (await wire.request(at(server, method="POST", body=body))).read() == b"ok"
+    head, _, arrived = server.heard[0].partition(b"\r\n\r\n")
+    assert arrived == body
+    assert b"content-disposition" not in head.lower()
 
 
 @contextmanager

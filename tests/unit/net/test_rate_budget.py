@@ -216,10 +216,11 @@ def test_a_budget_that_could_never_be_met_is_refused():
             RateBudget(Sent(), qps=qps, burst=burst)
 
 
-@pytest.mark.parametrize("number", ["9" * 5000, "1 Jan 2030 00:00:" + "9" * 30, "²", "-1", "nan", ""])
+@pytest.mark.parametrize("number", ["9" * 5000, "²", "-1", "nan", ""])
 def test_hints_that_are_out_of_this_world_are_no_hints(number):
     now = datetime(2030, 1, 1, tzinfo=UTC)
     assert retry_after(Headers({"Retry-After": number}), now) is None
+    assert retry_after(Headers({"Retry-After": f"1 Jan 2030 00:00:{number}"}), now) is None
     for fields in (
         {"X-RateLimit-Remaining": number, "X-RateLimit-Reset": number},
         {"RateLimit": f'"a";r={number};t={number}'},
