@@ -30,11 +30,13 @@ from forebay.web.pages import pages
 log = structlog.get_logger(__name__)
 
 
-def configure_logging(settings: Settings, redactor: Redactor, *, level: str = "warning") -> None:
-    """Log lines go to standard error, scrubbed; standard output belongs to the command's answer.
+def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor:
+    """Log lines go to standard error; standard output belongs to the command's answer.
 
-    `level` is the command's own, where the user has not chosen one.
+    They are scrubbed by the redactor that is returned: whoever reads a secret registers it there. `level` is the
+    command's own, where the user has not chosen one.
     """
+    redactor = Redactor()
     plain = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
     renderer: Processor = (
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if plain else structlog.processors.JSONRenderer()
@@ -51,6 +53,7 @@ def configure_logging(settings: Settings, redactor: Redactor, *, level: str = "w
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+    return redactor
 
 
 def cluster_config(settings: Settings, environment: Mapping[str, str]) -> Config:
@@ -69,13 +72,13 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def watched_cluster(config: Config) -> AsyncIterator[Seen]:
+async def watched_cluster(config: Config, redactor: Redactor) -> AsyncIterator[Seen]:
     """Informers that run while the block does. They start unsynced: nothing may be concluded before they are.
 
     A server that does not answer at all is an error here, for someone waits for it; once it has, the informers never
     give up.
     """
-    client = connected_client(config)
+    client = connected_client(config, redactor)
     nodes = Informer(client.transport, config.server, NODES)
     pods = Informer(client.transport, config.server, PODS, indexes=pod_indexes())
     try:
@@ -94,7 +97,7 @@ def listen_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 (a pod's probes come from outside)
 
 
-async def run_operator(settings: Settings, environment: Mapping[str, str]) -> None:
+async def run_operator(settings: Settings, environment: Mapping[str, str], redactor: Redactor) -> None:
     """The operator with its connections and its pages, until it is cancelled."""
     from forebay.kube.metrics import InformerCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.net.serve import serving  # noqa: PLC0415 (brings aiohttp's server)
@@ -105,7 +108,7 @@ async def run_operator(settings: Settings, environment: Mapping[str, str]) -> No
     namespace = settings.namespace or config.namespace
     identity = unique_identity()
     async with AsyncExitStack() as stack:
-        client, election = connected_client(config), election_client(config)
+        client, election = connected_client(config, redactor), election_client(config, redactor)
         stack.push_async_callback(client.close)
         stack.push_async_callback(election.close)
         operator = Operator(client, election, config.server, namespace=namespace, identity=identity, clock=clock.now)

@@ -12,11 +12,10 @@ from forebay.settings import Settings, SettingsError
 
 async def operate(settings: Settings) -> None:
     """Until SIGTERM or SIGINT, which end it in good order: work stops, then the lease is given back."""
-    from forebay.net.redaction import Redactor
     from forebay.wiring import configure_logging, run_operator
 
-    configure_logging(settings, Redactor(), level="info")
-    operator = asyncio.ensure_future(run_operator(settings, os.environ))
+    redactor = configure_logging(settings, level="info")
+    operator = asyncio.ensure_future(run_operator(settings, os.environ, redactor))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, operator.cancel)

@@ -75,12 +75,11 @@ async def observe(settings: Settings) -> ClusterStatus:
     from forebay.api.names import API_VERSION
     from forebay.kube.pods import PENDING_GPU
     from forebay.kube.types import NAMESPACES
-    from forebay.net.redaction import Redactor
     from forebay.wiring import cluster_config, configure_logging, watched_cluster
 
-    configure_logging(settings, Redactor())
+    redactor = configure_logging(settings)
     config = cluster_config(settings, os.environ)
-    async with watched_cluster(config) as views:
+    async with watched_cluster(config, redactor) as views:
         cluster = await views.client.get(NAMESPACES, "kube-system")
         served = await views.client.served(API_VERSION)
         await synced(views.nodes)

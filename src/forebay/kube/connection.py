@@ -12,6 +12,7 @@ from forebay.kube.credentials import Credential, Credentials
 from forebay.kube.errors import ConfigError, from_response
 from forebay.kube.lease import Terms
 from forebay.net.rate_budget import RateBudget
+from forebay.net.redaction import Redacting, Redactor
 from forebay.net.transport import Headers, NeverSent, Request, Response, Timeouts, Transport
 
 _UNAUTHORIZED = 401
@@ -30,9 +31,16 @@ class Authenticating:
     certificate; when credentials bring another certificate, a new transport takes over.
     """
 
-    def __init__(self, credentials: Credentials, open_: Callable[[ClientCertificate | None], Transport]) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        open_: Callable[[ClientCertificate | None], Transport],
+        redactor: Redactor | None = None,
+    ) -> None:
         self._credentials = credentials
         self._open = open_
+        self._redactor = redactor or Redactor()
+        self._hidden: Credential | None = None
         self._transports: dict[ClientCertificate | None, Transport] = {}
         self._closed = False
 
@@ -65,11 +73,22 @@ class Authenticating:
     async def _send(self, request: Request, credential: Credential) -> Response:
         if self._closed:
             raise NeverSent(f"{request}: the connection is closed", request, lasting=True)
+        self._hide(credential)
         transport = await self._transport_for(credential.certificate)
         if credential.authorization is not None:
             headers = request.headers.with_({"Authorization": credential.authorization})
             request = msgspec.structs.replace(request, headers=headers)
         return await transport.request(request)
+
+    def _hide(self, credential: Credential) -> None:
+        """From its first use on, a token or key is scrubbed from everything that is written."""
+        if credential == self._hidden:
+            return
+        self._hidden = credential
+        if credential.authorization is not None:
+            self._redactor.register(credential.authorization.partition(" ")[2])
+        if credential.certificate is not None:
+            self._redactor.register(credential.certificate.key)
 
     async def _transport_for(self, certificate: ClientCertificate | None) -> Transport:
         if certificate not in self._transports:
@@ -118,6 +137,7 @@ def connect(
     timeouts: Timeouts = Timeouts(),  # noqa: B008 (immutable)
     rate: Rate = Rate(),  # noqa: B008 (immutable)
     longest_wait: float = 30.0,
+    redactor: Redactor | None = None,
 ) -> Transport:
     """A transport with connections and a rate budget of its own. Nothing is sent before the first request.
 
@@ -139,17 +159,23 @@ def connect(
         except BadTlsOptions as error:
             raise ConfigError(f"{config.source}: {error}") from None
 
-    authenticating = Authenticating(config.credentials, open_)
+    redactor = redactor or Redactor()
+    authenticating = Redacting(Authenticating(config.credentials, open_, redactor), redactor)
     return RateBudget(EvictionAnswers(authenticating), qps=rate.qps, burst=rate.burst, longest_wait=longest_wait)
 
 
-def connected_client(config: Config, *, rate: Rate = Rate()) -> Client:  # noqa: B008 (immutable)
-    return Client(connect(config, rate=rate), config.server)
+def connected_client(config: Config, redactor: Redactor | None = None) -> Client:
+    return Client(connect(config, redactor=redactor), config.server)
 
 
-def election_client(config: Config, terms: Terms = Terms()) -> Client:  # noqa: B008 (immutable)
+def election_client(
+    config: Config,
+    redactor: Redactor | None = None,
+    terms: Terms = Terms(),  # noqa: B008 (immutable)
+) -> Client:
     """For an `Elector`: its own connection and rate budget, and no more patience than a renewal has."""
     attempt = terms.renew_deadline / 2
     timeouts = Timeouts(connect=attempt, read=attempt, total=attempt)
     rate = Rate(qps=5, burst=10)
-    return Client(connect(config, timeouts=timeouts, rate=rate, longest_wait=attempt), config.server, patience=attempt)
+    transport = connect(config, timeouts=timeouts, rate=rate, longest_wait=attempt, redactor=redactor)
+    return Client(transport, config.server, patience=attempt)

@@ -23,6 +23,7 @@ from forebay.kube.errors import ConfigError, TooManyRequests, Unauthorized
 from forebay.kube.subresources import evict
 from forebay.net.in_process import InProcess
 from forebay.net.rate_budget import RateBudget
+from forebay.net.redaction import Redactor
 from forebay.net.serve import serving
 from forebay.net.transport import Headers, NeverSent, Request, Response
 from tests.pki import Authority
@@ -240,3 +241,16 @@ async def test_nobody_at_the_address_is_one_clear_sentence(tmp_path):
     with pytest.raises(NeverSent, match="nothing listens at 127"):
         await client.version()
     await client.close()
+
+
+async def test_a_token_is_scrubbed_from_whatever_is_written_once_it_was_used():
+    async def answer(_request):
+        return Response(200)
+
+    redactor = Redactor()
+    credentials = Fixed(Credential(authorization="Bearer a-token-of-ours"))
+    transport = Authenticating(credentials, lambda _: InProcess(answer), redactor)
+
+    await (await transport.request(Request(method="GET", url="http://server/version"))).read()
+
+    assert redactor.text("the server said: a-token-of-ours is odd") == "the server said: [redacted] is odd"
