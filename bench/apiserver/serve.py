@@ -1,6 +1,7 @@
 """Serves encoded pods as an API server would, from files by `sendfile`, so that the client is what is measured.
 
-Knows a paged list, a WatchList and a watch. `POST /burst` lets the MODIFIED events go to every watch, open or to come.
+Knows a paged list, a WatchList and a watch. `POST /burst` lets the MODIFIED events go to every watch, open or to come,
+until `POST /hold`.
 Everything is encoded before the port is printed; a machine with few cores has them for the client then.
 """
 
@@ -105,8 +106,8 @@ def converse(cluster: Cluster, connection: socket.socket) -> None:
 def answer(cluster: Cluster, connection: socket.socket, target: str) -> None:
     url = urlsplit(target)
     query = {name: values[0] for name, values in parse_qs(url.query).items()}
-    if url.path == "/burst":
-        cluster.burst.set()
+    if url.path in {"/burst", "/hold"}:
+        cluster.burst.set() if url.path == "/burst" else cluster.burst.clear()
         connection.sendall(HEAD + b"Content-Length: 0\r\n\r\n")
     elif query.get("watch") in {"true", "True", "1"}:
         connection.sendall(CHUNKED)

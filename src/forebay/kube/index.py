@@ -11,15 +11,20 @@ Key = tuple[str, str]
 class Index(Generic[T]):
     """The objects under each of the values that `values_of` names for them: none, one or several.
 
-    `values_of` must depend on the object alone: it is asked again about the old state when that is replaced.
+    `among` leaves objects out; indexes with the same one are asked together. Both must depend on the object alone:
+    they are asked again about the old state when that is replaced.
     """
 
-    def __init__(self, name: str, values_of: Callable[[T], Iterable[Hashable]]) -> None:
+    def __init__(
+        self, name: str, values_of: Callable[[T], Iterable[Hashable]], *, among: Callable[[T], bool] | None = None
+    ) -> None:
         self.name = name
+        self.among = among
         self._values_of = values_of
         self._found: dict[Hashable, dict[Key, T]] = {}
 
     def change(self, key: Key, old: T | None, new: T | None) -> None:
+        """Of objects that are `among` the indexed; for one that is not, None."""
         values = () if new is None else self._values_of(new)
         if old is not None:
             values = tuple(values)
@@ -57,3 +62,29 @@ class Index(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._found)
+
+
+class Indexes(Generic[T]):
+    """All indexes of one kind, each `among` asked once per change."""
+
+    def __init__(self, indexes: Iterable[Index[T]]) -> None:
+        self._by_name = {index.name: index for index in indexes}
+        self._groups: dict[Callable[[T], bool] | None, list[Index[T]]] = {}
+        for index in self._by_name.values():
+            self._groups.setdefault(index.among, []).append(index)
+
+    def __getitem__(self, name: str) -> Index[T]:
+        return self._by_name[name]
+
+    def change(self, key: Key, old: T | None, new: T | None) -> None:
+        for among, indexes in self._groups.items():
+            before, after = old, new
+            if among is not None:
+                if before is not None and not among(before):
+                    before = None
+                if after is not None and not among(after):
+                    after = None
+                if before is None and after is None:
+                    continue
+            for index in indexes:
+                index.change(key, before, after)

@@ -18,6 +18,8 @@ NOTHING: Final = Raw()
 
 #: Never inside JSON, so a key can be taken apart again.
 BETWEEN: Final = b"\0"
+#: From here on they are. No JSON text begins like this.
+_INIT_CONTAINERS: Final = Raw(b"init")
 _PARTS_PER_CONTAINER: Final = 2
 _PARTS_PER_INIT_CONTAINER: Final = 3
 
@@ -48,11 +50,10 @@ class SpecParts(msgspec.Struct, gc=False, rename="camel"):
     scheduling_gates: Raw = NOTHING
     resources: Raw = NOTHING
 
-    def parts(self) -> list[Raw | bytes]:
-        """What a shape is made of, as it is on the wire."""
-        containers = self.containers or ()
+    def parts(self, *before: Raw) -> list[Raw]:
+        """What a shape is made of, as it is on the wire, after whatever else is to come first."""
         parts = [
-            b"%d" % len(containers),
+            *before,
             self.node_selector,
             self.affinity,
             self.scheduler_name,
@@ -62,11 +63,16 @@ class SpecParts(msgspec.Struct, gc=False, rename="camel"):
             self.scheduling_gates,
             self.resources,
         ]
-        for container in containers:
-            parts += (container.ports, container.resources)
+        add = parts.append
+        for container in self.containers or ():
+            add(container.ports)
+            add(container.resources)
         if self.init_containers:
+            add(_INIT_CONTAINERS)
             for starting in self.init_containers:
-                parts += (starting.ports, starting.resources, starting.restart_policy)
+                add(starting.ports)
+                add(starting.resources)
+                add(starting.restart_policy)
         return parts
 
 
@@ -174,10 +180,11 @@ def _no_shape(_meaning: bytes) -> PodShape:
 
 
 def _decode(key: bytes) -> PodShape:
-    count, selector, affinity, scheduler, tolerations, priority, overhead, gates, whole_pod, *rest = key.split(BETWEEN)
-    end = int(count) * _PARTS_PER_CONTAINER
+    selector, affinity, scheduler, tolerations, priority, overhead, gates, whole_pod, *rest = key.split(BETWEEN)
+    mark = bytes(_INIT_CONTAINERS)
+    end = rest.index(mark) if mark in rest else len(rest)
     run = [(*pair, b"") for pair in _grouped(rest[:end], _PARTS_PER_CONTAINER)]
-    start = [tuple(parts) for parts in _grouped(rest[end:], _PARTS_PER_INIT_CONTAINER)]
+    start = [tuple(parts) for parts in _grouped(rest[end + 1 :], _PARTS_PER_INIT_CONTAINER)]
     near = _part(_affinity, affinity, _Affinity())
     nodes = near.node_affinity or _NodeAffinity()
     return PodShape(

@@ -10,7 +10,7 @@ from typing import Final, Generic
 
 import msgspec
 
-from forebay.kube.index import Index, Key
+from forebay.kube.index import Index, Indexes, Key
 from forebay.kube.resources import T
 from forebay.kube.wire import Undecodable
 
@@ -54,7 +54,7 @@ class View(Generic[T]):
 
     def __init__(self, indexes: Iterable[Index[T]] = (), on_change: Callable[[], None] | None = None) -> None:
         self._objects: dict[Key, T] = {}
-        self._indexes = {index.name: index for index in indexes}
+        self._indexes = Indexes(indexes)
         self._on_change = on_change
         self._subscribers: list[Callable[[Change[T]], None]] = []
         self._undecodable: dict[Key, str] = {}
@@ -217,8 +217,7 @@ class View(Generic[T]):
             elif before.resource_version == new.resource_version:
                 return
         self._objects[key] = new
-        for index in self._indexes.values():
-            index.change(key, before, new)
+        self._indexes.change(key, before, new)
         if self._on_change is not None:
             self._on_change()
         if self._subscribers:
@@ -228,8 +227,7 @@ class View(Generic[T]):
         if not keep_ahead:
             self._ahead.pop(key, None)
         before = self._objects.pop(key)
-        for index in self._indexes.values():
-            index.change(key, before, None)
+        self._indexes.change(key, before, None)
         if self._on_change is not None:
             self._on_change()
         if self._subscribers:

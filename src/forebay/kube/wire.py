@@ -141,9 +141,11 @@ class Wire(Generic[W, T]):
                 if line.strip():
                     yield self._event(line)
             return
+        built = self._built
         for number, event in enumerate(events):
-            if event.type in _CHANGES:
-                yield event.type, self._built(event.object)
+            kind = event.type
+            if kind in _CHANGES:
+                yield kind, built(event.object)
             else:
                 yield self._event([line for line in bytes(lines).splitlines() if line.strip()][number])
 

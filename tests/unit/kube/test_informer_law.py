@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from forebay.embedded.bootstrap import open_store
 from forebay.embedded.handler import ApiHandler
 from forebay.kube.backoff import Backoff
+from forebay.kube.index import Indexes
 from forebay.kube.informer import Informer
 from forebay.kube.pods import BY_LABEL, BY_NODE, BY_OWNER, PENDING_GPU, PODS, pod_indexes
 from forebay.kube.view import Added, Deleted, Updated
@@ -131,7 +132,7 @@ _trouble = st.one_of(
     st.tuples(st.just("fault"), st.sampled_from([410, 429, 500, 503, 504, 403, "refused", "lost"]), st.integers(1, 4)),
 )
 # Half of what happens are writes: most faults are only faults if something changed meanwhile.
-STEPS = st.lists(st.one_of(_write, _write, _wait, _trouble), min_size=4, max_size=40)
+STEPS = st.lists(st.one_of(_write, _write, _wait, _trouble), min_size=12, max_size=40)
 CARRIED = st.fixed_dictionaries(
     {"piece": st.sampled_from([37, 300, 100_000]), "pace": st.sampled_from([0.0, 0.02])},
 )
@@ -198,9 +199,9 @@ def _hear(informer, written: dict, deleted) -> None:
 
 def _check_indexes(informer) -> None:
     fresh = pod_indexes()
-    for index in fresh:
-        for pod in informer.values():
-            index.change(pod.key, None, pod)
+    anew = Indexes(fresh)
+    for pod in informer.values():
+        anew.change(pod.key, None, pod)
     for index in fresh:
         kept = informer.index(index.name)
         assert _keys(kept) == _keys(index)

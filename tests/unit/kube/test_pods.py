@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
+from forebay.kube.index import Indexes
 from forebay.kube.pods import (
     BY_LABEL,
     BY_NODE,
@@ -283,18 +284,20 @@ def test_lines_are_put_together_however_the_stream_is_cut():
 
 
 def test_the_indexes_follow_a_pod_through_its_life():
-    indexes = {index.name: index for index in pod_indexes()}
+    indexes = Indexes(pod_indexes())
     owner = {"ownerReferences": [{"kind": "Job", "name": "j", "uid": "job", "controller": True}]}
     pending = read(body(metadata=owner, spec={"nodeName": ""}, status={"phase": "Pending"}))
     bound = msgspec.structs.replace(pending, node="n1", phase=Phase.RUNNING)
-    for index in indexes.values():
-        index.change(pending.key, None, pending)
+    indexes.change(pending.key, None, pending)
     assert indexes[PENDING_GPU].get(True) == (pending,)
     assert indexes[BY_NODE].get("n1") == ()
     assert indexes[BY_OWNER].get("job") == (pending,)
     assert indexes[BY_LABEL].get(("team", "app", "train")) == (pending,)
-    for index in indexes.values():
-        index.change(pending.key, pending, bound)
+    indexes.change(pending.key, pending, bound)
     assert indexes[PENDING_GPU].get(True) == ()
     assert indexes[BY_NODE].get("n1") == (bound,)
     assert indexes[BY_LABEL].get(("team", "app", "train")) == (bound,)
+    plain = msgspec.structs.replace(bound, shape=read(body(spec={"containers": []})).shape)
+    indexes.change(bound.key, bound, plain)
+    assert indexes[BY_LABEL].get(("team", "app", "train")) == ()
+    assert indexes[BY_NODE].get("n1") == (plain,)
