@@ -222,6 +222,22 @@ async def test_pods_that_keep_together_follow_the_first_into_its_zone():
         assert "2 node(s) didn't match pod affinity rules" in message(world, "third")
 
 
+async def test_pods_that_wait_for_company_follow_when_it_comes():
+    near = {"labelSelector": {"matchLabels": {"app": "store"}}, "topologyKey": "kubernetes.io/hostname"}
+    together = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+    async with World() as world:
+        for name in ("a", "b"):
+            world.node(name)
+        await passing(1)
+        for name in ("first", "second"):
+            world.pod(name, affinity=together)
+        await passing(5)
+        assert world.where("first") is None
+        world.pod("store", labels={"app": "store"})
+        await passing(5)
+        assert {world.where(name) for name in ("first", "second")} == {world.where("store")}
+
+
 async def test_a_host_port_is_taken_once_per_node():
     async with World() as world:
         world.node("only")

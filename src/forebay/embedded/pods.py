@@ -1,6 +1,7 @@
 """Pods: the defaults clients rely on, the mistakes users make, and what may change once a pod exists."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from forebay.embedded import failures, metadata
@@ -17,6 +18,8 @@ _DEFAULTS = {
     "securityContext": {},
     "schedulerName": "default-scheduler",
 }
+#: The same few amounts in every pod.
+_quantity = lru_cache(maxsize=4096)(Quantity.parse)
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
 _CHANGEABLE = (
@@ -49,7 +52,7 @@ def default_pod_spec(spec: Json) -> None:
 def canonical(kind: Kind, amounts: Json | None) -> Json:
     """Quantities as the server writes them back: 1000m is 1, and a number is text."""
     try:
-        return {name: str(Quantity.parse(amount)) for name, amount in (amounts or {}).items()}
+        return {name: str(_quantity(amount)) for name, amount in (amounts or {}).items()}
     except InvalidQuantity as error:
         raise failures.cannot_handle(kind, error.reason) from None
     except TypeError:
@@ -91,7 +94,7 @@ def _container_causes(container: Json, path: str, names: set[str]) -> Iterator[C
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     for field, amounts in (("limits", limits), ("requests", requests)):
         for resource, text in amounts.items():
-            where, amount = f"{path}.resources.{field}[{resource}]", Quantity.parse(text)
+            where, amount = f"{path}.resources.{field}[{resource}]", _quantity(text)
             if resource not in _NATIVE and "/" not in resource and not resource.startswith("hugepages-"):
                 yield bad_value(where, resource, "must be a standard resource type or fully qualified")
                 yield bad_value(where, resource, "must be a standard resource for containers")
@@ -104,9 +107,9 @@ def _container_causes(container: Json, path: str, names: set[str]) -> Iterator[C
         if limit is None:
             if resource not in _NATIVE and "/" in resource:
                 yield required(f"{path}.resources.limits", "Limit must be set for non overcommitable resources")
-        elif "/" in resource and Quantity.parse(text) != Quantity.parse(limit):
+        elif "/" in resource and _quantity(text) != _quantity(limit):
             yield bad_value(where, text, f"must be equal to {resource} limit of {limit}")
-        elif Quantity.parse(text).nano > Quantity.parse(limit).nano:
+        elif _quantity(text).nano > _quantity(limit).nano:
             yield bad_value(where, text, f"must be less than or equal to {resource} limit of {limit}")
 
 

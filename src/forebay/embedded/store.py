@@ -137,7 +137,8 @@ class Store:
         if causes or sent is not before:
             metadata.check(kind, meta, before, causes=causes)
         # A binding moves the pod and says so in its status, in one write that is no new generation.
-        if kind.generation and subresource != "binding" and _differs(kind, old, new):
+        content = [field for field in changed if field != "status" or not kind.has_status]
+        if kind.generation and subresource != "binding" and any(old.get(one) != new.get(one) for one in content):
             meta["generation"] = before.get("generation", 0) + 1
         if new == old or dry_run:
             return new
@@ -260,12 +261,6 @@ def _isolated(kind: Kind, old: Json, new: Json, subresource: str | None) -> Json
         isolated["metadata"] = dict(old["metadata"])
     isolated.pop("status", None)
     return {**isolated, "status": source["status"]} if "status" in source else isolated
-
-
-def _differs(kind: Kind, old: Json, new: Json) -> bool:
-    """Whether more than metadata (and the status, where that is a subresource) changed."""
-    aside = {"metadata", "status"} if kind.has_status else {"metadata"}
-    return any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key not in aside)
 
 
 def _over(rules: Rules, obj: Json) -> bool:

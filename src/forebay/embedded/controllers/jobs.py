@@ -55,9 +55,9 @@ class JobController(Controller):
         self._work.add(_key(job))
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
-        for pod in (old, new):
-            if pod is not None and pod.owner[0] == JOBS.kind:
-                self._work.add((pod.key[0], pod.owner[1]), _BATCH_PERIOD)
+        for namespace, owner in {(pod.key[0], pod.owner) for pod in (old, new) if pod is not None}:
+            if owner[0] == JOBS.kind:
+                self._work.add((namespace, owner[1]), _BATCH_PERIOD)
         if new is not None and new.owner[0] != JOBS.kind and TRACKING in new.finalizers:
             self._orphans.add(new.key)
 

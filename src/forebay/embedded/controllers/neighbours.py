@@ -13,7 +13,7 @@ EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rul
 
 Labels = Mapping[str, str]
 
-_MOST_COUNTS = 64
+_MOST_COUNTS = 256
 
 
 class Neighbour(msgspec.Struct, frozen=True, gc=False):

@@ -7,6 +7,7 @@ On a Node:
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from forebay.api.values import NotADuration, duration
 from forebay.embedded.kinds import NODES
@@ -18,6 +19,7 @@ READY_AFTER = "embedded.forebay.dev/ready-after"
 _PODS_BY_DEFAULT = "110"
 
 
+@lru_cache
 def seconds(text: str, what: str) -> float:
     """What an annotation says, or ValueError."""
     try:

@@ -17,6 +17,7 @@ from forebay.embedded.controllers.asks import Asks
 from forebay.embedded.controllers.books import Ask
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of, with_condition
 from forebay.embedded.controllers.controller import Controller
+from forebay.embedded.controllers.neighbours import Neighbour, meant
 from forebay.embedded.controllers.placement import Placement
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
@@ -30,7 +31,7 @@ _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
 #: Pods tried before other callbacks of the loop get their turn.
 _BATCH = 100
 #: Waiting pods told anew per second while nodes change: many pods and a growing cluster must not be mostly messages.
-_RETOLD_PER_SECOND = 100
+_RETOLD_PER_SECOND = 10
 
 
 class _Waiting(msgspec.Struct, eq=False):
@@ -81,11 +82,7 @@ class Scheduler(Controller):
             self._placement.describe(node_of(new))
         else:
             return
-        if self._retelling is None and self._stuck:
-            waiting = sum(map(len, self._stuck.values()))
-            self._retelling = asyncio.get_running_loop().call_later(
-                max(1.0, waiting / _RETOLD_PER_SECOND), self._retell
-            )
+        self._retell_soon()
         self._wake_up()
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
@@ -116,6 +113,7 @@ class Scheduler(Controller):
             return
         if pod.node:
             self._placement.take(pod.key, pod.node, ask, pod.labels)
+            self._welcome(pod, ask)
         elif _wants_scheduling(pod):
             self._placement.keep(pod.key, pod.status.get("nominatedNodeName"), ask)
             self._arrivals += 1
@@ -124,6 +122,14 @@ class Scheduler(Controller):
         else:
             self._placement.keep(pod.key, None, ask)
         self._wake_up()
+
+    def _welcome(self, pod: PodView, ask: Ask) -> None:
+        """Tries one of each shape that waits for such company; where it can follow, the next of its shape may too."""
+        neighbour = Neighbour(pod.key[0], pod.labels, ask.shape)
+        for other, group in tuple(self._stuck.items()):
+            terms, (namespace, _) = other.shape.pod_affinity, next(iter(group))
+            if terms and (other is ask or any(meant(term, namespace, neighbour) for term in terms)):
+                self._activate(*_first(group.values(), 1))
 
     def _forget(self, key: Key) -> None:
         waiting = self._queue.get(key)
@@ -175,14 +181,25 @@ class Scheduler(Controller):
         """Sends those back to the queue for which there may be room now, the ones nominated for it first."""
         improved, self._placement.improved = self._placement.improved, {}
         for ask, group in tuple(self._stuck.items()) if improved else ():
-            sociable = ask.shape.pod_affinity or ask.shape.pod_anti_affinity
-            room = len(group) if sociable else self._placement.room(ask, improved)
+            room = self._placement.room(ask, improved)
             nominated: list[_Waiting] = []
             others: list[_Waiting] = []
             for waiting in group.values():
                 (nominated if waiting.pod.status.get("nominatedNodeName") in improved else others).append(waiting)
-            for waiting in [*nominated, *_first(others, room)]:
+            for waiting in nominated:
                 self._activate(waiting)
+            for waiting in _first(others, room):
+                if self._suits_any(waiting, improved):
+                    self._activate(waiting)
+                else:
+                    waiting.attempts += 1
+
+    def _suits_any(self, waiting: _Waiting, nodes: Iterable[str]) -> bool:
+        """Room has been seen to: this is about the pods it wants near it or far from it."""
+        pod, ask = waiting.pod, waiting.ask
+        if not ask.shape.pod_affinity and not ask.shape.pod_anti_affinity:
+            return True
+        return any(self._placement.fits_on(node, pod.key, ask, pod.labels) for node in nodes)
 
     def _attempt(self, waiting: _Waiting) -> None:
         pod, ask = waiting.pod, waiting.ask
@@ -208,12 +225,20 @@ class Scheduler(Controller):
         backoff = min(_FIRST_BACKOFF * 2.0 ** min(waiting.attempts - 1, 10), _LONGEST_BACKOFF)
         waiting.backing_off = asyncio.get_running_loop().time() + backoff
         self._stuck.setdefault(waiting.ask, {})[waiting.pod.key] = waiting
-        waiting.told = why
-        self._refuse(waiting.pod, "Unschedulable", why)
+        if waiting.told and not waiting.pod.status.get("nominatedNodeName"):
+            self._retell_soon()
+        else:
+            waiting.told = why
+            self._refuse(waiting.pod, "Unschedulable", why)
 
     def _why_not(self, waiting: _Waiting) -> str:
         pod, ask = waiting.pod, waiting.ask
         return ask.unsupported or self._placement.why_not(pod.key, ask, pod.labels)
+
+    def _retell_soon(self) -> None:
+        if self._retelling is None and self._stuck:
+            delay = max(1.0, sum(map(len, self._stuck.values())) / _RETOLD_PER_SECOND)
+            self._retelling = asyncio.get_running_loop().call_later(delay, self._retell)
 
     def _retell(self) -> None:
         self._retelling = None
@@ -248,7 +273,8 @@ class Scheduler(Controller):
 
 
 def _first(group: Iterable[_Waiting], count: int) -> list[_Waiting]:
-    return heapq.nsmallest(count, group, key=lambda waiting: waiting.order) if count > 0 else []
+    """Those tried less often first: what keeps one pod of a shape from the others need not keep all."""
+    return heapq.nsmallest(count, group, key=lambda one: (one.order[0], one.attempts, one.order)) if count > 0 else []
 
 
 def _wants_scheduling(pod: PodView) -> bool:
