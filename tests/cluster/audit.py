@@ -44,6 +44,11 @@ class Entry(NamedTuple):
         return self.resource == "gpunodepools/status" and self.worked
 
     @property
+    def is_broken_off(self) -> bool:
+        """Such a word whose sender left before the answer: the server may have taken it all the same."""
+        return self.resource == "gpunodepools/status" and (self.code in {0, 499} or self.code >= 500)
+
+    @property
     def is_claim(self) -> bool:
         """The lease was written."""
         return self.resource == "leases" and self.verb in {"create", "update"} and self.worked
