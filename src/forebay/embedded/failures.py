@@ -29,13 +29,21 @@ class ApiFailure(Exception):
     """An answer other than success. Nothing was written."""
 
     def __init__(
-        self, code: int, reason: str, message: str, *, details: Json | None = None, retry_after: int | None = None
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: Json | None = None,
+        metadata: Json | None = None,
+        retry_after: int | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
         self.details = details
+        self.metadata = metadata or {}
         self.retry_after = retry_after
 
     def status(self) -> Json:
@@ -45,7 +53,7 @@ class ApiFailure(Exception):
         status: Json = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
         }

@@ -1,6 +1,7 @@
 """The kinds this server knows from the start, and the registry that custom ones join at run time."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -65,104 +66,70 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return "status" in self.subresources
 
 
-PODS = Kind(
-    plural="pods",
-    kind="Pod",
-    short_names=("po",),
-    categories=("all",),
-    subresources=("status", "binding", "eviction", "log", "exec", "attach", "portforward"),
-    generation=True,
-)
-NODES = Kind(plural="nodes", kind="Node", namespaced=False, short_names=("no",), subresources=("status",))
-NAMESPACES = Kind(
-    plural="namespaces", kind="Namespace", namespaced=False, short_names=("ns",), subresources=("status", "finalize")
-)
-EVENTS = Kind(plural="events", kind="Event", short_names=("ev",), create_on_update=True)
-EVENTS_V1 = Kind(group="events.k8s.io", plural="events", kind="Event", short_names=("ev",), storage="events")
-CONFIG_MAPS = Kind(plural="configmaps", kind="ConfigMap", short_names=("cm",))
-SECRETS = Kind(plural="secrets", kind="Secret")
-SERVICE_ACCOUNTS = Kind(plural="serviceaccounts", kind="ServiceAccount", short_names=("sa",), subresources=("token",))
-SERVICES = Kind(plural="services", kind="Service", short_names=("svc",), categories=("all",), subresources=("status",))
-POD_TEMPLATES = Kind(plural="podtemplates", kind="PodTemplate", generation=True)
-VOLUME_CLAIMS = Kind(
-    plural="persistentvolumeclaims", kind="PersistentVolumeClaim", short_names=("pvc",), subresources=("status",)
-)
-JOBS = Kind(group="batch", plural="jobs", kind="Job", categories=("all",), subresources=("status",), generation=True)
-REPLICA_SETS = Kind(
-    group="apps",
-    plural="replicasets",
-    kind="ReplicaSet",
-    short_names=("rs",),
-    categories=("all",),
-    subresources=("status", "scale"),
-    generation=True,
-)
-DAEMON_SETS = Kind(
-    group="apps",
-    plural="daemonsets",
-    kind="DaemonSet",
-    short_names=("ds",),
-    categories=("all",),
-    subresources=("status",),
-    generation=True,
-)
-DISRUPTION_BUDGETS = Kind(
-    group="policy",
-    plural="poddisruptionbudgets",
-    kind="PodDisruptionBudget",
-    short_names=("pdb",),
-    subresources=("status",),
-    generation=True,
-    unconditional_update=False,
-)
-LEASES = Kind(
-    group="coordination.k8s.io", plural="leases", kind="Lease", unconditional_update=False, create_on_update=True
-)
-PRIORITY_CLASSES = Kind(
-    group="scheduling.k8s.io",
-    plural="priorityclasses",
-    kind="PriorityClass",
-    namespaced=False,
-    short_names=("pc",),
-    generation=True,
-)
-RUNTIME_CLASSES = Kind(group="node.k8s.io", plural="runtimeclasses", kind="RuntimeClass", namespaced=False)
-DEFINITIONS = Kind(
-    group="apiextensions.k8s.io",
-    plural="customresourcedefinitions",
-    kind="CustomResourceDefinition",
-    namespaced=False,
-    short_names=("crd", "crds"),
-    categories=("api-extensions",),
-    subresources=("status",),
-    generation=True,
-    unconditional_update=False,
-)
+_ALL, _EXTENSIONS = ("all",), ("api-extensions",)
 
 
-def _rbac(plural: str, kind: str, *, namespaced: bool) -> Kind:
-    return Kind(group="rbac.authorization.k8s.io", plural=plural, kind=kind, namespaced=namespaced)
-
-
-CLUSTER_ROLES = _rbac("clusterroles", "ClusterRole", namespaced=False)
-CLUSTER_ROLE_BINDINGS = _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False)
-ROLES = _rbac("roles", "Role", namespaced=True)
-ROLE_BINDINGS = _rbac("rolebindings", "RoleBinding", namespaced=True)
-
-
-def _policy(plural: str, kind: str) -> Kind:
+def _kind(api_version: str, kind: str, plural: str, *short_names: str, sub: str = "", **rest: Any) -> Kind:
+    group, _, version = api_version.rpartition("/")
     return Kind(
-        group="admissionregistration.k8s.io",
-        plural=plural,
+        group=group,
+        version=version,
         kind=kind,
-        namespaced=False,
-        categories=("api-extensions",),
-        generation=True,
+        plural=plural,
+        short_names=short_names,
+        subresources=tuple(sub.split()),
+        **rest,
     )
 
 
-def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> Kind:
-    return Kind(group=f"{group}.k8s.io", plural=plural, kind=kind, namespaced=namespaced, virtual=True)
+_RBAC, _ADMISSION = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
+_POD_PARTS = "status binding eviction log exec attach portforward"
+
+PODS = _kind("v1", "Pod", "pods", "po", sub=_POD_PARTS, categories=_ALL, generation=True)
+NODES = _kind("v1", "Node", "nodes", "no", sub="status", namespaced=False)
+NAMESPACES = _kind("v1", "Namespace", "namespaces", "ns", sub="status finalize", namespaced=False)
+EVENTS = _kind("v1", "Event", "events", "ev", create_on_update=True)
+EVENTS_V1 = _kind("events.k8s.io/v1", "Event", "events", "ev", storage="events")
+CONFIG_MAPS = _kind("v1", "ConfigMap", "configmaps", "cm")
+SECRETS = _kind("v1", "Secret", "secrets")
+SERVICE_ACCOUNTS = _kind("v1", "ServiceAccount", "serviceaccounts", "sa", sub="token")
+SERVICES = _kind("v1", "Service", "services", "svc", sub="status", categories=_ALL)
+POD_TEMPLATES = _kind("v1", "PodTemplate", "podtemplates", generation=True)
+VOLUME_CLAIMS = _kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims", "pvc", sub="status")
+JOBS = _kind("batch/v1", "Job", "jobs", sub="status", categories=_ALL, generation=True)
+REPLICA_SETS = _kind("apps/v1", "ReplicaSet", "replicasets", "rs", sub="status scale", categories=_ALL, generation=True)
+DAEMON_SETS = _kind("apps/v1", "DaemonSet", "daemonsets", "ds", sub="status", categories=_ALL, generation=True)
+DISRUPTION_BUDGETS = _kind(
+    *("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", "pdb"),
+    sub="status",
+    generation=True,
+    unconditional_update=False,
+)
+LEASES = _kind("coordination.k8s.io/v1", "Lease", "leases", unconditional_update=False, create_on_update=True)
+PRIORITY_CLASSES = _kind(
+    "scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", "pc", namespaced=False, generation=True
+)
+RUNTIME_CLASSES = _kind("node.k8s.io/v1", "RuntimeClass", "runtimeclasses", namespaced=False)
+DEFINITIONS = _kind(
+    *("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", "crd", "crds"),
+    sub="status",
+    namespaced=False,
+    categories=_EXTENSIONS,
+    generation=True,
+    unconditional_update=False,
+)
+CLUSTER_ROLES = _kind(_RBAC, "ClusterRole", "clusterroles", namespaced=False)
+CLUSTER_ROLE_BINDINGS = _kind(_RBAC, "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
+ROLES = _kind(_RBAC, "Role", "roles")
+ROLE_BINDINGS = _kind(_RBAC, "RoleBinding", "rolebindings")
+
+
+def _policy(kind: str, plural: str) -> Kind:
+    return _kind(_ADMISSION, kind, plural, namespaced=False, categories=_EXTENSIONS, generation=True)
+
+
+def _review(group: str, kind: str, *, namespaced: bool = False) -> Kind:
+    return _kind(f"{group}.k8s.io/v1", kind, f"{kind.lower()}s", namespaced=namespaced, virtual=True)
 
 
 BUILT_IN: tuple[Kind, ...] = (
@@ -189,14 +156,14 @@ BUILT_IN: tuple[Kind, ...] = (
     CLUSTER_ROLE_BINDINGS,
     ROLES,
     ROLE_BINDINGS,
-    _policy("mutatingadmissionpolicies", "MutatingAdmissionPolicy"),
-    _policy("mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding"),
-    _policy("validatingadmissionpolicies", "ValidatingAdmissionPolicy"),
-    _policy("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"),
-    _review("authentication", "tokenreviews", "TokenReview"),
-    _review("authorization", "subjectaccessreviews", "SubjectAccessReview"),
-    _review("authorization", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-    _review("authorization", "localsubjectaccessreviews", "LocalSubjectAccessReview", namespaced=True),
+    _policy("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+    _policy("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
+    _policy("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+    _policy("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    _review("authentication", "TokenReview"),
+    _review("authorization", "SubjectAccessReview"),
+    _review("authorization", "SelfSubjectAccessReview"),
+    _review("authorization", "LocalSubjectAccessReview", namespaced=True),
 )
 
 

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 from forebay.embedded import failures, metadata
+from forebay.embedded.conditions import pod_condition, with_condition
 from forebay.embedded.failures import Cause, bad_value, duplicate, not_allowed, required, unsupported
 from forebay.embedded.kinds import PODS, PRIORITY_CLASSES, SERVICE_ACCOUNTS, Kind
 from forebay.embedded.rules import Rules
@@ -129,7 +130,8 @@ class PodRules(Rules):
         obj["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
         if spec.get("schedulingGates"):
             message = "Scheduling is blocked due to non-empty scheduling gates"
-            obj["status"]["conditions"] = [_scheduled(store, "False", reason="SchedulingGated", message=message)]
+            gated = pod_condition("PodScheduled", "False", reason="SchedulingGated", message=message)
+            obj["status"] = with_condition(obj["status"], gated, store.timestamp())
         return list(pod_spec_causes(spec, "spec"))
 
     def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
@@ -208,16 +210,9 @@ def _quality(spec: Json) -> str:
     return "Guaranteed" if same else "Burstable"
 
 
-def _scheduled(store: Store, status: str, **why: str) -> Json:
-    times = {"lastProbeTime": None, "lastTransitionTime": store.timestamp()}
-    return {"type": "PodScheduled", "status": status, **times, **why}
-
-
 def bound(store: Store, pod: Json, node: str) -> Json:
     """The pod as its binding leaves it."""
-    status = pod.get("status", {})
-    others = [one for one in status.get("conditions", ()) if one["type"] != "PodScheduled"]
-    status = {**status, "conditions": [*others, _scheduled(store, "True")]}
+    status = with_condition(pod.get("status", {}), pod_condition("PodScheduled", "True"), store.timestamp())
     status.pop("nominatedNodeName", None)
     return {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status}
 

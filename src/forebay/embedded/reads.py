@@ -160,7 +160,9 @@ def _objects(
         try:
             return store.list_at(kind, namespace, page.rv or store.version), page.rv or store.version, page.start
         except ApiFailure:
-            raise _page_expired(page) from None
+            # With the token by which to go on without consistency.
+            again = {"continue": _Token(0, page.start).encode()}
+            raise ApiFailure(410, "Expired", _TOO_OLD, metadata=again) from None
     if match and version is None:
         cause = failures.not_allowed(
             "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
@@ -173,21 +175,6 @@ def _objects(
         except ApiFailure:
             raise failures.gone("The resourceVersion for the provided list is too old.") from None
     return store.list(kind, namespace), store.version, None
-
-
-class _Expired(ApiFailure):
-    """A page that is gone carries the token with which to go on without consistency."""
-
-    def __init__(self, token: str) -> None:
-        super().__init__(410, "Expired", _TOO_OLD)
-        self._token = token
-
-    def status(self) -> Json:
-        return {**super().status(), "metadata": {"continue": self._token}}
-
-
-def _page_expired(page: _Token) -> ApiFailure:
-    return _Expired(_Token(0, page.start).encode())
 
 
 _LIST_OPTIONS = Kind(group="meta.k8s.io", plural="", kind="ListOptions")

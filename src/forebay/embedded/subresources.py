@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from forebay.embedded import failures
+from forebay.embedded.conditions import disrupted, is_true
 from forebay.embedded.definitions import custom_version
 from forebay.embedded.failures import ApiFailure
 from forebay.embedded.kinds import DISRUPTION_BUDGETS, PODS, REPLICA_SETS, Kind
@@ -55,22 +56,10 @@ def evict(store: Store, namespace: str, name: str, options: Mapping[str, object]
     if dry_run:
         return
     if "deletionTimestamp" not in pod["metadata"]:
-        _mark(store, pod)
+        status, why = pod.get("status", {}), ("EvictionByEvictionAPI", "Eviction API: evicting")
+        marked = {**pod, "status": disrupted(status, store.timestamp(), *why)}
+        store.update(PODS, marked, subresource="status")
     store.delete(PODS, namespace, name, grace=grace if isinstance(grace, int) else None)
-
-
-def _mark(store: Store, pod: Json) -> None:
-    status = pod.get("status", {})
-    condition = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "lastProbeTime": None,
-        "lastTransitionTime": store.timestamp(),
-        "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting",
-    }
-    others = [one for one in status.get("conditions", ()) if one["type"] != "DisruptionTarget"]
-    store.update(PODS, {**pod, "status": {**status, "conditions": [*others, condition]}}, subresource="status")
 
 
 def _spend(store: Store, pod: Json, *, dry_run: bool) -> None:
@@ -89,9 +78,8 @@ def _spend(store: Store, pod: Json, *, dry_run: bool) -> None:
     budget = budgets[0]
     status, name = budget["status"], budget["metadata"]["name"]
     healthy, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
-    ready = any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", ()))
     always = budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
-    if not ready and (always or (healthy >= desired > 0)):
+    if not is_true(pod["status"], "Ready") and (always or (healthy >= desired > 0)):
         return
     if status.get("observedGeneration", 0) < budget["metadata"]["generation"]:
         raise _refused(f"The disruption budget {name} is still being processed by the server.", retry_after=10)

@@ -1,7 +1,6 @@
 """What the controllers see in common: each pod looked at once per write, found by node and by owner."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -108,24 +107,6 @@ def view(pod: Json) -> PodView:
 def node_of(node: Json) -> Node:
     """Raises ValueError for a node of which no sense can be made."""
     return _nodes.object(msgspec.json.encode(node))
-
-
-def condition(status: Mapping[str, Any], kind: str) -> Json | None:
-    return next((c for c in status.get("conditions") or () if c["type"] == kind), None)
-
-
-def with_conditions(status: Json, news: Iterable[Json], now: str) -> Json:
-    """The status with these conditions in it. The time of transition is kept while a condition's status stays."""
-    conditions = {c["type"]: c for c in status.get("conditions") or ()}
-    for new in news:
-        old = conditions.get(new["type"])
-        since = old.get("lastTransitionTime") if old and old["status"] == new["status"] else None
-        conditions[new["type"]] = {**new, "lastTransitionTime": since or now}
-    return {**status, "conditions": list(conditions.values())}
-
-
-def with_condition(status: Json, new: Json, now: str) -> Json:
-    return with_conditions(status, (new,), now)
 
 
 class Cluster:

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView, with_condition
+from forebay.embedded.conditions import with_condition
+from forebay.embedded.controllers.cluster import Cluster, Key, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Worklist

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView, with_condition
+from forebay.embedded.conditions import disrupted
+from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.kinds import PODS
@@ -25,11 +26,8 @@ class TaintEviction(Controller):
 
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         name = (new or old or {})["metadata"]["name"]
-        taints = tuple(
-            Taint(taint["key"], taint.get("value") or "", Effect.NO_EXECUTE)
-            for taint in ((new or {}).get("spec") or {}).get("taints") or ()
-            if taint.get("effect") == Effect.NO_EXECUTE
-        )
+        known = () if new is None else node_of(new).taints
+        taints = tuple(taint for taint in known if taint.effect == Effect.NO_EXECUTE)
         if taints == self._taints.get(name, ()):
             return
         if taints:
@@ -61,17 +59,11 @@ class TaintEviction(Controller):
         self._evict(pod)
 
     def _evict(self, pod: PodView) -> None:
-        target = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "DeletionByTaintManager",
-            "message": "Taint manager: deleting due to NoExecute taint",
-            "lastProbeTime": None,
-        }
         self._recorder.normal(
             self.COMPONENT, pod.object, "TaintManagerEviction", f"Marking for deletion Pod {'/'.join(pod.key)}"
         )
-        self._cluster.write_status(pod, with_condition(pod.status, target, self._store.timestamp()))
+        now, message = self._store.timestamp(), "Taint manager: deleting due to NoExecute taint"
+        self._cluster.write_status(pod, disrupted(pod.status, now, "DeletionByTaintManager", message))
         self._store.delete(PODS, *pod.key, preconditions={"uid": pod.uid})
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
 
+from forebay.embedded.conditions import condition, with_condition
 from forebay.embedded.controllers import job_rules as rules
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView, condition, with_condition
+from forebay.embedded.controllers.cluster import Cluster, Key, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.job_rules import TRACKING, Backoff, JobSpec, Tally
 from forebay.embedded.controllers.recorder import Recorder

@@ -15,6 +15,7 @@ from datetime import datetime
 
 import msgspec
 
+from forebay.embedded.conditions import pod_condition, with_condition
 from forebay.embedded.controllers import pod_status as statuses
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView
 from forebay.embedded.controllers.controller import Controller
@@ -139,12 +140,8 @@ class Kubelet(Controller):
             self._after(_FIRST_RESTART, pod.key, running, self._begin_again)
             return
         if not pod.ready:
-            again = {"type": "Ready", "status": "True", "lastProbeTime": None}
-            now = self._store.timestamp()
-            kept = [
-                c if c["type"] != "Ready" else {**again, "lastTransitionTime": now} for c in pod.status["conditions"]
-            ]
-            self._cluster.write_status(pod, {**pod.status, "conditions": kept})
+            again = pod_condition("Ready", "True")
+            self._cluster.write_status(pod, with_condition(pod.status, again, self._store.timestamp()))
         if running.script.run_time is not None:
             ran = (self._store.clock() - datetime.fromisoformat(min(began))).total_seconds()
             self._after(max(0.0, running.script.run_time - ran), pod.key, running, self._exit)

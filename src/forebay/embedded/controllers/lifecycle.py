@@ -5,7 +5,8 @@ One part plays the kubelet (a registered node turns Ready), the rest is the node
 
 import asyncio
 
-from forebay.embedded.controllers.cluster import Cluster, PodView, condition, with_condition
+from forebay.embedded.conditions import condition, disrupted, pod_condition, with_condition
+from forebay.embedded.controllers.cluster import Cluster, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.nodes import READY_AFTER, kubelet_alive, seconds
 from forebay.embedded.controllers.recorder import Recorder
@@ -69,16 +70,11 @@ class NodeLifecycle(Controller):
         status = node.get("status") or {}
         ready = condition(status, "Ready")
         if kubelet_alive(node):
-            if ready is None:
-                wait = self._until_ready(node)
-                if wait > 0:
-                    self._work.add(name, wait)
-                else:
-                    node = self._say(
-                        node, _kubelet_condition("True", "KubeletReady", "kubelet is posting ready status")
-                    )
-            elif ready["status"] == "Unknown":
-                node = self._say(node, _kubelet_condition("True", "KubeletReady", "kubelet is posting ready status"))
+            wait = self._until_ready(node) if ready is None else 0.0
+            if wait > 0:
+                self._work.add(name, wait)
+            elif ready is None or ready["status"] == "Unknown":
+                node = self._say(node, "True", "KubeletReady", "kubelet is posting ready status")
         elif ready is None or ready["status"] != "Unknown":
             silence = asyncio.get_running_loop().time() - self._heard[name]
             if silence < _GRACE:
@@ -86,7 +82,7 @@ class NodeLifecycle(Controller):
             else:
                 message = "Kubelet stopped posting node status." if ready else "Kubelet never posted node status."
                 reason = "NodeStatusUnknown" if ready else "NodeStatusNeverUpdated"
-                node = self._say(node, _kubelet_condition("Unknown", reason, message))
+                node = self._say(node, "Unknown", reason, message)
                 self._recorder.normal(self.COMPONENT, node, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
         self._taint(node)
         after = condition(node.get("status") or {}, "Ready")
@@ -100,9 +96,10 @@ class NodeLifecycle(Controller):
         passed = asyncio.get_running_loop().time() - self._registered[node["metadata"]["name"]]
         return seconds(delay, READY_AFTER) - passed
 
-    def _say(self, node: Json, ready: Json) -> Json:
+    def _say(self, node: Json, ready: str, reason: str, message: str) -> Json:
         now = self._store.timestamp()
-        status = with_condition(node.get("status") or {}, {**ready, "lastHeartbeatTime": now}, now)
+        said = {"type": "Ready", "status": ready, "lastHeartbeatTime": now, "reason": reason, "message": message}
+        status = with_condition(node.get("status") or {}, said, now)
         return self._store.update(NODES, {**node, "status": status}, subresource="status")
 
     def _taint(self, node: Json) -> None:
@@ -126,29 +123,19 @@ class NodeLifecycle(Controller):
     def _mark_pods(self, name: str) -> None:
         for pod in tuple(self._cluster.by_node.get(name, {}).values()):
             if pod.ready:
-                unready = {"type": "Ready", "status": "False", "lastProbeTime": None}
+                unready = pod_condition("Ready", "False")
                 self._cluster.write_status(pod, with_condition(pod.status, unready, self._store.timestamp()))
 
     def _collect(self, name: str) -> None:
         if name in self._cluster.nodes:
             return
-        gone = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "DeletionByPodGC",
-            "message": "PodGC: node no longer exists",
-            "lastProbeTime": None,
-        }
+        now, message = self._store.timestamp(), "PodGC: node no longer exists"
         for pod in tuple(self._cluster.by_node.get(name, {}).values()):
             if not pod.ended:
-                status = with_condition({**pod.status, "phase": "Failed"}, gone, self._store.timestamp())
-                self._cluster.write_status(pod, status)
+                status = {**pod.status, "phase": "Failed"}
+                self._cluster.write_status(pod, disrupted(status, now, "DeletionByPodGC", message))
             if pod.key in self._cluster.pods:
                 self._store.delete(PODS, *pod.key, grace=0, preconditions={"uid": pod.uid})
-
-
-def _kubelet_condition(status: str, reason: str, message: str) -> Json:
-    return {"type": "Ready", "status": status, "reason": reason, "message": message}
 
 
 def _heartbeat(node: Json) -> object:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from forebay.embedded.controllers.cluster import PodView, with_conditions
+from forebay.embedded.conditions import with_conditions
+from forebay.embedded.controllers.cluster import PodView
 from forebay.embedded.store import Json
 
 State = dict[str, Any]

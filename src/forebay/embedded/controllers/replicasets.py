@@ -2,7 +2,8 @@
 
 import msgspec
 
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView, with_condition
+from forebay.embedded.conditions import with_condition
+from forebay.embedded.controllers.cluster import Cluster, Key, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.templates import pod_from

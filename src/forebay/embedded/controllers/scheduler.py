@@ -13,9 +13,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from forebay.embedded.conditions import pod_condition, with_condition
 from forebay.embedded.controllers.asks import Asks
 from forebay.embedded.controllers.books import Ask
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of, with_condition
+from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.neighbours import Neighbour, meant
 from forebay.embedded.controllers.placement import Placement
@@ -255,15 +256,8 @@ class Scheduler(Controller):
             self._refuse(pod, "SchedulerError", why)
 
     def _refuse(self, pod: PodView, reason: str, why: str) -> None:
-        meta = pod.object["metadata"]
-        refused = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": reason,
-            "message": why,
-            "lastProbeTime": None,
-            "observedGeneration": meta["generation"],
-        }
+        refused = pod_condition("PodScheduled", "False", reason=reason, message=why)
+        refused["observedGeneration"] = _generation(pod)
         status = with_condition(pod.status, refused, self._store.timestamp())
         # A nomination does not outlive a failed attempt.
         status.pop("nominatedNodeName", None)

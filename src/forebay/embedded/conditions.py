@@ -1,0 +1,38 @@
+"""Conditions in a status: found, set, and one that several parts of a cluster write."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def condition(status: Mapping[str, Any], kind: str) -> Json | None:
+    return next((c for c in status.get("conditions") or () if c["type"] == kind), None)
+
+
+def is_true(status: Mapping[str, Any], kind: str) -> bool:
+    found = condition(status, kind)
+    return found is not None and found["status"] == "True"
+
+
+def with_conditions(status: Json, news: Iterable[Json], now: str) -> Json:
+    """The status with these conditions in it. The time of transition is kept while a condition's status stays."""
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    for new in news:
+        old = conditions.get(new["type"])
+        since = old.get("lastTransitionTime") if old and old["status"] == new["status"] else None
+        conditions[new["type"]] = {**new, "lastTransitionTime": since or now}
+    return {**status, "conditions": list(conditions.values())}
+
+
+def with_condition(status: Json, new: Json, now: str) -> Json:
+    return with_conditions(status, (new,), now)
+
+
+def pod_condition(kind: str, status: str, **why: str) -> Json:
+    return {"type": kind, "status": status, "lastProbeTime": None, **why}
+
+
+def disrupted(status: Json, now: str, reason: str, message: str) -> Json:
+    """The status of a pod that somebody other than its owner is about to end."""
+    return with_condition(status, pod_condition("DisruptionTarget", "True", reason=reason, message=message), now)
