@@ -180,7 +180,8 @@ async def _play(cluster, steps, *, piece: int, pace: float, dice: int) -> None:
 
         assert informer.synced
         assert informer.last_error is None
-        assert informer.staleness <= 61
+        # A bookmark each minute; between two watches it comes up to two seconds and a reconnection later.
+        assert informer.staleness <= 65
         assert {pod.name: (pod.uid, pod.resource_version) for pod in informer.values()} == cluster.state()
         assert informer.undecodable == {}
     assert witness.seen == {pod.key: pod for pod in informer.values()}
