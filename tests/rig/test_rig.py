@@ -34,8 +34,9 @@ def own_rig():
 
 
 def test_it_starts_in_ten_seconds(own_rig):
-    if os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
-        pytest.skip(f"the machine is busy; it took {own_rig.started_in:.1f} s")
+    busy = os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
+    if busy and own_rig.started_in >= 10:
+        pytest.skip(f"NOT JUDGED: it took {own_rig.started_in:.1f} s on a machine busy with other work")
 
     assert own_rig.started_in < 10
 
