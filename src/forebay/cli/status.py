@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from forebay.cli.output import add_output_option, age, print_json, print_table
+from forebay.cli.output import add_output_option, print_json, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.model.nodes import Node
+from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.settings import Settings
 
@@ -122,7 +123,7 @@ def show(status: ClusterStatus, now: datetime) -> None:
         print()
         print_table(
             ("POD", "GPUS", "WAITING", "REASON"),
-            [(each.pod, str(each.gpus), age(now - each.since), each.reason) for each in status.waiting],
+            [(each.pod, str(each.gpus), human(now - each.since), each.reason) for each in status.waiting],
         )
 
 

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 from typing import Any
 
-Json = dict[str, Any]
+from forebay.model.spans import human
 
-_MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
+Json = dict[str, Any]
 
 
 def moment(text: str) -> datetime:
@@ -17,33 +17,10 @@ def between(since: str | None, now: datetime) -> str:
     if not since:
         return "<unknown>"
     try:
-        return human((now - moment(since)).total_seconds())
+        return human(now - moment(since))
     except ValueError:
         return "<invalid>"
 
 
 def age(obj: Json, now: datetime) -> str:
     return between(obj["metadata"].get("creationTimestamp"), now)
-
-
-def human(span: float) -> str:
-    """Kubernetes' HumanDuration: the longer it is, the coarser, and never more than two units."""
-    seconds = int(span)
-    if seconds < 0:
-        # A clock that is a little ahead is no reason to worry anybody.
-        return "<invalid>" if seconds < -1 else "0s"
-    if seconds < 2 * _MINUTE:
-        return f"{seconds}s"
-    for limit, large, small, names in (
-        (10 * _MINUTE, _MINUTE, 1, "ms"),
-        (3 * _HOUR, _MINUTE, 0, "m"),
-        (8 * _HOUR, _HOUR, _MINUTE, "hm"),
-        (2 * _DAY, _HOUR, 0, "h"),
-        (8 * _DAY, _DAY, _HOUR, "dh"),
-        (2 * _YEAR, _DAY, 0, "d"),
-        (8 * _YEAR, _YEAR, _DAY, "yd"),
-    ):
-        if seconds < limit:
-            rest = seconds % large // small if small else 0
-            return f"{seconds // large}{names[0]}" + (f"{rest}{names[1]}" if rest else "")
-    return f"{seconds // _YEAR}y"

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from forebay.embedded import kinds
-from forebay.embedded.ages import age, between, human, moment
+from forebay.embedded.ages import age, between, moment
+from forebay.model.spans import human
 
 Json = dict[str, Any]
 Cell = Callable[[Json, datetime], Any]
@@ -141,7 +142,7 @@ def _job_duration(job: Json, now: datetime) -> str:
     if not status.get("startTime"):
         return ""
     end = moment(status["completionTime"]) if status.get("completionTime") else now
-    return human((end - moment(status["startTime"])).total_seconds())
+    return human(end - moment(status["startTime"]))
 
 
 def _event_first(event: Json, now: datetime) -> str:

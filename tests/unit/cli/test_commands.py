@@ -8,13 +8,10 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
-
-from forebay.cli.output import age
 
 
 def environment(**variables):
@@ -98,21 +95,3 @@ def test_a_reader_that_goes_away_early_is_no_error():
     outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment(), check=False)
 
     assert (outcome.returncode, outcome.stderr) == (0, "")
-
-
-@pytest.mark.parametrize(
-    ("span", "shown"),
-    [
-        (timedelta(seconds=-3), "0s"),
-        (timedelta(seconds=119), "119s"),
-        (timedelta(minutes=2), "2m"),
-        (timedelta(minutes=9, seconds=59), "9m59s"),
-        (timedelta(minutes=179), "179m"),
-        (timedelta(hours=7, minutes=5), "7h5m"),
-        (timedelta(hours=47), "47h"),
-        (timedelta(days=2, hours=1), "2d1h"),
-        (timedelta(days=30), "30d"),
-    ],
-)
-def test_ages_look_as_in_kubectl(span, shown):
-    assert age(span) == shown

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from forebay.embedded import tables
-from forebay.embedded.ages import human
 from forebay.embedded.columns import pod_status
 from forebay.embedded.definitions import CustomVersion
 from forebay.embedded.json_path import JsonPath
 from forebay.embedded.kinds import EVENTS, JOBS, PODS, Kind
+from forebay.model.spans import human
 from tests.unit.embedded.worlds import Clock
 
 NOW = Clock().now
@@ -36,7 +36,7 @@ NOW = Clock().now
     ],
 )
 def test_ages_grow_coarser(span, shown):
-    assert human(span.total_seconds()) == shown
+    assert human(span) == shown
 
 
 @pytest.mark.parametrize(
