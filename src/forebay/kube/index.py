@@ -20,48 +20,48 @@ class Index(Generic[T]):
     ) -> None:
         self.name = name
         self.among = among
-        self._values_of = values_of
-        self._found: dict[Hashable, dict[Key, T]] = {}
+        self.values_of = values_of
+        self.found: dict[Hashable, dict[Key, T]] = {}
 
     def change(self, key: Key, old: T | None, new: T | None) -> None:
         """Of objects that are `among` the indexed; for one that is not, None."""
-        values = () if new is None else self._values_of(new)
+        values = () if new is None else self.values_of(new)
         if old is not None:
             values = tuple(values)
-            for value in self._values_of(old):
+            for value in self.values_of(old):
                 if value not in values:
                     self._forget(value, key)
         if new is not None:
             for value in values:
-                found = self._found.get(value)
+                found = self.found.get(value)
                 if found is None:
-                    self._found[value] = {key: new}
+                    self.found[value] = {key: new}
                 else:
                     found[key] = new
 
     def _forget(self, value: Hashable, key: Key) -> None:
-        found = self._found.get(value)
+        found = self.found.get(value)
         if found is None:  # the value was named twice
             return
         found.pop(key, None)
         if not found:
-            del self._found[value]
+            del self.found[value]
 
     def get(self, value: Hashable) -> tuple[T, ...]:
         """The objects under `value`, as they are now."""
-        found = self._found.get(value)
+        found = self.found.get(value)
         return () if found is None else tuple(found.values())
 
     def count(self, value: Hashable) -> int:
-        found = self._found.get(value)
+        found = self.found.get(value)
         return 0 if found is None else len(found)
 
     def __iter__(self) -> Iterator[Hashable]:
         """The values that have any object."""
-        return iter(tuple(self._found))
+        return iter(tuple(self.found))
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self.found)
 
 
 class Indexes(Generic[T]):
@@ -75,6 +75,18 @@ class Indexes(Generic[T]):
 
     def __getitem__(self, name: str) -> Index[T]:
         return self._by_name[name]
+
+    def add(self, key: Key, new: T) -> None:
+        """What `change` does for an object that was not there, without a call for each index."""
+        for among, indexes in self._groups.items():
+            if among is None or among(new):
+                for index in indexes:
+                    for value in index.values_of(new):
+                        found = index.found.get(value)
+                        if found is None:
+                            index.found[value] = {key: new}
+                        else:
+                            found[key] = new
 
     def change(self, key: Key, old: T | None, new: T | None) -> None:
         for among, indexes in self._groups.items():

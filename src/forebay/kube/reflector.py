@@ -9,7 +9,8 @@ expire    410 anywhere means that deletions may have been missed: fill again
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
-from typing import Any, Final, Generic, NoReturn, cast
+from itertools import islice
+from typing import Any, Final, Generic, NoReturn
 from urllib.parse import urlencode
 
 import msgspec
@@ -31,7 +32,7 @@ from forebay.kube.errors import (
 )
 from forebay.kube.resources import Resource, T
 from forebay.kube.view import View
-from forebay.kube.wire import ADDED, BOOKMARK, MODIFIED, Bookmark, Event, Lines, Undecodable, Wire, wire_for
+from forebay.kube.wire import Bookmark, Buffer, Event, Lines, Shown, Undecodable, Wire, wire_for
 from forebay.net.transport import Headers, Request, Response, Timeouts, Transport, TransportError
 
 log = structlog.get_logger(__name__)
@@ -212,10 +213,9 @@ class Reflector(Generic[T]):
                 if "continue" in query:
                     raise _TokenExpired from error
                 raise
-            for number, found in enumerate(objects):
-                self._show(found, _now())
-                if number % _LOOK == 0:
-                    await self._give_turn()
+            while some := list(islice(objects, _LOOK)):
+                self._show(some, _now())
+                await self._give_turn()
             if version is None:
                 version = int(meta.resource_version)
             if not meta.continue_token:
@@ -243,9 +243,7 @@ class Reflector(Generic[T]):
                 async for chunk in chunks:
                     silence.reschedule(_now() + self._silence_limit)
                     for batch in lines.feed(chunk):
-                        now = _now()
-                        for event in self._wire.events(batch):
-                            self._take(event, now)
+                        self._take(batch, _now())
                         await self._give_turn()
         # Half a line at the end is not lost: the next stream begins after the last whole one.
 
@@ -261,23 +259,31 @@ class Reflector(Generic[T]):
             raise from_response(response.status, response.headers, await response.read(), call=str(request))
         return response
 
-    def _take(self, event: Event[T], now: float) -> None:
+    def _take(self, lines: Buffer, now: float) -> None:
+        for found in self._wire.events(lines):
+            if isinstance(found, list):
+                self._show(found, now)
+                changes = len(found)
+            else:
+                changes = self._take_event(found, now)
+            if self._whole:
+                self.counters.events += changes
+                self._healthy(now)
+
+    def _take_event(self, event: Event[T], now: float) -> int:
+        """Of anything but objects that are there. How many changes it told."""
         kind, about = event
-        if kind in (ADDED, MODIFIED):
-            self._show(cast("T | Undecodable", about), now)
-        elif isinstance(about, Status):
+        if isinstance(about, Status):
             self._refused(about)
-        elif isinstance(about, Bookmark):
+        if isinstance(about, Bookmark):
             self._take_bookmark(about, now)
         elif about is None:
             self.counters.unknown_events += 1
             self._log.warning("informer got an event of a type it does not know", type=kind)
-            return
         else:
             self._view.show_deleted(about)
-        if self._whole:
-            self.counters.events += kind != BOOKMARK
-            self._healthy(now)
+            return 1
+        return 0
 
     def _take_bookmark(self, mark: Bookmark, now: float) -> None:
         if self._whole:
@@ -294,13 +300,15 @@ class Reflector(Generic[T]):
             raise error
         raise _Lost(str(error))
 
-    def _show(self, found: T | Undecodable, now: float) -> None:
-        if isinstance(found, Undecodable):
-            self.counters.undecodable += 1
-            self._log.error("informer cannot read an object", key="/".join(found.key), why=found.why)
-            self._view.show_undecodable(found)
-        else:
-            self._view.show(found, now)
+    def _show(self, found: Shown[T], now: float) -> None:
+        show = self._view.show
+        for each in found:
+            if isinstance(each, Undecodable):
+                self.counters.undecodable += 1
+                self._log.error("informer cannot read an object", key="/".join(each.key), why=each.why)
+                self._view.show_undecodable(each)
+            else:
+                show(each, now)
 
     def _filled(self, version: int, as_of: float) -> None:
         now = _now()

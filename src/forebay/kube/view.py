@@ -61,6 +61,8 @@ class View(Generic[T]):
         self._ahead: dict[Key, _Ahead] = {}
         self._gone: dict[str, _Gone] = {}
         self._listing = 0
+        self._is_listing = False
+        #: What the listing has shown. Not kept for the first one, when there is nothing to compare it with.
         self._listed: set[Key] | None = None
         #: The stream has been seen up to here.
         self.resource_version = 0
@@ -93,18 +95,20 @@ class View(Generic[T]):
     def begin_listing(self) -> None:
         """What is shown until `end_listing` is everything there is. Beginning anew forgets a listing that broke off."""
         self._listing += 1
-        self._listed = set()
+        self._is_listing = True
+        self._listed = set() if self._objects or self._undecodable else None
 
     def end_listing(self, resource_version: int, now: float) -> None:
         """What was not shown is not there, unless a write of ours is newer than the listing."""
-        assert self._listed is not None
         listed, self._listed = self._listed, None
-        for key in [key for key in self._undecodable if key not in listed]:
-            del self._undecodable[key]
-        for key in [key for key in self._objects if key not in listed]:
-            ahead = self._ahead.get(key)
-            if ahead is None or ahead.resource_version <= resource_version or _mistrusted(ahead, now):
-                self._remove(key)
+        self._is_listing = False
+        if listed is not None:
+            for key in [key for key in self._undecodable if key not in listed]:
+                del self._undecodable[key]
+            for key in [key for key in self._objects if key not in listed]:
+                ahead = self._ahead.get(key)
+                if ahead is None or ahead.resource_version <= resource_version or _mistrusted(ahead, now):
+                    self._remove(key)
         # As it says, even where that is less: the server may have been restored from a backup.
         self.resource_version = resource_version
         self._pass(resource_version, now)
@@ -116,8 +120,9 @@ class View(Generic[T]):
         if self._gone and self._known_gone(new.uid):
             return
         before = self._objects.get(key)
-        if self._listed is not None:
-            self._listed.add(key)
+        if self._is_listing:
+            if self._listed is not None:
+                self._listed.add(key)
         else:
             if version > self.resource_version:  # noqa: PLR1730 (`max` costs thrice as much, a hundred thousand times)
                 self.resource_version = version
@@ -131,7 +136,11 @@ class View(Generic[T]):
                 del self._ahead[key]
         if self._undecodable:
             self._undecodable.pop(key, None)
-        self._put(key, before, new)
+        if before is None and not self._subscribers and self._on_change is None:
+            self._objects[key] = new
+            self._indexes.add(key, new)
+        else:
+            self._put(key, before, new)
 
     def show_undecodable(self, unread: Undecodable) -> None:
         if self._listed is not None:
@@ -194,7 +203,7 @@ class View(Generic[T]):
         gone = self._gone.get(uid)
         if gone is None:
             return False
-        if self._listed is not None and gone.listing < self._listing:
+        if self._is_listing and gone.listing < self._listing:
             # The listing began after the deletion we heard of, and yet shows it: the server is right.
             del self._gone[uid]
             return False

@@ -20,7 +20,7 @@ MODIFIED: Final = "MODIFIED"
 DELETED: Final = "DELETED"
 BOOKMARK: Final = "BOOKMARK"
 ERROR: Final = "ERROR"
-_CHANGES: Final = frozenset({ADDED, MODIFIED, DELETED})
+_SHOWN: Final = frozenset({ADDED, MODIFIED})
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 #: A page beyond this is cut into objects first: one call that decodes it all would hold up the loop.
@@ -58,7 +58,9 @@ class Bookmark(msgspec.Struct, frozen=True):
     ends_initial_events: bool
 
 
-#: What a watch says: the type of the event, and what it is about. An unknown type comes with None.
+#: Objects that are there: ADDED or MODIFIED, which is only the server's guess at what the reader knew.
+Shown = list[T | Undecodable]
+#: Anything else a watch says: the type of the event, and what it is about. An unknown type comes with None.
 Event = tuple[str, T | Undecodable | Bookmark | Status | None]
 
 
@@ -132,8 +134,11 @@ class Wire(Generic[W, T]):
             raise Unreadable(f"the answer is not a list of objects: {error}") from error
         return _with_version(raw.metadata), map(self._read, raw.items or ())
 
-    def events(self, lines: Buffer) -> Iterator[Event[T]]:
-        """The events in complete lines, made as they are taken. Raises `Unreadable` for a line that is no event."""
+    def events(self, lines: Buffer) -> Iterator[Shown[T] | Event[T]]:
+        """The events in complete lines, in their order; many objects that are there come together.
+
+        Raises `Unreadable` for a line that is no event.
+        """
         try:
             events = self._events.decode_lines(lines)
         except ValueError:
@@ -141,20 +146,31 @@ class Wire(Generic[W, T]):
                 if line.strip():
                     yield self._event(line)
             return
-        built = self._built
+        build = self._build
+        shown: Shown[T] = []
         for number, event in enumerate(events):
-            kind = event.type
-            if kind in _CHANGES:
-                yield kind, built(event.object)
+            if event.type in _SHOWN:
+                # The hot loop of a large cluster: no call more than it needs.
+                try:
+                    shown.append(build(event.object))
+                except ValueError as error:
+                    shown.append(_undecodable(event.object.metadata, error))  # type: ignore[attr-defined]
+                continue
+            if shown:
+                yield shown
+                shown = []
+            if event.type == DELETED:
+                yield DELETED, self._built(event.object)
             else:
                 yield self._event([line for line in bytes(lines).splitlines() if line.strip()][number])
+        if shown:
+            yield shown
 
     def _built(self, wire: W) -> T | Undecodable:
         try:
             return self._build(wire)
         except ValueError as error:
-            meta = wire.metadata
-            return _undecodable(meta.namespace, meta.name, meta.uid, meta.resource_version, error)
+            return _undecodable(wire.metadata, error)
 
     def _read(self, raw: msgspec.Raw) -> T | Undecodable:
         try:
@@ -164,13 +180,15 @@ class Wire(Generic[W, T]):
                 meta = _identified.decode(raw).metadata
             except ValueError as nameless:
                 raise Unreadable(f"an object without a readable name: {nameless}") from nameless
-            return _undecodable(meta.namespace, meta.name, meta.uid, meta.resource_version, error)
+            return _undecodable(meta, error)
 
-    def _event(self, line: bytes) -> Event[T]:
+    def _event(self, line: bytes) -> Shown[T] | Event[T]:
         try:
             event = _raw_event.decode(line)
-            if event.type in _CHANGES:
-                return event.type, self._read(event.object)
+            if event.type in _SHOWN:
+                return [self._read(event.object)]
+            if event.type == DELETED:
+                return DELETED, self._read(event.object)
             if event.type == BOOKMARK:
                 mark = _marked.decode(event.object).metadata
                 ends = (mark.annotations or {}).get(_INITIAL_EVENTS_END) == "true"
@@ -211,10 +229,11 @@ def _with_version(meta: ListMeta) -> ListMeta:
     return meta
 
 
-def _undecodable(namespace: str | None, name: str, uid: str, version: str, error: ValueError) -> Undecodable:
-    if not name:
+def _undecodable(meta: Any, error: ValueError) -> Undecodable:
+    if not meta.name:
         raise Unreadable(f"an object without a name: {error}") from error
-    return Undecodable((namespace or "", name), uid, int(version) if version.isdecimal() else 0, str(error))
+    version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
+    return Undecodable((meta.namespace or "", meta.name), meta.uid, version, str(error))
 
 
 _WIRES: Final[dict[type[Any], Wire[Any, Any]]] = {}

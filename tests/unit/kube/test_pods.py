@@ -270,7 +270,7 @@ def test_no_page_is_kept_alive_by_what_was_read_from_it():
     kept = list(wire.events(memoryview(chunk)))
     del chunk
     gc.collect()
-    assert kept[0][1].name == "p"
+    assert kept[0][0].name == "p"
     assert gone() is None
 
 
