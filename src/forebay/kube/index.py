@@ -1,7 +1,7 @@
 """Indexes kept up to date change by change: what a look-up costs follows its answer, not the size of the cluster."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Generic
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from typing import Any, Generic
 
 from forebay.kube.resources import T
 
@@ -9,35 +9,43 @@ Key = tuple[str, str]
 
 
 class Index(Generic[T]):
-    """The objects under each of the values that `values_of` names for them: none, one or several.
+    """The objects under the value that `value_of` names for each (None: under none), or the values, with `several`.
 
     `among` leaves objects out; indexes with the same one are asked together. Both must depend on the object alone:
     they are asked again about the old state when that is replaced.
     """
 
     def __init__(
-        self, name: str, values_of: Callable[[T], Iterable[Hashable]], *, among: Callable[[T], bool] | None = None
+        self,
+        name: str,
+        value_of: Callable[[T], Any],
+        *,
+        several: bool = False,
+        among: Callable[[T], bool] | None = None,
     ) -> None:
         self.name = name
         self.among = among
-        self.values_of = values_of
+        self.several = several
+        self.value_of = value_of
         self.found: dict[Hashable, dict[Key, T]] = {}
 
     def change(self, key: Key, old: T | None, new: T | None) -> None:
         """Of objects that are `among` the indexed; for one that is not, None."""
-        values = () if new is None else self.values_of(new)
-        if old is not None:
-            values = tuple(values)
-            for value in self.values_of(old):
-                if value not in values:
-                    self._forget(value, key)
+        values = self._values(new)
+        for value in self._values(old):
+            if value not in values:
+                self._forget(value, key)
         if new is not None:
             for value in values:
-                found = self.found.get(value)
-                if found is None:
-                    self.found[value] = {key: new}
-                else:
-                    found[key] = new
+                self.found.setdefault(value, {})[key] = new
+
+    def _values(self, of: T | None) -> Collection[Hashable]:
+        if of is None:
+            return ()
+        value = self.value_of(of)
+        if self.several:
+            return tuple(value)
+        return () if value is None else (value,)
 
     def _forget(self, value: Hashable, key: Key) -> None:
         found = self.found.get(value)
@@ -77,11 +85,15 @@ class Indexes(Generic[T]):
         return self._by_name[name]
 
     def add(self, key: Key, new: T) -> None:
-        """What `change` does for an object that was not there, without a call for each index."""
+        """What `change` does for an object that was not there, without a call for each index: this fills the view."""
         for among, indexes in self._groups.items():
             if among is None or among(new):
                 for index in indexes:
-                    for value in index.values_of(new):
+                    value = index.value_of(new)
+                    if index.several:
+                        for each in value:
+                            index.found.setdefault(each, {})[key] = new
+                    elif value is not None:
                         found = index.found.get(value)
                         if found is None:
                             index.found[value] = {key: new}

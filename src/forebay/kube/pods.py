@@ -6,6 +6,7 @@ of containers are looked at only where somebody pays for a GPU.
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -245,11 +246,11 @@ def asks_for_gpu(pod: Pod) -> bool:
 def pod_indexes() -> tuple[Index[Pod], ...]:
     """PENDING_GPU (under True), BY_NODE, BY_OWNER (uid), BY_LABEL (namespace, key, value)."""
     return (
-        Index(BY_NODE, lambda pod: () if pod.node is None else (pod.node,)),
-        Index(BY_OWNER, lambda pod: () if pod.owner is None else (pod.owner.uid,)),
-        Index(PENDING_GPU, lambda pod: (True,) if is_pending(pod) else (), among=asks_for_gpu),
+        Index(BY_NODE, attrgetter("node")),
+        Index(BY_OWNER, lambda pod: None if pod.owner is None else pod.owner.uid),
+        Index(PENDING_GPU, lambda pod: is_pending(pod) or None, among=asks_for_gpu),
         # All labels of all pods would weigh more than the pods, and only GPU pods are ever asked for by label.
-        Index(BY_LABEL, _namespace_and_labels, among=asks_for_gpu),
+        Index(BY_LABEL, _namespace_and_labels, several=True, among=asks_for_gpu),
     )
 
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing
 from itertools import islice
-from typing import Any, Final, Generic, NoReturn
+from typing import Any, Final, Generic, NoReturn, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -301,14 +301,16 @@ class Reflector(Generic[T]):
         raise _Lost(str(error))
 
     def _show(self, found: Shown[T], now: float) -> None:
-        show = self._view.show
+        if Undecodable not in set(map(type, found)):
+            self._view.show_all(cast("list[T]", found), now)
+            return
         for each in found:
             if isinstance(each, Undecodable):
                 self.counters.undecodable += 1
                 self._log.error("informer cannot read an object", key="/".join(each.key), why=each.why)
                 self._view.show_undecodable(each)
             else:
-                show(each, now)
+                self._view.show(each, now)
 
     def _filled(self, version: int, as_of: float) -> None:
         now = _now()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.kube.index import Index
+from forebay.kube.index import Index, Indexes
 from forebay.kube.interning import Interned, interned_strings
 
 
@@ -14,7 +14,7 @@ class Thing:
 
 
 def by_values() -> Index:
-    return Index("by values", lambda thing: thing.values)
+    return Index("by values", lambda thing: thing.values, several=True)
 
 
 def test_a_thing_is_found_under_each_of_its_values_and_no_longer_under_the_ones_it_lost():
@@ -95,3 +95,24 @@ def test_equal_strings_become_one():
     one, other = b"node".decode(), b"node".decode()
     assert one is not other
     assert names[one] is names[other]
+
+
+def test_filling_an_index_quickly_is_the_same_as_changing_it():
+    def fresh() -> Indexes:
+        return Indexes(
+            [
+                Index("first", lambda thing: thing.values[0] if thing.values else None),
+                by_values(),
+                Index("big", lambda thing: thing.key[1], among=lambda thing: len(thing.values) > 1),
+            ]
+        )
+
+    things = [Thing("a", "x", "y"), Thing("b"), Thing("c", "x"), Thing("d", "y", "y", "z")]
+    quick, usual = fresh(), fresh()
+    for thing in things:
+        quick.add(thing.key, thing)
+        usual.change(thing.key, None, thing)
+    for name in ("first", "by values", "big"):
+        assert quick[name].found == usual[name].found
+    assert quick["first"].get("x") == (things[0], things[2])
+    assert set(quick["big"]) == {"a", "d"}
