@@ -12,14 +12,9 @@ from forebay.api.parts import Figures, Observed, Part, PodRef, Taints
 from forebay.api.providers import ProviderName
 from forebay.api.rules import ATOMIC_LIST, Cause, Rule, immutable, keyed_by
 from forebay.api.values import Count, Figure, LabelValue, NamespaceName, ObjectName, PositiveCount, ShortText
+from forebay.model.sources import Delivery
 
 _LongId = Annotated[str, Meta(min_length=1, max_length=512)]
-
-
-class Delivery(StrEnum):
-    NODE = "Node"
-    CONTAINER = "Container"
-    POWER = "Power"
 
 
 class PoolRef(Part, frozen=True, kw_only=True):
@@ -167,6 +162,8 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     """When this state has lasted too long, and Forebay gives up or says so."""
     attempt: Count | None = None
     """How often the provider was asked to launch it. Counted before each request, so that only one replica asks."""
+    failures: Count | None = None
+    """How often in a row this machine or offer has failed. The wait before it is used again grows with it."""
     attempted_at: datetime | None = None
     """When the provider was last asked to launch or to terminate it."""
     instance_id: _LongId | None = field(name="instanceID", default=None)

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.parts import Condition, Truth
-from forebay.engine.decisions import Decision, Reason, ReportPool
+from forebay.engine.decisions import Decision, ReportPool
 from forebay.engine.snapshot import Snapshot
+from forebay.model.reasons import Reason
 
 
 def tick(snapshot: Snapshot) -> tuple[Decision, ...]:
@@ -66,10 +67,7 @@ def node_class_ready(pool: GPUNodePool, classes: Mapping[str, GPUNodeClass]) -> 
 
 
 def ready(node_class: Fact) -> Fact:
-    if node_class.status is not Truth.TRUE:
-        return node_class._replace(type="Ready")
-    sentence = "This release of Forebay watches the pool but obtains no capacity for it yet."
-    return Fact("Ready", Truth.FALSE, Reason.NOT_SERVED_YET, sentence)
+    return node_class._replace(type="Ready")
 
 
 def condition(pool: GPUNodePool, fact: Fact, now: datetime) -> Condition:

@@ -1,0 +1,67 @@
+"""What lifecycle may decide about a GPUInstance. The engine has one function for each."""
+
+import msgspec
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus
+from forebay.model.nodes import Node
+from forebay.model.reasons import Reason
+from forebay.model.workloads import Pod
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """Every step is about one record as it was seen: it is void where the record has changed meanwhile."""
+
+    record: GPUInstance
+    reason: Reason
+    sentence: str
+
+
+class Launch(Step, frozen=True, kw_only=True):
+    """Write `status` (Launching, one more attempt) as a compare-and-swap; its winner alone calls the provider."""
+
+    status: GPUInstanceStatus
+
+
+class Write(Step, frozen=True, kw_only=True):
+    """Write `status`, as a compare-and-swap. Where its state is another than the record's, it is a transition and gets
+    an event.
+    """
+
+    status: GPUInstanceStatus
+
+
+class Terminate(Step, frozen=True, kw_only=True):
+    """Write `status` (the attempt) as a compare-and-swap, then ask the provider to end `instance_id`."""
+
+    status: GPUInstanceStatus
+    instance_id: str
+
+
+class Drain(Step, frozen=True, kw_only=True):
+    """Cordon the node where it is not, and evict these pods as their disruption budgets allow."""
+
+    node: Node
+    evict: tuple[Pod, ...] = ()
+
+
+class Uncordon(Step, frozen=True, kw_only=True):
+    """Take back a cordon of ours (never one of the user's)."""
+
+    node: Node
+
+
+class Forget(Step, frozen=True, kw_only=True):
+    """Proof of absence is there: take the finalizer off and delete the record."""
+
+
+class Adopt(msgspec.Struct, frozen=True, kw_only=True):
+    """Create a record for something that runs without one, directly with `status`."""
+
+    name: str
+    spec: GPUInstanceSpec
+    status: GPUInstanceStatus
+    reason: Reason
+    sentence: str
+
+
+AnyStep = Launch | Write | Terminate | Drain | Uncordon | Forget
