@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint
@@ -72,6 +73,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     reclaims_per_million_hours: int = 0
     #: From the call to a ready node, as far as is known.
     boot: timedelta | None = None
+    #: By when it must be a ready node with its GPUs, where the user has said so for this very machine.
+    boot_deadline: timedelta | None = None
     #: An owned machine is one node and keeps its name. None where Forebay chooses the name.
     node_name: str | None = None
 
@@ -135,6 +138,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     gpu_deadline: timedelta = timedelta(minutes=10)
     #: How often its listing is asked for while nothing is under way.
     poll: timedelta = timedelta(seconds=30)
+
+    def of(self, offer: Offer) -> "Capabilities":
+        """These, with the deadline of a machine that has one of its own."""
+        return self if offer.boot_deadline is None else replace(self, join_deadline=offer.boot_deadline)
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
