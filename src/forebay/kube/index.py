@@ -1,9 +1,9 @@
 """Indexes kept up to date change by change: what a look-up costs follows its answer, not the size of the cluster."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from typing import Any, Generic
+from typing import Any, Generic, Protocol
 
-from forebay.kube.resources import T
+from forebay.kube.resources import T, Told_contra
 
 Key = tuple[str, str]
 
@@ -72,10 +72,19 @@ class Index(Generic[T]):
         return len(self.found)
 
 
-class Indexes(Generic[T]):
-    """All indexes of one kind, each `among` asked once per change."""
+class Kept(Protocol[Told_contra]):
+    """Something else that is kept current with the view, by whoever made it."""
 
-    def __init__(self, indexes: Iterable[Index[T]]) -> None:
+    def add(self, new: Told_contra) -> None: ...
+
+    def change(self, old: Told_contra | None, new: Told_contra | None) -> None: ...
+
+
+class Indexes(Generic[T]):
+    """All indexes of one kind, each `among` asked once per change; and what else is kept current with them."""
+
+    def __init__(self, indexes: Iterable[Index[T]], kept: Iterable[Kept[T]] = ()) -> None:
+        self._kept = tuple(kept)
         self._by_name = {index.name: index for index in indexes}
         self._groups: dict[Callable[[T], bool] | None, list[Index[T]]] = {}
         for index in self._by_name.values():
@@ -99,6 +108,8 @@ class Indexes(Generic[T]):
                             index.found[value] = {key: new}
                         else:
                             found[key] = new
+        for each in self._kept:
+            each.add(new)
 
     def change(self, key: Key, old: T | None, new: T | None) -> None:
         for among, indexes in self._groups.items():
@@ -112,3 +123,5 @@ class Indexes(Generic[T]):
                     continue
             for index in indexes:
                 index.change(key, before, after)
+        for each in self._kept:
+            each.change(old, new)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, NoReturn, Self
 
 from forebay.kube.backoff import Backoff
-from forebay.kube.index import Index, Key
+from forebay.kube.index import Index, Kept, Key
 from forebay.kube.reflector import PAGE_SIZE, Counters, Reflector
 from forebay.kube.resources import Resource, T
 from forebay.kube.view import Change, View
@@ -39,6 +39,7 @@ class Informer(Generic[T]):
         label_selector: str | None = None,
         field_selector: str | None = None,
         indexes: Iterable[Index[T]] = (),
+        kept: Iterable[Kept[T]] = (),
         page_size: int = PAGE_SIZE,
         stale_after: float = STALE_AFTER,
         wake: asyncio.Event | None = None,
@@ -46,7 +47,7 @@ class Informer(Generic[T]):
     ) -> None:
         self.resource = resource
         self.stale_after = stale_after
-        self._view: View[T] = View(indexes, on_change=None if wake is None else wake.set)
+        self._view: View[T] = View(indexes, on_change=None if wake is None else wake.set, kept=kept)
         selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._reflector = Reflector(
             transport,

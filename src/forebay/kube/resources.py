@@ -25,6 +25,8 @@ class Tracked(Protocol):
 
 
 T = TypeVar("T", bound=Tracked)
+#: Of those that are only told about objects.
+Told_contra = TypeVar("Told_contra", contravariant=True)
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):

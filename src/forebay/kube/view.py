@@ -10,7 +10,7 @@ from typing import Final, Generic
 
 import msgspec
 
-from forebay.kube.index import Index, Indexes, Key
+from forebay.kube.index import Index, Indexes, Kept, Key
 from forebay.kube.resources import T
 from forebay.kube.wire import Undecodable
 
@@ -52,9 +52,14 @@ class _Gone(msgspec.Struct, frozen=True):
 class View(Generic[T]):
     """`now` is the loop's time in every call: nothing here reads a clock."""
 
-    def __init__(self, indexes: Iterable[Index[T]] = (), on_change: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        indexes: Iterable[Index[T]] = (),
+        on_change: Callable[[], None] | None = None,
+        kept: Iterable[Kept[T]] = (),
+    ) -> None:
         self._objects: dict[Key, T] = {}
-        self._indexes = Indexes(indexes)
+        self._indexes = Indexes(indexes, kept)
         self._on_change = on_change
         self._subscribers: list[Callable[[Change[T]], None]] = []
         self._undecodable: dict[Key, str] = {}

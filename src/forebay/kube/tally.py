@@ -1,0 +1,139 @@
+"""What the pods on each node hold, kept up to date change by change: a tick asks for it and adds nothing up.
+
+used = Tally()
+pods = Informer(transport, base_url, PODS, indexes=pod_indexes(), kept=(used,))
+...
+used.used("n1"), used.all_used(), used.all_ports(), used.daemons()
+"""
+
+from datetime import datetime
+from typing import Final
+
+from forebay.model.quantities import Resources
+from forebay.model.workloads import Phase, Pod, PodShape
+
+Port = tuple[int, str]
+
+#: Looked up once: reading a member of an enum is slow.
+_SUCCEEDED: Final = Phase.SUCCEEDED
+_FAILED: Final = Phase.FAILED
+_NOTHING: Final = Resources()
+_NO_PORTS: Final[frozenset[Port]] = frozenset()
+
+
+class _Daemon:
+    """A DaemonSet as its pods show it."""
+
+    __slots__ = ("created", "pods", "shape")
+
+    def __init__(self, pod: Pod) -> None:
+        self.pods = 0
+        self.created: datetime = pod.created
+        self.shape: PodShape = pod.shape
+
+
+class Tally:
+    """Of the pods that are bound and have not ended. One that is asked to go holds what it has until it is gone."""
+
+    def __init__(self) -> None:
+        self._amounts: dict[str, dict[str, int]] = {}
+        self._ports: dict[str, dict[Port, int]] = {}
+        self._daemons: dict[str, _Daemon] = {}
+        #: As it was last asked for; of the nodes in `_changed` it is not true any more.
+        self._used: dict[str, Resources] = {}
+        self._changed: set[str] = set()
+
+    def add(self, new: Pod) -> None:
+        node = new.node
+        phase = new.phase
+        if node is None or phase is _SUCCEEDED or phase is _FAILED:
+            return
+        shape = new.shape
+        amounts = self._amounts.get(node)
+        if amounts is None:
+            self._amounts[node] = dict(shape.requests.items())
+        else:
+            for name, amount in shape.requests.items():
+                amounts[name] = amounts.get(name, 0) + amount
+        self._changed.add(node)
+        if shape.host_ports:
+            ports = self._ports.setdefault(node, {})
+            for port in shape.host_ports:
+                ports[port] = ports.get(port, 0) + 1
+        owner = new.owner
+        if owner is not None and owner.kind == "DaemonSet":
+            self._add_daemon(owner.uid, new)
+
+    def change(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None:
+            if new is not None and old.node == new.node and old.shape is new.shape and old.phase is new.phase:
+                return
+            self._take_away(old)
+        if new is not None:
+            self.add(new)
+
+    def _take_away(self, old: Pod) -> None:
+        node = old.node
+        if node is None or old.phase.ended:
+            return
+        amounts = self._amounts.get(node, {})
+        for name, amount in old.shape.requests.items():
+            left = amounts[name] - amount
+            if left:
+                amounts[name] = left
+            else:
+                del amounts[name]
+        if not amounts:
+            self._amounts.pop(node, None)
+        self._changed.add(node)
+        if old.shape.host_ports:
+            ports = self._ports[node]
+            for port in old.shape.host_ports:
+                ports[port] -= 1
+                if not ports[port]:
+                    del ports[port]
+            if not ports:
+                del self._ports[node]
+        if old.owner is not None and old.owner.kind == "DaemonSet":
+            daemon = self._daemons[old.owner.uid]
+            daemon.pods -= 1
+            if not daemon.pods:
+                del self._daemons[old.owner.uid]
+
+    def _add_daemon(self, uid: str, pod: Pod) -> None:
+        daemon = self._daemons.get(uid)
+        if daemon is None:
+            daemon = self._daemons[uid] = _Daemon(pod)
+        elif pod.created >= daemon.created:
+            # The newest pod is of the newest template.
+            daemon.created, daemon.shape = pod.created, pod.shape
+        daemon.pods += 1
+
+    def used(self, node: str) -> Resources:
+        """The sum of what its pods request, as the scheduler reckons it."""
+        amounts = self._amounts.get(node)
+        return _NOTHING if amounts is None else Resources(amounts)
+
+    def ports(self, node: str) -> frozenset[Port]:
+        """The host ports in use."""
+        ports = self._ports.get(node)
+        return _NO_PORTS if ports is None else frozenset(ports)
+
+    def all_used(self) -> dict[str, Resources]:
+        """`used` of every node that has any, in a copy that later changes leave alone."""
+        for node in self._changed:
+            amounts = self._amounts.get(node)
+            if amounts is None:
+                self._used.pop(node, None)
+            else:
+                self._used[node] = Resources(amounts)
+        self._changed.clear()
+        return self._used.copy()
+
+    def all_ports(self) -> dict[str, frozenset[Port]]:
+        """`ports` of every node that has any."""
+        return {node: frozenset(ports) for node, ports in self._ports.items()}
+
+    def daemons(self) -> tuple[PodShape, ...]:
+        """One shape for each DaemonSet that has a pod on some node: that of its newest."""
+        return tuple(daemon.shape for daemon in self._daemons.values())

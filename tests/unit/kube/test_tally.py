@@ -1,0 +1,153 @@
+"""The tally of what the pods on each node hold: exact after any history, however it came."""
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.kube.tally import Tally
+from forebay.kube.view import View
+from forebay.model.quantities import Resources
+from forebay.model.workloads import Owner, Phase, Pod, PodShape
+
+BORN = datetime(2026, 1, 1, tzinfo=UTC)
+SMALL = PodShape(requests=Resources({"cpu": 100, "pods": 1}))
+LARGE = PodShape(requests=Resources({"cpu": 4000, "memory": 2**30, "nvidia.com/gpu": 8, "pods": 1}))
+WEB = PodShape(requests=Resources({"pods": 1}), host_ports=((80, "TCP"), (443, "TCP")))
+DAEMON = Owner("DaemonSet", "agent", "uid-agent")
+JOB = Owner("Job", "train", "uid-train")
+
+
+def pod(name="a", version=1, shape=SMALL, *, node="n1", phase=Phase.RUNNING, owner=None, **fields):
+    return Pod(
+        namespace="default",
+        name=name,
+        resource_version=version,
+        shape=shape,
+        phase=phase,
+        labels={},
+        annotations={},
+        owner=owner,
+        node=node,
+        nominated_node=None,
+        unschedulable_since=None,
+        unschedulable_message=None,
+        finalizers=(),
+        **{"uid": f"uid-{name}", "created": BORN, "deleted": None, **fields},
+    )
+
+
+def test_pods_add_to_their_node_until_they_end():
+    tally = Tally()
+    small, large = pod("a"), pod("b", shape=LARGE)
+    tally.add(small)
+    tally.add(large)
+    assert tally.used("n1") == SMALL.requests + LARGE.requests
+    tally.change(large, pod("b", 2, LARGE, phase=Phase.SUCCEEDED))
+    assert tally.used("n1") == SMALL.requests
+    tally.change(small, None)
+    assert tally.all_used() == {}
+    assert tally.used("n1") == Resources()
+
+
+def test_a_pod_that_is_asked_to_go_holds_what_it_has_until_it_is_gone():
+    tally = Tally()
+    tally.add(pod("a"))
+    tally.change(pod("a"), pod("a", 2, deleted=BORN))
+    assert tally.used("n1") == SMALL.requests
+
+
+def test_a_pod_that_waits_holds_nothing_until_it_is_bound():
+    tally = Tally()
+    waiting = pod("a", node=None, phase=Phase.PENDING)
+    tally.add(waiting)
+    assert tally.all_used() == {}
+    tally.change(waiting, pod("a", 2, phase=Phase.PENDING))
+    assert tally.all_used() == {"n1": SMALL.requests}
+
+
+def test_host_ports_are_free_again_when_the_last_pod_that_has_them_is_gone():
+    tally = Tally()
+    tally.add(pod("a", shape=WEB))
+    tally.add(pod("b", shape=WEB))
+    tally.change(pod("a", shape=WEB), None)
+    assert tally.ports("n1") == {(80, "TCP"), (443, "TCP")}
+    tally.change(pod("b", shape=WEB), None)
+    assert tally.ports("n1") == frozenset()
+    assert tally.all_ports() == {}
+
+
+def test_a_picture_is_left_alone_by_later_changes():
+    tally = Tally()
+    tally.add(pod("a"))
+    before = tally.all_used()
+    tally.add(pod("b", shape=LARGE))
+    assert before == {"n1": SMALL.requests}
+    assert tally.all_used() == {"n1": SMALL.requests + LARGE.requests}
+
+
+def test_each_daemonset_is_known_by_the_shape_of_its_newest_pod_until_its_last_is_gone():
+    tally = Tally()
+    old = pod("a", owner=DAEMON)
+    new = pod("b", shape=WEB, owner=DAEMON, node="n2", created=BORN + timedelta(hours=1))
+    tally.add(new)
+    tally.add(old)
+    tally.add(pod("c", owner=JOB))
+    assert tally.daemons() == (WEB,)
+    tally.change(old, None)
+    tally.change(new, None)
+    assert tally.daemons() == ()
+
+
+def test_a_view_keeps_it_current_through_filling_changes_relists_and_deletions():
+    tally = Tally()
+    view = View(kept=(tally,))
+    view.begin_listing()
+    view.show_all([pod("a"), pod("b", shape=LARGE)], 0.0)
+    view.end_listing(5, 0.0)
+    assert tally.used("n1") == SMALL.requests + LARGE.requests
+    view.observe(pod("c", 6, node="n2"), 1.0)
+    view.show_deleted(pod("a", 7))
+    assert tally.all_used() == {"n1": LARGE.requests, "n2": SMALL.requests}
+    view.begin_listing()
+    view.show_all([pod("b", 9, shape=LARGE, node="n3", uid="another b")], 2.0)
+    view.end_listing(10, 2.0)
+    assert tally.all_used() == {"n3": LARGE.requests}
+
+
+states = st.builds(
+    pod,
+    shape=st.sampled_from((SMALL, LARGE, WEB, PodShape(requests=Resources()))),
+    node=st.sampled_from((None, "n1", "n2")),
+    phase=st.sampled_from(Phase),
+    owner=st.sampled_from((None, JOB, DAEMON)),
+)
+
+
+@pytest.mark.law
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.none() | states, st.booleans()), max_size=60))
+def test_after_any_changes_the_tally_is_what_counting_anew_would_give(changes):
+    tally = Tally()
+    there: dict[str, Pod] = {}
+    for name, new, look in changes:
+        tally.change(there.pop(name, None), new)
+        if new is not None:
+            there[name] = new
+        if look:
+            tally.all_used()
+    used: dict[str, Resources] = {}
+    ports: dict[str, set] = {}
+    daemons: Counter[str] = Counter()
+    for each in there.values():
+        if each.node is not None and not each.phase.ended:
+            used[each.node] = used.get(each.node, Resources()) + each.shape.requests
+            ports.setdefault(each.node, set()).update(each.shape.host_ports)
+            daemons[each.owner.uid if each.owner is not None else ""] += each.owner is DAEMON
+    assert {node: amounts for node, amounts in tally.all_used().items() if amounts} == {
+        node: amounts for node, amounts in used.items() if amounts
+    }
+    assert tally.all_ports() == {node: found for node, found in ports.items() if found}
+    assert all(tally.used(node) == used.get(node, Resources()) for node in ("n1", "n2"))
+    assert len(tally.daemons()) == sum(1 for count in daemons.values() if count)
