@@ -11,7 +11,13 @@ import msgspec
 from forebay.kube.interning import Interned
 from forebay.model.encoding import enc_hook
 from forebay.model.requirements import LabelSelector, NodeSelectorTerm, PreferredTerm, Requirement, Toleration
-from forebay.model.workloads import ContainerResources, PodAffinityTerm, PodShape, effective_requests
+from forebay.model.workloads import (
+    ContainerResources,
+    PodAffinityTerm,
+    PodShape,
+    TopologySpread,
+    effective_requests,
+)
 
 Raw = msgspec.Raw
 NOTHING: Final = Raw()
@@ -47,6 +53,7 @@ class SpecParts(msgspec.Struct, gc=False, rename="camel"):
     tolerations: Raw = NOTHING
     priority: Raw = NOTHING
     overhead: Raw = NOTHING
+    topology_spread_constraints: Raw = NOTHING
     scheduling_gates: Raw = NOTHING
     resources: Raw = NOTHING
 
@@ -60,6 +67,7 @@ class SpecParts(msgspec.Struct, gc=False, rename="camel"):
             self.tolerations,
             self.priority,
             self.overhead,
+            self.topology_spread_constraints,
             self.scheduling_gates,
             self.resources,
         ]
@@ -140,11 +148,21 @@ class _Affinity(msgspec.Struct, rename="camel"):
     pod_anti_affinity: _PodAffinity | None = None
 
 
+class _Spread(msgspec.Struct, rename="camel"):
+    topology_key: str
+    max_skew: int = 1
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: _Selector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    min_domains: int | None = None
+
+
 _ports = msgspec.json.Decoder(tuple[_Port, ...] | None)
 _resources = msgspec.json.Decoder(_Resources | None)
 _labels = msgspec.json.Decoder(dict[str, str] | None)
 _affinity = msgspec.json.Decoder(_Affinity | None)
 _tolerations = msgspec.json.Decoder(tuple[_Toleration, ...] | None)
+_spreads = msgspec.json.Decoder(tuple[_Spread, ...] | None)
 _gates = msgspec.json.Decoder(tuple[_Gate, ...] | None)
 _quantities = msgspec.json.Decoder(dict[str, str | int] | None)
 _text = msgspec.json.Decoder(str | None)
@@ -180,7 +198,7 @@ def _no_shape(_meaning: bytes) -> PodShape:
 
 
 def _decode(key: bytes) -> PodShape:
-    selector, affinity, scheduler, tolerations, priority, overhead, gates, whole_pod, *rest = key.split(BETWEEN)
+    selector, affinity, scheduler, tolerations, priority, overhead, spread, gates, whole_pod, *rest = key.split(BETWEEN)
     mark = bytes(_INIT_CONTAINERS)
     end = rest.index(mark) if mark in rest else len(rest)
     run = [(*pair, b"") for pair in _grouped(rest[:end], _PARTS_PER_CONTAINER)]
@@ -199,6 +217,17 @@ def _decode(key: bytes) -> PodShape:
         preferred_node_affinity=tuple(PreferredTerm(item.weight, _term(item.preference)) for item in nodes.preferred),
         pod_affinity=_pod_terms(near.pod_affinity),
         pod_anti_affinity=_pod_terms(near.pod_anti_affinity),
+        topology_spread=tuple(
+            TopologySpread(
+                item.topology_key,
+                item.max_skew,
+                _selector(item.label_selector),
+                item.match_label_keys,
+                item.min_domains,
+            )
+            for item in _part(_spreads, spread, ())
+            if item.when_unsatisfiable == "DoNotSchedule"
+        ),
         tolerations=tuple(
             Toleration(item.key, item.operator or "Equal", item.value, item.effect, item.toleration_seconds)
             for item in _part(_tolerations, tolerations, ())
@@ -228,14 +257,12 @@ def _term(term: _NodeTerm) -> NodeSelectorTerm:
     return NodeSelectorTerm(term.match_expressions, term.match_fields)
 
 
+def _selector(selector: _Selector | None) -> LabelSelector | None:
+    return None if selector is None else LabelSelector(selector.match_labels, selector.match_expressions)
+
+
 def _pod_terms(affinity: _PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
     return tuple(
-        PodAffinityTerm(
-            term.topology_key,
-            None
-            if term.label_selector is None
-            else LabelSelector(term.label_selector.match_labels, term.label_selector.match_expressions),
-            term.namespaces,
-        )
+        PodAffinityTerm(term.topology_key, _selector(term.label_selector), term.namespaces)
         for term in (affinity.required if affinity is not None else ())
     )

@@ -150,6 +150,15 @@ class UsdPerHour(Exact):
     def __init__(self, amount: str | Decimal | int) -> None:
         self._units = _decimal_units(amount, "a price")
 
+    @classmethod
+    def from_units(cls, units: int) -> Self:
+        return cls._of(units)
+
+    @property
+    def units(self) -> int:
+        """Whole 10^-24 dollars an hour, for loops that compare thousands of prices; `from_units` gives it back."""
+        return self._units
+
     @property
     def amount(self) -> Decimal:
         """In dollars, with every digit."""

@@ -39,6 +39,17 @@ class PodAffinityTerm(msgspec.Struct, frozen=True):
     namespaces: tuple[str, ...] = ()
 
 
+class TopologySpread(msgspec.Struct, frozen=True):
+    """A required spread (`whenUnsatisfiable: DoNotSchedule`) of the pods that `selector` picks in the pod's namespace."""
+
+    topology_key: str
+    max_skew: int
+    selector: LabelSelector | None
+    #: Labels whose value on the pod itself is part of the selector.
+    match_label_keys: tuple[str, ...] = ()
+    min_domains: int | None = None
+
+
 class PodShape(msgspec.Struct, frozen=True, kw_only=True):
     """All that a scheduler looks at, alike for every pod of a template."""
 
@@ -50,6 +61,7 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
     preferred_node_affinity: tuple[PreferredTerm, ...] = ()
     pod_affinity: tuple[PodAffinityTerm, ...] = ()
     pod_anti_affinity: tuple[PodAffinityTerm, ...] = ()
+    topology_spread: tuple[TopologySpread, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     priority: int = 0
     scheduler_name: str = "default-scheduler"
