@@ -42,8 +42,29 @@ class Tally:
         #: As it was last asked for; of the nodes in `_changed` it is not true any more.
         self._used: dict[str, Resources] = {}
         self._changed: set[str] = set()
+        #: Shown and not counted yet, so that the first filling of the view need not wait for it.
+        self._uncounted: list[Pod] = []
 
     def add(self, new: Pod) -> None:
+        if new.node is not None:
+            self._uncounted.append(new)
+
+    def change(self, old: Pod | None, new: Pod | None) -> None:
+        self._catch_up()
+        if old is not None:
+            if new is not None and old.node == new.node and old.shape is new.shape and old.phase is new.phase:
+                return
+            self._take_away(old)
+        if new is not None:
+            self._count(new)
+
+    def _catch_up(self) -> None:
+        if self._uncounted:
+            for pod in self._uncounted:
+                self._count(pod)
+            self._uncounted.clear()
+
+    def _count(self, new: Pod) -> None:
         node = new.node
         phase = new.phase
         if node is None or phase is _SUCCEEDED or phase is _FAILED:
@@ -63,14 +84,6 @@ class Tally:
         owner = new.owner
         if owner is not None and owner.kind == "DaemonSet":
             self._add_daemon(owner.uid, new)
-
-    def change(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None:
-            if new is not None and old.node == new.node and old.shape is new.shape and old.phase is new.phase:
-                return
-            self._take_away(old)
-        if new is not None:
-            self.add(new)
 
     def _take_away(self, old: Pod) -> None:
         node = old.node
@@ -111,16 +124,19 @@ class Tally:
 
     def used(self, node: str) -> Resources:
         """The sum of what its pods request, as the scheduler reckons it."""
+        self._catch_up()
         amounts = self._amounts.get(node)
         return _NOTHING if amounts is None else Resources(amounts)
 
     def ports(self, node: str) -> frozenset[Port]:
         """The host ports in use."""
+        self._catch_up()
         ports = self._ports.get(node)
         return _NO_PORTS if ports is None else frozenset(ports)
 
     def all_used(self) -> dict[str, Resources]:
         """`used` of every node that has any, in a copy that later changes leave alone."""
+        self._catch_up()
         for node in self._changed:
             amounts = self._amounts.get(node)
             if amounts is None:
@@ -132,8 +148,10 @@ class Tally:
 
     def all_ports(self) -> dict[str, frozenset[Port]]:
         """`ports` of every node that has any."""
+        self._catch_up()
         return {node: frozenset(ports) for node, ports in self._ports.items()}
 
     def daemons(self) -> tuple[PodShape, ...]:
         """One shape for each DaemonSet that has a pod on some node: that of its newest."""
+        self._catch_up()
         return tuple(daemon.shape for daemon in self._daemons.values())

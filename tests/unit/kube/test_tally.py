@@ -132,7 +132,11 @@ def test_after_any_changes_the_tally_is_what_counting_anew_would_give(changes):
     tally = Tally()
     there: dict[str, Pod] = {}
     for name, new, look in changes:
-        tally.change(there.pop(name, None), new)
+        old = there.pop(name, None)
+        if old is None and new is not None and look:
+            tally.add(new)
+        else:
+            tally.change(old, new)
         if new is not None:
             there[name] = new
         if look:
