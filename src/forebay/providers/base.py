@@ -99,7 +99,9 @@ class Provider(Protocol):
         ...
 
     async def launch(self, request: LaunchRequest) -> Instance:
-        """Starts one instance, or raises. Any error but OutcomeUnknown promises that nothing was started."""
+        """Starts one instance, or raises. Any error but OutcomeUnknown promises that this request started nothing; it
+        says nothing about earlier ones under the same uid, whose outcome may still be unknown.
+        """
         ...
 
     async def instances(self) -> Found:

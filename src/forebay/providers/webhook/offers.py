@@ -1,0 +1,51 @@
+"""Owned machines as offers."""
+
+import re
+from datetime import timedelta
+from typing import Final
+
+from forebay.api.machines import Machine
+from forebay.api.names import GPU_TYPE_LABEL, PROVIDER_LABEL
+from forebay.api.providers import ProviderName
+from forebay.api.values import duration
+from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.requirements import Taint
+from forebay.model.sources import AMPLE, Offer
+
+DEFAULT_BOOT_DEADLINE: Final = timedelta(minutes=15)
+
+#: What every node has. Amounts that nobody has stated are learned when the node has been seen.
+_UNSTATED: Final = dict.fromkeys(("cpu", "memory", "ephemeral-storage", "pods"), AMPLE)
+#: Labels of nearly every node with GPUs: pods that ask for them must not have to wait until the node has been seen.
+_USUAL: Final = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+_LONGEST_LABEL: Final = 63
+
+
+def as_offer(machine: Machine) -> Offer:
+    stated = {"cpu": machine.cpu, "memory": machine.memory}
+    amounts = Resources.parse({name: amount for name, amount in stated.items() if amount is not None})
+    return Offer(
+        provider=ProviderName.WEBHOOK,
+        instance_type=machine.name,
+        gpu_type=machine.gpu_type,
+        gpu_count=machine.gpu_count,
+        gpu_resource=machine.gpu_resource_name,
+        price=UsdPerHour(machine.hourly_price),
+        stock=1,
+        allocatable=Resources({**_UNSTATED, **amounts, machine.gpu_resource_name: machine.gpu_count}),
+        labels=_labels(machine),
+        taints=tuple(Taint(taint.key, taint.value or "", taint.effect.value) for taint in machine.taints),
+        boot_deadline=duration(machine.boot_timeout) or DEFAULT_BOOT_DEADLINE,
+        node_name=machine.name,
+    )
+
+
+def _labels(machine: Machine) -> dict[str, str]:
+    model = {GPU_TYPE_LABEL: label_value(machine.gpu_type)} if machine.gpu_type else {}
+    own = {"kubernetes.io/hostname": machine.name, PROVIDER_LABEL: ProviderName.WEBHOOK.value, **model}
+    return {**_USUAL, **machine.labels, **own}
+
+
+def label_value(text: str) -> str:
+    """`RTX 4090` as a label can hold it: `RTX-4090`."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_LONGEST_LABEL].strip("-_.")
