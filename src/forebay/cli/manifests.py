@@ -2,8 +2,9 @@
 
 import argparse
 import sys
+from typing import Any
 
-from forebay.cli.parser import Command
+from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
 
@@ -20,19 +21,68 @@ def add_namespace_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--namespace", default=NAMESPACE, help=f"where the operator lives (default: {NAMESPACE})")
 
 
-def print_rbac(arguments: argparse.Namespace, _settings: Settings) -> int:
-    import yaml
+def namespace_of(arguments: argparse.Namespace) -> str:
+    import msgspec
 
+    from forebay.api.values import NamespaceName
+
+    try:
+        return msgspec.convert(arguments.namespace, NamespaceName)
+    except msgspec.ValidationError:
+        raise UserError(
+            f"--namespace is {arguments.namespace!r}; a namespace has at most 63 lower-case letters, digits and dashes"
+        ) from None
+
+
+def print_rbac(arguments: argparse.Namespace, _settings: Settings) -> int:
     from forebay.engine.permissions import rbac_manifests
 
-    yaml.safe_dump_all(rbac_manifests(arguments.namespace), sys.stdout, sort_keys=False, explicit_start=True)
+    print_documents(rbac_manifests(namespace_of(arguments)))
     return 0
+
+
+def add_install_options(parser: argparse.ArgumentParser) -> None:
+    from forebay.engine.installation import IMAGE
+
+    add_namespace_option(parser)
+    parser.add_argument("--image", default=IMAGE, help=f"the operator's image, as you pushed it (default: {IMAGE})")
+
+
+def print_install(arguments: argparse.Namespace, _settings: Settings) -> int:
+    from forebay.api.crd import crds_yaml
+    from forebay.engine.installation import install_manifests
+
+    if not arguments.image or any(letter.isspace() for letter in arguments.image):
+        raise UserError(f"--image is {arguments.image!r}; give a name such as registry.example.com/forebay:1.2.3")
+    manifests = install_manifests(namespace_of(arguments), arguments.image)
+    sys.stdout.write(crds_yaml())
+    print_documents(manifests)
+    return 0
+
+
+def print_documents(documents: list[dict[str, Any]]) -> None:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 (shared parts are written out each time)
+            return True
+
+    yaml.dump_all(documents, sys.stdout, Dumper=Dumper, sort_keys=False, explicit_start=True)
 
 
 COMMAND = Command(
     name="manifests",
     summary="print the manifests to install",
     commands=(
+        Command(
+            name="install",
+            summary="everything in one file: CRDs, roles, operator",
+            description="Print all that a cluster needs to run Forebay, as the Helm chart installs it by default:\n\n"
+            "  forebay manifests install --image registry.example.com/forebay:1.2.3 | kubectl apply --server-side -f -",
+            options=add_install_options,
+            run=print_install,
+            uses_settings=False,
+        ),
         Command(
             name="crds",
             summary="the CustomResourceDefinitions of forebay.dev",

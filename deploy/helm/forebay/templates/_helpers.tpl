@@ -1,0 +1,113 @@
+{{- define "forebay.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains "forebay" .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-forebay" (.Release.Name | trunc 44 | trimSuffix "-") -}}
+{{- end -}}
+{{- end }}
+
+{{- define "forebay.selectorLabels" -}}
+app.kubernetes.io/name: forebay
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "forebay.labels" -}}
+{{ include "forebay.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") }}
+{{- end }}
+
+{{- define "forebay.account" -}}
+{{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
+{{- fail "serviceAccount.create is false and serviceAccount.name is empty: name the account that the operator shall work under" -}}
+{{- end -}}
+{{- .Values.serviceAccount.name | default (include "forebay.fullname" .) -}}
+{{- end }}
+
+{{- define "forebay.image" -}}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end }}
+
+{{- /* A value as an environment variable has it. Helm reads large whole numbers as fractions. */ -}}
+{{- define "forebay.text" -}}
+{{- if and (kindIs "float64" .) (eq . (floor .)) -}}
+{{- . | int64 -}}
+{{- else if kindIs "map" . -}}
+{{- $pairs := list -}}
+{{- range $key, $value := . -}}
+{{- $pairs = append $pairs (printf "%s=%s" $key $value) -}}
+{{- end -}}
+{{- join "," $pairs -}}
+{{- else if kindIs "slice" . -}}
+{{- $taints := list -}}
+{{- range . -}}
+{{- $taints = append $taints (printf "%s%s:%s" .key (empty .value | ternary "" (printf "=%s" .value)) .effect) -}}
+{{- end -}}
+{{- join "," $taints -}}
+{{- else -}}
+{{- . -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Machines and settings as environment variables: NAME=VALUE in a YAML map. Two of one name are refused. */ -}}
+{{- define "forebay.env" -}}
+{{- $env := dict "FOREBAY_HEALTH_SERVER_ADDRESS" (printf ":%d" (int .Values.port)) -}}
+{{- range $key, $value := .Values.settings -}}
+{{- $_ := set $env (printf "FOREBAY_%s" ($key | snakecase | upper)) (include "forebay.text" $value) -}}
+{{- end -}}
+{{- $owners := dict -}}
+{{- range $group := .Values.nodeGroups -}}
+{{- if eq $group.scaleUpEndpoint $group.scaleDownEndpoint -}}
+{{- fail (printf "nodeGroups: %s: scaleUpEndpoint and scaleDownEndpoint are the same URL: one must switch on, the other off" $group.name) -}}
+{{- end -}}
+{{- $prefix := $group.name | upper | replace "-" "_" | replace "." "_" -}}
+{{- /* Older Kubernetes takes no variable that begins with a digit. */ -}}
+{{- if regexMatch "^[0-9]" $prefix -}}{{- $prefix = printf "GPU_NODE_%s" $prefix -}}{{- end -}}
+{{- range $key, $value := $group -}}
+{{- $name := printf "%s_%s" $prefix ($key | snakecase | upper) -}}
+{{- if hasKey $owners $name -}}
+{{- fail (printf "nodeGroups: %s and %s would share the variable %s: give one of them another name" (get $owners $name) $group.name $name) -}}
+{{- else if hasKey $env $name -}}
+{{- fail (printf "nodeGroups: %s would take the variable %s, which is a setting of the operator: give it another name" $group.name $name) -}}
+{{- end -}}
+{{- $_ := set $owners $name $group.name -}}
+{{- $_ := set $env $name (include "forebay.text" $value) -}}
+{{- end -}}
+{{- end -}}
+{{- range .Values.extraEnv -}}
+{{- if hasKey $env .name -}}
+{{- fail (printf "extraEnv: %s is set by the chart already, from %s" .name (hasKey $owners .name | ternary (printf "nodeGroups: %s" (get $owners .name)) "settings or port")) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $env -}}
+{{- end }}
+
+{{- /* The Secrets that the operator may read, one a line; none: any of its namespace. */ -}}
+{{- define "forebay.secretNames" -}}
+{{- $names := .Values.secrets -}}
+{{- if $names -}}
+{{- range .Values.nodeGroups -}}
+{{- with .headersSecret }}{{ $names = append $names . }}{{ end -}}
+{{- with .hmacSecret }}{{ $names = append $names (splitList "/" . | first) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- $names | uniq | sortAlpha | join "\n" -}}
+{{- end }}
+
+{{- define "forebay.affinity" -}}
+{{- $own := dict -}}
+{{- if not .Values.affinity.nodeAffinity -}}
+{{- $term := dict "matchExpressions" (include "forebay.notOnNodesOfOurs" . | fromYamlArray) -}}
+{{- /* By the node's name, not by a label: each takes exactly one value. */ -}}
+{{- range .Values.nodeGroups -}}
+{{- $field := dict "key" "metadata.name" "operator" "NotIn" "values" (list .name) -}}
+{{- $_ := set $term "matchFields" (append ($term.matchFields | default list) $field) -}}
+{{- end -}}
+{{- $required := dict "nodeSelectorTerms" (list $term) -}}
+{{- $own = dict "nodeAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" $required) -}}
+{{- end -}}
+{{- merge (deepCopy .Values.affinity) $own | toYaml -}}
+{{- end }}
