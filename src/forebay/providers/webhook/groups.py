@@ -6,9 +6,10 @@ together.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from forebay.api.machines import Machine
 from forebay.api.names import GROUP
@@ -67,6 +68,7 @@ def _of(kind: Any, instead: str) -> Callable[[Any], Any]:
 
 _name = _of(ObjectName, "write the name of a Kubernetes node: small letters, digits, - and . such as gpu-1")
 _text = _of(ShortText, "write at most 253 characters")
+_short = _of(Annotated[str, Meta(max_length=32)], "write at most 32 characters")
 _bounded_url = _of(Url, "write a URL of at most 2048 characters")
 _bounded_labels = _of(NodeLabels, "write at most 64 labels")
 _bounded_taints = _of(Taints, "write at most 32 taints")
@@ -91,6 +93,7 @@ def _url(value: str) -> str:
 
 
 def _duration(value: str) -> str:
+    _short(value)
     try:
         if not duration(value):
             raise _Wrong("write more than 0, such as 30s")
@@ -100,6 +103,7 @@ def _duration(value: str) -> str:
 
 
 def _quantity(value: str) -> str:
+    _short(value)
     try:
         if Quantity.parse(value).nano > 0:
             return value

@@ -1,0 +1,94 @@
+"""Simulated machines as nodes of an embedded cluster."""
+
+from typing import Final
+
+from forebay.embedded.conditions import with_condition
+from forebay.embedded.controllers import register_node
+from forebay.embedded.controllers.nodes import KUBELET
+from forebay.embedded.kinds import NODES, PODS
+from forebay.embedded.store import Json, Store
+from forebay.simulate.power import Powered
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
+
+class EmbeddedNodes:
+    """A machine that leaves keeps its Node, NotReady, as that of an owned machine does; `keep=False` deletes it.
+
+    `abrupt`: a machine leaves without a word, so that its node looks Ready until the cluster misses its heartbeat.
+    """
+
+    def __init__(self, store: Store, *, keep: bool = True, abrupt: bool = False) -> None:
+        self._store = store
+        self._keep = keep
+        self._abrupt = abrupt
+
+    def joined(self, machine: Powered) -> None:
+        node = self._store.find(NODES, None, machine.name)
+        gpus = 0 if machine.driver else machine.gpus
+        if node is None:
+            register_node(
+                self._store,
+                machine.name,
+                allocatable={**machine.allocatable, machine.gpu_resource: gpus},
+                labels=machine.labels,
+                taints=machine.taints,
+            )
+            return
+        node = self._with_kubelet(node, None)
+        node = self._with_gpus(node, machine, gpus)
+        self._with_ready(node, "True", "KubeletReady", "kubelet is posting ready status")
+
+    def driven(self, machine: Powered) -> None:
+        node = self._store.find(NODES, None, machine.name)
+        if node is not None:
+            self._with_gpus(node, machine, machine.gpus)
+
+    def left(self, machine: Powered) -> None:
+        node = self._store.find(NODES, None, machine.name)
+        if node is None:
+            return
+        if not self._keep:
+            self._store.delete(NODES, None, machine.name)
+            return
+        node = self._with_kubelet(node, "dead")
+        if not self._abrupt:
+            self._with_ready(node, "False", "KubeletNotReady", "node is shutting down")
+
+    def pods(self, machine: Powered) -> tuple[str, ...]:
+        return tuple(
+            f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            for pod in self._store.list(PODS)
+            if pod["spec"].get("nodeName") == machine.name and _counts(pod)
+        )
+
+    def _with_kubelet(self, node: Json, kubelet: str | None) -> Json:
+        meta = node["metadata"]
+        annotations = {key: value for key, value in (meta.get("annotations") or {}).items() if key != KUBELET}
+        if kubelet is not None:
+            annotations[KUBELET] = kubelet
+        return self._store.update(NODES, {**node, "metadata": {**meta, "annotations": annotations}})
+
+    def _with_gpus(self, node: Json, machine: Powered, gpus: int) -> Json:
+        status = node.get("status") or {}
+        amounts = {
+            field: {**(status.get(field) or {}), machine.gpu_resource: str(gpus)}
+            for field in ("capacity", "allocatable")
+        }
+        return self._store.update(NODES, {**node, "status": {**status, **amounts}}, subresource="status")
+
+    def _with_ready(self, node: Json, status: str, reason: str, message: str) -> Json:
+        # A subscriber may have written to the node meanwhile: taints, for one.
+        node = self._store.get(NODES, None, node["metadata"]["name"])
+        moment = self._store.timestamp()
+        said = {"type": "Ready", "status": status, "lastHeartbeatTime": moment, "reason": reason, "message": message}
+        told = with_condition(node.get("status") or {}, said, moment)
+        return self._store.update(NODES, {**node, "status": told}, subresource="status")
+
+
+def _counts(pod: Json) -> bool:
+    meta = pod["metadata"]
+    owned_by_daemon = any(owner["kind"] == "DaemonSet" for owner in meta.get("ownerReferences") or ())
+    ended = (pod.get("status") or {}).get("phase") in _ENDED
+    return not (owned_by_daemon or ended or _MIRROR in (meta.get("annotations") or {}))
