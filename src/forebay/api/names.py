@@ -28,6 +28,8 @@ USAGE_FINALIZER: Final = "forebay.dev/usage"
 BUDGET_GATE: Final = "forebay.dev/budget"
 #: Keeps pods off a node until it is ready and its pods are nominated.
 STARTUP_TAINT: Final = "forebay.dev/startup"
+#: On a node whose cordon is Forebay's own (the value is since when): only that one is taken back.
+CORDONED_ANNOTATION: Final = "forebay.dev/cordoned"
 
 # Labels of budgets, kept by Forebay: admission policies pick the few budgets they must look at by these.
 EXCEEDED_LABEL: Final = "forebay.dev/exceeded"

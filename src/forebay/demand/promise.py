@@ -1,0 +1,127 @@
+"""Keeping the plan's promise: pods are told to the scheduler as belonging on the node that was obtained for them.
+
+The scheduler tries a nominated node first and keeps its room against others of equal or lower priority. A failed
+attempt clears the nomination, so a pod is nominated only to a node that can take it now, and again if it was cleared.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.names import STARTUP_TAINT
+from forebay.demand.capacity import Port, is_usable
+from forebay.demand.company import is_picky, keeps_apart
+from forebay.demand.tenancy import is_leaving, node_name_of, state_of
+from forebay.model.fit import misfit
+from forebay.model.nodes import Node
+from forebay.model.quantities import Resources
+from forebay.model.workloads import Pod
+
+_UP: Final = (InstanceState.JOINED, InstanceState.READY)
+_NOTHING: Final = Resources()
+_NO_PORTS: Final[frozenset[Port]] = frozenset()
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True):
+    """First nominate the pods to the node, then at once take our startup taint off it."""
+
+    record: GPUInstance
+    node: Node
+    pods: tuple[Pod, ...] = ()
+    untaint: bool = False
+
+
+def welcomes(
+    records: Iterable[GPUInstance],
+    nodes: Mapping[str, Node],
+    pending: Iterable[Pod],
+    used: Mapping[str, Resources],
+    *,
+    ports: Mapping[str, frozenset[Port]] | None = None,
+    tenants: Mapping[str, Collection[Pod]] | None = None,
+    refused: Collection[str] = (),
+) -> tuple[Welcome, ...]:
+    """For every node that Forebay obtained and that can be used now. `pending` are all GPU pods without a node.
+
+    `refused` are pods (by uid) that the scheduler does not take there however often it is asked.
+    """
+    waiting = {pod.uid: pod for pod in pending if _may_be_nominated(pod)}
+    nominated: dict[str, list[Pod]] = {}
+    for pod in waiting.values():
+        if pod.nominated_node is not None:
+            nominated.setdefault(pod.nominated_node, []).append(pod)
+    found: list[Welcome] = []
+    for record in records:
+        name = node_name_of(record) if state_of(record) in _UP and not is_leaving(record) else None
+        node = nodes.get(name) if name is not None else None
+        if node is None or node.unschedulable:
+            continue
+        tainted = any(taint.key == STARTUP_TAINT for taint in node.taints)
+        guests = [waiting[pod.uid] for pod in record.spec.pods if pod.uid in waiting and pod.uid not in refused]
+        if not (tainted or guests) or not is_usable(record, node):
+            continue
+        bare = _without_ours(node)
+        reserved = nominated.get(node.name, ())
+        room = _Room(
+            bare,
+            used.get(node.name, _NOTHING),
+            ports.get(node.name, _NO_PORTS) if ports else _NO_PORTS,
+            tenants.get(node.name, ()) if tenants else (),
+        )
+        for pod in reserved:
+            room.take(pod)
+        chosen = [pod for pod in sorted(guests, key=_rank) if _is_free(pod, nodes) and room.offer(pod)]
+        if chosen or tainted:
+            found.append(Welcome(record=record, node=node, pods=tuple(chosen), untaint=tainted))
+            for pod in chosen:
+                # Another record may have been made for the same pod.
+                del waiting[pod.uid]
+    return tuple(found)
+
+
+class _Room:
+    def __init__(self, node: Node, used: Resources, ports: frozenset[Port], tenants: Collection[Pod]) -> None:
+        self.node = node
+        self.free = node.allocatable - used
+        self.ports = set(ports)
+        self.company = list(tenants)
+        self.picky = any(is_picky(pod) for pod in tenants)
+
+    def offer(self, pod: Pod) -> bool:
+        """True where the pod fits, and then it has its place."""
+        if misfit(pod.shape, self.node, self.free, self.ports) is not None:
+            return False
+        if (self.picky or is_picky(pod)) and keeps_apart(pod, self.company):
+            return False
+        self.take(pod)
+        return True
+
+    def take(self, pod: Pod) -> None:
+        self.free -= pod.shape.requests
+        self.ports.update(pod.shape.host_ports)
+        self.company.append(pod)
+        self.picky = self.picky or is_picky(pod)
+
+
+def _may_be_nominated(pod: Pod) -> bool:
+    return pod.node is None and pod.deleted is None and not pod.phase.ended and not pod.shape.scheduling_gates
+
+
+def _is_free(pod: Pod, nodes: Mapping[str, Node]) -> bool:
+    """Not nominated yet; a nomination to a node that is gone or down means nothing."""
+    if pod.nominated_node is None:
+        return True
+    node = nodes.get(pod.nominated_node)
+    return node is None or not node.ready
+
+
+def _rank(pod: Pod) -> tuple[int, int, str, str, str]:
+    shape = pod.shape
+    return -shape.priority, -int(shape.gpus()), pod.created.isoformat(), pod.namespace, pod.name
+
+
+def _without_ours(node: Node) -> Node:
+    return replace(node, taints=tuple(taint for taint in node.taints if taint.key != STARTUP_TAINT))

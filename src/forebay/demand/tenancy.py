@@ -1,0 +1,77 @@
+"""Whom a machine is for: its tenants, and the pods it was obtained for."""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.parts import Condition, Truth
+from forebay.model.reasons import Reason
+from forebay.model.sources import Delivery
+from forebay.model.workloads import Pod
+
+#: On a GPUInstance: whether its node is idle, since when, and why. Kept there so that it outlives the operator.
+IDLE_CONDITION: Final = "Idle"
+
+_LEAVING: Final = frozenset({InstanceState.FINISHED, InstanceState.DRAINING, InstanceState.TERMINATING})
+
+
+def is_tenant(pod: Pod) -> bool:
+    """Keeps its node in use. DaemonSets and static pods are on every node, and who has ended needs none."""
+    return not pod.phase.ended and not pod.mirror and (pod.owner is None or pod.owner.kind != "DaemonSet")
+
+
+def tenants(pods: Iterable[Pod]) -> tuple[Pod, ...]:
+    return tuple(pod for pod in pods if is_tenant(pod))
+
+
+def state_of(record: GPUInstance) -> InstanceState:
+    status = record.status
+    return status.state if status is not None and status.state is not None else InstanceState.REQUESTED
+
+
+def node_name_of(record: GPUInstance) -> str | None:
+    """The node that it became or will be. None for a container, whose node is virtual."""
+    if record.spec.delivers is Delivery.CONTAINER:
+        return None
+    known = record.status.node_name if record.status is not None else None
+    return known or (record.spec.node.name if record.spec.node is not None else None)
+
+
+def is_leaving(record: GPUInstance) -> bool:
+    """On its way out, or asked to be: what comes onto it now does not stay."""
+    state = state_of(record)
+    return state in _LEAVING or (record.metadata.deletion_timestamp is not None and state is not InstanceState.GONE)
+
+
+def promises(records: Iterable[GPUInstance], among: Collection[str]) -> dict[str, set[str]]:
+    """Of the pods `among` (by uid): the nodes that were obtained for each and are not on their way out."""
+    found: dict[str, set[str]] = {}
+    if not among:
+        return found
+    for record in records:
+        uids = [pod.uid for pod in record.spec.pods if pod.uid in among]
+        name = node_name_of(record)
+        if not uids or name is None or is_leaving(record) or state_of(record) is InstanceState.GONE:
+            continue
+        for uid in uids:
+            found.setdefault(uid, set()).add(name)
+    return found
+
+
+def idle_condition(record: GPUInstance) -> Condition | None:
+    conditions = record.status.conditions if record.status is not None else ()
+    return next((each for each in conditions if each.type == IDLE_CONDITION), None)
+
+
+def refusals(records: Iterable[GPUInstance]) -> dict[str, str]:
+    """By uid of the pod, the GPUInstance that was obtained for it and stood idle because the scheduler did not use it.
+
+    Another machine would fare no better, so none is bought for as long as the record is kept.
+    """
+    found: dict[str, str] = {}
+    for record in records:
+        idle = idle_condition(record)
+        if idle is not None and idle.status is Truth.TRUE and idle.reason == Reason.SCHEDULER_REFUSES:
+            for pod in record.spec.pods:
+                found[pod.uid] = record.metadata.name
+    return found
