@@ -1,0 +1,61 @@
+from datetime import timedelta
+
+import pytest
+
+from forebay.api.machines import Machine
+from forebay.api.parts import Taint as ApiTaint
+from forebay.api.parts import TaintEffect
+from forebay.model.label_syntax import value_problem
+from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.requirements import Taint
+from forebay.model.sources import AMPLE
+from forebay.providers.webhook.offers import as_offer, label_value
+
+
+def machine(**more):
+    return Machine(
+        name="gpu-1", gpu_count=4, scale_up_endpoint="http://p/on", scale_down_endpoint="http://p/off", **more
+    )
+
+
+def test_a_machine_of_which_only_the_gpus_are_known_has_ample_of_what_every_machine_has():
+    offer = as_offer(machine())
+    assert (offer.instance_type, offer.node_name, offer.stock) == ("gpu-1", "gpu-1", 1)
+    assert offer.price == UsdPerHour(0)
+    assert offer.allocatable == Resources(
+        {"cpu": AMPLE, "memory": AMPLE, "ephemeral-storage": AMPLE, "pods": AMPLE, "nvidia.com/gpu": 4}
+    )
+    assert offer.labels["kubernetes.io/hostname"] == "gpu-1"
+    assert offer.boot_deadline == timedelta(minutes=15)
+
+
+def test_what_the_user_states_is_offered():
+    stated = machine(
+        cpu="30",
+        memory="240Gi",
+        gpu_type="RTX 4090",
+        gpu_resource_name="amd.com/gpu",
+        labels={"example.com/rack": "r7", "kubernetes.io/arch": "arm64"},
+        taints=(ApiTaint(key="dedicated", effect=TaintEffect.NO_SCHEDULE),),
+        hourly_price="0.80",
+        boot_timeout="20m",
+    )
+    offer = as_offer(stated)
+    assert offer.allocatable.amount("cpu") == 30_000
+    assert offer.allocatable.amount("memory") == 240 * 2**30
+    assert offer.allocatable.gpus() == offer.allocatable.gpus(["amd.com/gpu"])
+    assert offer.labels["forebay.dev/gpu-type"] == "RTX-4090"
+    assert offer.labels["example.com/rack"] == "r7"
+    assert offer.labels["kubernetes.io/arch"] == "arm64"
+    assert offer.taints == (Taint("dedicated", "", "NoSchedule"),)
+    assert offer.price == UsdPerHour("0.80")
+    assert offer.boot_deadline == timedelta(minutes=20)
+
+
+def test_a_machine_without_time_to_boot_gets_the_usual_time():
+    assert as_offer(machine(boot_timeout="0")).boot_deadline == timedelta(minutes=15)
+
+
+@pytest.mark.parametrize("text", ["RTX 4090", "-A100-", "NVIDIA H100 80GB HBM3 (SXM)", "x" * 200, "é", "."])
+def test_any_model_becomes_a_label(text):
+    assert value_problem(label_value(text)) is None

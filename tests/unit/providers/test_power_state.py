@@ -1,0 +1,54 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.providers.webhook.power_state import PowerState, power_state
+
+
+@pytest.mark.parametrize(
+    ("body", "state"),
+    [
+        (b'{"on": true}', PowerState.ON),
+        (b'{"on": false}', PowerState.OFF),
+        (b'{"state": "on"}', PowerState.ON),
+        (b'{"state": "off", "name": "gpu-1"}', PowerState.OFF),
+        (b'{"power": "ON"}', PowerState.ON),
+        (b'{"Id": "1", "PowerState": "PoweringOn"}', PowerState.STARTING),
+        (b'{"PowerState": "Off"}', PowerState.OFF),
+        (b'{"state": "booting"}', PowerState.STARTING),
+        (b'{"state": "stopping"}', PowerState.STOPPING),
+        (b'"off"', PowerState.OFF),
+        (b"true", PowerState.ON),
+        (b" Off\n", PowerState.OFF),
+        (b"on", PowerState.ON),
+    ],
+)
+def test_the_forms_that_are_understood(body, state):
+    assert power_state(body) is state
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"OK",
+        b"{}",
+        b"[]",
+        b"null",
+        b"0",
+        b'{"status": "off-ish"}',
+        b'{"state": null}',
+        b'{"state": ["off"]}',
+        b'{"on": true, "state": "off"}',
+        b"\xff\xfe",
+        b"<html>off</html>",
+    ],
+)
+def test_anything_else_is_unknown_and_never_off(body):
+    assert power_state(body) is None
+
+
+@pytest.mark.law
+@given(st.binary())
+def test_no_answer_is_too_strange(body):
+    assert power_state(body) in {None, *PowerState}
