@@ -11,7 +11,7 @@ from forebay.api.meta import Object
 from forebay.api.parts import Figures, Observed, Part, PodRef, Taints
 from forebay.api.providers import ProviderName
 from forebay.api.rules import ATOMIC_LIST, Cause, Rule, immutable, keyed_by
-from forebay.api.values import Count, Figure, LabelValue, NamespaceName, ObjectName, PositiveCount, ShortText
+from forebay.api.values import Count, Duration, Figure, LabelValue, NamespaceName, ObjectName, PositiveCount, ShortText
 from forebay.model.sources import Delivery
 
 _LongId = Annotated[str, Meta(min_length=1, max_length=512)]
@@ -50,6 +50,8 @@ class Offer(Part, frozen=True, kw_only=True):
     """GPUs in it."""
     gpu_memory_gib: PositiveCount | None = field(name="gpuMemoryGiB", default=None)
     """Memory of one GPU in GiB."""
+    boot_deadline: Duration | None = None
+    """From the call to a node that is ready with its GPUs, where this machine has a time of its own."""
 
 
 class PlannedNode(Part, frozen=True, kw_only=True):
@@ -166,6 +168,12 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     """How often in a row this machine or offer has failed. The wait before it is used again grows with it."""
     attempted_at: datetime | None = None
     """When the provider was last asked to launch or to terminate it."""
+    not_before: datetime | None = None
+    """When the provider is asked again at the earliest."""
+    termination_attempts: Count | None = None
+    """How often the provider was asked to end it. Counted before each request."""
+    termination_accepted_at: datetime | None = None
+    """When the provider last agreed to end it. Proof that it has is looked for in what it shows later."""
     instance_id: _LongId | None = field(name="instanceID", default=None)
     """Its id at the provider, as soon as it is known."""
     provider_id: _LongId | None = field(name="providerID", default=None)
@@ -184,6 +192,8 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     """Since when the provider's list has not shown it. Cleared when it shows up again."""
     absences: Count | None = None
     """How many lists in a row have not shown it."""
+    absent_at: datetime | None = None
+    """When the last of those lists was asked for."""
     secondary_resources: Annotated[tuple[SecondaryResource, ...], Meta(max_length=32), keyed_by("kind", "id")] = ()
     """What was made along with it and must go with it."""
     transitions: Annotated[tuple[Transition, ...], Meta(max_length=64), ATOMIC_LIST] = ()

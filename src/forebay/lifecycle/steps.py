@@ -38,10 +38,14 @@ class Terminate(Step, frozen=True, kw_only=True):
 
 
 class Drain(Step, frozen=True, kw_only=True):
-    """Cordon the node where it is not, and evict these pods as their disruption budgets allow."""
+    """Cordon the node where it is not (with `facts.CORDONED_ANNOTATION`), and evict these pods as their
+    disruption budgets allow. `status`, where there is one, is written first: it says who is waited for and when they
+    are asked next.
+    """
 
     node: Node
     evict: tuple[Pod, ...] = ()
+    status: GPUInstanceStatus | None = None
 
 
 class Uncordon(Step, frozen=True, kw_only=True):

@@ -1,0 +1,133 @@
+"""Requested and Launching: one provider is asked for one instance, however many crashes lie between."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.lifecycle.deadlines import deadline
+from forebay.lifecycle.facts import Facts
+from forebay.lifecycle.leaving import into_terminating, revoked
+from forebay.lifecycle.outcomes import MOST_ATTEMPTS, found, launch_wait
+from forebay.lifecycle.sightings import NO_ABSENCES, Sighting, sighting, surely_there
+from forebay.lifecycle.steps import Launch, Write
+from forebay.lifecycle.thinking import Known, Thought, Wait
+from forebay.lifecycle.transitions import moved, whole
+from forebay.lifecycle.words import for_pods, thing
+from forebay.model.reasons import Reason
+from forebay.model.sources import InstancePhase
+from forebay.model.spans import human
+
+#: How soon a machine that is being switched off is looked at again.
+_LOOK_AGAIN: Final = timedelta(seconds=5)
+
+
+def unasked(facts: Facts, now: datetime) -> Write | None:
+    """The end of a record for which nothing runs, if it has no future. Its provider is not needed for this."""
+    record = facts.record
+    if (why := revoked(facts)) is not None:
+        reason, words = why
+    elif not facts.wanted and not made_for_adoption(record):
+        reason, words = Reason.NOT_NEEDED, f"{for_pods(record)} no longer wait for it"
+    else:
+        return None
+    sentence = f"Nothing was started: {words} before the provider had done anything. Nothing is left to do."
+    status = moved(record.status, InstanceState.GONE, reason, sentence, now, billed_from=None)
+    return Write(record=record, reason=reason, sentence=sentence, status=status)
+
+
+def made_for_adoption(record: GPUInstance) -> bool:
+    """The record of something that was found, and not of something asked for: it is for no pod."""
+    return not record.spec.pods and record.spec.provisioner_ref is None
+
+
+def requested(known: Known) -> Thought:
+    facts, now = known.facts, known.now
+    seen = sighting(facts)
+    if not facts.owned and seen.present:
+        return _adopt(known, seen)
+    if (end := unasked(facts, now)) is not None:
+        return end
+    if made_for_adoption(known.record):
+        # Its status is not written yet: whoever found the instance finds it again and writes it.
+        return None
+    if surely_there(facts, seen, now):
+        return _adopt(known, seen)
+    not_before = known.status.not_before
+    if not_before is not None and now < not_before:
+        return Wait(not_before)
+    return _launch(known)
+
+
+def launching(known: Known) -> Thought:
+    """The provider was asked, and no answer is recorded: whoever asked crashed, or the answer was lost."""
+    facts, status, now = known.facts, known.status, known.now
+    seen = sighting(facts)
+    if surely_there(facts, seen, now):
+        return _adopt(known, seen)
+    why = revoked(facts)
+    if why is None and not facts.wanted:
+        why = Reason.NOT_NEEDED, f"{for_pods(known.record)} no longer wait for it"
+    if why is not None:
+        words = "The provider had been asked, so Forebay makes sure that nothing of it is left."
+        return into_terminating(known, why[0], f"Given back: {why[1]}. {words}")
+    attempts, asked = status.attempt or 1, status.attempted_at or known.since
+    if known.capabilities.idempotent_launch:
+        again = status.not_before or asked + launch_wait(attempts)
+        if now < again:
+            return Wait(again)
+        return _launch(known) if attempts < MOST_ATTEMPTS else _failed(known, attempts)
+    if seen.absent_after(asked + known.capabilities.settle):
+        # It would be shown by now: that launch never happened, so another cannot bring a second one.
+        return _launch(known) if attempts < MOST_ATTEMPTS else _failed(known, attempts)
+    late = deadline(known.record, status, known.capabilities) or now
+    if now < late:
+        return Wait(late)
+    sentence = (
+        f"No answer to the launch for {human(now - asked)}, and {known.record.spec.provider} could not be listed to "
+        "find out what became of it. It counts as failed; should it show up, it is ended."
+    )
+    return into_terminating(known, Reason.LAUNCH_TIMEOUT, sentence, failed=True)
+
+
+def _launch(known: Known) -> Launch:
+    record, status = known.record, known.status
+    attempt = (status.attempt or 0) + 1
+    again = f" (attempt {attempt} of {MOST_ATTEMPTS})" if attempt > 1 else ""
+    sentence = (
+        f"{thing(record)} is asked for, for {for_pods(record)}{again}. The provider's answer decides what is next."
+    )
+    asked = moved(
+        record.status,
+        InstanceState.LAUNCHING,
+        Reason.LAUNCH_STARTED,
+        sentence,
+        known.now,
+        attempt=attempt,
+        attempted_at=whole(known.now),
+        # Until the provider says that nothing was started, it may cost money from here on.
+        billed_from=status.billed_from or whole(known.now),
+        **NO_ABSENCES,
+    )
+    asked = replace(asked, deadline=deadline(record, asked, known.capabilities))
+    return Launch(record=record, reason=Reason.LAUNCH_STARTED, sentence=sentence, status=asked)
+
+
+def _adopt(known: Known, seen: Sighting) -> Thought:
+    """Of two, the oldest is kept; `orphans` gives the other back."""
+    instance = seen.instances[0]
+    if known.facts.owned and instance.phase is InstancePhase.ENDING:
+        # It is on its way down, and a call to switch it on might come too early to be heeded.
+        return Wait(known.now + _LOOK_AGAIN)
+    sentence = f"{thing(known.record)} was found at the provider as {instance.id}, and is taken over."
+    status = found(known.record, instance, Reason.ADOPTED, sentence, known.now, known.capabilities)
+    return Write(record=known.record, reason=Reason.ADOPTED, sentence=sentence, status=status)
+
+
+def _failed(known: Known, attempts: int) -> Thought:
+    sentence = (
+        f"{thing(known.record)} was asked for {attempts} times and the provider never said what became of it. "
+        "Whatever may have been started is ended, and other capacity is looked for."
+    )
+    return into_terminating(known, Reason.LAUNCH_FAILED, sentence, failed=True)

@@ -1,0 +1,30 @@
+"""How long a GPUInstance may be on its way: to a running machine, to a node, to its GPUs."""
+
+from datetime import datetime
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
+from forebay.api.parts import Truth
+from forebay.lifecycle.facts import boot_deadline
+from forebay.lifecycle.transitions import MACHINE_RUNNING, condition
+from forebay.model.sources import Capabilities, Delivery
+
+
+def deadline(record: GPUInstance, status: GPUInstanceStatus, capabilities: Capabilities) -> datetime | None:
+    """By when the state of `status` must have ended well. None: it may last."""
+    since = status.since or record.metadata.creation_timestamp
+    if since is None or status.state not in (InstanceState.LAUNCHING, InstanceState.LAUNCHED, InstanceState.JOINED):
+        return None
+    if status.state is InstanceState.LAUNCHING:
+        return since + capabilities.launch_deadline
+    boot = boot_deadline(record)
+    if boot is not None:
+        # One time for all of it, from the call on: that is what the user stated.
+        return (status.attempted_at or since) + boot
+    if status.state is InstanceState.JOINED:
+        return since + capabilities.gpu_deadline
+    if record.spec.delivers is Delivery.POWER:
+        return since + capabilities.join_deadline
+    running = condition(status, MACHINE_RUNNING)
+    if running is not None and running.status is Truth.TRUE:
+        return running.last_transition_time + capabilities.join_deadline
+    return since + capabilities.launch_deadline

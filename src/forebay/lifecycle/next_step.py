@@ -1,0 +1,90 @@
+"""What is to be done about one GPUInstance now, given the facts: at most one step."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
+from forebay.lifecycle.asking import launching, made_for_adoption, requested, unasked
+from forebay.lifecycle.facts import Facts
+from forebay.lifecycle.joining import joined, launched
+from forebay.lifecycle.leaving import draining, forgotten, into_terminating, revoked, terminating
+from forebay.lifecycle.serving import ready
+from forebay.lifecycle.sightings import sighting
+from forebay.lifecycle.steps import AnyStep, Write
+from forebay.lifecycle.thinking import Known, Thought, Wait
+from forebay.lifecycle.transitions import as_entered, remarked, state_of
+from forebay.lifecycle.vanishing import vanished
+from forebay.lifecycle.words import thing
+from forebay.model.reasons import Reason
+from forebay.model.sources import Delivery
+
+
+def next_step(facts: Facts, now: datetime) -> AnyStep | None:
+    thought = _thought(facts, now)
+    return None if isinstance(thought, Wait) else thought
+
+
+def look_again(facts: Facts, now: datetime) -> datetime | None:
+    """When time alone may bring the next step; None: only news can."""
+    thought = _thought(facts, now)
+    return thought.until if isinstance(thought, Wait) else None
+
+
+def awaits_listing(record: GPUInstance) -> bool:
+    """The next list of its provider decides something: it is worth asking for soon."""
+    status = record.status
+    if status is None:
+        return False
+    return status.state in (InstanceState.LAUNCHING, InstanceState.TERMINATING) or bool(status.absences)
+
+
+def _thought(facts: Facts, now: datetime) -> Thought:
+    state = state_of(facts.record.status)
+    if state is InstanceState.GONE:
+        return forgotten(facts, now)
+    if facts.capabilities is None:
+        return (unasked(facts, now) if state is InstanceState.REQUESTED else None) or _cannot_ask(facts)
+    known = Known(facts, facts.capabilities, now)
+    if known.status.reason == Reason.PROVIDER_NOT_CONFIGURED:
+        return known.write(as_entered(known.status), Reason.ADOPTED, "Its provider is configured again.")
+    if facts.record.spec.delivers is Delivery.CONTAINER and state in _CONTAINER_STATES:
+        return _container(known)
+    return _RULES[state](known)
+
+
+def _container(known: Known) -> Thought:
+    """How it runs and ends is for `offload` to say; here only that it may have to go or is gone."""
+    if (why := revoked(known.facts)) is not None:
+        return into_terminating(known, why[0], f"Given back: {why[1]}.")
+    return vanished(known, sighting(known.facts))
+
+
+def _cannot_ask(facts: Facts) -> Write | None:
+    record, status = facts.record, facts.status
+    if status.state is None and made_for_adoption(record):
+        return None
+    of_class = f" of GPUNodeClass {record.spec.node_class_name}" if record.spec.node_class_name else ""
+    sentence = (
+        f"Provider {record.spec.provider}{of_class} is no longer configured, so nothing can be asked about "
+        f"{thing(record)}, which may still cost money. Configure it again; or end it by hand, make sure that it is "
+        "gone, and take the finalizer off this GPUInstance."
+    )
+    said: GPUInstanceStatus = remarked(status, Reason.PROVIDER_NOT_CONFIGURED, sentence)
+    if said == record.status:
+        return None
+    return Write(record=record, reason=Reason.PROVIDER_NOT_CONFIGURED, sentence=sentence, status=said)
+
+
+_CONTAINER_STATES: Final = (InstanceState.LAUNCHED, InstanceState.RUNNING, InstanceState.FINISHED)
+_RULES: Final[Mapping[InstanceState, Callable[[Known], Thought]]] = {
+    InstanceState.REQUESTED: requested,
+    InstanceState.LAUNCHING: launching,
+    InstanceState.LAUNCHED: launched,
+    InstanceState.JOINED: joined,
+    InstanceState.READY: ready,
+    InstanceState.RUNNING: _container,
+    InstanceState.FINISHED: _container,
+    InstanceState.DRAINING: draining,
+    InstanceState.TERMINATING: terminating,
+}

@@ -1,0 +1,62 @@
+"""Ready: it does what it is there for, until its node says otherwise."""
+
+from datetime import timedelta
+from typing import Final
+
+from forebay.api.gpu_instance import GPUInstanceStatus
+from forebay.api.parts import Truth
+from forebay.lifecycle.facts import cordon_is_ours, node_name
+from forebay.lifecycle.leaving import give_up, revoked, uncordon
+from forebay.lifecycle.sightings import sighting
+from forebay.lifecycle.thinking import Known, Thought, Wait
+from forebay.lifecycle.transitions import NODE_READY, as_entered, condition, remarked, with_condition
+from forebay.lifecycle.vanishing import vanished
+from forebay.model.reasons import Reason
+from forebay.model.spans import human
+
+#: A node that is not ready for this long is given up.
+UNHEALTHY_AFTER: Final = timedelta(minutes=5)
+
+
+def ready(known: Known) -> Thought:
+    facts = known.facts
+    if (why := revoked(facts)) is not None:
+        return give_up(known, why[0], f"Given back: {why[1]}.")
+    node = facts.node
+    if node is not None and cordon_is_ours(node):
+        return uncordon(known, node)
+    if (thought := vanished(known, sighting(facts))) is not None:
+        return thought
+    if node is not None and node.ready:
+        return known.write(_healthy(known), Reason.NODE_READY, f"Node {node.name} is ready again.")
+    return _unhealthy(known)
+
+
+def _healthy(known: Known) -> GPUInstanceStatus:
+    status, before = known.status, condition(known.status, NODE_READY)
+    if before is not None and before.status is Truth.TRUE:
+        return status
+    sentence = f"Node {node_name(known.record)} is ready."
+    return with_condition(as_entered(status), NODE_READY, True, Reason.NODE_READY, sentence, known.now)
+
+
+def _unhealthy(known: Known) -> Thought:
+    facts, now = known.facts, known.now
+    name = node_name(known.record)
+    what = f"Node {name} is not ready" if facts.node is not None else f"Node {name} is not there any more"
+    before = condition(known.status, NODE_READY)
+    if before is None or before.status is not Truth.FALSE:
+        sentence = f"{what}. If that lasts for {human(UNHEALTHY_AFTER)}, the machine is given up."
+        status = with_condition(known.status, NODE_READY, False, Reason.UNHEALTHY, sentence, now)
+        return known.write(remarked(status, Reason.UNHEALTHY, sentence), Reason.UNHEALTHY, sentence)
+    late = before.last_transition_time + UNHEALTHY_AFTER
+    if now < late:
+        return Wait(late)
+    if facts.braked:
+        sentence = (
+            f"{what}, and neither are so many others of its pool that the cause may lie elsewhere: nothing is given up "
+            "until fewer are unhealthy. Look at the network and the control plane; delete a GPUInstance to give it up."
+        )
+        return known.write(remarked(known.status, Reason.BRAKE, sentence), Reason.BRAKE, sentence)
+    since = human(now - before.last_transition_time)
+    return give_up(known, Reason.UNHEALTHY, f"{what} since {since} ago. The machine is given up.", failed=True)

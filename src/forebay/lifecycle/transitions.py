@@ -1,0 +1,197 @@
+"""The one table of a GPUInstance's states. Nothing else changes a state; the diagram in the docs is drawn from it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import GPUInstanceStatus, InstanceState, Transition
+from forebay.api.parts import Condition, Truth
+from forebay.model.reasons import Reason
+
+S = InstanceState
+R = Reason
+
+#: Asked for by a person or by the lack of a pool: whatever runs there has to leave.
+_REVOKED: Final = frozenset({R.DELETED, R.POOL_GONE})
+_LATE: Final = frozenset({R.LAUNCH_TIMEOUT, R.JOIN_TIMEOUT, R.GPUS_MISSING})
+_VANISHED: Final = frozenset({R.VANISHED})
+#: The provider promises that nothing was started.
+_REFUSED: Final = frozenset(
+    {R.NO_CAPACITY, R.LAUNCH_REJECTED, R.BAD_CREDENTIALS, R.RATE_LIMITED, R.PROVIDER_UNAVAILABLE}
+)
+
+#: Which state may follow which, and why. None: the record has just been made.
+TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reason]]]] = {
+    None: {
+        S.REQUESTED: frozenset({R.CAPACITY_NEEDED}),
+        S.LAUNCHED: frozenset({R.ADOPTED}),
+        S.JOINED: frozenset({R.ADOPTED}),
+        S.READY: frozenset({R.ADOPTED}),
+        S.TERMINATING: frozenset({R.LEFTOVER, R.DUPLICATE}),
+    },
+    S.REQUESTED: {
+        S.LAUNCHING: frozenset({R.LAUNCH_STARTED}),
+        S.LAUNCHED: frozenset({R.ADOPTED}),
+        S.GONE: _REVOKED | {R.NOT_NEEDED},
+    },
+    S.LAUNCHING: {
+        S.LAUNCHING: frozenset({R.LAUNCH_STARTED}),
+        S.LAUNCHED: frozenset({R.LAUNCH_ACCEPTED, R.ADOPTED}),
+        S.REQUESTED: frozenset({R.RATE_LIMITED, R.PROVIDER_UNAVAILABLE}),
+        S.TERMINATING: _REVOKED | {R.NOT_NEEDED, R.LAUNCH_FAILED, R.LAUNCH_TIMEOUT},
+        S.GONE: _REFUSED,
+    },
+    S.LAUNCHED: {
+        S.JOINED: frozenset({R.NODE_JOINED}),
+        S.RUNNING: frozenset({R.CONTAINER_RUNNING}),
+        S.FINISHED: frozenset({R.CONTAINER_FINISHED}),
+        S.DRAINING: _REVOKED | _LATE,
+        S.TERMINATING: _REVOKED | _LATE,
+        S.GONE: _VANISHED,
+    },
+    S.JOINED: {
+        S.READY: frozenset({R.NODE_READY}),
+        S.DRAINING: _REVOKED | _LATE,
+        S.TERMINATING: _REVOKED | _LATE,
+        S.GONE: _VANISHED,
+    },
+    S.READY: {
+        S.DRAINING: _REVOKED | {R.IDLE, R.EXPIRED, R.UNHEALTHY},
+        S.TERMINATING: _REVOKED | {R.UNHEALTHY},
+        S.GONE: _VANISHED,
+    },
+    S.RUNNING: {
+        S.FINISHED: frozenset({R.CONTAINER_FINISHED}),
+        S.TERMINATING: _REVOKED | {R.EXPIRED},
+        S.GONE: _VANISHED,
+    },
+    S.FINISHED: {
+        S.TERMINATING: _REVOKED | {R.CONTAINER_FINISHED},
+        S.GONE: _VANISHED,
+    },
+    S.DRAINING: {
+        S.READY: frozenset({R.BACK_IN_USE, R.NODE_READY}),
+        # It was to go when empty; now it has to go.
+        S.DRAINING: _REVOKED,
+        S.TERMINATING: _REVOKED | _LATE | {R.IDLE, R.EXPIRED, R.UNHEALTHY},
+        S.GONE: _VANISHED,
+    },
+    S.TERMINATING: {S.GONE: frozenset({R.GONE})},
+    S.GONE: {},
+}
+
+#: What a user may have to wait for: in these it does what it is there for.
+SERVING: Final = frozenset({S.READY, S.RUNNING})
+MOST_TRANSITIONS: Final = 64
+LONGEST_MESSAGE: Final = 2048
+
+#: Conditions of a GPUInstance, beside `Idle`, which `disruption` keeps.
+READY: Final = "Ready"
+NODE_READY: Final = "NodeReady"
+MACHINE_RUNNING: Final = "MachineRunning"
+
+
+class IllegalMove(AssertionError):
+    """A fault of ours: the table does not know this step."""
+
+    def __init__(self, before: InstanceState | None, to: InstanceState, reason: Reason) -> None:
+        super().__init__(f"a GPUInstance does not go from {before or 'nothing'} to {to} because of {reason}")
+
+
+def moved(
+    status: GPUInstanceStatus | None,
+    to: InstanceState,
+    reason: Reason,
+    sentence: str,
+    now: datetime,
+    **changes: Any,
+) -> GPUInstanceStatus:
+    """The status after a step of the table, with `changes` to its other fields. What belonged to the state before
+    (deadline, the wait before asking again) is cleared unless it is among the changes.
+    """
+    before = status.state if status is not None else None
+    if before is None and status is not None and to not in TABLE[None]:
+        before = S.REQUESTED
+    if reason not in TABLE[before].get(to, ()):
+        raise IllegalMove(before, to, reason)
+    at, message = whole(now), shortened(sentence)
+    old = status or GPUInstanceStatus()
+    transitions = (*old.transitions, Transition(state=to, at=at, reason=reason, message=message))
+    if len(transitions) > MOST_TRANSITIONS:
+        # How it began, and what it has come to.
+        transitions = (transitions[0], *transitions[1 - MOST_TRANSITIONS :])
+    new = replace(
+        old,
+        state=to,
+        reason=reason,
+        message=message,
+        since=at,
+        transitions=transitions,
+        **{"deadline": None, "not_before": None, **changes},
+    )
+    return with_condition(new, READY, to in SERVING, reason, message, now)
+
+
+def remarked(status: GPUInstanceStatus, reason: Reason, sentence: str, **changes: Any) -> GPUInstanceStatus:
+    """The same state, with something else to say about it. Equal to `status` where that has been said already."""
+    return replace(status, reason=reason, message=shortened(sentence), **changes)
+
+
+def as_entered(status: GPUInstanceStatus) -> GPUInstanceStatus:
+    """What was remarked no longer holds: reason and message are again those with which it came into its state."""
+    last = status.transitions[-1] if status.transitions else None
+    if last is None:
+        return replace(status, reason=None, message=None)
+    return replace(status, reason=last.reason, message=last.message)
+
+
+def state_of(status: GPUInstanceStatus | None) -> InstanceState:
+    return S.REQUESTED if status is None or status.state is None else status.state
+
+
+def cause(status: GPUInstanceStatus | None) -> str | None:
+    """Why it came into its state, whatever has been remarked since."""
+    if status is None:
+        return None
+    return status.transitions[-1].reason if status.transitions else status.reason
+
+
+def with_condition(  # noqa: PLR0917 (a condition has so many fields)
+    status: GPUInstanceStatus,
+    type: str,  # noqa: A002 (a condition's own word)
+    holds: bool,  # noqa: FBT001 (the fact itself)
+    reason: Reason,
+    sentence: str,
+    now: datetime,
+) -> GPUInstanceStatus:
+    """One that held before keeps the time since when it does."""
+    truth = Truth.TRUE if holds else Truth.FALSE
+    before = condition(status, type)
+    fact = Condition(
+        type=type,
+        status=truth,
+        reason=reason,
+        message=shortened(sentence),
+        last_transition_time=(
+            before.last_transition_time if before is not None and before.status is truth else whole(now)
+        ),
+    )
+    if before is None:
+        return replace(status, conditions=(*status.conditions, fact))
+    return replace(status, conditions=tuple(fact if each is before else each for each in status.conditions))
+
+
+def condition(status: GPUInstanceStatus | None, type: str) -> Condition | None:  # noqa: A002
+    return next((each for each in (status.conditions if status is not None else ()) if each.type == type), None)
+
+
+def whole(moment: datetime) -> datetime:
+    """The API keeps whole seconds; with more, what is read back would never equal what was decided."""
+    return moment.replace(microsecond=0)
+
+
+def shortened(sentence: str) -> str:
+    """Providers write long errors; the API takes so much and no more."""
+    return sentence if len(sentence) <= LONGEST_MESSAGE else sentence[: LONGEST_MESSAGE - 1] + "…"
