@@ -14,6 +14,7 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import STARTUP_TAINT
 from forebay.demand.capacity import Port, is_usable
 from forebay.demand.company import is_picky, keeps_apart
+from forebay.demand.settle import rank
 from forebay.demand.tenancy import is_leaving, node_name_of, state_of
 from forebay.model.fit import misfit
 from forebay.model.nodes import Node
@@ -73,7 +74,7 @@ def welcomes(
         )
         for pod in reserved:
             room.take(pod)
-        chosen = [pod for pod in sorted(guests, key=_rank) if _is_free(pod, nodes) and room.offer(pod)]
+        chosen = [pod for pod in sorted(guests, key=rank) if _is_free(pod, nodes) and room.offer(pod)]
         if chosen or tainted:
             found.append(Welcome(record=record, node=node, pods=tuple(chosen), untaint=tainted))
             for pod in chosen:
@@ -116,11 +117,6 @@ def _is_free(pod: Pod, nodes: Mapping[str, Node]) -> bool:
         return True
     node = nodes.get(pod.nominated_node)
     return node is None or not node.ready
-
-
-def _rank(pod: Pod) -> tuple[int, int, str, str, str]:
-    shape = pod.shape
-    return -shape.priority, -int(shape.gpus()), pod.created.isoformat(), pod.namespace, pod.name
 
 
 def _without_ours(node: Node) -> Node:

@@ -60,7 +60,7 @@ def settle(
     `before` is the settlement of the last tick: it knows since when a pod has seemed to fit. `tenants` are pods on
     nodes, for anti-affinity. `refusals` (`tenancy.refusals`) names machines that were obtained in vain.
     """
-    order = sorted(wanted, key=lambda pod: _rank(pod, gpu_resources))
+    order = sorted(wanted, key=lambda pod: rank(pod, gpu_resources))
     if not order:
         return Settlement()
     spaces = [_Space(room, tenants) for room in sorted(rooms, key=lambda room: room.node.name)]
@@ -70,7 +70,8 @@ def settle(
     return settling.run(order)
 
 
-def _rank(pod: Pod, gpu_resources: Collection[str] | None) -> tuple[int, int, datetime, str, str, str]:
+def rank(pod: Pod, gpu_resources: Collection[str] | None = None) -> tuple[int, int, datetime, str, str, str]:
+    """Whose turn it is: the more important, then the larger, then the older first."""
     shape = pod.shape
     return -shape.priority, -int(shape.gpus(gpu_resources)), pod.created, pod.namespace, pod.name, pod.uid
 

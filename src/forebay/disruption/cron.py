@@ -1,0 +1,133 @@
+"""Cron schedules, read as Kubernetes reads them in CronJobs: five fields, or a word such as @daily.
+
+In UTC. Where both the day of the month and the day of the week are restricted, either will do; `*` and `?` restrict
+nothing, `*/2` does.
+"""
+
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+_WORDS: Final = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_MONTHS: Final = {
+    name: number
+    for number, name in enumerate(
+        ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
+    )
+}
+_WEEKDAYS: Final = {name: number for number, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
+_SUNDAY_TOO: Final = 7
+
+
+class NotASchedule(ValueError):
+    def __init__(self, text: str, why: str) -> None:
+        super().__init__(f'"{text}" is not a cron schedule: {why}. Write it like "0 9 * * 1-5", or @daily.')
+
+
+class _Field(NamedTuple):
+    name: str
+    least: int
+    most: int
+    names: dict[str, int]
+
+
+_FIELDS: Final = (
+    _Field("minute", 0, 59, {}),
+    _Field("hour", 0, 23, {}),
+    _Field("day of the month", 1, 31, {}),
+    _Field("month", 1, 12, _MONTHS),
+    _Field("day of the week", 0, _SUNDAY_TOO, _WEEKDAYS),
+)
+
+
+class Schedule(NamedTuple):
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    #: Sunday is 0.
+    weekdays: frozenset[int]
+    #: One of both will do.
+    either_day: bool
+
+    def latest(self, now: datetime, within: timedelta) -> datetime | None:
+        """The last time it struck, at `now` or up to `within` before; None where it did not."""
+        now = now.astimezone(UTC)
+        earliest = now - within
+        day = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        while day > earliest - timedelta(days=1):
+            if self._strikes_on(day):
+                for hour in reversed(self.hours):
+                    for minute in reversed(self.minutes):
+                        at = day.replace(hour=hour, minute=minute)
+                        if at <= now:
+                            return at if at >= earliest else None
+            day -= timedelta(days=1)
+        return None
+
+    def _strikes_on(self, day: datetime) -> bool:
+        if day.month not in self.months:
+            return False
+        by_month, by_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return by_month or by_week if self.either_day else by_month and by_week
+
+
+@lru_cache(maxsize=256)
+def parse_schedule(text: str) -> Schedule:
+    """Raises `NotASchedule`."""
+    fields = _WORDS.get(text, text).split()
+    if len(fields) != len(_FIELDS):
+        known = f"{len(fields)} fields instead of 5" if not text.startswith("@") else "no such word"
+        raise NotASchedule(text, known)
+    minutes, hours, days, months, weekdays = (
+        _values(text, written, field) for written, field in zip(fields, _FIELDS, strict=True)
+    )
+    return Schedule(
+        tuple(sorted(minutes)),
+        tuple(sorted(hours)),
+        frozenset(days),
+        frozenset(months),
+        frozenset(day % _SUNDAY_TOO for day in weekdays),
+        either_day=_restricts(fields[2]) and _restricts(fields[4]),
+    )
+
+
+def _restricts(written: str) -> bool:
+    return not any(part in ("*", "?", "*/1", "?/1") for part in written.split(","))
+
+
+def _values(text: str, written: str, field: _Field) -> set[int]:
+    found: set[int] = set()
+    for part in written.split(","):
+        span, slash, step = part.partition("/")
+        if slash and (not step.isdecimal() or not step.isascii() or int(step) == 0):
+            raise NotASchedule(text, f'"{part}" in the {field.name} has no step above 0')
+        first, dash, last = span.partition("-")
+        # A week that is not written out ends with Saturday, or Sunday would be in it twice.
+        end = field.most - 1 if field.most == _SUNDAY_TOO else field.most
+        if span in ("*", "?"):
+            least, most = field.least, end
+        else:
+            least = _number(text, first, field)
+            most = _number(text, last, field) if dash else end if slash else least
+        if least > most:
+            raise NotASchedule(text, f'"{part}" in the {field.name} ends before it begins')
+        found.update(range(least, most + 1, int(step) if slash else 1))
+    return found
+
+
+def _number(text: str, written: str, field: _Field) -> int:
+    named = field.names.get(written.lower())
+    if named is not None:
+        return named
+    if not (written.isdecimal() and written.isascii()) or not field.least <= int(written) <= field.most:
+        raise NotASchedule(text, f'"{written}" is no {field.name}, which go from {field.least} to {field.most}')
+    return int(written)
