@@ -1,5 +1,7 @@
 """What planning is asked, and what it answers."""
 
+import math
+from collections.abc import Mapping
 from datetime import timedelta
 
 import msgspec
@@ -49,6 +51,31 @@ class Cap(msgspec.Struct, frozen=True, kw_only=True):
     resources: Resources | None = None
 
 
+class Excluded(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate that is not to be bought now. Pods that nothing else takes are told why."""
+
+    candidate: Candidate
+    reason: Reason
+    #: To be read after "..., but": `it is cooling down until 12:00 after a failed launch`.
+    sentence: str
+
+
+class Present(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that runs, as the rules of others about zones see it."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    node_labels: Mapping[str, str]
+
+
+class Alternative(msgspec.Struct, frozen=True, kw_only=True):
+    """What would have taken the same pods, and was not chosen."""
+
+    candidate: Candidate
+    #: Expected dollars an hour more than what was chosen.
+    more: UsdPerHour
+
+
 class Purchase(msgspec.Struct, frozen=True, kw_only=True):
     """One instance to ask for, and the pods it is for."""
 
@@ -57,6 +84,8 @@ class Purchase(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     #: Why this one: "L40S in us-east at $0.86/h was chosen over A100 at $1.29/h: same pods, 33 % cheaper."
     sentence: str
+    #: Cheapest first; a few of them.
+    alternatives: tuple[Alternative, ...] = ()
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,13 +99,34 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     purchases: tuple[Purchase, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    #: Per hour, in effective prices; and what no plan for the same pods can cost less than.
+    #: Expected dollars an hour: effective prices, what minimum billing and reclaims add to them, and what unmet
+    #: preferences of pods count for.
     cost: UsdPerHour
+    #: What no plan for the same pods under the same rules can cost less than.
     bound: UsdPerHour
+    #: What the providers will bill for an hour.
+    price: UsdPerHour
+
+    @property
+    def gap(self) -> float:
+        """Which share of the bound the cost may be above it, at most."""
+        return float((self.cost - self.bound) / self.bound) if self.bound else 0.0 if not self.cost else math.inf
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     """Small charges that decide between equals, and how long to think."""
 
     seed: int = 0
+    #: A guard only. Work is bounded by counts, so that the same input gives the same plan on any machine that is fast
+    #: enough to finish in time; where this cuts it short, the plan is the best so far.
     deadline: timedelta = timedelta(seconds=1)
+    #: Whether to refine what the first quick answer leaves open.
+    refine: bool = True
+    #: For how long capacity is expected to be used: over this, minimum billing is reckoned.
+    expected_run: timedelta = timedelta(hours=1)
+    #: Work that is done again when the provider takes an instance back.
+    redo: timedelta = timedelta(minutes=30)
+    #: Providers already in use. None: all count as known. Between equals, the known ones are taken.
+    known_providers: frozenset[str] | None = None
+    #: What one point of an unmet preferred node affinity counts for, per pod.
+    per_preference_point: UsdPerHour = UsdPerHour("0.0005")

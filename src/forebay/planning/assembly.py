@@ -1,0 +1,163 @@
+"""From counts back to pods: purchases with their sentences, and a reason for everyone who is left out."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from forebay.model.quantities import UsdPerHour
+from forebay.model.reasons import Reason
+from forebay.model.workloads import Pod
+from forebay.planning.gangs import GangKey
+from forebay.planning.greedy import Packer, Pattern
+from forebay.planning.kinds import Kinds
+from forebay.planning.market import Item, Shop, admits, order
+from forebay.planning.places import Refused
+from forebay.planning.plan import Alternative, Excluded, LeftOut, Plan, Purchase
+from forebay.planning.sentences import chosen, left_out
+from forebay.planning.solve import Solved
+
+_ALTERNATIVES = 3
+
+
+class Bought(NamedTuple):
+    item: Item
+    pattern: Pattern
+    times: int
+
+
+class Answer(NamedTuple):
+    bought: tuple[Bought, ...]
+    #: By kind.
+    left: tuple[int, ...]
+    # In units.
+    expected: int = 0
+    score: int = 0
+    bound: int = 0
+    #: As it is after everything was bought.
+    shop: Shop | None = None
+
+    @classmethod
+    def nothing(cls, counts: Sequence[int]) -> "Answer":
+        return cls((), tuple(counts))
+
+    def plus(self, packer: Packer, solved: Solved) -> "Answer":
+        """With what was then done about what this had left."""
+        solution = solved.solution
+        return Answer(
+            (*self.bought, *(Bought(b.item, b.pattern, b.times) for b in solution.buyings)),
+            solution.left,
+            self.expected + packer.expected(solution),
+            self.score + packer.score(solution),
+            self.bound + solved.bound,
+        )
+
+
+def assemble(
+    demand: Kinds,
+    goods: Sequence[Item],
+    answer: Answer,
+    *,
+    excluded: Sequence[Excluded],
+    refused: Sequence[Refused],
+    needed: Mapping[GangKey, int],
+) -> Plan:
+    price = sum((bought.item.candidate.offer.price * bought.times for bought in answer.bought), start=UsdPerHour.zero())
+    return Plan(
+        purchases=tuple(_purchases(demand, goods, answer.bought)),
+        left_out=(
+            *(LeftOut(pod=pod, reason=why, sentence=sentence) for pods, why, sentence in refused for pod in pods),
+            *_left_out(demand, goods, answer, excluded, needed),
+        ),
+        cost=UsdPerHour.from_units(answer.expected),
+        bound=UsdPerHour.from_units(answer.bound),
+        price=price,
+    )
+
+
+def _purchases(demand: Kinds, goods: Sequence[Item], bought: Iterable[Bought]) -> Iterable[Purchase]:
+    taken = [0] * len(demand.kinds)
+    said: dict[tuple[int, Pattern], tuple[str, tuple[Alternative, ...]]] = {}
+    for item, pattern, times in sorted(bought, key=lambda each: (each[0].score, order(each[0].candidate), each[1])):
+        about = (id(item), pattern)
+        if about not in said:
+            others = alternatives(demand, goods, item, pattern)
+            said[about] = (chosen(item, others), others)
+        sentence, others = said[about]
+        for _ in range(times):
+            members: list[Pod] = []
+            for kind, count in pattern:
+                members += demand.kinds[kind].pods[taken[kind] : taken[kind] + count]
+                taken[kind] += count
+            yield Purchase(
+                candidate=item.candidate,
+                pods=tuple(members),
+                reason=Reason.CAPACITY_NEEDED,
+                sentence=sentence,
+                alternatives=others,
+            )
+
+
+def alternatives(demand: Kinds, goods: Sequence[Item], item: Item, pattern: Pattern) -> tuple[Alternative, ...]:
+    """The cheapest other things that would take the same pods; the same type elsewhere is not another thing."""
+    need: defaultdict[str, int] = defaultdict(int)
+    for kind, count in pattern:
+        for name, amount in demand.kinds[kind].needs.items():
+            if name not in demand.room:
+                need[name] += amount * count
+    mine = item.candidate.offer
+    found = []
+    for other in goods:
+        candidate = other.candidate
+        offer = candidate.offer
+        if candidate.available == 0 or (
+            (offer.provider, offer.instance_type, offer.spot) == (mine.provider, mine.instance_type, mine.spot)
+        ):
+            continue
+        free = candidate.node.allocatable
+        if all(amount <= free.amount(name) for name, amount in need.items()) and all(
+            admits(demand.kinds[kind], candidate) for kind, _ in pattern
+        ):
+            more = UsdPerHour.from_units(other.expected - item.expected)
+            found.append(Alternative(candidate=candidate, more=more))
+            if len(found) == _ALTERNATIVES:
+                break
+    return tuple(found)
+
+
+def _left_out(
+    demand: Kinds,
+    goods: Sequence[Item],
+    answer: Answer,
+    excluded: Sequence[Excluded],
+    needed: Mapping[GangKey, int],
+) -> Iterable[LeftOut]:
+    members = demand.gangs()
+    left_of: Counter[GangKey] = Counter()
+    for kind, left in zip(demand.kinds, answer.left, strict=True):
+        if kind.gang is not None:
+            left_of[kind.gang] += left
+    shop = answer.shop if answer.shop is not None else Shop(goods, ())
+    for kind, left in zip(demand.kinds, answer.left, strict=True):
+        if not left:
+            continue
+        reason, sentence = left_out(kind, goods, shop, excluded)
+        gang = kind.gang
+        if gang is not None and left_of[gang] == members[gang]:
+            if needed[gang] > members[gang]:
+                reason, sentence = (
+                    Reason.GANG_INCOMPLETE,
+                    (
+                        f"It is one of the group {gang}, of which {needed[gang]} are needed and {members[gang]} wait: "
+                        "capacity is bought when all of them exist."
+                    ),
+                )
+            elif reason in (Reason.LIMIT_REACHED, Reason.OUT_OF_STOCK):
+                reason, sentence = (
+                    Reason.GANG_INCOMPLETE,
+                    (
+                        f"It is one of the group {gang}, which is served as a whole or not at all, and not all of its "
+                        f"{members[gang]} pods can have a place now. {sentence}"
+                    ),
+                )
+        for pod in kind.pods[kind.count - left :]:
+            yield LeftOut(pod=pod, reason=reason, sentence=sentence)

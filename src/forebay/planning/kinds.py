@@ -1,0 +1,188 @@
+"""Pods that are alike to the planner, so that ten thousand pods are a few dozen kinds with counts.
+
+Rules about neighbours on the same node become resources of which every node has a little: a host port is one that each
+node has once. So packing need only know amounts.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from forebay.model.encoding import enc_hook
+from forebay.model.requirements import LabelSelector, Operator, Requirement
+from forebay.model.workloads import Pod, PodShape
+from forebay.planning.gangs import GangKey, gang_key
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+#: More pods than any node takes: who uses all of it is alone.
+_ALL: Final = 2**20
+
+_encoder = msgspec.json.Encoder(enc_hook=enc_hook, order="deterministic")
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A required rule that pods have about the pods `selector` picks."""
+
+    topology_key: str
+    namespaces: tuple[str, ...]
+    selector: LabelSelector
+    #: How many more of them one place may have than another; 0: none beside the pods that have the rule.
+    max_skew: int
+    #: Between so many places at least.
+    min_domains: int = 1
+
+    def means(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        return namespace in self.namespaces and self.selector.matches(labels)
+
+
+class Pin(NamedTuple):
+    """A label that the node must have, because of a choice made for several pods together."""
+
+    key: str
+    value: str
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """Interchangeable pods, those first that are to be served first."""
+
+    shape: PodShape
+    pods: tuple[Pod, ...]
+    #: The shape's requests, and what rules about neighbours add.
+    needs: Mapping[str, int]
+    gang: GangKey | None = None
+    pin: Pin | None = None
+    #: Its rules about places other than nodes, which are settled before packing. Numbers, as in `Kinds.rules`.
+    rules: tuple[int, ...] = ()
+    #: The rules, of whatever kind's, that mean pods of this kind.
+    meant: frozenset[int] = frozenset()
+
+    @property
+    def count(self) -> int:
+        return len(self.pods)
+
+    @property
+    def namespace(self) -> str:
+        return self.pods[0].namespace
+
+    @property
+    def priority(self) -> int:
+        return self.shape.priority
+
+
+class Kinds(msgspec.Struct, frozen=True, kw_only=True):
+    kinds: tuple[Kind, ...]
+    #: What every node has of the resources that stand for rules.
+    room: Mapping[str, int]
+    rules: tuple[Rule, ...] = ()
+
+    def gangs(self) -> Counter[GangKey]:
+        """How many pods each has here."""
+        members: Counter[GangKey] = Counter()
+        for kind in self.kinds:
+            if kind.gang is not None:
+                members[kind.gang] += kind.count
+        return members
+
+
+def kinds(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> Kinds:
+    """`served`: the sets of namespaces that pools serve; pods are alike only where the same of them hold both."""
+    canonical: dict[int, bytes] = {}
+    by_rule: dict[bytes, int] = {}
+    rules: list[Rule] = []
+    ordered = sorted(pods, key=_service_order)
+    for pod in ordered:
+        if id(pod.shape) not in canonical:
+            canonical[id(pod.shape)] = _encoder.encode(pod.shape)
+    ruled = {key for pod in ordered if _has_rules(pod.shape) for key in [id(pod.shape)]}
+    owned: dict[int, tuple[int, ...]] = {}
+    for pod in ordered if ruled else ():
+        if id(pod.shape) in ruled:
+            numbers = []
+            for rule in _rules(pod):
+                identity = _encoder.encode(rule)
+                if identity not in by_rule:
+                    by_rule[identity] = len(rules)
+                    rules.append(rule)
+                numbers.append(by_rule[identity])
+            owned[id(pod)] = tuple(sorted(numbers))
+    alike: defaultdict[tuple[object, ...], list[Pod]] = defaultdict(list)
+    for pod in ordered:
+        key: tuple[object, ...] = (canonical[id(pod.shape)], gang_key(pod))
+        if served:
+            key += tuple(pod.namespace in names for names in served)
+        if rules:
+            meant = frozenset(number for number, rule in enumerate(rules) if rule.means(pod.namespace, pod.labels))
+            key += (owned.get(id(pod), ()), tuple(sorted(meant)))
+        if pod.shape.pod_affinity:
+            key += (pod.namespace, *sorted(pod.labels.items()))
+        alike[key].append(pod)
+    room: dict[str, int] = {}
+    made = []
+    for members in alike.values():
+        first = members[0]
+        mine = owned.get(id(first), ())
+        meant = frozenset(number for number, rule in enumerate(rules) if rule.means(first.namespace, first.labels))
+        made.append(
+            Kind(
+                shape=first.shape,
+                pods=tuple(members),
+                needs=_needs(first.shape, rules, mine, meant, room),
+                gang=gang_key(first),
+                rules=tuple(number for number in mine if rules[number].topology_key != HOSTNAME),
+                meant=meant,
+            )
+        )
+    return Kinds(kinds=tuple(made), room=room, rules=tuple(rules))
+
+
+def _service_order(pod: Pod) -> tuple[object, ...]:
+    return (-pod.shape.priority, pod.created, pod.namespace, pod.name, pod.uid)
+
+
+def _has_rules(shape: PodShape) -> bool:
+    return bool(shape.pod_anti_affinity or shape.topology_spread)
+
+
+def _rules(pod: Pod) -> Iterable[Rule]:
+    for term in pod.shape.pod_anti_affinity:
+        if term.selector is not None:
+            yield Rule(term.topology_key, tuple(sorted(term.namespaces or (pod.namespace,))), term.selector, 0)
+    for spread in pod.shape.topology_spread:
+        if spread.selector is not None:
+            same = tuple(
+                Requirement(key, Operator.IN, (pod.labels[key],))
+                for key in spread.match_label_keys
+                if key in pod.labels
+            )
+            selector = LabelSelector(spread.selector.match_labels, (*spread.selector.match_expressions, *same))
+            yield Rule(
+                spread.topology_key,
+                (pod.namespace,),
+                selector,
+                max(spread.max_skew, 1),
+                max(spread.min_domains or 1, 1),
+            )
+
+
+def _needs(
+    shape: PodShape, rules: Sequence[Rule], owned: Iterable[int], meant: Iterable[int], room: dict[str, int]
+) -> Mapping[str, int]:
+    needs = dict(shape.requests)
+    for port, protocol in shape.host_ports:
+        name = f"host port {port}/{protocol}"
+        needs[name] = room[name] = 1
+    mine = frozenset(owned)
+    for number in mine.union(meant):
+        rule = rules[number]
+        if rule.topology_key != HOSTNAME:
+            continue
+        name = f"neighbours by rule {number}"
+        if rule.max_skew:
+            # New nodes have none of these pods, and another may stay without: so no node may have more than the skew.
+            needs[name], room[name] = 1, rule.max_skew
+        else:
+            # Stricter than the scheduler where a pod keeps away from others but not from its own kind.
+            needs[name], room[name] = _ALL if number in mine else 1, _ALL
+    return needs

@@ -1,0 +1,111 @@
+"""One market, one demand: the best of several quick answers, refined where that may pay, with its bound."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from forebay.planning.greedy import Buying, Packer, Solution, greedy
+from forebay.planning.kinds import Kind
+from forebay.planning.market import LARGEST_TIE, Market, Shop, owned
+from forebay.planning.plan import Preferences
+
+
+class Solved(NamedTuple):
+    solution: Solution
+    #: In units; of what the pods served cost at least.
+    bound: int
+
+
+def solve(
+    market: Market, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop, preferences: Preferences
+) -> tuple[Packer, Solved]:
+    """Buys from `shop`."""
+    packer = Packer(market)
+    solution = smallest_first(packer, counts, shop.copy())
+    if solution is None:
+        solution = _best(packer, kinds, counts, shop)
+    bound = min(fluid_bound(packer, solution), packer.expected(solution))
+    for buying in solution.buyings:
+        shop.buy(buying.item, buying.times)
+    return packer, Solved(solution, bound)
+
+
+def _best(packer: Packer, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop) -> Solution:
+    solution = greedy(packer, counts, shop.copy())
+    if not any(solution.left):
+        return solution
+    # Something is scarce. Nodes may be, so large ones are tried; and those with more priority must not stand back.
+    others = (
+        greedy(packer, counts, shop.copy(), lambda _score: 1),
+        _by_priority(packer, kinds, counts, shop.copy()),
+    )
+    return min(solution, *others, key=lambda each: rank(packer, kinds, each))
+
+
+def _by_priority(packer: Packer, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop) -> Solution:
+    left = list(counts)
+    buyings: list[Buying] = []
+    for priority in sorted({kind.priority for kind in kinds}, reverse=True):
+        part = greedy(packer, [n if k.priority == priority else 0 for k, n in zip(kinds, left, strict=True)], shop)
+        buyings += part.buyings
+        left = [part.left[n] if kind.priority == priority else left[n] for n, kind in enumerate(kinds)]
+    return Solution(tuple(buyings), tuple(left))
+
+
+def rank(packer: Packer, kinds: Sequence[Kind], solution: Solution) -> tuple[tuple[int, ...], int]:
+    """Less is better: fewer pods left out, those of high priority first; then the score."""
+    left: defaultdict[int, int] = defaultdict(int)
+    for kind, count in zip(kinds, solution.left, strict=True):
+        left[kind.priority] += count
+    return (tuple(left[priority] for priority in sorted(left, reverse=True)), packer.score(solution))
+
+
+def smallest_first(packer: Packer, counts: Sequence[int], shop: Shop) -> Solution | None:
+    """Where owned machines that cost nothing can serve everything, they are switched on from the smallest up."""
+    shelves = packer.market.shelves
+    free = sorted(
+        (item.score, number, at)
+        for number, shelf in enumerate(shelves)
+        for at, item in enumerate(shelf.items)
+        if not item.expected and owned(item.candidate)
+    )
+    remaining = list(counts)
+    alike = dict.fromkeys((kind for kind, count in enumerate(counts) if count), 1.0)
+    buyings = []
+    for _, number, at in free:
+        shelf = shelves[number]
+        item = shelf.items[at]
+        order = packer.orders(number, alike)[0]
+        while (most := shop.can_buy(item)) and (pattern := packer.fill(shelf, remaining, order)):
+            if packer.disliked(shelf, pattern):
+                return None
+            times = min(most, *(remaining[kind] // count for kind, count in pattern))
+            shop.buy(item, times)
+            for kind, count in pattern:
+                remaining[kind] -= count * times
+            buyings.append(Buying(number, item, pattern, times))
+    return None if any(remaining) else Solution(tuple(buyings), tuple(remaining))
+
+
+def served(solution: Solution) -> dict[int, int]:
+    """By kind."""
+    counts: defaultdict[int, int] = defaultdict(int)
+    for buying in solution.buyings:
+        for kind, count in buying.pattern:
+            counts[kind] += count * buying.times
+    return counts
+
+
+def fluid_bound(packer: Packer, solution: Solution) -> int:
+    """What the pods served cost at least, in units: one resource at a time, at its cheapest price anywhere."""
+    counts = served(solution)
+    shelves = packer.market.shelves
+    best = 0
+    for d in range(len(packer.market.resources)):
+        total = sum(packer.market.needs[kind][d] * count for kind, count in counts.items())
+        prices = [(shelf.items[0].score, shelf.capacity[d]) for shelf in shelves if shelf.capacity[d] > 0]
+        if total and prices:
+            best = max(best, min(-(-total * score // amount) for score, amount in prices))
+    for kind in counts:
+        best = max(best, min(shelf.items[0].score for shelf in shelves if shelf.most[kind]))
+    return max(best - LARGEST_TIE * sum(counts.values()), 0)
