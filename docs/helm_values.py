@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from forebay.api.crd import custom_resource_definitions
 from forebay.engine import installation
+from forebay.providers.webhook.groups import VARIABLES
 from forebay.settings import Setting, all_settings
 
 Schema = dict[str, Any]
 
 _URL: Final = {"type": "string", "pattern": "^https?://[^ ]+$", "maxLength": 2048}
-_DURATION: Final = {"type": "string", "pattern": "^(0|([0-9]{1,7}([.][0-9]{1,6})?(ms|s|m|h))+)$"}
+_DURATION: Final = {"type": "string", "pattern": "^([0-9]{1,7}([.][0-9]{1,6})?(ms|s|m|h))+$"}
 _QUANTITY: Final = {
     "type": ["number", "string"],
     "pattern": "^[0-9]+([.][0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei)?$",
@@ -26,30 +27,25 @@ _NAME: Final = {
     "maxLength": 253,
 }
 
-#: The API server judges these by rules; JSON Schema has patterns. In the order of the environment's variables.
-_GROUP: Final[dict[str, Schema]] = {
-    "name": {},
+_SECRET_KEY: Final = {"type": "string", "pattern": "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[-._a-zA-Z0-9]+$"}
+
+#: What the API server judges by rules, JSON Schema judges by patterns. Secrets are of the release's namespace, for no
+#: other may be read.
+_RULES: Final[dict[str, Schema]] = {
     "gpuCount": {"type": ["integer", "string"], "pattern": "^[1-9][0-9]{0,8}$", "minimum": 1},
     "scaleUpEndpoint": _URL,
     "scaleDownEndpoint": _URL,
     "statusEndpoint": _URL,
+    "headersSecret": _NAME,
+    "hmacSecret": _SECRET_KEY,
     "timeout": _DURATION,
     "bootTimeout": _DURATION,
-    "gpuType": {},
-    "gpuResourceName": {},
+    "tlsCaSecret": _SECRET_KEY,
+    "tlsClientCertificateSecret": _NAME,
     "cpu": _QUANTITY,
     "memory": _QUANTITY,
-    "labels": {},
-    "taints": {},
     "hourlyPrice": _DOLLARS,
-    "headersSecret": _NAME | {"description": "Secret whose every key is sent as a header, such as Authorization."},
-    "hmacSecret": {
-        "type": "string",
-        "pattern": "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[-._a-zA-Z0-9]+$",
-        "description": "NAME/KEY of the Secret with which calls are signed, in the form of Standard Webhooks.",
-    },
 }
-_REQUIRED_OF_GROUP: Final = ("name", "gpuCount", "scaleUpEndpoint", "scaleDownEndpoint")
 
 #: These the chart sets itself, or they have no meaning in a pod.
 _NOT_OFFERED: Final = {"kubeconfig", "context", "namespace", "health_server_address"}
@@ -90,16 +86,17 @@ def _setting(setting: Setting) -> Schema:
     rule: Schema = {"type": "string", "enum": list(setting.choices)}
     if not setting.choices:
         rule = {"type": ["string", "number", "boolean"]}
-    return rule | {"description": setting.description}
+    default = "" if setting.default is None else f" Default: `{setting.default}`."
+    return rule | {"description": f"{setting.description}{default}"}
 
 
-def _machine_fields() -> dict[str, Schema]:
+def _machine_field(path: tuple[str, ...]) -> Schema:
     (node_class,) = (each for each in custom_resource_definitions() if each["spec"]["names"]["kind"] == "GPUNodeClass")
     spec = node_class["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    fields: dict[str, Schema] = spec["properties"]["providers"]["items"]["properties"]["machines"]["items"][
-        "properties"
-    ]
-    return fields
+    found: Schema = spec["properties"]["providers"]["items"]["properties"]["machines"]["items"]
+    for name in path:
+        found = found["properties"][name]
+    return found
 
 
 def _plain(schema: Schema) -> Schema:
@@ -114,12 +111,21 @@ def _plain(schema: Schema) -> Schema:
 
 
 def _group() -> Schema:
-    known = _machine_fields()
-    properties = {name: _plain(known.get(name, {})) | rule for name, rule in _GROUP.items()}
-    for each in properties.values():
-        # Two ways to write one thing are in the type here, not in branches, whose refusals say nothing.
-        each.pop("anyOf", None)
-    return _parts("One machine.", **properties) | {"required": list(_REQUIRED_OF_GROUP)}
+    """The variables of a group, under the names that become them: `bootTimeout` becomes `..._BOOT_TIMEOUT`."""
+    properties: dict[str, Schema] = {}
+    for suffix, variable in VARIABLES.items():
+        name = camel(suffix.removeprefix("_").lower())
+        rule = _RULES.get(name)
+        field = _plain(_machine_field(variable.path))
+        if rule is not None:
+            field = {key: field[key] for key in ("description", "default") if key in field} | rule
+        if rule is _SECRET_KEY:
+            field["description"] = f"NAME/KEY of a Secret. {field['description']}"
+        elif rule is _NAME:
+            field["description"] = f"NAME of a Secret. {field['description']}"
+        properties[name] = field
+    required = [camel(suffix.removeprefix("_").lower()) for suffix, each in VARIABLES.items() if each.required]
+    return _parts("One machine.", **properties) | {"required": [*required, "gpuCount"]}
 
 
 def values_schema() -> Schema:

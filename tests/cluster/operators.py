@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +32,9 @@ async def until(answer: Callable[[], Awaitable[T]], what: str, within: float = P
 class OperatorProcess:
     """`forebay run`."""
 
-    def __init__(self, rig: Rig, user: str, kubeconfig: Path, home: str) -> None:
+    def __init__(
+        self, rig: Rig, user: str, kubeconfig: Path, home: str, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.user = user
         self._port = free_ports("pages")["pages"]
         settings = {
@@ -43,7 +45,8 @@ class OperatorProcess:
             "log-format": "json",
         }
         options = [f"--{name}={value}" for name, value in settings.items()]
-        self._process = Process(user, [sys.executable, "-m", "forebay", "run", *options], rig.directory)
+        command = [sys.executable, "-m", "forebay", "run", *options]
+        self._process = Process(user, command, rig.directory, environment)
 
     def start(self) -> None:
         self._process.start()

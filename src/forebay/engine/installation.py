@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from forebay import __version__
 from forebay.api.names import NODEPOOL_LABEL, PROVISIONER_LABEL
-from forebay.engine.permissions import AT_HOME, NAME, NAMESPACE, Permission, rbac_manifests
+from forebay.engine.permissions import NAME, NAMESPACE, rbac_manifests
 
 Json = dict[str, Any]
 
@@ -38,30 +38,11 @@ CONTAINER_SECURITY: Final[Json] = {
 #: Never on a node that Forebay itself gives back: there the operator's own pod would keep a paid machine busy.
 NOT_ON_NODES_OF_OURS: Final = (NODEPOOL_LABEL, PROVISIONER_LABEL)
 
-_READS_SECRETS = Permission(
-    group="", resources=("secrets",), verbs=("get",), why="reads the credentials that machines and providers name"
-)
-
-
-def secrets_permission() -> Permission:
-    """Apart from the others, because the chart can narrow it to Secrets that the user lists."""
-    return next((each for each in AT_HOME if each.resources == ("secrets",)), _READS_SECRETS)
-
-
-def permissions_at_home() -> tuple[Permission, ...]:
-    """All but the one for Secrets."""
-    return tuple(each for each in AT_HOME if each.resources != ("secrets",))
-
 
 def install_manifests(namespace: str = NAMESPACE, image: str = IMAGE) -> list[Json]:
     """Everything but the CRDs, in the order in which it can be created."""
-    return [*_rbac(namespace), _deployment(namespace, image), _disruption_budget(namespace), _service(namespace)]
-
-
-def _rbac(namespace: str) -> list[Json]:
-    manifests = rbac_manifests(namespace)
-    rules = [each.rule() for each in (*permissions_at_home(), secrets_permission())]
-    return [each | {"rules": rules} if each["kind"] == "Role" else each for each in manifests]
+    operator = (_deployment(namespace, image), _disruption_budget(namespace), _service(namespace))
+    return [*rbac_manifests(namespace), *operator]
 
 
 def _made(api_version: str, kind: str, namespace: str, spec: Json) -> Json:

@@ -90,8 +90,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- $names := .Values.secrets -}}
 {{- if $names -}}
 {{- range .Values.nodeGroups -}}
-{{- with .headersSecret }}{{ $names = append $names . }}{{ end -}}
-{{- with .hmacSecret }}{{ $names = append $names (splitList "/" . | first) }}{{ end -}}
+{{- range $key, $value := . -}}
+{{- if hasSuffix "Secret" $key -}}{{- $names = append $names (splitList "/" $value | first) -}}{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $names | uniq | sortAlpha | join "\n" -}}

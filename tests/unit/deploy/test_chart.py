@@ -1,0 +1,297 @@
+"""What the chart renders, by Helm itself."""
+
+import re
+
+import msgspec
+import pytest
+import yaml
+
+from docs.helm_chart import paths
+from docs.helm_values import offered_settings, values_schema
+from forebay.api.crd import custom_resource_definitions
+from forebay.engine.installation import install_manifests
+from forebay.engine.permissions import AT_HOME, EVERYWHERE
+from forebay.providers.webhook.groups import VARIABLES, read_groups
+from forebay.settings import read_settings
+from tests.unit.deploy.helm import (
+    CHART,
+    PREDECESSORS_VALUES,
+    ROOT,
+    environment,
+    helm,
+    machine,
+    needs_helm,
+    pod,
+    rendered,
+    the,
+)
+
+pytestmark = needs_helm
+
+#: Labels by which Helm and the chart mark what they made.
+OF_HELM = {"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version", "app.kubernetes.io/instance"}
+
+
+def snake(key):
+    return re.sub("([A-Z])", r"_\1", key).upper()
+
+
+def test_helm_finds_nothing_wrong_with_the_chart():
+    answer = helm("lint", str(CHART), "--strict", values=PREDECESSORS_VALUES)
+    assert answer.returncode == 0, answer.stdout
+    assert "[WARNING]" not in answer.stdout
+
+
+def test_the_predecessors_values_work_as_they_are():
+    manifests = rendered(PREDECESSORS_VALUES)
+
+    (container,) = pod(manifests)["containers"]
+    assert container["image"] == "registry.example.com/forebay:latest"
+    assert environment(manifests) == {
+        "FOREBAY_HEALTH_SERVER_ADDRESS": ":8080",
+        "GPU_WORKER_1_NAME": "gpu-worker-1",
+        "GPU_WORKER_1_GPU_COUNT": "4",
+        "GPU_WORKER_1_SCALE_UP_ENDPOINT": "http://power-api/gpu-worker-1/start",
+        "GPU_WORKER_1_SCALE_DOWN_ENDPOINT": "http://power-api/gpu-worker-1/stop",
+        "GPU_WORKER_2_NAME": "gpu-worker-2",
+        "GPU_WORKER_2_GPU_COUNT": "8",
+        "GPU_WORKER_2_SCALE_UP_ENDPOINT": "http://power-api/gpu-worker-2/start",
+        "GPU_WORKER_2_SCALE_DOWN_ENDPOINT": "http://power-api/gpu-worker-2/stop",
+    }
+    groups = read_groups(environment(manifests))
+    assert groups.problems == ()
+    assert [msgspec.to_builtins(each) for each in groups.machines] == PREDECESSORS_VALUES["nodeGroups"]
+
+
+@pytest.mark.parametrize("namespace", ["forebay-system", "gpu"])
+def test_the_plain_file_and_the_chart_say_the_same(namespace):
+    def comparable(manifest):
+        labels = manifest["metadata"]["labels"]
+        manifest["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in OF_HELM}
+        manifest.get("rules", []).sort(key=str)
+        return (manifest["kind"], manifest)
+
+    plain = dict(map(comparable, install_manifests(namespace)))
+    chart = dict(map(comparable, rendered(namespace=namespace)))
+
+    # Helm makes the namespace itself (--create-namespace).
+    assert plain.pop("Namespace")["metadata"]["name"] == namespace
+    assert chart == plain
+
+
+def test_the_chart_brings_the_kinds():
+    answer = helm("show", "crds", str(CHART))
+    shown = {each["metadata"]["name"]: each for each in yaml.safe_load_all(answer.stdout) if each}
+    assert shown == {each["metadata"]["name"]: each for each in custom_resource_definitions()}
+
+
+def test_the_roles_are_the_ones_in_the_code():
+    manifests = rendered()
+    assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in EVERYWHERE]
+    rules = the("Role", manifests)["rules"]
+    assert [rule for rule in rules if rule["resources"] != ["secrets"]] == [
+        each.rule() for each in AT_HOME if each.resources != ("secrets",)
+    ]
+
+
+def test_secrets_are_read_in_the_release_namespace_only():
+    manifests = rendered()
+    assert not [rule for rule in the("ClusterRole", manifests)["rules"] if "secrets" in rule["resources"]]
+    (rule,) = (rule for rule in the("Role", manifests)["rules"] if "secrets" in rule["resources"])
+    assert rule == {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+
+
+def test_listed_secrets_are_the_only_ones_with_those_that_machines_name():
+    groups = [
+        machine("a", headersSecret="power-headers", tlsClientCertificateSecret="client"),
+        machine("b", hmacSecret="power-key/key", tlsCaSecret="ca/ca.crt"),
+    ]
+    manifests = rendered({"secrets": ["runpod"], "nodeGroups": groups})
+    (rule,) = (rule for rule in the("Role", manifests)["rules"] if "secrets" in rule["resources"])
+    assert rule["resourceNames"] == ["ca", "client", "power-headers", "power-key", "runpod"]
+
+
+def test_two_replicas_stand_apart_and_let_nodes_be_drained():
+    manifests = rendered()
+    assert the("Deployment", manifests)["spec"]["replicas"] == 2
+    assert the("PodDisruptionBudget", manifests)["spec"]["maxUnavailable"] == 1
+    (spread,) = pod(manifests)["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+
+
+def test_the_operator_is_never_placed_on_a_machine_that_it_switches_off():
+    affinity = pod(rendered(PREDECESSORS_VALUES))["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term["matchFields"] == [
+        {"key": "metadata.name", "operator": "NotIn", "values": ["gpu-worker-1"]},
+        {"key": "metadata.name", "operator": "NotIn", "values": ["gpu-worker-2"]},
+    ]
+    assert {"key": "forebay.dev/nodepool", "operator": "DoesNotExist"} in term["matchExpressions"]
+
+
+def test_the_users_node_affinity_replaces_ours_and_other_affinity_is_added_to_it():
+    theirs = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": []}]}}
+    assert pod(rendered({"affinity": {"nodeAffinity": theirs}}))["affinity"] == {"nodeAffinity": theirs}
+    both = pod(rendered({"affinity": {"podAntiAffinity": {"x": 1}}}))["affinity"]
+    assert both.keys() == {"nodeAffinity", "podAntiAffinity"}
+
+
+def test_where_and_how_the_pods_run_is_the_users_choice():
+    values = {
+        "replicaCount": 3,
+        "priorityClassName": "system-cluster-critical",
+        "nodeSelector": {"node-role.kubernetes.io/control-plane": ""},
+        "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+        "topologySpreadConstraints": [{"maxSkew": 2}],
+        "imagePullSecrets": [{"name": "registry"}],
+        "podAnnotations": {"a": "1"},
+        "podLabels": {"b": "2"},
+        "image": {"pullPolicy": "Never"},
+        "podSecurityContext": {"runAsUser": None},
+        "resources": {"limits": {"memory": "2Gi"}},
+    }
+    deployment = the("Deployment", rendered(values))
+    template = deployment["spec"]["template"]
+    spec = template["spec"]
+    assert deployment["spec"]["replicas"] == 3
+    # Each of these is handed on as it is.
+    for name in ("priorityClassName", "nodeSelector", "tolerations", "topologySpreadConstraints", "imagePullSecrets"):
+        assert spec[name] == values[name]
+    assert template["metadata"]["annotations"] == {"a": "1"}
+    assert template["metadata"]["labels"]["b"] == "2"
+    assert "runAsUser" not in spec["securityContext"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    (container,) = spec["containers"]
+    assert container["imagePullPolicy"] == "Never"
+    assert container["resources"] == {"limits": {"memory": "2Gi"}, "requests": {"cpu": "100m", "memory": "256Mi"}}
+
+
+def test_what_a_machine_is_known_to_be_reaches_the_operator():
+    group = machine(
+        "big.box",
+        gpuCount="8",
+        statusEndpoint="https://power/big/status",
+        timeout="10s",
+        bootTimeout="20m",
+        gpuType="H100",
+        gpuResourceName="amd.com/gpu",
+        cpu=96,
+        memory=1099511627776,
+        labels={"zone": "lab", "example.com/rack": "7"},
+        taints=[
+            {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
+            {"key": "lab", "effect": "PreferNoSchedule"},
+        ],
+        hourlyPrice=0.35,
+        headersSecret="power-headers",
+        hmacSecret="power/key",
+        tlsCaSecret="ca/ca.crt",
+        tlsClientCertificateSecret="client",
+        tlsServerName="power.lab",
+        tlsInsecureSkipVerify=False,
+    )
+    assert {f"_{key}" for key in map(snake, group)} == VARIABLES.keys()
+    given = environment(rendered({"nodeGroups": [group]}))
+    assert {name: value for name, value in given.items() if name.startswith("BIG_BOX_")} == {
+        "BIG_BOX_NAME": "big.box",
+        "BIG_BOX_GPU_COUNT": "8",
+        "BIG_BOX_SCALE_UP_ENDPOINT": "http://power/big.box/on",
+        "BIG_BOX_SCALE_DOWN_ENDPOINT": "http://power/big.box/off",
+        "BIG_BOX_STATUS_ENDPOINT": "https://power/big/status",
+        "BIG_BOX_TIMEOUT": "10s",
+        "BIG_BOX_BOOT_TIMEOUT": "20m",
+        "BIG_BOX_GPU_TYPE": "H100",
+        "BIG_BOX_GPU_RESOURCE_NAME": "amd.com/gpu",
+        "BIG_BOX_CPU": "96",
+        "BIG_BOX_MEMORY": "1099511627776",
+        "BIG_BOX_LABELS": "example.com/rack=7,zone=lab",
+        "BIG_BOX_TAINTS": "gpu=yes:NoSchedule,lab:PreferNoSchedule",
+        "BIG_BOX_HOURLY_PRICE": "0.35",
+        "BIG_BOX_HEADERS_SECRET": "power-headers",
+        "BIG_BOX_HMAC_SECRET": "power/key",
+        "BIG_BOX_TLS_CA_SECRET": "ca/ca.crt",
+        "BIG_BOX_TLS_CLIENT_CERTIFICATE_SECRET": "client",
+        "BIG_BOX_TLS_SERVER_NAME": "power.lab",
+        "BIG_BOX_TLS_INSECURE_SKIP_VERIFY": "false",
+    }
+    groups = read_groups(given)
+    assert groups.problems == ()
+    assert [(each.name, each.gpu_count, each.cpu, each.boot_timeout) for each in groups.machines] == [
+        ("big.box", 8, "96", "20m")
+    ]
+
+
+def test_a_name_that_begins_with_a_digit_is_no_variable_of_older_kubernetes():
+    given = environment(rendered({"nodeGroups": [machine("4090-box")]}))
+    assert given["GPU_NODE_4090_BOX_NAME"] == "4090-box"
+
+
+@pytest.mark.parametrize("setting", offered_settings(), ids=lambda setting: setting.name)
+def test_every_setting_of_the_operator_can_be_set(setting):
+    name = setting.name.split("_")[0] + "".join(word.capitalize() for word in setting.name.split("_")[1:])
+    value = setting.choices[-1] if setting.choices else "1m"
+    given = environment(rendered({"settings": {name: value}}))
+    assert given[setting.variable] == value
+    if setting.choices:
+        assert getattr(read_settings({}, given), setting.name) == value
+
+
+def test_the_port_is_one_number_everywhere():
+    manifests = rendered({"port": 9090})
+    (container,) = pod(manifests)["containers"]
+    assert environment(manifests)["FOREBAY_HEALTH_SERVER_ADDRESS"] == ":9090"
+    assert container["ports"] == [{"name": "http", "containerPort": 9090}]
+    assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} == {"http"}
+    assert the("Service", manifests)["spec"]["ports"] == [{"name": "http", "port": 9090, "targetPort": "http"}]
+
+
+def test_prometheus_finds_the_service():
+    manifests = rendered({"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"}})
+    monitor = the("ServiceMonitor", manifests)
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    labels = the("Service", manifests)["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert monitor["spec"]["endpoints"] == [{"port": "http", "path": "/metrics", "interval": "15s"}]
+    assert "ServiceMonitor" not in {each["kind"] for each in rendered()}
+
+
+def test_an_account_of_the_users_own():
+    manifests = rendered({"serviceAccount": {"create": False, "name": "mine"}})
+    assert "ServiceAccount" not in {each["kind"] for each in manifests}
+    assert pod(manifests)["serviceAccountName"] == "mine"
+    assert the("ClusterRoleBinding", manifests)["subjects"][0]["name"] == "mine"
+    annotated = rendered({"serviceAccount": {"annotations": {"iam": "role"}}, "rbac": {"create": False}})
+    assert the("ServiceAccount", annotated)["metadata"]["annotations"] == {"iam": "role"}
+    assert not {each["kind"] for each in annotated} & {"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
+
+
+def test_more_environment():
+    secret = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    (container,) = pod(rendered({"extraEnv": [secret]}))["containers"]
+    assert container["env"][-1] == secret
+
+
+@pytest.mark.parametrize(
+    ("release", "name"),
+    [("forebay", "forebay"), ("my-forebay", "my-forebay"), ("gpus", "gpus-forebay"), ("x" * 53, "x" * 44 + "-forebay")],
+)
+def test_releases_of_two_names_do_not_meet(release, name):
+    manifests = rendered(release=release)
+    assert {each["metadata"]["name"] for each in manifests} == {name}
+    assert {each["metadata"]["labels"]["app.kubernetes.io/instance"] for each in manifests} == {release}
+
+
+def test_every_value_is_in_values_yaml_or_unset_and_on_the_page():
+    page = (ROOT / "docs/reference/helm.md").read_text()
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    for path, schema, _ in paths(values_schema()):
+        assert f"| `{path}` |" in page
+        assert schema.get("description"), path
+        if "[]" in path:
+            continue
+        found = defaults
+        for part in path.split("."):
+            found = found.get(part, "unset")
+            if found == "unset":
+                break
+        assert found == schema.get("default", "unset"), path

@@ -1,0 +1,78 @@
+"""What the chart refuses, and in which words."""
+
+import pytest
+
+from tests.unit.deploy.helm import machine, needs_helm, refusal
+
+pytestmark = needs_helm
+
+
+@pytest.mark.parametrize(
+    ("values", "sentences"),
+    [
+        ({"nodeGroup": []}, ["Additional property nodeGroup is not allowed"]),
+        ({"image": {"tags": "1"}}, ["image: Additional property tags is not allowed"]),
+        ({"replicaCount": "two"}, ["replicaCount: Invalid type. Expected: integer, given: string"]),
+        ({"port": 80}, ["port: Must be greater than or equal to 1024"]),
+        ({"settings": {"logLevel": "loud"}}, ['settings.logLevel must be one of the following: "debug", "info"']),
+        ({"settings": {"kubeconfig": "x"}}, ["settings: Additional property kubeconfig is not allowed"]),
+        ({"podDisruptionBudget": {"maxUnavailable": 0}}, ["maxUnavailable: Must be greater than or equal to 1"]),
+        ({"nodeGroups": [{"name": "a", "gpuCount": 1}]}, ["scaleUpEndpoint is required", "scaleDownEndpoint is"]),
+        ({"nodeGroups": [machine("a", gpuCount=0)]}, ["nodeGroups.0.gpuCount: Must be greater than or equal to 1"]),
+        ({"nodeGroups": [machine("a", gpuCount="many")]}, ["nodeGroups.0.gpuCount: Does not match pattern"]),
+        ({"nodeGroups": [machine("GPU_1")]}, ["nodeGroups.0.name: Does not match pattern"]),
+        ({"nodeGroups": [machine("a", scaleUpEndpoint="power/a")]}, ["nodeGroups.0.scaleUpEndpoint: Does not match"]),
+        ({"nodeGroups": [machine("a", timeout="5 s")]}, ["nodeGroups.0.timeout: Does not match pattern"]),
+        ({"nodeGroups": [machine("a", hourlyPrice="$2")]}, ["nodeGroups.0.hourlyPrice: Does not match pattern"]),
+        ({"nodeGroups": [machine("a", memory="lots")]}, ["nodeGroups.0.memory: Does not match pattern"]),
+        ({"nodeGroups": [machine("a", wattage=300)]}, ["nodeGroups.0: Additional property wattage is not allowed"]),
+        ({"nodeGroups": [machine("a", hmacSecret="name-only")]}, ["nodeGroups.0.hmacSecret: Does not match pattern"]),
+        (
+            {"nodeGroups": [machine("a", taints=[{"key": "gpu", "effect": "Never"}])]},
+            ['effect must be one of the following: "NoSchedule"'],
+        ),
+    ],
+    ids=str,
+)
+def test_a_bad_value_is_named(values, sentences):
+    said = refusal(values)
+    for sentence in sentences:
+        assert sentence in said
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            {"nodeGroups": [machine("a", scaleDownEndpoint="http://power/a/on")]},
+            "nodeGroups: a: scaleUpEndpoint and scaleDownEndpoint are the same URL: one must switch on, the other off",
+        ),
+        (
+            {"nodeGroups": [machine("a"), machine("a")]},
+            "nodeGroups: a and a would share the variable A_GPU_COUNT: give one of them another name",
+        ),
+        (
+            {"nodeGroups": [machine("gpu-1"), machine("gpu.1")]},
+            "nodeGroups: gpu-1 and gpu.1 would share the variable GPU_1_GPU_COUNT: give one of them another name",
+        ),
+        (
+            {"nodeGroups": [machine("a", bootTimeout="5m"), machine("a-boot", timeout="5s")]},
+            "nodeGroups: a and a-boot would share the variable A_BOOT_TIMEOUT: give one of them another name",
+        ),
+        (
+            {"nodeGroups": [machine("a")], "extraEnv": [{"name": "A_NAME", "value": "b"}]},
+            "extraEnv: A_NAME is set by the chart already, from nodeGroups: a",
+        ),
+        (
+            {"extraEnv": [{"name": "FOREBAY_HEALTH_SERVER_ADDRESS", "value": ":1"}]},
+            "extraEnv: FOREBAY_HEALTH_SERVER_ADDRESS is set by the chart already, from settings or port",
+        ),
+        (
+            {"serviceAccount": {"create": False}},
+            "serviceAccount.create is false and serviceAccount.name is empty: name the account",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_values_that_contradict_each_other_are_refused_with_the_way_out(values, sentence):
+    assert sentence in refusal(values)

@@ -1,0 +1,48 @@
+"""`forebay manifests install`: one plain file."""
+
+import pytest
+import yaml
+
+from forebay.api.crd import custom_resource_definitions
+from forebay.cli import main
+from forebay.engine.installation import IMAGE, install_manifests
+from forebay.engine.permissions import NAMESPACE
+
+
+def printed(capsys, *options):
+    assert main(["manifests", "install", *options]) == 0
+    return list(yaml.safe_load_all(capsys.readouterr().out))
+
+
+def test_one_file_has_everything(capsys):
+    assert printed(capsys) == [*custom_resource_definitions(), *install_manifests(NAMESPACE, IMAGE)]
+
+
+def test_it_can_live_elsewhere_and_come_from_elsewhere(capsys):
+    documents = printed(capsys, "--namespace", "gpu", "--image", "registry.example.com/forebay:1")
+    (deployment,) = (each for each in documents if each["kind"] == "Deployment")
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example.com/forebay:1"
+    namespaces = {each["metadata"].get("namespace", "") for each in documents}
+    assert namespaces == {"", "gpu"}
+    assert {subject["namespace"] for each in documents for subject in each.get("subjects", ())} == {"gpu"}
+
+
+def test_the_file_has_no_aliases_that_people_must_look_up(capsys):
+    main(["manifests", "install"])
+    assert "&id" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--namespace", "My_Namespace"], "forebay: --namespace is 'My_Namespace'; a namespace has at most 63"),
+        (["--namespace", ""], "forebay: --namespace is ''"),
+        (["--image", "two words"], "forebay: --image is 'two words'; give a name such as"),
+        (["--image", ""], "forebay: --image is ''"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_printed(capsys, options, sentence):
+    assert main(["manifests", "install", *options]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(sentence)
+    assert said.out == ""
