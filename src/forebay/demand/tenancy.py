@@ -1,4 +1,4 @@
-"""Whom a machine is for: its tenants, and the pods it was obtained for."""
+"""Whom a machine is for: the pods it was obtained for, whether they still wait, and whether it was in vain."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -7,21 +7,11 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.parts import Condition, Truth
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
-from forebay.model.workloads import Pod
 
 #: On a GPUInstance: whether its node is idle, since when, and why. Kept there so that it outlives the operator.
 IDLE_CONDITION: Final = "Idle"
 
 _LEAVING: Final = frozenset({InstanceState.FINISHED, InstanceState.DRAINING, InstanceState.TERMINATING})
-
-
-def is_tenant(pod: Pod) -> bool:
-    """Keeps its node in use. DaemonSets and static pods are on every node, and who has ended needs none."""
-    return not pod.phase.ended and not pod.mirror and (pod.owner is None or pod.owner.kind != "DaemonSet")
-
-
-def tenants(pods: Iterable[Pod]) -> tuple[Pod, ...]:
-    return tuple(pod for pod in pods if is_tenant(pod))
 
 
 def state_of(record: GPUInstance) -> InstanceState:

@@ -18,7 +18,7 @@ from forebay.model.workloads import Pod
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
     record: GPUInstance
     node: Node | None = None
-    #: Pods on its node that count (`tenancy.is_tenant`).
+    #: Pods on its node that count (`is_tenant`).
     tenants: tuple[Pod, ...] = ()
     #: A waiting pod (`namespace/name`) that is expected on it.
     awaited_by: str | None = None
@@ -124,10 +124,6 @@ def _fact(machine: Machine) -> tuple[Truth, Reason, str]:
     if machine.awaited_by is not None:
         return Truth.FALSE, Reason.AWAITED, f"It is kept for pods that still wait, such as {machine.awaited_by}."
     if machine.refused is not None:
-        return (
-            Truth.TRUE,
-            Reason.SCHEDULER_REFUSES,
-            f"It was obtained for pod {machine.refused}, but the scheduler does not place that here: see the pod's own"
-            " message.",
-        )
+        sentence = f"It was obtained for pod {machine.refused}, which the scheduler does not place here: see that pod."
+        return Truth.TRUE, Reason.SCHEDULER_REFUSES, sentence
     return Truth.TRUE, Reason.IDLE, "Nothing but DaemonSets runs on it."
