@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.facts import Facts
 from forebay.lifecycle.leaving import into_terminating, revoked
@@ -33,8 +33,17 @@ def unasked(facts: Facts, now: datetime) -> Write | None:
     else:
         return None
     sentence = f"Nothing was started: {words} before the provider had done anything. Nothing is left to do."
-    status = moved(record.status, InstanceState.GONE, reason, sentence, now, billed_from=None)
+    status = moved(begun(record, now), InstanceState.GONE, reason, sentence, now, billed_from=None)
     return Write(record=record, reason=reason, sentence=sentence, status=status)
+
+
+def begun(record: GPUInstance, now: datetime) -> GPUInstanceStatus:
+    """A record is created without a status; its story begins with the intent all the same."""
+    if record.status is not None and record.status.state is not None:
+        return record.status
+    why = record.spec.why or f"Needed for {for_pods(record)}."
+    created = record.metadata.creation_timestamp or now
+    return moved(record.status, InstanceState.REQUESTED, Reason.CAPACITY_NEEDED, why, created)
 
 
 def made_for_adoption(record: GPUInstance) -> bool:
@@ -99,7 +108,7 @@ def _launch(known: Known) -> Launch:
         f"{thing(record)} is asked for, for {for_pods(record)}{again}. The provider's answer decides what is next."
     )
     asked = moved(
-        record.status,
+        begun(record, known.now),
         InstanceState.LAUNCHING,
         Reason.LAUNCH_STARTED,
         sentence,

@@ -9,7 +9,7 @@ from forebay.api.gpu_instance import GPUInstanceStatus, InstanceState
 from forebay.lifecycle.facts import Facts, cordon_is_ours, instance_id
 from forebay.lifecycle.node_evidence import cordoned_at, usable
 from forebay.lifecycle.outcomes import termination_wait
-from forebay.lifecycle.sightings import ENOUGH, NO_ABSENCES, Sighting, counted, sighting
+from forebay.lifecycle.sightings import ENOUGH, NO_ABSENCES, Sighting, counted, sighting, surely_there
 from forebay.lifecycle.steps import AnyStep, Drain, Forget, Terminate, Uncordon, Write
 from forebay.lifecycle.thinking import Known, Thought, Wait
 from forebay.lifecycle.transitions import cause, moved, remarked, whole
@@ -17,6 +17,7 @@ from forebay.lifecycle.vanishing import vanished
 from forebay.lifecycle.words import named, thing
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
+from forebay.model.sources import InstancePhase
 from forebay.model.spans import human
 
 #: How long a record is kept after its end, so that what failed is not tried again at once after a restart.
@@ -48,16 +49,9 @@ def give_up(known: Known, reason: Reason, sentence: str, *, failed: bool = False
     return known.move(InstanceState.DRAINING, reason, sentence, failures=failures)
 
 
-def into_terminating(known: Known, reason: Reason, sentence: str, *, failed: bool = False) -> AnyStep:
-    """The state and the first call in one step: between the two nothing can come onto the node."""
+def into_terminating(known: Known, reason: Reason, sentence: str, *, failed: bool = False) -> Write:
     failures = (known.status.failures or 0) + 1 if failed else known.status.failures
-    status = moved(
-        known.record.status, InstanceState.TERMINATING, reason, sentence, known.now, failures=failures, **NO_ABSENCES
-    )
-    target = _target(known, sighting(known.facts))
-    if target is None:
-        return Write(record=known.record, reason=reason, sentence=sentence, status=status)
-    return _terminate(known, status, target, reason, sentence)
+    return known.move(InstanceState.TERMINATING, reason, sentence, failures=failures, **NO_ABSENCES)
 
 
 def uncordon(known: Known, node: Node) -> Uncordon:
@@ -229,7 +223,12 @@ def _gone(known: Known, status: GPUInstanceStatus, proof: str) -> Thought:
 
 def forgotten(facts: Facts, now: datetime) -> Thought:
     """A record in Gone. Its provider is not needed any more."""
-    node = facts.node
+    node, seen = facts.node, sighting(facts)
+    on = facts.owned and surely_there(facts, seen, now) and seen.instances[0].phase is InstancePhase.RUNNING
+    if on or (facts.owned and node is not None and node.ready):
+        # One record for one machine: the next can be made only when this one is out of its way.
+        sentence = f"{thing(facts.record)} is on again, so that another record of it begins."
+        return Forget(record=facts.record, reason=Reason.GONE, sentence=sentence)
     if node is not None and cordon_is_ours(node):
         sentence = f"Node {node.name} may take pods when it comes back: the cordon was Forebay's."
         return Uncordon(record=facts.record, reason=Reason.GONE, sentence=sentence, node=node)

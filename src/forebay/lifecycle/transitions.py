@@ -112,7 +112,8 @@ def moved(
     (deadline, the wait before asking again) is cleared unless it is among the changes.
     """
     before = status.state if status is not None else None
-    if before is None and status is not None and to not in TABLE[None]:
+    if before is None and to not in TABLE[None]:
+        # A record as it was created says nothing of its state, which means Requested.
         before = S.REQUESTED
     if reason not in TABLE[before].get(to, ()):
         raise IllegalMove(before, to, reason)
