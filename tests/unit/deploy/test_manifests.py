@@ -3,6 +3,8 @@
 import pytest
 import yaml
 
+from docs.generate import stale
+from docs.helm_chart import CHART
 from forebay.api.crd import custom_resource_definitions
 from forebay.cli import main
 from forebay.engine.installation import IMAGE, install_manifests
@@ -46,3 +48,10 @@ def test_bad_options_are_refused_before_anything_is_printed(capsys, options, sen
     said = capsys.readouterr()
     assert said.err.startswith(sentence)
     assert said.out == ""
+
+
+def test_a_kind_that_is_gone_leaves_the_chart_too(tmp_path):
+    leftover = tmp_path / CHART / "crds/gpurequests.tgp.io.yaml"
+    leftover.parent.mkdir(parents=True)
+    leftover.write_text("kind: CustomResourceDefinition")
+    assert stale(tmp_path)[f"{CHART}/crds/gpurequests.tgp.io.yaml"] == ""

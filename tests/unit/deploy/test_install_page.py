@@ -1,0 +1,58 @@
+"""docs/install.md: what it tells people to type works."""
+
+import re
+import shlex
+
+import pytest
+import yaml
+
+from forebay.cli.commands import COMMANDS
+from forebay.cli.parser import parse
+from forebay.engine.installation import POD_SECURITY, PORT
+from forebay.providers.webhook.groups import read_groups
+from tests.unit.deploy.helm import ROOT, environment, helm, needs_helm, rendered
+
+PAGE = (ROOT / "docs/install.md").read_text()
+
+
+def commands(program: str) -> list[list[str]]:
+    """Its command lines, each as words, up to a pipe."""
+    lines = re.findall(rf"^    ({program} .*)$", PAGE, re.MULTILINE)
+    return [shlex.split(line.partition(" | ")[0])[1:] for line in lines]
+
+
+@needs_helm
+@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
+def test_its_values_render(block):
+    manifests = rendered(yaml.safe_load(block))
+    assert read_groups(environment(manifests)).problems == ()
+
+
+@needs_helm
+@pytest.mark.parametrize("words", commands("helm"), ids=" ".join)
+def test_its_helm_commands_are_understood(words, tmp_path):
+    assert words[0] in {"install", "show", "template"}
+    if words[0] == "install":
+        # What would be installed; a cluster is needed for the rest (tests/cluster/test_install.py).
+        words = ["template", *(word for word in words[1:] if word not in {"--values", "values.yaml"})]
+    answer = helm(*(str(ROOT / word) if word.startswith("deploy/") else word for word in words))
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout
+
+
+@pytest.mark.parametrize("words", commands("forebay"), ids=" ".join)
+def test_its_forebay_commands_are_understood(words):
+    command, _, _ = parse(COMMANDS, words, {})
+    assert command.name in words
+
+
+def test_its_figures_are_the_ones_in_the_code():
+    assert f"user {POD_SECURITY['runAsUser']}," in PAGE
+    assert f"on port {PORT} " in PAGE
+
+
+def test_the_variables_it_shows_make_a_machine():
+    (words,) = (words for words in commands("kubectl") if "set" in words)
+    groups = read_groups(dict(word.split("=", 1) for word in words if "=" in word))
+    assert groups.problems == ()
+    assert [machine.name for machine in groups.machines] == ["gpu-worker-1"]
