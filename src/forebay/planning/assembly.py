@@ -13,7 +13,7 @@ from forebay.planning.kinds import Kinds
 from forebay.planning.market import Item, Shop, admits, order
 from forebay.planning.places import Refused
 from forebay.planning.plan import Alternative, Excluded, LeftOut, Plan, Purchase
-from forebay.planning.sentences import chosen, left_out
+from forebay.planning.sentences import Known, chosen, left_out
 from forebay.planning.solve import Solved
 
 _ALTERNATIVES = 3
@@ -58,6 +58,7 @@ def assemble(
     answer: Answer,
     *,
     excluded: Sequence[Excluded],
+    unknown: Sequence[str],
     refused: Sequence[Refused],
     needed: Mapping[GangKey, int],
 ) -> Plan:
@@ -66,7 +67,7 @@ def assemble(
         purchases=tuple(_purchases(demand, goods, answer.bought)),
         left_out=(
             *(LeftOut(pod=pod, reason=why, sentence=sentence) for pods, why, sentence in refused for pod in pods),
-            *_left_out(demand, goods, answer, excluded, needed),
+            *_left_out(demand, answer, Known(goods, answer.shop or Shop(goods, ()), excluded, unknown), needed),
         ),
         cost=UsdPerHour.from_units(answer.expected),
         bound=UsdPerHour.from_units(answer.bound),
@@ -124,23 +125,16 @@ def alternatives(demand: Kinds, goods: Sequence[Item], item: Item, pattern: Patt
     return tuple(found)
 
 
-def _left_out(
-    demand: Kinds,
-    goods: Sequence[Item],
-    answer: Answer,
-    excluded: Sequence[Excluded],
-    needed: Mapping[GangKey, int],
-) -> Iterable[LeftOut]:
+def _left_out(demand: Kinds, answer: Answer, known: Known, needed: Mapping[GangKey, int]) -> Iterable[LeftOut]:
     members = demand.gangs()
     left_of: Counter[GangKey] = Counter()
     for kind, left in zip(demand.kinds, answer.left, strict=True):
         if kind.gang is not None:
             left_of[kind.gang] += left
-    shop = answer.shop if answer.shop is not None else Shop(goods, ())
     for kind, left in zip(demand.kinds, answer.left, strict=True):
         if not left:
             continue
-        reason, sentence = left_out(kind, goods, shop, excluded)
+        reason, sentence = left_out(kind, known)
         gang = kind.gang
         if gang is not None and left_of[gang] == members[gang]:
             if needed[gang] > members[gang]:

@@ -31,10 +31,14 @@ def plan(
     preferences: Preferences = Preferences(),  # noqa: B008 (immutable)
     *,
     excluded: Sequence[Excluded] = (),
+    unknown: Sequence[str] = (),
     present: Sequence[Present] = (),
     gangs: Gangs = _NO_GANGS,
 ) -> Plan:
     """The cheapest capacity for `pods`, none of which fit on anything that is there or coming.
+
+    `excluded`: what must not be bought, and `unknown`: sources of which nothing is known, both told to pods that are
+    left out. `present`: pods that run, for rules about zones. `gangs`: what is known of groups beyond annotations.
 
     Total: whatever is wrong with the input becomes the reason why a pod is left out. The same input gives the same
     plan, in whatever order it comes.
@@ -48,7 +52,9 @@ def plan(
     task = task._replace(demand=demand)
     needed = _needed(demand, gangs)
     answer = _whole_gangs(task, needed)
-    return assemble(demand, task.goods, answer, excluded=(*excluded, *unsound), refused=refused, needed=needed)
+    return assemble(
+        demand, task.goods, answer, excluded=(*excluded, *unsound), unknown=unknown, refused=refused, needed=needed
+    )
 
 
 def _sound(candidates: Iterable[Candidate]) -> tuple[list[Candidate], list[Excluded]]:

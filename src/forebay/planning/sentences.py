@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from forebay.model.fit import misfit
 from forebay.model.quantities import Resources, UsdPerHour
@@ -55,14 +56,30 @@ def _percent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %") if round(share, 2) else "less than 1 %"
 
 
-def left_out(kind: Kind, goods: Sequence[Item], shop: Shop, excluded: Sequence[Excluded]) -> tuple[Reason, str]:
-    """For a pod of the kind, given what is left in the shop."""
+class Known(NamedTuple):
+    """All that was looked at."""
+
+    goods: Sequence[Item]
+    #: As it is after everything was bought.
+    shop: Shop
+    excluded: Sequence[Excluded]
+    unknown: Sequence[str]
+
+
+def left_out(kind: Kind, known: Known) -> tuple[Reason, str]:
+    """For a pod of the kind that nothing was bought for."""
+    goods, excluded = known.goods, known.excluded
     suitable = [item for item in goods if _would_take(kind, item.candidate)]
     if suitable:
-        return _scarce(suitable, shop)
+        return _scarce(suitable, known.shop)
     others = [each for each in excluded if _would_take(kind, each.candidate)]
     if others:
         return _barred_now(others)
+    if known.unknown:
+        return Reason.PROVIDER_UNAVAILABLE, (
+            f"Nothing that is known takes it, and of some sources nothing is known now ({'; '.join(known.unknown)}): "
+            "Forebay goes on asking them."
+        )
     if not goods and not excluded:
         return Reason.NO_CAPACITY_CONFIGURED, (
             "No capacity is configured that could be obtained: create a GPUNodeClass and a GPUNodePool, or name "

@@ -21,7 +21,7 @@ def shape(gpus=1, cpu="1", memory="1Gi", resource=GPU, **fields):
     return PodShape(requests=Resources.parse(amounts | fields.pop("more", {})), **fields)
 
 
-def pod(of=None, name=None, namespace="team", labels=None, annotations=None, age=timedelta(0), owner=None):
+def pod(of=None, *, name=None, namespace="team", labels=None, annotations=None, age=timedelta(0), owner=None):
     name = name or f"pod-{next(_numbers):06}"
     return Pod(
         namespace=namespace,

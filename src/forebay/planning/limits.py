@@ -1,0 +1,68 @@
+"""What pools and classes may still buy: their limits less what they have, down to the last proof of absence."""
+
+from collections.abc import Iterable, Sequence
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.parts import Limits
+from forebay.api.values import Figure
+from forebay.demand.tenancy import state_of
+from forebay.model.quantities import Resources, UsdPerHour
+from forebay.planning.plan import Cap, PoolKey
+
+
+def caps(
+    pools: Iterable[GPUNodePool], classes: Iterable[GPUNodeClass], records: Iterable[GPUInstance]
+) -> tuple[Cap, ...]:
+    pools = list(pools)
+    held = [record for record in records if state_of(record) is not InstanceState.GONE]
+    made: list[Cap] = []
+    for pool in sorted(pools, key=lambda each: each.key):
+        key = PoolKey(*pool.key)
+        if pool.spec.limits is not None:
+            mine = [each for each in held if _pool_of(each) == key]
+            made += _caps(f"GPUNodePool {key.namespace}/{key.name}", frozenset({key}), pool.spec.limits, mine)
+    for node_class in sorted(classes, key=lambda each: each.key):
+        name = node_class.metadata.name
+        if node_class.spec.limits is not None:
+            members = frozenset(PoolKey(*pool.key) for pool in pools if pool.spec.node_class_ref.name == name)
+            mine = [each for each in held if each.spec.node_class_name == name]
+            made += _caps(f"GPUNodeClass {name}", members, node_class.spec.limits, mine)
+    return tuple(made)
+
+
+def _pool_of(record: GPUInstance) -> PoolKey | None:
+    ref = record.spec.pool_ref
+    return None if ref is None else PoolKey(ref.namespace, ref.name)
+
+
+def _caps(owner: str, pools: frozenset[PoolKey], limits: Limits, held: Sequence[GPUInstance]) -> Iterable[Cap]:
+    """One for each limit, so that who is refused hears which one it was."""
+    if limits.max_nodes is not None:
+        yield Cap(name=f"limits.maxNodes of {owner}", pools=pools, nodes=max(limits.max_nodes - len(held), 0))
+    if limits.max_hourly_cost is not None:
+        left = UsdPerHour(limits.max_hourly_cost) - sum(map(hourly_price, held), start=UsdPerHour.zero())
+        yield Cap(name=f"limits.maxHourlyCost of {owner}", pools=pools, hourly_cost=max(left, UsdPerHour.zero()))
+    for name, amount in sorted(limits.resources.items()):
+        most = Resources.parse({name: amount}).amount(name)
+        used = sum(_amounts(record).amount(name) for record in held)
+        # Resources do not list an amount of 0, and what is not listed is not limited: so -1 stands for nothing left.
+        yield Cap(
+            name=f"limits.resources.{name} of {owner}",
+            pools=pools,
+            resources=Resources({name: most - used if most > used else -1}),
+        )
+
+
+def hourly_price(record: GPUInstance) -> UsdPerHour:
+    """What is billed where the provider tells, else what was offered; nothing for owned machines without a price."""
+    figure: Figure | None = record.status.hourly_price if record.status is not None else None
+    if figure is None:
+        figure = record.spec.hourly_price
+    return UsdPerHour.zero() if figure is None else UsdPerHour(figure)
+
+
+def _amounts(record: GPUInstance) -> Resources:
+    node = record.spec.node
+    return Resources() if node is None else Resources.parse(node.allocatable)
