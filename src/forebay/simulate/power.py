@@ -35,10 +35,10 @@ class Powered(msgspec.Struct, frozen=True, kw_only=True):
     #: From the call until it draws no more power.
     shutdown: float = 5.0
     gpu_resource: str = "nvidia.com/gpu"
-    allocatable: Mapping[str, str] = {"cpu": "32", "memory": "128Gi"}
+    allocatable: Mapping[str, str] = msgspec.field(default_factory=lambda: {"cpu": "32", "memory": "128Gi"})
     labels: Mapping[str, str] = {}
     taints: tuple[Mapping[str, str], ...] = ()
-    hourly_price: str = "0"
+    hourly_price: int | str = 0
 
 
 class Asked(StrEnum):

@@ -1,5 +1,8 @@
 """Machines from the environment: good groups are used, bad ones say which variable to correct, and nothing panics."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -239,3 +242,9 @@ def test_whatever_stands_in_the_environment_each_group_is_used_or_explained(chan
     assert len({machine.name for machine in groups.machines}) == len(groups.machines)
     for machine in groups.machines:
         assert complaints(node_class(msgspec.to_builtins(machine))) == []
+
+
+def test_every_variable_is_on_the_page_with_its_field():
+    page = (Path(__file__).parents[3] / "docs/providers/webhook.md").read_text()
+    rows = dict(re.findall(r"^\| `(_[A-Z_]+)`[^|]*\| `([A-Za-z.]+)` \|", page, re.MULTILINE))
+    assert rows == {suffix: ".".join(variable.path) for suffix, variable in VARIABLES.items()}

@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,3 +55,14 @@ def test_anything_else_is_unknown_and_never_off(body):
 @given(st.binary())
 def test_no_answer_is_too_strange(body):
     assert power_state(body) in {None, *PowerState}
+
+
+def test_the_page_lists_the_words_that_are_understood():
+    page = (Path(__file__).parents[3] / "docs/providers/webhook.md").read_text()
+    listed = re.findall(r"`([A-Za-z]+)`", page.partition("the word alone")[2])
+    assert [power_state(word.encode()) for word in listed] == [
+        *[PowerState.ON] * 4,
+        *[PowerState.STARTING] * 3,
+        *[PowerState.STOPPING] * 2,
+        *[PowerState.OFF] * 4,
+    ]

@@ -32,6 +32,7 @@ class Calls:
         self._shared: Transport | None = None
         #: For each of the others, and the options it was made with.
         self._own: dict[str, tuple[TlsOptions, Transport]] = {}
+        self._closed = False
 
     async def ask(self, machine: Machine, asked: Asked, key: str) -> bytes:
         """What a 2xx answer says; any other raises a `ProviderError`. `key` tells repetitions from new requests."""
@@ -45,6 +46,7 @@ class Calls:
         await self._wire(machine, await read_credentials(machine, self._secrets))
 
     async def close(self) -> None:
+        self._closed = True
         opened = [wire for _, wire in self._own.values()]
         if self._shared is not None:
             opened.append(self._shared)
@@ -73,6 +75,8 @@ class Calls:
         except NeverSent as unsent:
             return unsent
         except transport.TransportError as error:
+            # Under TLS 1.3 a server that refuses our certificate may be heard only as a connection that broke.
+            self._secrets.doubt(*named_secrets(machine))
             said = self._secrets.redactor.text(str(error))
             raise OutcomeUnknown(
                 f"{machine.name}: {said}. It may have been acted on all the same. If that endpoint is only slow, raise "
@@ -105,6 +109,10 @@ class Calls:
         )
 
     async def _wire(self, machine: Machine, credentials: Credentials) -> Transport:
+        if self._closed:
+            raise Unavailable(
+                f"{machine.name}: nothing was sent, as its configuration has changed or Forebay is ending."
+            )
         try:
             if credentials.tls is None:
                 self._shared = self._shared or self._make_transport(None)

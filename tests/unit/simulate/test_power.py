@@ -1,0 +1,233 @@
+"""The world of machines with power switches: it must itself be right, for it is what laws are judged by."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from forebay.api.values import duration
+from forebay.embedded import kinds
+from forebay.model.quantities import Gpus
+from forebay.net.in_process import InProcess
+from forebay.net.transport import Headers, OutcomeUnknown, Request, Timeouts
+from forebay.providers.webhook.groups import read_groups
+from forebay.simulate import power_faults as faults
+from forebay.simulate.power import Asked, Power, Powered, PowerWorld
+from forebay.simulate.power_faults import Boot
+from forebay.simulate.power_nodes import EmbeddedNodes
+from tests.engine.embedded_world import World
+
+SMALL = Powered(name="small", gpus=2, boot=60)
+LARGE = Powered(name="large", gpus=8, boot=120, driver=30)
+
+
+async def ask(world, machine, asked, *, key="k"):
+    method = "GET" if asked is Asked.STATUS else "POST"
+    body = None if asked is Asked.STATUS else b"{}"
+    wire = InProcess(world.answer, timeouts=Timeouts(read=5.0))
+    url = f"http://power/{machine}/{asked}"
+    response = await wire.request(Request(method=method, url=url, headers=Headers({"Idempotency-Key": key}), body=body))
+    return response.status, await response.read()
+
+
+async def test_a_machine_boots_runs_and_stops():
+    world = PowerWorld([SMALL, LARGE])
+    assert (await ask(world, "small", Asked.ON))[0] == 200
+    assert world.power("small") is Power.STARTING
+    assert await ask(world, "small", Asked.STATUS) == (200, b'{"state":"starting"}')
+    await asyncio.sleep(60)
+    assert world.power("small") is Power.ON
+    assert world.on == {"small"}
+    await ask(world, "small", Asked.OFF)
+    assert world.power("small") is Power.STOPPING
+    await asyncio.sleep(5)
+    assert world.on == frozenset()
+    (period,) = world.periods
+    assert period.until - period.since == timedelta(seconds=65)
+    assert world.gpu_hours() == Gpus(2) * timedelta(seconds=65)
+
+
+async def test_time_on_is_counted_while_it_lasts():
+    world = PowerWorld([SMALL, LARGE])
+    world.press("small")
+    world.press("large")
+    await asyncio.sleep(3600)
+    assert world.gpu_hours() == Gpus(10) * timedelta(hours=1)
+
+
+async def test_a_machine_switched_on_while_it_stops_comes_back():
+    world = PowerWorld([SMALL])
+    world.press("small")
+    await asyncio.sleep(60)
+    await ask(world, "small", Asked.OFF)
+    await asyncio.sleep(1)
+    await ask(world, "small", Asked.ON)
+    await asyncio.sleep(60)
+    assert world.power("small") is Power.ON
+    assert len(world.periods) == 1
+
+
+async def test_it_knows_who_was_switched_on_twice_for_two_needs():
+    world = PowerWorld([SMALL])
+    await ask(world, "small", Asked.ON, key="a")
+    await ask(world, "small", Asked.ON, key="a")
+    assert world.switched_on_again() == ()
+    await ask(world, "small", Asked.ON, key="b")
+    assert [call.key for call in world.switched_on_again()] == ["b"]
+
+
+async def test_calls_go_wrong_by_script_and_then_well():
+    world = PowerWorld([SMALL])
+    world.script("small", Asked.ON, faults.refuses(503), faults.lies(), faults.fails_after_acting(500))
+    assert (await ask(world, "small", Asked.ON))[0] == 503
+    assert (await ask(world, "small", Asked.ON))[0] == 200
+    assert world.on == frozenset()
+    assert (await ask(world, "small", Asked.ON))[0] == 500
+    assert world.on == {"small"}
+    assert (await ask(world, "small", Asked.ON))[0] == 200
+    assert [(call.status, call.acted) for call in world.calls] == [
+        (503, False),
+        (200, False),
+        (500, True),
+        (200, True),
+    ]
+
+
+@pytest.mark.parametrize("fault", [faults.silent(acts=True), faults.slow(60), faults.breaks_off(acts=True)])
+async def test_answers_that_do_not_come(fault):
+    world = PowerWorld([SMALL])
+    world.script("small", Asked.ON, fault)
+    with pytest.raises(OutcomeUnknown):
+        await ask(world, "small", Asked.ON)
+    assert world.on == {"small"}
+
+
+async def test_an_endpoint_that_remembers_keys_acts_once_for_each():
+    world = PowerWorld([SMALL], remembers_keys=True)
+    await ask(world, "small", Asked.ON, key="a")
+    world.lose_power("small")
+    assert (await ask(world, "small", Asked.ON, key="a"))[0] == 200
+    assert world.on == frozenset()
+    await ask(world, "small", Asked.ON, key="b")
+    assert world.on == {"small"}
+
+
+async def test_starts_go_wrong_by_script():
+    world = PowerWorld([SMALL])
+    world.script_boots("small", Boot(joins=False), Boot(after=1, lasts=10))
+    world.press("small")
+    await asyncio.sleep(3600)
+    assert world.power("small") is Power.STARTING
+    world.lose_power("small")
+    world.press("small")
+    await asyncio.sleep(9)
+    assert world.power("small") is Power.ON
+    await asyncio.sleep(2)
+    assert world.power("small") is Power.OFF
+
+
+async def test_what_is_not_a_call_to_a_machine_is_refused():
+    world = PowerWorld([SMALL])
+    wire = InProcess(world.answer)
+    for method, path, body, status in [
+        ("POST", "/nobody/start", b"{}", 404),
+        ("POST", "/small/explode", b"{}", 404),
+        ("GET", "/small/start", None, 405),
+        ("POST", "/small/start", b"", 400),
+    ]:
+        response = await wire.request(Request(method=method, url=f"http://power{path}", body=body))
+        assert response.status == status
+    assert world.on == frozenset()
+
+
+async def test_it_can_be_configured_by_a_class_and_by_the_environment():
+    world = PowerWorld([SMALL, LARGE])
+    listed = world.configured("http://power", status=False)
+    assert read_groups(world.environment("http://power")).machines == listed
+    assert [machine.status_endpoint for machine in world.configured("http://power")] == [
+        "http://power/small/status",
+        "http://power/large/status",
+    ]
+    assert all(duration(machine.boot_timeout) for machine in listed)
+
+
+class Lab:
+    """Machines in an embedded cluster."""
+
+    def __init__(self, *machines, **options):
+        self.cluster = World()
+        self.power = PowerWorld(machines, EmbeddedNodes(self.cluster.store, **options))
+
+    async def __aenter__(self):
+        await self.cluster.__aenter__()
+        return self
+
+    async def __aexit__(self, *_):
+        self.power.stop()
+        await self.cluster.__aexit__()
+
+    def node(self, name):
+        return self.cluster.store.find(kinds.NODES, None, name)
+
+    def ready(self, name):
+        return self.cluster.condition(self.node(name), "Ready")["status"]
+
+    def gpus(self, name):
+        return self.node(name)["status"]["allocatable"]["nvidia.com/gpu"]
+
+
+async def test_a_machine_becomes_a_node_and_its_gpus_follow():
+    async with Lab(LARGE) as lab:
+        lab.power.press("large")
+        await asyncio.sleep(119)
+        assert lab.node("large") is None
+        await asyncio.sleep(2)
+        assert (lab.ready("large"), lab.gpus("large")) == ("True", "0")
+        await asyncio.sleep(30)
+        assert lab.gpus("large") == "8"
+
+
+async def test_pods_run_on_it_and_are_seen_when_it_is_switched_off():
+    async with Lab(SMALL) as lab:
+        lab.power.press("small")
+        lab.cluster.pod("work", gpus=1)
+        await asyncio.sleep(65)
+        assert lab.cluster.where("work") == "small"
+        await ask(lab.power, "small", Asked.OFF)
+        assert [call.pods for call in lab.power.switched_off_in_use()] == [("default/work",)]
+
+
+async def test_a_machine_that_is_off_keeps_its_node_and_comes_back_as_the_same():
+    async with Lab(SMALL) as lab:
+        for _ in range(2):
+            lab.power.press("small")
+            await asyncio.sleep(61)
+            assert lab.ready("small") == "True"
+            await ask(lab.power, "small", Asked.OFF)
+            await asyncio.sleep(1)
+            assert lab.ready("small") == "False"
+            await asyncio.sleep(600)
+            assert lab.ready("small") == "Unknown"
+        lab.cluster.pod("work", gpus=2)
+        lab.power.press("small")
+        await asyncio.sleep(65)
+        assert lab.cluster.phase("work") == "Running"
+
+
+async def test_a_machine_that_loses_power_looks_ready_until_its_heartbeat_is_missed():
+    async with Lab(SMALL, abrupt=True) as lab:
+        lab.power.press("small")
+        await asyncio.sleep(61)
+        lab.power.lose_power("small")
+        await asyncio.sleep(30)
+        assert lab.ready("small") == "True"
+        await asyncio.sleep(30)
+        assert lab.ready("small") == "Unknown"
+
+
+async def test_a_node_may_go_with_its_machine():
+    async with Lab(SMALL, keep=False) as lab:
+        lab.power.press("small")
+        await asyncio.sleep(61)
+        await ask(lab.power, "small", Asked.OFF)
+        assert lab.node("small") is None
