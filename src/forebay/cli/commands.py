@@ -2,7 +2,14 @@
 
 from typing import Final
 
-from forebay.cli import demo, embedded, manifests, run, status
+from forebay.cli import demo, embedded, explain, manifests, run, status
 from forebay.cli.parser import Command
 
-COMMANDS: Final[tuple[Command, ...]] = (run.COMMAND, demo.COMMAND, status.COMMAND, manifests.COMMAND, embedded.COMMAND)
+COMMANDS: Final[tuple[Command, ...]] = (
+    run.COMMAND,
+    demo.COMMAND,
+    status.COMMAND,
+    explain.COMMAND,
+    manifests.COMMAND,
+    embedded.COMMAND,
+)

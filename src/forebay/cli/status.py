@@ -1,4 +1,4 @@
-"""`forebay status`: what Forebay sees of the cluster, and which pods wait for a GPU and why."""
+"""`forebay status`: the cluster, its pools and machines, what they cost, who leads, and which pods wait and why."""
 
 import argparse
 import asyncio
@@ -6,85 +6,39 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from forebay.cli.output import add_output_option, print_json, print_table
 from forebay.cli.parser import Command, UserError
-from forebay.model.nodes import Node
-from forebay.model.spans import human
-from forebay.model.workloads import Pod
 from forebay.settings import Settings
 
 if TYPE_CHECKING:
+    from forebay.cli.overview import ClusterStatus
     from forebay.kube.informer import Informer
 
 #: A cluster that cannot be listed in this time is not going to be.
 PATIENCE_S = 60.0
 
 
-class Waiting(msgspec.Struct, frozen=True):
-    """A pod that asks for GPUs and has no node."""
-
-    pod: str
-    gpus: int
-    since: datetime
-    reason: str
-
-
-class ClusterStatus(msgspec.Struct, frozen=True):
-    server: str
-    source: str
-    version: str
-    #: The UID of kube-system: what Forebay marks its machines with.
-    cluster_id: str
-    kinds_installed: list[str]
-    kinds_missing: list[str]
-    nodes: int
-    nodes_ready: int
-    gpus: int
-    gpus_requested: int
-    pods: int
-    waiting: list[Waiting]
-
-
-def reason(pod: Pod) -> str:
-    """Why the pod has no node, as far as the cluster has said."""
-    if pod.shape.scheduling_gates:
-        return f"SchedulingGated: held back by {', '.join(pod.shape.scheduling_gates)}"
-    if pod.unschedulable_message is not None:
-        return f"Unschedulable: {pod.unschedulable_message}"
-    return f"NotScheduledYet: {pod.shape.scheduler_name} has not looked at it"
-
-
-def summary(nodes: list[Node], pods: list[Pod], waiting: list[Pod]) -> dict[str, Any]:
-    bound = [pod for pod in pods if pod.node is not None and not pod.phase.ended]
-    return {
-        "nodes": len(nodes),
-        "nodes_ready": sum(node.ready for node in nodes),
-        "gpus": sum(int(node.allocatable.gpus()) for node in nodes),
-        "gpus_requested": sum(int(pod.shape.gpus()) for pod in bound),
-        "pods": len(pods),
-        "waiting": [
-            Waiting("/".join(pod.key), int(pod.shape.gpus()), pod.unschedulable_since or pod.created, reason(pod))
-            for pod in sorted(waiting, key=lambda pod: (pod.created, pod.key))
-        ],
-    }
-
-
-async def observe(settings: Settings) -> ClusterStatus:
+async def observe(settings: Settings) -> "ClusterStatus":
     from forebay.api.kinds import KINDS
     from forebay.api.names import API_VERSION
+    from forebay.cli.inquiry import Inquiry
+    from forebay.cli.overview import ClusterStatus, ViewAge, figures
     from forebay.kube.pods import PENDING_GPU
     from forebay.kube.types import NAMESPACES
-    from forebay.wiring import cluster_config, configure_logging, watched_cluster
+    from forebay.wiring import cluster_config, configure_logging, rules_of, watched_cluster
 
     redactor = configure_logging(settings)
     config = cluster_config(settings, os.environ)
+    gpu_resources = rules_of(settings).gpu_resources
     async with watched_cluster(config, redactor) as views:
+        inquiry = Inquiry(views.client, config)
         cluster = await views.client.get(NAMESPACES, "kube-system")
         served = await views.client.served(API_VERSION)
+        records, pools, leaders = await inquiry.records(), await inquiry.pools(), await inquiry.leaders()
         await synced(views.nodes)
         await synced(views.pods)
+        waiting = list(views.pods.by(PENDING_GPU, True))
+        said = await inquiry.said("Pod") if waiting else []
         return ClusterStatus(
             server=config.server,
             source=config.source,
@@ -92,7 +46,21 @@ async def observe(settings: Settings) -> ClusterStatus:
             cluster_id=cluster.uid,
             kinds_installed=[kind.kind for kind in KINDS if kind.plural in served],
             kinds_missing=[kind.kind for kind in KINDS if kind.plural not in served],
-            **summary(list(views.nodes.values()), list(views.pods.values()), list(views.pods.by(PENDING_GPU, True))),
+            leaders=leaders,
+            views=[
+                ViewAge(kind=each.resource.plural, objects=len(each), seconds=round(each.staleness, 3))
+                for each in (views.nodes, views.pods)
+            ],
+            **figures(
+                list(views.nodes.values()),
+                list(views.pods.values()),
+                waiting,
+                records=records or [],
+                pools=pools or [],
+                said=said or [],
+                gpu_resources=gpu_resources,
+                now=datetime.now(UTC),
+            ),
         )
 
 
@@ -104,7 +72,11 @@ async def synced(informer: "Informer[Any]") -> None:
         raise UserError(f"could not list {informer.resource.plural} within {PATIENCE_S:.0f} s: {why}") from None
 
 
-def show(status: ClusterStatus, now: datetime) -> None:
+def show(status: "ClusterStatus", now: datetime) -> None:
+    from forebay.cli.overview import spent, told_leader, told_views
+    from forebay.model.quantities import UsdPerHour
+    from forebay.model.spans import human
+
     kinds = f"{len(status.kinds_installed)} kinds installed"
     if status.kinds_missing:
         kinds = f"{', '.join(status.kinds_missing)} not installed; run: forebay manifests crds | kubectl apply -f -"
@@ -114,11 +86,41 @@ def show(status: ClusterStatus, now: datetime) -> None:
             ("Version", f"Kubernetes {status.version}"),
             ("Identity", status.cluster_id),
             ("Forebay", kinds),
+            ("Leader", told_leader(status.leaders, now)),
+            ("Views", told_views(status.views)),
             ("Nodes", f"{status.nodes_ready} of {status.nodes} ready"),
             ("GPUs", f"{status.gpus_requested} of {status.gpus} requested by pods on nodes"),
             ("Pods", f"{status.pods}, of which {len(status.waiting)} wait for a GPU"),
+            ("Spend", spent(status.spend)),
         ],
     )
+    if status.pools:
+        print()
+        print_table(
+            ("POOL", "CLASS", "NODES", "COST/H", "READY", "REASON"),
+            [
+                (each.pool, each.node_class, str(each.nodes), str(UsdPerHour(each.hourly)), each.ready, each.reason)
+                for each in status.pools
+            ],
+        )
+    if status.machines:
+        print()
+        print_table(
+            ("MACHINE", "STATE", "REASON", "SINCE", "GPUS", "PRICE", "NODE", "PODS"),
+            [
+                (
+                    each.name,
+                    each.state,
+                    each.reason or "-",
+                    human(now - each.since) if each.since is not None else "-",
+                    str(each.gpus),
+                    str(UsdPerHour(each.price_per_hour)),
+                    each.node or "-",
+                    ", ".join(each.pods) or "-",
+                )
+                for each in status.machines
+            ],
+        )
     if status.waiting:
         print()
         print_table(
@@ -128,6 +130,8 @@ def show(status: ClusterStatus, now: datetime) -> None:
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    import msgspec
+
     status = asyncio.run(observe(settings))
     if arguments.output == "json":
         print_json(msgspec.to_builtins(status))
@@ -138,8 +142,9 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
 
 COMMAND = Command(
     name="status",
-    summary="what Forebay sees of the cluster, and which pods wait for a GPU and why",
-    description="Show what Forebay sees of the cluster, and which pods wait for a GPU and why.",
+    summary="pools, machines, spend, leader, and which pods wait for a GPU and why",
+    description="Show what Forebay sees of the cluster: pools, machines and what they cost, who leads, and which pods\n"
+    "wait for a GPU and why. The total is that of the machines on record, which is kept for an hour after their end.",
     options=add_output_option,
     run=run,
 )

@@ -1,0 +1,202 @@
+"""`forebay explain`: why is this pending, why is this machine here, and what comes next."""
+
+import argparse
+import asyncio
+from collections import defaultdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from forebay.cli.output import add_output_option, print_json, print_paragraph, print_table
+from forebay.cli.parser import Command, UserError
+from forebay.settings import Settings
+
+if TYPE_CHECKING:
+    from forebay.cli.inquiry import Inquiry, Said
+    from forebay.cli.machines import MachineView
+    from forebay.cli.stories import Scene, Story
+
+#: As kubectl spells them, short and long.
+_KINDS: Final = {
+    **dict.fromkeys(("pod", "pods", "po"), "pod"),
+    **dict.fromkeys(("job", "jobs"), "job"),
+    **dict.fromkeys(("node", "nodes", "no"), "node"),
+    **dict.fromkeys(("gi", "gpuinstance", "gpuinstances"), "gi"),
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("object", metavar="KIND/NAME", help="pod/NAME, job/NAME, node/NAME or gi/NAME")
+    parser.add_argument(
+        "-n", "--namespace", dest="in_namespace", metavar="NAMESPACE", help="of the pod or Job (default: the context's)"
+    )
+    add_output_option(parser)
+
+
+def target(text: str) -> tuple[str, str]:
+    """`pod/x` and what `kubectl get -o name` prints: `job.batch/x`."""
+    kind, slash, name = text.partition("/")
+    known = _KINDS.get(kind.partition(".")[0].lower())
+    if not slash or not name or known is None:
+        raise UserError(f"{text!r} is nothing that can be explained; give pod/NAME, job/NAME, node/NAME or gi/NAME")
+    return known, name
+
+
+async def inquire(settings: Settings, kind: str, name: str, namespace: str | None) -> "tuple[Story, datetime]":
+    from forebay.cli.inquiry import asking
+
+    async with asking(settings) as inquiry:
+        return await story(inquiry, settings, kind, name, namespace)
+
+
+async def story(
+    inquiry: "Inquiry", settings: Settings, kind: str, name: str, namespace: str | None
+) -> "tuple[Story, datetime]":
+    from forebay.cli.stories import job_story, machine_story, node_story, pod_story
+
+    where = namespace or inquiry.namespace
+    match kind:
+        case "pod":
+            pod = await inquiry.pod(where, name)
+            scene = await scenery(inquiry, settings)
+            return pod_story(pod, scene, await inquiry.said("Pod", where, name)), scene.now
+        case "job":
+            job = await inquiry.job(where, name)
+            pods = [pod for pod in await inquiry.pods(where) if pod.owner is not None and pod.owner.uid == job.uid]
+            scene = await scenery(inquiry, settings)
+            by_pod: defaultdict[str, list[Said]] = defaultdict(list)
+            for each in await inquiry.said("Pod", where) or ():
+                by_pod[each.about].append(each)
+            return job_story(job, pods, scene, await inquiry.said("Job", where, name), by_pod), scene.now
+        case "node":
+            node = await inquiry.node(name)
+            scene = await scenery(inquiry, settings)
+            return node_story(node, scene, await inquiry.said("Node", name=name)), scene.now
+        case _:
+            record = await inquiry.record(name)
+            scene = await scenery(inquiry, settings)
+            return machine_story(record, scene, await inquiry.said("GPUInstance", name=name)), scene.now
+
+
+async def scenery(inquiry: "Inquiry", settings: Settings) -> "Scene":
+    """All of it is listed: a cluster has few nodes and machines, and pods are asked for by the node they are on."""
+    from forebay.cli.inquiry import acting, tenants_by_node
+    from forebay.cli.stories import Scene
+    from forebay.demand.tenancy import node_name_of
+    from forebay.wiring import rules_of
+
+    records = await inquiry.records()
+    names = {name for name in map(node_name_of, records or ()) if name is not None}
+    nodes = await inquiry.nodes()
+    pods = [pod for name in sorted(names & nodes.keys()) for pod in await inquiry.pods(node=name)]
+    now = datetime.now(UTC)
+    return Scene(
+        now=now,
+        records=records,
+        pools=await inquiry.pools() or (),
+        nodes=nodes,
+        tenants=tenants_by_node(pods),
+        acting=acting(await inquiry.leaders(), now),
+        gpu_resources=rules_of(settings).gpu_resources,
+    )
+
+
+def show(told: "Story", now: datetime) -> None:
+    print_paragraph(f"{told.about}: {told.reason}")
+    print_paragraph(told.answer, indent=2)
+    print_paragraph(f"Next: {told.next}", indent=2)
+    for machine in told.machines:
+        print()
+        show_machine(machine)
+    for pod in told.pods:
+        print()
+        print_paragraph(f"{pod.about}: {pod.reason}")
+        print_paragraph(pod.answer, indent=2)
+        print_paragraph(f"Next: {pod.next}", indent=2)
+        for machine in pod.machines:
+            price = dollars_an_hour(machine)
+            print_paragraph(f"GPUInstance {machine.name} ({price}): {machine.state}. {machine.message}", indent=2)
+        show_events(pod.events or [], now, indent=2)
+    show_events(told.events, now, indent=0)
+
+
+def show_machine(machine: "MachineView") -> None:
+    from forebay.model.quantities import Usd
+
+    what = f"{machine.gpus} x {machine.gpu_type}" if machine.gpu_type else f"{machine.gpus} GPUs"
+    print(f"GPUInstance {machine.name}: {machine.type} of {machine.provider}, {what}, {dollars_an_hour(machine)}")
+    billed = "not billed"
+    if machine.billed_from is not None:
+        until = f"{machine.billed_until:%Y-%m-%d %H:%M:%S}" if machine.billed_until is not None else "now"
+        cost = Usd.from_exact(machine.cost_exact)
+        billed = f"{cost} so far (billed from {machine.billed_from:%Y-%m-%d %H:%M:%S} to {until}, UTC)"
+    rows = [
+        ("Cost", billed),
+        ("Pool", machine.pool or "none"),
+        ("Node", machine.node or "none"),
+        ("Pods", ", ".join(machine.pods) or "none"),
+        ("For", ", ".join(machine.asked_for) or "no pod in particular"),
+    ]
+    for title, text in rows:
+        print_paragraph(f"{title:<6}{text}", indent=2, hanging=6)
+    if machine.why:
+        print_paragraph(f"{'Why':<6}{machine.why}", indent=2, hanging=6)
+    if machine.history:
+        table = [(f"{step.at:%H:%M:%S}", step.state, step.reason, step.message) for step in machine.history]
+        print_table((f"  {machine.history[0].at:%Y-%m-%d}", "STATE", "REASON", "MESSAGE"), _indented(table))
+
+
+def show_events(events: "list[Said] | None", now: datetime, *, indent: int) -> None:
+    from forebay.model.spans import human
+
+    if events is None:
+        print_paragraph("What Forebay wrote on it may not be read by this user (list events).", indent=indent)
+        return
+    if not events:
+        return
+    print()
+    rows = [
+        (
+            f"{'':{indent}}{human(now - each.at)}" + (f" (x{each.times})" if each.times > 1 else ""),
+            each.type,
+            each.reason,
+            each.note,
+        )
+        for each in events
+    ]
+    print_table((f"{'':{indent}}SAID AGO", "TYPE", "REASON", "NOTE"), rows)
+
+
+def dollars_an_hour(machine: "MachineView") -> str:
+    from forebay.model.quantities import UsdPerHour
+
+    return str(UsdPerHour(machine.price_per_hour))
+
+
+def _indented(rows: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
+    return [(f"  {first}", *rest) for first, *rest in rows]  # type: ignore[misc]
+
+
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    import msgspec
+
+    kind, name = target(arguments.object)
+    told, now = asyncio.run(inquire(settings, kind, name, arguments.in_namespace))
+    if arguments.output == "json":
+        print_json(msgspec.to_builtins(told))
+    else:
+        show(told, now)
+    return 0
+
+
+COMMAND = Command(
+    name="explain",
+    summary="why a pod or Job waits, why a machine is here, and what comes next",
+    description="Say whether a pod is demand and why, what was obtained for it, what Forebay wrote on it and what\n"
+    "comes next; or the history and cost of a machine, and when it goes:\n\n"
+    "  forebay explain pod/train-0 -n team\n"
+    "  forebay explain job/train\n"
+    "  forebay explain node/gpu-1\n"
+    "  forebay explain gi/gpu-1 --output json",
+    options=add_options,
+    run=run,
+)

@@ -1,0 +1,272 @@
+"""Why: what is so, what was done about it, and what comes next. From values alone; `explain` fetches and prints."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_node_pool import ConsolidationPolicy, GPUNodePool
+from forebay.api.parts import Truth
+from forebay.api.values import duration_or_never
+from forebay.cli.inquiry import Job, Said
+from forebay.cli.machines import MachineView, is_going, machine_view, price
+from forebay.demand.assess import not_demand
+from forebay.demand.tenancy import idle_condition, node_name_of, promises, state_of
+from forebay.lifecycle.words import for_pods
+from forebay.model.nodes import Node
+from forebay.model.reasons import Reason
+from forebay.model.sources import Delivery
+from forebay.model.spans import human
+from forebay.model.workloads import Pod
+
+_ON_ITS_WAY: Final = frozenset({InstanceState.LAUNCHING, InstanceState.LAUNCHED, InstanceState.JOINED})
+_NOT_INSTALLED: Final = (
+    "Forebay is not installed in this cluster, so nothing will be obtained: run forebay manifests install | "
+    "kubectl apply --server-side -f -"
+)
+_NOBODY_ACTS: Final = (
+    "No operator is at work, so nothing will change: look at its Deployment, or start one with forebay run."
+)
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    #: Kind and name of what was asked about.
+    about: str
+    #: How it stands, in a word for programs and in sentences.
+    reason: str
+    answer: str
+    #: What comes next, or what would help.
+    next: str
+    machines: list[MachineView] = []
+    #: The pods of a Job.
+    pods: list["Story"] = []
+    #: None where they may not be read.
+    events: list[Said] | None = []
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """What all stories are told from."""
+
+    now: datetime
+    #: None: Forebay's kinds are not installed.
+    records: Sequence[GPUInstance] | None = ()
+    pools: Sequence[GPUNodePool] = ()
+    nodes: Mapping[str, Node] = {}
+    #: By node.
+    tenants: Mapping[str, Collection[Pod]] = {}
+    #: An operator is at work; None where that cannot be known.
+    acting: bool | None = None
+    gpu_resources: Collection[str] | None = None
+
+
+def pod_story(pod: Pod, scene: Scene, events: list[Said] | None) -> Story:
+    records = scene.records or ()
+    ours = promises(records, {pod.uid}).get(pod.uid, set())
+    found = not_demand(pod, scene.gpu_resources, scene.now, nodes=scene.nodes, ours=ours)
+    for_it = sorted(
+        (each for each in records if any(asked.uid == pod.uid for asked in each.spec.pods)), key=_oldest_first
+    )
+    if found is None:
+        since = pod.unschedulable_since or pod.created
+        gpus = pod.shape.gpus(scene.gpu_resources)
+        answer = (
+            f"It is demand: it asks for {gpus} and the scheduler has found no node for it for "
+            f"{human(scene.now - since)}. {_quoted(pod)}"
+        )
+        reason, coming = Reason.UNSCHEDULABLE, _coming(pod, for_it, scene, events)
+    else:
+        reason, answer = found.reason, f"It is not demand: {found.sentence[0].lower()}{found.sentence[1:]}"
+        coming = _after_all(pod, found.reason, scene)
+    if pod.node is not None and not pod.phase.ended:
+        answer += _on_node(pod.node, scene)
+    return Story(
+        about=f"Pod {pod.namespace}/{pod.name}",
+        reason=reason,
+        answer=answer.rstrip(),
+        next=coming,
+        machines=[machine_view(each, scene.tenants, scene.now) for each in for_it],
+        events=events,
+    )
+
+
+def job_story(
+    job: Job, pods: Sequence[Pod], scene: Scene, events: list[Said] | None, pod_events: Mapping[str, list[Said]]
+) -> Story:
+    namespace, name = job.key
+    told = [
+        pod_story(pod, scene, pod_events.get(f"{pod.namespace}/{pod.name}", []))
+        for pod in sorted(pods, key=lambda each: (each.created, each.name))
+        if not pod.phase.ended
+    ]
+    waiting = sum(story.reason == Reason.UNSCHEDULABLE for story in told)
+    done = f"{job.status.succeeded} of {job.spec.completions or job.spec.parallelism or 1} pods have succeeded"
+    failed = f", {job.status.failed} have failed" if job.status.failed else ""
+    answer = f"{done}{failed}; {len(told)} are not over, of which {waiting} wait for capacity."
+    if job.spec.suspend:
+        reason, coming = "Suspended", "It is suspended, so it has no pods: resume it with spec.suspend: false."
+    elif told:
+        first = next((story for story in told if story.reason == Reason.UNSCHEDULABLE), told[0])
+        reason, coming = first.reason, first.next
+    else:
+        reason, coming = Reason.ENDED, "It has no pods that could need capacity."
+    return Story(about=f"Job {namespace}/{name}", reason=reason, answer=answer, next=coming, pods=told, events=events)
+
+
+def machine_story(record: GPUInstance, scene: Scene, events: list[Said] | None) -> Story:
+    view = machine_view(record, scene.tenants, scene.now)
+    since = f" for {human(scene.now - view.since)}" if view.since is not None else ""
+    return Story(
+        about=f"GPUInstance {view.name}",
+        reason=view.reason or view.state,
+        answer=f"It has been {view.state}{since}. {view.message}".rstrip(),
+        next=_next_of_machine(record, scene),
+        machines=[view],
+        events=events,
+    )
+
+
+def node_story(node: Node, scene: Scene, events: list[Said] | None) -> Story:
+    about = f"Node {node.name}"
+    record = record_of_node(node.name, scene.records or ())
+    tenants = sorted("/".join(pod.key) for pod in scene.tenants.get(node.name, ()))
+    runs = f"{len(tenants)} pods run on it" if tenants else "Nothing but DaemonSets runs on it"
+    if record is None:
+        what = (
+            _NOT_INSTALLED if scene.records is None else "It is yours: Forebay neither gives it back nor replaces it."
+        )
+        answer = f"No GPUInstance says that Forebay obtained it. {runs}."
+        return Story(about=about, reason="NotObtained", answer=answer, next=what, events=events)
+    view = machine_view(record, scene.tenants, scene.now)
+    answer = f"Forebay obtained it for {for_pods(record)}, at {price(record)}. {view.why or view.message} {runs}."
+    return Story(
+        about=about,
+        reason=view.reason or view.state,
+        answer=answer,
+        next=_next_of_machine(record, scene),
+        machines=[view],
+        events=events,
+    )
+
+
+def record_of_node(name: str, records: Sequence[GPUInstance]) -> GPUInstance | None:
+    """The one it is there for; of those that have gone, the latest."""
+    found = [each for each in records if node_name_of(each) == name]
+    return max(found, key=lambda each: (state_of(each) is not InstanceState.GONE, _oldest_first(each)), default=None)
+
+
+def _oldest_first(record: GPUInstance) -> tuple[str, str]:
+    born = record.metadata.creation_timestamp
+    return (born.isoformat() if born is not None else "", record.metadata.name)
+
+
+def _quoted(pod: Pod) -> str:
+    return f'The scheduler says: "{pod.unschedulable_message.rstrip(".")}".' if pod.unschedulable_message else ""
+
+
+def _on_node(name: str, scene: Scene) -> str:
+    record = record_of_node(name, scene.records or ())
+    if record is None or state_of(record) is InstanceState.GONE:
+        return " Forebay did not obtain that node."
+    return f" Forebay obtained that node, as GPUInstance {record.metadata.name}, at {price(record)}."
+
+
+def _coming(pod: Pod, for_it: Sequence[GPUInstance], scene: Scene, events: list[Said] | None) -> str:
+    """For a pod that waits."""
+    if scene.records is None:
+        return _NOT_INSTALLED
+    halted = f" {_NOBODY_ACTS}" if scene.acting is False else ""
+    live = [each for each in for_it if state_of(each) is not InstanceState.GONE and not is_going(each)]
+    if live:
+        return _next_of_machine(live[-1], scene)
+    told = next((each for each in reversed(events or ()) if each.about == "/".join(pod.key)), None)
+    if told is not None:
+        return f"{told.reason}, said {human(scene.now - told.at)} ago: {told.note}{halted}"
+    if scene.acting is False:
+        return _NOBODY_ACTS
+    return "The operator has said nothing about it yet; it decides within seconds of the scheduler's word."
+
+
+def _after_all(pod: Pod, reason: Reason, scene: Scene) -> str:
+    """For a pod that is no demand."""
+    match reason:
+        case Reason.BOUND:
+            return "Nothing: it has what it asked for."
+        case Reason.ENDED | Reason.POD_DELETED:
+            return "Nothing: it needs no capacity any more."
+        case Reason.NO_GPU_ASKED:
+            return "Forebay leaves it to others. To be served, it must ask for a resource such as nvidia.com/gpu."
+        case Reason.GATED:
+            gates = ", ".join(pod.shape.scheduling_gates)
+            return f"Whoever set {gates} takes it away; then the scheduler tries the pod, and Forebay sees it."
+        case Reason.PREEMPTING:
+            return f"It is placed on {pod.nominated_node} when the pods there have left."
+        case _:
+            waits = human(scene.now - pod.created)
+            return f"{pod.shape.scheduler_name} tries it (waiting for {waits}); if no node takes it, it becomes demand."
+
+
+def _next_of_machine(record: GPUInstance, scene: Scene) -> str:
+    if scene.acting is False and state_of(record) is not InstanceState.GONE:
+        return _NOBODY_ACTS
+    status, name = record.status, record.metadata.name
+    match state_of(record):
+        case InstanceState.REQUESTED:
+            wait = status.not_before if status is not None else None
+            when = f" at {_moment(wait, scene.now)}" if wait is not None and wait > scene.now else " at once"
+            return f"{record.spec.provider} is asked for {name}{when}."
+        case state if state in _ON_ITS_WAY:
+            deadline = status.deadline if status is not None else None
+            if deadline is None:
+                return f"{name} becomes a ready node with its GPUs; nothing says by when it must."
+            return (
+                f"{name} must be a ready node with its GPUs by {_moment(deadline, scene.now)}; else it is given back, "
+                "left alone for a while, and other capacity is sought."
+            )
+        case InstanceState.READY:
+            return _when_it_goes(record, scene)
+        case InstanceState.RUNNING:
+            return "It runs until its container ends; then it is given back."
+        case InstanceState.DRAINING:
+            return "Its pods leave as their disruption budgets allow; then it is given back."
+        case InstanceState.GONE:
+            return "Nothing: the provider has shown that nothing of it is left. The record is kept for an hour."
+        case _:
+            return f"{record.spec.provider} is asked to end it until it is shown to be gone; until then it is billed."
+
+
+def _when_it_goes(record: GPUInstance, scene: Scene) -> str:
+    """Of a machine in service."""
+    tenants = scene.tenants.get(node_name_of(record) or "", ())
+    if tenants:
+        return f"It stays while pods run on it; there are {len(tenants)} now."
+    mark = idle_condition(record)
+    if mark is None or mark.status is not Truth.TRUE:
+        return mark.message if mark is not None and mark.message else "It stays while it is needed."
+    since = f"It has been idle for {human(scene.now - mark.last_transition_time)}"
+    pool = _pool(record, scene.pools)
+    if pool is None:
+        if record.spec.delivers is Delivery.POWER:
+            return f"{since} and goes after the operator's --idle-delay."
+        return f"{since}. It belongs to no pool, so nothing says when it goes."
+    disruption = pool.spec.disruption
+    after = duration_or_never(disruption.consolidate_after)
+    if disruption.consolidation_policy is ConsolidationPolicy.NEVER or after is None:
+        return f"{since} and stays: the disruption of pool {pool.metadata.name} never gives idle nodes back."
+    goes = mark.last_transition_time + after
+    when = f"at {_moment(goes, scene.now)}" if goes > scene.now else "as soon as budgets and the interval allow"
+    return f"{since}. It goes {when}: consolidateAfter of pool {pool.metadata.name} is {disruption.consolidate_after}."
+
+
+def _pool(record: GPUInstance, pools: Sequence[GPUNodePool]) -> GPUNodePool | None:
+    wanted = record.spec.pool_ref
+    if wanted is None:
+        return None
+    return next((each for each in pools if each.key == (wanted.namespace, wanted.name)), None)
+
+
+def _moment(at: datetime, now: datetime) -> str:
+    left = at - now
+    distance = f"in {human(left)}" if left >= timedelta(0) else f"{human(-left)} ago"
+    return f"{at:%H:%M:%S} UTC ({distance})"
