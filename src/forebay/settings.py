@@ -37,6 +37,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             extra={"command": "run"},
         ),
     ] = None
+    gpu_resources: Annotated[
+        str | None,
+        Meta(
+            description="Resources by which pods ask for GPUs, with commas between. Default: every `<vendor>/gpu`.",
+            extra={"command": "run"},
+        ),
+    ] = None
+    idle_delay: Annotated[
+        str,
+        Meta(
+            description="How long an owned machine must have been idle before it is switched off, such as `5m`.",
+            extra={"command": "run"},
+        ),
+    ] = "0s"
+    scale_down_interval: Annotated[
+        str,
+        Meta(
+            description="Owned machines are switched off one at a time, with this much time in between.",
+            extra={"command": "run"},
+        ),
+    ] = "10s"
     health_server_address: Annotated[
         str,
         Meta(description="Where `/healthz`, `/readyz` and `/metrics` are served.", extra={"command": "run"}),

@@ -6,13 +6,16 @@ Each function builds one working whole from settings and the environment. Import
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import structlog
 from structlog.typing import Processor
 
+from forebay.api.values import NotADuration, duration
 from forebay.engine.operator import Operator
+from forebay.engine.snapshot import Rules
 from forebay.kube.client import Client, Version
 from forebay.kube.config import Config, load
 from forebay.kube.connection import connected_client, election_client
@@ -24,6 +27,8 @@ from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.net.redaction import Redactor
+from forebay.net.tls import TlsOptions
+from forebay.providers.webhook.groups import read_groups
 from forebay.settings import Settings, SettingsError
 from forebay.web.pages import pages
 
@@ -97,13 +102,34 @@ def listen_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 (a pod's probes come from outside)
 
 
+def rules_of(settings: Settings) -> Rules:
+    """Raises `SettingsError` for what cannot be understood."""
+    resources = (settings.gpu_resources or "").replace(",", " ").split()
+    return Rules(
+        gpu_resources=frozenset(resources) or None,
+        idle_delay=_duration("idle_delay", settings.idle_delay),
+        scale_down_interval=_duration("scale_down_interval", settings.scale_down_interval),
+    )
+
+
+def _duration(setting: str, text: str) -> timedelta:
+    try:
+        return duration(text)
+    except NotADuration as error:
+        raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
+
+
 async def run_operator(settings: Settings, environment: Mapping[str, str], redactor: Redactor) -> None:
     """The operator with its connections and its pages, until it is cancelled."""
     from forebay.kube.metrics import InformerCollector  # noqa: PLC0415 (brings prometheus_client)
+    from forebay.net.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 (brings aiohttp)
     from forebay.net.serve import serving  # noqa: PLC0415 (brings aiohttp's server)
     from forebay.web.metrics import metrics_page  # noqa: PLC0415
 
     host, port = listen_address(settings.health_server_address)
+    groups = read_groups(environment)
+    for problem in groups.problems:
+        log.error("a machine is left out", why=problem)
     config = cluster_config(settings, environment)
     namespace = settings.namespace or config.namespace
     identity = unique_identity()
@@ -111,7 +137,18 @@ async def run_operator(settings: Settings, environment: Mapping[str, str], redac
         client, election = connected_client(config, redactor), election_client(config, redactor)
         stack.push_async_callback(client.close)
         stack.push_async_callback(election.close)
-        operator = Operator(client, election, config.server, namespace=namespace, identity=identity, clock=clock.now)
+        operator = Operator(
+            client,
+            election,
+            config.server,
+            namespace=namespace,
+            identity=identity,
+            clock=clock.now,
+            make_transport=lambda tls: AiohttpTransport(tls=tls or TlsOptions()),
+            redactor=redactor,
+            machines=groups.machines,
+            rules=rules_of(settings),
+        )
         await stack.enter_async_context(operator)
         metrics = metrics_page(InformerCollector(operator.informers))
         handler = pages(alive=lambda: None, ready=operator.trouble, metrics=metrics)

@@ -12,6 +12,7 @@ from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS
 from forebay.net import clock
 from forebay.net.faults import Answer, Faulty, When
 from forebay.net.in_process import InProcess
+from forebay.net.transport import NeverSent
 
 SERVER = "http://embedded"
 CLASS = {
@@ -35,6 +36,10 @@ CLASS = {
 POOL = {"metadata": {"name": "team", "namespace": "default"}, "spec": {"nodeClassRef": {"name": "owned"}}}
 
 
+async def nowhere(request):
+    raise NeverSent(f"{request}: there is no power API in these stories", request)
+
+
 @asynccontextmanager
 async def world():
     """A cluster with our kinds, and a user's client."""
@@ -51,7 +56,15 @@ async def operator(cluster, name, wrap=lambda transport: transport):
         client, election = (Client(wrap(InProcess(cluster.handler)), SERVER) for _ in range(2))
         stack.push_async_callback(client.close)
         stack.push_async_callback(election.close)
-        made = Operator(client, election, SERVER, namespace="kube-system", identity=name, clock=clock.now)
+        made = Operator(
+            client,
+            election,
+            SERVER,
+            namespace="kube-system",
+            identity=name,
+            clock=clock.now,
+            make_transport=lambda _: InProcess(nowhere),
+        )
         await stack.enter_async_context(made)
         work = asyncio.create_task(made.run())
         try:
@@ -77,7 +90,11 @@ async def test_a_pool_learns_what_is_wrong_and_when_it_is_mended():
         await asyncio.sleep(2)
         assert await reason(user) == "NodeClassFound"
 
-        events = [(event["reason"], event["type"]) for event in cluster.store.list(kinds.EVENTS, "default")]
+        events = [
+            (event["reason"], event["type"])
+            for event in cluster.store.list(kinds.EVENTS, "default")
+            if event["involvedObject"]["kind"] == "GPUNodePool"
+        ]
         assert events == [("NodeClassNotFound", "Warning"), ("NodeClassFound", "Normal")]
 
 

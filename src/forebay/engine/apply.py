@@ -1,21 +1,30 @@
-"""Decisions become requests. A failure is data for the next tick, never the end of the loop."""
+"""Decisions become requests. A failure is data for the next tick, never the end of the loop.
+
+Kubernetes is written to and waited for, concurrently across objects and in order for each. Providers are called by
+errands beside the loop.
+"""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
 import structlog
 
-from forebay.api.parts import Truth
-from forebay.engine.decisions import Decision, ReportPool
+from forebay.demand.promise import Welcome
+from forebay.engine.announcements import Announcements
+from forebay.engine.decisions import Decision, ReportClass, ReportPool, Request, Tell, subject
+from forebay.engine.launches import Launches
+from forebay.engine.nodes import NodeActs
+from forebay.engine.records import Records
 from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
-from forebay.kube.errors import Conflict, KubeError, NotFound
-from forebay.kube.events import EventRecorder
+from forebay.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from forebay.kube.lease import Elector
-from forebay.kube.own_kinds import GPU_NODE_POOLS
+from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS
 from forebay.kube.types import reference
+from forebay.lifecycle.steps import Adopt, Drain, Forget, Launch, Terminate, Uncordon, Write
 from forebay.net.transport import TransportError
 
 log = structlog.get_logger(__name__)
@@ -25,34 +34,84 @@ AT_ONCE: Final = 16
 
 
 class Applier:
-    """Applies decisions, concurrently across objects, for as long as this process leads."""
+    """Applies decisions for as long as this process leads."""
 
-    def __init__(self, client: Client, views: Views, recorder: EventRecorder, elector: Elector) -> None:
+    def __init__(
+        self,
+        client: Client,
+        views: Views,
+        announcements: Announcements,
+        launches: Launches,
+        elector: Elector,
+    ) -> None:
         self._client = client
         self._views = views
-        self._recorder = recorder
+        self._announcements = announcements
+        self._launches = launches
+        self._records = Records(client, views)
+        self._nodes = NodeActs(client, views, announcements)
         self._elector = elector
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def apply(self, decisions: Iterable[Decision]) -> int:
         """How many failed; they are decided anew with the next tick."""
-        outcomes = await asyncio.gather(*(self._one(decision) for decision in decisions))
+        by_subject: defaultdict[tuple[str, str, str], list[Decision]] = defaultdict(list)
+        for decision in decisions:
+            by_subject[subject(decision)].append(decision)
+        outcomes = await asyncio.gather(*(self._in_order(about) for about in by_subject.values()))
         return outcomes.count(False)
 
-    async def _one(self, decision: Decision) -> bool:
-        try:
-            async with self._turns:
-                # Asked before each act: a process that was paused may have lost the lease without having been told.
-                if not self._elector.still_leader():
-                    return False
-                await self._report_pool(decision)
-        except (Conflict, NotFound):
-            # The pool has changed or gone since the snapshot. The watch brings its new state and another tick.
-            return True
-        except (KubeError, TransportError) as error:
-            log.warning("could not report", pool=f"{decision.namespace}/{decision.name}", why=str(error))
-            return False
+    async def _in_order(self, decisions: list[Decision]) -> bool:
+        for decision in decisions:
+            try:
+                async with self._turns:
+                    # Asked before each act: a process that was paused may have lost the lease without having been told.
+                    if not self._elector.still_leader():
+                        return False
+                    await self._one(decision)
+            except (Conflict, NotFound, AlreadyExists):
+                # The object has changed, gone or come since the snapshot. The watch brings it, and another tick.
+                return True
+            except (KubeError, TransportError) as error:
+                _, namespace, name = subject(decision)
+                about = f"{namespace}/{name}" if namespace else name
+                log.warning("could not act", decision=type(decision).__name__, about=about, why=str(error))
+                return False
         return True
+
+    async def _one(self, decision: Decision) -> None:
+        match decision:
+            case Request() | Adopt():
+                record = await self._records.create(decision.name, decision.spec, decision.status)
+                self._announcements.transition(record, decision.reason, decision.sentence)
+            case Launch():
+                self._launches.launch(decision)
+            case Terminate():
+                self._launches.terminate(decision)
+            case Write():
+                await self._write(decision)
+            case Drain():
+                await self._nodes.drain(decision)
+            case Uncordon():
+                await self._nodes.uncordon(decision.node)
+            case Forget():
+                await self._records.forget(decision.record)
+            case Welcome():
+                await self._nodes.welcome(decision)
+            case Tell():
+                self._announcements.tell(decision)
+            case ReportPool():
+                await self._report_pool(decision)
+            case ReportClass():
+                await self._report_class(decision)
+
+    async def _write(self, step: Write) -> None:
+        if self._nodes.ends_a_drain(step) and await self._nodes.still_in_use(step.record):
+            return
+        record = await self._records.write(step.record, step.status)
+        before = step.record.status.state if step.record.status is not None else None
+        if step.status.state is not before:
+            self._announcements.transition(record, step.reason, step.sentence)
 
     async def _report_pool(self, decision: ReportPool) -> None:
         patch = writes.merge(
@@ -61,15 +120,36 @@ class Applier:
                 "status": {
                     "observedGeneration": decision.generation,
                     "conditions": decision.conditions,
+                    "nodeCount": decision.node_count,
+                    "hourlyCost": decision.hourly_cost,
                 },
             }
         )
+        before = self._views.pools.get((decision.namespace, decision.name))
         pool = await self._client.patch(GPU_NODE_POOLS, decision.name, patch, decision.namespace, subresource="status")
         self._views.pools.observe(pool)
-        bad = any(each.type == "NodeClassReady" and each.status is not Truth.TRUE for each in decision.conditions)
-        self._recorder.event(
-            reference(GPU_NODE_POOLS, pool),
-            reason=decision.reason,
-            note=decision.sentence,
-            type="Warning" if bad else "Normal",
+        said = () if before is None or before.status is None else before.status.conditions
+        self._announcements.condition(
+            reference(GPU_NODE_POOLS, pool), said, decision.conditions, decision.reason, decision.sentence
+        )
+
+    async def _report_class(self, decision: ReportClass) -> None:
+        patch = writes.merge(
+            {
+                "metadata": {"uid": decision.uid, "resourceVersion": str(decision.resource_version)},
+                "status": {
+                    "observedGeneration": decision.generation,
+                    "conditions": decision.conditions,
+                    "activeNodes": decision.active_nodes,
+                    "hourlyCost": decision.hourly_cost,
+                    "offers": decision.offers,
+                },
+            }
+        )
+        before = self._views.classes.get(("", decision.name))
+        changed = await self._client.patch(GPU_NODE_CLASSES, decision.name, patch, subresource="status")
+        self._views.classes.observe(changed)
+        said = () if before is None or before.status is None else before.status.conditions
+        self._announcements.condition(
+            reference(GPU_NODE_CLASSES, changed), said, decision.conditions, decision.reason, decision.sentence
         )

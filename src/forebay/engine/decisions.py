@@ -1,9 +1,16 @@
-"""What a tick may decide. Every decision says why, in a word for programs and a sentence for people."""
+"""What a tick may decide. Every decision says why, in a word for programs and a sentence for people.
+
+What is decided about a GPUInstance is in `lifecycle.steps`, about a node that its pods wait for in `demand.promise`.
+"""
 
 import msgspec
 
+from forebay.api.gpu_instance import GPUInstanceSpec, GPUInstanceStatus
 from forebay.api.parts import Condition
+from forebay.demand.promise import Welcome
+from forebay.lifecycle.steps import Adopt, AnyStep
 from forebay.model.reasons import Reason
+from forebay.model.workloads import Pod
 
 
 class ReportPool(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,8 +24,62 @@ class ReportPool(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     #: The whole list, as it is to stand in the status.
     conditions: tuple[Condition, ...]
+    #: Of all its machines: how many, and what they cost per hour.
+    node_count: int
+    hourly_cost: str
     reason: Reason
     sentence: str
 
 
-Decision = ReportPool
+class ReportClass(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell the owner of a GPUNodeClass how it and its providers stand."""
+
+    name: str
+    uid: str
+    resource_version: int
+    generation: int
+    conditions: tuple[Condition, ...]
+    active_nodes: int
+    hourly_cost: str
+    offers: int
+    reason: Reason
+    sentence: str
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """Write down that this capacity is wanted. Nothing is asked of its provider before that is durable."""
+
+    name: str
+    spec: GPUInstanceSpec
+    #: What it begins with, where that is not nothing.
+    status: GPUInstanceStatus | None = None
+    reason: Reason
+    sentence: str
+
+
+class Tell(msgspec.Struct, frozen=True, kw_only=True):
+    """Say on a pod why it waits, and what comes next."""
+
+    pod: Pod
+    reason: Reason
+    sentence: str
+    #: Nothing will happen by itself: somebody must do something.
+    warning: bool = False
+
+
+Decision = ReportPool | ReportClass | Request | Adopt | AnyStep | Welcome | Tell
+
+
+def subject(decision: Decision) -> tuple[str, str, str]:
+    """Which object it is about: what is decided about one is done in order."""
+    match decision:
+        case ReportPool():
+            return ("pool", decision.namespace, decision.name)
+        case ReportClass():
+            return ("class", "", decision.name)
+        case Request() | Adopt():
+            return ("record", "", decision.name)
+        case Tell():
+            return ("pod", *decision.pod.key)
+        case _:
+            return ("record", "", decision.record.metadata.name)

@@ -1,15 +1,22 @@
 """When to think: soon after something changed, and now and then in case a change was missed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from datetime import datetime
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Final, NoReturn
 
 import msgspec
 
-from forebay.engine.decisions import Decision
-from forebay.engine.tick import tick
+from forebay.engine.apply import Applier
+from forebay.engine.observe import Observer
+from forebay.engine.orders import source_of
+from forebay.engine.snapshot import Snapshot
+from forebay.engine.sources import Sources
+from forebay.engine.tick import Thought, tick
 from forebay.engine.views import Views
+from forebay.lifecycle.next_step import awaits_listing
+
+#: With more pods than this to plan for, thinking takes long enough to do it beside the loop.
+_MANY_PODS: Final = 32
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,9 +25,11 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     #: A burst of changes is one reason to think: it has ended when nothing came for this long,
     quiet: float = 0.05
     #: and it is cut short after this long.
-    at_most: float = 0.5
+    at_most: float = 0.1
     #: Without any change.
     resync: float = 30.0
+    #: Until a deadline or the end of a wait, which may be due already.
+    at_least: float = 0.2
     #: After decisions that could not be applied, or while the views say nothing.
     again: float = 2.0
 
@@ -30,14 +39,19 @@ class Loop:
 
     def __init__(
         self,
+        *,
         views: Views,
-        apply: Callable[[tuple[Decision, ...]], Awaitable[int]],
-        clock: Callable[[], datetime],
+        observer: Observer,
+        sources: Sources,
+        applier: Applier,
+        configure: Callable[[], None],
         pace: Pace = Pace(),  # noqa: B008 (immutable)
     ) -> None:
         self._views = views
-        self._apply = apply
-        self._clock = clock
+        self._observer = observer
+        self._sources = sources
+        self._applier = applier
+        self._configure = configure
         self._pace = pace
         self.ticks = 0
         #: Why the last tick did not take place; None where it did.
@@ -47,15 +61,35 @@ class Loop:
         while True:
             # Cleared before the look, not after: what comes during the tick is a reason for the next.
             self._views.wake.clear()
-            failed = await self._once()
-            await self._next_reason(self._pace.again if failed else self._pace.resync)
+            patience = await self._once()
+            if patience:
+                await self._next_reason(patience)
 
-    async def _once(self) -> bool:
+    async def _once(self) -> float:
+        """Seconds until the next tick, where nothing happens before."""
         self.trouble = self._views.trouble()
         if self.trouble is not None:
-            return True
+            return self._pace.again
         self.ticks += 1
-        return await self._apply(tick(self._views.snapshot(self._clock()))) > 0
+        self._configure()
+        snapshot = self._observer.observe()
+        thought = await self._think(snapshot)
+        self._observer.memory = thought.memory
+        failed = await self._applier.apply(thought.decisions)
+        self._sources.hurry(source_of(record) for record in snapshot.records if awaits_listing(record))
+        if failed:
+            return self._pace.again
+        if thought.at_once:
+            return 0.0
+        if thought.look_again is None:
+            return self._pace.resync
+        until = (thought.look_again - snapshot.now).total_seconds()
+        return min(max(until, self._pace.at_least), self._pace.resync)
+
+    async def _think(self, snapshot: Snapshot) -> Thought:
+        if len(snapshot.pending) <= _MANY_PODS:
+            return tick(snapshot)
+        return await asyncio.to_thread(tick, snapshot)
 
     async def _next_reason(self, patience: float) -> None:
         wake = self._views.wake

@@ -1,30 +1,50 @@
 """The operator as a whole, on any transport: production, demo and tests run this same code."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Final, NoReturn, Self
 
 import structlog
 
+from forebay.api.machines import Machine
+from forebay.engine.announcements import Announcements
 from forebay.engine.apply import Applier
-from forebay.engine.loop import Loop
+from forebay.engine.configuration import configured
+from forebay.engine.errands import Errands
+from forebay.engine.launches import Launches
+from forebay.engine.loop import Loop, Pace
+from forebay.engine.observe import Observer
 from forebay.engine.permissions import LEASE
+from forebay.engine.records import Records
+from forebay.engine.snapshot import Rules
+from forebay.engine.sources import Sources
 from forebay.engine.views import Views, watching
 from forebay.kube.client import Client
+from forebay.kube.errors import Forbidden, KubeError, NotFound
 from forebay.kube.events import EventRecorder
 from forebay.kube.informer import Informer
 from forebay.kube.lease import Elector, LeadershipLost, Terms
+from forebay.kube.secrets import read_secret
+from forebay.net.redaction import Redactor
+from forebay.net.tls import TlsOptions
+from forebay.net.transport import Transport, TransportError
+from forebay.providers.registry import Context
+from forebay.providers.secrets import NoSecret, SecretsUnavailable
 
 log = structlog.get_logger(__name__)
+
+#: How long calls to providers may still take when the operator is asked to stop. Less than the grace of its pod.
+_FAREWELL: Final = 10.0
 
 
 class Operator:
     """Use it in `async with`: inside the block its views are kept current; `run` waits to lead, and then acts.
 
     It stands by with warm views until it leads, and again when it no longer does. `election` is a client with a
-    connection of its own, so that no burst of other requests delays a renewal.
+    connection of its own, so that no burst of other requests delays a renewal. `make_transport` leads to providers.
     """
 
     def __init__(
@@ -36,15 +56,29 @@ class Operator:
         namespace: str,
         identity: str,
         clock: Callable[[], datetime],
+        make_transport: Callable[[TlsOptions | None], Transport],
+        redactor: Redactor | None = None,
+        machines: tuple[Machine, ...] = (),
+        rules: Rules = Rules(),  # noqa: B008 (immutable)
         terms: Terms = Terms(),  # noqa: B008 (immutable)
+        pace: Pace = Pace(),  # noqa: B008 (immutable)
     ) -> None:
         self.recorder = EventRecorder(client, instance=identity)
         self.elector = Elector(election, namespace, LEASE, identity, terms=terms, recorder=self.recorder)
         self._client = client
         self._server = server
+        self._namespace = namespace
         self._clock = clock
+        self._make_transport = make_transport
+        self._redactor = redactor or Redactor()
+        self._machines = machines
+        self._rules = rules
+        self._pace = pace
         self._stack = AsyncExitStack()
         self.views: Views | None = None
+        #: At work while this process leads.
+        self.loop: Loop | None = None
+        self.sources: Sources | None = None
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.recorder)
@@ -58,14 +92,70 @@ class Operator:
 
     async def run(self) -> NoReturn:
         """Until it is cancelled: then work stops, and the lease is given back."""
-        assert self.views is not None, "run() needs the block around it"
-        applier = Applier(self._client, self.views, self.recorder, self.elector)
-        loop = Loop(self.views, applier.apply, self._clock)
         while True:
             try:
-                await self.elector.run(loop.run)
+                await self.elector.run(self._lead)
             except LeadershipLost as lost:
                 log.warning("standing by again", why=str(lost))
+
+    async def _lead(self) -> NoReturn:
+        assert self.views is not None, "run() needs the block around it"
+        views = self.views
+        cluster = await self._cluster(views)
+        context = Context(
+            make_transport=self._make_transport,
+            secrets=_ClusterSecrets(self._client),
+            namespace=self._namespace,
+            cluster=cluster,
+            redactor=self._redactor,
+            clock=self._clock,
+        )
+        sources = Sources(views.wake.set, self._clock)
+        errands = Errands(views.wake.set)
+        records = Records(self._client, views)
+        announcements = Announcements(self.recorder, views)
+        launches = Launches(
+            records=records,
+            sources=sources,
+            errands=errands,
+            announcements=announcements,
+            elector=self.elector,
+            cluster=cluster,
+            clock=self._clock,
+        )
+        loop = Loop(
+            views=views,
+            sources=sources,
+            observer=Observer(
+                views,
+                sources,
+                errands,
+                cluster=cluster,
+                machines=self._machines,
+                rules=self._rules,
+                clock=self._clock,
+            ),
+            applier=Applier(self._client, views, announcements, launches, self.elector),
+            configure=lambda: sources.configure(configured(views.classes.values(), self._machines, context)),
+            pace=self._pace,
+        )
+        self.loop, self.sources = loop, sources
+        try:
+            await loop.run()
+        finally:
+            self.loop = self.sources = None
+            await errands.finish(_FAREWELL if self.elector.still_leader() else 0.0)
+            await sources.close()
+
+    async def _cluster(self, views: Views) -> str:
+        """UID of kube-system: two clusters in one account never touch each other's machines."""
+        while True:
+            await views.namespaces.wait_synced()
+            found = views.namespaces.get(("", "kube-system"))
+            if found is not None:
+                return found.uid
+            log.warning("there is no namespace kube-system, so this cluster cannot be told from others")
+            await asyncio.sleep(self._pace.again)
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
@@ -79,3 +169,21 @@ class Operator:
         # seconds, does.
         silence = self.elector.out_of_reach
         return self.views.trouble() or (f"the lease cannot be asked for: {silence}" if silence is not None else None)
+
+
+class _ClusterSecrets:
+    """Secrets for providers, from the cluster."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def get(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        where = f"Secret {namespace}/{name}"
+        try:
+            return await read_secret(self._client, namespace, name)
+        except NotFound as error:
+            raise NoSecret(f"{where} does not exist: create it") from error
+        except Forbidden as error:
+            raise NoSecret(f"Forebay may not read {where}: let its ServiceAccount get it") from error
+        except (KubeError, TransportError) as error:
+            raise SecretsUnavailable(f"{where} could not be read: {error}") from error

@@ -28,11 +28,32 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
 
 #: In the whole cluster.
 EVERYWHERE: Final = (
-    Permission(group="", resources=("nodes", "pods"), verbs=("list", "watch"), why="sees demand and capacity"),
     Permission(
-        group=GROUP, resources=("gpunodeclasses", "gpunodepools"), verbs=("list", "watch"), why="reads what users want"
+        group="", resources=("nodes", "pods", "namespaces"), verbs=("list", "watch"), why="sees demand and capacity"
     ),
-    Permission(group=GROUP, resources=("gpunodepools/status",), verbs=("patch",), why="says how each pool stands"),
+    Permission(
+        group="", resources=("nodes",), verbs=("patch",), why="cordons nodes that go, opens nodes that are ready"
+    ),
+    Permission(group="", resources=("pods/status",), verbs=("patch",), why="nominates pods to the node meant for them"),
+    Permission(group="", resources=("pods/eviction",), verbs=("create",), why="drains, as disruption budgets allow"),
+    Permission(
+        group=GROUP,
+        resources=("gpunodeclasses", "gpunodepools", "gpuinstances"),
+        verbs=("list", "watch"),
+        why="reads what users want and what it has",
+    ),
+    Permission(
+        group=GROUP,
+        resources=("gpuinstances",),
+        verbs=("create", "patch", "delete"),
+        why="writes down each machine before it asks for it, and lets go when nothing is left",
+    ),
+    Permission(
+        group=GROUP,
+        resources=("gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status"),
+        verbs=("patch",),
+        why="says how they stand",
+    ),
     Permission(
         group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="tells users what it did, and why"
     ),
@@ -45,6 +66,12 @@ AT_HOME: Final = (
         resources=("leases",),
         verbs=("create", "get", "update"),
         why="elects one leader among its replicas",
+    ),
+    Permission(
+        group="",
+        resources=("secrets",),
+        verbs=("get",),
+        why="reads the credentials that classes and machines name, when they are used",
     ),
 )
 

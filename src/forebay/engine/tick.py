@@ -1,85 +1,155 @@
-"""One thought: a `Snapshot` in, `Decision`s with reasons out. No I/O, no clock but the snapshot's.
+"""One thought: a `Snapshot` in, decisions with reasons out. No I/O, no clock but the snapshot's.
 
-So far it settles what the pools refer to. Demand, plan, disruption and budgets join as steps of this list.
+Read `tick` from top to bottom: each line asks one room one question.
 """
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import NamedTuple
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
 
-from forebay.api.gpu_node_class import GPUNodeClass
-from forebay.api.gpu_node_pool import GPUNodePool
-from forebay.api.parts import Condition, Truth
-from forebay.engine.decisions import Decision, ReportPool
-from forebay.engine.snapshot import Snapshot
+import msgspec
+
+from forebay.api.gpu_instance import InstanceState
+from forebay.demand.assess import Assessment, assess
+from forebay.demand.capacity import rooms
+from forebay.demand.promise import Welcome, welcomes
+from forebay.demand.settle import Settlement, settle
+from forebay.demand.tenancy import promises, refusals
+from forebay.disruption import give_back as disruption
+from forebay.disruption.machines import idle_marks, machines
+from forebay.engine.buying import Bought, buy
+from forebay.engine.decisions import Decision, Request, Tell
+from forebay.engine.reports import report_classes, report_pools
+from forebay.engine.settling import brakes, found_without_record, own_steps
+from forebay.engine.snapshot import Memory, Snapshot
+from forebay.lifecycle.steps import Adopt, AnyStep, Forget, Write
+from forebay.lifecycle.transitions import moved
 from forebay.model.reasons import Reason
 
 
-def tick(snapshot: Snapshot) -> tuple[Decision, ...]:
-    return tuple(report_pools(snapshot))
+class Thought(msgspec.Struct, frozen=True, kw_only=True):
+    decisions: tuple[Decision, ...]
+    #: When time alone may bring the next decision; None: only news can.
+    look_again: datetime | None
+    #: What was decided makes the next step possible as soon as it is done.
+    at_once: bool
+    #: For the next tick.
+    memory: Memory
 
 
-def report_pools(snapshot: Snapshot) -> Iterable[ReportPool]:
-    """What each pool's owner must know, for the pools that do not say so yet."""
-    classes = {each.metadata.name: each for each in snapshot.classes}
-    for pool in snapshot.pools:
-        if pool.metadata.deletion_timestamp is not None:
-            continue
-        found = node_class_ready(pool, classes)
-        facts = (found, ready(found))
-        conditions = tuple(condition(pool, fact, snapshot.now) for fact in facts)
-        said = pool.status.conditions if pool.status is not None else ()
-        if set(conditions) <= set(said):
-            continue
-        told = {fact.type for fact in facts}
-        namespace, name = pool.key
-        yield ReportPool(
-            namespace=namespace,
-            name=name,
-            uid=pool.uid,
-            resource_version=pool.resource_version,
-            generation=pool.metadata.generation or 0,
-            conditions=(*(each for each in said if each.type not in told), *conditions),
-            reason=found.reason,
-            sentence=found.sentence,
-        )
-
-
-class Fact(NamedTuple):
-    """A condition before it is known since when it holds."""
-
-    type: str
-    status: Truth
-    reason: Reason
-    sentence: str
-
-
-def node_class_ready(pool: GPUNodePool, classes: Mapping[str, GPUNodeClass]) -> Fact:
-    name = pool.spec.node_class_ref.name
-    found = classes.get(name)
-    if found is None:
-        sentence = f'GPUNodeClass "{name}" does not exist: create it, or correct spec.nodeClassRef.name.'
-        return Fact("NodeClassReady", Truth.FALSE, Reason.NODE_CLASS_NOT_FOUND, sentence)
-    if found.metadata.deletion_timestamp is not None:
-        sentence = f'GPUNodeClass "{name}" is being deleted: name another in spec.nodeClassRef, or delete this pool.'
-        return Fact("NodeClassReady", Truth.FALSE, Reason.NODE_CLASS_DELETING, sentence)
-    return Fact("NodeClassReady", Truth.TRUE, Reason.NODE_CLASS_FOUND, f'GPUNodeClass "{name}" exists.')
-
-
-def ready(node_class: Fact) -> Fact:
-    return node_class._replace(type="Ready")
-
-
-def condition(pool: GPUNodePool, fact: Fact, now: datetime) -> Condition:
-    """The fact as the pool shows it. One that was true before keeps the time since when it is."""
-    said = pool.status.conditions if pool.status is not None else ()
-    before = next((each for each in said if each.type == fact.type and each.status == fact.status), None)
-    return Condition(
-        type=fact.type,
-        status=fact.status,
-        reason=fact.reason,
-        message=fact.sentence,
-        # The API keeps whole seconds; with more, what is read back would never equal what was decided.
-        last_transition_time=(before.last_transition_time if before is not None else now).replace(microsecond=0),
-        observed_generation=pool.metadata.generation,
+def tick(snapshot: Snapshot) -> Thought:
+    braked = brakes(snapshot)
+    steps, look_again = own_steps(snapshot, braked)
+    adopted, unclaimed = found_without_record(snapshot)
+    assessment = demand(snapshot)
+    settlement = what_is_taken(snapshot, assessment)
+    bought = buy(snapshot, settlement.left)
+    promised = keep_promises(snapshot, settlement)
+    returned, look_at_idle = give_back(snapshot, settlement, {step.record.metadata.name for step in steps})
+    decisions: tuple[Decision, ...] = (
+        *steps,
+        *adopted,
+        *bought.decisions,
+        *promised,
+        *returned,
+        *report_pools(snapshot, braked),
+        *report_classes(snapshot),
+        *answers(assessment, settlement, bought),
     )
+    return Thought(
+        decisions=decisions,
+        look_again=min((at for at in (look_again, look_at_idle, bought.look_again) if at is not None), default=None),
+        at_once=any(isinstance(each, Request | Adopt | Forget | Write) for each in decisions),
+        memory=Memory(settlement=settlement, unclaimed=unclaimed),
+    )
+
+
+def demand(snapshot: Snapshot) -> Assessment:
+    waiting = {pod.uid for pod in snapshot.pending}
+    return assess(
+        snapshot.pending,
+        snapshot.rules.gpu_resources,
+        snapshot.now,
+        nodes=snapshot.nodes,
+        promised=promises(snapshot.records, waiting),
+    )
+
+
+def what_is_taken(snapshot: Snapshot, assessment: Assessment) -> Settlement:
+    """By capacity that is free or on its way. Only the rest is bought for."""
+    if not assessment.wanted:
+        return Settlement()
+    free = rooms(
+        snapshot.nodes,
+        snapshot.used,
+        snapshot.records,
+        ports=snapshot.ports,
+        daemons=snapshot.daemons,
+        holding=(each.pod for each in assessment.others if each.reason is Reason.PREEMPTING),
+        gpu_resources=snapshot.rules.gpu_resources,
+    )
+    return settle(
+        assessment.wanted,
+        free,
+        snapshot.now,
+        before=snapshot.memory.settlement,
+        tenants=snapshot.tenants,
+        refusals=refusals(snapshot.records),
+        gpu_resources=snapshot.rules.gpu_resources,
+    )
+
+
+def keep_promises(snapshot: Snapshot, settlement: Settlement) -> tuple[Welcome, ...]:
+    return welcomes(
+        snapshot.records,
+        snapshot.nodes,
+        snapshot.pending,
+        snapshot.used,
+        ports=snapshot.ports,
+        tenants=snapshot.tenants,
+        refused={each.pod.uid for each in settlement.refused},
+    )
+
+
+def give_back(
+    snapshot: Snapshot, settlement: Settlement, stepping: set[str]
+) -> tuple[tuple[AnyStep, ...], datetime | None]:
+    """Marks on machines that have become idle or are no longer, and the first step of those that go."""
+    now = snapshot.now
+    all_machines = machines(snapshot.records, snapshot.nodes, snapshot.tenants, settlement, snapshot.pending)
+    rules = disruption.Rules(
+        idle_delay=snapshot.rules.idle_delay,
+        cycle=snapshot.rules.scale_down_interval,
+        pools={pool.key: pool.spec.disruption for pool in snapshot.pools},
+    )
+    leaving = {each.record.metadata.name: each for each in disruption.give_back(all_machines, now, rules)}
+    taken = stepping | snapshot.busy
+    found: list[AnyStep] = []
+    for name, each in leaving.items():
+        if name not in taken:
+            status = moved(each.record.status, InstanceState.DRAINING, each.reason, each.sentence, now)
+            found.append(Write(record=each.record, reason=each.reason, sentence=each.sentence, status=status))
+    found += [
+        Write(record=mark.record, reason=mark.reason, sentence=mark.sentence, status=mark.status)
+        for mark in idle_marks(all_machines, now)
+        if mark.record.metadata.name not in taken | leaving.keys()
+    ]
+    idle = any(machine.idle for machine in all_machines)
+    return tuple(found), now + _IDLE_LOOK if idle else None
+
+
+def answers(assessment: Assessment, settlement: Settlement, bought: Bought) -> Iterator[Tell]:
+    """For every pod that waits: why, and what comes next."""
+    for each in (*assessment.others, *settlement.refused):
+        if each.reason not in _PASSING:
+            yield Tell(pod=each.pod, reason=each.reason, sentence=each.sentence)
+    for left in bought.left_out:
+        note = settlement.notes.get(left.pod.uid)
+        sentence = f"{note} {left.sentence}" if note else left.sentence
+        yield Tell(pod=left.pod, reason=left.reason, sentence=sentence, warning=True)
+
+
+#: How often idle machines are looked at: delays and cycles are in seconds.
+_IDLE_LOOK: Final = timedelta(seconds=1)
+#: True of nearly every pod for a moment; not worth an event.
+_PASSING: Final = frozenset({Reason.NOT_TRIED, Reason.POD_DELETED, Reason.BOUND, Reason.ENDED, Reason.PREEMPTING})

@@ -1,20 +1,21 @@
-"""What the operator watches, and the snapshot that is taken of it."""
+"""What the operator watches of the cluster."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import datetime
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import msgspec
 
+from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
-from forebay.engine.snapshot import Snapshot
 from forebay.kube.informer import Informer
 from forebay.kube.nodes import NODES
-from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS
+from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS
 from forebay.kube.pods import PODS, pod_indexes
+from forebay.kube.tally import Tally
+from forebay.kube.types import NAMESPACES, Namespace
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
 from forebay.net.transport import Transport
@@ -27,12 +28,16 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     wake: asyncio.Event
     nodes: Informer[Node]
     pods: Informer[Pod]
+    namespaces: Informer[Namespace]
     classes: Informer[GPUNodeClass]
     pools: Informer[GPUNodePool]
+    instances: Informer[GPUInstance]
+    #: What the pods on each node hold.
+    used: Tally
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
-        return (self.nodes, self.pods, self.classes, self.pools)
+        return (self.nodes, self.pods, self.namespaces, self.classes, self.pools, self.instances)
 
     def trouble(self) -> str | None:
         """Why nothing may be concluded from these views now; None when all are whole and current."""
@@ -42,22 +47,29 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
                 return f"{kind} are not listed yet: {informer.last_error or 'listing'}"
             if informer.stale:
                 return f"{kind} are {informer.staleness:.0f} s old: {informer.last_error or 'no word from the server'}"
+            # Deciding without a machine that is there but cannot be read could buy it a second time.
+            if informer is self.instances and informer.undecodable:
+                (_, name), why = next(iter(informer.undecodable.items()))
+                return f"GPUInstance {name} cannot be read ({why}): correct or remove it, or update Forebay"
         return None
-
-    def snapshot(self, now: datetime) -> Snapshot:
-        return Snapshot(now=now, classes=tuple(self.classes.values()), pools=tuple(self.pools.values()))
 
 
 @asynccontextmanager
 async def watching(transport: Transport, server: str) -> AsyncIterator[Views]:
     """The informers run while the block does. They start unsynced: nothing may be concluded before they are."""
     wake = asyncio.Event()
+    used = Tally()
     views = Views(
         wake=wake,
         nodes=Informer(transport, server, NODES, wake=wake),
-        pods=Informer(transport, server, PODS, indexes=pod_indexes(), wake=wake),
+        pods=Informer(transport, server, PODS, indexes=pod_indexes(), kept=(used,), wake=wake),
+        namespaces=Informer(transport, server, NAMESPACES, wake=wake),
         classes=Informer(transport, server, GPU_NODE_CLASSES, wake=wake),
         pools=Informer(transport, server, GPU_NODE_POOLS, wake=wake),
+        instances=Informer(transport, server, GPU_INSTANCES, wake=wake),
+        used=used,
     )
-    async with views.nodes, views.pods, views.classes, views.pools:
+    async with AsyncExitStack() as stack:
+        for informer in views.informers:
+            await stack.enter_async_context(informer)
         yield views

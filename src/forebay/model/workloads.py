@@ -112,6 +112,12 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def key(self) -> tuple[str, str]:
         return (self.namespace, self.name)
 
+    @property
+    def is_tenant(self) -> bool:
+        """Its node is in use because of it. Pods that every node has, and pods that have ended, are no reason to keep
+        a machine on."""
+        return not (self.phase.ended or self.mirror or (self.owner is not None and self.owner.kind == "DaemonSet"))
+
 
 class ContainerResources(msgspec.Struct, frozen=True):
     """`resources` of a container or of a whole pod, still as Kubernetes quantities."""

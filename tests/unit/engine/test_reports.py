@@ -1,4 +1,4 @@
-"""What a tick decides about pools, from values alone."""
+"""What the owners of pools are told, from values alone."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,8 +8,8 @@ from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec, GPUNodePoolStatus
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import Condition, NodeClassRef, Truth
+from forebay.engine.reports import report_pools
 from forebay.engine.snapshot import Snapshot
-from forebay.engine.tick import tick
 from forebay.model.reasons import Reason
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -30,12 +30,17 @@ def node_class(name="c", **metadata):
 
 
 def decided(*, pools, classes=(), now=NOW):
-    return tick(Snapshot(now=now, classes=tuple(classes), pools=tuple(pools)))
+    return tuple(report_pools(Snapshot(now=now, classes=tuple(classes), pools=tuple(pools)), {}))
 
 
 def after(decision, looked_at):
     """The pool once the decision has been written."""
-    status = GPUNodePoolStatus(observed_generation=decision.generation, conditions=decision.conditions)
+    status = GPUNodePoolStatus(
+        observed_generation=decision.generation,
+        conditions=decision.conditions,
+        node_count=decision.node_count,
+        hourly_cost=decision.hourly_cost,
+    )
     return GPUNodePool(metadata=looked_at.metadata, spec=looked_at.spec, status=status)
 
 

@@ -1,0 +1,80 @@
+"""One immutable picture of all that is known now, for one tick to think about."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+
+from forebay.api.machines import Machine
+from forebay.engine.configuration import claimed_twice
+from forebay.engine.errands import Errands
+from forebay.engine.snapshot import Memory, Rules, Snapshot
+from forebay.engine.sources import Sources
+from forebay.engine.views import Views
+from forebay.kube.pods import BY_NODE, PENDING_GPU
+from forebay.lifecycle.facts import node_name
+from forebay.model.nodes import Node
+from forebay.model.sources import Source
+from forebay.model.workloads import Pod
+
+
+class Observer:
+    """Copies out of the views: what the watches bring later does not change a picture that was taken."""
+
+    def __init__(
+        self,
+        views: Views,
+        sources: Sources,
+        errands: Errands,
+        *,
+        cluster: str,
+        machines: tuple[Machine, ...],
+        rules: Rules,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._views = views
+        self._sources = sources
+        self._errands = errands
+        self._cluster = cluster
+        self._machines = machines
+        self._rules = rules
+        self._clock = clock
+        self._remembered: dict[str, Node] = {}
+        #: Of the last tick.
+        self.memory = Memory()
+
+    def observe(self) -> Snapshot:
+        views = self._views
+        records = tuple(views.instances.values())
+        sources = self._sources.states()
+        nodes = {node.name: node for node in views.nodes.values()}
+        return Snapshot(
+            now=self._clock(),
+            cluster=self._cluster,
+            classes=tuple(views.classes.values()),
+            pools=tuple(views.pools.values()),
+            namespaces={each.metadata.name: each.metadata.labels for each in views.namespaces.values()},
+            nodes=nodes,
+            remembered=self._remember(sources.values(), nodes),
+            pending=views.pods.by(PENDING_GPU, True),
+            used=views.used.all_used(),
+            ports=views.used.all_ports(),
+            daemons=views.used.daemons(),
+            tenants={name: self._tenants(name) for record in records if (name := node_name(record)) is not None},
+            records=records,
+            sources=sources,
+            unusable=self._sources.unmade,
+            claimed_twice=claimed_twice(views.classes.values(), self._machines),
+            memory=self.memory,
+            busy=self._errands.busy,
+            rules=self._rules,
+        )
+
+    def _remember(self, sources: Iterable[Source], nodes: Mapping[str, Node]) -> Mapping[str, Node]:
+        """What was learned of owned machines, also of those whose Node is taken away while they are off."""
+        names = {offer.node_name for source in sources for offer in source.offers or () if offer.node_name is not None}
+        self._remembered = {
+            name: node for name in names if (node := nodes.get(name) or self._remembered.get(name)) is not None
+        }
+        return dict(self._remembered)
+
+    def _tenants(self, node: str) -> tuple[Pod, ...]:
+        return tuple(pod for pod in self._views.pods.by(BY_NODE, node) if pod.is_tenant)

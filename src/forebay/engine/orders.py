@@ -1,0 +1,92 @@
+"""From a plan to records, and from a record to what its provider is asked for.
+
+A record holds all that a launch needs: whoever leads next can go on with it.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, PoolRef
+from forebay.api.parts import PodRef
+from forebay.api.providers import ProviderName
+from forebay.api.values import duration
+from forebay.engine.decisions import Request
+from forebay.lifecycle.recording import planned, recorded
+from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.requirements import Taint as NodeTaint
+from forebay.model.sources import AMPLE, Delivery, Offer, SourceKey
+from forebay.model.workloads import POD_COUNT, Pod
+from forebay.planning.plan import Purchase
+from forebay.providers.base import LaunchRequest
+
+#: What a record has room for. A machine for more pods serves them all the same.
+_PODS_RECORDED: Final = 512
+_STATED_BY_EVERY_MACHINE: Final = ("cpu", "memory", POD_COUNT)
+_WHY: Final = 2048
+
+
+def request(purchase: Purchase, delivers: Delivery, failures: int) -> Request:
+    """The intent. Its name is the same whoever plans the same: a machine's own, or one made of the pods it is for."""
+    candidate, offer = purchase.candidate, purchase.candidate.offer
+    name = offer.node_name or _name(candidate.pool.name, purchase.pods)
+    pool = candidate.pool
+    spec = GPUInstanceSpec(
+        provider=ProviderName(offer.provider),
+        delivers=delivers,
+        pool_ref=PoolRef(namespace=pool.namespace, name=pool.name) if pool.name else None,
+        node_class_name=candidate.source.node_class or None,
+        offer=recorded(offer),
+        hourly_price=offer.price.exact(),
+        node=planned(name, candidate.node.labels, candidate.node.taints, candidate.node.allocatable),
+        pods=tuple(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in _oldest(purchase.pods)),
+        why=purchase.sentence[:_WHY],
+    )
+    # A wait that grows with each failure must not begin anew with each record.
+    status = GPUInstanceStatus(state=InstanceState.REQUESTED, failures=failures) if failures else None
+    return Request(name=name, spec=spec, status=status, reason=purchase.reason, sentence=purchase.sentence)
+
+
+def launch_request(record: GPUInstance, cluster: str) -> LaunchRequest:
+    spec, status = record.spec, record.status
+    assert spec.offer is not None, "only what was chosen is launched"
+    node = spec.node
+    stated = Resources.parse(node.allocatable) if node is not None else Resources()
+    unstated = {name: AMPLE for name in _STATED_BY_EVERY_MACHINE if name not in stated}
+    offer = Offer(
+        provider=spec.provider,
+        instance_type=spec.offer.instance_type,
+        region=spec.offer.region,
+        zone=spec.offer.zone,
+        spot=spec.offer.spot,
+        gpu_type=spec.offer.gpu_type,
+        gpu_count=spec.offer.gpu_count,
+        gpu_memory_gib=spec.offer.gpu_memory_gib,
+        price=UsdPerHour(str(spec.hourly_price or "0")),
+        allocatable=Resources({**stated, **unstated}),
+        boot_deadline=duration(spec.offer.boot_deadline) if spec.offer.boot_deadline is not None else None,
+        node_name=node.name if spec.delivers is Delivery.POWER and node is not None else None,
+    )
+    return LaunchRequest(
+        uid=record.uid,
+        name=record.metadata.name,
+        cluster=cluster,
+        offer=offer,
+        node_name=node.name if node is not None else record.metadata.name,
+        labels=node.labels if node is not None else {},
+        taints=tuple(NodeTaint(each.key, each.value or "", each.effect) for each in node.taints) if node else (),
+        attempt=status.attempt if status is not None and status.attempt is not None else 1,
+    )
+
+
+def source_of(record: GPUInstance) -> SourceKey:
+    return SourceKey(record.spec.node_class_name or "", record.spec.provider)
+
+
+def _oldest(pods: Iterable[Pod]) -> list[Pod]:
+    return sorted(pods, key=lambda pod: (pod.created, pod.uid))[:_PODS_RECORDED]
+
+
+def _name(pool: str, pods: Iterable[Pod]) -> str:
+    digest = hashlib.sha256("\n".join(sorted(pod.uid for pod in pods)).encode()).hexdigest()[:10]
+    return f"{pool[:200]}-{digest}"

@@ -1,0 +1,95 @@
+"""What is due for each GPUInstance, and for what runs without one."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import datetime
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.engine.orders import source_of
+from forebay.engine.records import first_status
+from forebay.engine.snapshot import Snapshot
+from forebay.lifecycle.brake import braked
+from forebay.lifecycle.facts import Facts, node_name
+from forebay.lifecycle.next_step import look_again, next_step
+from forebay.lifecycle.orphans import Unclaimed, leftovers, unclaimed
+from forebay.lifecycle.steps import Adopt, AnyStep, Forget, Write
+from forebay.lifecycle.transitions import state_of
+from forebay.model.reasons import Reason
+from forebay.model.sources import Delivery
+
+Pool = tuple[str, str]
+
+
+def brakes(snapshot: Snapshot) -> Mapping[Pool, str]:
+    """The pools (and "", "" for machines of none) in which nothing is given up as unhealthy now, with the reason."""
+    by_pool: defaultdict[Pool, list[GPUInstance]] = defaultdict(list)
+    for record in snapshot.records:
+        by_pool[_pool(record)].append(record)
+    found = {pool: braked(records, snapshot.nodes) for pool, records in by_pool.items()}
+    return {pool: why for pool, why in found.items() if why is not None}
+
+
+def own_steps(snapshot: Snapshot, brakes: Mapping[Pool, str]) -> tuple[list[AnyStep], datetime | None]:
+    """At most one for each record, and when the next may be due without any news."""
+    pools = {pool.key for pool in snapshot.pools}
+    waiting = {pod.uid for pod in snapshot.pending}
+    steps: list[AnyStep] = []
+    due: list[datetime] = []
+    for record in snapshot.records:
+        if record.metadata.name in snapshot.busy:
+            continue
+        if (begun := first_status(record)) is not None:
+            sentence = begun.message or "What was known when the record was made."
+            reason = Reason(begun.reason) if begun.reason is not None else Reason.CAPACITY_NEEDED
+            steps.append(Write(record=record, reason=reason, sentence=sentence, status=begun))
+            continue
+        facts = _facts(record, snapshot, waiting, pools, brakes)
+        step = next_step(facts, snapshot.now)
+        if step is not None:
+            steps.append(step)
+        elif (at := look_again(facts, snapshot.now)) is not None:
+            due.append(at)
+    return steps, min(due, default=None)
+
+
+def found_without_record(snapshot: Snapshot) -> tuple[tuple[Adopt | Forget, ...], Unclaimed]:
+    """Records to make; and records of machines that had gone and are on again, which must make room first."""
+    sources = snapshot.sources.values()
+    seen = unclaimed(snapshot.memory.unclaimed, sources, snapshot.records)
+    past = {each.metadata.name: each for each in snapshot.records if _is_past(each)}
+    live = [each for each in snapshot.records if each.metadata.name not in past]
+    found: list[Adopt | Forget] = []
+    for adopt in leftovers(seen, sources, live, snapshot.nodes, snapshot.now):
+        if adopt.name in past:
+            sentence = f"Machine {adopt.name} is on again; this is the record of an earlier time."
+            found.append(Forget(record=past[adopt.name], reason=Reason.ADOPTED, sentence=sentence))
+        found.append(adopt)
+    return tuple(found), seen
+
+
+def _is_past(record: GPUInstance) -> bool:
+    return record.spec.delivers is Delivery.POWER and state_of(record.status) is InstanceState.GONE
+
+
+def _facts(
+    record: GPUInstance, snapshot: Snapshot, waiting: set[str], pools: set[Pool], brakes: Mapping[Pool, str]
+) -> Facts:
+    source = snapshot.sources.get(source_of(record))
+    name = node_name(record)
+    pool = _pool(record)
+    return Facts(
+        record=record,
+        capabilities=None if source is None else source.capabilities,
+        listing=None if source is None else source.listing,
+        node=None if name is None else snapshot.nodes.get(name),
+        tenants=() if name is None else snapshot.tenants.get(name, ()),
+        wanted=any(pod.uid in waiting for pod in record.spec.pods),
+        pool_exists=record.spec.pool_ref is None or pool in pools,
+        braked=pool in brakes,
+        drain_settle=snapshot.rules.drain_settle,
+    )
+
+
+def _pool(record: GPUInstance) -> Pool:
+    pool = record.spec.pool_ref
+    return ("", "") if pool is None else (pool.namespace, pool.name)
