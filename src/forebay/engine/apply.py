@@ -13,7 +13,7 @@ import structlog
 
 from forebay.demand.promise import Welcome
 from forebay.engine.announcements import Announcements
-from forebay.engine.decisions import Decision, ReportClass, ReportPool, Request, Tell, subject
+from forebay.engine.decisions import Decision, Dress, ReportClass, ReportPool, Request, Tell, subject
 from forebay.engine.launches import Launches
 from forebay.engine.nodes import NodeActs
 from forebay.engine.records import Records
@@ -96,6 +96,8 @@ class Applier:
                 await self._nodes.uncordon(decision.node)
             case Forget():
                 await self._records.forget(decision.record)
+            case Dress():
+                await self._nodes.dress(decision)
             case Welcome():
                 await self._nodes.welcome(decision)
             case Tell():

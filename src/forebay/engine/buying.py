@@ -5,18 +5,17 @@ from datetime import datetime
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_instance import GPUInstance
 from forebay.engine.decisions import Request
 from forebay.engine.orders import request
 from forebay.engine.snapshot import Snapshot
 from forebay.lifecycle.cooldown import cooling, failures_so_far
 from forebay.lifecycle.steps import Forget
-from forebay.lifecycle.transitions import state_of
-from forebay.model.learning import as_learned
-from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
-from forebay.planning.plan import Candidate, Excluded, LeftOut, PoolKey
+from forebay.planning.candidates import World, candidates
+from forebay.planning.limits import caps
+from forebay.planning.plan import LeftOut, Preferences
 from forebay.planning.planner import plan
 
 
@@ -31,41 +30,24 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod]) -> Bought:
     if not pods:
         return Bought()
     resting = cooling(snapshot.records, snapshot.now)
+    world = World(
+        now=snapshot.now,
+        namespaces=snapshot.namespaces,
+        nodes=snapshot.nodes,
+        remembered=snapshot.remembered,
+        daemons=snapshot.daemons,
+        records=snapshot.records,
+        cooling=resting,
+    )
+    offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, world)
+    made = plan(
+        pods,
+        offering.candidates,
+        caps(snapshot.pools, snapshot.classes, snapshot.records),
+        Preferences(known_providers=frozenset(record.spec.provider.value for record in snapshot.records)),
+        excluded=offering.excluded,
+    )
     by_name = {record.metadata.name: record for record in snapshot.records}
-    candidates, excluded = [], []
-    for source in snapshot.sources.values():
-        for offered in source.offers or ():
-            assert offered.node_name is not None
-            offer = as_learned(offered, snapshot.remembered.get(offered.node_name))
-            node = Node(
-                name=offer.node_name or "",
-                uid="",
-                resource_version=0,
-                created=snapshot.now,
-                labels=offer.labels,
-                taints=offer.taints,
-                capacity=offer.allocatable,
-                allocatable=offer.allocatable,
-                ready=True,
-            )
-            candidate = Candidate(
-                pool=PoolKey("", ""),
-                source=source.key,
-                offer=offer,
-                node=node,
-                effective_price=offer.price,
-                available=1,
-            )
-            record = by_name.get(offered.node_name)
-            if record is not None and state_of(record.status) is not InstanceState.GONE:
-                excluded.append(Excluded(candidate=candidate, reason=Reason.COMING, sentence="it is in use"))
-            elif offer.key in resting:
-                excluded.append(
-                    Excluded(candidate=candidate, reason=Reason.COMING, sentence=resting[offer.key].sentence)
-                )
-            else:
-                candidates.append(candidate)
-    made = plan(pods, candidates, excluded=excluded)
     decisions: list[Request | Forget] = []
     for purchase in made.purchases:
         source = snapshot.sources[purchase.candidate.source]
@@ -76,7 +58,7 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod]) -> Bought:
         decisions.append(wanted)
     return Bought(
         decisions=tuple(decisions),
-        left_out=made.left_out,
+        left_out=tuple(_with_unknown(each, offering.unknown) for each in made.left_out),
         look_again=min((each.until for each in resting.values()), default=None),
     )
 
@@ -84,3 +66,11 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod]) -> Bought:
 def _make_room(past: GPUInstance) -> Forget:
     sentence = f"{past.metadata.name} is asked for again; this is the record of an earlier time."
     return Forget(record=past, reason=Reason.CAPACITY_NEEDED, sentence=sentence)
+
+
+def _with_unknown(left: LeftOut, unknown: Sequence[str]) -> LeftOut:
+    """What is not known might have helped: say so."""
+    if not unknown:
+        return left
+    sentence = f"{left.sentence} Nothing is known of the offers of {'; '.join(unknown)}."
+    return msgspec.structs.replace(left, sentence=sentence)

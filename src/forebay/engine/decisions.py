@@ -3,13 +3,17 @@
 What is decided about a GPUInstance is in `lifecycle.steps`, about a node that its pods wait for in `demand.promise`.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstanceSpec, GPUInstanceStatus
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus
 from forebay.api.parts import Condition
 from forebay.demand.promise import Welcome
 from forebay.lifecycle.steps import Adopt, AnyStep
+from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
+from forebay.model.requirements import Taint
 from forebay.model.workloads import Pod
 
 
@@ -57,6 +61,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
+class Dress(msgspec.Struct, frozen=True, kw_only=True):
+    """Put on a node what its plan says it carries: pods may ask for these labels, and must tolerate these taints."""
+
+    record: GPUInstance
+    node: Node
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+
+
 class Tell(msgspec.Struct, frozen=True, kw_only=True):
     """Say on a pod why it waits, and what comes next."""
 
@@ -67,7 +80,7 @@ class Tell(msgspec.Struct, frozen=True, kw_only=True):
     warning: bool = False
 
 
-Decision = ReportPool | ReportClass | Request | Adopt | AnyStep | Welcome | Tell
+Decision = ReportPool | ReportClass | Request | Adopt | AnyStep | Dress | Welcome | Tell
 
 
 def subject(decision: Decision) -> tuple[str, str, str]:

@@ -1,6 +1,7 @@
 """What is done to nodes and the pods on them: cordon and drain, open again, keep the plan's promise."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, Final
 
 import structlog
@@ -9,6 +10,7 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import STARTUP_TAINT
 from forebay.demand.promise import Welcome
 from forebay.engine.announcements import Announcements
+from forebay.engine.decisions import Dress
 from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
@@ -21,6 +23,7 @@ from forebay.lifecycle.facts import CORDONED_ANNOTATION, cordon_is_ours, cordon_
 from forebay.lifecycle.steps import Drain, Write
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
+from forebay.model.requirements import Taint
 from forebay.model.workloads import Pod
 from forebay.net import clock
 
@@ -75,6 +78,12 @@ class NodeActs:
             self._views.pods.observe(pod)
         return any(pod.is_tenant for pod in page.items)
 
+    async def dress(self, decision: Dress) -> None:
+        changes: dict[str, Any] = {"metadata": {"labels": dict(decision.labels)}}
+        if decision.taints:
+            changes["spec"] = {"taints": _written((*decision.node.taints, *decision.taints))}
+        await self._patch(decision.node, changes)
+
     async def welcome(self, decision: Welcome) -> None:
         """Nominate first, then open the node at once: pods that were not meant for it have no time in between."""
         turns = asyncio.Semaphore(_NOMINATIONS_AT_ONCE)
@@ -85,9 +94,8 @@ class NodeActs:
 
         await asyncio.gather(*(in_turn(pod) for pod in decision.pods))
         if decision.untaint:
-            kept = [each for each in decision.node.taints if each.key != STARTUP_TAINT]
-            taints = [{"key": each.key, "value": each.value, "effect": str(each.effect)} for each in kept]
-            await self._patch(decision.node, {"spec": {"taints": taints or None}})
+            kept = _written(each for each in decision.node.taints if each.key != STARTUP_TAINT)
+            await self._patch(decision.node, {"spec": {"taints": kept or None}})
 
     async def _nominate(self, pod: Pod, node: str) -> None:
         patch = writes.merge({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}})
@@ -109,3 +117,7 @@ class NodeActs:
 
 def _cordoned(value: str | None) -> dict[str, Any]:
     return {"annotations": {CORDONED_ANNOTATION: value}}
+
+
+def _written(taints: Iterable[Taint]) -> list[dict[str, str]]:
+    return [{"key": each.key, "value": each.value, "effect": str(each.effect)} for each in taints]

@@ -18,13 +18,15 @@ from forebay.demand.tenancy import promises, refusals
 from forebay.disruption import give_back as disruption
 from forebay.disruption.machines import idle_marks, machines
 from forebay.engine.buying import Bought, buy
-from forebay.engine.decisions import Decision, Request, Tell
+from forebay.engine.decisions import Decision, Dress, Request, Tell
 from forebay.engine.reports import report_classes, report_pools
 from forebay.engine.settling import brakes, found_without_record, own_steps
 from forebay.engine.snapshot import Memory, Snapshot
+from forebay.lifecycle.facts import node_name
 from forebay.lifecycle.steps import Adopt, AnyStep, Forget, Write
-from forebay.lifecycle.transitions import moved
+from forebay.lifecycle.transitions import moved, state_of
 from forebay.model.reasons import Reason
+from forebay.model.requirements import Taint
 
 
 class Thought(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,12 +46,14 @@ def tick(snapshot: Snapshot) -> Thought:
     assessment = demand(snapshot)
     settlement = what_is_taken(snapshot, assessment)
     bought = buy(snapshot, settlement.left)
-    promised = keep_promises(snapshot, settlement)
+    dressed = dress(snapshot)
+    promised = keep_promises(snapshot, settlement, undressed={each.node.name for each in dressed})
     returned, look_at_idle = give_back(snapshot, settlement, {step.record.metadata.name for step in steps})
     decisions: tuple[Decision, ...] = (
         *steps,
         *adopted,
         *bought.decisions,
+        *dressed,
         *promised,
         *returned,
         *report_pools(snapshot, braked),
@@ -99,9 +103,30 @@ def what_is_taken(snapshot: Snapshot, assessment: Assessment) -> Settlement:
     )
 
 
-def keep_promises(snapshot: Snapshot, settlement: Settlement) -> tuple[Welcome, ...]:
+def dress(snapshot: Snapshot) -> tuple[Dress, ...]:
+    """Nodes that have joined without what their plan says they carry, such as a machine that was there before."""
+    found: list[Dress] = []
+    for record in snapshot.records:
+        planned = record.spec.node
+        node = snapshot.nodes.get(planned.name) if planned is not None else None
+        if planned is None or node is None or state_of(record.status) not in _UP or not node.ready:
+            continue
+        labels = {
+            key: value
+            for key, value in planned.labels.items()
+            if node.labels.get(key) != value and not key.startswith(_NOT_OURS)
+        }
+        there = {(each.key, each.effect) for each in node.taints}
+        missing = (each for each in planned.taints if (each.key, each.effect.value) not in there)
+        taints = tuple(Taint(each.key, each.value or "", each.effect.value) for each in missing)
+        if labels or taints:
+            found.append(Dress(record=record, node=node, labels=labels, taints=taints))
+    return tuple(found)
+
+
+def keep_promises(snapshot: Snapshot, settlement: Settlement, undressed: set[str]) -> tuple[Welcome, ...]:
     return welcomes(
-        snapshot.records,
+        [record for record in snapshot.records if node_name(record) not in undressed],
         snapshot.nodes,
         snapshot.pending,
         snapshot.used,
@@ -149,6 +174,10 @@ def answers(assessment: Assessment, settlement: Settlement, bought: Bought) -> I
         yield Tell(pod=left.pod, reason=left.reason, sentence=sentence, warning=True)
 
 
+#: Its node is up, and stays.
+_UP: Final = frozenset({InstanceState.JOINED, InstanceState.READY})
+#: Labels that a node has of itself.
+_NOT_OURS: Final = ("kubernetes.io/", "node.kubernetes.io/", "topology.kubernetes.io/")
 #: How often idle machines are looked at: delays and cycles are in seconds.
 _IDLE_LOOK: Final = timedelta(seconds=1)
 #: True of nearly every pod for a moment; not worth an event.
