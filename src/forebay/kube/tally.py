@@ -52,7 +52,7 @@ class Tally:
     def change(self, old: Pod | None, new: Pod | None) -> None:
         self._catch_up()
         if old is not None:
-            if new is not None and old.node == new.node and old.shape is new.shape and old.phase is new.phase:
+            if new is not None and _counts_alike(old, new):
                 return
             self._take_away(old)
         if new is not None:
@@ -155,3 +155,8 @@ class Tally:
         """One shape for each DaemonSet that has a pod on some node: that of its newest."""
         self._catch_up()
         return tuple(daemon.shape for daemon in self._daemons.values())
+
+
+def _counts_alike(old: Pod, new: Pod) -> bool:
+    """Most changes are of conditions and containers."""
+    return old.node == new.node and old.shape is new.shape and old.phase is new.phase and old.owner is new.owner
