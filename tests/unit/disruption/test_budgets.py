@@ -1,0 +1,55 @@
+"""How many nodes of a pool may go."""
+
+from datetime import timedelta
+
+import pytest
+
+from forebay.api.gpu_node_pool import DisruptionBudget, DisruptionReason
+from forebay.disruption.budgets import allowance, trouble
+from tests.unit.demand.builders import NOW
+
+IDLE = DisruptionReason.IDLE
+#: 12:00 on a Monday.
+OFFICE_HOURS = DisruptionBudget(nodes=0, schedule="0 9 * * 1-5", duration="8h")
+
+
+def allowed(*budgets, reason=IDLE, nodes=20, leaving=0, now=NOW):
+    return allowance(budgets, reason, nodes, leaving, now)
+
+
+@pytest.mark.parametrize(
+    ("written", "nodes", "most"),
+    [(3, 20, 3), ("3", 20, 3), ("10%", 20, 2), ("10%", 21, 3), ("10%", 1, 1), ("0%", 20, 0), ("100%", 7, 7), (0, 9, 0)],
+)
+def test_a_share_of_the_pool_is_rounded_up(written, nodes, most):
+    assert allowed(DisruptionBudget(nodes=written), nodes=nodes) == most
+
+
+def test_those_on_their_way_out_count():
+    assert allowed(DisruptionBudget(nodes=3), leaving=2) == 1
+    assert allowed(DisruptionBudget(nodes=3), leaving=9) == 0
+
+
+def test_the_strictest_holds_and_without_one_all_may_go():
+    assert allowed(DisruptionBudget(nodes=5), DisruptionBudget(nodes="5%")) == 1
+    assert allowed() is None
+
+
+def test_a_budget_for_another_reason_does_not_count():
+    only_expired = DisruptionBudget(nodes=0, reasons=(DisruptionReason.EXPIRED,))
+    assert allowed(only_expired) is None
+    assert allowed(only_expired, reason=DisruptionReason.EXPIRED) == 0
+
+
+@pytest.mark.parametrize(
+    ("hours", "most"), [(-3.01, None), (-3, 0), (0, 0), (4.99, 0), (5, None), (24, 0), (24 * 5, None)]
+)
+def test_a_budget_with_a_schedule_holds_from_each_strike_for_its_duration(hours, most):
+    assert allowed(OFFICE_HOURS, now=NOW + timedelta(hours=hours)) == most
+
+
+def test_a_schedule_that_cannot_be_read_holds_always_and_says_so():
+    wrong = DisruptionBudget(nodes=0, schedule="0 25 * * *", duration="1h")
+    assert allowed(wrong) == 0
+    assert '"25" is no hour' in trouble([OFFICE_HOURS, wrong])
+    assert trouble([OFFICE_HOURS, DisruptionBudget()]) is None
