@@ -9,6 +9,7 @@ from typing import Any
 from docs.api_reference import api_reference
 from docs.cli_reference import cli_reference
 from docs.helm_chart import CHART, chart_yaml, permissions_template, values_reference, values_schema_json, values_yaml
+from docs.lifecycle_diagram import lifecycle_diagram
 from docs.metrics_reference import metrics_reference
 from docs.reasons_reference import reasons_reference
 from forebay.api.crd import crd_yaml
@@ -34,6 +35,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     f"{CHART}/templates/_permissions.tpl": permissions_template,
     f"{CHART}/values.schema.json": values_schema_json,
     f"{CHART}/values.yaml": values_yaml,
+    "docs/lifecycle.md": lifecycle_diagram,
     "docs/reference/api.md": api_reference,
     "docs/reference/cli.md": cli_reference,
     "docs/reference/helm.md": values_reference,

@@ -121,6 +121,7 @@ def _duration(setting: str, text: str) -> timedelta:
 
 async def run_operator(settings: Settings, environment: Mapping[str, str], redactor: Redactor) -> None:
     """The operator with its connections and its pages, until it is cancelled."""
+    from forebay.engine.metrics import OperatorCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.kube.metrics import InformerCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.net.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 (brings aiohttp)
     from forebay.net.serve import serving  # noqa: PLC0415 (brings aiohttp's server)
@@ -150,7 +151,10 @@ async def run_operator(settings: Settings, environment: Mapping[str, str], redac
             rules=rules_of(settings),
         )
         await stack.enter_async_context(operator)
-        metrics = metrics_page(InformerCollector(operator.informers))
+        metrics = metrics_page(
+            InformerCollector(operator.informers),
+            OperatorCollector(lambda: operator.views, operator.elector.still_leader, operator.counts),
+        )
         handler = pages(alive=lambda: None, ready=operator.trouble, metrics=metrics)
         await stack.enter_async_context(serving(handler, host=host, port=port))
         log.info("started", server=config.server, source=config.source, namespace=namespace, identity=identity)

@@ -14,6 +14,7 @@ import structlog
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
 from forebay.engine.announcements import Announcements
+from forebay.engine.counts import Counts
 from forebay.engine.errands import Errands
 from forebay.engine.orders import launch_request, source_of
 from forebay.engine.records import Records
@@ -44,6 +45,7 @@ class Launches:
         elector: Elector,
         cluster: str,
         clock: Callable[[], datetime],
+        counts: Counts,
     ) -> None:
         self._records = records
         self._sources = sources
@@ -52,6 +54,7 @@ class Launches:
         self._elector = elector
         self._cluster = cluster
         self._clock = clock
+        self._counts = counts
 
     def launch(self, step: Launch) -> None:
         self._errands.send(step.record.metadata.name, self._launch(step))
@@ -71,8 +74,10 @@ class Launches:
                 instance = await provider.launch(request)
         except (ProviderError, TimeoutError) as error:
             failure = _failure(error, step.record)
+            self._count(record, "launch", failure.kind)
             await self._note(record, lambda seen: outcomes.launch_failed(seen, failure, self._clock()))
         else:
+            self._count(record, "launch", "Accepted")
             await self._note(record, lambda seen: outcomes.launched(seen, instance, self._clock()))
 
     async def _terminate(self, step: Terminate) -> None:
@@ -86,9 +91,14 @@ class Launches:
         except (ProviderError, TimeoutError) as error:
             failure = _failure(error, step.record)
             log.warning("a machine was not ended", instance=record.metadata.name, why=failure.sentence)
+            self._count(record, "terminate", failure.kind)
             await self._note(record, lambda seen: outcomes.termination_failed(seen, failure, self._clock()))
         else:
+            self._count(record, "terminate", "Accepted")
             await self._note(record, lambda seen: outcomes.termination_accepted(seen, self._clock()))
+
+    def _count(self, record: GPUInstance, call: str, outcome: str) -> None:
+        self._counts.calls[record.spec.provider.value, call, outcome] += 1
 
     async def _claim(self, step: Launch | Terminate) -> tuple[GPUInstance, Provider] | None:
         """The record with this attempt in it, for its one winner; and whom to ask."""

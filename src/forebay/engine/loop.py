@@ -1,12 +1,14 @@
 """When to think: soon after something changed, and now and then in case a change was missed."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Final, NoReturn
 
 import msgspec
 
 from forebay.engine.apply import Applier
+from forebay.engine.counts import Counts
 from forebay.engine.observe import Observer
 from forebay.engine.orders import source_of
 from forebay.engine.snapshot import Snapshot
@@ -45,6 +47,7 @@ class Loop:
         sources: Sources,
         applier: Applier,
         configure: Callable[[], None],
+        counts: Counts,
         pace: Pace = Pace(),  # noqa: B008 (immutable)
     ) -> None:
         self._views = views
@@ -52,8 +55,8 @@ class Loop:
         self._sources = sources
         self._applier = applier
         self._configure = configure
+        self._counts = counts
         self._pace = pace
-        self.ticks = 0
         #: Why the last tick did not take place; None where it did.
         self.trouble: str | None = None
 
@@ -70,12 +73,16 @@ class Loop:
         self.trouble = self._views.trouble()
         if self.trouble is not None:
             return self._pace.again
-        self.ticks += 1
+        began = time.perf_counter()
         self._configure()
         snapshot = self._observer.observe()
         thought = await self._think(snapshot)
         self._observer.memory = thought.memory
+        self._counts.ticks += 1
+        self._counts.thinking += time.perf_counter() - began
+        self._counts.decisions.update(type(each).__name__ for each in thought.decisions)
         failed = await self._applier.apply(thought.decisions)
+        self._counts.failed += failed
         self._sources.hurry(source_of(record) for record in snapshot.records if awaits_listing(record))
         if failed:
             return self._pace.again

@@ -1,6 +1,7 @@
 """The operator as a whole, on any transport: production, demo and tests run this same code."""
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
@@ -13,6 +14,7 @@ from forebay.api.machines import Machine
 from forebay.engine.announcements import Announcements
 from forebay.engine.apply import Applier
 from forebay.engine.configuration import configured
+from forebay.engine.counts import Counts
 from forebay.engine.errands import Errands
 from forebay.engine.launches import Launches
 from forebay.engine.loop import Loop, Pace
@@ -45,6 +47,7 @@ class Operator:
 
     It stands by with warm views until it leads, and again when it no longer does. `election` is a client with a
     connection of its own, so that no burst of other requests delays a renewal. `make_transport` leads to providers.
+    `rng` spreads what many replicas would do at once; a seeded one makes a run repeatable.
     """
 
     def __init__(
@@ -62,9 +65,10 @@ class Operator:
         rules: Rules = Rules(),  # noqa: B008 (immutable)
         terms: Terms = Terms(),  # noqa: B008 (immutable)
         pace: Pace = Pace(),  # noqa: B008 (immutable)
+        rng: random.Random | None = None,
     ) -> None:
         self.recorder = EventRecorder(client, instance=identity)
-        self.elector = Elector(election, namespace, LEASE, identity, terms=terms, recorder=self.recorder)
+        self.elector = Elector(election, namespace, LEASE, identity, terms=terms, recorder=self.recorder, rng=rng)
         self._client = client
         self._server = server
         self._namespace = namespace
@@ -74,15 +78,17 @@ class Operator:
         self._machines = machines
         self._rules = rules
         self._pace = pace
+        self._rng = rng
         self._stack = AsyncExitStack()
         self.views: Views | None = None
+        self.counts = Counts()
         #: At work while this process leads.
         self.loop: Loop | None = None
         self.sources: Sources | None = None
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.recorder)
-        self.views = await self._stack.enter_async_context(watching(self._client.transport, self._server))
+        self.views = await self._stack.enter_async_context(watching(self._client.transport, self._server, self._rng))
         return self
 
     async def __aexit__(
@@ -122,6 +128,7 @@ class Operator:
             elector=self.elector,
             cluster=cluster,
             clock=self._clock,
+            counts=self.counts,
         )
         loop = Loop(
             views=views,
@@ -137,6 +144,7 @@ class Operator:
             ),
             applier=Applier(self._client, views, announcements, launches, self.elector),
             configure=lambda: sources.configure(configured(views.classes.values(), self._machines, context)),
+            counts=self.counts,
             pace=self._pace,
         )
         self.loop, self.sources = loop, sources

@@ -1,6 +1,7 @@
 """What the operator watches of the cluster."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -10,6 +11,7 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.kube.backoff import Backoff
 from forebay.kube.informer import Informer
 from forebay.kube.nodes import NODES
 from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS
@@ -55,18 +57,18 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def watching(transport: Transport, server: str) -> AsyncIterator[Views]:
+async def watching(transport: Transport, server: str, rng: random.Random | None = None) -> AsyncIterator[Views]:
     """The informers run while the block does. They start unsynced: nothing may be concluded before they are."""
     wake = asyncio.Event()
     used = Tally()
     views = Views(
         wake=wake,
-        nodes=Informer(transport, server, NODES, wake=wake),
-        pods=Informer(transport, server, PODS, indexes=pod_indexes(), kept=(used,), wake=wake),
-        namespaces=Informer(transport, server, NAMESPACES, wake=wake),
-        classes=Informer(transport, server, GPU_NODE_CLASSES, wake=wake),
-        pools=Informer(transport, server, GPU_NODE_POOLS, wake=wake),
-        instances=Informer(transport, server, GPU_INSTANCES, wake=wake),
+        nodes=Informer(transport, server, NODES, wake=wake, backoff=Backoff(rng)),
+        pods=Informer(transport, server, PODS, indexes=pod_indexes(), kept=(used,), wake=wake, backoff=Backoff(rng)),
+        namespaces=Informer(transport, server, NAMESPACES, wake=wake, backoff=Backoff(rng)),
+        classes=Informer(transport, server, GPU_NODE_CLASSES, wake=wake, backoff=Backoff(rng)),
+        pools=Informer(transport, server, GPU_NODE_POOLS, wake=wake, backoff=Backoff(rng)),
+        instances=Informer(transport, server, GPU_INSTANCES, wake=wake, backoff=Backoff(rng)),
         used=used,
     )
     async with AsyncExitStack() as stack:
