@@ -12,7 +12,7 @@ from forebay.lifecycle.outcomes import termination_wait
 from forebay.lifecycle.sightings import ENOUGH, NO_ABSENCES, Sighting, counted, sighting, surely_there
 from forebay.lifecycle.steps import AnyStep, Drain, Forget, Terminate, Uncordon, Write
 from forebay.lifecycle.thinking import Known, Thought, Wait
-from forebay.lifecycle.transitions import cause, moved, remarked, whole
+from forebay.lifecycle.transitions import TABLE, cause, moved, remarked, whole
 from forebay.lifecycle.vanishing import vanished
 from forebay.lifecycle.words import named, thing
 from forebay.model.nodes import Node
@@ -27,8 +27,8 @@ EVICT_EVERY: Final = timedelta(seconds=10)
 #: Pods on a node that is not ready cannot be seen to end: after this long they are given up.
 LOST_AFTER: Final = timedelta(minutes=10)
 
-#: Whoever runs there stays: the machine was only to go because nobody did.
-_ONLY_WHEN_EMPTY: Final = frozenset({Reason.IDLE})
+#: Causes for which pods have to leave. For any other the machine was only to go because it was empty.
+EVICTING: Final = TABLE[InstanceState.DRAINING][InstanceState.TERMINATING] - {Reason.IDLE}
 
 
 def revoked(facts: Facts) -> tuple[Reason, str] | None:
@@ -62,7 +62,7 @@ def uncordon(known: Known, node: Node) -> Uncordon:
 def draining(known: Known) -> Thought:
     facts, status, now = known.facts, known.status, known.now
     why, node = cause(status), facts.node
-    if why in _ONLY_WHEN_EMPTY:
+    if why not in EVICTING:
         if (revocation := revoked(facts)) is not None:
             return known.move(InstanceState.DRAINING, revocation[0], f"Given back: {revocation[1]}.")
         if facts.tenants:
@@ -94,7 +94,8 @@ def _back(known: Known, reason: Reason, sentence: str) -> AnyStep:
 
 
 def _end(known: Known) -> AnyStep:
-    why = Reason(cause(known.status) or Reason.IDLE)
+    said_cause = cause(known.status)
+    why = Reason(said_cause) if said_cause in EVICTING else Reason.IDLE
     said = known.status.transitions[-1].message if known.status.transitions else ""
     return into_terminating(known, why, f"{thing(known.record)} is empty and is ended. {said}".rstrip())
 

@@ -15,7 +15,8 @@ R = Reason
 
 #: Asked for by a person or by the lack of a pool: whatever runs there has to leave.
 _REVOKED: Final = frozenset({R.DELETED, R.POOL_GONE})
-_LATE: Final = frozenset({R.LAUNCH_TIMEOUT, R.JOIN_TIMEOUT, R.GPUS_MISSING})
+_NO_NODE: Final = frozenset({R.LAUNCH_TIMEOUT, R.JOIN_TIMEOUT})
+_NO_GPUS: Final = frozenset({R.JOIN_TIMEOUT, R.GPUS_MISSING})
 _VANISHED: Final = frozenset({R.VANISHED})
 #: The provider promises that nothing was started.
 _REFUSED: Final = frozenset(
@@ -47,14 +48,14 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
         S.JOINED: frozenset({R.NODE_JOINED}),
         S.RUNNING: frozenset({R.CONTAINER_RUNNING}),
         S.FINISHED: frozenset({R.CONTAINER_FINISHED}),
-        S.DRAINING: _REVOKED | _LATE,
-        S.TERMINATING: _REVOKED | _LATE,
+        S.DRAINING: _REVOKED | _NO_NODE,
+        S.TERMINATING: _REVOKED | _NO_NODE,
         S.GONE: _VANISHED,
     },
     S.JOINED: {
         S.READY: frozenset({R.NODE_READY}),
-        S.DRAINING: _REVOKED | _LATE,
-        S.TERMINATING: _REVOKED | _LATE,
+        S.DRAINING: _REVOKED | _NO_GPUS,
+        S.TERMINATING: _REVOKED | _NO_GPUS,
         S.GONE: _VANISHED,
     },
     S.READY: {
@@ -75,7 +76,7 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
         S.READY: frozenset({R.BACK_IN_USE, R.NODE_READY}),
         # It was to go when empty; now it has to go.
         S.DRAINING: _REVOKED,
-        S.TERMINATING: _REVOKED | _LATE | {R.IDLE, R.EXPIRED, R.UNHEALTHY},
+        S.TERMINATING: _REVOKED | _NO_NODE | _NO_GPUS | {R.IDLE, R.EXPIRED, R.UNHEALTHY},
         S.GONE: _VANISHED,
     },
     S.TERMINATING: {S.GONE: frozenset({R.GONE})},

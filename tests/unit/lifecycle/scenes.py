@@ -1,0 +1,192 @@
+"""Records, nodes, pods and listings, with only what a story is about said in the story."""
+
+from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import (
+    GPUInstance,
+    GPUInstanceSpec,
+    GPUInstanceStatus,
+    InstanceState,
+    Offer,
+    PlannedNode,
+)
+from forebay.api.meta import ObjectMeta
+from forebay.api.parts import PodRef, Taint, TaintEffect
+from forebay.api.providers import ProviderName
+from forebay.lifecycle.facts import CORDONED_ANNOTATION, Facts, cordon_mark
+from forebay.lifecycle.transitions import moved
+from forebay.model.nodes import Node
+from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.reasons import Reason
+from forebay.model.requirements import Taint as NodeTaint
+from forebay.model.sources import Capabilities, Delivery, Found, Instance, InstancePhase, Listing
+from forebay.model.workloads import Phase, Pod, PodShape
+
+NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+S, R = InstanceState, Reason
+
+RENTED = Capabilities(delivers=Delivery.NODE)
+IDEMPOTENT = Capabilities(delivers=Delivery.NODE, idempotent_launch=True)
+OWNED = Capabilities(delivers=Delivery.POWER, idempotent_launch=True, settle=timedelta(seconds=10))
+
+#: How a record comes into each state, as (state, reason) after its creation.
+STORY = {
+    S.REQUESTED: ((S.REQUESTED, R.CAPACITY_NEEDED),),
+    S.LAUNCHING: ((S.REQUESTED, R.CAPACITY_NEEDED), (S.LAUNCHING, R.LAUNCH_STARTED)),
+}
+STORY[S.LAUNCHED] = (*STORY[S.LAUNCHING], (S.LAUNCHED, R.LAUNCH_ACCEPTED))
+STORY[S.JOINED] = (*STORY[S.LAUNCHED], (S.JOINED, R.NODE_JOINED))
+STORY[S.READY] = (*STORY[S.JOINED], (S.READY, R.NODE_READY))
+STORY[S.DRAINING] = (*STORY[S.READY], (S.DRAINING, R.IDLE))
+STORY[S.TERMINATING] = (*STORY[S.DRAINING], (S.TERMINATING, R.IDLE))
+STORY[S.GONE] = (*STORY[S.TERMINATING], (S.GONE, R.GONE))
+
+_ASKED = (S.LAUNCHING, S.LAUNCHED, S.JOINED, S.READY, S.DRAINING)
+_NAMED = (S.LAUNCHED, S.JOINED, S.READY, S.DRAINING, S.TERMINATING, S.GONE)
+
+
+def minutes(count):
+    return timedelta(minutes=count)
+
+
+def seconds(count):
+    return timedelta(seconds=count)
+
+
+def record(state=S.REQUESTED, *, since=NOW, because=None, owned=False, name=None, deleting=False, spec=None, **status):
+    """In `state` since then; `because` is the last step's reason where the story is another than the usual one."""
+    name = name or ("gpu-1" if owned else "pool-abc")
+    steps = STORY[state]
+    if because is not None:
+        steps = (*steps[:-1], (state, because))
+        if state is S.DRAINING and because in (R.JOIN_TIMEOUT, R.GPUS_MISSING):
+            steps = (*STORY[S.JOINED], (state, because))
+        if state is S.TERMINATING and because not in (R.IDLE, R.EXPIRED, R.DELETED, R.POOL_GONE):
+            from_ready = because is R.UNHEALTHY
+            steps = (*STORY[S.READY if from_ready else S.LAUNCHED], (state, because))
+        if because in (R.LAUNCH_FAILED, R.NOT_NEEDED, R.NO_CAPACITY, R.LAUNCH_REJECTED):
+            steps = (*STORY[S.LAUNCHING], (state, because))
+        if because in (R.LEFTOVER, R.DUPLICATE):
+            steps = ((state, because),)
+    story = None
+    for to, reason in steps:
+        story = moved(story, to, reason, f"{to} because of {reason}.", since)
+    usual = {}
+    if state in _ASKED:
+        usual = {"attempt": 1, "attempted_at": since, "billed_from": since}
+    if state in _NAMED:
+        usual |= {"instance_id": "gpu-1" if owned else "i-1", "billed_from": since, "node_name": name}
+    return GPUInstance(
+        metadata=ObjectMeta(
+            name=name,
+            uid=f"uid-{name}",
+            resource_version="7",
+            creation_timestamp=since,
+            deletion_timestamp=NOW if deleting else None,
+        ),
+        spec=spec or (owned_spec(name) if owned else rented_spec(name)),
+        status=replace(story, **{**usual, **status}),
+    )
+
+
+def fresh_record(**fields):
+    """As it was created: without a status."""
+    made = record(**fields)
+    return GPUInstance(metadata=made.metadata, spec=made.spec)
+
+
+def rented_spec(name="pool-abc", **fields):
+    return GPUInstanceSpec(
+        **{
+            "provider": ProviderName.SIMULATED,
+            "delivers": Delivery.NODE,
+            "node_class_name": "cheap",
+            "offer": Offer(instance_type="a100x2", region="us-east", gpu_count=2),
+            "hourly_price": "1.29",
+            "node": PlannedNode(
+                name=name,
+                allocatable={"cpu": "8000m", "nvidia.com/gpu": "2"},
+                startup_taints=(
+                    Taint(key="forebay.dev/startup", effect=TaintEffect.NO_SCHEDULE),
+                    Taint(key="example.com/agent", effect=TaintEffect.NO_EXECUTE),
+                ),
+            ),
+            "pods": (PodRef(namespace="team", name="train", uid="uid-train"),),
+            **fields,
+        }
+    )
+
+
+def owned_spec(name="gpu-1", boot_deadline="15m"):
+    return GPUInstanceSpec(
+        provider=ProviderName.WEBHOOK,
+        delivers=Delivery.POWER,
+        offer=Offer(instance_type=name, gpu_count=2, boot_deadline=boot_deadline),
+        hourly_price="0.4",
+        node=PlannedNode(name=name, allocatable={"nvidia.com/gpu": "2"}),
+        pods=(PodRef(namespace="team", name="train", uid="uid-train"),),
+    )
+
+
+def node(name="pool-abc", *, ready=True, gpus=2, cordoned=None, users_cordon=False, taints=(), **fields):
+    room = Resources({"cpu": 8000, "nvidia.com/gpu": gpus})
+    return Node(
+        name=name,
+        uid=f"node-{name}",
+        resource_version=1,
+        created=NOW,
+        labels={},
+        annotations={CORDONED_ANNOTATION: cordon_mark(cordoned)} if cordoned is not None else {},
+        unschedulable=users_cordon or cordoned is not None,
+        taints=tuple(NodeTaint(*each) for each in taints),
+        capacity=room,
+        allocatable=room,
+        ready=ready,
+        **fields,
+    )
+
+
+def pod(name="train", *, deleted=None):
+    return Pod(
+        namespace="team",
+        name=name,
+        uid=f"uid-{name}",
+        resource_version=1,
+        created=NOW,
+        shape=PodShape(requests=Resources({"nvidia.com/gpu": 1})),
+        phase=Phase.RUNNING,
+        labels={},
+        annotations={},
+        owner=None,
+        node="pool-abc",
+        nominated_node=None,
+        deleted=deleted,
+        unschedulable_since=None,
+        unschedulable_message=None,
+        finalizers=(),
+    )
+
+
+def instance(name="i-1", phase=InstancePhase.RUNNING, owner="uid-pool-abc", **fields):
+    return Instance(id=name, phase=phase, owner=owner, price=UsdPerHour("1.29"), **fields)
+
+
+def listed(*instances, asked=NOW, unknown=()):
+    return Listing(asked=asked, found=Found(instances=instances, unknown=frozenset(unknown)))
+
+
+def facts(of, capabilities=None, **fields):
+    if capabilities is None:
+        capabilities = OWNED if of.spec.delivers is Delivery.POWER else RENTED
+    return Facts(record=of, capabilities=capabilities, **fields)
+
+
+def after(step):
+    """The record once the step's status has been written."""
+    return GPUInstance(metadata=step.record.metadata, spec=step.record.spec, status=step.status)
+
+
+def said(status: GPUInstanceStatus, kind):
+    return next(each for each in status.conditions if each.type == kind)

@@ -1,0 +1,183 @@
+"""Launched and Joined: a machine becomes a node, and the node gets its GPUs, or it goes."""
+
+import pytest
+
+from forebay.api.parts import Truth
+from forebay.lifecycle.next_step import look_again, next_step
+from forebay.lifecycle.steps import Uncordon, Write
+from forebay.model.sources import InstancePhase
+from tests.unit.lifecycle.scenes import (
+    NOW,
+    RENTED,
+    R,
+    S,
+    after,
+    facts,
+    instance,
+    listed,
+    minutes,
+    node,
+    owned_spec,
+    pod,
+    record,
+    said,
+    seconds,
+)
+
+
+def test_a_rented_machine_has_joined_when_its_node_is_there():
+    step = next_step(facts(record(S.LAUNCHED), node=node(ready=False)), NOW + seconds(90))
+
+    assert (step.status.state, step.status.reason) == (S.JOINED, R.NODE_JOINED)
+    assert step.status.deadline == NOW + seconds(90) + RENTED.gpu_deadline
+
+
+def test_the_node_of_an_owned_machine_is_always_there_so_it_counts_only_when_ready():
+    on_its_way = record(S.LAUNCHED, owned=True)
+
+    assert next_step(facts(on_its_way, node=node("gpu-1", ready=False)), NOW + minutes(1)) is None
+    step = next_step(facts(on_its_way, node=node("gpu-1")), NOW + minutes(1))
+    assert step.status.state is S.JOINED
+    assert step.status.deadline == NOW + minutes(15), "its boot time runs from the call to its GPUs"
+
+
+def test_a_node_is_ready_for_us_with_its_gpus_and_without_its_startup_taints():
+    joined = record(S.JOINED, failures=2)
+    ours, theirs = ("forebay.dev/startup", "", "NoSchedule"), ("example.com/agent", "", "NoExecute")
+
+    assert next_step(facts(joined, node=node(ready=False)), NOW) is None
+    assert next_step(facts(joined, node=node(gpus=0)), NOW) is None, "a node without its GPUs is not ready for us"
+    assert next_step(facts(joined, node=node(gpus=1)), NOW) is None
+    assert next_step(facts(joined, node=node(taints=[theirs, ours])), NOW) is None
+    step = next_step(facts(joined, node=node(taints=[ours])), NOW + minutes(3))
+
+    assert (step.status.state, step.status.reason) == (S.READY, R.NODE_READY)
+    assert step.status.failures is None, "a success ends the row of failures"
+    assert said(step.status, "NodeReady").status is Truth.TRUE
+    assert "3m after it was asked for" in step.sentence
+
+
+@pytest.mark.parametrize("gpus", [0, 4])
+def test_where_no_figures_were_planned_the_gpus_of_the_offer_count(gpus):
+    bare = record(S.JOINED)
+    bare.spec.node.allocatable.clear()
+
+    step = next_step(facts(bare, node=node(gpus=gpus)), NOW)
+
+    assert (step is not None) == (gpus >= 2)
+
+
+def test_a_machine_that_is_still_starting_after_its_launch_deadline_is_ended():
+    starting = facts(record(S.LAUNCHED), listing=listed(instance(phase=InstancePhase.STARTING), asked=NOW + minutes(9)))
+    late = NOW + RENTED.launch_deadline
+
+    assert next_step(starting, late - seconds(1)) is None
+    assert look_again(starting, NOW) == late
+    step = next_step(starting, late)
+    assert (step.status.state, step.status.reason) == (S.TERMINATING, R.LAUNCH_TIMEOUT)
+    assert step.status.failures == 1
+    assert "did not run within 10m" in step.sentence
+
+
+def test_from_when_it_runs_a_machine_has_its_time_to_join():
+    runs = listed(instance(), asked=NOW + minutes(9))
+
+    step = next_step(facts(record(S.LAUNCHED), listing=runs), NOW + minutes(9))
+
+    assert isinstance(step, Write)
+    assert step.status.state is S.LAUNCHED
+    late = NOW + minutes(9) + RENTED.join_deadline
+    assert step.status.deadline == late
+    running = facts(after(step), listing=runs)
+    assert next_step(running, late - seconds(1)) is None
+    gone = next_step(running, late)
+    assert (gone.status.state, gone.status.reason) == (S.TERMINATING, R.JOIN_TIMEOUT)
+
+
+def test_while_the_provider_cannot_be_listed_only_the_missing_node_is_held_against_a_machine():
+    late = NOW + RENTED.launch_deadline
+
+    assert next_step(facts(record(S.LAUNCHED)), late) is None, "it may well be running"
+    step = next_step(facts(record(S.LAUNCHED)), late + RENTED.join_deadline)
+    assert (step.status.state, step.status.reason) == (S.TERMINATING, R.JOIN_TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    ("boot", "late"), [pytest.param("90s", seconds(90), id="its own"), pytest.param(None, minutes(15), id="usual")]
+)
+def test_an_owned_machine_that_never_joins_is_switched_off_and_left_alone(boot, late):
+    booting = record(S.LAUNCHED, owned=True, spec=owned_spec(boot_deadline=boot))
+    off = facts(booting, node=node("gpu-1", ready=False), listing=listed(unknown=["gpu-1"]))
+
+    assert next_step(off, NOW + late - seconds(1)) is None
+    step = next_step(off, NOW + late)
+
+    assert (step.status.state, step.status.reason) == (S.TERMINATING, R.JOIN_TIMEOUT)
+    assert step.status.failures == 1
+    assert "Machine gpu-1 was switched on but node gpu-1 was not ready within" in step.sentence
+
+
+def test_a_machine_whose_status_says_off_until_it_has_booted_is_not_taken_for_vanished():
+    booting = record(S.LAUNCHED, owned=True)
+
+    for asked in range(20, 600, 2):
+        now = NOW + seconds(asked)
+        assert next_step(facts(booting, node=node("gpu-1", ready=False), listing=listed(asked=now)), now) is None
+
+
+def test_a_node_whose_gpus_never_come_is_drained_and_goes():
+    step = next_step(facts(record(S.JOINED), node=node(gpus=0)), NOW + RENTED.gpu_deadline)
+
+    assert (step.status.state, step.status.reason) == (S.DRAINING, R.GPUS_MISSING)
+    assert step.status.failures == 1
+    assert "look at its driver and device plugin" in step.sentence
+
+
+def test_a_node_that_joined_and_was_never_ready_goes_at_once():
+    step = next_step(facts(record(S.JOINED), node=node(ready=False)), NOW + RENTED.gpu_deadline)
+
+    assert (step.status.state, step.status.reason) == (S.TERMINATING, R.JOIN_TIMEOUT)
+
+
+def test_pods_that_run_without_the_gpus_may_finish_first():
+    in_use = facts(record(S.JOINED), node=node(gpus=0), tenants=(pod(),))
+
+    step = next_step(in_use, NOW + RENTED.gpu_deadline)
+
+    assert step.status.state is S.JOINED
+    assert step.status.reason == R.GPUS_MISSING
+    assert step.status.failures is None
+
+
+def test_a_launch_that_vanishes_before_it_was_of_use_counts_as_failed():
+    launched = record(S.LAUNCHED)
+    first, second = NOW + RENTED.settle + seconds(1), NOW + RENTED.settle + seconds(40)
+
+    assert next_step(facts(launched, listing=listed(asked=NOW + seconds(30))), first) is None, "too soon to tell"
+    once = next_step(facts(launched, listing=listed(asked=first)), first)
+    assert (once.status.state, once.status.absences) == (S.LAUNCHED, 1)
+    assert next_step(facts(after(once), listing=listed(asked=first)), second) is None, "the same list again"
+    twice = next_step(facts(after(once), listing=listed(asked=second)), second)
+    assert (twice.status.state, twice.status.reason) == (S.GONE, R.VANISHED)
+    assert twice.status.failures == 1, "or it would be bought again at once, and again"
+    assert twice.status.billed_until == second
+
+
+@pytest.mark.parametrize("state", [S.LAUNCHED, S.JOINED])
+def test_an_old_cordon_of_ours_is_taken_off_a_machine_that_comes_back(state):
+    step = next_step(facts(record(state, owned=True), node=node("gpu-1", cordoned=NOW - minutes(50))), NOW)
+
+    assert isinstance(step, Uncordon)
+
+
+def test_a_deleted_machine_goes_while_it_boots():
+    step = next_step(facts(record(S.LAUNCHED, deleting=True)), NOW)
+
+    assert (step.status.state, step.status.reason) == (S.TERMINATING, R.DELETED)
+    assert step.status.failures is None
+
+
+def test_a_machine_of_a_pool_that_is_gone_is_drained_where_pods_may_have_come():
+    step = next_step(facts(record(S.JOINED), node=node(), pool_exists=False), NOW)
+
+    assert (step.status.state, step.status.reason) == (S.DRAINING, R.POOL_GONE)

@@ -1,0 +1,331 @@
+"""Draining, Terminating, Gone: nothing with running pods goes off, and nothing ends without proof."""
+
+import itertools
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import SecondaryResource
+from forebay.lifecycle.next_step import awaits_listing, look_again, next_step
+from forebay.lifecycle.outcomes import termination_accepted, termination_failed
+from forebay.lifecycle.steps import Drain, Forget, Terminate, Uncordon, Write
+from forebay.model.sources import Failure, FailureKind, InstancePhase
+from tests.unit.lifecycle.scenes import (
+    NOW,
+    RENTED,
+    R,
+    S,
+    after,
+    facts,
+    instance,
+    listed,
+    minutes,
+    node,
+    pod,
+    record,
+    seconds,
+)
+
+BROKEN = Failure(kind=FailureKind.UNAVAILABLE, sentence="The power controller answered 500.")
+
+
+def accepted(of, at=NOW):
+    return replace_status(of, termination_accepted(of, at))
+
+
+def replace_status(of, status):
+    return after(Write(record=of, reason=R.GONE, sentence="", status=status))
+
+
+def test_an_idle_machine_is_cordoned_looked_at_again_and_then_ended():
+    idle = record(S.DRAINING)
+
+    cordon = next_step(facts(idle, node=node()), NOW)
+    assert isinstance(cordon, Drain)
+    assert cordon.evict == ()
+    settling = facts(idle, node=node(cordoned=NOW + seconds(1)))
+    assert next_step(settling, NOW + seconds(3)) is None, "the scheduler may just have placed something"
+    assert look_again(settling, NOW + seconds(3)) == NOW + seconds(4)
+    gone = next_step(settling, NOW + seconds(4))
+    assert (gone.status.state, gone.status.reason) == (S.TERMINATING, R.IDLE)
+    call = next_step(facts(after(gone), node=node(cordoned=NOW + seconds(1))), NOW + seconds(4))
+    assert isinstance(call, Terminate)
+    assert call.instance_id == "i-1"
+    assert call.status.termination_attempts == 1
+
+
+def test_pods_that_came_in_the_meantime_keep_an_idle_machine():
+    idle = record(S.DRAINING)
+
+    first = next_step(facts(idle, node=node(cordoned=NOW), tenants=(pod(),)), NOW + seconds(5))
+    assert isinstance(first, Uncordon), "a node that counts as ready must take pods"
+    back = next_step(facts(idle, node=node(), tenants=(pod(),)), NOW + seconds(5))
+    assert (back.status.state, back.status.reason) == (S.READY, R.BACK_IN_USE)
+    assert "team/train" in back.sentence
+
+
+def test_a_users_cordon_is_left_on_a_machine_that_stays():
+    back = next_step(facts(record(S.DRAINING), node=node(users_cordon=True), tenants=(pod(),)), NOW)
+
+    assert isinstance(back, Write)
+    assert back.status.state is S.READY
+
+
+@pytest.mark.parametrize("why", [R.DELETED, R.EXPIRED, R.UNHEALTHY, R.POOL_GONE, R.GPUS_MISSING])
+def test_pods_are_asked_to_leave_what_has_to_go(why):
+    tenants = (pod("a"), pod("b"), pod("leaving", deleted=NOW))
+    draining = record(S.DRAINING, because=why)
+    lost = why is R.UNHEALTHY
+
+    step = next_step(facts(draining, node=node(cordoned=NOW, ready=not lost), tenants=tenants), NOW + seconds(5))
+
+    assert isinstance(step, Drain)
+    assert [each.name for each in step.evict] == ["a", "b"], "one is leaving already"
+    assert "team/a, team/b and team/leaving" in step.sentence
+    waiting = facts(after(step), node=node(cordoned=NOW, ready=not lost), tenants=tenants)
+    assert next_step(waiting, NOW + seconds(6)) is None, "they are not asked with every tick"
+    assert isinstance(next_step(waiting, NOW + seconds(15)), Drain), "but again, for as long as it takes"
+    empty = next_step(facts(after(step), node=node(cordoned=NOW, ready=not lost)), NOW + seconds(20))
+    assert (empty.status.state, empty.status.reason) == (S.TERMINATING, why)
+
+
+def test_pods_that_are_leaving_are_waited_for():
+    draining = record(S.DRAINING, because=R.DELETED)
+    leaving = facts(draining, node=node(cordoned=NOW), tenants=(pod(deleted=NOW),))
+
+    assert next_step(leaving, NOW + minutes(30)) is None
+    assert look_again(leaving, NOW + minutes(30)) == NOW + minutes(30) + seconds(10)
+
+
+def test_pods_on_a_dead_node_are_not_waited_for_for_ever():
+    draining = record(S.DRAINING, because=R.UNHEALTHY)
+    dead = facts(draining, node=node(ready=False, cordoned=NOW), tenants=(pod(deleted=NOW),))
+
+    assert next_step(dead, NOW + minutes(9)) is None
+    assert next_step(dead, NOW + minutes(10)).status.state is S.TERMINATING
+
+
+def test_a_node_that_recovers_while_it_is_drained_stays():
+    draining = record(S.DRAINING, because=R.UNHEALTHY)
+
+    assert isinstance(next_step(facts(draining, node=node(cordoned=NOW), tenants=(pod(),)), NOW), Uncordon)
+    back = next_step(facts(draining, node=node(), tenants=(pod(),)), NOW)
+    assert (back.status.state, back.status.reason) == (S.READY, R.NODE_READY)
+
+
+def test_deleting_an_idle_machine_that_is_in_use_again_takes_it_away_all_the_same():
+    idle = record(S.DRAINING, deleting=True)
+
+    step = next_step(facts(idle, node=node(cordoned=NOW), tenants=(pod(),)), NOW)
+
+    assert (step.status.state, step.status.reason) == (S.DRAINING, R.DELETED)
+    assert isinstance(next_step(facts(after(step), node=node(cordoned=NOW), tenants=(pod(),)), NOW + seconds(5)), Drain)
+
+
+def test_a_machine_whose_node_is_gone_needs_no_draining():
+    assert next_step(facts(record(S.DRAINING)), NOW).status.state is S.TERMINATING
+
+
+def test_the_end_is_asked_for_again_and_again_ever_more_slowly():
+    going = record(S.TERMINATING)
+    now, calls = NOW, []
+    while now < NOW + minutes(60):
+        step = next_step(facts(going, listing=listed(instance(), asked=now)), now)
+        if isinstance(step, Terminate):
+            calls.append(now)
+            going = replace_status(step.record, termination_failed(after(step), BROKEN, now))
+        now += seconds(1)
+
+    waits = [int((later - sooner).total_seconds()) for sooner, later in itertools.pairwise(calls)]
+    assert waits[:8] == [2, 4, 8, 16, 32, 64, 128, 256]
+    assert set(waits[8:]) == {300}
+    assert going.status.reason == R.TERMINATION_FAILED
+    assert "answered 500" in going.status.message
+    assert "It may still cost money" in going.status.message
+
+
+def test_a_crash_between_the_attempt_and_its_outcome_does_not_hasten_the_next():
+    step = next_step(facts(record(S.TERMINATING)), NOW)
+
+    assert next_step(facts(after(step)), NOW + seconds(1)) is None
+    assert isinstance(next_step(facts(after(step)), NOW + seconds(2)), Terminate)
+
+
+def test_two_lists_after_the_accepted_call_are_proof():
+    going = accepted(record(S.TERMINATING))
+
+    before = facts(going, listing=listed(asked=NOW - seconds(1)))
+    assert next_step(before, NOW + seconds(1)) is None, "that list was asked for before"
+    once = next_step(facts(going, listing=listed(asked=NOW + seconds(2))), NOW + seconds(2))
+    assert (once.status.state, once.status.absences) == (S.TERMINATING, 1)
+    assert awaits_listing(after(once))
+    assert next_step(facts(after(once), listing=listed(asked=NOW + seconds(2))), NOW + seconds(3)) is None
+    twice = next_step(facts(after(once), listing=listed(asked=NOW + seconds(4))), NOW + seconds(4))
+
+    assert (twice.status.state, twice.status.reason) == (S.GONE, R.GONE)
+    assert twice.status.billed_until == NOW + seconds(4), "until the proof it counts as billed"
+
+
+def test_an_instance_that_is_listed_again_between_two_lists_is_not_gone():
+    going = accepted(record(S.TERMINATING))
+    for asked, shown in ((2, False), (4, True), (6, False)):
+        at = NOW + seconds(asked)
+        listing = listed(*([instance(phase=InstancePhase.ENDING)] if shown else []), asked=at)
+        going = after(next_step(facts(going, listing=listing), at))
+
+    assert going.status.state is S.TERMINATING
+    assert going.status.absences == 1
+
+
+def test_without_a_list_nothing_is_ever_proven():
+    going = accepted(record(S.TERMINATING))
+
+    assert next_step(facts(going), NOW + minutes(600)) is None
+
+
+def test_an_accepted_end_that_does_not_come_is_asked_for_again():
+    going = accepted(record(S.TERMINATING, termination_attempts=1))
+    still = facts(going, listing=listed(instance(phase=InstancePhase.ENDING), asked=NOW + seconds(100)))
+
+    assert next_step(still, NOW + seconds(119)) is None
+    step = next_step(still, NOW + seconds(120))
+    assert isinstance(step, Terminate)
+    assert step.reason is R.TERMINATION_FAILED
+    assert step.status.termination_accepted_at is None
+    assert "it is still listed" in step.sentence
+
+
+def test_what_was_made_along_with_it_is_part_of_the_proof():
+    key = SecondaryResource(kind="TailscaleKey", id="k-1")
+    going = accepted(record(S.TERMINATING, secondary_resources=(key,)))
+    gone = listed(asked=NOW + seconds(9))
+    going = after(next_step(facts(going, listing=listed(asked=NOW + seconds(5))), NOW + seconds(5)))
+
+    step = next_step(facts(going, listing=gone), NOW + seconds(9))
+
+    assert step.status.state is S.TERMINATING
+    assert "TailscaleKey k-1" in step.sentence
+    cleared = replace_status(going, replace(step.status, secondary_resources=()))
+    later = next_step(facts(cleared, listing=listed(asked=NOW + seconds(12))), NOW + seconds(12))
+    assert later.status.state is S.GONE
+
+
+def test_a_machine_no_list_can_tell_of_is_off_when_the_call_was_accepted_and_its_node_is_not_ready():
+    going = record(S.TERMINATING, owned=True)
+    blind = {"listing": listed(unknown=["gpu-1"])}
+    dead, alive = node("gpu-1", ready=False), node("gpu-1", cordoned=NOW - minutes(1))
+
+    assert isinstance(next_step(facts(going, node=dead, **blind), NOW), Terminate), "an unready node alone is no proof"
+    off = accepted(going)
+    assert next_step(facts(off, node=alive, **blind), NOW + seconds(60)) is None, (
+        "kubelets are missed only after a while"
+    )
+    for seen in (dead, None):
+        step = next_step(facts(off, node=seen, **blind), NOW + seconds(60))
+        assert step.status.state is S.GONE
+        assert step.status.billed_until == NOW + seconds(60)
+
+
+def test_a_machine_that_stays_on_after_it_was_switched_off_is_switched_off_again():
+    off = accepted(record(S.TERMINATING, owned=True, termination_attempts=1))
+    on = facts(off, node=node("gpu-1", cordoned=NOW), listing=listed(unknown=["gpu-1"]))
+
+    assert next_step(on, NOW + seconds(119)) is None
+    step = next_step(on, NOW + seconds(120))
+
+    assert isinstance(step, Terminate)
+    assert step.reason is R.TERMINATION_FAILED
+    assert "node gpu-1 is still ready" in step.sentence
+    assert "by hand" in step.sentence
+
+
+def test_a_list_that_calls_a_machine_off_while_its_node_is_ready_is_not_believed():
+    off = accepted(record(S.TERMINATING, owned=True))
+    for asked in (5, 10, 15):
+        at = NOW + seconds(asked)
+        step = next_step(facts(off, node=node("gpu-1", cordoned=NOW), listing=listed(asked=at)), at)
+        off = after(step) if step is not None else off
+
+    assert off.status.state is S.TERMINATING
+    gone = next_step(
+        facts(off, node=node("gpu-1", ready=False), listing=listed(asked=NOW + seconds(20))), NOW + seconds(60)
+    )
+    assert gone.status.state is S.GONE
+
+
+def test_a_launch_nobody_can_find_is_gone_after_two_lists_past_its_settle_time_and_was_never_billed():
+    lost = record(S.TERMINATING, because=R.LAUNCH_FAILED, instance_id=None)
+    settled = NOW + RENTED.settle
+
+    assert next_step(facts(lost, listing=listed(asked=settled)), settled + seconds(1)) is None, "it might still come"
+    once = next_step(facts(lost, listing=listed(asked=settled + seconds(1))), settled + seconds(1))
+    twice = next_step(facts(after(once), listing=listed(asked=settled + seconds(3))), settled + seconds(3))
+
+    assert twice.status.state is S.GONE
+    assert (twice.status.billed_from, twice.status.billed_until) == (None, None)
+
+
+def test_a_launch_that_shows_up_late_is_ended():
+    lost = record(S.TERMINATING, because=R.LAUNCH_FAILED, instance_id=None)
+
+    step = next_step(facts(lost, listing=listed(instance("i-late"), asked=NOW + seconds(30))), NOW + seconds(30))
+
+    assert isinstance(step, Terminate)
+    assert (step.instance_id, step.status.instance_id) == ("i-late", "i-late")
+
+
+def test_what_somebody_ended_by_hand_is_gone_though_the_provider_keeps_refusing():
+    refused = record(S.TERMINATING, not_before=NOW + minutes(60), termination_attempts=9)
+    first, second = NOW + RENTED.settle + seconds(1), NOW + RENTED.settle + seconds(31)
+
+    once = next_step(facts(refused, listing=listed(asked=first)), first)
+    twice = next_step(facts(after(once), listing=listed(asked=second)), second)
+
+    assert twice.status.state is S.GONE
+
+
+def test_a_leftover_that_pods_run_on_is_emptied_before_it_is_ended():
+    leftover = record(S.TERMINATING, because=R.LEFTOVER)
+
+    cordon = next_step(facts(leftover, node=node(), tenants=(pod(),)), NOW)
+    assert isinstance(cordon, Drain)
+    evict = next_step(facts(leftover, node=node(cordoned=NOW), tenants=(pod(),)), NOW + seconds(3))
+    assert isinstance(evict, Drain)
+    assert evict.evict == (pod(),)
+    assert isinstance(next_step(facts(after(evict), node=node(cordoned=NOW)), NOW + seconds(13)), Terminate)
+
+
+def test_an_instance_that_vanishes_while_it_is_drained_is_gone():
+    draining = record(S.DRAINING)
+    first, second = NOW + minutes(5), NOW + minutes(6)
+
+    once = next_step(facts(draining, node=node(ready=False), listing=listed(asked=first)), first)
+    twice = next_step(facts(after(once), node=node(ready=False), listing=listed(asked=second)), second)
+
+    assert (twice.status.state, twice.status.reason) == (S.GONE, R.VANISHED)
+
+
+def test_a_gone_machine_gives_its_cordon_back_and_is_remembered_for_an_hour():
+    gone = record(S.GONE, owned=True)
+
+    step = next_step(facts(gone, node=node("gpu-1", ready=False, cordoned=NOW)), NOW)
+    assert isinstance(step, Uncordon)
+    remembered = facts(gone, node=node("gpu-1", ready=False))
+    assert next_step(remembered, NOW + minutes(59)) is None
+    assert look_again(remembered, NOW) == NOW + minutes(60)
+    assert isinstance(next_step(remembered, NOW + minutes(60)), Forget)
+
+
+def test_a_gone_record_that_is_deleted_or_has_no_provider_any_more_can_be_forgotten():
+    assert isinstance(next_step(facts(record(S.GONE, deleting=True)), NOW), Forget)
+    without = replace(facts(record(S.GONE)), capabilities=None)
+    assert isinstance(next_step(without, NOW + minutes(60)), Forget)
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [{"node": node("gpu-1")}, {"listing": listed(instance("gpu-1", owner=None))}],
+    ids=["its node is ready", "it is listed as running"],
+)
+def test_a_gone_machine_that_is_on_again_makes_way_for_another_record(sign):
+    assert isinstance(next_step(facts(record(S.GONE, owned=True), **sign), NOW + minutes(1)), Forget)

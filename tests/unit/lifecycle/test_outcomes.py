@@ -1,0 +1,121 @@
+"""What a provider's answer means."""
+
+import pytest
+
+from forebay.api.parts import Truth
+from forebay.lifecycle.outcomes import launch_failed, launched, termination_accepted, termination_failed
+from forebay.model.sources import Failure, FailureKind, InstancePhase
+from tests.unit.lifecycle.scenes import IDEMPOTENT, NOW, OWNED, RENTED, R, S, instance, minutes, record, said, seconds
+
+LATER = NOW + seconds(7)
+
+
+def failure(kind, **fields):
+    return Failure(kind=kind, sentence="The provider said so.", **fields)
+
+
+def test_an_accepted_launch_is_known_by_its_id_and_price():
+    status = launched(
+        record(S.LAUNCHING), instance(phase=InstancePhase.STARTING, provider_id="sim://i-1"), LATER, RENTED
+    )
+
+    assert (status.state, status.reason) == (S.LAUNCHED, R.LAUNCH_ACCEPTED)
+    assert (status.instance_id, status.provider_id, status.hourly_price) == ("i-1", "sim://i-1", "1.29")
+    assert status.billed_from == NOW, "from the call on"
+    assert status.node_name == "pool-abc"
+    assert status.deadline == LATER + RENTED.launch_deadline
+
+
+def test_a_launch_that_runs_at_once_has_its_whole_time_to_join():
+    status = launched(record(S.LAUNCHING), instance(), LATER, IDEMPOTENT)
+
+    assert said(status, "MachineRunning").status is Truth.TRUE
+    assert status.deadline == LATER + IDEMPOTENT.join_deadline
+
+
+def test_a_machines_boot_time_runs_from_the_call():
+    status = launched(record(S.LAUNCHING, owned=True), instance("gpu-1", InstancePhase.STARTING), LATER, OWNED)
+
+    assert status.deadline == NOW + minutes(15)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (FailureKind.NO_CAPACITY, R.NO_CAPACITY),
+        (FailureKind.REJECTED, R.LAUNCH_REJECTED),
+        (FailureKind.BAD_CREDENTIALS, R.BAD_CREDENTIALS),
+        (FailureKind.GONE, R.LAUNCH_REJECTED),
+    ],
+)
+def test_a_refusal_ends_the_record_and_nothing_was_billed(kind, reason):
+    status = launch_failed(record(S.LAUNCHING, failures=1), failure(kind), LATER)
+
+    assert (status.state, status.reason, status.failures) == (S.GONE, reason, 2)
+    assert (status.billed_from, status.billed_until) == (None, None)
+    assert status.message.startswith("The provider said so.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(FailureKind.RATE_LIMITED, R.RATE_LIMITED), (FailureKind.UNAVAILABLE, R.PROVIDER_UNAVAILABLE)],
+)
+def test_what_passes_is_waited_for_and_after_three_times_given_up(kind, reason):
+    first = launch_failed(record(S.LAUNCHING), failure(kind), NOW)
+    told = launch_failed(record(S.LAUNCHING), failure(kind, retry_after=minutes(3)), NOW)
+    third = launch_failed(record(S.LAUNCHING, attempt=3), failure(kind), NOW)
+
+    assert (first.state, first.reason, first.not_before) == (S.REQUESTED, reason, NOW + seconds(5))
+    assert first.billed_from is None
+    assert told.not_before == NOW + minutes(3), "as the provider asks"
+    assert (third.state, third.reason, third.failures) == (S.GONE, reason, 1)
+
+
+def test_an_unknown_outcome_is_nothing_to_build_on():
+    status = launch_failed(record(S.LAUNCHING), failure(FailureKind.OUTCOME_UNKNOWN), NOW)
+
+    assert (status.state, status.reason) == (S.LAUNCHING, R.OUTCOME_UNKNOWN)
+    assert status.billed_from == NOW, "it may cost money"
+    assert status.not_before == NOW + seconds(5)
+
+
+def test_an_answer_that_comes_after_the_record_was_given_up_still_tells_what_to_end():
+    lost = record(S.TERMINATING, because=R.LAUNCH_FAILED, instance_id=None)
+
+    status = launched(lost, instance("i-late"), LATER)
+
+    assert (status.state, status.instance_id) == (S.TERMINATING, "i-late")
+
+
+@pytest.mark.parametrize("state", [S.READY, S.GONE])
+def test_an_answer_to_a_question_nobody_asks_any_more_changes_nothing(state):
+    past = record(state)
+
+    assert launched(past, instance("i-late"), LATER) == past.status
+    assert launch_failed(past, failure(FailureKind.NO_CAPACITY), LATER) == past.status
+    assert termination_accepted(past, LATER) == past.status
+    assert termination_failed(past, failure(FailureKind.UNAVAILABLE), LATER) == past.status
+
+
+def test_an_accepted_end_is_remembered_and_proof_begins_anew():
+    going = record(S.TERMINATING, absences=1, absent_since=NOW, absent_at=NOW)
+
+    status = termination_accepted(going, LATER)
+
+    assert (status.state, status.reason) == (S.TERMINATING, R.TERMINATION_STARTED)
+    assert status.termination_accepted_at == LATER
+    assert status.absences is None
+    assert status.billed_until is None
+    assert termination_failed(going, failure(FailureKind.GONE), LATER) == status, "nothing left to end is as good"
+
+
+def test_a_failed_end_says_when_it_is_tried_again():
+    going = record(S.TERMINATING, termination_attempts=4)
+
+    status = termination_failed(going, failure(FailureKind.OUTCOME_UNKNOWN), NOW)
+    patient = termination_failed(going, failure(FailureKind.RATE_LIMITED, retry_after=minutes(10)), NOW)
+
+    assert status.not_before == NOW + seconds(16)
+    assert "tried again in 16s" in status.message
+    assert patient.not_before == NOW + minutes(10)
+    assert status.termination_accepted_at is None

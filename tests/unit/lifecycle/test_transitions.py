@@ -1,0 +1,112 @@
+"""The one table, and what every step of it leaves in the record."""
+
+from datetime import timedelta
+
+import pytest
+
+from docs.lifecycle_diagram import STATES, lifecycle_diagram
+from forebay.api.parts import Truth
+from forebay.lifecycle.transitions import TABLE, IllegalMove, as_entered, cause, moved, remarked, state_of
+from tests.unit.lifecycle.scenes import NOW, R, S, record, said
+
+
+def test_a_step_says_what_why_and_since_when():
+    later = NOW + timedelta(seconds=9, microseconds=123)
+
+    status = moved(record(S.JOINED).status, S.READY, R.NODE_READY, "Node n is ready.", later, failures=None)
+
+    assert (status.state, status.reason, status.message) == (S.READY, R.NODE_READY, "Node n is ready.")
+    assert status.since == NOW + timedelta(seconds=9), "the API keeps whole seconds"
+    assert status.transitions[-1].at == status.since
+    assert said(status, "Ready").status is Truth.TRUE
+    assert status.instance_id == "i-1", "what is known of it stays"
+
+
+def test_what_belonged_to_the_state_before_is_cleared():
+    waiting = record(S.LAUNCHING, deadline=NOW, not_before=NOW)
+
+    status = moved(waiting.status, S.LAUNCHED, R.LAUNCH_ACCEPTED, "Accepted.", NOW)
+
+    assert status.deadline is None
+    assert status.not_before is None
+
+
+@pytest.mark.parametrize(
+    ("before", "to", "reason"),
+    [
+        pytest.param(S.GONE, S.LAUNCHING, R.LAUNCH_STARTED, id="the dead do not come back"),
+        pytest.param(S.TERMINATING, S.READY, R.BACK_IN_USE, id="an end that was asked for cannot be taken back"),
+        pytest.param(S.READY, S.GONE, R.GONE, id="no proof without asking"),
+        pytest.param(S.READY, S.DRAINING, R.NODE_READY, id="not for any reason"),
+        pytest.param(S.READY, S.LAUNCHING, R.LAUNCH_STARTED, id="never launched twice"),
+    ],
+)
+def test_what_the_table_does_not_know_is_a_fault(before, to, reason):
+    with pytest.raises(IllegalMove, match=f"from {before} to {to}"):
+        moved(record(before).status, to, reason, "", NOW)
+
+
+def test_a_record_without_a_status_counts_as_requested():
+    assert state_of(None) is S.REQUESTED
+    assert moved(None, S.LAUNCHING, R.LAUNCH_STARTED, "", NOW).state is S.LAUNCHING
+    with pytest.raises(IllegalMove):
+        moved(None, S.LAUNCHED, R.LAUNCH_ACCEPTED, "", NOW)
+
+
+def test_a_long_life_keeps_its_beginning_and_its_latest_steps():
+    status = record(S.READY).status
+    for turn in range(100):
+        at = NOW + timedelta(minutes=turn)
+        status = moved(status, S.DRAINING, R.IDLE, f"idle {turn}", at)
+        status = moved(status, S.READY, R.BACK_IN_USE, f"back {turn}", at)
+
+    assert len(status.transitions) == 64
+    assert status.transitions[0].state is S.REQUESTED
+    assert status.transitions[-1].message == "back 99"
+
+
+def test_readiness_keeps_the_time_since_when_it_lasts():
+    status = record(S.READY).status
+    later = NOW + timedelta(hours=1)
+
+    status = moved(status, S.DRAINING, R.IDLE, "", later)
+    status = moved(status, S.TERMINATING, R.IDLE, "", later + timedelta(minutes=1))
+
+    assert said(status, "Ready").status is Truth.FALSE
+    assert said(status, "Ready").last_transition_time == later
+
+
+def test_a_remark_changes_no_state_and_can_be_taken_back():
+    before = record(S.READY).status
+
+    status = remarked(before, R.BRAKE, "Too many at once.")
+
+    assert (status.state, status.reason) == (S.READY, R.BRAKE)
+    assert status.transitions == before.transitions
+    assert cause(status) == R.NODE_READY, "why it is in its state is not forgotten"
+    assert as_entered(status) == before
+
+
+def test_a_providers_endless_error_still_fits_into_the_record():
+    assert len(moved(None, S.REQUESTED, R.CAPACITY_NEEDED, "x" * 10_000, NOW).message) == 2048
+
+
+def test_every_state_leads_to_gone():
+    reaching = {S.GONE}
+    while True:
+        more = {state for state, steps in TABLE.items() if state is not None and steps.keys() & reaching} - reaching
+        if not more:
+            break
+        reaching |= more
+
+    assert reaching == set(S)
+
+
+def test_the_diagram_shows_every_step_of_the_table():
+    page = lifecycle_diagram()
+
+    assert STATES.keys() == set(S), "each state is explained"
+    for before, steps in TABLE.items():
+        for to, reasons in steps.items():
+            assert f"    {before or '[*]'} --> {to}\n" in page
+            assert all(f"`{reason}`" in page for reason in reasons)

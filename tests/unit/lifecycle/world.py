@@ -1,0 +1,255 @@
+"""A small world in which one need is served: a provider with faults, a cluster that reacts, an operator that crashes.
+
+Everything is drawn from `faults`, a Random: the same seed is the same story. From `calm` on the world cooperates.
+"""
+
+from datetime import timedelta
+from random import Random
+
+from msgspec import json
+from msgspec.structs import replace
+from tests.unit.lifecycle.scenes import (
+    IDEMPOTENT,
+    NOW,
+    OWNED,
+    RENTED,
+    R,
+    S,
+    facts,
+    fresh_record,
+    listed,
+    node,
+    owned_spec,
+    pod,
+    rented_spec,
+    seconds,
+)
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
+from forebay.api.meta import ObjectMeta
+from forebay.lifecycle.next_step import next_step
+from forebay.lifecycle.orphans import Unclaimed, leftovers, unclaimed
+from forebay.lifecycle.outcomes import launch_failed, launched, termination_accepted, termination_failed
+from forebay.lifecycle.steps import Drain, Forget, Launch, Terminate, Uncordon, Write
+from forebay.lifecycle.transitions import moved, state_of
+from forebay.model.sources import Delivery, Failure, FailureKind, Instance, InstancePhase, Source, SourceKey
+from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.sources import Offer
+
+CALM = timedelta(minutes=40)
+END = timedelta(hours=4)
+KINDS = {"rented": RENTED, "idempotent": IDEMPOTENT, "owned": OWNED, "unlisted": OWNED}
+_CRASH = object()
+
+
+class World:
+    def __init__(self, kind, seed):
+        self.kind, self.random = kind, Random(seed)
+        self.capabilities = KINDS[kind]
+        self.owned = self.capabilities.delivers is Delivery.POWER
+        self.now = NOW
+        self.name = "gpu-1" if self.owned else "pool-abc"
+        made = fresh_record(owned=self.owned, spec=owned_spec() if self.owned else rented_spec())
+        self.records = {made.metadata.name: made}
+        #: What is really there: id -> (owner, since when, from when listings show it).
+        self.running = {}
+        #: Ended instances are listed until then.
+        self.fading = {}
+        self.listing = None
+        self.cordon = None
+        self.tenants = []
+        self.unclaimed = Unclaimed()
+        self.boots = self.random.choice([seconds(60), seconds(400), timedelta(hours=9)])
+        self.gpus = self.random.choice([2, 2, 2, 0])
+        self.launches = self.ends = 0
+        self.deleted_at = self.random.choice([None, NOW + seconds(self.random.randrange(1800))])
+        self.unwanted_at = self.random.choice([None, NOW + seconds(self.random.randrange(600))])
+        self.steps = []
+
+    @property
+    def calm(self):
+        return self.now >= NOW + CALM
+
+    def faulty(self, chance):
+        return not self.calm and self.random.random() < chance
+
+    def run(self):
+        poll = self.now
+        while self.now < NOW + END and self.records:
+            self.cluster()
+            if self.now >= poll:
+                self.poll()
+                poll = self.now + seconds(self.random.choice([2, 5, 30]))
+            self.tick()
+            self.now += seconds(self.random.choice([1, 2, 5]) if not self.calm else 5)
+
+    # What happens by itself.
+
+    def node(self):
+        """Of the newest instance. An owned machine's is there all the time."""
+        since = max((since for _, since, _ in self.running.values()), default=None)
+        up = since is not None and self.now >= since + self.boots
+        if up:
+            self.seen_alive = self.now
+        # A kubelet that has fallen silent is missed only after a while.
+        lately = getattr(self, "seen_alive", None) is not None and self.now < self.seen_alive + seconds(40)
+        if not self.owned and not up and not lately:
+            self.cordon = None
+            return None
+        return node(self.name, ready=up or lately, gpus=self.gpus, cordoned=self.cordon)
+
+    def cluster(self):
+        there = self.node()
+        takes_pods = there is not None and there.ready and not there.unschedulable
+        if takes_pods and not self.calm and len(self.tenants) < 3 and self.random.random() < 0.05:
+            self.tenants.append(pod(f"p{self.random.randrange(10**6)}"))
+        if self.tenants and (self.calm or self.random.random() < 0.02):
+            self.tenants.pop()
+        if there is None:
+            self.tenants.clear()
+        self.fading = {name: until for name, until in self.fading.items() if self.now < until}
+
+    def poll(self):
+        if self.faulty(0.3):
+            return
+        shown = [
+            Instance(id=name, phase=InstancePhase.RUNNING, owner=None if self.owned else owner, created=since)
+            for name, (owner, since, visible) in self.running.items()
+            if self.now >= visible
+        ]
+        if self.kind == "unlisted":
+            self.listing = listed(asked=self.now, unknown=[self.name])
+            return
+        shown += [Instance(id=name, phase=InstancePhase.ENDING, owner=None) for name in self.fading]
+        self.listing = listed(*shown, asked=self.now)
+
+    # What the operator does.
+
+    def facts(self, record):
+        own = record.metadata.name == self.name
+        if self.deleted_at is not None and self.now >= self.deleted_at and own:
+            record.metadata.deletion_timestamp = self.deleted_at
+        return facts(
+            record,
+            self.capabilities,
+            listing=self.listing,
+            node=self.node() if own else None,
+            tenants=tuple(self.tenants) if own else (),
+            wanted=self.unwanted_at is None or self.now < self.unwanted_at,
+        )
+
+    def tick(self):
+        for record in list(self.records.values()):
+            seen = self.facts(record)
+            step = next_step(seen, self.now)
+            if step is not None:
+                self.steps.append((seen, step, self.now))
+                self.apply(step)
+            elif state_of(record.status) is S.READY and not seen.tenants and self.random.random() < 0.2:
+                # What `disruption` decides.
+                self.write(record, moved(record.status, S.DRAINING, R.IDLE, "Idle.", self.now))
+        source = Source(
+            key=SourceKey("" if self.owned else "cheap", "webhook" if self.owned else "simulated"),
+            capabilities=self.capabilities,
+            listing=self.listing,
+            offers=(self.offer(),) if self.owned else (),
+        )
+        records, nodes = list(self.records.values()), {self.name: self.node()} if self.node() else {}
+        self.unclaimed = unclaimed(self.unclaimed, [source], records)
+        for adopt in leftovers(self.unclaimed, [source], records, nodes, self.now):
+            made = ObjectMeta(name=adopt.name, uid=f"uid-{adopt.name}-{self.now}", creation_timestamp=self.now)
+            self.records[adopt.name] = GPUInstance(metadata=made, spec=adopt.spec, status=adopt.status)
+
+    def offer(self):
+        return Offer(
+            provider="webhook",
+            instance_type=self.name,
+            node_name=self.name,
+            gpu_count=2,
+            price=UsdPerHour("0.4"),
+            allocatable=Resources({"nvidia.com/gpu": 2}),
+            boot_deadline=timedelta(minutes=15),
+        )
+
+    def write(self, record, status):
+        # Through JSON, as the API keeps it.
+        kept = json.decode(json.encode(status), type=GPUInstanceStatus)
+        assert kept == status, "what is read back is what was decided"
+        record = GPUInstance(metadata=record.metadata, spec=record.spec, status=kept)
+        self.records[record.metadata.name] = record
+        return record
+
+    def apply(self, step):
+        match step:
+            case Write():
+                self.write(step.record, step.status)
+            case Launch():
+                record = self.write(step.record, step.status)
+                self.outcome(record, self.launch(record), launched, launch_failed)
+            case Terminate():
+                record = self.write(step.record, step.status)
+                answer = self.end(step.instance_id)
+                self.outcome(record, answer, lambda of, _, now: termination_accepted(of, now), termination_failed)
+            case Drain():
+                if self.cordon is None:
+                    self.cordon = self.now
+                if step.status is not None:
+                    self.write(step.record, step.status)
+                if not self.faulty(0.5):
+                    evicted = {each.uid for each in step.evict}
+                    self.tenants = [each for each in self.tenants if each.uid not in evicted]
+            case Uncordon():
+                self.cordon = None
+            case Forget():
+                del self.records[step.record.metadata.name]
+
+    def outcome(self, record, answer, well, badly):
+        if answer is _CRASH:
+            # The operator that asked is no more; the next one begins with what was written.
+            return
+        status = badly(record, answer, self.now) if isinstance(answer, Failure) else well(record, answer, self.now)
+        self.write(record, status)
+
+    def launch(self, record):
+        """A provider whose launches are not idempotent starts another one each time it is asked."""
+        self.launches += 1
+        if self.faulty(0.3):
+            return self.refusal()
+        lost = self.faulty(0.4)
+        if lost and self.random.random() < 0.5:
+            return self.lost()
+        same = [name for name, (owner, _, _) in self.running.items() if owner == record.uid]
+        name = self.name if self.owned else f"i-{self.launches}"
+        if same and self.capabilities.idempotent_launch:
+            name = same[0]
+        elif name not in self.running:
+            lag = self.capabilities.settle * self.random.random() * 0.9
+            self.running[name] = (record.uid, self.now, self.now if self.owned else self.now + lag)
+            self.fading.pop(name, None)
+        return self.lost() if lost else Instance(id=name, phase=InstancePhase.STARTING, owner=record.uid)
+
+    def end(self, name):
+        self.ends += 1
+        if self.faulty(0.3):
+            return self.refusal()
+        lost = self.faulty(0.3)
+        if lost and self.random.random() < 0.5:
+            return self.lost()
+        if self.faulty(0.1):
+            # Accepted, and not done.
+            return None
+        was = self.running.pop(name, None)
+        if was is not None and not self.owned:
+            self.fading[name] = self.now + seconds(20)
+        return self.lost() if lost else None
+
+    def refusal(self):
+        kinds = (FailureKind.RATE_LIMITED, FailureKind.UNAVAILABLE, FailureKind.NO_CAPACITY, FailureKind.BAD_CREDENTIALS)
+        return Failure(kind=self.random.choice(kinds), sentence="No.")
+
+    def lost(self):
+        unknown = Failure(kind=FailureKind.OUTCOME_UNKNOWN, sentence="Lost.")
+        return self.random.choice([_CRASH, unknown])
+
+
+__all__ = ["World", "replace"]
