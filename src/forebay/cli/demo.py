@@ -3,101 +3,189 @@
 import argparse
 import asyncio
 import shlex
+import signal
+import sys
 import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from forebay.cli.embedded import port, served, until_interrupted
-from forebay.cli.parser import Command
+from forebay.cli.embedded import port, served
+from forebay.cli.output import add_output_option, print_json, print_table
+from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
 if TYPE_CHECKING:
-    from forebay.embedded.store import Json, Store
+    from forebay.cli.demo_story import Summary
+    from forebay.cli.demo_world import Demo
+
+DEFAULT_SPEED: Final = 60.0
+FASTEST: Final = 10_000.0
+DEFAULT_JOBS: Final = 24
+MOST_JOBS: Final = 1000
+#: Pictures in one of our seconds.
+_PICTURES: Final = 5
+INTERRUPTED: Final = 130
+
+
+def speed(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= FASTEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no speed; give a number above 0, up to {FASTEST:g}")
+    return number
+
+
+def count(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdecimal() else 0
+    if not 0 < number <= MOST_JOBS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of Jobs; give 1 to {MOST_JOBS}")
+    return number
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", type=port, default=0, help="the loopback port to serve on (default: any free one)")
-
-
-def furnish(store: "Store") -> None:
-    """Two plain nodes, one with eight GPUs, our kinds, a Job that has room and one that has not."""
-    from forebay.api.crd import custom_resource_definitions
-    from forebay.embedded import kinds
-    from forebay.embedded.controllers.nodes import register_node
-
-    for definition in custom_resource_definitions():
-        store.create(kinds.DEFINITIONS, definition)
-    for name in ("plain-1", "plain-2"):
-        register_node(store, name, allocatable={"cpu": "8", "memory": "32Gi"}, ready_after=1)
-    register_node(
-        store,
-        "gpu-1",
-        allocatable={"cpu": "96", "memory": "768Gi", "nvidia.com/gpu": 8},
-        labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"},
-        ready_after=3,
+    parser.add_argument(
+        "--speed",
+        type=speed,
+        help=f"seconds of the lab in one of yours (default: {DEFAULT_SPEED:g}; 1 with --serve)",
     )
-    store.create(kinds.JOBS, job("fits", pods=4, gpus=1, run_time="2m"))
-    store.create(kinds.JOBS, job("too-large", pods=1, gpus=16, run_time="1m"))
+    parser.add_argument("--seed", type=int, default=1, help="which stream of Jobs (default: 1)")
+    parser.add_argument("--jobs", type=count, help=f"how many Jobs (default: {DEFAULT_JOBS}; no end with --serve)")
+    parser.add_argument(
+        "--until-idle", action="store_true", help="as fast as it goes, for scripts: the same for the same seed"
+    )
+    parser.add_argument("--serve", action="store_true", help="serve the cluster, print a kubeconfig, and go on")
+    parser.add_argument("--port", type=port, help="the loopback port to serve on (default: any free one)")
+    add_output_option(parser)
 
 
-def job(name: str, *, pods: int, gpus: int, run_time: str) -> "Json":
-    limits = {"nvidia.com/gpu": str(gpus)}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "parallelism": pods,
-            "completions": pods,
-            "template": {
-                "metadata": {"annotations": {"embedded.forebay.dev/run-time": run_time}},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "containers": [{"name": "train", "image": "example/train", "resources": {"limits": limits}}],
-                },
-            },
-        },
-    }
-
-
-GREETING = """\
-Forebay's embedded cluster is running on {url}: three nodes, eight GPUs, two Jobs.
+GREETING: Final = """\
+A lab with five GPU machines, all off, is on {url}, and Forebay looks after it.
 In another terminal:
 
   export KUBECONFIG={kubeconfig}
-  kubectl get nodes,jobs,pods                    # one Job runs, one waits
-  kubectl describe job too-large                 # an ordinary cluster's answers
-  {forebay} status               # which pods wait for a GPU, and why
-  kubectl apply -f docs/examples/gpuworkloadbudget.yaml
-  kubectl get gwb                                # Forebay's kinds are installed
+  kubectl get gpuinstances -w                    # the story of each machine
+  kubectl get jobs,pods                          # who runs, who waits
+  {forebay} status               # pools, machines, money, and why pods wait
+  {forebay} explain job/giant-05 # every Job that waits has a reason
 
-The operator itself joins this demo in a coming release. Ctrl-C ends it; nothing is left behind."""
+Ctrl-C ends it with a summary; nothing is left behind.{ages}
+"""
+_AGES: Final = " At this speed the ages that kubectl\nreckons by its own clock are wrong."
 
 
-async def play(port_number: int) -> None:
-    import sys
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    from forebay.simulate import paced_time, virtual_time
+    from forebay.wiring import configure_logging
 
+    check(arguments)
+    # What goes wrong in the lab is part of the story, and told there.
+    configure_logging(settings, level="critical")
+    pace = arguments.speed or (1.0 if arguments.serve else DEFAULT_SPEED)
+    if arguments.until_idle:
+        summary, code = virtual_time.run(play(arguments, None))
+    else:
+        summary, code = paced_time.run(play(arguments, pace), speed=pace)
+    report(summary, arguments.output)
+    return code
+
+
+def check(arguments: argparse.Namespace) -> None:
+    if arguments.until_idle and arguments.speed is not None:
+        raise UserError(
+            "--until-idle runs as fast as it goes, so --speed has no meaning with it: leave out one of them"
+        )
+    if arguments.until_idle and arguments.serve:
+        raise UserError("--until-idle leaves no time to look, and --serve is for looking: leave out one of them")
+    if arguments.port is not None and not arguments.serve:
+        raise UserError("--port says where to serve: add --serve")
+    if arguments.serve and arguments.output == "json":
+        raise UserError("--serve prints a greeting for people, so --output json has no meaning with it: leave out one")
+
+
+async def play(arguments: argparse.Namespace, pace: float | None) -> "tuple[Summary, int]":
+    """The whole story; `pace` is how fast people watch it, None that nobody does."""
+    from forebay.cli.demo_story import summary
+    from forebay.cli.demo_world import playing
     from forebay.embedded.server import EmbeddedCluster
+    from forebay.net import clock
 
-    with tempfile.TemporaryDirectory(prefix="forebay-demo-") as directory:
-        kubeconfig = Path(directory) / "kubeconfig"
-        cluster = EmbeddedCluster()
-        async with served(cluster, port_number, kubeconfig) as url:
-            furnish(cluster.store)
-            forebay = shlex.quote(str(Path(sys.argv[0])))
-            print(GREETING.format(url=url, kubeconfig=kubeconfig, forebay=forebay), flush=True)
-            await until_interrupted()
+    interrupted = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    jobs = arguments.jobs or (None if arguments.serve else DEFAULT_JOBS)
+    async with AsyncExitStack() as stack:
+        cluster = EmbeddedCluster(seed=arguments.seed)
+        greeting = None
+        if arguments.serve:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="forebay-demo-")))
+            url = await stack.enter_async_context(served(cluster, arguments.port or 0, directory / "kubeconfig"))
+            greeting = greet(url, directory / "kubeconfig", pace)
+        else:
+            await stack.enter_async_context(cluster)
+        demo = await stack.enter_async_context(playing(cluster, arguments.seed))
+        if greeting is not None:
+            print(greeting, flush=True)
+        ended = await watched(demo, interrupted, arguments, jobs, pace)
+        found = summary(demo.chronicle, demo.world, seed=arguments.seed, begun=demo.begun, now=clock.now())
+    if interrupted.is_set():
+        return found, 0 if arguments.serve else INTERRUPTED
+    return found, 0 if ended else 1
 
 
-def run(arguments: argparse.Namespace, _settings: Settings) -> int:
-    asyncio.run(play(arguments.port))
-    return 0
+def greet(url: str, kubeconfig: Path, pace: float | None) -> str:
+    forebay = shlex.quote(str(Path(sys.argv[0])))
+    return GREETING.format(url=url, kubeconfig=kubeconfig, forebay=forebay, ages=_AGES if pace != 1 else "")
+
+
+async def watched(
+    demo: "Demo", interrupted: asyncio.Event, arguments: argparse.Namespace, jobs: int | None, pace: float | None
+) -> bool:
+    """Whether the story came to its end. One that is served goes on until it is interrupted."""
+    from forebay.cli.demo_view import view
+
+    shown = view(demo, pace) if pace is not None and arguments.output == "text" else None
+    stream = asyncio.create_task(demo.submit(jobs), name="stream of Jobs")
+    stop = asyncio.create_task(interrupted.wait(), name="interruption")
+    idle = asyncio.create_task(demo.until_idle(), name="until idle")
+    over = stop if arguments.serve else idle
+    try:
+        while not (over.done() or stop.done()):
+            await asyncio.wait({over, stop}, timeout=(pace or 60.0) / _PICTURES, return_when=asyncio.FIRST_COMPLETED)
+            if shown is not None:
+                shown.refresh()
+    finally:
+        if shown is not None:
+            shown.close()
+        for task in (stream, stop, idle):
+            task.cancel()
+        await asyncio.wait({stream, stop, idle})
+    return idle.done() and not idle.cancelled() and idle.result()
+
+
+def report(summary: "Summary", output: str) -> None:
+    import msgspec
+
+    from forebay.cli.demo_story import told
+
+    if output == "json":
+        print_json(msgspec.to_builtins(summary))
+        return
+    print()
+    rows = told(summary)
+    print_table(rows[0], rows[1:])
 
 
 COMMAND = Command(
     name="demo",
     summary="everything on this machine: no cluster, no account",
-    description="Start an embedded cluster with nodes and Jobs, and print what to try on it.",
+    description="Play a lab with five GPU machines: Jobs come, Forebay switches machines on and off, and says why.\n"
+    "It ends by itself with what it cost and what machines left on would have cost:\n\n"
+    "  forebay demo\n"
+    "  forebay demo --until-idle --output json --seed 7\n"
+    "  forebay demo --serve",
     options=add_options,
     run=run,
     uses_settings=False,

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from fractions import Fraction
 from typing import Final
 
 import msgspec
@@ -99,7 +100,7 @@ def machine_view(record: GPUInstance, tenants: Mapping[str, Collection[Pod]], no
         hourly=hourly_cost(record).exact(),
         billed_from=status.billed_from,
         billed_until=status.billed_until,
-        cost=decimal(billed),
+        cost=decimal(billed.dollars),
         cost_exact=billed.exact(),
         node=node,
         pods=[] if gone else sorted("/".join(pod.key) for pod in tenants.get(node, ())),
@@ -111,8 +112,7 @@ def machine_view(record: GPUInstance, tenants: Mapping[str, Collection[Pod]], no
     )
 
 
-def decimal(amount: Usd) -> str:
-    """For scripts that reckon in decimals: dollars, to the nearest millionth."""
-    micro = round(amount.dollars * 10**6)
-    sign, size = ("-" if micro < 0 else ""), abs(micro)
-    return f"{sign}{size // 10**6}.{size % 10**6:06}"
+def decimal(amount: Fraction) -> str:
+    """For scripts that reckon in decimals: to the nearest millionth."""
+    micro = round(abs(amount) * 10**6)
+    return f"{'-' if amount < 0 and micro else ''}{micro // 10**6}.{micro % 10**6:06}"

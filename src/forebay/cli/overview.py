@@ -173,7 +173,7 @@ def spend(records: Sequence[GPUInstance], now: datetime) -> Spend:
     begun = [each.status.billed_from for each in records if each.status is not None and each.status.billed_from]
     return Spend(
         hourly=rate.exact(),
-        total=decimal(total),
+        total=decimal(total.dollars),
         total_exact=total.exact(),
         machines=len(records),
         since=min(begun, default=None),

@@ -21,6 +21,8 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+_Ready = list[tuple[selectors.SelectorKey, int]]
+
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 
 #: Real seconds that a loop with sockets but no timer waits for the other end before it gives up.
@@ -115,6 +117,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
 
+    def _before_jump(self, wait: Callable[[float], _Ready]) -> _Ready:  # noqa: ARG002 (for clocks that walk)
+        """What became ready while a slower clock waited for the next timer with `wait(seconds)`."""
+        return []
+
     def _jump(self) -> bool:
         """To the next timer. False if that is set for the end of all time."""
         if self._scheduled[0].when() == math.inf:
@@ -148,15 +154,17 @@ class _Jumping(selectors.DefaultSelector):
         super().__init__()
         self._loop = loop
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+    def select(self, timeout: float | None = None) -> _Ready:
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
         loop = self._loop
         if loop._working:  # noqa: SLF001 (one class in two halves)
             return super().select(None)
-        if timeout is not None and loop._jump():  # noqa: SLF001
-            return ready
+        if timeout is not None:
+            ready = loop._before_jump(super().select)  # noqa: SLF001
+            if ready or loop._jump():  # noqa: SLF001
+                return ready
         # One descriptor is the loop's own wake-up pipe. Any other may still be answered by a kernel or a process.
         if len(self.get_map()) > 1:
             ready = super().select(_PATIENCE_WITH_SOCKETS)

@@ -1,0 +1,87 @@
+"""A small lab for the demo: machines with a power switch, and a seeded stream of Jobs that need GPUs now and then."""
+
+import itertools
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from forebay.simulate.power import Powered
+
+
+class LabMachine(msgspec.Struct, frozen=True, kw_only=True):
+    machine: Powered
+    gpu_type: str
+
+
+#: Prices are what an hour of each costs its owner: power, cooling, wear.
+MACHINES: Final = (
+    LabMachine(machine=Powered(name="desk-1", gpus=1, boot=45, hourly_price="0.36"), gpu_type="RTX4090"),
+    LabMachine(machine=Powered(name="desk-2", gpus=2, boot=60, hourly_price="0.72"), gpu_type="RTX4090"),
+    LabMachine(machine=Powered(name="rack-4a", gpus=4, boot=120, driver=20, hourly_price="1.80"), gpu_type="L40S"),
+    LabMachine(machine=Powered(name="rack-4b", gpus=4, boot=120, driver=20, hourly_price="1.80"), gpu_type="L40S"),
+    LabMachine(machine=Powered(name="rack-8", gpus=8, boot=180, driver=30, hourly_price="5.40"), gpu_type="A100"),
+)
+#: This one does not come up the first time: what then happens belongs to the story.
+SULKS: Final = "rack-4b"
+BOOT_TIMEOUT: Final = "5m"
+#: More GPUs than any machine of the lab has: it waits for ever, and is told why.
+TOO_LARGE: Final = 16
+#: Which Job of the stream that is.
+_TOO_LARGE_AT: Final = 5
+
+_TEAMS: Final = ("vision", "speech", "robots")
+#: GPUs of one pod, and how often.
+_SIZES: Final = {1: 8, 2: 5, 4: 4, 8: 2}
+_MEAN_GAP: Final = 170.0
+_RUN_TIMES: Final = (180, 900)
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """One Job, and how many seconds after the one before it comes."""
+
+    after: float
+    name: str
+    pods: int
+    gpus: int
+    run_time: int
+
+    def job(self, *, ttl: int) -> dict[str, Any]:
+        limits = {"nvidia.com/gpu": str(self.gpus)}
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": self.name, "namespace": "default"},
+            "spec": {
+                "parallelism": self.pods,
+                "completions": self.pods,
+                "ttlSecondsAfterFinished": ttl,
+                "template": {
+                    "metadata": {"annotations": {"embedded.forebay.dev/run-time": f"{self.run_time}s"}},
+                    "spec": {
+                        "restartPolicy": "Never",
+                        "containers": [{"name": "train", "image": "example/train", "resources": {"limits": limits}}],
+                    },
+                },
+            },
+        }
+
+
+def stream(seed: int) -> Iterator[Arrival]:
+    """Without end; the same for the same seed."""
+    rng = Random(seed)  # noqa: S311 (a story, not a secret)
+    for number in itertools.count(1):
+        after = 5.0 if number == 1 else round(rng.expovariate(1 / _MEAN_GAP), 1)
+        gpus = rng.choices(list(_SIZES), list(_SIZES.values()))[0]
+        pods = rng.choice((1, 1, 2, 3)) if gpus == 1 else 1
+        arrival = Arrival(
+            after=after,
+            name=f"{rng.choice(_TEAMS)}-{number:02}",
+            pods=pods,
+            gpus=gpus,
+            run_time=rng.randrange(*_RUN_TIMES, 15),
+        )
+        if number == _TOO_LARGE_AT:
+            arrival = msgspec.structs.replace(arrival, name=f"giant-{number:02}", pods=1, gpus=TOO_LARGE)
+        yield arrival
