@@ -78,7 +78,8 @@ class Launches:
             await self._note(record, lambda seen: outcomes.launch_failed(seen, failure, self._clock()))
         else:
             self._count(record, "launch", "Accepted")
-            await self._note(record, lambda seen: outcomes.launched(seen, instance, self._clock()))
+            capabilities = provider.capabilities()
+            await self._note(record, lambda seen: outcomes.launched(seen, instance, self._clock(), capabilities))
 
     async def _terminate(self, step: Terminate) -> None:
         claimed = await self._claim(step)

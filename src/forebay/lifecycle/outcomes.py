@@ -101,6 +101,13 @@ def launch_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUIn
         )
         return remarked(status, Reason.OUTCOME_UNKNOWN, sentence, not_before=whole(now) + wait)
     reason = _REASONS[failure.kind]
+    if record.spec.delivers is Delivery.POWER and _earlier_outcome_unknown(status):
+        # This request started nothing. The one before it may have, and an owned machine cannot be asked which.
+        sentence = (
+            f"{failure.sentence} An earlier call may have switched {thing(record)} on, so it is switched off again."
+        )
+        failures = (status.failures or 0) + 1
+        return moved(status, InstanceState.TERMINATING, Reason.LAUNCH_FAILED, sentence, now, failures=failures)
     if failure.kind in _PASSING and attempts < MOST_ATTEMPTS:
         sentence = f"{failure.sentence} Nothing was started; it is asked for again in {human(wait)}."
         return moved(
@@ -111,6 +118,12 @@ def launch_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUIn
     return moved(
         status, InstanceState.GONE, reason, sentence, now, billed_from=None, failures=(status.failures or 0) + 1
     )
+
+
+def _earlier_outcome_unknown(status: GPUInstanceStatus) -> bool:
+    """It was asked for more than once without an answer in between."""
+    states = [each.state for each in status.transitions[-2:]]
+    return states == [InstanceState.LAUNCHING, InstanceState.LAUNCHING]
 
 
 def termination_accepted(record: GPUInstance, now: datetime) -> GPUInstanceStatus:

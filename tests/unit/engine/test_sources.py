@@ -1,0 +1,155 @@
+"""Providers at work: each on its own, and what fails is unknown, never empty."""
+
+import asyncio
+
+from forebay.engine.sources import CALL_LIMIT, HURRIED, OFFERS_EVERY, Configured, Sources
+from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.sources import Capabilities, Delivery, Found, Instance, InstancePhase, Offer, SourceKey
+from forebay.net import clock
+from forebay.providers.base import Unavailable
+from forebay.providers.registry import NotInThisRelease
+
+BOX = Instance(id="box", phase=InstancePhase.RUNNING)
+
+
+def offer(name="box"):
+    return Offer(provider="webhook", instance_type=name, price=UsdPerHour(0), allocatable=Resources())
+
+
+class Scripted:
+    """A provider that answers as it is told: a value, an error, or never."""
+
+    def __init__(self, *, listings=None, offers=((),)):
+        self.listings, self.offered = list(listings or [Found()]), list(offers)
+        self.asked = []
+        self.closed = False
+
+    def capabilities(self):
+        return Capabilities(delivers=Delivery.POWER)
+
+    async def instances(self):
+        self.asked.append(asyncio.get_running_loop().time())
+        return await self._next(self.listings)
+
+    async def offers(self):
+        return await self._next(self.offered)
+
+    @staticmethod
+    async def _next(answers):
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if answer == "never":
+            await asyncio.Event().wait()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def close(self):
+        self.closed = True
+
+
+def configured(provider, name="webhook", digest="1", **rest):
+    return Configured(
+        key=SourceKey("", name), digest=digest, **{"priority": 0, "enabled": True, **rest}, build=lambda: provider
+    )
+
+
+class Woken:
+    def __init__(self):
+        self.times = 0
+
+    def __call__(self):
+        self.times += 1
+
+
+async def test_what_a_provider_shows_is_known_with_the_time_it_was_asked():
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(Scripted(listings=[Found(instances=(BOX,))], offers=[(offer(),)]))])
+    began = clock.now()
+    assert sources.states()["", "webhook"].listing is None, "before it has answered, nothing is known"
+    await asyncio.sleep(1)
+    state = sources.states()["", "webhook"]
+    assert (state.listing.asked, state.listing.found.instances, state.offers) == (began, (BOX,), (offer(),))
+    await sources.close()
+
+
+async def test_a_listing_that_fails_leaves_the_last_one_with_its_time():
+    provider = Scripted(listings=[Found(instances=(BOX,)), Unavailable("The power API is away.")])
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider)])
+    began = clock.now()
+    await asyncio.sleep(100)
+    state = sources.states()["", "webhook"]
+    assert (state.listing.asked, state.listing.found.instances) == (began, (BOX,))
+    assert state.trouble == "The power API is away."
+    await sources.close()
+
+
+async def test_one_that_never_answers_delays_nobody_and_is_asked_again():
+    stuck = Scripted(listings=["never"], offers=["never"])
+    well = Scripted(listings=[Found(instances=(BOX,))])
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(stuck, "aws"), configured(well)])
+    await asyncio.sleep(1)
+    assert sources.states()["", "webhook"].listing is not None
+    await asyncio.sleep(2 * CALL_LIMIT + 60)
+    assert len(stuck.asked) > 1
+    assert "did not answer" in sources.states()["", "aws"].trouble
+    await sources.close()
+
+
+async def test_whoever_waits_for_a_listing_gets_it_sooner():
+    provider = Scripted()
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider)])
+    await asyncio.sleep(1)
+    sources.hurry([SourceKey("", "webhook")])
+    await asyncio.sleep(10)
+    assert len(provider.asked) >= 10 / HURRIED.total_seconds()
+    sources.hurry([])
+    before = len(provider.asked)
+    await asyncio.sleep(20)
+    assert len(provider.asked) <= before + 1
+    await sources.close()
+
+
+async def test_only_news_wake_the_loop():
+    woken = Woken()
+    sources = Sources(woken, clock.now)
+    sources.configure([configured(Scripted(listings=[Found(instances=(BOX,))], offers=[(offer(),)]))])
+    await asyncio.sleep(1)
+    before = woken.times
+    await asyncio.sleep(10 * OFFERS_EVERY.total_seconds())
+    assert woken.times == before
+
+
+async def test_a_changed_entry_gets_a_new_provider_and_a_changed_rank_does_not():
+    first, second = Scripted(), Scripted()
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(first)])
+    sources.configure([configured(second, priority=5)])
+    assert sources.provider(SourceKey("", "webhook")) is first
+    assert sources.states()["", "webhook"].priority == 5
+    sources.configure([configured(second, digest="2")])
+    await asyncio.sleep(1)
+    assert sources.provider(SourceKey("", "webhook")) is second
+    assert first.closed
+    sources.configure([])
+    await asyncio.sleep(1)
+    assert (sources.states(), second.closed) == ({}, True)
+    await sources.close()
+
+
+async def test_one_that_this_release_cannot_make_says_why_once_and_the_others_go_on():
+    tries = []
+
+    def refuse():
+        tries.append(1)
+        raise NotInThisRelease("This release cannot use it.")
+
+    sources = Sources(Woken(), clock.now)
+    entry = Configured(key=SourceKey("c", "vast"), digest="1", priority=0, enabled=True, build=refuse)
+    for _ in range(3):
+        sources.configure([entry, configured(Scripted())])
+    assert sources.unmade == {SourceKey("c", "vast"): "This release cannot use it."}
+    assert (len(tries), set(sources.states())) == (1, {("", "webhook")})
+    await sources.close()
