@@ -71,16 +71,14 @@ def rooms(
     found: list[Room] = []
     obtained: set[str] = set()
     for record in records:
-        name = node_name_of(record)
-        if name is None or state_of(record) is InstanceState.GONE:
+        state, name = state_of(record), node_name_of(record)
+        if name is None or state is InstanceState.GONE:
             continue
         obtained.add(name)
-        if is_leaving(record):
-            continue
         node, taken = nodes.get(name), used.get(name, _NOTHING)
-        if node is not None and state_of(record) is InstanceState.READY and not _spare(node, taken, gpu_resources):
-            continue  # which most are, at most times
-        room = _obtained(record, node, taken, daemons)
+        if state is InstanceState.READY and node is not None and not _spare(node, taken, gpu_resources):
+            continue  # as most are, at most times
+        room = None if is_leaving(record) else _obtained(record, state, node, taken, daemons)
         if room is not None:
             found.append(room)
     for name, node in nodes.items():
@@ -88,17 +86,16 @@ def rooms(
             taken = used.get(name, _NOTHING)
             if _spare(node, taken, gpu_resources):
                 found.append(Room(node=node, free=node.allocatable - taken))
-    return tuple(
-        room for room in (_with(room, kept, ports) for room in found) if int(room.free.gpus(gpu_resources)) > 0
-    )
+    if kept:
+        found = [_less(room, kept) for room in found]
+    if ports:
+        found = [replace(room, ports=ports.get(room.node.name, _NO_PORTS)) for room in found]
+    return tuple(room for room in found if int(room.free.gpus(gpu_resources)) > 0)
 
 
-def _with(room: Room, kept: Mapping[str, Resources], ports: Mapping[str, frozenset[Port]] | None) -> Room:
-    name = room.node.name
-    if name in kept:
-        room = replace(room, free=room.free - kept[name])
-    in_use = ports.get(name) if ports else None
-    return room if in_use is None else replace(room, ports=in_use)
+def _less(room: Room, kept: Mapping[str, Resources]) -> Room:
+    taken = kept.get(room.node.name)
+    return room if taken is None else replace(room, free=room.free - taken)
 
 
 def _spare(node: Node, used: Resources, gpu_resources: Collection[str] | None) -> bool:
@@ -109,17 +106,18 @@ def _takes_pods(node: Node) -> bool:
     return node.ready and not node.unschedulable and node.deleted is None
 
 
-def _obtained(record: GPUInstance, node: Node | None, used: Resources, daemons: Collection[PodShape]) -> Room | None:
-    promised = frozenset(pod.uid for pod in record.spec.pods)
-    state = state_of(record)
-    if node is not None and state in (InstanceState.JOINED, InstanceState.READY) and is_usable(record, node):
-        if STARTUP_TAINT not in {taint.key for taint in node.taints}:
-            free = node.allocatable - used
-            return Room(node=node, free=free, promised=promised) if _takes_pods(node) else None
-    elif state is InstanceState.READY:
+def _obtained(
+    record: GPUInstance, state: InstanceState, node: Node | None, used: Resources, daemons: Collection[PodShape]
+) -> Room | None:
+    promised = frozenset([pod.uid for pod in record.spec.pods])
+    if state is InstanceState.READY and (node is None or not node.ready):
         return None  # it was, and is not now: lifecycle looks after it
-    if node is not None and node.unschedulable and CORDONED_ANNOTATION not in node.annotations:
-        return None  # somebody does not want pods there
+    if node is not None:
+        up = state is InstanceState.READY or (state is InstanceState.JOINED and is_usable(record, node))
+        if up and not any(taint.key == STARTUP_TAINT for taint in node.taints):
+            return Room(node=node, free=node.allocatable - used, promised=promised) if _takes_pods(node) else None
+        if node.unschedulable and CORDONED_ANNOTATION not in node.annotations:
+            return None  # somebody does not want pods there
     planned = future_node(record, node)
     if planned is None:
         return None

@@ -56,9 +56,9 @@ def welcomes(
             nominated.setdefault(pod.nominated_node, []).append(pod)
     found: list[Welcome] = []
     for record in records:
-        name = node_name_of(record) if state_of(record) in _UP and not is_leaving(record) else None
+        name = node_name_of(record) if state_of(record) in _UP else None
         node = nodes.get(name) if name is not None else None
-        if node is None or node.unschedulable:
+        if node is None or node.unschedulable or not (waiting or node.taints) or is_leaving(record):
             continue
         tainted = any(taint.key == STARTUP_TAINT for taint in node.taints)
         guests = [waiting[pod.uid] for pod in record.spec.pods if pod.uid in waiting and pod.uid not in refused]

@@ -40,17 +40,20 @@ def promises(records: Iterable[GPUInstance], among: Collection[str]) -> dict[str
         return found
     for record in records:
         uids = [pod.uid for pod in record.spec.pods if pod.uid in among]
-        name = node_name_of(record)
-        if not uids or name is None or is_leaving(record) or state_of(record) is InstanceState.GONE:
+        if not uids or is_leaving(record) or state_of(record) is InstanceState.GONE:
             continue
-        for uid in uids:
-            found.setdefault(uid, set()).add(name)
+        name = node_name_of(record)
+        if name is not None:
+            for uid in uids:
+                found.setdefault(uid, set()).add(name)
     return found
 
 
 def idle_condition(record: GPUInstance) -> Condition | None:
-    conditions = record.status.conditions if record.status is not None else ()
-    return next((each for each in conditions if each.type == IDLE_CONDITION), None)
+    for each in record.status.conditions if record.status is not None else ():
+        if each.type == IDLE_CONDITION:
+            return each
+    return None
 
 
 def refusals(records: Iterable[GPUInstance]) -> dict[str, str]:

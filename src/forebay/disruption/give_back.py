@@ -9,7 +9,7 @@ import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionReason
-from forebay.api.values import duration_or_never
+from forebay.api.values import NEVER, duration_or_never
 from forebay.disruption.budgets import allowance
 from forebay.disruption.machines import Machine
 from forebay.model.reasons import Reason
@@ -47,28 +47,36 @@ def give_back(machines: Iterable[Machine], now: datetime, rules: Rules) -> tuple
     The largest first. Owned machines one per cycle; machines of a pool as its `disruption` says, which owned ones of a
     pool obey too. An owned machine does not expire: there is nothing to replace it by.
     """
-    machines = sorted(machines, key=_largest_first)
+    machines = tuple(machines)
+    idle = [(each, why) for each in machines if each.idle and (why := _idle_long_enough(each, now, rules)) is not None]
+    expiring = {name for name, disruption in rules.pools.items() if disruption.expire_after != NEVER}
+    old = [
+        (each, why)
+        for each in machines
+        if expiring and _pool(each) in expiring and (why := _expired(each, now, rules)) is not None
+    ]
+    if not idle and not old:
+        return ()
     pools = _Pools(machines, rules.pools, now)
-    found: list[GiveBack] = []
     may_power_off = _may_power_off(machines, now, rules.cycle)
-    for machine in machines:
+    found: dict[str, GiveBack] = {}
+    for machine, sentence in sorted(idle, key=lambda pair: _largest_first(pair[0])):
         owned = machine.record.spec.delivers is Delivery.POWER
-        sentence = _idle_long_enough(machine, now, rules)
-        if sentence is None or (owned and not may_power_off) or not pools.admit(machine, DisruptionReason.IDLE):
+        if (owned and not may_power_off) or not pools.admit(machine, DisruptionReason.IDLE):
             continue
         may_power_off = may_power_off and not owned
-        found.append(GiveBack(record=machine.record, reason=Reason.IDLE, sentence=sentence))
-    going = {each.record.metadata.name for each in found}
-    for machine in sorted(machines, key=_oldest_first):
-        sentence = _expired(machine, now, rules) if machine.name not in going else None
-        if sentence is not None and pools.admit(machine, DisruptionReason.EXPIRED):
-            found.append(GiveBack(record=machine.record, reason=Reason.EXPIRED, sentence=sentence))
-    return tuple(found)
+        found[machine.name] = GiveBack(record=machine.record, reason=Reason.IDLE, sentence=sentence)
+    for machine, sentence in sorted(old, key=lambda pair: _oldest_first(pair[0])):
+        if machine.name not in found and pools.admit(machine, DisruptionReason.EXPIRED):
+            found[machine.name] = GiveBack(record=machine.record, reason=Reason.EXPIRED, sentence=sentence)
+    return tuple(found.values())
 
 
 def _idle_long_enough(machine: Machine, now: datetime, rules: Rules) -> str | None:
-    if not machine.idle or machine.node is None or _kept_by_annotation(machine.node.annotations):
+    if machine.node is None or _kept_by_annotation(machine.node.annotations):
         return None
+    if machine.refused is not None and not machine.marked_refused:
+        return None  # first its record must say so, or the next machine would be obtained for the same pod
     delay = _delay(machine, rules)
     if delay is None:
         return None

@@ -45,7 +45,12 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def idle(self) -> bool:
-        return self.in_service and not self.tenants and self.awaited_by is None
+        return not self.tenants and self.awaited_by is None and self.in_service
+
+    @property
+    def marked_refused(self) -> bool:
+        mark = idle_condition(self.record)
+        return mark is not None and mark.status is Truth.TRUE and mark.reason == Reason.SCHEDULER_REFUSES
 
     @property
     def idle_since(self) -> datetime | None:

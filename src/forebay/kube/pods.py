@@ -4,7 +4,7 @@ Whatever pods have in common is one object for all of them: shape, labels, annot
 of containers are looked at only where somebody pays for a GPU.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from operator import attrgetter
 from typing import Final
@@ -243,14 +243,18 @@ def asks_for_gpu(pod: Pod) -> bool:
     return bool(pod.shape.requests.gpus())
 
 
-def pod_indexes() -> tuple[Index[Pod], ...]:
-    """PENDING_GPU (under True), BY_NODE, BY_OWNER (uid), BY_LABEL (namespace, key, value)."""
+def pod_indexes(gpu_resources: Collection[str] | None = None) -> tuple[Index[Pod], ...]:
+    """PENDING_GPU (under True), BY_NODE, BY_OWNER (uid), BY_LABEL (namespace, key, value).
+
+    `gpu_resources` are the resources by which pods ask for GPUs; None: every `<vendor>/gpu`.
+    """
+    asks = asks_for_gpu if gpu_resources is None else lambda pod: bool(pod.shape.requests.gpus(gpu_resources))
     return (
         Index(BY_NODE, attrgetter("node")),
         Index(BY_OWNER, lambda pod: None if pod.owner is None else pod.owner.uid),
-        Index(PENDING_GPU, lambda pod: is_pending(pod) or None, among=asks_for_gpu),
+        Index(PENDING_GPU, lambda pod: is_pending(pod) or None, among=asks),
         # All labels of all pods would weigh more than the pods, and only GPU pods are ever asked for by label.
-        Index(BY_LABEL, _namespace_and_labels, several=True, among=asks_for_gpu),
+        Index(BY_LABEL, _namespace_and_labels, several=True, among=asks),
     )
 
 
@@ -258,6 +262,6 @@ def _namespace_and_labels(pod: Pod) -> Iterable[tuple[str, str, str]]:
     return [(pod.namespace, key, value) for key, value in pod.labels.items()]
 
 
-register(Pod, Wire(_PodOnWire, Pods().build))
+register(Pod, Wire(_PodOnWire, Pods().build, cut_managed_fields=True))
 
 PODS: Final = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True, type=Pod)

@@ -100,8 +100,11 @@ def test_with_an_idle_delay_it_must_have_been_idle_for_so_long():
     assert "for 5m" in found.sentence
 
 
-def test_a_machine_that_the_scheduler_would_not_use_goes_and_the_sentence_names_the_pod():
-    (found,) = give_back([machine(refused="default/train")], NOW, AT_ONCE)
+def test_a_machine_that_the_scheduler_would_not_use_goes_once_its_record_says_so():
+    in_vain = machine(refused="default/train")
+    assert give_back([in_vain], NOW, AT_ONCE) == ()
+    (mark,) = idle_marks([in_vain], NOW)
+    (found,) = give_back([replace(in_vain, record=replace(in_vain.record, status=mark.status))], NOW, AT_ONCE)
     assert "default/train" in found.sentence
 
 

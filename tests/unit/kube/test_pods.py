@@ -301,3 +301,12 @@ def test_the_indexes_follow_a_pod_through_its_life():
     indexes.change(bound.key, bound, plain)
     assert indexes[BY_LABEL].get(("team", "app", "train")) == ()
     assert indexes[BY_NODE].get("n1") == (plain,)
+
+
+def test_the_user_may_name_the_resources_that_make_a_pod_a_gpu_pod():
+    containers = [{"resources": {"requests": {"nvidia.com/mig-1g.5gb": "1"}}}]
+    sliced = read(body(spec={"nodeName": "", "containers": containers}, status={"phase": "Pending"}))
+    for resources, found in ((None, ()), (frozenset({"nvidia.com/mig-1g.5gb"}), (sliced,))):
+        indexes = Indexes(pod_indexes(resources))
+        indexes.change(sliced.key, None, sliced)
+        assert indexes[PENDING_GPU].get(True) == found
