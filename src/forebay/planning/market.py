@@ -287,9 +287,9 @@ class Shop:
         """The limit that is in the way of one more."""
         return next((self._caps[number] for number in item.caps if self._under(number, item) < 1), None)
 
-    @property
-    def left(self) -> Mapping[StockKey, int]:
-        return self._stock
+    def cap_left(self, number: int) -> tuple[int | None, int | None, Mapping[str, int]]:
+        """Nodes, units of money and resources; None and what is not listed: no limit."""
+        return self._nodes[number], self._money[number], self._resources[number]
 
 
 def counted(candidate: Candidate, resource: str) -> int:

@@ -1,5 +1,6 @@
 """One market, one demand: the best of several quick answers, refined where that may pay, with its bound."""
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,6 +9,10 @@ from forebay.planning.greedy import Buying, Packer, Solution, greedy
 from forebay.planning.kinds import Kind
 from forebay.planning.market import LARGEST_TIE, Market, Shop, owned
 from forebay.planning.plan import Preferences
+
+
+#: So few pods are not worth a linear program.
+_SMALL = 8
 
 
 class Solved(NamedTuple):
@@ -24,7 +29,23 @@ def solve(
     solution = smallest_first(packer, counts, shop.copy())
     if solution is None:
         solution = _best(packer, kinds, counts, shop)
-    bound = min(fluid_bound(packer, solution), packer.expected(solution))
+        bound = min(fluid_bound(packer, solution), packer.expected(solution))
+        if preferences.refine and bound < packer.expected(solution) and sum(counts) > _SMALL:
+            from forebay.planning.refine import refine  # noqa: PLC0415 (numpy and HiGHS load only where they are used)
+
+            end = time.monotonic() + preferences.deadline.total_seconds()
+            refined = refine(
+                packer,
+                counts,
+                shop,
+                solution,
+                lambda each: rank(packer, kinds, each),
+                lambda: end - time.monotonic(),
+            )
+            solution, bound = refined.solution, max(bound, refined.bound)
+    else:
+        bound = 0
+    bound = min(bound, packer.expected(solution))
     for buying in solution.buyings:
         shop.buy(buying.item, buying.times)
     return packer, Solved(solution, bound)

@@ -1,0 +1,135 @@
+"""A market in numpy arrays, for the loops that go over all kinds and shelves many times.
+
+Floats here only guide the search: what is bought is reckoned again in exact units, and the bound is rounded down.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from forebay.planning.greedy import Packer
+from forebay.planning.market import NO_END, Item, Shop, counted
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+#: Units of `UsdPerHour` in a dollar.
+DOLLAR: Final = 10.0**24
+
+
+class Offered:
+    """One item that can still be bought."""
+
+    __slots__ = ("at", "item", "score", "shelf", "stock")
+
+    def __init__(self, shelf: int, at: int, item: Item, stock: int) -> None:
+        self.shelf = shelf
+        self.at = at
+        self.item = item
+        self.stock = stock
+        self.score = item.score / DOLLAR
+
+
+class Numbers:
+    """The part of a market that this demand can use. Kinds and shelves are numbered anew; `kinds` and `shelves` say
+    which of the market's they are.
+    """
+
+    def __init__(self, packer: Packer, counts: Sequence[int], shop: Shop) -> None:
+        market = packer.market
+        self.packer = packer
+        self.shop = shop
+        self.kinds = [kind for kind, count in enumerate(counts) if count > 0]
+        self.demand: Ints = np.array([counts[kind] for kind in self.kinds], dtype=np.int64)
+        pods = int(self.demand.sum())
+        shelves = []
+        self.offered: list[Offered] = []
+        for number, shelf in enumerate(market.shelves):
+            if not any(shelf.most[kind] for kind in self.kinds):
+                continue
+            enough = pods
+            here = []
+            for at, item in enumerate(shelf.items):
+                stock = min(shop.can_buy(item), pods)
+                if stock > 0:
+                    here.append(Offered(len(shelves), at, item, stock))
+                    # Of items under limits the cheapest score need not be the best buy.
+                    enough -= stock if not item.caps else 0
+                    if enough <= 0:
+                        break
+            if here:
+                shelves.append((number, here))
+        self.shelves = [number for number, _ in shelves]
+        self.offered_on = [here for _, here in shelves]
+        self._arrays(pods)
+        self._keep(self._undominated(pods))
+
+    def _arrays(self, pods: int) -> None:
+        market = self.packer.market
+        used = [d for d in range(len(market.resources)) if any(market.needs[kind][d] for kind in self.kinds)]
+        self.need: Floats = np.array([[market.needs[kind][d] for d in used] for kind in self.kinds], dtype=np.float64)
+        self.need = self.need.reshape(len(self.kinds), len(used))
+        shelves = [market.shelves[number] for number in self.shelves]
+        self.capacity: Floats = np.array([[s.capacity[d] for d in used] for s in shelves], dtype=np.float64)
+        self.capacity = self.capacity.reshape(len(shelves), len(used))
+        most = np.array([[min(s.most[kind], NO_END) for kind in self.kinds] for s in shelves], dtype=np.int64)
+        self.most: Ints = np.minimum(most.reshape(len(shelves), len(self.kinds)), self.demand)
+        self.dislike: Floats = np.array(
+            [[s.dislike[kind] / DOLLAR for kind in self.kinds] for s in shelves], dtype=np.float64
+        ).reshape(len(shelves), len(self.kinds))
+        self.price: Floats = np.array([here[0].score for here in self.offered_on])
+        #: Without end and without limits: its nodes simply cost their price.
+        self.plain = np.array(
+            [here[0].stock >= pods and not here[0].item.caps for here in self.offered_on], dtype=np.bool_
+        )
+
+    def _undominated(self, pods: int) -> list[int]:
+        """Shelves of which none other takes all the same for no more, without end. The first of equals stays."""
+        kept = []
+        plain = [n for n in range(len(self.shelves)) if self.plain[n]]
+        for n in range(len(self.shelves)):
+            others = [o for o in plain if o != n]
+            at_most = self.price[others] <= self.price[n]
+            wide = (self.most[others] >= self.most[n]).all(axis=1) & (self.dislike[others] <= self.dislike[n]).all(
+                axis=1
+            )
+            roomy = (self.capacity[others] >= self.capacity[n]).all(axis=1)
+            better = [o for o, yes in zip(others, at_most & wide & roomy, strict=True) if yes]
+            # Of two that dominate each other, the first stays.
+            if not any(not self._dominates(n, o) or o < n for o in better):
+                kept.append(n)
+        return kept
+
+    def _dominates(self, a: int, b: int) -> bool:
+        return bool(
+            self.plain[a]
+            and self.price[a] <= self.price[b]
+            and (self.most[a] >= self.most[b]).all()
+            and (self.dislike[a] <= self.dislike[b]).all()
+            and (self.capacity[a] >= self.capacity[b]).all()
+        )
+
+    def _keep(self, numbers: list[int]) -> None:
+        self.shelves = [self.shelves[n] for n in numbers]
+        self.offered_on = [self.offered_on[n] for n in numbers]
+        for at, here in enumerate(self.offered_on):
+            for each in here:
+                each.shelf = at
+        self.offered = [each for here in self.offered_on for each in here]
+        self.capacity, self.most = self.capacity[numbers], self.most[numbers]
+        self.dislike, self.price, self.plain = self.dislike[numbers], self.price[numbers], self.plain[numbers]
+
+
+def cap_amounts(shop: Shop, number: int, item: Item) -> list[tuple[float, float]]:
+    """By limit of the cap, in a fixed order: how much one of the item takes of it, and how much is left."""
+    amounts = []
+    nodes, money, resources = shop.cap_left(number)
+    if nodes is not None:
+        amounts.append((1.0, float(nodes)))
+    if money is not None:
+        amounts.append((item.candidate.offer.price.units / DOLLAR, money / DOLLAR))
+    for name, left in sorted(resources.items()):
+        amounts.append((float(counted(item.candidate, name)), float(left)))
+    return amounts
