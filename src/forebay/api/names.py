@@ -22,6 +22,8 @@ PROVISIONER_LABEL: Final = "nodeprovisioner.compute.baseten.co/provisioner-name"
 
 #: On a GPUInstance until its provider has shown that nothing of it is left.
 INSTANCE_FINALIZER: Final = "forebay.dev/instance"
+#: On a GPUNodeClass, which says how its machines are ended, until they have been.
+CLASS_FINALIZER: Final = "forebay.dev/nodeclass"
 #: On a pod until its GPU time is in the ledger.
 USAGE_FINALIZER: Final = "forebay.dev/usage"
 #: Holds a pod back while one of its budgets is exceeded.

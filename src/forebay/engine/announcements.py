@@ -1,5 +1,6 @@
 """What users hear of it, on the objects they look at: the pod that waits, the node, the pool, the GPUInstance."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
@@ -38,14 +39,16 @@ _WARNINGS: Final = frozenset(
 #: A machine that serves hundreds tells the first few; all of them are in its spec.
 _PODS_TOLD: Final = 8
 _REMEMBERED: Final = 20_000
+#: Seconds.
+_TOLD_AGAIN: Final = 300.0
 
 
 class Announcements:
     def __init__(self, recorder: EventRecorder, views: Views) -> None:
         self._recorder = recorder
         self._views = views
-        #: What each pod was told last: it is told again only when that has changed.
-        self._told: OrderedDict[str, tuple[Reason, str]] = OrderedDict()
+        #: What each pod was told last, and when (by the loop's clock).
+        self._told: OrderedDict[str, tuple[Reason, str, float]] = OrderedDict()
 
     def transition(self, record: GPUInstance, reason: Reason, sentence: str) -> None:
         """Tells everyone whom this record concerns."""
@@ -64,10 +67,14 @@ class Announcements:
                 self._say(reference(PODS, pod), reason, sentence, about)
 
     def tell(self, told: Tell) -> None:
-        said = (told.reason, told.sentence)
-        if self._told.get(told.pod.uid) == said:
+        """Again only when the reason is another, or the sentence is and some time has passed: sentences say how long
+        something still takes, and change all the time.
+        """
+        now = asyncio.get_running_loop().time()
+        reason, sentence, at = self._told.get(told.pod.uid, (None, "", 0.0))
+        if reason is told.reason and (sentence == told.sentence or now - at < _TOLD_AGAIN):
             return
-        self._told[told.pod.uid] = said
+        self._told[told.pod.uid] = (told.reason, told.sentence, now)
         self._told.move_to_end(told.pod.uid)
         while len(self._told) > _REMEMBERED:
             self._told.popitem(last=False)

@@ -7,13 +7,15 @@ errands beside the loop.
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final
+from enum import Enum, auto
+from typing import Final, NamedTuple
 
 import structlog
 
+from forebay.api.names import CLASS_FINALIZER
 from forebay.demand.promise import Welcome
 from forebay.engine.announcements import Announcements
-from forebay.engine.decisions import Decision, Dress, ReportClass, ReportPool, Request, Tell, subject
+from forebay.engine.decisions import Decision, Dress, Hold, ReportClass, ReportPool, Request, Tell, subject
 from forebay.engine.launches import Launches
 from forebay.engine.nodes import NodeActs
 from forebay.engine.records import Records
@@ -31,6 +33,21 @@ log = structlog.get_logger(__name__)
 
 #: Each act under way has a connection of its own, and a new one costs the server more than the act.
 AT_ONCE: Final = 16
+
+
+class Outcome(NamedTuple):
+    """Of how many objects. Either way they are decided about anew."""
+
+    #: Kubernetes did not do what it was asked.
+    failed: int
+    #: Somebody else was faster, and the view does not show it yet.
+    void: int
+
+
+class _End(Enum):
+    DONE = auto()
+    VOID = auto()
+    FAILED = auto()
 
 
 class Applier:
@@ -53,31 +70,30 @@ class Applier:
         self._elector = elector
         self._turns = asyncio.Semaphore(AT_ONCE)
 
-    async def apply(self, decisions: Iterable[Decision]) -> int:
-        """How many failed; they are decided anew with the next tick."""
+    async def apply(self, decisions: Iterable[Decision]) -> Outcome:
         by_subject: defaultdict[tuple[str, str, str], list[Decision]] = defaultdict(list)
         for decision in decisions:
             by_subject[subject(decision)].append(decision)
-        outcomes = await asyncio.gather(*(self._in_order(about) for about in by_subject.values()))
-        return outcomes.count(False)
+        ends = await asyncio.gather(*(self._in_order(about) for about in by_subject.values()))
+        return Outcome(failed=ends.count(_End.FAILED), void=ends.count(_End.VOID))
 
-    async def _in_order(self, decisions: list[Decision]) -> bool:
+    async def _in_order(self, decisions: list[Decision]) -> "_End":
         for decision in decisions:
             try:
                 async with self._turns:
                     # Asked before each act: a process that was paused may have lost the lease without having been told.
                     if not self._elector.still_leader():
-                        return False
+                        return _End.FAILED
                     await self._one(decision)
             except (Conflict, NotFound, AlreadyExists):
                 # The object has changed, gone or come since the snapshot. The watch brings it, and another tick.
-                return True
+                return _End.VOID
             except (KubeError, TransportError) as error:
                 _, namespace, name = subject(decision)
                 about = f"{namespace}/{name}" if namespace else name
                 log.warning("could not act", decision=type(decision).__name__, about=about, why=str(error))
-                return False
-        return True
+                return _End.FAILED
+        return _End.DONE
 
     async def _one(self, decision: Decision) -> None:
         match decision:
@@ -96,6 +112,8 @@ class Applier:
                 await self._nodes.uncordon(decision.node)
             case Forget():
                 await self._records.forget(decision.record)
+            case Hold():
+                await self._hold(decision)
             case Dress():
                 await self._nodes.dress(decision)
             case Welcome():
@@ -114,6 +132,17 @@ class Applier:
         before = step.record.status.state if step.record.status is not None else None
         if step.status.state is not before:
             self._announcements.transition(record, step.reason, step.sentence)
+
+    async def _hold(self, decision: Hold) -> None:
+        metadata = decision.node_class.metadata
+        others = [each for each in metadata.finalizers if each != CLASS_FINALIZER]
+        finalizers = [*others, CLASS_FINALIZER] if decision.held else others
+        marks = {"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": finalizers or None}
+        changed = await self._client.patch(GPU_NODE_CLASSES, metadata.name, writes.merge({"metadata": marks}))
+        if decision.held or others:
+            self._views.classes.observe(changed)
+        else:
+            self._views.classes.observe_deleted(decision.node_class.key, metadata.uid)
 
     async def _report_pool(self, decision: ReportPool) -> None:
         patch = writes.merge(

@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance
+from forebay.api.names import CLASS_FINALIZER
 from forebay.engine.decisions import Request
 from forebay.engine.orders import request
 from forebay.engine.snapshot import Snapshot
@@ -39,7 +40,9 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod]) -> Bought:
         records=snapshot.records,
         cooling=resting,
     )
-    offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, world)
+    # Not from a class that could vanish before its machines.
+    held = [each for each in snapshot.classes if CLASS_FINALIZER in each.metadata.finalizers]
+    offering = candidates(snapshot.sources, snapshot.pools, held, world)
     made = plan(
         pods,
         offering.candidates,

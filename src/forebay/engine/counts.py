@@ -14,5 +14,7 @@ class Counts(msgspec.Struct):
     #: Decisions by their type, and those that could not be carried out.
     decisions: Counter[str] = msgspec.field(default_factory=Counter)
     failed: int = 0
+    #: Faults of ours.
+    broken: int = 0
     #: Provider calls by provider, call and outcome.
     calls: Counter[tuple[str, str, str]] = msgspec.field(default_factory=Counter)

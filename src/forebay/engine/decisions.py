@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus
+from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.parts import Condition
 from forebay.demand.promise import Welcome
 from forebay.lifecycle.steps import Adopt, AnyStep
@@ -61,6 +62,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """Keep a GPUNodeClass from going before its machines, or let it go now that they have."""
+
+    node_class: GPUNodeClass
+    held: bool
+
+
 class Dress(msgspec.Struct, frozen=True, kw_only=True):
     """Put on a node what its plan says it carries: pods may ask for these labels, and must tolerate these taints."""
 
@@ -80,7 +88,7 @@ class Tell(msgspec.Struct, frozen=True, kw_only=True):
     warning: bool = False
 
 
-Decision = ReportPool | ReportClass | Request | Adopt | AnyStep | Dress | Welcome | Tell
+Decision = ReportPool | ReportClass | Request | Adopt | AnyStep | Hold | Dress | Welcome | Tell
 
 
 def subject(decision: Decision) -> tuple[str, str, str]:
@@ -90,6 +98,8 @@ def subject(decision: Decision) -> tuple[str, str, str]:
             return ("pool", decision.namespace, decision.name)
         case ReportClass():
             return ("class", "", decision.name)
+        case Hold():
+            return ("class", "", decision.node_class.metadata.name)
         case Request() | Adopt():
             return ("record", "", decision.name)
         case Tell():

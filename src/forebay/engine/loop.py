@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 import msgspec
+import structlog
 
 from forebay.engine.apply import Applier
 from forebay.engine.counts import Counts
@@ -16,6 +17,8 @@ from forebay.engine.sources import Sources
 from forebay.engine.tick import Thought, tick
 from forebay.engine.views import Views
 from forebay.lifecycle.next_step import awaits_listing
+
+log = structlog.get_logger(__name__)
 
 #: With more pods than this to plan for, thinking takes long enough to do it beside the loop.
 _MANY_PODS: Final = 32
@@ -76,15 +79,24 @@ class Loop:
         began = time.perf_counter()
         self._configure()
         snapshot = self._observer.observe()
-        thought = await self._think(snapshot)
+        try:
+            thought = await self._think(snapshot)
+        except Exception:
+            # A fault of ours must not end the loop: what runs is still looked after once the cause has passed.
+            log.exception("a tick broke")
+            self._counts.broken += 1
+            return self._pace.again
         self._observer.memory = thought.memory
         self._counts.ticks += 1
         self._counts.thinking += time.perf_counter() - began
         self._counts.decisions.update(type(each).__name__ for each in thought.decisions)
-        failed = await self._applier.apply(thought.decisions)
-        self._counts.failed += failed
+        for name, fault in thought.faults.items():
+            log.error("a GPUInstance cannot be thought about", instance=name, exc_info=fault)
+            self._counts.broken += 1
+        outcome = await self._applier.apply(thought.decisions)
+        self._counts.failed += outcome.failed
         self._sources.hurry(source_of(record) for record in snapshot.records if awaits_listing(record))
-        if failed:
+        if outcome.failed or outcome.void or thought.faults:
             return self._pace.again
         if thought.at_once:
             return 0.0

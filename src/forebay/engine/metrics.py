@@ -32,6 +32,7 @@ COUNTERS: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
     ("thinking_seconds", (), "Seconds it has thought."),
     ("decisions", ("decision",), "Decisions, by their type."),
     ("failed_decisions", (), "Decisions that could not be carried out, and were made anew."),
+    ("faults", (), "Faults of Forebay itself. The log has each with its traceback; please report them."),
     ("provider_calls", ("provider", "call", "outcome"), "Launches and terminations asked for, and what came of them."),
 )
 
@@ -58,6 +59,7 @@ class OperatorCollector(Collector):
             "thinking_seconds": {(): self._counts.thinking},
             "decisions": {(name,): count for name, count in self._counts.decisions.items()},
             "failed_decisions": {(): self._counts.failed},
+            "faults": {(): self._counts.broken},
             "provider_calls": {call: float(count) for call, count in self._counts.calls.items()},
         }
         for name, labels, text in GAUGES:

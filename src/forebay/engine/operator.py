@@ -88,7 +88,8 @@ class Operator:
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.recorder)
-        self.views = await self._stack.enter_async_context(watching(self._client.transport, self._server, self._rng))
+        views = watching(self._client.transport, self._server, gpu_resources=self._rules.gpu_resources, rng=self._rng)
+        self.views = await self._stack.enter_async_context(views)
         return self
 
     async def __aexit__(

@@ -49,6 +49,9 @@ EVERYWHERE: Final = (
         why="writes down each machine before it asks for it, and lets go when nothing is left",
     ),
     Permission(
+        group=GROUP, resources=("gpunodeclasses",), verbs=("patch",), why="keeps a class from going before its machines"
+    ),
+    Permission(
         group=GROUP,
         resources=("gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status"),
         verbs=("patch",),

@@ -3,6 +3,9 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.engine.orders import source_of
@@ -29,12 +32,22 @@ def brakes(snapshot: Snapshot) -> Mapping[Pool, str]:
     return {pool: why for pool, why in found.items() if why is not None}
 
 
-def own_steps(snapshot: Snapshot, brakes: Mapping[Pool, str]) -> tuple[list[AnyStep], datetime | None]:
-    """At most one for each record, and when the next may be due without any news."""
+class Due(NamedTuple):
+    steps: list[AnyStep]
+    #: When the next may be due without any news.
+    look_again: datetime | None
+    #: Records that could not be thought about, which is a fault of ours: the others must not suffer for it.
+    faults: Mapping[str, Exception]
+
+
+def own_steps(snapshot: Snapshot, brakes: Mapping[Pool, str]) -> Due:
+    """At most one for each record."""
     pools = {pool.key for pool in snapshot.pools}
+    classes = {each.metadata.name for each in snapshot.classes if each.metadata.deletion_timestamp is None}
     waiting = {pod.uid for pod in snapshot.pending}
     steps: list[AnyStep] = []
     due: list[datetime] = []
+    faults: dict[str, Exception] = {}
     for record in snapshot.records:
         if record.metadata.name in snapshot.busy:
             continue
@@ -43,13 +56,19 @@ def own_steps(snapshot: Snapshot, brakes: Mapping[Pool, str]) -> tuple[list[AnyS
             reason = Reason(begun.reason) if begun.reason is not None else Reason.CAPACITY_NEEDED
             steps.append(Write(record=record, reason=reason, sentence=sentence, status=begun))
             continue
-        facts = _facts(record, snapshot, waiting, pools, brakes)
-        step = next_step(facts, snapshot.now)
+        facts = _facts(record, snapshot, waiting, brakes)
+        facts = msgspec.structs.replace(facts, pool_exists=_belongs(record, pools, classes))
+        try:
+            step = next_step(facts, snapshot.now)
+            at = look_again(facts, snapshot.now) if step is None else None
+        except Exception as fault:  # noqa: BLE001 (the boundary between records; the loop logs and counts it)
+            faults[record.metadata.name] = fault
+            continue
         if step is not None:
             steps.append(step)
-        elif (at := look_again(facts, snapshot.now)) is not None:
+        elif at is not None:
             due.append(at)
-    return steps, min(due, default=None)
+    return Due(steps, min(due, default=None), faults)
 
 
 def found_without_record(snapshot: Snapshot) -> tuple[tuple[Adopt | Forget, ...], Unclaimed]:
@@ -71,9 +90,7 @@ def _is_past(record: GPUInstance) -> bool:
     return record.spec.delivers is Delivery.POWER and state_of(record.status) is InstanceState.GONE
 
 
-def _facts(
-    record: GPUInstance, snapshot: Snapshot, waiting: set[str], pools: set[Pool], brakes: Mapping[Pool, str]
-) -> Facts:
+def _facts(record: GPUInstance, snapshot: Snapshot, waiting: set[str], brakes: Mapping[Pool, str]) -> Facts:
     source = snapshot.sources.get(source_of(record))
     name = node_name(record)
     pool = _pool(record)
@@ -84,10 +101,16 @@ def _facts(
         node=None if name is None else snapshot.nodes.get(name),
         tenants=() if name is None else snapshot.tenants.get(name, ()),
         wanted=any(pod.uid in waiting for pod in record.spec.pods),
-        pool_exists=record.spec.pool_ref is None or pool in pools,
         braked=pool in brakes,
         drain_settle=snapshot.rules.drain_settle,
     )
+
+
+def _belongs(record: GPUInstance, pools: set[Pool], classes: set[str]) -> bool:
+    """The pool and the class that it was obtained for are there, and are to stay."""
+    if record.spec.pool_ref is not None and _pool(record) not in pools:
+        return False
+    return record.spec.node_class_name is None or record.spec.node_class_name in classes
 
 
 def _pool(record: GPUInstance) -> Pool:

@@ -3,13 +3,14 @@
 Read `tick` from top to bottom: each line asks one room one question.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
 from forebay.api.gpu_instance import InstanceState
+from forebay.api.names import CLASS_FINALIZER, GROUP, PREDECESSOR_PREFIX
 from forebay.demand.assess import Assessment, assess
 from forebay.demand.capacity import rooms
 from forebay.demand.promise import Welcome, welcomes
@@ -18,7 +19,7 @@ from forebay.demand.tenancy import promises, refusals
 from forebay.disruption import give_back as disruption
 from forebay.disruption.machines import idle_marks, machines
 from forebay.engine.buying import Bought, buy
-from forebay.engine.decisions import Decision, Dress, Request, Tell
+from forebay.engine.decisions import Decision, Dress, Hold, Request, Tell
 from forebay.engine.reports import report_classes, report_pools
 from forebay.engine.settling import brakes, found_without_record, own_steps
 from forebay.engine.snapshot import Memory, Snapshot
@@ -37,20 +38,23 @@ class Thought(msgspec.Struct, frozen=True, kw_only=True):
     at_once: bool
     #: For the next tick.
     memory: Memory
+    #: Records that could not be thought about, by name.
+    faults: Mapping[str, Exception]
 
 
 def tick(snapshot: Snapshot) -> Thought:
     braked = brakes(snapshot)
-    steps, look_again = own_steps(snapshot, braked)
+    due = own_steps(snapshot, braked)
     adopted, unclaimed = found_without_record(snapshot)
     assessment = demand(snapshot)
     settlement = what_is_taken(snapshot, assessment)
     bought = buy(snapshot, settlement.left)
     dressed = dress(snapshot)
     promised = keep_promises(snapshot, settlement, undressed={each.node.name for each in dressed})
-    returned, look_at_idle = give_back(snapshot, settlement, {step.record.metadata.name for step in steps})
+    returned, look_at_idle = give_back(snapshot, settlement, {step.record.metadata.name for step in due.steps})
     decisions: tuple[Decision, ...] = (
-        *steps,
+        *due.steps,
+        *hold_classes(snapshot),
         *adopted,
         *bought.decisions,
         *dressed,
@@ -62,10 +66,27 @@ def tick(snapshot: Snapshot) -> Thought:
     )
     return Thought(
         decisions=decisions,
-        look_again=min((at for at in (look_again, look_at_idle, bought.look_again) if at is not None), default=None),
-        at_once=any(isinstance(each, Request | Adopt | Forget | Write) for each in decisions),
+        look_again=min(
+            (at for at in (due.look_again, look_at_idle, bought.look_again) if at is not None), default=None
+        ),
+        at_once=any(isinstance(each, Request | Adopt | Forget | Write | Hold) for each in decisions),
         memory=Memory(settlement=settlement, unclaimed=unclaimed),
+        faults=due.faults,
     )
+
+
+def hold_classes(snapshot: Snapshot) -> Iterator[Hold]:
+    """A class says how its machines are ended: it must not go before they have."""
+    needed = {
+        record.spec.node_class_name for record in snapshot.records if state_of(record.status) is not InstanceState.GONE
+    }
+    for each in snapshot.classes:
+        held = CLASS_FINALIZER in each.metadata.finalizers
+        going = each.metadata.deletion_timestamp is not None
+        if not held and not going:
+            yield Hold(node_class=each, held=True)
+        elif held and going and each.metadata.name not in needed:
+            yield Hold(node_class=each, held=False)
 
 
 def demand(snapshot: Snapshot) -> Assessment:
@@ -114,7 +135,8 @@ def dress(snapshot: Snapshot) -> tuple[Dress, ...]:
         labels = {
             key: value
             for key, value in planned.labels.items()
-            if node.labels.get(key) != value and not key.startswith(_NOT_OURS)
+            # Others may have changed what is not Forebay's own; that is theirs to do.
+            if key not in node.labels or (key.startswith(_OURS) and node.labels[key] != value)
         }
         there = {(each.key, each.effect) for each in node.taints}
         missing = (each for each in planned.taints if (each.key, each.effect.value) not in there)
@@ -176,8 +198,7 @@ def answers(assessment: Assessment, settlement: Settlement, bought: Bought) -> I
 
 #: Its node is up, and stays.
 _UP: Final = frozenset({InstanceState.JOINED, InstanceState.READY})
-#: Labels that a node has of itself.
-_NOT_OURS: Final = ("kubernetes.io/", "node.kubernetes.io/", "topology.kubernetes.io/")
+_OURS: Final = (f"{GROUP}/", PREDECESSOR_PREFIX)
 #: How often idle machines are looked at: delays and cycles are in seconds.
 _IDLE_LOOK: Final = timedelta(seconds=1)
 #: True of nearly every pod for a moment; not worth an event.

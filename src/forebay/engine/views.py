@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -57,14 +57,22 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def watching(transport: Transport, server: str, rng: random.Random | None = None) -> AsyncIterator[Views]:
+async def watching(
+    transport: Transport,
+    server: str,
+    *,
+    gpu_resources: Collection[str] | None = None,
+    rng: random.Random | None = None,
+) -> AsyncIterator[Views]:
     """The informers run while the block does. They start unsynced: nothing may be concluded before they are."""
     wake = asyncio.Event()
     used = Tally()
     views = Views(
         wake=wake,
         nodes=Informer(transport, server, NODES, wake=wake, backoff=Backoff(rng)),
-        pods=Informer(transport, server, PODS, indexes=pod_indexes(), kept=(used,), wake=wake, backoff=Backoff(rng)),
+        pods=Informer(
+            transport, server, PODS, indexes=pod_indexes(gpu_resources), kept=(used,), wake=wake, backoff=Backoff(rng)
+        ),
         namespaces=Informer(transport, server, NAMESPACES, wake=wake, backoff=Backoff(rng)),
         classes=Informer(transport, server, GPU_NODE_CLASSES, wake=wake, backoff=Backoff(rng)),
         pools=Informer(transport, server, GPU_NODE_POOLS, wake=wake, backoff=Backoff(rng)),

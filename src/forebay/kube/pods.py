@@ -119,6 +119,17 @@ class _Template(msgspec.Struct, frozen=True, gc=False):
     finalizers: tuple[str, ...]
 
 
+class _Latest(msgspec.Struct, frozen=True, gc=False):
+    """What the latest pod of an owner was made of, apart from its node."""
+
+    labels: Raw
+    annotations: Raw
+    owner_references: Raw
+    finalizers: Raw
+    spec: SpecParts
+    template: _Template
+
+
 class Pods:
     """Builds pods; holds the tables of what they have in common. They are bounded, so it may live for ever.
 
@@ -128,7 +139,7 @@ class Pods:
     """
 
     def __init__(self) -> None:
-        self._latest: dict[str, tuple[list[Raw], _Template]] = {}
+        self._latest: dict[str, _Latest] = {}
         self._templates: Interned[bytes, _Template] = Interned(self._make_template, 4_096)
         self._shapes = Shapes()
         self._names = interned_strings(65_536)
@@ -140,12 +151,22 @@ class Pods:
         """Raises `ValueError` for a pod that cannot be read."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
         names = self._names
-        parts = spec.parts(meta.labels, meta.annotations, meta.owner_references, meta.finalizers)
+        node, spec.node_name = spec.node_name, ""
         latest = self._latest.get(meta.generate_name)
-        template = latest[1] if latest is not None and latest[0] == parts else self._template(meta, parts)
+        if (
+            latest is not None
+            and latest.labels == meta.labels
+            and latest.annotations == meta.annotations
+            and latest.owner_references == meta.owner_references
+            and latest.finalizers == meta.finalizers
+            and latest.spec == spec
+        ):
+            template = latest.template
+        else:
+            template = self._template(meta, spec)
         phase = _PHASES.get(status.phase, _UNKNOWN)
         since = message = started = finished = None
-        if not spec.node_name:
+        if not node:
             since, message = self._unschedulable(status.conditions)
         if template.asks_for_gpu:
             started, finished = _ran(status.container_statuses, phase)
@@ -160,7 +181,7 @@ class Pods:
             labels=template.labels,
             annotations=template.annotations,
             owner=template.owner,
-            node=names[spec.node_name] if spec.node_name else None,
+            node=names[node] if node else None,
             nominated_node=names[status.nominated_node_name] if status.nominated_node_name else None,
             deleted=meta.deletion_timestamp,
             unschedulable_since=since,
@@ -171,15 +192,24 @@ class Pods:
             mirror=template.mirror,
         )
 
-    def _template(self, meta: _Meta, parts: list[Raw]) -> _Template:
-        key = BETWEEN.join(parts)
+    def _template(self, meta: _Meta, spec: SpecParts) -> _Template:
+        key = BETWEEN.join(
+            (meta.labels, meta.annotations, meta.owner_references, meta.finalizers, *spec.parts()),
+        )
         template = self._templates.get(key)
         if template is None:
             return self._templates[key]
         # Seen a second time, so there is a third. Copies, because a `Raw` keeps the page it was cut from.
         if len(self._latest) >= _LATEST:
             self._latest.clear()
-        self._latest[meta.generate_name] = ([part.copy() for part in parts], template)
+        self._latest[meta.generate_name] = _Latest(
+            meta.labels.copy(),
+            meta.annotations.copy(),
+            meta.owner_references.copy(),
+            meta.finalizers.copy(),
+            spec.copy(),
+            template,
+        )
         return template
 
     def _make_template(self, key: bytes) -> _Template:
