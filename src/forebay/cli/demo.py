@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SPEED: Final = 60.0
 FASTEST: Final = 10_000.0
-DEFAULT_JOBS: Final = 24
+DEFAULT_JOBS: Final = 18
 MOST_JOBS: Final = 1000
 #: Pictures in one of our seconds.
 _PICTURES: Final = 5
@@ -81,8 +81,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     from forebay.wiring import configure_logging
 
     check(arguments)
-    # What goes wrong in the lab is part of the story, and told there.
-    configure_logging(settings, level="critical")
+    # What goes wrong in the lab is part of the story, and told there; only faults of ours are not.
+    configure_logging(settings, level="error")
     pace = arguments.speed or (1.0 if arguments.serve else DEFAULT_SPEED)
     if arguments.until_idle:
         summary, code = virtual_time.run(play(arguments, None))
@@ -152,8 +152,9 @@ async def watched(
     idle = asyncio.create_task(demo.until_idle(), name="until idle")
     over = stop if arguments.serve else idle
     try:
-        while not (over.done() or stop.done()):
-            await asyncio.wait({over, stop}, timeout=(pace or 60.0) / _PICTURES, return_when=asyncio.FIRST_COMPLETED)
+        while not (over.done() or stop.done() or demo.work.done()):
+            pause = (pace or 60.0) / _PICTURES
+            await asyncio.wait({over, stop, demo.work}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             if shown is not None:
                 shown.refresh()
     finally:
@@ -162,6 +163,8 @@ async def watched(
         for task in (stream, stop, idle):
             task.cancel()
         await asyncio.wait({stream, stop, idle})
+    if demo.work.done():
+        demo.work.result()  # it never ends by itself: this raises what ended it
     return idle.done() and not idle.cancelled() and idle.result()
 
 

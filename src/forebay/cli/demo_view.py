@@ -17,6 +17,7 @@ from forebay.demand.tenancy import state_of
 from forebay.engine.reports import hourly_cost
 from forebay.kube.pods import BY_NODE, PENDING_GPU
 from forebay.model.quantities import UsdPerHour
+from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.net import clock
@@ -33,8 +34,12 @@ _STYLES: Final = {
 }
 #: Pods that wait, at most.
 _WAITING_SHOWN: Final = 5
-#: Decisions, at least.
+#: Lines of decisions, at least.
 _LEAST_WORDS: Final = 4
+#: Follows what was decided in the same instant.
+_NOT_SHOWN: Final = frozenset({Reason.LAUNCH_STARTED})
+#: Columns before what was decided about, and between.
+_STAMP: Final = 12
 #: Lines that are always there: titles, money, machines' header and blank lines between.
 _FRAME: Final = 9
 _USED, _FREE, _OFF = "█", "░", "·"
@@ -69,7 +74,7 @@ class Screen:
         self._live.start()
 
     def refresh(self) -> None:
-        self._live.update(picture(self._demo, self._speed, self._console.height), refresh=True)
+        self._live.update(picture(self._demo, self._speed, self._console.width, self._console.height), refresh=True)
 
     def close(self) -> None:
         self._live.stop()
@@ -79,13 +84,13 @@ def view(demo: Demo, speed: float) -> Lines | Screen:
     return Screen(demo, speed) if sys.stdout.isatty() else Lines(demo)
 
 
-def picture(demo: Demo, speed: float, height: int) -> RenderableType:
+def picture(demo: Demo, speed: float, width: int, height: int) -> RenderableType:
     now = clock.now()
     waiting = sorted(demo.views.pods.by(PENDING_GPU, True), key=lambda pod: (pod.created, pod.name))
     left = height - _FRAME - len(demo.world.machines) - min(len(waiting), _WAITING_SHOWN + 1)
     parts: list[RenderableType] = [_title(demo, speed, now), Text(), _machines(demo, now), Text()]
     parts += [_waiting(demo, waiting, now), Text()]
-    parts += [_words(demo, max(_LEAST_WORDS, left))]
+    parts += [_words(demo, max(_LEAST_WORDS, left), width)]
     return Group(*parts)
 
 
@@ -144,19 +149,26 @@ def _waiting(demo: Demo, waiting: list[Pod], now: datetime) -> RenderableType:
     return table
 
 
-def _words(demo: Demo, count: int) -> Table:
-    table = _table("AT", "DECIDED ABOUT", "WHY")
-    for word in demo.chronicle.words[-count:]:
+def _words(demo: Demo, lines: int, width: int) -> Table:
+    """The newest first: where the picture is too high, it is cut at its foot."""
+    table = _table("AT", "DECIDED ABOUT", "WHY", folds=True)
+    told = [word for word in reversed(demo.chronicle.words) if word.reason not in _NOT_SHOWN][:lines]
+    room = max(1, width - _STAMP - max((len(subject(word)) for word in told), default=0))
+    for word in told:
+        lines -= 1 + len(f"{word.reason}: {word.sentence}") // room
+        if lines < 0:
+            break
         reason = Text(word.reason, "yellow" if word.warning else "cyan")
         table.add_row(since(demo, word.at), subject(word), reason.append(f": {word.sentence}", "default"))
     return table
 
 
-def _table(*titles: str) -> Table:
+def _table(*titles: str, folds: bool = False) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, title in enumerate(titles, 1):
-        # Only the last column may be cut: one line for each row, or the picture would jump.
-        table.add_column(title, no_wrap=True, overflow="ellipsis", ratio=1 if number == len(titles) else None)
+        # Only the last column may be cut, or folded.
+        last = number == len(titles)
+        table.add_column(title, no_wrap=not (last and folds), overflow="ellipsis", ratio=1 if last else None)
     table.expand = True
     return table
 

@@ -48,7 +48,10 @@ class Demo:
         self.views: Views = operator.views
         self.begun = clock.now()
         self.chronicle = Chronicle(cluster.store, self.views)
+        self.work = asyncio.create_task(operator.run(), name="operator")
         self._seed = seed
+        #: Of all Jobs that have come.
+        self.pods_asked_for = 0
         self.all_submitted = False
 
     @property
@@ -60,6 +63,7 @@ class Demo:
         for arrival in islice(stream(self._seed), jobs):
             await asyncio.sleep(arrival.after)
             self.cluster.store.create(kinds.JOBS, arrival.job(ttl=_TTL))
+            self.pods_asked_for += arrival.pods
         self.all_submitted = True
 
     async def until_idle(self) -> bool:
@@ -71,10 +75,9 @@ class Demo:
         return False
 
     def _nobody_hopes(self) -> bool:
-        words = self.chronicle.last_word
-        return all(
-            life.finished is not None or (uid in words and words[uid].reason in HOPELESS)
-            for uid, life in self.chronicle.pods.items()
+        words, lives = self.chronicle.last_word, self.chronicle.pods
+        return len(lives) >= self.pods_asked_for and all(
+            life.finished is not None or (uid in words and words[uid].reason in HOPELESS) for uid, life in lives.items()
         )
 
 
@@ -104,12 +107,11 @@ async def playing(cluster: EmbeddedCluster, seed: int) -> AsyncIterator[Demo]:
         )
         await stack.enter_async_context(operator)
         demo = Demo(cluster, world, operator, seed)
-        work = asyncio.create_task(operator.run(), name="operator")
         try:
             yield demo
         finally:
-            work.cancel()
-            await asyncio.wait({work})
+            demo.work.cancel()
+            await asyncio.wait({demo.work})
 
 
 _POOL: Final[dict[str, Any]] = {

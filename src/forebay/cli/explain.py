@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 from collections import defaultdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from forebay.cli.output import add_output_option, print_json, print_paragraph, print_table
@@ -82,13 +82,14 @@ async def scenery(inquiry: "Inquiry", settings: Settings) -> "Scene":
     from forebay.cli.inquiry import acting, tenants_by_node
     from forebay.cli.stories import Scene
     from forebay.demand.tenancy import node_name_of
+    from forebay.net import clock
     from forebay.wiring import rules_of
 
     records = await inquiry.records()
     names = {name for name in map(node_name_of, records or ()) if name is not None}
     nodes = await inquiry.nodes()
     pods = [pod for name in sorted(names & nodes.keys()) for pod in await inquiry.pods(node=name)]
-    now = datetime.now(UTC)
+    now = clock.now()
     return Scene(
         now=now,
         records=records,

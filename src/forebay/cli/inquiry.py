@@ -15,7 +15,6 @@ from forebay.api.meta import Object
 from forebay.cli.parser import UserError
 from forebay.engine.permissions import LEASE
 from forebay.kube.client import Client
-from forebay.kube.config import Config
 from forebay.kube.connection import connected_client
 from forebay.kube.errors import Forbidden, NotFound
 from forebay.kube.events import CONTROLLER
@@ -78,11 +77,11 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inquiry:
-    """Answers from one cluster. `namespace` is the context's."""
+    """Answers from one cluster. `namespace` is where things are looked for that are named without one."""
 
-    def __init__(self, client: Client, config: Config) -> None:
+    def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
-        self.namespace = config.namespace
+        self.namespace = namespace
 
     async def pod(self, namespace: str, name: str) -> Pod:
         return await self._one(PODS, name, namespace)
@@ -154,7 +153,7 @@ async def asking(settings: Settings) -> AsyncIterator[Inquiry]:
     config = cluster_config(settings, os.environ)
     client = connected_client(config, redactor)
     try:
-        yield Inquiry(client, config)
+        yield Inquiry(client, config.namespace)
     finally:
         await client.close()
 

@@ -31,7 +31,7 @@ async def observe(settings: Settings) -> "ClusterStatus":
     config = cluster_config(settings, os.environ)
     gpu_resources = rules_of(settings).gpu_resources
     async with watched_cluster(config, redactor) as views:
-        inquiry = Inquiry(views.client, config)
+        inquiry = Inquiry(views.client, config.namespace)
         cluster = await views.client.get(NAMESPACES, "kube-system")
         served = await views.client.served(API_VERSION)
         records, pools, leaders = await inquiry.records(), await inquiry.pools(), await inquiry.leaders()
