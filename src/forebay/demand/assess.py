@@ -11,7 +11,7 @@ from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
 
-_DEFAULT_SCHEDULER: Final = "default-scheduler"
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 class NotDemand(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +93,7 @@ def _why_not(
         )
     if pod.unschedulable_since is None:
         # Whoever schedules the pod: what counts is that its own scheduler says that there is no node for it.
-        if shape.scheduler_name != _DEFAULT_SCHEDULER:
+        if shape.scheduler_name != DEFAULT_SCHEDULER:
             who = shape.scheduler_name
             return Reason.OTHER_SCHEDULER, f"Scheduler {who} has not marked the pod Unschedulable; only then it counts."
         return Reason.NOT_TRIED, f"The scheduler has not tried the pod yet; it was made {human(now - pod.created)} ago."

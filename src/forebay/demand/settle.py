@@ -1,21 +1,19 @@
 """Which of the wanted pods free and coming capacity will take, and which are left."""
 
-from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from forebay.demand.assess import NotDemand
-from forebay.demand.capacity import Port, Room
-from forebay.demand.company import is_picky, keeps_apart
-from forebay.model.fit import barred
+from forebay.demand.capacity import Room
+from forebay.demand.company import is_picky
+from forebay.demand.spaces import Ask, Space, Taste, Tier, may_take
 from forebay.model.quantities import GPU_SUFFIX
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
-from forebay.model.workloads import Pod, PodShape
+from forebay.model.workloads import Pod
 
 #: How long the scheduler may leave a pod alone that seems to fit: longer, and it knows a reason that is not seen here.
 GRACE: Final = timedelta(seconds=60)
@@ -63,7 +61,7 @@ def settle(
     order = sorted(wanted, key=lambda pod: rank(pod, gpu_resources))
     if not order:
         return Settlement()
-    spaces = [_Space(room, tenants) for room in sorted(rooms, key=lambda room: room.node.name)]
+    spaces = [Space(room, tenants) for room in sorted(rooms, key=lambda room: room.node.name)]
     settling = _Settling(spaces, now, refusals=refusals or {}, gpu_resources=gpu_resources, grace=grace)
     if before is not None:
         settling.since = before.fitting
@@ -76,110 +74,10 @@ def rank(pod: Pod, gpu_resources: Collection[str] | None = None) -> tuple[int, i
     return -shape.priority, -int(shape.gpus(gpu_resources)), pod.created, pod.namespace, pod.name, pod.uid
 
 
-class _Space:
-    """A room that fills up."""
-
-    __slots__ = ("free", "guests", "picky", "ports", "room")
-
-    def __init__(self, room: Room, tenants: Mapping[str, Collection[Pod]] | None) -> None:
-        self.room = room
-        self.free = room.free
-        self.ports: set[Port] | frozenset[Port] = room.ports
-        self.guests: list[Pod] = list(tenants.get(room.node.name, ())) if tenants else []
-        self.picky = any(is_picky(guest) for guest in self.guests)
-
-    def takes(self, shape: PodShape) -> bool:
-        """The part of `fit.misfit` that changes as the room fills up."""
-        if shape.host_ports and any(port in self.ports for port in shape.host_ports):
-            return False
-        return shape.requests.fits_within(self.free)
-
-    def suits(self, pod: Pod, *, picky: bool) -> bool:
-        return not (picky or self.picky) or not keeps_apart(pod, self.guests)
-
-    def take(self, pod: Pod, *, picky: bool) -> None:
-        self.free -= pod.shape.requests
-        if pod.shape.host_ports:
-            self.ports = {*self.ports, *pod.shape.host_ports}
-        self.guests.append(pod)
-        self.picky = self.picky or picky
-
-
-class _Ask(NamedTuple):
-    """What all pods of one shape have in common while they are settled. What did not suit them once never will."""
-
-    shape: PodShape
-    #: The resource by which rooms are ordered, and how much of it is asked for.
-    gpu: str
-    amount: int
-    picky: bool
-    #: By index of the space, whether its node bars the shape: shared with the shapes that differ in requests only.
-    barred: dict[int, bool]
-    hopeless: set[int]
-
-
-class _Tier:
-    """Spaces in the order of what they have left of each GPU resource, the least first."""
-
-    def __init__(self, spaces: Sequence[_Space], indexes: Iterable[int]) -> None:
-        self._spaces = spaces
-        self._orders: dict[str, list[tuple[int, int]]] = {}
-        #: Shapes that no space here can take any more.
-        self._hopeless: set[int] = set()
-        for index in indexes:
-            for name, amount in spaces[index].free.items():
-                # Not only `*/gpu`: the user may have named other resources.
-                if "/" in name and amount > 0:
-                    self._orders.setdefault(name, []).append((amount, index))
-        for order in self._orders.values():
-            order.sort()
-
-    def seek(self, ask: _Ask, pod: Pod) -> int | None:
-        if id(ask.shape) in self._hopeless:
-            return None
-        hopeless = ask.hopeless
-        order = self._orders.get(ask.gpu, [])
-        company = False
-        for _, index in islice(order, bisect_left(order, (ask.amount, -1)), None):
-            if index in hopeless:
-                continue
-            space = self._spaces[index]
-            if not may_take(ask, index, space):
-                hopeless.add(index)
-            elif space.suits(pod, picky=ask.picky):
-                return index
-            else:
-                company = True
-        if not company:
-            self._hopeless.add(id(ask.shape))
-        return None
-
-    def moved(self, index: int, space: _Space, taken: PodShape) -> None:
-        for name, amount in taken.requests.items():
-            order = self._orders.get(name)
-            if order is None:
-                continue
-            left = space.free.amount(name)
-            at = bisect_left(order, (left + amount, index))
-            if at < len(order) and order[at] == (left + amount, index):
-                del order[at]
-                if left > 0:
-                    insort(order, (left, index))
-
-
-def may_take(ask: _Ask, index: int, space: _Space) -> bool:
-    if not space.takes(ask.shape):
-        return False
-    known = ask.barred.get(index)
-    if known is None:
-        known = ask.barred[index] = barred(ask.shape, space.room.node) is not None
-    return not known
-
-
 class _Settling:
     def __init__(
         self,
-        spaces: Sequence[_Space],
+        spaces: Sequence[Space],
         now: datetime,
         *,
         refusals: Mapping[str, str],
@@ -192,10 +90,10 @@ class _Settling:
         self.refusals = refusals
         self.gpu_resources = gpu_resources
         self.grace = grace
-        self.ready = _Tier(spaces, (at for at, space in enumerate(spaces) if space.room.ready))
-        self.coming = _Tier(spaces, (at for at, space in enumerate(spaces) if not space.room.ready))
-        self.asks: dict[int, _Ask] = {}
-        self.tastes: dict[object, dict[int, bool]] = {}
+        self.ready = Tier(spaces, (at for at, space in enumerate(spaces) if space.room.ready))
+        self.coming = Tier(spaces, (at for at, space in enumerate(spaces) if not space.room.ready))
+        self.asks: dict[int, Ask] = {}
+        self.tastes: dict[object, Taste] = {}
         self.placed: dict[str, Placed] = {}
         self.left: list[Pod] = []
         self.notes: dict[str, str] = {}
@@ -267,7 +165,7 @@ class _Settling:
         since = self.fitting[pod.uid] = self.since.get(pod.uid, self.now)
         return self.now - since >= self.grace
 
-    def _put(self, pod: Pod, ask: _Ask, index: int, sentence: str) -> None:
+    def _put(self, pod: Pod, ask: Ask, index: int, sentence: str) -> None:
         space = self.spaces[index]
         space.take(pod, picky=ask.picky)
         room = space.room
@@ -279,18 +177,18 @@ class _Settling:
             sentence=sentence,
         )
 
-    def _ask(self, pod: Pod) -> _Ask:
+    def _ask(self, pod: Pod) -> Ask:
         shape = pod.shape
         found = self.asks.get(id(shape))
         if found is None:
             taste = (tuple(sorted(shape.node_selector.items())), shape.node_affinity, shape.tolerations)
             gpu = min((name for name in shape.requests if self._is_gpu(name)), default="")
-            found = self.asks[id(shape)] = _Ask(
+            found = self.asks[id(shape)] = Ask(
                 shape=shape,
                 gpu=gpu,
                 amount=shape.requests.amount(gpu),
                 picky=is_picky(pod),
-                barred=self.tastes.setdefault(taste, {}),
+                taste=self.tastes.setdefault(taste, Taste(set(), set())),
                 hopeless=set(),
             )
         return found

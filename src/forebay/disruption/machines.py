@@ -8,8 +8,10 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.api.parts import Condition, Truth
+from forebay.demand.assess import DEFAULT_SCHEDULER
 from forebay.demand.settle import Settlement
 from forebay.demand.tenancy import IDLE_CONDITION, idle_condition, node_name_of, state_of
+from forebay.model.fit import misfit
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
@@ -66,25 +68,44 @@ def machines(
     settlement: Settlement,
     pending: Iterable[Pod],
 ) -> tuple[Machine, ...]:
-    """One for each record. A pod waits for the machine on which it was settled in this tick."""
+    """One for each record. A pod waits for the machine on which it was settled in this tick; and one that the scheduler
+    has not tried yet, for any machine that it may be put on in a moment.
+    """
+    pending = tuple(pending)
     names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pending}
+    untried = [pod for pod in pending if _untried(pod)]
     awaited = {placed.node: names.get(uid, uid) for uid, placed in settlement.placed.items()}
     refused = {each.pod.uid: f"{each.pod.namespace}/{each.pod.name}" for each in settlement.refused}
     found: list[Machine] = []
     for record in records:
         name = node_name_of(record)
-        found.append(
-            Machine(
-                record=record,
-                node=nodes.get(name) if name is not None else None,
-                tenants=tuple(tenants.get(name, ())) if name is not None else (),
-                awaited_by=awaited.get(name) if name is not None else None,
-                refused=next((refused[pod.uid] for pod in record.spec.pods if pod.uid in refused), None)
-                if refused
-                else None,
-            )
-        )
+        node = nodes.get(name) if name is not None else None
+        if name is None or node is None:
+            found.append(Machine(record=record))
+            continue
+        on_it = tuple(tenants.get(name, ()))
+        awaited_by = awaited.get(name)
+        if untried and awaited_by is None and not on_it:
+            awaited_by = next((names[pod.uid] for pod in untried if _may_go_to(pod, node)), None)
+        vain = next((refused[pod.uid] for pod in record.spec.pods if pod.uid in refused), None) if refused else None
+        found.append(Machine(record=record, node=node, tenants=on_it, awaited_by=awaited_by, refused=vain))
     return tuple(found)
+
+
+def _untried(pod: Pod) -> bool:
+    """Other schedulers need not ever say anything about a pod."""
+    shape = pod.shape
+    waits = pod.node is None and pod.deleted is None and not pod.phase.ended
+    return (
+        waits
+        and pod.unschedulable_since is None
+        and not shape.scheduling_gates
+        and shape.scheduler_name == DEFAULT_SCHEDULER
+    )
+
+
+def _may_go_to(pod: Pod, node: Node) -> bool:
+    return misfit(pod.shape, node, node.allocatable) is None
 
 
 class IdleMark(msgspec.Struct, frozen=True, kw_only=True):

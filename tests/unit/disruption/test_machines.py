@@ -90,3 +90,15 @@ def test_machines_know_who_waits_for_them_and_whom_the_scheduler_refuses():
     assert mark_of(marked(vain))[1] == Reason.SCHEDULER_REFUSES
     assert busy.tenants == (tenant,)
     assert not busy.idle
+
+
+def test_a_pod_that_the_scheduler_has_not_tried_yet_keeps_the_machines_it_may_be_put_on():
+    fresh = pod("fresh", 4, unschedulable_since=None)
+    foreign = pod("foreign", 1, unschedulable_since=None, scheduler_name="volcano")
+    gated = pod("gated", 1, unschedulable_since=None, scheduling_gates=("a/b",))
+    records = [record("large"), record("small", gpus=2), record("off")]
+    nodes = {"large": node("large", 8), "small": node("small", 2)}
+    large, small, off = machines(records, nodes, {}, Settlement(), [gated, foreign, fresh])
+    assert large.awaited_by == "default/fresh"
+    assert small.idle
+    assert off.node is None
