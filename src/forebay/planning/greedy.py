@@ -37,7 +37,6 @@ class Packer:
     def __init__(self, market: Market) -> None:
         self.market = market
         self.needs = [[(d, amount) for d, amount in enumerate(need) if amount > 0] for need in market.needs]
-        self._orders: dict[int, tuple[list[int], ...]] = {}
 
     def worth(self, kinds: Iterable[int], price: Price) -> dict[int, float]:
         """What one pod of each kind costs where it is cheapest."""
@@ -111,7 +110,7 @@ def greedy(packer: Packer, counts: Sequence[int], shop: Shop, price: Price = lam
     wanted = [kind for kind, count in enumerate(remaining) if count > 0]
     worth = packer.worth(wanted, price)
     shelves = packer.market.shelves
-    orders = {number: packer.orders(number, worth) for number in range(len(shelves))}
+    orders: dict[int, tuple[list[int], ...]] = {}
     front = [0] * len(shelves)
     heap: list[tuple[float, int, Pattern, int]] = []
 
@@ -122,6 +121,8 @@ def greedy(packer: Packer, counts: Sequence[int], shop: Shop, price: Price = lam
             front[number] += 1
         if front[number] == len(shelf.items):
             return
+        if number not in orders:
+            orders[number] = packer.orders(number, worth)
         cost = price(shelf.items[front[number]].score)
         best: tuple[float, int, Pattern, int] | None = None
         for order in orders[number]:
@@ -133,8 +134,9 @@ def greedy(packer: Packer, counts: Sequence[int], shop: Shop, price: Price = lam
         if best is not None:
             heapq.heappush(heap, best)
 
-    for number in range(len(shelves)):
-        offer(number)
+    for number, shelf in enumerate(shelves):
+        if any(shelf.most[kind] for kind in wanted):
+            offer(number)
     buyings = []
     while heap:
         _, number, pattern, at = heapq.heappop(heap)

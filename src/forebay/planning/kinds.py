@@ -109,7 +109,7 @@ def kinds(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> Kinds:
             owned[id(pod)] = tuple(sorted(numbers))
     alike: defaultdict[tuple[object, ...], list[Pod]] = defaultdict(list)
     for pod in ordered:
-        key: tuple[object, ...] = (canonical[id(pod.shape)], gang_key(pod))
+        key: tuple[object, ...] = (canonical[id(pod.shape)], gang_key(pod) if pod.annotations or pod.labels else None)
         if served:
             key += tuple(pod.namespace in names for names in served)
         if rules:

@@ -135,6 +135,13 @@ class Master:
             self.columns += new
         return len(new)
 
+    def ask(self, demand: Ints) -> None:
+        """For so many pods of each kind from now on."""
+        kinds = len(demand)
+        self._highs.changeRowsBounds(
+            kinds, np.arange(kinds, dtype=np.int32), demand.astype(np.float64), np.full(kinds, _INFINITY)
+        )
+
     def solve(self) -> Duals:
         highs = self._highs
         highs.run()
@@ -144,16 +151,15 @@ class Master:
         self._primal = np.array(solution.col_value)
         numbers = self._numbers
         node = numbers.price.copy()
-        if self._items:
-            # The dearest price that a node of the shelf may have: a row that binds nothing says no more than 0.
-            cheapest = np.full(len(numbers.shelves), np.inf)
-            for number, each in enumerate(self._items):
-                if self._primal[number] < each.stock - 1e-9:
-                    extra = -sum(value * duals[row] for row, value in self._entries[number][1:])
-                    cheapest[each.shelf] = min(cheapest[each.shelf], each.score + extra)
-            for shelf, row in self._shelf_row.items():
-                least = cheapest[shelf] if np.isfinite(cheapest[shelf]) else 0.0
-                node[shelf] = max(-duals[row], least)
+        for shelf, row in self._shelf_row.items():
+            node[shelf] = max(-duals[row], 0.0)
+        # A shelf of which nothing is bought may have any price up to its cheapest item's; the row says the least.
+        idle = dict.fromkeys(self._shelf_row, np.inf)
+        for number, each in enumerate(self._items):
+            extra = -sum(value * duals[row] for row, value in self._entries[number][1:])
+            idle[each.shelf] = min(idle[each.shelf], each.score + extra) if self._primal[number] < 1e-9 else 0.0
+        for shelf, price in idle.items():
+            node[shelf] = max(node[shelf], price)
         self._limit_duals = np.maximum(-duals, 0.0)
         return Duals(np.maximum(duals[: len(numbers.demand)], 0.0), node)
 

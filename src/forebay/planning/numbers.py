@@ -44,7 +44,7 @@ class Numbers:
         self.kinds = [kind for kind, count in enumerate(counts) if count > 0]
         self.demand: Ints = np.array([counts[kind] for kind in self.kinds], dtype=np.int64)
         pods = int(self.demand.sum())
-        shelves = []
+        shelves: list[tuple[int, list[Offered]]] = []
         self.offered: list[Offered] = []
         for number, shelf in enumerate(market.shelves):
             if not any(shelf.most[kind] for kind in self.kinds):
@@ -64,7 +64,7 @@ class Numbers:
         self.shelves = [number for number, _ in shelves]
         self.offered_on = [here for _, here in shelves]
         self._arrays(pods)
-        self._keep(self._undominated(pods))
+        self._keep(self._undominated())
 
     def _arrays(self, pods: int) -> None:
         market = self.packer.market
@@ -85,31 +85,22 @@ class Numbers:
             [here[0].stock >= pods and not here[0].item.caps for here in self.offered_on], dtype=np.bool_
         )
 
-    def _undominated(self, pods: int) -> list[int]:
+    def _undominated(self) -> list[int]:
         """Shelves of which none other takes all the same for no more, without end. The first of equals stays."""
-        kept = []
-        plain = [n for n in range(len(self.shelves)) if self.plain[n]]
-        for n in range(len(self.shelves)):
-            others = [o for o in plain if o != n]
-            at_most = self.price[others] <= self.price[n]
-            wide = (self.most[others] >= self.most[n]).all(axis=1) & (self.dislike[others] <= self.dislike[n]).all(
-                axis=1
+        dominated = np.zeros(len(self.shelves), dtype=np.bool_)
+        for other in np.lexsort((-self.capacity.sum(axis=1), self.price)):
+            if not self.plain[other] or dominated[other]:
+                continue
+            worse = ~dominated & (self.price >= self.price[other])
+            worse[other] = False
+            rows = np.flatnonzero(worse)
+            less = (
+                (self.capacity[rows] <= self.capacity[other]).all(axis=1)
+                & (self.most[rows] <= self.most[other]).all(axis=1)
+                & (self.dislike[rows] >= self.dislike[other]).all(axis=1)
             )
-            roomy = (self.capacity[others] >= self.capacity[n]).all(axis=1)
-            better = [o for o, yes in zip(others, at_most & wide & roomy, strict=True) if yes]
-            # Of two that dominate each other, the first stays.
-            if not any(not self._dominates(n, o) or o < n for o in better):
-                kept.append(n)
-        return kept
-
-    def _dominates(self, a: int, b: int) -> bool:
-        return bool(
-            self.plain[a]
-            and self.price[a] <= self.price[b]
-            and (self.most[a] >= self.most[b]).all()
-            and (self.dislike[a] <= self.dislike[b]).all()
-            and (self.capacity[a] >= self.capacity[b]).all()
-        )
+            dominated[rows[less]] = True
+        return [int(n) for n in np.flatnonzero(~dominated)]
 
     def _keep(self, numbers: list[int]) -> None:
         self.shelves = [self.shelves[n] for n in numbers]

@@ -11,63 +11,81 @@ from forebay.planning.linear import Column, Duals, quiet
 from forebay.planning.numbers import Floats, Ints, Numbers
 
 
+#: More shelves than this are filled in the plain ways only.
+_MANY = 4
+_MORE_WAYS = 12
+_PASSES = 30
+#: So many sets of resource prices are tried on every shelf.
+_CEILINGS = 24
+
+
 class Filler:
-    """Fills a node of every shelf at once, by several measures of what a pod takes up."""
+    """Fills a node of many shelves at once, each in several ways: by what a pod takes up of what is still free, with
+    resources weighed differently in each.
+    """
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: Numbers, seed: int) -> None:
         self._numbers = numbers
-        share = numbers.need[None, :, :] / np.maximum(numbers.capacity, 1.0)[:, None, :]
-        measures = [share.max(axis=2), share.sum(axis=2), np.sqrt((share**2).sum(axis=2))]
-        # One resource alone, where it is scarce on some shelf.
-        scarce = np.flatnonzero((share.max(axis=(0, 1)) > 0.1))
-        measures += [share[:, :, d] + 0.01 * measures[1] for d in scarce]
-        self._size = np.maximum(np.stack(measures), 1e-12)
+        self._random = np.random.default_rng(seed)
+        resources = numbers.need.shape[1]
+        even = np.ones((1, resources))
+        single = np.eye(resources) + 0.05
+        self._weights = np.vstack([even, single])
 
-    def fill(self, worth: Floats, shelves: Ints) -> Ints:
-        """By measure and shelf: how many of each kind."""
+    def fill(self, worth: Floats, shelves: Ints, weights: Floats, most: Ints) -> Ints:
+        """By row: how many of each kind. A row is a shelf with weights of the resources, and the most of each kind."""
         numbers = self._numbers
-        value = worth[None, :] - numbers.dislike[shelves]
-        size = self._size[:, shelves, :]
-        density = np.where((numbers.most[shelves] > 0) & (value > 0), value, -1.0)[None, :, :] / size
-        order = np.argsort(-density, axis=2, kind="stable")
-        measures, rows, kinds = density.shape
-        flat_order = order.reshape(measures * rows, kinds)
-        good = np.take_along_axis(density.reshape(measures * rows, kinds), flat_order, axis=1) > 0
-        free = np.repeat(numbers.capacity[None, shelves, :], measures, axis=0).reshape(measures * rows, -1)
-        most = np.repeat(numbers.most[None, shelves, :], measures, axis=0).reshape(measures * rows, kinds)
-        counts = np.zeros((measures * rows, kinds), dtype=np.int64)
-        every = np.arange(measures * rows)
-        for position in range(kinds):
-            kind = flat_order[:, position]
-            if not good[:, position].any():
-                break
-            need = numbers.need[kind]
+        value = np.where(most > 0, worth[None, :] - numbers.dislike[shelves], -1.0)
+        free = numbers.capacity[shelves].copy()
+        counts = np.zeros((len(shelves), len(worth)), dtype=np.int64)
+        need = numbers.need
+        rows = np.arange(len(shelves))
+        while len(rows):
+            can = value[rows] > 0
+            for d in range(need.shape[1]):
+                can &= need[None, :, d] <= free[rows, d, None]
+            size = (weights[rows] / np.maximum(free[rows], 1e-9)) @ need.T
+            density = np.where(can, value[rows] / np.maximum(size, 1e-12), -1.0)
+            kind = density.argmax(axis=1)
+            alive = density[np.arange(len(rows)), kind] > 0
+            rows, kind = rows[alive], kind[alive]
+            taken = need[kind]
             with np.errstate(divide="ignore", invalid="ignore"):
-                room = np.where(need > 0, np.floor(free / need), np.inf).min(axis=1)
-            take = np.minimum(room, most[every, kind]) * good[:, position]
-            take = np.maximum(take, 0)
-            counts[every, kind] = take
-            free -= need * take[:, None]
-        return counts.reshape(measures, rows, kinds)
+                room = np.where(taken > 0, np.floor(free[rows] / taken), np.inf).min(axis=1)
+            room = np.minimum(room, most[rows, kind] - counts[rows, kind]).astype(np.int64)
+            # Half of what fits, so that another kind may fill the rest better.
+            take = (room + 1) // 2
+            counts[rows, kind] += take
+            free[rows] -= taken * take[:, None]
+            value[rows, kind] = np.where(counts[rows, kind] < most[rows, kind], value[rows, kind], -1.0)
+        return counts
 
-    def columns(self, duals: Duals, shelves: Ints, *, each: int = 2) -> list[Column]:
-        """Fillings worth more than their node costs: of each shelf the best few that differ."""
+    def columns(self, duals: Duals, shelves: Ints) -> list[Column]:
+        """Fillings worth more than their node costs, the most rewarding first."""
+        if not len(shelves):
+            return []
         numbers = self._numbers
-        counts = self.fill(duals.worth, shelves)
-        value = ((duals.worth[None, None, :] - numbers.dislike[shelves][None, :, :]) * counts).sum(axis=2)
-        gain = value / duals.node[shelves][None, :]
-        found: list[tuple[float, Column]] = []
-        for at, shelf in enumerate(shelves):
-            seen: set[bytes] = set()
-            for measure in np.argsort(-gain[:, at], kind="stable"):
-                if gain[measure, at] <= 1.0 + 1e-7 or len(seen) == each:
-                    break
-                key = counts[measure, at].tobytes()
-                if key not in seen:
-                    seen.add(key)
-                    found.append((float(gain[measure, at]), Column(int(shelf), counts[measure, at])))
-        found.sort(key=lambda pair: -pair[0])
-        return [column for _, column in found]
+        # With few shelves there is time for more ways, and for more fillings that do not share their pods.
+        ways = len(self._weights) + (0 if len(shelves) > _MANY else _MORE_WAYS)
+        passes = 1 if len(shelves) > _MANY else _PASSES
+        chance = self._random.exponential(size=(ways - len(self._weights), self._weights.shape[1]))
+        weights = np.tile(np.vstack([self._weights, chance]), (len(shelves), 1))
+        rows = np.repeat(shelves, ways)
+        most = numbers.most[rows].copy()
+        net = duals.worth[None, :] - numbers.dislike[rows]
+        found: dict[tuple[int, bytes], tuple[float, Column]] = {}
+        for _ in range(passes):
+            counts = self.fill(duals.worth, rows, weights, most)
+            gain = (net * counts).sum(axis=1) / np.maximum(duals.node[rows], 1e-12)
+            good = np.flatnonzero(gain > 1.0 + 1e-7)
+            for row in good:
+                key = (int(rows[row]), counts[row].tobytes())
+                found.setdefault(key, (float(gain[row]), Column(int(rows[row]), counts[row].copy())))
+            if not len(good):
+                break
+            most = np.maximum(most - counts, 0)
+        best = sorted(found.items(), key=lambda pair: (-pair[1][0], pair[0]))
+        return [column for _, (_, column) in best]
 
 
 class Best(NamedTuple):
@@ -79,9 +97,30 @@ class Best(NamedTuple):
     multipliers: Floats
 
 
-def relaxed(value: Floats, need: Floats, capacity: Floats, most: Ints, multipliers: Floats) -> float:
-    """What a filling is worth at most, if resources are had at these prices: an upper bound for any that are >= 0."""
-    return float(multipliers @ capacity + np.maximum(value - need @ multipliers, 0.0) @ most)
+class Ceilings:
+    """What a filling of each shelf is worth at most, by all the resource prices met so far: any price gives a bound."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+        self._prices: list[Floats] = []
+
+    def all(self, worth: Floats) -> Floats:
+        """By shelf. Prices of late come first, and few of them do most of the work."""
+        lowest = np.full(len(self._numbers.shelves), np.inf)
+        for prices in self._prices[-_CEILINGS:]:
+            np.minimum(lowest, self._by(prices, worth), out=lowest)
+        return lowest
+
+    def learn(self, prices: Floats, worth: Floats) -> Floats:
+        """Remembers resource prices; by shelf, the bound that they give."""
+        self._prices.append(prices)
+        return self._by(prices, worth)
+
+    def _by(self, prices: Floats, worth: Floats) -> Floats:
+        numbers = self._numbers
+        net = np.maximum((worth - numbers.need @ prices)[None, :] - numbers.dislike, 0.0)
+        bound: Floats = numbers.capacity @ prices + (net * numbers.most).sum(axis=1)
+        return bound
 
 
 def multipliers(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Floats:

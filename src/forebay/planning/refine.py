@@ -12,13 +12,20 @@ from forebay.planning.greedy import Buying, Packer, Pattern, Solution, cheaper, 
 from forebay.planning.linear import Column, Duals, Master
 from forebay.planning.market import LARGEST_TIE, NO_END, Shop
 from forebay.planning.numbers import DOLLAR, Floats, Ints, Numbers
-from forebay.planning.pricing import Filler, exact, relaxed
+from forebay.planning.pricing import Ceilings, Filler, exact
 
 #: Work is bounded by these counts, so that the same input gives the same plan whatever the clock says.
 _ROUNDS = 200
 _COLUMNS_A_ROUND = 100
 _STEPS = 5_000
-_GOOD_ENOUGH = 2e-4
+#: So many columns from exact pricing are worth another look at the linear program.
+_EXACT_COLUMNS = 8
+#: Share of the time that is kept for whole numbers.
+_KEPT = 0.45
+#: What counts as no gain.
+_EPSILON = 1e-9
+#: Whole numbers are sought with this share of the linear program's own kept, until the gap is no more than that.
+_ATTEMPTS = ((1.0, 2e-4), (0.8, 1e-3), (0.0, 5e-3))
 
 #: Seconds that are left.
 Clock = Callable[[], float]
@@ -37,16 +44,20 @@ def refine(
     packer: Packer, counts: Sequence[int], shop: Shop, first: Solution, rank: Callable[[Solution], object], left: Clock
 ) -> Refined:
     """A solution for the pods that `first` serves which is no worse, and the bound."""
+    time, seed = left(), 0
     served = [count - left for count, left in zip(counts, first.left, strict=True)]
     numbers = Numbers(packer, served, shop)
     master = Master(numbers, _penalty(numbers))
     master.add(_columns_of(numbers, first))
-    duals, proven = _generate(numbers, master, left)
+    filler = Filler(numbers, seed)
+    duals, proven = _generate(numbers, master, filler, lambda: left() - _KEPT * time)
     bound = _bound(numbers, master, duals, proven)
     best = first
-    goal = bound * (1 + _GOOD_ENOUGH)
-    for share in (1.0, 0.8, 0.0):
-        if packer.score(best) <= goal or left() <= 0:
+    if packer.score(best) > bound * (1 + _ATTEMPTS[0][1]) and len(numbers.shelves) <= 4:
+        found = _dive(numbers, master, filler, served, first.left, left)
+        best = min(best, found, key=rank)  # type: ignore[type-var]
+    for share, gap in _ATTEMPTS:
+        if packer.score(best) <= bound * (1 + gap) or left() <= 0:
             break
         floor = np.floor(np.floor(master.used + 1e-9) * share).astype(np.int64)
         times = master.whole(floor, left())
@@ -81,42 +92,88 @@ def _columns_of(numbers: Numbers, solution: Solution) -> list[Column]:
     return made
 
 
-def _generate(numbers: Numbers, master: Master, left: Clock) -> tuple[Duals, Floats]:
-    """Until no filling is worth more than its node. Also by shelf: what a filling is worth at most, by the last duals."""
-    filler = Filler(numbers)
-    everything = np.arange(len(numbers.shelves))
+def _generate(numbers: Numbers, master: Master, filler: Filler, left: Clock) -> tuple[Duals, Floats]:
+    """Until no filling is worth more than its node. Also by shelf: what one is worth at most, by the last duals."""
+    ceilings = Ceilings(numbers)
     duals = master.solve()
     for _ in range(_ROUNDS):
         if left() <= 0:
             break
-        if not master.add(filler.columns(duals, everything)[:_COLUMNS_A_ROUND]):
-            columns, proven = price_exactly(numbers, duals, left)
+        promising = np.flatnonzero(ceilings.all(duals.worth) > duals.node * (1 + _EPSILON))
+        if not master.add(filler.columns(duals, promising)[:_COLUMNS_A_ROUND]):
+            columns, proven = price_exactly(numbers, duals, ceilings, enough=_EXACT_COLUMNS, steps=_STEPS)
             if not master.add(columns):
                 return duals, proven
         duals = master.solve()
-    return duals, price_exactly(numbers, duals, left)[1]
+    return duals, price_exactly(numbers, duals, ceilings, enough=len(numbers.shelves), steps=0)[1]
 
 
-def price_exactly(numbers: Numbers, duals: Duals, left: Clock) -> tuple[list[Column], Floats]:
-    """Fillings that gain, and by shelf what one is worth at most."""
-    found = []
-    proven = np.zeros(len(numbers.shelves))
-    known: list[Floats] = []
-    for shelf in range(len(numbers.shelves)):
+def price_exactly(
+    numbers: Numbers, duals: Duals, ceilings: Ceilings, *, enough: int, steps: int
+) -> tuple[list[Column], Floats]:
+    """Fillings that gain, no more than `enough`; where there are none, by shelf what one is worth at most."""
+    found: list[Column] = []
+    proven = ceilings.all(duals.worth)
+    target = duals.node * (1 + _EPSILON)
+    # Those that promise most come first: their resource prices are the most telling about others.
+    for shelf in np.argsort(-proven / target, kind="stable"):
+        if proven[shelf] <= target[shelf]:
+            continue
         value = duals.worth - numbers.dislike[shelf]
         capacity, most = numbers.capacity[shelf], numbers.most[shelf]
-        target = float(duals.node[shelf]) * (1 + 1e-9)
-        loose = min((relaxed(value, numbers.need, capacity, most, each) for each in known), default=np.inf)
-        if loose <= target:
-            proven[shelf] = loose
-            continue
-        best = exact(value, numbers.need, capacity, most, above=target, steps=_STEPS if left() > 0 else 0)
-        known.append(best.multipliers)
-        proven[shelf] = min(best.most, loose)
+        best = exact(value, numbers.need, capacity, most, above=float(target[shelf]), steps=steps)
+        np.minimum(proven, ceilings.learn(best.multipliers, duals.worth), out=proven)
+        proven[shelf] = min(best.most, proven[shelf])
         if best.counts.any():
-            found.append((best.value / target, Column(shelf, best.counts)))
-    found.sort(key=lambda pair: -pair[0])
-    return [column for _, column in found[:_COLUMNS_A_ROUND]], proven
+            found.append(Column(int(shelf), best.counts))
+            if len(found) == enough:
+                break
+    return found, proven
+
+
+def _dive(
+    numbers: Numbers, master: Master, filler: Filler, served: Sequence[int], without: Sequence[int], left: Clock
+) -> Solution:
+    """Takes what the linear program is sure of, and asks it again about the rest."""
+    demand, most = numbers.demand, numbers.most
+    remaining = demand.copy()
+    times = np.zeros(0, dtype=np.int64)
+    while remaining.any() and left() > 0:
+        used = master.used
+        times = np.concatenate([times, np.zeros(len(used) - len(times), dtype=np.int64)])
+        parts = used - np.floor(used + 1e-9)
+        take = np.floor(used + 1e-9).astype(np.int64)
+        order = np.argsort(-parts, kind="stable")
+        sure = order[parts[order] > 0.8]
+        few = order[: max(1, int(remaining.sum()) // 100)]
+        take[np.union1d(sure, few[parts[few] > 1e-6])] += 1
+        progress = False
+        for n in np.argsort(-used, kind="stable"):
+            if not take[n]:
+                continue
+            counts = master.columns[n].counts
+            fits = take[n]
+            if (np.minimum(counts, remaining) < counts).any() and (counts * fits > remaining).any():
+                whole = np.min(remaining[counts > 0] // counts[counts > 0])
+                fits = min(fits, whole)
+                if not fits and not progress:
+                    fits = 1
+            if fits > 0:
+                times[n] += fits
+                remaining = np.maximum(remaining - counts * fits, 0)
+                progress = True
+        numbers.most = np.minimum(most, remaining)
+        master.ask(remaining)
+        duals = master.solve()
+        for _ in range(3):
+            if not master.add(filler.columns(duals, np.arange(len(numbers.shelves)))[:_COLUMNS_A_ROUND]):
+                break
+            duals = master.solve()
+    numbers.most = most
+    master.ask(demand)
+    master.solve()
+    times = np.concatenate([times, np.zeros(len(master.columns) - len(times), dtype=np.int64)])
+    return _realise(numbers, master.columns, times, served, without)
 
 
 def _bound(numbers: Numbers, master: Master, duals: Duals, proven: Floats) -> float:
