@@ -1,11 +1,18 @@
 """What holds for every GPUInstance, whatever happens to it."""
 
-from datetime import timedelta
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+
+from forebay.api.gpu_instance import GPUInstance
+from forebay.lifecycle.next_step import look_again, next_step
+from forebay.lifecycle.outcomes import launch_failed, launched, termination_accepted, termination_failed
+from forebay.lifecycle.sightings import FRESH, is_of
+from forebay.lifecycle.steps import Launch, Terminate, Write
+from forebay.lifecycle.transitions import TABLE, moved, state_of
+from forebay.model.reasons import Reason
+from forebay.model.sources import Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.scenes import (
     IDEMPOTENT,
     NOW,
@@ -22,15 +29,6 @@ from tests.unit.lifecycle.scenes import (
     seconds,
 )
 from tests.unit.lifecycle.world import KINDS, World
-
-from forebay.api.gpu_instance import GPUInstance
-from forebay.lifecycle.next_step import look_again, next_step
-from forebay.lifecycle.outcomes import launch_failed, launched, termination_accepted, termination_failed
-from forebay.lifecycle.sightings import FRESH, is_of
-from forebay.lifecycle.steps import Launch, Terminate, Write
-from forebay.lifecycle.transitions import TABLE, moved, state_of
-from forebay.model.reasons import Reason
-from forebay.model.sources import Failure, FailureKind, InstancePhase
 
 spans = st.sampled_from([0, 1, 3, 5, 30, 119, 121, 300, 601, 901, 3601]).map(seconds)
 
@@ -60,7 +58,8 @@ def circumstances(draw, record, owned, now):
         users_cordon=draw(st.booleans()),
     )
     if draw(st.integers(0, 5)) == 0:
-        record.metadata.deletion_timestamp = now
+        deleted = replace(record.metadata, deletion_timestamp=now)
+        record = GPUInstance(metadata=deleted, spec=record.spec, status=record.status)
     capabilities = OWNED if owned else draw(st.sampled_from([RENTED, IDEMPOTENT]))
     seen = facts(
         record,
@@ -158,8 +157,8 @@ def test_when_the_world_cooperates_everything_ends_and_nothing_is_left_on(kind, 
 
 def test_the_worlds_are_not_all_alike():
     """A law about worlds in which nothing happens would hold for anything."""
-    reached, most = set(), timedelta(0)
-    for seed in range(60):
+    reached = set()
+    for seed in range(25):
         for kind in KINDS:
             world = World(kind, seed)
             world.run()
@@ -167,7 +166,6 @@ def test_the_worlds_are_not_all_alike():
                 status = getattr(step, "status", None)
                 if status is not None:
                     reached.add((status.state, status.reason))
-            most = max(most, world.now - NOW)
 
     states = {state for state, _ in reached}
     assert states >= set(S) - {S.REQUESTED, S.RUNNING, S.FINISHED}

@@ -8,6 +8,16 @@ from random import Random
 
 from msgspec import json
 from msgspec.structs import replace
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
+from forebay.api.meta import ObjectMeta
+from forebay.lifecycle.next_step import next_step
+from forebay.lifecycle.orphans import Unclaimed, leftovers, unclaimed
+from forebay.lifecycle.outcomes import launch_failed, launched, termination_accepted, termination_failed
+from forebay.lifecycle.steps import Drain, Forget, Launch, Terminate, Uncordon, Write
+from forebay.lifecycle.transitions import moved, state_of
+from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.sources import Delivery, Failure, FailureKind, Instance, InstancePhase, Offer, Source, SourceKey
 from tests.unit.lifecycle.scenes import (
     IDEMPOTENT,
     NOW,
@@ -24,17 +34,6 @@ from tests.unit.lifecycle.scenes import (
     rented_spec,
     seconds,
 )
-
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
-from forebay.api.meta import ObjectMeta
-from forebay.lifecycle.next_step import next_step
-from forebay.lifecycle.orphans import Unclaimed, leftovers, unclaimed
-from forebay.lifecycle.outcomes import launch_failed, launched, termination_accepted, termination_failed
-from forebay.lifecycle.steps import Drain, Forget, Launch, Terminate, Uncordon, Write
-from forebay.lifecycle.transitions import moved, state_of
-from forebay.model.sources import Delivery, Failure, FailureKind, Instance, InstancePhase, Source, SourceKey
-from forebay.model.quantities import Resources, UsdPerHour
-from forebay.model.sources import Offer
 
 CALM = timedelta(minutes=40)
 END = timedelta(hours=4)
@@ -63,19 +62,24 @@ class World:
         self.gpus = self.random.choice([2, 2, 2, 0])
         self.launches = self.ends = 0
         self.deleted_at = self.random.choice([None, NOW + seconds(self.random.randrange(1800))])
-        self.unwanted_at = self.random.choice([None, NOW + seconds(self.random.randrange(600))])
+        self.unwanted_at = self.random.choice([None, None, NOW + seconds(self.random.choice([5, 20, 300]))])
         self.steps = []
 
     @property
     def calm(self):
         return self.now >= NOW + CALM
 
+    @property
+    def over(self):
+        ended = all(state_of(record.status) is S.GONE for record in self.records.values())
+        return ended and not self.running and (self.calm or not self.records)
+
     def faulty(self, chance):
         return not self.calm and self.random.random() < chance
 
     def run(self):
         poll = self.now
-        while self.now < NOW + END and self.records:
+        while self.now < NOW + END and not self.over:
             self.cluster()
             if self.now >= poll:
                 self.poll()
@@ -100,8 +104,11 @@ class World:
 
     def cluster(self):
         there = self.node()
-        takes_pods = there is not None and there.ready and not there.unschedulable
-        if takes_pods and not self.calm and len(self.tenants) < 3 and self.random.random() < 0.05:
+        # A pod that the scheduler was just placing comes in spite of the cordon.
+        cordoned = self.cordon is not None and self.now > self.cordon + seconds(2)
+        takes_pods = there is not None and there.ready and not cordoned
+        chance = 0.05 if self.cordon is None else 0.5
+        if takes_pods and not self.calm and len(self.tenants) < 3 and self.random.random() < chance:
             self.tenants.append(pod(f"p{self.random.randrange(10**6)}"))
         if self.tenants and (self.calm or self.random.random() < 0.02):
             self.tenants.pop()
@@ -128,7 +135,8 @@ class World:
     def facts(self, record):
         own = record.metadata.name == self.name
         if self.deleted_at is not None and self.now >= self.deleted_at and own:
-            record.metadata.deletion_timestamp = self.deleted_at
+            deleted = replace(record.metadata, deletion_timestamp=self.deleted_at)
+            record = GPUInstance(metadata=deleted, spec=record.spec, status=record.status)
         return facts(
             record,
             self.capabilities,
@@ -235,8 +243,8 @@ class World:
         lost = self.faulty(0.3)
         if lost and self.random.random() < 0.5:
             return self.lost()
-        if self.faulty(0.1):
-            # Accepted, and not done.
+        if self.faulty(0.1) and not (self.kind == "unlisted" and self.boots > END):
+            # Accepted, and not done. Of a machine without a status that never becomes a node nobody could tell.
             return None
         was = self.running.pop(name, None)
         if was is not None and not self.owned:
@@ -244,12 +252,14 @@ class World:
         return self.lost() if lost else None
 
     def refusal(self):
-        kinds = (FailureKind.RATE_LIMITED, FailureKind.UNAVAILABLE, FailureKind.NO_CAPACITY, FailureKind.BAD_CREDENTIALS)
+        kinds = (
+            FailureKind.RATE_LIMITED,
+            FailureKind.UNAVAILABLE,
+            FailureKind.NO_CAPACITY,
+            FailureKind.BAD_CREDENTIALS,
+        )
         return Failure(kind=self.random.choice(kinds), sentence="No.")
 
     def lost(self):
         unknown = Failure(kind=FailureKind.OUTCOME_UNKNOWN, sentence="Lost.")
         return self.random.choice([_CRASH, unknown])
-
-
-__all__ = ["World", "replace"]
