@@ -62,18 +62,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 GREETING: Final = """\
-A lab with five GPU machines, all off, is on {url}, and Forebay looks after it.
-In another terminal:
+A lab with five GPU machines, all off, is on {url},
+and Forebay looks after it. In another terminal:
 
   export KUBECONFIG={kubeconfig}
-  kubectl get gpuinstances -w                    # the story of each machine
-  kubectl get jobs,pods                          # who runs, who waits
-  {forebay} status               # pools, machines, money, and why pods wait
-  {forebay} explain job/giant-05 # every Job that waits has a reason
+{tries}
 
-Ctrl-C ends it with a summary; nothing is left behind.{ages}
-"""
-_AGES: Final = " At this speed the ages that kubectl\nreckons by its own clock are wrong."
+Ctrl-C ends it with a summary; nothing is left behind."""
+_TRIES: Final = (
+    ("kubectl get gpuinstances -w", "the story of each machine"),
+    ("kubectl get jobs,pods", "who runs, who waits"),
+    ("{forebay} status", "pools, machines, money"),
+    ("{forebay} explain job/giant-05", "the fifth Job waits: why"),
+)
+_AGES: Final = "At this speed the ages that kubectl reckons by its own clock are wrong."
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -136,8 +138,12 @@ async def play(arguments: argparse.Namespace, pace: float | None) -> "tuple[Summ
 
 
 def greet(url: str, kubeconfig: Path, pace: float | None) -> str:
-    forebay = shlex.quote(str(Path(sys.argv[0])))
-    return GREETING.format(url=url, kubeconfig=kubeconfig, forebay=forebay, ages=_AGES if pace != 1 else "")
+    forebay = shlex.quote(sys.argv[0] if Path(sys.argv[0]).name == "forebay" else "forebay")
+    tries = [(command.format(forebay=forebay), why) for command, why in _TRIES]
+    width = max(len(command) for command, _ in tries)
+    lines = "\n".join(f"  {command:{width}}  # {why}" for command, why in tries)
+    greeting = GREETING.format(url=url, kubeconfig=kubeconfig, tries=lines)
+    return f"{greeting}\n" if pace == 1 else f"{greeting}\n{_AGES}\n"
 
 
 async def watched(

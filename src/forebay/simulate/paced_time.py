@@ -19,33 +19,36 @@ T = TypeVar("T")
 
 Ready = list[tuple[SelectorKey, int]]
 
+_MADE_UP_FOR = 0.5
+
 
 class PacedLoop(VirtualTimeLoop):
     """`speed` seconds pass on it in one of ours. Sockets may wake it in between."""
 
     def __init__(self, speed: float, start: datetime | None = None) -> None:
-        if not speed > 0 or math.isinf(speed):
-            raise ValueError(f"a clock cannot run {speed} times as fast")
         # Whole seconds, as Kubernetes writes them: else when a story begins would change what is rounded in it.
         super().__init__(start or datetime.now(UTC).replace(microsecond=0))
+        if not 0 < speed < math.inf:
+            self.close()
+            raise ValueError(f"a clock cannot run {speed} times as fast")
         self._speed = speed
-        #: When, on our clock, the present instant of this one began.
+        #: When, on our clock, it should have come to its present instant.
         self._arrived = time.monotonic()
 
     def _before_jump(self, wait: Callable[[float], Ready]) -> Ready:
         due = self._scheduled[0].when()
         if due == math.inf:
             return []
-        # Time that work has taken is made up for; but for an instant that is already late, it begins anew.
-        left = self._arrived + (due - self._now) / self._speed - time.monotonic()
-        if left <= 0:
-            self._arrived = time.monotonic()
-            return []
-        ready = wait(left)
-        arrived = time.monotonic()
+        # Time that work has taken is made up for, but not what is lost beyond that: nobody can watch a leap.
+        arrival = max(self._arrived + (due - self._now) / self._speed, time.monotonic() - _MADE_UP_FOR)
+        left = arrival - time.monotonic()
+        ready = wait(left) if left > 0 else []
         if ready:
-            self._now = min(due, self._now + (arrived - self._arrived) * self._speed)
-        self._arrived = arrived
+            woken = time.monotonic()
+            self._now = min(due, self._now + max(0.0, woken - self._arrived) * self._speed)
+            self._arrived = woken
+        else:
+            self._arrived = arrival
         return ready
 
 
