@@ -1,6 +1,6 @@
 """Indexes kept up to date change by change: what a look-up costs follows its answer, not the size of the cluster."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol
 
 from forebay.kube.resources import T, Told_contra
@@ -38,6 +38,24 @@ class Index(Generic[T]):
         if new is not None:
             for value in values:
                 self.found.setdefault(value, {})[key] = new
+
+    def add(self, objects: Mapping[Key, T]) -> None:
+        """What `change` does for each object, if it was not there and is `among` the indexed."""
+        found, value_of = self.found, self.value_of
+        if self.several:
+            for key, new in objects.items():
+                for value in value_of(new):
+                    found.setdefault(value, {})[key] = new
+            return
+        for key, new in objects.items():
+            value = value_of(new)
+            if value is None:
+                continue
+            under = found.get(value)
+            if under is None:
+                found[value] = {key: new}
+            else:
+                under[key] = new
 
     def _values(self, of: T | None) -> Collection[Hashable]:
         if of is None:
@@ -93,23 +111,15 @@ class Indexes(Generic[T]):
     def __getitem__(self, name: str) -> Index[T]:
         return self._by_name[name]
 
-    def add(self, key: Key, new: T) -> None:
-        """What `change` does for an object that was not there, without a call for each index: this fills the view."""
+    def add(self, objects: Mapping[Key, T]) -> None:
+        """What `change` does for objects that were not there, index by index: this fills the view."""
         for among, indexes in self._groups.items():
-            if among is None or among(new):
-                for index in indexes:
-                    value = index.value_of(new)
-                    if index.several:
-                        for each in value:
-                            index.found.setdefault(each, {})[key] = new
-                    elif value is not None:
-                        found = index.found.get(value)
-                        if found is None:
-                            index.found[value] = {key: new}
-                        else:
-                            found[key] = new
+            some = objects if among is None else {key: new for key, new in objects.items() if among(new)}
+            for index in indexes:
+                index.add(some)
         for each in self._kept:
-            each.add(new)
+            for new in objects.values():
+                each.add(new)
 
     def change(self, key: Key, old: T | None, new: T | None) -> None:
         for among, indexes in self._groups.items():

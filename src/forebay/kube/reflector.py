@@ -32,7 +32,7 @@ from forebay.kube.errors import (
 )
 from forebay.kube.resources import Resource, T
 from forebay.kube.view import View
-from forebay.kube.wire import Bookmark, Buffer, Event, Lines, Shown, Undecodable, Wire, wire_for
+from forebay.kube.wire import Bookmark, Buffer, Event, Shown, Undecodable, Wire, wire_for
 from forebay.net.transport import Headers, Request, Response, Timeouts, Transport, TransportError
 
 log = structlog.get_logger(__name__)
@@ -235,7 +235,7 @@ class Reflector(Generic[T]):
             self._view.begin_listing()
             query |= _WATCH_LIST
         self.counters.watches += 1
-        lines = Lines()
+        lines = self._wire.lines()
         async with asyncio.timeout(self._silence_limit) as silence:
             async with await self._open(query, _WATCH_TIMEOUTS) as response, aclosing(response.chunks()) as chunks:
                 # Until its end mark it counts as broken off.

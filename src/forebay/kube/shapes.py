@@ -29,6 +29,8 @@ _INIT_CONTAINERS: Final = Raw(b"init")
 _PARTS_PER_CONTAINER: Final = 2
 _PARTS_PER_INIT_CONTAINER: Final = 3
 
+_P = TypeVar("_P", bound=msgspec.Struct)
+
 
 class ContainerParts(msgspec.Struct, gc=False):
     ports: Raw = NOTHING
@@ -57,10 +59,9 @@ class SpecParts(msgspec.Struct, gc=False, rename="camel"):
     scheduling_gates: Raw = NOTHING
     resources: Raw = NOTHING
 
-    def parts(self, *before: Raw) -> list[Raw]:
-        """What a shape is made of, as it is on the wire, after whatever else is to come first."""
+    def parts(self) -> list[Raw]:
+        """What a shape is made of, as it is on the wire."""
         parts = [
-            *before,
             self.node_selector,
             self.affinity,
             self.scheduler_name,
@@ -82,6 +83,22 @@ class SpecParts(msgspec.Struct, gc=False, rename="camel"):
                 add(starting.resources)
                 add(starting.restart_policy)
         return parts
+
+    def copy(self) -> "SpecParts":
+        """With bytes of its own: each `Raw` that came from the wire keeps all that came with it."""
+        return _own(self)
+
+
+def _own(parts: _P) -> _P:
+    own = {}
+    for name in parts.__struct_fields__:
+        part = getattr(parts, name)
+        if isinstance(part, Raw):
+            part = part.copy()
+        elif isinstance(part, list):
+            part = [_own(each) for each in part]
+        own[name] = part
+    return type(parts)(**own)
 
 
 class _Port(msgspec.Struct, rename="camel"):

@@ -4,7 +4,7 @@ The server's stream says everything in order, a little late. Our own writes are 
 A write stays *ahead* until the stream has passed its version: until then nothing older from the stream undoes it.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, ValuesView
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, ValuesView
 from types import MappingProxyType
 from typing import Final, Generic
 
@@ -143,23 +143,19 @@ class View(Generic[T]):
             self._undecodable.pop(key, None)
         self._put(key, before, new)
 
-    def show_all(self, found: Iterable[T], now: float) -> None:
+    def show_all(self, found: Collection[T], now: float) -> None:
         """`show` for each; quicker for the first filling, which has nothing to compare with and nobody to tell."""
         known = self._gone or self._ahead or self._undecodable or self._subscribers
-        if not self._is_listing or self._listed is not None or known:
-            for new in found:
-                self.show(new, now)
-            return
-        objects, add = self._objects, self._indexes.add
+        if self._is_listing and self._listed is None and not known:
+            shown = {new.key: new for new in found}
+            if len(shown) == len(found) and self._objects.keys().isdisjoint(shown):
+                self._objects.update(shown)
+                self._indexes.add(shown)
+                if self._on_change is not None:
+                    self._on_change()
+                return
         for new in found:
-            key = new.key
-            if key in objects:
-                self.show(new, now)
-            else:
-                objects[key] = new
-                add(key, new)
-        if self._on_change is not None:
-            self._on_change()
+            self.show(new, now)
 
     def show_undecodable(self, unread: Undecodable) -> None:
         if self._listed is not None:

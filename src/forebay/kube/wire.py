@@ -28,6 +28,10 @@ _LARGE_PAGE: Final = 8 << 20
 #: As much of a stream is decoded in one call, for the same reason.
 _BATCH: Final = 256 << 10
 
+#: Who wrote which field: more than a third of a pod's JSON, the last of its metadata, and read by nobody here.
+_MANAGED_FIELDS: Final = b',"managedFields":['
+_AFTER_METADATA: Final = b']},"spec":{'
+
 Buffer = bytes | memoryview
 
 
@@ -105,11 +109,20 @@ _status = msgspec.json.Decoder(Status)
 class Wire(Generic[W, T]):
     """Reads objects of one kind: msgspec makes a `wire_type`, of which `build` makes the object.
 
-    A `ValueError` from either means that this one object cannot be read.
+    A `ValueError` from either means that this one object cannot be read. `cut_managed_fields` is for kinds that others
+    write and that are read in part: their managedFields need not even be skipped over.
     """
 
-    def __init__(self, wire_type: type[W], build: Callable[[W], T], *, large_page: int = _LARGE_PAGE) -> None:
+    def __init__(
+        self,
+        wire_type: type[W],
+        build: Callable[[W], T],
+        *,
+        cut_managed_fields: bool = False,
+        large_page: int = _LARGE_PAGE,
+    ) -> None:
         self._build = build
+        self._cut_managed_fields = cut_managed_fields
         self._large_page = large_page
         self._object = msgspec.json.Decoder(wire_type)
         self._events = msgspec.json.Decoder(_Event[wire_type])  # type: ignore[valid-type]
@@ -133,6 +146,10 @@ class Wire(Generic[W, T]):
         except ValueError as error:
             raise Unreadable(f"the answer is not a list of objects: {error}") from error
         return _with_version(raw.metadata), map(self._read, raw.items or ())
+
+    def lines(self) -> "Lines":
+        """Of one stream."""
+        return Lines(cut_managed_fields=self._cut_managed_fields)
 
     def events(self, lines: Buffer) -> Iterator[Shown[T] | Event[T]]:
         """The events in complete lines, in their order; many objects that are there come together.
@@ -201,10 +218,11 @@ class Wire(Generic[W, T]):
 
 
 class Lines:
-    """Cuts a stream into batches of complete lines. Only lines that span chunks are copied, once, however long."""
+    """Cuts a stream into batches of complete lines. Lines that span chunks are put together once, however long."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, cut_managed_fields: bool = False) -> None:
         self._rest: list[bytes] = []
+        self._pieces = _without_managed_fields if cut_managed_fields else _as_one_piece
 
     def feed(self, chunk: bytes) -> Iterator[Buffer]:
         end = chunk.rfind(b"\n") + 1
@@ -212,15 +230,45 @@ class Lines:
             self._rest.append(chunk)
             return
         start = 0
+        pieces: list[memoryview] = []
         if self._rest:
             start = chunk.find(b"\n") + 1
-            yield b"".join([*self._rest, chunk[:start]])
+            line = b"".join([*self._rest, chunk[:start]])
+            pieces = self._pieces(line, 0, len(line))
         self._rest = [chunk[end:]] if end < len(chunk) else []
-        view = memoryview(chunk)
         while start < end:
             stop = end if end - start <= _BATCH else chunk.find(b"\n", start + _BATCH) + 1
-            yield view[start:stop]
+            pieces += self._pieces(chunk, start, stop)
+            yield pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces = []
             start = stop
+        if pieces:
+            yield b"".join(pieces)
+
+
+def _as_one_piece(text: bytes, start: int, end: int) -> list[memoryview]:
+    return [memoryview(text)[start:end]]
+
+
+def _without_managed_fields(text: bytes, start: int, end: int) -> list[memoryview]:
+    """The lines between, in pieces that leave out the managedFields.
+
+    In JSON neither mark can be inside a string: each has a quotation mark with no backslash before it, after which no
+    JSON goes on like that if it ends a string. So what is left out is an array, from its name to its first "]", which
+    is its end unless there was a second "[". It is in one line. Where any of this is otherwise, nothing is left out.
+    """
+    view = memoryview(text)
+    pieces: list[memoryview] = []
+    at = text.find(_MANAGED_FIELDS, start, end)
+    while at >= 0:
+        line_end = text.find(b"\n", at, end)
+        close = text.find(b"]", at, line_end)
+        if text.startswith(_AFTER_METADATA, close) and text.find(b"[", at + len(_MANAGED_FIELDS), close) < 0:
+            pieces.append(view[start:at])
+            start = close + 1
+        at = text.find(_MANAGED_FIELDS, line_end, end)
+    pieces.append(view[start:end])
+    return pieces
 
 
 def _with_version(meta: ListMeta) -> ListMeta:
