@@ -20,7 +20,7 @@ from forebay.kube.client import Client, Version
 from forebay.kube.config import Config, load
 from forebay.kube.connection import connected_client, election_client
 from forebay.kube.informer import Informer
-from forebay.kube.lease import unique_identity
+from forebay.kube.lease import Terms, unique_identity
 from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS, pod_indexes
 from forebay.model.nodes import Node
@@ -119,7 +119,12 @@ def _duration(setting: str, text: str) -> timedelta:
         raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
 
 
-async def run_operator(settings: Settings, environment: Mapping[str, str], redactor: Redactor) -> None:
+async def run_operator(
+    settings: Settings,
+    environment: Mapping[str, str],
+    redactor: Redactor,
+    terms: Terms = Terms(),  # noqa: B008 (immutable)
+) -> None:
     """The operator with its connections and its pages, until it is cancelled."""
     from forebay.engine.metrics import OperatorCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.kube.metrics import InformerCollector  # noqa: PLC0415 (brings prometheus_client)
@@ -135,7 +140,7 @@ async def run_operator(settings: Settings, environment: Mapping[str, str], redac
     namespace = settings.namespace or config.namespace
     identity = unique_identity()
     async with AsyncExitStack() as stack:
-        client, election = connected_client(config, redactor), election_client(config, redactor)
+        client, election = connected_client(config, redactor), election_client(config, redactor, terms)
         stack.push_async_callback(client.close)
         stack.push_async_callback(election.close)
         operator = Operator(
@@ -149,6 +154,7 @@ async def run_operator(settings: Settings, environment: Mapping[str, str], redac
             redactor=redactor,
             machines=groups.machines,
             rules=rules_of(settings),
+            terms=terms,
         )
         await stack.enter_async_context(operator)
         metrics = metrics_page(

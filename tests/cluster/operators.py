@@ -30,10 +30,17 @@ async def until(answer: Callable[[], Awaitable[T]], what: str, within: float = P
 
 
 class OperatorProcess:
-    """`forebay run`."""
+    """`forebay run`, or with a `lease` of so many seconds what is like it but for that (`hasty_operator`)."""
 
     def __init__(
-        self, rig: Rig, user: str, kubeconfig: Path, home: str, environment: Mapping[str, str] | None = None
+        self,
+        rig: Rig,
+        user: str,
+        kubeconfig: Path,
+        home: str,
+        environment: Mapping[str, str] | None = None,
+        *,
+        lease: float | None = None,
     ) -> None:
         self.user = user
         self._port = free_ports("pages")["pages"]
@@ -44,8 +51,11 @@ class OperatorProcess:
             "log-level": "info",
             "log-format": "json",
         }
-        options = [f"--{name}={value}" for name, value in settings.items()]
-        command = [sys.executable, "-m", "forebay", "run", *options]
+        command = [sys.executable, "-m", "forebay", "run", *(f"--{name}={value}" for name, value in settings.items())]
+        if lease is not None:
+            variables = {f"FOREBAY_{name.upper().replace('-', '_')}": value for name, value in settings.items()}
+            environment = {**(environment or {}), **variables, "HASTY_LEASE": str(lease)}
+            command = [sys.executable, str(Path(__file__).with_name("hasty_operator.py"))]
         self._process = Process(user, command, rig.directory, environment)
 
     def start(self) -> None:

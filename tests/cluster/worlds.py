@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -138,14 +138,21 @@ class World:
             return ""
 
     @contextlib.asynccontextmanager
-    async def operator(self, name: str, port: int | None = None) -> AsyncIterator[OperatorProcess]:
+    async def operator(
+        self,
+        name: str,
+        port: int | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        lease: float | None = None,
+    ) -> AsyncIterator[OperatorProcess]:
         """A replica, through a proxy's `port` where one is given. Gone at the end, whatever became of it."""
         user = f"{self.name}-{name}"
         await asyncio.to_thread(self._grant, user)
         kubeconfig = self.rig.kubeconfig_for(user)
         if port is not None:
             redirect(kubeconfig, self.rig.url, port)
-        process = OperatorProcess(self.rig, user, kubeconfig, self.home)
+        process = OperatorProcess(self.rig, user, kubeconfig, self.home, environment, lease=lease)
         process.start()
         try:
             yield process

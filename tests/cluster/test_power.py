@@ -1,0 +1,162 @@
+"""Machines you own, on a real control plane: switched on for pods that wait, off when nothing needs them.
+
+The operator is a process of its own, with exactly its roles. Who is asked what is what the machines themselves saw.
+"""
+
+import asyncio
+import sys
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from forebay.kube import config
+from forebay.kube.connection import connected_client
+from forebay.kube.informer import Informer
+from forebay.kube.pods import PODS
+from forebay.simulate.power import Powered
+from tests.cluster import audit
+from tests.cluster.operators import until
+from tests.cluster.powered import Administrator, gpu_pod, power_api
+from tests.cluster.worlds import FOREBAY, install_definitions, world
+from tests.rig import Rig, Tier
+from tests.rig.parts import PLAY
+from tests.rig.plugin import require
+
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
+
+#: GPUs of twenty machines, and of two hundred pods: more than twice what fits at once.
+MACHINES = [1] * 4 + [2] * 6 + [4] * 6 + [8] * 4
+PODS_ASKING = [1] * 140 + [2] * 40 + [4] * 14 + [8] * 6
+#: Seconds; the shortest that a Lease can say.
+LEASE = 1.0
+KILLED_EVERY = 2.0
+
+
+@pytest.fixture(scope="module")
+def whole_rig():
+    """A whole control plane of this module's own: every machine and every pod on it is the story's."""
+    require(Tier.CLUSTER)
+    with Rig.start(Tier.CLUSTER, audit=True) as rig:
+        sys.stderr.write(f"rig: tier cluster started in {rig.started_in:.1f} s\n")
+        install_definitions(rig)
+        yield rig
+
+
+class Lab:
+    """Two hundred pods, twenty machines that are off, and somebody who watches."""
+
+    def __init__(self, made, power, environment, pods, administrator):
+        self.made = made
+        self.power = power
+        self.environment = environment
+        self.administrator = administrator
+        #: By name, where each pod has been.
+        self.bound = {}
+        self.ended = set()
+        pods.subscribe(self._see)
+
+    def _see(self, change):
+        pod = getattr(change, "new", None)
+        if pod is None or pod.namespace != self.made.name:
+            return
+        if pod.node is not None:
+            self.bound[pod.name] = pod.node
+        if pod.phase.ended:
+            self.ended.add(pod.name)
+
+    def submit(self):
+        for number, gpus in enumerate(PODS_ASKING):
+            pod = gpu_pod(f"pod-{number:03}", gpus, **{PLAY["RUN_FOR"]: f"{2 + number % 3}s"})
+            self.administrator.call("POST", f"/api/v1/namespaces/{self.made.name}/pods", pod)
+
+    def states(self):
+        records = self.administrator.call("GET", f"{FOREBAY}/gpuinstances")["items"]
+        return {each["metadata"]["name"]: each.get("status", {}).get("state") for each in records}
+
+    async def ended_well(self, *users):
+        """All that was promised, told from outside."""
+
+        async def all_bound():
+            return len(self.ended) == len(PODS_ASKING)
+
+        async def all_off():
+            return not self.power.on and set(self.states().values()) == {"Gone"}
+
+        began = time.monotonic()
+        await until(all_bound, "every pod has run", within=150)
+        served = time.monotonic() - began
+        await until(all_off, "every machine is off", within=100)
+        sys.stderr.write(f"power: pods served after {served:.0f} s, all off after {time.monotonic() - began:.0f} s\n")
+        assert len(self.bound) == len(PODS_ASKING)
+        assert set(self.bound.values()) <= set(self.power.machines)
+        assert self.power.switched_on_again() == ()
+        assert self.power.switched_off_in_use() == ()
+        requests = audit.entries(self.made.rig.audit_log, *users)
+        assert requests
+        assert [each for each in requests if each.refused] == []
+
+
+@asynccontextmanager
+async def lab(rig):
+    # Names of their own: what an earlier story left behind must not look like this one's.
+    async with AsyncExitStack() as stack:
+        made = await stack.enter_async_context(world(rig))
+        machines = [
+            Powered(name=f"{made.name}-{number:02}", gpus=gpus, boot=1 + number % 3, shutdown=0.5)
+            for number, gpus in enumerate(MACHINES)
+        ]
+        power, base = await stack.enter_async_context(power_api(rig, machines))
+        administrator = Administrator(rig)
+        stack.callback(administrator.close)
+        client = connected_client(config.load(env={}, path=rig.admin_kubeconfig))
+        stack.push_async_callback(client.close)
+        pods = await stack.enter_async_context(Informer(client.transport, rig.url, PODS))
+        await pods.wait_synced()
+        environment = {**power.environment(base), "FOREBAY_SCALE_DOWN_INTERVAL": "1s"}
+        yield Lab(made, power, environment, pods, administrator)
+
+
+async def test_two_hundred_pods_get_their_machines_and_all_go_off_again(whole_rig):
+    async with lab(whole_rig) as scene, scene.made.operator("a", environment=scene.environment) as operator:
+        await until(operator.is_ready, "the operator is ready")
+        await asyncio.to_thread(scene.submit)
+
+        await scene.ended_well(operator.user)
+        await operator.leave()
+
+
+async def test_the_same_although_whoever_leads_is_killed_every_two_seconds(whole_rig):
+    async with lab(whole_rig) as scene, AsyncExitStack() as stack:
+        replicas = [
+            await stack.enter_async_context(scene.made.operator(name, environment=scene.environment, lease=LEASE))
+            for name in "ab"
+        ]
+        for each in replicas:
+            await until(each.is_ready, f"{each.user} is ready")
+        fallen = set()
+
+        async def leader():
+            holder = await scene.made.leader()
+            # Of each life: its log goes on where that of the last one broke off.
+            lives = ((each, each.said("started")) for each in replicas)
+            known = (each for each, said in lives if said and said[-1]["identity"] == holder)
+            return None if holder in fallen else next(known, None)
+
+        async def kill_leaders():
+            while True:
+                await asyncio.sleep(KILLED_EVERY)
+                victim = await until(leader, "somebody leads")
+                fallen.add(victim.said("started")[-1]["identity"])
+                victim.stop()
+                victim.start()
+
+        killing = asyncio.create_task(kill_leaders())
+        try:
+            await asyncio.to_thread(scene.submit)
+            await scene.ended_well(*(each.user for each in replicas))
+        finally:
+            killing.cancel()
+            await asyncio.wait({killing})
+        sys.stderr.write(f"power: {len(fallen)} leaders were killed\n")
+        assert len(fallen) > 5
