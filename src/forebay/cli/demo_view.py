@@ -13,6 +13,7 @@ from rich.text import Text
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.cli.demo_story import Word, always_on, metered
 from forebay.cli.demo_world import Demo
+from forebay.cli.overview import on_its_way
 from forebay.demand.tenancy import state_of
 from forebay.engine.reports import hourly_cost
 from forebay.kube.pods import BY_NODE, PENDING_GPU
@@ -142,7 +143,8 @@ def _waiting(demo: Demo, waiting: list[Pod], now: datetime) -> RenderableType:
     table = _table("WAITING", "GPUS", "FOR", "WHY")
     for pod in waiting[:_WAITING_SHOWN]:
         word = demo.chronicle.last_word.get(pod.uid)
-        why = f"{word.reason}: {word.sentence}" if word is not None else "the scheduler has not tried it yet"
+        said = f"{word.reason}: {word.sentence}" if word is not None else "nobody has looked at it yet"
+        why = on_its_way(pod, demo.views.instances.values(), now) or said
         table.add_row(pod.name, str(int(pod.shape.gpus())), human(now - pod.created), why)
     if len(waiting) > _WAITING_SHOWN:
         table.add_row(f"and {len(waiting) - _WAITING_SHOWN} more", "", "", "")

@@ -141,15 +141,22 @@ def why_waiting(
     other = not_demand(pod, gpu_resources, now, nodes=nodes, ours=promised)
     if other is not None:
         return f"{other.reason}: {other.sentence}"
+    if (coming := on_its_way(pod, records, now)) is not None:
+        return coming
+    said = latest.get("/".join(pod.key))
+    if said is not None:
+        return f"{said.reason}: {said.note}"
+    return f"{Reason.UNSCHEDULABLE}: {pod.unschedulable_message or 'the scheduler gives no reason'}"
+
+
+def on_its_way(pod: Pod, records: Iterable[GPUInstance], now: datetime) -> str | None:
+    """Which machine comes for it; None where none does."""
     for record in records:
         if any(asked.uid == pod.uid for asked in record.spec.pods) and not _over(record):
             due = record.status.deadline if record.status is not None else None
             by = f", due in {human(due - now)}" if due is not None and due > now else ""
             return f"{Reason.COMING}: GPUInstance {record.metadata.name} is {state_of(record)}{by}."
-    said = latest.get("/".join(pod.key))
-    if said is not None:
-        return f"{said.reason}: {said.note}"
-    return f"{Reason.UNSCHEDULABLE}: {pod.unschedulable_message or 'the scheduler gives no reason'}"
+    return None
 
 
 def pool_view(pool: GPUNodePool) -> PoolView:
