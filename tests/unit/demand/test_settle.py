@@ -126,6 +126,14 @@ def test_whoever_is_there_already_counts_for_anti_affinity_in_both_directions():
     assert settle([plain], [room()], NOW, tenants={"n1": [hermit]}).left == (plain,)
 
 
+def test_who_is_kept_out_by_company_does_not_keep_out_others_of_its_shape():
+    alone = pod("alone", labels={"app": "train"}, pod_anti_affinity=ALONE)
+    cousin = pod("cousin", labels={"app": "train"}, namespace="other", shape=alone.shape)
+    settlement = settle([alone, cousin], [room()], NOW, tenants={"n1": [running("kin", labels={"app": "train"})]})
+    assert places(settlement) == {"cousin": "n1"}
+    assert names(settlement.left) == ["alone"]
+
+
 def test_refusing_company_across_a_zone_is_left_to_the_scheduler():
     zone = (PodAffinityTerm("topology.kubernetes.io/zone", LabelSelector({"app": "train"})),)
     pods = [pod(name, labels={"app": "train"}, pod_anti_affinity=zone) for name in "ab"]

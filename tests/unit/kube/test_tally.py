@@ -101,6 +101,16 @@ def test_each_daemonset_is_known_by_the_shape_of_its_newest_pod_until_its_last_i
     assert tally.daemons() == ()
 
 
+def test_a_pod_that_is_adopted_by_a_daemonset_is_one_of_its_pods_from_then_on():
+    tally = Tally()
+    orphan = pod("a")
+    tally.add(orphan)
+    tally.change(orphan, pod("a", 2, owner=DAEMON))
+    assert tally.daemons() == (SMALL,)
+    tally.change(pod("a", 2, owner=DAEMON), pod("a", 3))
+    assert tally.daemons() == ()
+
+
 def test_a_view_keeps_it_current_through_filling_changes_relists_and_deletions():
     tally = Tally()
     view = View(kept=(tally,))
