@@ -12,9 +12,13 @@ from forebay.planning.numbers import Floats, Ints, Numbers
 
 
 #: More shelves than this are filled in the plain ways only.
-_MANY = 4
+_MANY = 8
+#: With fewer columns than this, more are sought.
+_FEW = 50
 _MORE_WAYS = 12
 _PASSES = 30
+#: So many fillings of a shelf are of use at once.
+_FILLINGS = 6
 #: So many sets of resource prices are tried on every shelf.
 _CEILINGS = 24
 
@@ -60,14 +64,20 @@ class Filler:
             value[rows, kind] = np.where(counts[rows, kind] < most[rows, kind], value[rows, kind], -1.0)
         return counts
 
-    def columns(self, duals: Duals, shelves: Ints) -> list[Column]:
+    def columns(self, duals: Duals, shelves: Ints, *, thorough: bool = False) -> list[Column]:
         """Fillings worth more than their node costs, the most rewarding first."""
+        found = self._try(duals, shelves, thorough=thorough, passes=1)
+        # Where there is one, there are others: more ways, and more fillings that do not share their pods.
+        gaining = np.array(sorted({column.shelf for column in found})[:_MANY], dtype=np.int64)
+        if len(found) < _FEW:
+            found += self._try(duals, gaining, thorough=True, passes=_PASSES)
+        return found
+
+    def _try(self, duals: Duals, shelves: Ints, *, thorough: bool, passes: int) -> list[Column]:
         if not len(shelves):
             return []
         numbers = self._numbers
-        # With few shelves there is time for more ways, and for more fillings that do not share their pods.
-        ways = len(self._weights) + (0 if len(shelves) > _MANY else _MORE_WAYS)
-        passes = 1 if len(shelves) > _MANY else _PASSES
+        ways = len(self._weights) + (_MORE_WAYS if thorough else 0)
         chance = self._random.exponential(size=(ways - len(self._weights), self._weights.shape[1]))
         weights = np.tile(np.vstack([self._weights, chance]), (len(shelves), 1))
         rows = np.repeat(shelves, ways)
@@ -89,8 +99,8 @@ class Filler:
 
 
 class Best(NamedTuple):
-    counts: Ints
-    value: float
+    #: Each worth more than the one before; the last of them most.
+    fillings: list[Ints]
     #: No filling is worth more.
     most: float
     #: Multipliers of the resources under which that is seen; of use for like shelves.
@@ -123,8 +133,8 @@ class Ceilings:
         return bound
 
 
-def multipliers(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Floats:
-    """What a unit of each resource is worth in a node that could be filled with parts of pods."""
+def _knapsack(value: Floats, need: Floats, capacity: Floats, most: Ints) -> highspy.Highs:
+    """Which pods to put into one node: to be solved in parts of pods, or in whole ones."""
     highs = quiet()
     kinds, resources = need.shape
     highs.addRows(
@@ -137,7 +147,6 @@ def multipliers(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Fl
         np.array([], dtype=np.int32),
         np.array([]),
     )
-    room = np.maximum(capacity, 1e-300)
     highs.addCols(
         kinds,
         -value,
@@ -146,19 +155,66 @@ def multipliers(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Fl
         kinds * resources,
         np.arange(kinds, dtype=np.int32) * resources,
         np.tile(np.arange(resources, dtype=np.int32), kinds),
-        (need / room).ravel(),
+        (need / _room(capacity)).ravel(),
     )
+    return highs
+
+
+def _room(capacity: Floats) -> Floats:
+    room: Floats = np.maximum(capacity, 1e-300)
+    return room
+
+
+def multipliers(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Floats:
+    """What a unit of each resource is worth in a node that could be filled with parts of pods."""
+    highs = _knapsack(value, need, capacity, most)
     highs.run()
     duals = -np.array(highs.getSolution().row_dual)
-    return np.maximum(duals, 0.0) / room
+    return np.maximum(duals, 0.0) / _room(capacity)
 
 
-def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: float, steps: int) -> Best:
+def _whole(value: Floats, need: Floats, capacity: Floats, most: Ints) -> tuple[Ints, float]:
+    """The filling worth most, or one near to it, and what none is worth more than."""
+    highs = _knapsack(value, need, capacity, most)
+    kinds = len(value)
+    highs.setOptionValue("mip_max_nodes", 200)
+    highs.setOptionValue("mip_rel_gap", 1e-7)
+    highs.changeColsIntegrality(kinds, np.arange(kinds, dtype=np.int32), np.full(kinds, highspy.HighsVarType.kInteger))
+    highs.run()
+    info = highs.getInfo()
+    ceiling = -info.mip_dual_bound * (1 + 1e-7)
+    counts = np.zeros(kinds, dtype=np.int64)
+    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+        counts = np.rint(np.array(highs.getSolution().col_value)).astype(np.int64)
+        # The solver is content with nearly; a node is not.
+        if (counts @ need > capacity).any():
+            counts[:] = 0
+    return counts, ceiling
+
+
+def _useful(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Ints:
+    """Kinds that a best filling may need: not those for which another, of which there is plenty, takes less for more."""
+    good = np.flatnonzero((value > 0) & (most > 0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        alone = np.where(need[good] > 0, np.floor(capacity[None, :] / need[good]), np.inf).min(axis=1)
+    plenty = most[good] >= alone
+    smaller = (need[good][:, None, :] <= need[good][None, :, :]).all(axis=2) & plenty[:, None]
+    worth = value[good]
+    better = smaller & (worth[:, None] >= worth[None, :])
+    # Of two that are alike in all, the first stays.
+    alike = better & better.T
+    better &= ~(alike & (np.arange(len(good))[:, None] >= np.arange(len(good))[None, :]))
+    useful: Ints = good[~better.any(axis=0)]
+    return useful
+
+
+def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: float, steps: int, prove: bool) -> Best:
     """The filling worth most, if that is more than `above`; depth first with the relaxation as a bound.
 
-    Gives up after so many steps: then `most` is the relaxation's word for what was not looked at.
+    After so many steps it gives up, and `most` is the relaxation's word for what was not looked at; unless it must
+    `prove`, and then HiGHS goes on.
     """
-    good = np.flatnonzero((value > 0) & (most > 0))
+    good = _useful(value, need, capacity, most)
     prices = multipliers(value[good], need[good], capacity, most[good])
     weight = need[good] @ prices
     efficiency = value[good] / np.maximum(weight, 1e-300)
@@ -176,16 +232,17 @@ def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: f
     rates.append(0.0)
     free = [float(amount) for amount in capacity]
     best = above
-    best_counts: dict[int, int] = {}
+    found: list[dict[int, int]] = []
     chosen: dict[int, int] = {}
     left = steps
     unseen = 0.0
 
     def descend(at: int, got: float, room: float) -> None:
-        nonlocal best, best_counts, left, unseen
+        nonlocal best, left, unseen
         left -= 1
         if got > best:
-            best, best_counts = got, dict(chosen)
+            best = got
+            found.append(dict(chosen))
         while at < len(kinds):
             bound = got + surplus[at] + rates[at] * room
             if bound <= best * (1 + 1e-12):
@@ -214,7 +271,16 @@ def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: f
         descend(at + 1, got, room)
 
     descend(0, 0.0, float(prices @ capacity))
-    counts = np.zeros(len(value), dtype=np.int64)
-    for kind, count in best_counts.items():
-        counts[kind] = count
-    return Best(counts, best, max(best, unseen), prices)
+    if unseen > best and prove:
+        whole, ceiling = _whole(value[good], need[good], capacity, most[good])
+        unseen = min(unseen, ceiling)
+        if float(value[good] @ whole) > best:
+            best = float(value[good] @ whole)
+            found.append({int(kind): int(count) for kind, count in zip(good, whole, strict=True)})
+    fillings = []
+    for filling in found[-_FILLINGS:]:
+        counts = np.zeros(len(value), dtype=np.int64)
+        for kind, count in filling.items():
+            counts[kind] = count
+        fillings.append(counts)
+    return Best(fillings, max(best, unseen), prices)

@@ -17,9 +17,9 @@ from forebay.planning.pricing import Ceilings, Filler, exact
 #: Work is bounded by these counts, so that the same input gives the same plan whatever the clock says.
 _ROUNDS = 200
 _COLUMNS_A_ROUND = 100
-_STEPS = 5_000
-#: So many columns from exact pricing are worth another look at the linear program.
-_EXACT_COLUMNS = 8
+_STEPS = 500
+#: A bound within this of the linear program's own value is as good as that.
+_PROVEN = 1e-4
 #: Share of the time that is kept for whole numbers.
 _KEPT = 0.45
 #: What counts as no gain.
@@ -50,8 +50,7 @@ def refine(
     master = Master(numbers, _penalty(numbers))
     master.add(_columns_of(numbers, first))
     filler = Filler(numbers, seed)
-    duals, proven = _generate(numbers, master, filler, lambda: left() - _KEPT * time)
-    bound = _bound(numbers, master, duals, proven)
+    bound = _generate(numbers, master, filler, lambda: left() - _KEPT * time)
     best = first
     if packer.score(best) > bound * (1 + _ATTEMPTS[0][1]) and len(numbers.shelves) <= 4:
         found = _dive(numbers, master, filler, served, first.left, left)
@@ -92,26 +91,29 @@ def _columns_of(numbers: Numbers, solution: Solution) -> list[Column]:
     return made
 
 
-def _generate(numbers: Numbers, master: Master, filler: Filler, left: Clock) -> tuple[Duals, Floats]:
-    """Until no filling is worth more than its node. Also by shelf: what one is worth at most, by the last duals."""
+def _generate(numbers: Numbers, master: Master, filler: Filler, left: Clock) -> float:
+    """Until no filling is worth more than its node, or nearly. Returns the bound, in units."""
     ceilings = Ceilings(numbers)
-    duals = master.solve()
+    best = 0.0
     for _ in range(_ROUNDS):
+        duals = master.solve()
         if left() <= 0:
             break
         promising = np.flatnonzero(ceilings.all(duals.worth) > duals.node * (1 + _EPSILON))
-        if not master.add(filler.columns(duals, promising)[:_COLUMNS_A_ROUND]):
-            columns, proven = price_exactly(numbers, duals, ceilings, enough=_EXACT_COLUMNS, steps=_STEPS)
-            if not master.add(columns):
-                return duals, proven
-        duals = master.solve()
-    return duals, price_exactly(numbers, duals, ceilings, enough=len(numbers.shelves), steps=0)[1]
+        columns = filler.columns(duals, promising) or filler.columns(duals, promising, thorough=True)
+        if master.add(columns[:_COLUMNS_A_ROUND]):
+            continue
+        columns, proven = price_exactly(numbers, duals, ceilings, prove=False)
+        if not columns:
+            columns, proven = price_exactly(numbers, duals, ceilings, prove=True)
+        best = max(best, _bound(numbers, master, duals, proven))
+        if best >= master.value * DOLLAR * (1 - _PROVEN) or not master.add(columns):
+            return best
+    return max(best, _bound(numbers, master, duals, price_exactly(numbers, duals, ceilings, prove=True)[1]))
 
 
-def price_exactly(
-    numbers: Numbers, duals: Duals, ceilings: Ceilings, *, enough: int, steps: int
-) -> tuple[list[Column], Floats]:
-    """Fillings that gain, no more than `enough`; where there are none, by shelf what one is worth at most."""
+def price_exactly(numbers: Numbers, duals: Duals, ceilings: Ceilings, *, prove: bool) -> tuple[list[Column], Floats]:
+    """Fillings that gain, and by shelf what one is worth at most; to `prove` that there are none takes longer."""
     found: list[Column] = []
     proven = ceilings.all(duals.worth)
     target = duals.node * (1 + _EPSILON)
@@ -121,13 +123,10 @@ def price_exactly(
             continue
         value = duals.worth - numbers.dislike[shelf]
         capacity, most = numbers.capacity[shelf], numbers.most[shelf]
-        best = exact(value, numbers.need, capacity, most, above=float(target[shelf]), steps=steps)
+        best = exact(value, numbers.need, capacity, most, above=float(target[shelf]), steps=_STEPS, prove=prove)
         np.minimum(proven, ceilings.learn(best.multipliers, duals.worth), out=proven)
         proven[shelf] = min(best.most, proven[shelf])
-        if best.counts.any():
-            found.append(Column(int(shelf), best.counts))
-            if len(found) == enough:
-                break
+        found += [Column(int(shelf), counts) for counts in best.fillings]
     return found, proven
 
 

@@ -53,7 +53,7 @@ def solve(
 
 def _best(packer: Packer, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop) -> Solution:
     solution = greedy(packer, counts, shop.copy())
-    if not any(solution.left):
+    if not any(left and any(shelf.most[n] for shelf in packer.market.shelves) for n, left in enumerate(solution.left)):
         return solution
     # Something is scarce. Nodes may be, so large ones are tried; and those with more priority must not stand back.
     others = (
