@@ -47,10 +47,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     idle_delay: Annotated[
         str,
         Meta(
-            description="How long an owned machine must have been idle before it is switched off, such as `5m`.",
+            description="How long an owned machine must have been idle before it is switched off. `0s`: at once.",
             extra={"command": "run"},
         ),
-    ] = "0s"
+    ] = "30s"
     scale_down_interval: Annotated[
         str,
         Meta(

@@ -14,7 +14,7 @@ from forebay.api.names import CLASS_FINALIZER, GROUP, PREDECESSOR_PREFIX
 from forebay.demand.assess import Assessment, assess
 from forebay.demand.capacity import rooms
 from forebay.demand.promise import Welcome, welcomes
-from forebay.demand.settle import Settlement, settle
+from forebay.demand.settle import GRACE, Settlement, settle
 from forebay.demand.tenancy import promises, refusals
 from forebay.disruption import give_back as disruption
 from forebay.disruption.machines import idle_marks, machines
@@ -144,6 +144,11 @@ def dress(snapshot: Snapshot) -> tuple[Dress, ...]:
         if labels or taints:
             found.append(Dress(record=record, node=node, labels=labels, taints=taints))
     return tuple(found)
+
+
+def _end_of_grace(settlement: Settlement) -> datetime | None:
+    """When the scheduler has had its time for a pod that seems to fit on a node that is there."""
+    return min(settlement.fitting.values()) + GRACE if settlement.fitting else None
 
 
 def keep_promises(snapshot: Snapshot, settlement: Settlement, undressed: set[str]) -> tuple[Welcome, ...]:

@@ -24,6 +24,10 @@
 - apiGroups: ["forebay.dev"]
   resources: ["gpuinstances"]
   verbs: ["create", "patch", "delete"]
+# keeps a class from going before its machines
+- apiGroups: ["forebay.dev"]
+  resources: ["gpunodeclasses"]
+  verbs: ["patch"]
 # says how they stand
 - apiGroups: ["forebay.dev"]
   resources: ["gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status"]
