@@ -146,9 +146,9 @@ def dress(snapshot: Snapshot) -> tuple[Dress, ...]:
     return tuple(found)
 
 
-def _end_of_grace(settlement: Settlement) -> datetime | None:
+def _end_of_grace(settlement: Settlement, now: datetime) -> datetime | None:
     """When the scheduler has had its time for a pod that seems to fit on a node that is there."""
-    return min(settlement.fitting.values()) + GRACE if settlement.fitting else None
+    return min((since + GRACE for since in settlement.fitting.values() if since + GRACE > now), default=None)
 
 
 def keep_promises(snapshot: Snapshot, settlement: Settlement, undressed: set[str]) -> tuple[Welcome, ...]:
