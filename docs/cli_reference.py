@@ -67,6 +67,10 @@ def _page(parser: argparse.ArgumentParser) -> Iterator[str]:
     own = [action for action in actions if not action.dest.startswith("setting_")]
     for action in own:
         values = f" {'|'.join(action.choices)}" if action.choices else f" {action.metavar or action.dest.upper()}"
+        if not action.option_strings:
+            yield f"- `{action.metavar or action.dest.upper()}`: {action.help}"
+            continue
+        values = "" if action.nargs == 0 else values
         names = ", ".join(f"`{name}{values}`" for name in action.option_strings)
         yield f"- {names}: {action.help}"
     if len(own) < len(actions):

@@ -103,7 +103,7 @@ def hours(span):
 
 
 async def test_a_machine_that_does_not_come_up_is_switched_off_and_others_serve():
-    async with demo(jobs=12) as made:
+    async with demo(jobs=7) as made:
         assert await made.until_idle()
 
     words = [word.reason for word in made.chronicle.words if word.name == SULKS]
@@ -136,7 +136,7 @@ async def test_a_machine_in_service_tells_its_history_its_cost_and_when_it_goes(
 
         busy = await explained(made, "gi", record.metadata.name)
         (machine,) = busy.machines
-        assert [step.state for step in machine.history] == ["Launching", "Launched", "Joined", "Ready"]
+        assert [step.state for step in machine.history] == ["Requested", "Launching", "Launched", "Joined", "Ready"]
         span = clock.now() - machine.billed_from
         assert Fraction(machine.cost_exact) == Fraction(machine.price_per_hour) * hours(span)
         assert "stays while pods run on it" in busy.next

@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import islice
+from random import Random
 from typing import Any, Final
 
 import msgspec
 
 from forebay.api.crd import custom_resource_definitions
+from forebay.api.gpu_instance import InstanceState
 from forebay.cli.demo_story import Chronicle
+from forebay.demand.tenancy import state_of
 from forebay.embedded import kinds
 from forebay.embedded.controllers.nodes import register_node
 from forebay.embedded.server import EmbeddedCluster
@@ -67,10 +70,12 @@ class Demo:
         self.all_submitted = True
 
     async def until_idle(self) -> bool:
-        """True when all is done: every pod has ended or has been told that nothing can serve it, and all is off."""
+        """True when all is done: every pod has ended or has been told that nothing can serve it, all is off, and there
+        is proof of it.
+        """
         while self.elapsed < _TOO_LONG:
             await asyncio.sleep(1)
-            if self.all_submitted and not self.world.on and self._nobody_hopes():
+            if self.all_submitted and not self.world.on and self._nobody_hopes() and self._all_proven():
                 return True
         return False
 
@@ -79,6 +84,9 @@ class Demo:
         return len(lives) >= self.pods_asked_for and all(
             life.finished is not None or (uid in words and words[uid].reason in HOPELESS) for uid, life in lives.items()
         )
+
+    def _all_proven(self) -> bool:
+        return all(state_of(record) is InstanceState.GONE for record in self.views.instances.values())
 
 
 @asynccontextmanager
@@ -104,6 +112,7 @@ async def playing(cluster: EmbeddedCluster, seed: int) -> AsyncIterator[Demo]:
             identity="forebay-demo",
             clock=clock.now,
             make_transport=lambda _tls: InProcess(world.answer),
+            rng=Random(seed),  # noqa: S311 (a story, not a secret)
         )
         await stack.enter_async_context(operator)
         demo = Demo(cluster, world, operator, seed)

@@ -101,7 +101,35 @@ def test_a_setting_that_cannot_be(tmp_path):
     assert said == "FOREBAY_LOG_LEVEL is 'loud'; it takes one of: debug, info, warning, error."
 
 
-@pytest.mark.parametrize("arguments", [["wash"], ["embedded", "--port", "99999"], ["status", "--colour"], []])
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["demo", "--until-idle", "--speed", "2"], "leave out one of them"),
+        (["demo", "--until-idle", "--serve"], "leave out one of them"),
+        (["demo", "--serve", "--output", "json"], "leave out one"),
+        (["demo", "--port", "8001"], "add --serve"),
+        (["explain", "train-0"], "give pod/NAME, job/NAME, node/NAME or gi/NAME"),
+        (["explain", "deployment/web"], "give pod/NAME, job/NAME, node/NAME or gi/NAME"),
+    ],
+)
+def test_options_that_do_not_go_together(arguments, wanted):
+    assert wanted in sentence(forebay(*arguments))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["wash"],
+        ["embedded", "--port", "99999"],
+        ["status", "--colour"],
+        ["demo", "--speed", "0"],
+        ["demo", "--speed", "nan"],
+        ["demo", "--jobs", "-3"],
+        ["demo", "--seed", "one"],
+        ["explain"],
+        [],
+    ],
+)
 def test_a_misspelt_command_line_shows_the_usage(arguments):
     outcome = forebay(*arguments)
 

@@ -66,18 +66,66 @@ def test_the_embedded_cluster_answers_where_its_kubeconfig_points(tmp_path):
     assert "kube-system" in names
 
 
-def test_the_demo_shows_a_job_that_waits_and_status_says_why():
-    with running("demo") as (_, kubeconfig):
-        text = forebay("status", KUBECONFIG=str(kubeconfig))
-        document = json.loads(forebay("status", "--output", "json", KUBECONFIG=str(kubeconfig)).stdout)
+@pytest.fixture(scope="module")
+def served_demo():
+    """A lab that has run for some minutes of its own time; the kubeconfig that leads to it."""
+    with running("demo", "--serve", "--speed", "60") as (_, kubeconfig):
+        waiting_for_the_fifth_job(kubeconfig)
+        yield str(kubeconfig)
+
+
+def waiting_for_the_fifth_job(kubeconfig):
+    server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    watch = f"{server}/apis/events.k8s.io/v1/events?watch=true&timeoutSeconds=3600&fieldSelector=reason=NoOfferFits"
+    with urllib.request.urlopen(watch, timeout=90) as events:
+        assert json.loads(events.readline())["object"]["regarding"]["name"].startswith("giant-05-")
+
+
+def test_status_shows_pools_machines_money_and_why_pods_wait(served_demo):
+    text = forebay("status", KUBECONFIG=served_demo)
+    document = json.loads(forebay("status", "--output", "json", KUBECONFIG=served_demo).stdout)
 
     assert text.returncode == 0, text.stderr
     assert text.stderr == ""
     assert "5 kinds installed" in text.stdout
+    assert "forebay-demo in namespace kube-system" in text.stdout
     assert document["kinds_missing"] == []
-    (waiting,) = [each for each in document["waiting"] if each["pod"].startswith("default/too-large-")]
+    assert [each["pool"] for each in document["pools"]] == ["default/lab"]
+    assert document["machines"]
+    assert {each["provider"] for each in document["machines"]} == {"webhook"}
+    assert float(document["spend"]["total"]) > 0
+    assert [each["kind"] for each in document["views"]] == ["nodes", "pods"]
+    (waiting,) = [each for each in document["waiting"] if each["pod"].startswith("default/giant-05-")]
     assert waiting["gpus"] == 16
-    assert waiting["reason"].startswith(("Unschedulable: ", "NotScheduledYet: "))
+    assert waiting["reason"].startswith("NoOfferFits: ")
+
+
+def test_explain_says_why_a_job_waits_and_why_a_machine_is_here(served_demo):
+    machine = json.loads(forebay("status", "--output", "json", KUBECONFIG=served_demo).stdout)["machines"][0]["name"]
+
+    job = forebay("explain", "job/giant-05", KUBECONFIG=served_demo)
+    told = json.loads(forebay("explain", f"gi/{machine}", "-o", "json", KUBECONFIG=served_demo).stdout)
+
+    assert (job.returncode, job.stderr) == (0, "")
+    assert job.stdout.startswith("Job default/giant-05: Unschedulable\n")
+    assert "Next: NoOfferFits, said " in job.stdout
+    assert told["about"] == f"GPUInstance {machine}"
+    assert told["machines"][0]["history"][0]["reason"] == "CapacityNeeded"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["pod/nobody"], 'there is no Pod "nobody" in namespace "default"; another is chosen with -n'),
+        (["pod/nobody", "-n", "elsewhere"], 'there is no Pod "nobody" in namespace "elsewhere"; another is chosen'),
+        (["gi/nobody"], 'there is no GPUInstance "nobody"'),
+    ],
+)
+def test_what_does_not_exist_cannot_be_explained(served_demo, arguments, sentence):
+    outcome = forebay("explain", *arguments, KUBECONFIG=served_demo)
+
+    assert (outcome.returncode, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith(f"forebay: {sentence}")
 
 
 def test_manifests_are_what_the_repository_ships():
