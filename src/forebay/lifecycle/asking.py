@@ -10,11 +10,11 @@ from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.facts import Facts
 from forebay.lifecycle.leaving import into_terminating, revoked
 from forebay.lifecycle.outcomes import MOST_ATTEMPTS, found, launch_wait
-from forebay.lifecycle.sightings import NO_ABSENCES, Sighting, sighting, surely_there
+from forebay.lifecycle.sightings import NO_ABSENCES, Sighting, settle, sighting, surely_there
 from forebay.lifecycle.steps import Launch, Write
 from forebay.lifecycle.thinking import Known, Thought, Wait
 from forebay.lifecycle.transitions import moved, whole
-from forebay.lifecycle.words import for_pods, thing
+from forebay.lifecycle.words import for_pods, started, thing
 from forebay.model.reasons import Reason
 from forebay.model.sources import InstancePhase
 from forebay.model.spans import human
@@ -29,10 +29,10 @@ def unasked(facts: Facts, now: datetime) -> Write | None:
     if (why := revoked(facts)) is not None:
         reason, words = why
     elif not facts.wanted and not made_for_adoption(record):
-        reason, words = Reason.NOT_NEEDED, f"{for_pods(record)} no longer wait for it"
+        reason, words = Reason.NOT_NEEDED, _unwanted(record)
     else:
         return None
-    sentence = f"Nothing was started: {words} before the provider had done anything. Nothing is left to do."
+    sentence = f"Given up before anything was started: {words}. Nothing is left to do."
     status = moved(begun(record, now), InstanceState.GONE, reason, sentence, now, billed_from=None)
     return Write(record=record, reason=reason, sentence=sentence, status=status)
 
@@ -44,6 +44,10 @@ def begun(record: GPUInstance, now: datetime) -> GPUInstanceStatus:
     why = record.spec.why or f"Needed for {for_pods(record)}."
     created = record.metadata.creation_timestamp or now
     return moved(record.status, InstanceState.REQUESTED, Reason.CAPACITY_NEEDED, why, created)
+
+
+def _unwanted(record: GPUInstance) -> str:
+    return f"nothing waits for it any more; it was for {for_pods(record)}"
 
 
 def made_for_adoption(record: GPUInstance) -> bool:
@@ -77,7 +81,7 @@ def launching(known: Known) -> Thought:
         return _adopt(known, seen)
     why = revoked(facts)
     if why is None and not facts.wanted:
-        why = Reason.NOT_NEEDED, f"{for_pods(known.record)} no longer wait for it"
+        why = Reason.NOT_NEEDED, _unwanted(known.record)
     if why is not None:
         words = "The provider had been asked, so Forebay makes sure that nothing of it is left."
         return into_terminating(known, why[0], f"Given back: {why[1]}. {words}")
@@ -87,7 +91,7 @@ def launching(known: Known) -> Thought:
         if now < again:
             return Wait(again)
         return _launch(known) if attempts < MOST_ATTEMPTS else _failed(known, attempts)
-    if seen.absent_after(asked + known.capabilities.settle):
+    if seen.absent_after(asked + settle(known.capabilities)):
         # It would be shown by now: that launch never happened, so another cannot bring a second one.
         return _launch(known) if attempts < MOST_ATTEMPTS else _failed(known, attempts)
     late = deadline(known.record, status, known.capabilities) or now
@@ -104,9 +108,7 @@ def _launch(known: Known) -> Launch:
     record, status = known.record, known.status
     attempt = (status.attempt or 0) + 1
     again = f" (attempt {attempt} of {MOST_ATTEMPTS})" if attempt > 1 else ""
-    sentence = (
-        f"{thing(record)} is asked for, for {for_pods(record)}{again}. The provider's answer decides what is next."
-    )
+    sentence = f"{started(record)} for {for_pods(record)}{again}. The provider's answer decides what is next."
     asked = moved(
         begun(record, known.now),
         InstanceState.LAUNCHING,

@@ -79,5 +79,5 @@ def cordon_is_ours(node: Node) -> bool:
 
 
 def cordon_mark(now: datetime) -> str:
-    """What the annotation says."""
-    return now.replace(microsecond=0).isoformat().replace("+00:00", "Z")
+    """What the annotation says: to the microsecond, as what is counted from it is seconds."""
+    return now.isoformat().replace("+00:00", "Z")

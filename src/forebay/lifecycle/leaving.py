@@ -9,12 +9,12 @@ from forebay.api.gpu_instance import GPUInstanceStatus, InstanceState
 from forebay.lifecycle.facts import Facts, cordon_is_ours, instance_id
 from forebay.lifecycle.node_evidence import cordoned_at, usable
 from forebay.lifecycle.outcomes import termination_wait
-from forebay.lifecycle.sightings import ENOUGH, NO_ABSENCES, Sighting, counted, sighting, surely_there
+from forebay.lifecycle.sightings import ENOUGH, NO_ABSENCES, Sighting, counted, settle, sighting, surely_there
 from forebay.lifecycle.steps import AnyStep, Drain, Forget, Terminate, Uncordon, Write
 from forebay.lifecycle.thinking import Known, Thought, Wait
 from forebay.lifecycle.transitions import TABLE, cause, moved, remarked, whole
 from forebay.lifecycle.vanishing import vanished
-from forebay.lifecycle.words import named, thing
+from forebay.lifecycle.words import ended, named, thing
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.sources import InstancePhase
@@ -97,7 +97,7 @@ def _end(known: Known) -> AnyStep:
     said_cause = cause(known.status)
     why = Reason(said_cause) if said_cause in EVICTING else Reason.IDLE
     said = known.status.transitions[-1].message if known.status.transitions else ""
-    return into_terminating(known, why, f"{thing(known.record)} is empty and is ended. {said}".rstrip())
+    return into_terminating(known, why, f"{ended(known.record)}: it is empty. {said}".rstrip())
 
 
 def _evict(known: Known, node: Node) -> Thought:
@@ -132,7 +132,9 @@ def terminating(known: Known) -> Thought:
         return thought
     accepted = status.termination_accepted_at
     if accepted is None:
-        sentence = f"{thing(known.record)} is asked to end (attempt {(status.termination_attempts or 0) + 1})."
+        sentence = (
+            f"{ended(known.record)} (attempt {(status.termination_attempts or 0) + 1}), until there is proof of it."
+        )
         said = remarked(status, Reason.TERMINATION_STARTED, sentence)
         return _terminate(known, said, target, Reason.TERMINATION_STARTED, sentence)
     still_on = facts.owned and node is not None and node.ready
@@ -186,7 +188,7 @@ def _proof(known: Known, seen: Sighting) -> Thought:
     that a launch has come to rest, from when any launch must have shown.
     """
     facts, status = known.facts, known.status
-    accepted, settled = status.termination_accepted_at, known.since + known.capabilities.settle
+    accepted, settled = status.termination_accepted_at, known.since + settle(known.capabilities)
     still_on = facts.owned and facts.node is not None and facts.node.ready
     if seen.asked is None:
         # An owned machine of which no list can tell: its own word and its node's must do.

@@ -21,14 +21,18 @@ from forebay.model.sources import Delivery
 
 
 def next_step(facts: Facts, now: datetime) -> AnyStep | None:
-    thought = _thought(facts, now)
-    return None if isinstance(thought, Wait) else thought
+    return step_or_wait(facts, now)[0]
 
 
 def look_again(facts: Facts, now: datetime) -> datetime | None:
     """When time alone may bring the next step; None: only news can."""
+    return step_or_wait(facts, now)[1]
+
+
+def step_or_wait(facts: Facts, now: datetime) -> tuple[AnyStep | None, datetime | None]:
+    """Both in one thought."""
     thought = _thought(facts, now)
-    return thought.until if isinstance(thought, Wait) else None
+    return (None, thought.until) if isinstance(thought, Wait) else (thought, None)
 
 
 def awaits_listing(record: GPUInstance) -> bool:

@@ -3,7 +3,6 @@
 from datetime import timedelta
 from typing import Final
 
-from forebay.api.gpu_instance import GPUInstanceStatus
 from forebay.api.parts import Truth
 from forebay.lifecycle.facts import cordon_is_ours, node_name
 from forebay.lifecycle.leaving import give_up, revoked, uncordon
@@ -27,17 +26,16 @@ def ready(known: Known) -> Thought:
         return uncordon(known, node)
     if (thought := vanished(known, sighting(facts))) is not None:
         return thought
-    if node is not None and node.ready:
-        return known.write(_healthy(known), Reason.NODE_READY, f"Node {node.name} is ready again.")
-    return _unhealthy(known)
+    return _healthy(known, node.name) if node is not None and node.ready else _unhealthy(known)
 
 
-def _healthy(known: Known) -> GPUInstanceStatus:
-    status, before = known.status, condition(known.status, NODE_READY)
+def _healthy(known: Known, node: str) -> Thought:
+    before = condition(known.status, NODE_READY)
     if before is not None and before.status is Truth.TRUE:
-        return status
-    sentence = f"Node {node_name(known.record)} is ready."
-    return with_condition(as_entered(status), NODE_READY, True, Reason.NODE_READY, sentence, known.now)
+        return None
+    sentence = f"Node {node} is ready."
+    status = with_condition(as_entered(known.status), NODE_READY, True, Reason.NODE_READY, sentence, known.now)
+    return known.write(status, Reason.NODE_READY, sentence)
 
 
 def _unhealthy(known: Known) -> Thought:

@@ -1,5 +1,6 @@
 """What a provider's listing says about one GPUInstance: there, not there, or nothing at all."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
 from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.transitions import whole
-from forebay.model.sources import Delivery, Instance, InstancePhase
+from forebay.model.sources import Capabilities, Delivery, Found, Instance, InstancePhase
 
 #: A machine is taken to be on only by a listing this young: an old one is kept when its provider stops answering.
 FRESH: Final = timedelta(minutes=2)
@@ -17,6 +18,8 @@ FRESH: Final = timedelta(minutes=2)
 ENOUGH: Final = 2
 #: Times in a record are cut to whole seconds, so that what came after is surely after only when this much later.
 _CUT: Final = timedelta(seconds=1)
+#: A launch that a process left behind may still be on its way for this long.
+_LONGEST_CALL: Final = timedelta(minutes=1)
 NO_ABSENCES: Final[Mapping[str, None]] = {"absences": None, "absent_since": None, "absent_at": None}
 _LAST: Final = timedelta(days=365_000)
 
@@ -40,10 +43,46 @@ def sighting(facts: Facts) -> Sighting:
     listing = facts.listing
     if listing is None:
         return Sighting(None)
-    own = tuple(sorted((each for each in listing.found.instances if is_of(each, facts.record)), key=_age))
+    own = _shown(listing.found).of(facts.record)
     if not own and instance_id(facts.record) in listing.found.unknown:
         return Sighting(None)
     return Sighting(listing.asked, own)
+
+
+class _Shown:
+    """A listing by what is looked up in it: thousands of records look at the same one in each tick."""
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+        self._by_id: defaultdict[str, list[Instance]] = defaultdict(list)
+        self._by_owner: defaultdict[str, list[Instance]] = defaultdict(list)
+        for instance in found.instances:
+            self._by_id[instance.id].append(instance)
+            if instance.owner is not None:
+                self._by_owner[instance.owner].append(instance)
+
+    def of(self, record: GPUInstance) -> tuple[Instance, ...]:
+        known = instance_id(record)
+        some = self._by_owner.get(record.uid) if known is None else self._by_id.get(known)
+        if some is None:
+            return ()
+        if len(some) == 1:
+            return (some[0],) if is_of(some[0], record) else ()
+        return tuple(sorted((each for each in some if is_of(each, record)), key=_age))
+
+
+#: The latest of each of some sources. By identity: to compare two long lists costs more than to sort one.
+_LATEST: Final[dict[int, _Shown]] = {}
+_MOST: Final = 64
+
+
+def _shown(found: Found) -> _Shown:
+    shown = _LATEST.get(id(found))
+    if shown is None or shown.found is not found:
+        while len(_LATEST) >= _MOST:
+            _LATEST.pop(next(iter(_LATEST)), None)
+        shown = _LATEST[id(found)] = _Shown(found)
+    return shown
 
 
 def is_of(instance: Instance, record: GPUInstance) -> bool:
@@ -79,3 +118,8 @@ def counted(status: GPUInstanceStatus, seen: Sighting, after: datetime) -> GPUIn
     if absences > ENOUGH:
         return status
     return replace(status, absences=absences, absent_since=status.absent_since or asked, absent_at=asked)
+
+
+def settle(capabilities: Capabilities) -> timedelta:
+    """From the call on: what no list shows after this long was never launched."""
+    return capabilities.settle if capabilities.idempotent_launch else max(capabilities.settle, _LONGEST_CALL)

@@ -45,6 +45,6 @@ class Known(NamedTuple):
 
     def write(self, status: GPUInstanceStatus, reason: Reason, sentence: str) -> Write | None:
         """None where it is written already."""
-        if status == self.record.status:
+        if status is self.record.status or status == self.record.status:
             return None
         return Write(record=self.record, reason=reason, sentence=sentence, status=status)

@@ -186,7 +186,10 @@ def with_condition(  # noqa: PLR0917 (a condition has so many fields)
 
 
 def condition(status: GPUInstanceStatus | None, type: str) -> Condition | None:  # noqa: A002
-    return next((each for each in (status.conditions if status is not None else ()) if each.type == type), None)
+    for each in status.conditions if status is not None else ():
+        if each.type == type:
+            return each
+    return None
 
 
 def whole(moment: datetime) -> datetime:

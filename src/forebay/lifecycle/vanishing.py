@@ -1,7 +1,7 @@
 """A record whose instance is no longer there, though nobody ended it."""
 
 from forebay.api.gpu_instance import InstanceState
-from forebay.lifecycle.sightings import ENOUGH, Sighting, counted
+from forebay.lifecycle.sightings import ENOUGH, Sighting, counted, settle
 from forebay.lifecycle.thinking import Known, Thought
 from forebay.lifecycle.transitions import whole
 from forebay.lifecycle.words import thing
@@ -13,7 +13,9 @@ _HAS_SERVED = (InstanceState.READY, InstanceState.RUNNING, InstanceState.FINISHE
 def vanished(known: Known, seen: Sighting) -> Thought:
     """Counts the lists without it; two in a row are proof, unless its node says otherwise."""
     status, node = known.status, known.facts.node
-    settled = (status.attempted_at or known.since) + known.capabilities.settle
+    if seen.present and not status.absences:
+        return None
+    settled = (status.attempted_at or known.since) + settle(known.capabilities)
     now_counted = counted(status, seen, settled)
     if (now_counted.absences or 0) < ENOUGH or (node is not None and node.ready):
         why = f"{known.record.spec.provider} was listed: {now_counted.absences or 0} lists in a row are without it."

@@ -17,6 +17,15 @@ def thing(record: GPUInstance) -> str:
     return f"{offer.instance_type}{where} of {record.spec.provider}"
 
 
+def started(record: GPUInstance) -> str:
+    """What is done to it so that it begins: `Machine gpu-1 is switched on`."""
+    return f"{thing(record)} is {'switched on' if record.spec.delivers is Delivery.POWER else 'asked for'}"
+
+
+def ended(record: GPUInstance) -> str:
+    return f"{thing(record)} is {'switched off' if record.spec.delivers is Delivery.POWER else 'ended'}"
+
+
 def for_pods(record: GPUInstance) -> str:
     pods = record.spec.pods
     if not pods:

@@ -49,7 +49,7 @@ def test_an_intent_without_a_future_ends_before_anything_was_asked(fields, reaso
     assert isinstance(step, Write)
     assert (step.status.state, step.status.reason) == (S.GONE, reason)
     assert step.status.billed_from is None
-    assert "Nothing was started" in step.sentence
+    assert "before anything was started" in step.sentence
 
 
 def test_a_deleted_intent_ends_even_when_its_provider_is_no_longer_configured():

@@ -231,7 +231,8 @@ class World:
         if same and self.capabilities.idempotent_launch:
             name = same[0]
         elif name not in self.running:
-            lag = self.capabilities.settle * self.random.random() * 0.9
+            # Now and then it takes longer than the provider promises.
+            lag = self.capabilities.settle * self.random.choice([0, 0.2, 0.9, 1.8])
             self.running[name] = (record.uid, self.now, self.now if self.owned else self.now + lag)
             self.fading.pop(name, None)
         return self.lost() if lost else Instance(id=name, phase=InstancePhase.STARTING, owner=record.uid)
