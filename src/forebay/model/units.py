@@ -16,9 +16,9 @@ from forebay.model.notation import NANO, Quantity
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MICROSECONDS_PER_HOUR: Final = 3600 * 10**6
 
-#: A fifth of a GPU-microsecond divides both a microsecond and a billionth of an hour (3.6 us), the finest a Kubernetes
-#: quantity can say.
-_PER_GPU_MICROSECOND: Final = 5
+#: A thousandth of a GPU-microsecond divides a millicore held for a microsecond (budgets may count cpu) and a billionth
+#: of an hour (3.6 us), the finest a Kubernetes quantity can say.
+_PER_GPU_MICROSECOND: Final = 1000
 _PER_GPU_HOUR: Final = _PER_GPU_MICROSECOND * _MICROSECONDS_PER_HOUR
 
 #: Prices have at most 24 decimals: enough for any double from a provider's JSON, down to a ten-millionth of a dollar.
@@ -70,6 +70,15 @@ class GpuHours(Exact):
         return cls._of(gpu_microseconds * _PER_GPU_MICROSECOND)
 
     @classmethod
+    def from_units(cls, units: int) -> Self:
+        return cls._of(units)
+
+    @property
+    def units(self) -> int:
+        """Whole thousandths of a GPU held for a microsecond, for loops; `from_units` gives it back."""
+        return self._units
+
+    @classmethod
     def parse(cls, text: str | int) -> Self:
         """From a Kubernetes quantity, as in `gpuHours: "1.5"` or `100`."""
         return cls._of(Quantity.parse(text).nano * (_PER_GPU_HOUR // NANO))
@@ -113,6 +122,15 @@ class Usd(Exact):
 
     def __init__(self, amount: str | Decimal | int) -> None:
         self._units = _decimal_units(amount, "an amount of money") * _MICROSECONDS_PER_HOUR
+
+    @classmethod
+    def from_units(cls, units: int) -> Self:
+        return cls._of(units)
+
+    @property
+    def units(self) -> int:
+        """What a unit of price (`UsdPerHour.units`) costs in a microsecond, for loops; `from_units` gives it back."""
+        return self._units
 
     @classmethod
     def from_exact(cls, text: str) -> Self:

@@ -1,0 +1,242 @@
+"""How much is in use at any time, as changes of a rate: what lies between two moments is a difference of two sums.
+
+Rates are counted in sixtieths. Beyond a day, each change is shared out between the two minute marks around it by its
+nearness to them: that leaves the rate, the total and the middle in time of all changes exactly as they were, and only
+*within* that minute the sum differs from the truth, by 15 seconds of the changed rate at most.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from typing import Final
+
+from forebay.budgets.usage import MICROSECONDS
+
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+_PARTS: Final = 60
+
+
+class _Bucket:
+    """The changes within one hour."""
+
+    __slots__ = ("changes", "ended", "ends", "moment", "rate")
+
+    def __init__(self) -> None:
+        self.changes: dict[int, int] = {}
+        self.rate = 0
+        self.moment = 0
+        #: How many pods ended, by second or minute mark, and together.
+        self.ends: dict[int, int] = {}
+        self.ended = 0
+
+
+class Profile:
+    """Read at the two edges of a window, wherever they are; the cost follows the hours beyond them, not the changes."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, _Bucket] = {}
+        self._hours: list[int] = []
+        self._rate = 0
+        self._moment = 0
+        self._ended = 0
+        #: Nothing is known of the time before it but the rate at which it ended.
+        self.floor = 0
+        #: Counts the changes, so that what was reckoned from this profile can be kept until it is another one.
+        self.version = 0
+
+    def change(self, at: int, rate: int) -> None:
+        """From this second on, so much more (or less)."""
+        self._add(at, rate * _PARTS)
+
+    def change_about(self, at: int, rate: int) -> None:
+        """The same, to the minute."""
+        for mark, part in self.shared_out(at, rate):
+            self._add(mark, part)
+
+    def change_at_mark(self, mark: int, part: int) -> None:
+        """A share of changes at a minute mark, in sixtieths."""
+        self._add(mark, part)
+
+    def shared_out(self, at: int, rate: int) -> Iterator[tuple[int, int]]:
+        """A change in sixtieths on minute marks."""
+        at = max(at, self.floor)
+        past = at % _MINUTE
+        yield at - past, rate * (_PARTS - past)
+        if past:
+            yield at - past + _MINUTE, rate * past
+
+    def ended(self, at: int, pods: int = 1) -> None:
+        if at < self.floor:
+            return
+        bucket = self._bucket(at)
+        bucket.ends[at] = bucket.ends.get(at, 0) + pods
+        bucket.ended += pods
+        self._ended += pods
+        self.version += 1
+
+    def _bucket(self, at: int) -> _Bucket:
+        hour = at // _HOUR
+        bucket = self._buckets.get(hour)
+        if bucket is None:
+            bucket = self._buckets[hour] = _Bucket()
+            insort(self._hours, hour)
+        return bucket
+
+    def _add(self, at: int, part: int) -> None:
+        at = max(at, self.floor)
+        bucket = self._bucket(at)
+        there = bucket.changes.get(at, 0) + part
+        if there:
+            bucket.changes[at] = there
+        else:
+            bucket.changes.pop(at, None)
+        bucket.rate += part
+        bucket.moment += part * at
+        self._rate += part
+        self._moment += part * at
+        self.version += 1
+
+    def between(self, start: int, end: int) -> int:
+        """Rate x microseconds, from one moment (in microseconds) to another."""
+        return max(self._sum(end) - self._sum(start), 0) // _PARTS
+
+    def rate(self, at: int) -> int:
+        """At a moment in microseconds; what begins at that very moment counts."""
+        rate, _, inside = self._before(at // MICROSECONDS // _HOUR)
+        return (rate + sum(part for second, part in inside if second * MICROSECONDS <= at)) // _PARTS
+
+    def ends_after(self, at: int) -> int:
+        """How many pods have ended after that moment."""
+        hour = at // MICROSECONDS // _HOUR
+        place = bisect_right(self._hours, hour)
+        if place <= len(self._hours) // 2:
+            after = self._ended - sum(self._buckets[each].ended for each in self._hours[:place])
+        else:
+            after = sum(self._buckets[each].ended for each in self._hours[place:])
+        edge = self._buckets.get(hour)
+        if edge is not None and edge.ended:
+            after += sum(count for second, count in edge.ends.items() if second * MICROSECONDS > at)
+        return after
+
+    def _sum(self, at: int) -> int:
+        """All that was used before that moment, in sixtieths: since the floor, which every difference has in common."""
+        rate, weight, inside = self._before(at // MICROSECONDS // _HOUR)
+        total = rate * at - weight * MICROSECONDS
+        for second, part in inside:
+            span = at - second * MICROSECONDS
+            if span > 0:
+                total += part * span
+        return total
+
+    def _before(self, hour: int) -> tuple[int, int, Iterator[tuple[int, int]]]:
+        """The changes of all hours before this one, added up, and those inside it. From whichever side is nearer."""
+        hours, buckets = self._hours, self._buckets
+        place = bisect_left(hours, hour)
+        if place <= len(hours) // 2:
+            rate = weight = 0
+            for each in hours[:place]:
+                rate += buckets[each].rate
+                weight += buckets[each].moment
+        else:
+            rate, weight = self._rate, self._moment
+            for each in hours[place:]:
+                rate -= buckets[each].rate
+                weight -= buckets[each].moment
+        edge = buckets.get(hour)
+        return rate, weight, iter(edge.changes.items() if edge is not None else ())
+
+    def forget_before(self, at: int) -> None:
+        """Whole hours only. What still went on then is remembered as going on."""
+        hour = at // _HOUR
+        kept = bisect_left(self._hours, hour)
+        if not kept:
+            self.floor = max(self.floor, hour * _HOUR)
+            return
+        carried = 0
+        for each in self._hours[:kept]:
+            bucket = self._buckets.pop(each)
+            carried += bucket.rate
+            self._rate -= bucket.rate
+            self._moment -= bucket.moment
+            self._ended -= bucket.ended
+        del self._hours[:kept]
+        self.floor = hour * _HOUR
+        if carried:
+            self._add(self.floor, carried)
+        self.version += 1
+
+    def reaches(self, amount: int, now: int, window: int) -> int | None:
+        """When the window holds `amount`, if everything goes on as it does now, while what was used leaves it again.
+
+        In microseconds, rounded up; None: not within a window from now. Exact, by following the far edge over every
+        change of the past; an hour in which it cannot happen is passed in one step.
+        """
+        rate = self.rate(now) * _PARTS
+        amount *= _PARTS
+        first = edge = now - window
+        held = self._sum(now) - self._sum(edge)
+        if held >= amount:
+            return now
+        if rate <= 0 or held + rate * window < amount:
+            return None
+        leaving, _, inside = self._before(edge // MICROSECONDS // _HOUR)
+        leaving += sum(part for second, part in inside if second * MICROSECONDS <= edge)
+        place = bisect_left(self._hours, edge // MICROSECONDS // _HOUR)
+        while edge < now:
+            upto, changes = now, {}
+            if place < len(self._hours):
+                hour = self._hours[place]
+                if hour * _HOUR * MICROSECONDS > edge:
+                    upto = min(now, hour * _HOUR * MICROSECONDS)  # nothing changes until there
+                else:
+                    upto = min(now, (hour + 1) * _HOUR * MICROSECONDS)
+                    changes = self._buckets[hour].changes
+                    place += 1
+            fresh = {second * MICROSECONDS: part for second, part in changes.items() if second * MICROSECONDS > first}
+            if held + rate * (upto - edge) < amount:
+                held += (rate - leaving) * (upto - edge)
+                for at, part in fresh.items():
+                    if at < upto:
+                        leaving += part
+                        held -= part * (upto - at)
+                edge = upto
+                continue
+            for mark in sorted({upto, *(at for at in fresh if at < upto)}):
+                gain = rate - leaving
+                grown = held + gain * (mark - edge)
+                if gain > 0 and grown >= amount:
+                    return edge + window - (held - amount) // gain
+                held, edge = grown, mark
+                leaving += fresh.get(mark, 0) if mark < upto else 0
+        return None
+
+    def begins_to_leave(self, now: int, window: int) -> int:
+        """When what was used next begins to leave the window; where nothing was, a window from now."""
+        edge = now - window
+        if self.rate(edge) > 0:
+            return now
+        for hour in self._hours[bisect_left(self._hours, edge // MICROSECONDS // _HOUR) :]:
+            begun = [each for each, part in self._buckets[hour].changes.items() if part > 0]
+            later = [each for each in begun if each * MICROSECONDS > edge]
+            if later:
+                return min(min(later) * MICROSECONDS, now) + window
+        return now + window
+
+    def falls_below(self, amount: int, now: int, window: int) -> int | None:
+        """When the window holds less than `amount` again if nothing more is used from now on; `now` if it does already.
+
+        In microseconds, the first whole second at which it is so.
+        """
+        held = self._sum(now)
+        if held - self._sum(now - window) < amount * _PARTS:
+            return now
+        low, high = now // MICROSECONDS, (now + window) // MICROSECONDS + 1
+        if amount <= 0:
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            if held - self._sum(min(middle * MICROSECONDS - window, now)) < amount * _PARTS:
+                high = middle
+            else:
+                low = middle + 1
+        return low * MICROSECONDS
