@@ -79,7 +79,7 @@ async def story(
 
 async def scenery(inquiry: "Inquiry", settings: Settings) -> "Scene":
     """All of it is listed: a cluster has few nodes and machines, and pods are asked for by the node they are on."""
-    from forebay.cli.inquiry import acting, tenants_by_node
+    from forebay.cli.inquiry import acting, present, tenants_by_node
     from forebay.cli.stories import Scene
     from forebay.demand.tenancy import node_name_of
     from forebay.net import clock
@@ -89,14 +89,15 @@ async def scenery(inquiry: "Inquiry", settings: Settings) -> "Scene":
     names = {name for name in map(node_name_of, records or ()) if name is not None}
     nodes = await inquiry.nodes()
     pods = [pod for name in sorted(names & nodes.keys()) for pod in await inquiry.pods(node=name)]
-    now = clock.now()
+    leaders = await inquiry.leaders()
+    now = present(leaders, clock.now())
     return Scene(
         now=now,
         records=records,
         pools=await inquiry.pools() or (),
         nodes=nodes,
         tenants=tenants_by_node(pods),
-        acting=acting(await inquiry.leaders(), now),
+        acting=acting(leaders, now),
         gpu_resources=rules_of(settings).gpu_resources,
     )
 
@@ -117,7 +118,9 @@ def show(told: "Story", now: datetime) -> None:
             price = dollars_an_hour(machine)
             print_paragraph(f"GPUInstance {machine.name} ({price}): {machine.state}. {machine.message}", indent=2)
         show_events(pod.events or [], now, indent=2)
-    show_events(told.events, now, indent=0)
+    # What is in the history need not be said twice.
+    shown = {step.message for machine in told.machines for step in machine.history}
+    show_events(told.events and [event for event in told.events if event.note not in shown], now, indent=0)
 
 
 def show_machine(machine: "MachineView") -> None:

@@ -177,6 +177,11 @@ def acting(leaders: Sequence[Leader] | None, now: datetime) -> bool | None:
     return None if leaders is None else any(leader.acts(now) for leader in leaders)
 
 
+def present(leaders: Sequence[Leader] | None, now: datetime) -> datetime:
+    """Now, by the clock of the cluster where that is ahead of ours: ages must not be negative."""
+    return max([now, *(leader.renewed for leader in leaders or () if leader.renewed is not None)])
+
+
 def _leader(lease: Lease) -> Leader:
     renewed = lease.spec.renew_time
     return Leader(

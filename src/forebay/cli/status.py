@@ -21,7 +21,7 @@ PATIENCE_S = 60.0
 async def observe(settings: Settings) -> "ClusterStatus":
     from forebay.api.kinds import KINDS
     from forebay.api.names import API_VERSION
-    from forebay.cli.inquiry import Inquiry
+    from forebay.cli.inquiry import Inquiry, present
     from forebay.cli.overview import ClusterStatus, ViewAge, figures
     from forebay.kube.pods import PENDING_GPU
     from forebay.kube.types import NAMESPACES
@@ -59,7 +59,7 @@ async def observe(settings: Settings) -> "ClusterStatus":
                 pools=pools or [],
                 said=said or [],
                 gpu_resources=gpu_resources,
-                now=datetime.now(UTC),
+                now=present(leaders, datetime.now(UTC)),
             ),
         )
 
@@ -132,11 +132,13 @@ def show(status: "ClusterStatus", now: datetime) -> None:
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
+    from forebay.cli.inquiry import present
+
     status = asyncio.run(observe(settings))
     if arguments.output == "json":
         print_json(msgspec.to_builtins(status))
     else:
-        show(status, datetime.now(UTC))
+        show(status, present(status.leaders, datetime.now(UTC)))
     return 0
 
 

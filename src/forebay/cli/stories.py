@@ -101,9 +101,9 @@ def job_story(
         if not pod.phase.ended
     ]
     waiting = sum(story.reason == Reason.UNSCHEDULABLE for story in told)
-    done = f"{job.status.succeeded} of {job.spec.completions or job.spec.parallelism or 1} pods have succeeded"
-    failed = f", {job.status.failed} have failed" if job.status.failed else ""
-    answer = f"{done}{failed}; {len(told)} are not over, of which {waiting} wait for capacity."
+    done = f"{job.status.succeeded} of {job.spec.completions or job.spec.parallelism or 1} succeeded"
+    failed = f", {job.status.failed} failed" if job.status.failed else ""
+    answer = f"Pods: {done}{failed}, {len(told)} not over, {waiting} waiting for capacity."
     if job.spec.suspend:
         reason, coming = "Suspended", "It is suspended, so it has no pods: resume it with spec.suspend: false."
     elif told:
@@ -131,7 +131,7 @@ def node_story(node: Node, scene: Scene, events: list[Said] | None) -> Story:
     about = f"Node {node.name}"
     record = record_of_node(node.name, scene.records or ())
     tenants = sorted("/".join(pod.key) for pod in scene.tenants.get(node.name, ()))
-    runs = f"{len(tenants)} pods run on it" if tenants else "Nothing but DaemonSets runs on it"
+    runs = f"Pods on it: {len(tenants)}" if tenants else "Nothing but DaemonSets runs on it"
     if record is None:
         what = (
             _NOT_INSTALLED if scene.records is None else "It is yours: Forebay neither gives it back nor replaces it."
@@ -139,7 +139,9 @@ def node_story(node: Node, scene: Scene, events: list[Said] | None) -> Story:
         answer = f"No GPUInstance says that Forebay obtained it. {runs}."
         return Story(about=about, reason="NotObtained", answer=answer, next=what, events=events)
     view = machine_view(record, scene.tenants, scene.now)
-    answer = f"Forebay obtained it for {for_pods(record)}, at {price(record)}. {view.why or view.message} {runs}."
+    answer = (
+        f"Forebay obtained it for {for_pods(record)}, at {price(record)}. {_sentence(view.why or view.message)} {runs}."
+    )
     return Story(
         about=about,
         reason=view.reason or view.state,
@@ -240,7 +242,7 @@ def _when_it_goes(record: GPUInstance, scene: Scene) -> str:
     """Of a machine in service."""
     tenants = scene.tenants.get(node_name_of(record) or "", ())
     if tenants:
-        return f"It stays while pods run on it; there are {len(tenants)} now."
+        return f"It stays while pods run on it (now: {len(tenants)})."
     mark = idle_condition(record)
     if mark is None or mark.status is not Truth.TRUE:
         return mark.message if mark is not None and mark.message else "It stays while it is needed."
@@ -264,6 +266,10 @@ def _pool(record: GPUInstance, pools: Sequence[GPUNodePool]) -> GPUNodePool | No
     if wanted is None:
         return None
     return next((each for each in pools if each.key == (wanted.namespace, wanted.name)), None)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _moment(at: datetime, now: datetime) -> str:

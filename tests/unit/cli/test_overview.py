@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from forebay.api.gpu_node_pool import GPUNodePoolStatus
 from forebay.api.parts import Condition, Truth
-from forebay.cli.inquiry import Leader, Said
+from forebay.cli.inquiry import Leader, Said, present
 from forebay.cli.output import print_table
 from forebay.cli.overview import ViewAge, figures, spent, told_leader, told_views
 from tests.unit.cli.scenes import NOW, S, before, node, pod, pool, record, running
@@ -90,3 +90,9 @@ def test_tables_are_not_cut_or_wrapped_where_a_program_reads_them(capsys):
     print_table(("A", "WHY"), [("x", "word " * 60)])
 
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_ages_are_reckoned_by_the_clock_that_is_ahead():
+    assert present([leader(renewed=-30)], NOW) == NOW + timedelta(seconds=30)
+    assert present([leader(renewed=30)], NOW) == NOW
+    assert present(None, NOW) == NOW

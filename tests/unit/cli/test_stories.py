@@ -132,7 +132,7 @@ def test_a_job_tells_of_the_pods_that_are_not_over():
 
     story = job_story(job, pods, scene(record(pods=("a",))), [], {"team/b": [said("Too large.", about="team/b")]})
 
-    assert story.answer == "1 of 3 pods have succeeded; 2 are not over, of which 1 wait for capacity."
+    assert story.answer == "Pods: 1 of 3 succeeded, 2 not over, 1 waiting for capacity."
     assert story.next == "NoOfferFits, said 30s ago: Too large."
     assert [each.about for each in story.pods] == ["Pod team/a", "Pod team/b"]
 
@@ -170,7 +170,7 @@ def test_a_machine_tells_its_history_and_who_is_on_it():
     ]
     assert machine.pods == ["team/train"]
     assert machine.cost_exact == "3/50"
-    assert story.next == "It stays while pods run on it; there are 1 now."
+    assert story.next == "It stays while pods run on it (now: 1)."
 
 
 def test_an_idle_machine_says_when_it_goes():
@@ -205,7 +205,7 @@ def test_a_node_says_why_it_is_here():
     own = node_story(node("mine"), scene(record()), [])
 
     assert obtained.answer == (
-        "Forebay obtained it for team/train, at $1.80/h. It is the cheapest that fits. 1 pods run on it."
+        "Forebay obtained it for team/train, at $1.80/h. It is the cheapest that fits. Pods on it: 1."
     )
     assert own.reason == "NotObtained"
     assert "neither gives it back nor replaces it" in own.next
