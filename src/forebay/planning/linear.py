@@ -14,6 +14,7 @@ import numpy as np
 from forebay.planning.numbers import Floats, Ints, Numbers, cap_amounts
 
 _INFINITY = highspy.kHighsInf
+_NOTHING = 1e-9
 
 
 def quiet() -> highspy.Highs:
@@ -137,10 +138,8 @@ class Master:
 
     def ask(self, demand: Ints) -> None:
         """For so many pods of each kind from now on."""
-        kinds = len(demand)
-        self._highs.changeRowsBounds(
-            kinds, np.arange(kinds, dtype=np.int32), demand.astype(np.float64), np.full(kinds, _INFINITY)
-        )
+        for kind, count in enumerate(demand):
+            self._highs.changeRowBounds(kind, float(count), _INFINITY)
 
     def solve(self) -> Duals:
         highs = self._highs
@@ -157,7 +156,7 @@ class Master:
         idle = dict.fromkeys(self._shelf_row, np.inf)
         for number, each in enumerate(self._items):
             extra = -sum(value * duals[row] for row, value in self._entries[number][1:])
-            idle[each.shelf] = min(idle[each.shelf], each.score + extra) if self._primal[number] < 1e-9 else 0.0
+            idle[each.shelf] = min(idle[each.shelf], each.score + extra) if self._primal[number] < _NOTHING else 0.0
         for shelf, price in idle.items():
             node[shelf] = max(node[shelf], price)
         self._limit_duals = np.maximum(-duals, 0.0)

@@ -1,5 +1,6 @@
 """`plan`: which instances to ask for, which pods each is for, and why any pod is left out."""
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -18,9 +19,11 @@ from forebay.planning.market import Item, Shop, expected_units, items, market, o
 from forebay.planning.places import settle
 from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, Preferences, Present, Purchase
 from forebay.planning.sentences import chosen
-from forebay.planning.solve import solve
+from forebay.planning.solve import Thinking, solve
 
 _ALTERNATIVES = 3
+#: Share of the deadline that thinking may take; then the plan is written out.
+_TO_THINK = 0.8
 _NO_GANGS: Gangs = {}
 
 
@@ -43,11 +46,13 @@ def plan(
     Total: whatever is wrong with the input becomes the reason why a pod is left out. The same input gives the same
     plan, in whatever order it comes.
     """
+    end = time.monotonic() + preferences.deadline.total_seconds() * _TO_THINK
     sound, unsound = _sound(candidates)
     if len(pods) == 1 and (one := _one_pod(pods[0], sound, caps, preferences)) is not None:
         return one
     served = sorted({c.namespaces for c in sound if c.namespaces is not None}, key=sorted)
-    task = _Task(kinds(pods, served), items(sound, caps, preferences), tuple(caps), preferences)
+    thinking = Thinking(preferences.refine, preferences.seed, lambda: end - time.monotonic())
+    task = _Task(kinds(pods, served), items(sound, caps, preferences), tuple(caps), preferences, thinking)
     demand, refused = settle(task.demand, task.goods, present, gangs, task.trial)
     task = task._replace(demand=demand)
     needed = _needed(demand, gangs)
@@ -122,12 +127,13 @@ class _Task(NamedTuple):
     goods: Sequence[Item]
     caps: tuple[Cap, ...]
     preferences: Preferences
+    thinking: Thinking
 
     def trial(self, members: Sequence[Kind]) -> tuple[int, int]:
         """What it takes to serve these kinds alone: how many pods are left over, and the score."""
         alone = self._replace(
             demand=msgspec.structs.replace(self.demand, kinds=tuple(members)),
-            preferences=msgspec.structs.replace(self.preferences, refine=False),
+            thinking=self.thinking._replace(refine=False),
         )
         answer = alone.by_weight([kind.count for kind in members])
         return sum(answer.left), answer.score
@@ -141,7 +147,7 @@ class _Task(NamedTuple):
                 break
             goods = [item for item in self.goods if item.candidate.weight == weight]
             here = market(self.demand, goods, self.preferences)
-            packer, solved = solve(here, self.demand.kinds, answer.left, shop, self.preferences)
+            packer, solved = solve(here, self.demand.kinds, answer.left, shop, self.thinking)
             answer = answer.plus(packer, solved)
         return answer._replace(shop=shop)
 

@@ -1,15 +1,9 @@
-"""Which filling of a node would be worth most, given what each pod is worth: quickly for all shelves at once, and
-exactly for one.
-"""
+"""Which fillings are worth more than their node, given what each pod is worth: quickly, for many shelves at once."""
 
-from typing import NamedTuple
-
-import highspy
 import numpy as np
 
-from forebay.planning.linear import Column, Duals, quiet
+from forebay.planning.linear import Column, Duals
 from forebay.planning.numbers import Floats, Ints, Numbers
-
 
 #: More shelves than this are filled in the plain ways only.
 _MANY = 8
@@ -17,8 +11,6 @@ _MANY = 8
 _FEW = 50
 _MORE_WAYS = 12
 _PASSES = 30
-#: So many fillings of a shelf are of use at once.
-_FILLINGS = 6
 #: So many sets of resource prices are tried on every shelf.
 _CEILINGS = 24
 
@@ -98,15 +90,6 @@ class Filler:
         return [column for _, (_, column) in best]
 
 
-class Best(NamedTuple):
-    #: Each worth more than the one before; the last of them most.
-    fillings: list[Ints]
-    #: No filling is worth more.
-    most: float
-    #: Multipliers of the resources under which that is seen; of use for like shelves.
-    multipliers: Floats
-
-
 class Ceilings:
     """What a filling of each shelf is worth at most, by all the resource prices met so far: any price gives a bound."""
 
@@ -115,9 +98,11 @@ class Ceilings:
         self._prices: list[Floats] = []
 
     def all(self, worth: Floats) -> Floats:
-        """By shelf. Prices of late come first, and few of them do most of the work."""
+        """By shelf. The latest prices tell most; each resource alone, as dear as any pod makes it, tells a little."""
         lowest = np.full(len(self._numbers.shelves), np.inf)
-        for prices in self._prices[-_CEILINGS:]:
+        need = self._numbers.need
+        alone = np.where(need > 0, worth[:, None] / np.maximum(need, 1e-300), 0.0).max(axis=0)
+        for prices in (*np.diag(alone), *self._prices[-_CEILINGS:]):
             np.minimum(lowest, self._by(prices, worth), out=lowest)
         return lowest
 
@@ -131,156 +116,3 @@ class Ceilings:
         net = np.maximum((worth - numbers.need @ prices)[None, :] - numbers.dislike, 0.0)
         bound: Floats = numbers.capacity @ prices + (net * numbers.most).sum(axis=1)
         return bound
-
-
-def _knapsack(value: Floats, need: Floats, capacity: Floats, most: Ints) -> highspy.Highs:
-    """Which pods to put into one node: to be solved in parts of pods, or in whole ones."""
-    highs = quiet()
-    kinds, resources = need.shape
-    highs.addRows(
-        resources,
-        np.full(resources, -highspy.kHighsInf),
-        # In shares of the node: memory in bytes beside single GPUs would be more than an LP's digits hold.
-        np.ones(resources),
-        0,
-        np.zeros(resources, dtype=np.int32),
-        np.array([], dtype=np.int32),
-        np.array([]),
-    )
-    highs.addCols(
-        kinds,
-        -value,
-        np.zeros(kinds),
-        most.astype(np.float64),
-        kinds * resources,
-        np.arange(kinds, dtype=np.int32) * resources,
-        np.tile(np.arange(resources, dtype=np.int32), kinds),
-        (need / _room(capacity)).ravel(),
-    )
-    return highs
-
-
-def _room(capacity: Floats) -> Floats:
-    room: Floats = np.maximum(capacity, 1e-300)
-    return room
-
-
-def multipliers(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Floats:
-    """What a unit of each resource is worth in a node that could be filled with parts of pods."""
-    highs = _knapsack(value, need, capacity, most)
-    highs.run()
-    duals = -np.array(highs.getSolution().row_dual)
-    return np.maximum(duals, 0.0) / _room(capacity)
-
-
-def _whole(value: Floats, need: Floats, capacity: Floats, most: Ints) -> tuple[Ints, float]:
-    """The filling worth most, or one near to it, and what none is worth more than."""
-    highs = _knapsack(value, need, capacity, most)
-    kinds = len(value)
-    highs.setOptionValue("mip_max_nodes", 200)
-    highs.setOptionValue("mip_rel_gap", 1e-7)
-    highs.changeColsIntegrality(kinds, np.arange(kinds, dtype=np.int32), np.full(kinds, highspy.HighsVarType.kInteger))
-    highs.run()
-    info = highs.getInfo()
-    ceiling = -info.mip_dual_bound * (1 + 1e-7)
-    counts = np.zeros(kinds, dtype=np.int64)
-    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
-        counts = np.rint(np.array(highs.getSolution().col_value)).astype(np.int64)
-        # The solver is content with nearly; a node is not.
-        if (counts @ need > capacity).any():
-            counts[:] = 0
-    return counts, ceiling
-
-
-def _useful(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Ints:
-    """Kinds that a best filling may need: not those for which another, of which there is plenty, takes less for more."""
-    good = np.flatnonzero((value > 0) & (most > 0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        alone = np.where(need[good] > 0, np.floor(capacity[None, :] / need[good]), np.inf).min(axis=1)
-    plenty = most[good] >= alone
-    smaller = (need[good][:, None, :] <= need[good][None, :, :]).all(axis=2) & plenty[:, None]
-    worth = value[good]
-    better = smaller & (worth[:, None] >= worth[None, :])
-    # Of two that are alike in all, the first stays.
-    alike = better & better.T
-    better &= ~(alike & (np.arange(len(good))[:, None] >= np.arange(len(good))[None, :]))
-    useful: Ints = good[~better.any(axis=0)]
-    return useful
-
-
-def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: float, steps: int, prove: bool) -> Best:
-    """The filling worth most, if that is more than `above`; depth first with the relaxation as a bound.
-
-    After so many steps it gives up, and `most` is the relaxation's word for what was not looked at; unless it must
-    `prove`, and then HiGHS goes on.
-    """
-    good = _useful(value, need, capacity, most)
-    prices = multipliers(value[good], need[good], capacity, most[good])
-    weight = need[good] @ prices
-    efficiency = value[good] / np.maximum(weight, 1e-300)
-    order = np.lexsort((good, -efficiency))
-    kinds = [int(good[n]) for n in order]
-    values = [float(value[kind]) for kind in kinds]
-    weights = [float(weight[n]) for n in order]
-    rates = [min(float(efficiency[n]), 1.0) for n in order]
-    limits = [int(most[kind]) for kind in kinds]
-    needs = [[(d, float(a)) for d, a in enumerate(need[kind]) if a > 0] for kind in kinds]
-    surplus = [0.0]
-    for v, w, u in zip(reversed(values), reversed(weights), reversed(limits), strict=True):
-        surplus.append(surplus[-1] + max(v - w, 0.0) * u)
-    surplus.reverse()
-    rates.append(0.0)
-    free = [float(amount) for amount in capacity]
-    best = above
-    found: list[dict[int, int]] = []
-    chosen: dict[int, int] = {}
-    left = steps
-    unseen = 0.0
-
-    def descend(at: int, got: float, room: float) -> None:
-        nonlocal best, left, unseen
-        left -= 1
-        if got > best:
-            best = got
-            found.append(dict(chosen))
-        while at < len(kinds):
-            bound = got + surplus[at] + rates[at] * room
-            if bound <= best * (1 + 1e-12):
-                return
-            if left <= 0:
-                unseen = max(unseen, bound)
-                return
-            count = limits[at]
-            for d, amount in needs[at]:
-                count = min(count, int(free[d] // amount))
-            if count > 0:
-                break
-            at += 1
-        else:
-            return
-        for d, amount in needs[at]:
-            free[d] -= amount * count
-        taken = count
-        while taken > 0:
-            chosen[kinds[at]] = taken
-            descend(at + 1, got + values[at] * taken, room - weights[at] * taken)
-            taken -= 1
-            for d, amount in needs[at]:
-                free[d] += amount
-        chosen.pop(kinds[at], None)
-        descend(at + 1, got, room)
-
-    descend(0, 0.0, float(prices @ capacity))
-    if unseen > best and prove:
-        whole, ceiling = _whole(value[good], need[good], capacity, most[good])
-        unseen = min(unseen, ceiling)
-        if float(value[good] @ whole) > best:
-            best = float(value[good] @ whole)
-            found.append({int(kind): int(count) for kind, count in zip(good, whole, strict=True)})
-    fillings = []
-    for filling in found[-_FILLINGS:]:
-        counts = np.zeros(len(value), dtype=np.int64)
-        for kind, count in filling.items():
-            counts[kind] = count
-        fillings.append(counts)
-    return Best(fillings, max(best, unseen), prices)

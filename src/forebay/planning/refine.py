@@ -1,70 +1,122 @@
 """Column generation: the best mix of fillings as a linear program, whole numbers from it, and the proof of how good.
 
 The linear program says what each pod is worth; pricing looks for fillings worth more than their node costs; when there
-are none, what the pods are worth together is less than any plan costs.
+are none, what the pods are worth together is no more than any plan costs.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from forebay.planning.greedy import Buying, Packer, Pattern, Solution, cheaper, greedy
+from forebay.planning.greedy import Packer, Solution
+from forebay.planning.knapsack import exact
 from forebay.planning.linear import Column, Duals, Master
-from forebay.planning.market import LARGEST_TIE, NO_END, Shop
+from forebay.planning.market import LARGEST_TIE, Shop
 from forebay.planning.numbers import DOLLAR, Floats, Ints, Numbers
-from forebay.planning.pricing import Ceilings, Filler, exact
+from forebay.planning.pricing import Ceilings, Filler
+from forebay.planning.rounding import Clock, dive, realise
 
 #: Work is bounded by these counts, so that the same input gives the same plan whatever the clock says.
 _ROUNDS = 200
 _COLUMNS_A_ROUND = 100
 _STEPS = 500
+#: Shares of the time that are kept for whole numbers, and for the proof at last.
+_TO_ROUND = 0.35
+_TO_PROVE = 0.15
 #: A bound within this of the linear program's own value is as good as that.
 _PROVEN = 1e-4
-#: Share of the time that is kept for whole numbers.
-_KEPT = 0.45
 #: What counts as no gain.
 _EPSILON = 1e-9
 #: Whole numbers are sought with this share of the linear program's own kept, until the gap is no more than that.
 _ATTEMPTS = ((1.0, 2e-4), (0.8, 1e-3), (0.0, 5e-3))
+#: With so few shelves there is time for diving.
+_FEW_SHELVES = 4
 
-#: Seconds that are left.
-Clock = Callable[[], float]
-
-
-class Refined:
-    """What came of it."""
-
-    def __init__(self, solution: Solution, bound: int) -> None:
-        self.solution = solution
-        #: In units.
-        self.bound = bound
+Rank = Callable[[Solution], tuple[tuple[int, ...], int]]
 
 
-def refine(
-    packer: Packer, counts: Sequence[int], shop: Shop, first: Solution, rank: Callable[[Solution], object], left: Clock
-) -> Refined:
-    """A solution for the pods that `first` serves which is no worse, and the bound."""
-    time, seed = left(), 0
-    served = [count - left for count, left in zip(counts, first.left, strict=True)]
-    numbers = Numbers(packer, served, shop)
-    master = Master(numbers, _penalty(numbers))
-    master.add(_columns_of(numbers, first))
-    filler = Filler(numbers, seed)
-    bound = _generate(numbers, master, filler, lambda: left() - _KEPT * time)
-    best = first
-    if packer.score(best) > bound * (1 + _ATTEMPTS[0][1]) and len(numbers.shelves) <= 4:
-        found = _dive(numbers, master, filler, served, first.left, left)
-        best = min(best, found, key=rank)  # type: ignore[type-var]
-    for share, gap in _ATTEMPTS:
-        if packer.score(best) <= bound * (1 + gap) or left() <= 0:
-            break
-        floor = np.floor(np.floor(master.used + 1e-9) * share).astype(np.int64)
-        times = master.whole(floor, left())
-        if times is not None:
-            found = _realise(numbers, master.columns, times, served, first.left)
-            best = min(best, found, key=rank)  # type: ignore[type-var]
-    pods = sum(served)
-    return Refined(best, max(int(bound) - LARGEST_TIE * pods, 0))
+class Refinement:
+    """Of a first solution, for the pods that it serves."""
+
+    def __init__(self, packer: Packer, counts: Sequence[int], shop: Shop, first: Solution, *, seed: int) -> None:
+        self._packer = packer
+        self._first = first
+        self._served = [count - left for count, left in zip(counts, first.left, strict=True)]
+        self._numbers = numbers = Numbers(packer, self._served, shop)
+        self._master = Master(numbers, _penalty(numbers))
+        self._master.add(_columns_of(numbers, first))
+        self._filler = Filler(numbers, seed)
+        self._ceilings = Ceilings(numbers)
+        self._bound = 0.0
+
+    @property
+    def bound(self) -> int:
+        """In units: what the same pods cost at least, without the tie breakers."""
+        return max(int(self._bound) - LARGEST_TIE * sum(self._served), 0)
+
+    def run(self, rank: Rank, left: Clock) -> Solution:
+        """No worse than the first."""
+        time = left()
+        self._generate(lambda: left() - time * (_TO_ROUND + _TO_PROVE))
+        best = self._round(rank, lambda: left() - time * _TO_PROVE)
+        if not self._good(best, _ATTEMPTS[-1][1]):
+            self._price(self._master.solve(), left, prove=True)
+        return best
+
+    def _round(self, rank: Rank, left: Clock) -> Solution:
+        best = self._first
+        if not self._good(best, _ATTEMPTS[0][1]) and len(self._numbers.shelves) <= _FEW_SHELVES:
+            times = dive(self._numbers, self._master, self._filler, left)
+            best = min(best, self._realised(times), key=rank)
+        for share, gap in _ATTEMPTS:
+            if self._good(best, gap) or left() <= 0:
+                break
+            floor: Ints = np.floor(np.floor(self._master.used + _EPSILON) * share).astype(np.int64)
+            found = self._master.whole(floor, left())
+            if found is not None:
+                best = min(best, self._realised(found), key=rank)
+        return best
+
+    def _realised(self, times: Ints) -> Solution:
+        return realise(self._numbers, self._master.columns, times, self._served, self._first.left)
+
+    def _good(self, solution: Solution, gap: float) -> bool:
+        return self._packer.score(solution) <= self._bound * (1 + gap)
+
+    def _generate(self, left: Clock) -> None:
+        """Until no filling is worth more than its node, or nearly."""
+        master = self._master
+        duals = master.solve()
+        for _ in range(_ROUNDS):
+            if left() <= 0:
+                self._price(duals, left, prove=False)
+                return
+            promising = np.flatnonzero(self._ceilings.all(duals.worth) > duals.node * (1 + _EPSILON))
+            columns = self._filler.columns(duals, promising) or self._filler.columns(duals, promising, thorough=True)
+            if not master.add(columns[:_COLUMNS_A_ROUND]):
+                columns = self._price(duals, left, prove=False) or self._price(duals, left, prove=True)
+                if self._bound >= master.value * DOLLAR * (1 - _PROVEN) or not master.add(columns):
+                    return
+            duals = master.solve()
+
+    def _price(self, duals: Duals, left: Clock, *, prove: bool) -> list[Column]:
+        """Fillings that gain. What is seen of all others gives a bound; to `prove` that there are none takes longer."""
+        numbers = self._numbers
+        found: list[Column] = []
+        proven = self._ceilings.all(duals.worth)
+        target = duals.node * (1 + _EPSILON)
+        # Those that promise most come first: their resource prices are the most telling about others.
+        for shelf in np.argsort(-proven / np.maximum(target, _EPSILON), kind="stable"):
+            if proven[shelf] <= target[shelf] or left() <= 0:
+                continue
+            value = duals.worth - numbers.dislike[shelf]
+            capacity, most = numbers.capacity[shelf], numbers.most[shelf]
+            best = exact(value, numbers.need, capacity, most, above=float(target[shelf]), steps=_STEPS, prove=prove)
+            np.minimum(proven, self._ceilings.learn(best.prices, duals.worth), out=proven)
+            proven[shelf] = min(best.most, proven[shelf])
+            found += [Column(int(shelf), counts) for counts in best.fillings]
+        self._bound = max(self._bound, _lagrangian(numbers, self._master, duals, proven))
+        return found
 
 
 def _penalty(numbers: Numbers) -> Floats:
@@ -74,7 +126,7 @@ def _penalty(numbers: Numbers) -> Floats:
 
 
 def _columns_of(numbers: Numbers, solution: Solution) -> list[Column]:
-    """The fillings of a solution, each on every shelf that takes it at its price or less."""
+    """The fillings of a solution."""
     kinds = {kind: n for n, kind in enumerate(numbers.kinds)}
     shelves = {shelf: n for n, shelf in enumerate(numbers.shelves)}
     made = []
@@ -87,131 +139,16 @@ def _columns_of(numbers: Numbers, solution: Solution) -> list[Column]:
             continue
         # Its shelf is dominated: another takes the same for no more.
         room = (numbers.capacity >= counts @ numbers.need).all(axis=1) & (numbers.most >= counts).all(axis=1)
-        made += [Column(int(shelf), counts) for shelf in np.flatnonzero(room & numbers.plain)[:4]]
+        made += [Column(int(shelf), counts) for shelf in np.flatnonzero(room & numbers.plain)[:1]]
     return made
 
 
-def _generate(numbers: Numbers, master: Master, filler: Filler, left: Clock) -> float:
-    """Until no filling is worth more than its node, or nearly. Returns the bound, in units."""
-    ceilings = Ceilings(numbers)
-    best = 0.0
-    for _ in range(_ROUNDS):
-        duals = master.solve()
-        if left() <= 0:
-            break
-        promising = np.flatnonzero(ceilings.all(duals.worth) > duals.node * (1 + _EPSILON))
-        columns = filler.columns(duals, promising) or filler.columns(duals, promising, thorough=True)
-        if master.add(columns[:_COLUMNS_A_ROUND]):
-            continue
-        columns, proven = price_exactly(numbers, duals, ceilings, prove=False)
-        if not columns:
-            columns, proven = price_exactly(numbers, duals, ceilings, prove=True)
-        best = max(best, _bound(numbers, master, duals, proven))
-        if best >= master.value * DOLLAR * (1 - _PROVEN) or not master.add(columns):
-            return best
-    return max(best, _bound(numbers, master, duals, price_exactly(numbers, duals, ceilings, prove=True)[1]))
-
-
-def price_exactly(numbers: Numbers, duals: Duals, ceilings: Ceilings, *, prove: bool) -> tuple[list[Column], Floats]:
-    """Fillings that gain, and by shelf what one is worth at most; to `prove` that there are none takes longer."""
-    found: list[Column] = []
-    proven = ceilings.all(duals.worth)
-    target = duals.node * (1 + _EPSILON)
-    # Those that promise most come first: their resource prices are the most telling about others.
-    for shelf in np.argsort(-proven / target, kind="stable"):
-        if proven[shelf] <= target[shelf]:
-            continue
-        value = duals.worth - numbers.dislike[shelf]
-        capacity, most = numbers.capacity[shelf], numbers.most[shelf]
-        best = exact(value, numbers.need, capacity, most, above=float(target[shelf]), steps=_STEPS, prove=prove)
-        np.minimum(proven, ceilings.learn(best.multipliers, duals.worth), out=proven)
-        proven[shelf] = min(best.most, proven[shelf])
-        found += [Column(int(shelf), counts) for counts in best.fillings]
-    return found, proven
-
-
-def _dive(
-    numbers: Numbers, master: Master, filler: Filler, served: Sequence[int], without: Sequence[int], left: Clock
-) -> Solution:
-    """Takes what the linear program is sure of, and asks it again about the rest."""
-    demand, most = numbers.demand, numbers.most
-    remaining = demand.copy()
-    times = np.zeros(0, dtype=np.int64)
-    while remaining.any() and left() > 0:
-        used = master.used
-        times = np.concatenate([times, np.zeros(len(used) - len(times), dtype=np.int64)])
-        parts = used - np.floor(used + 1e-9)
-        take = np.floor(used + 1e-9).astype(np.int64)
-        order = np.argsort(-parts, kind="stable")
-        sure = order[parts[order] > 0.8]
-        few = order[: max(1, int(remaining.sum()) // 100)]
-        take[np.union1d(sure, few[parts[few] > 1e-6])] += 1
-        progress = False
-        for n in np.argsort(-used, kind="stable"):
-            if not take[n]:
-                continue
-            counts = master.columns[n].counts
-            fits = take[n]
-            if (np.minimum(counts, remaining) < counts).any() and (counts * fits > remaining).any():
-                whole = np.min(remaining[counts > 0] // counts[counts > 0])
-                fits = min(fits, whole)
-                if not fits and not progress:
-                    fits = 1
-            if fits > 0:
-                times[n] += fits
-                remaining = np.maximum(remaining - counts * fits, 0)
-                progress = True
-        numbers.most = np.minimum(most, remaining)
-        master.ask(remaining)
-        duals = master.solve()
-        for _ in range(3):
-            if not master.add(filler.columns(duals, np.arange(len(numbers.shelves)))[:_COLUMNS_A_ROUND]):
-                break
-            duals = master.solve()
-    numbers.most = most
-    master.ask(demand)
-    master.solve()
-    times = np.concatenate([times, np.zeros(len(master.columns) - len(times), dtype=np.int64)])
-    return _realise(numbers, master.columns, times, served, without)
-
-
-def _bound(numbers: Numbers, master: Master, duals: Duals, proven: Floats) -> float:
-    """In units. What the pods are worth less what nodes bring in at most: the Lagrangian bound, true for any duals."""
+def _lagrangian(numbers: Numbers, master: Master, duals: Duals, proven: Floats) -> float:
+    """In units. What the pods are worth, less what nodes bring in at most: a bound for any duals, near or far."""
     scale = 1.0
     for shelf in np.flatnonzero(numbers.plain):
         if proven[shelf] > numbers.price[shelf]:
             scale = min(scale, float(numbers.price[shelf] / proven[shelf]))
     value = float(duals.worth @ numbers.demand) * scale - master.rent(proven * scale, scale)
-    # Sums of doubles: their error is far less than this.
+    # The error of sums of doubles is far less than this.
     return max(value * (1 - 1e-9), 0.0) * DOLLAR
-
-
-def _realise(
-    numbers: Numbers, columns: Sequence[Column], times: Ints, served: Sequence[int], without: Sequence[int]
-) -> Solution:
-    """Bought item by item and pod by pod, in exact numbers; what does not work out is left to the greedy."""
-    packer, shop = numbers.packer, numbers.shop.copy()
-    remaining = list(served)
-    buyings: list[Buying] = []
-    use = [(int(times[n]), n) for n in np.flatnonzero(times)]
-    # The most used first: what is too much is then taken from the others.
-    for count, n in sorted(use, key=lambda pair: (-pair[0], pair[1])):
-        column = columns[n]
-        shelf = numbers.shelves[column.shelf]
-        full = tuple((numbers.kinds[kind], int(column.counts[kind])) for kind in np.flatnonzero(column.counts))
-        left = count
-        while left > 0:
-            pattern: Pattern = tuple((k, min(a, remaining[k])) for k, a in full if remaining[k])
-            item = next((i for i in packer.market.shelves[shelf].items if shop.can_buy(i)), None)
-            if not pattern or item is None:
-                break
-            fits = min(remaining[k] // a for k, a in pattern)
-            bought = min(left, fits, shop.can_buy(item))
-            shop.buy(item, bought)
-            for k, a in pattern:
-                remaining[k] -= a * bought
-            buyings.append(Buying(shelf, item, pattern, bought))
-            left -= bought
-    rest = greedy(packer, remaining, shop)
-    whole = Solution((*buyings, *rest.buyings), tuple(a + b for a, b in zip(rest.left, without, strict=True)))
-    return cheaper(packer, whole, shop)

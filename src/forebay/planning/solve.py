@@ -1,18 +1,24 @@
 """One market, one demand: the best of several quick answers, refined where that may pay, with its bound."""
 
-import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from forebay.planning.greedy import Buying, Packer, Solution, greedy
 from forebay.planning.kinds import Kind
 from forebay.planning.market import LARGEST_TIE, Market, Shop, owned
-from forebay.planning.plan import Preferences
-
 
 #: So few pods are not worth a linear program.
 _SMALL = 8
+
+
+class Thinking(NamedTuple):
+    """How long to go on."""
+
+    refine: bool
+    seed: int
+    #: Seconds that are left.
+    left: Callable[[], float]
 
 
 class Solved(NamedTuple):
@@ -22,33 +28,25 @@ class Solved(NamedTuple):
 
 
 def solve(
-    market: Market, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop, preferences: Preferences
+    market: Market, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop, thinking: Thinking
 ) -> tuple[Packer, Solved]:
     """Buys from `shop`."""
     packer = Packer(market)
     solution = smallest_first(packer, counts, shop.copy())
+    bound = 0
     if solution is None:
         solution = _best(packer, kinds, counts, shop)
-        bound = min(fluid_bound(packer, solution), packer.expected(solution))
-        if preferences.refine and bound < packer.expected(solution) and sum(counts) > _SMALL:
-            from forebay.planning.refine import refine  # noqa: PLC0415 (numpy and HiGHS load only where they are used)
+        bound = fluid_bound(packer, solution)
+        if thinking.refine and bound < packer.expected(solution) and sum(counts) > _SMALL:
+            # numpy and HiGHS take longer to load than small demand takes to plan.
+            from forebay.planning.refine import Refinement  # noqa: PLC0415
 
-            end = time.monotonic() + preferences.deadline.total_seconds()
-            refined = refine(
-                packer,
-                counts,
-                shop,
-                solution,
-                lambda each: rank(packer, kinds, each),
-                lambda: end - time.monotonic(),
-            )
-            solution, bound = refined.solution, max(bound, refined.bound)
-    else:
-        bound = 0
-    bound = min(bound, packer.expected(solution))
+            refinement = Refinement(packer, counts, shop, solution, seed=thinking.seed)
+            solution = refinement.run(lambda each: rank(packer, kinds, each), thinking.left)
+            bound = max(bound, refinement.bound)
     for buying in solution.buyings:
         shop.buy(buying.item, buying.times)
-    return packer, Solved(solution, bound)
+    return packer, Solved(solution, min(bound, packer.expected(solution)))
 
 
 def _best(packer: Packer, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop) -> Solution:
