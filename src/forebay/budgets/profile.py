@@ -102,8 +102,11 @@ class Profile:
 
     def rate(self, at: int) -> int:
         """At a moment in microseconds; what begins at that very moment counts."""
+        return self._rate_at(at) // _PARTS
+
+    def _rate_at(self, at: int) -> int:
         rate, _, inside = self._before(at // MICROSECONDS // _HOUR)
-        return (rate + sum(part for second, part in inside if second * MICROSECONDS <= at)) // _PARTS
+        return rate + sum(part for second, part in inside if second * MICROSECONDS <= at)
 
     def ends_after(self, at: int) -> int:
         """How many pods have ended after that moment."""
@@ -171,7 +174,7 @@ class Profile:
         In microseconds, rounded up; None: not within a window from now. Exact, by following the far edge over every
         change of the past; an hour in which it cannot happen is passed in one step.
         """
-        rate = self.rate(now) * _PARTS
+        rate = self._rate_at(now)
         amount *= _PARTS
         first = edge = now - window
         held = self._sum(now) - self._sum(edge)
@@ -179,8 +182,7 @@ class Profile:
             return now
         if rate <= 0 or held + rate * window < amount:
             return None
-        leaving, _, inside = self._before(edge // MICROSECONDS // _HOUR)
-        leaving += sum(part for second, part in inside if second * MICROSECONDS <= edge)
+        leaving = self._rate_at(edge)
         place = bisect_left(self._hours, edge // MICROSECONDS // _HOUR)
         while edge < now:
             upto, changes = now, {}
@@ -210,29 +212,34 @@ class Profile:
                 leaving += fresh.get(mark, 0) if mark < upto else 0
         return None
 
-    def begins_to_leave(self, now: int, window: int) -> int:
-        """When what was used next begins to leave the window; where nothing was, a window from now."""
-        edge = now - window
-        if self.rate(edge) > 0:
-            return now
-        for hour in self._hours[bisect_left(self._hours, edge // MICROSECONDS // _HOUR) :]:
-            begun = [each for each, part in self._buckets[hour].changes.items() if part > 0]
-            later = [each for each in begun if each * MICROSECONDS > edge]
-            if later:
-                return min(min(later) * MICROSECONDS, now) + window
-        return now + window
+    def peak(self, now: int, window: int, span: int) -> int:
+        """The most that the window will hold within `span` from now, if everything goes on as it does now."""
+        rate = self._rate_at(now)
+        first = edge = now - window
+        last = edge + min(span, window)
+        most = held = self._sum(now) - self._sum(edge)
+        leaving = self._rate_at(edge)
+        changes = {}
+        for hour in range(edge // MICROSECONDS // _HOUR, last // MICROSECONDS // _HOUR + 1):
+            bucket = self._buckets.get(hour)
+            if bucket is not None:
+                changes.update(bucket.changes)
+        for mark in sorted({last, *(at * MICROSECONDS for at in changes if first < at * MICROSECONDS < last)}):
+            held += (rate - leaving) * (mark - edge)
+            most = max(most, held)
+            leaving += changes.get(mark // MICROSECONDS, 0)
+            edge = mark
+        return -(-most // _PARTS)
 
-    def falls_below(self, amount: int, now: int, window: int) -> int | None:
-        """When the window holds less than `amount` again if nothing more is used from now on; `now` if it does already.
+    def falls_below(self, amount: int, now: int, window: int) -> int:
+        """When the window holds less than `amount` (more than 0) again if nothing more is used from now on.
 
-        In microseconds, the first whole second at which it is so.
+        In microseconds: now, or the first whole second at which it is so.
         """
         held = self._sum(now)
         if held - self._sum(now - window) < amount * _PARTS:
             return now
         low, high = now // MICROSECONDS, (now + window) // MICROSECONDS + 1
-        if amount <= 0:
-            return None
         while low < high:
             middle = (low + high) // 2
             if held - self._sum(min(middle * MICROSECONDS - window, now)) < amount * _PARTS:

@@ -30,6 +30,8 @@ class Run(NamedTuple):
 
     start: int
     end: int | None
+    #: The status says when it ended. Otherwise the end is where Forebay first saw it.
+    told: bool = True
 
 
 def seconds(at: datetime) -> int:
@@ -75,12 +77,10 @@ def run_of(pod: Pod, known_start: int | None, seen: int) -> Run | None:
         finish = seconds(pod.finished)
         # A clock that was set right meanwhile is no longer behind: then the finish cannot be later than it was seen.
         end = finish if not behind else min(finish + behind, max(finish, seen))
-    elif pod.deleted is not None:
-        # Its kubelet has not told, so its node is lost: whoever failed the pod also asked it to end, at that time.
-        end = min(seconds(pod.deleted), seen)
-    else:
-        end = seen
-    return Run(start, max(end, start))
+        return Run(start, max(end, start))
+    # Its kubelet has not told, so its node is lost: whoever failed the pod also asked it to end, at that time.
+    end = seen if pod.deleted is None else min(seconds(pod.deleted), seen)
+    return Run(start, max(end, start), told=False)
 
 
 def usage(pieces: Iterable[Piece], now: datetime, window: timedelta) -> GpuHours:

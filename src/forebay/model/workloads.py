@@ -102,9 +102,11 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unschedulable_since: datetime | None
     unschedulable_message: str | None
     finalizers: tuple[str, ...]
-    #: First container start and last container end; only for pods that ask for a GPU.
+    #: First start and last end of any container; only for pods that ask for a GPU or for what a budget counts.
     started: datetime | None = None
     finished: datetime | None = None
+    #: A container was started more than once: earlier starts may no longer be shown.
+    restarted: bool = False
     #: A mirror of a static pod: only its kubelet can end it.
     mirror: bool = False
 

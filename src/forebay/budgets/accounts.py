@@ -1,0 +1,216 @@
+"""The books of all budgets, kept up to date pod by pod: a tick reads them and adds nothing up.
+
+Fed with what the informers show, in any order, repeated or with gaps: every pod as it is, and that it is gone. A pod
+counts for every budget of its namespace whose selector takes it, while it does.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from forebay.api.gpu_workload_budget import GPUWorkloadBudget
+from forebay.budgets.ledger import EXACT, Ledger
+from forebay.budgets.usage import Run, run_of, seconds, thousandths
+from forebay.model.requirements import LabelSelector, Operator, Requirement
+from forebay.model.workloads import Pod
+
+Key = tuple[str, str]
+_Label = tuple[str, str, str]
+_NOBODY: Final = ()
+
+
+class Account:
+    """The books of one budget."""
+
+    def __init__(self, budget: GPUWorkloadBudget, ledger: Ledger | None = None, money: Ledger | None = None) -> None:
+        self.key: Key = budget.key
+        self.uid = budget.uid
+        self.resource = budget.spec.gpu_resource_name
+        self.selector = selector_of(budget)
+        self.ledger = ledger or Ledger(budget.uid)
+        #: Dollars, by GPUInstance instead of by pod (`dollars.py`).
+        self.money = money or Ledger(budget.uid)
+        #: Pods that are taken by the selector, ask for the resource and have not ended.
+        self.pods: dict[str, Pod] = {}
+
+    def matches(self, pod: Pod) -> bool:
+        return pod.namespace == self.key[0] and self.selector.matches(pod.labels)
+
+    def count(self, pod: Pod, run: Run | None, at: int, *, joined: bool) -> None:
+        rate = thousandths(pod.shape, self.resource)
+        if not rate or pod.phase.ended:
+            self.pods.pop(pod.uid, None)
+        else:
+            self.pods[pod.uid] = pod
+        if run is None or not rate:
+            return
+        ledger, uid = self.ledger, pod.uid
+        start = max(run.start, at) if joined else run.start
+        if run.end is None:
+            ledger.begin(uid, start, rate, at, durable=joined or pod.restarted)
+        elif uid in ledger.running:
+            ledger.end(uid, run.end)
+        else:
+            recorded = ledger.pieces(uid)
+            if not recorded:
+                ledger.record(uid, start, run.end, rate)
+            elif run.told and (last := recorded[-1].end) is not None:
+                # Never what lies between two pieces: then the pod did not match.
+                ledger.record(uid, last, run.end, rate)
+
+    def leave(self, uid: str, at: int) -> None:
+        self.pods.pop(uid, None)
+        self.ledger.end(uid, at)
+
+
+class _Seen(NamedTuple):
+    pod: Pod
+    run: Run | None
+    accounts: tuple[Account, ...]
+
+
+class Accounts:
+    def __init__(self) -> None:
+        self._accounts: dict[Key, Account] = {}
+        self._by_label: dict[_Label, list[Account]] = {}
+        self._by_namespace: dict[str, list[Account]] = {}
+        self._seen: dict[str, dict[str, _Seen]] = {}
+        #: A UID never comes back: whatever is said about these later is old.
+        self._departed: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[Account]:
+        return iter(self._accounts.values())
+
+    def get(self, key: Key) -> Account | None:
+        return self._accounts.get(key)
+
+    def open(
+        self, budget: GPUWorkloadBudget, at: datetime, ledger: Ledger | None = None, money: Ledger | None = None
+    ) -> Account:
+        """A budget that is there: new, changed or as before. A new one counts the pods that run from when they did;
+        a changed selector counts from the change.
+        """
+        account = self._accounts.get(budget.key)
+        if account is not None and account.uid == budget.uid:
+            changed = selector_of(budget)
+            if changed == account.selector:
+                return account
+            self._unindex(account)
+            account.selector = changed
+            self._index(account)
+        else:
+            if account is not None:
+                self.close(budget.key)
+            account = self._accounts[budget.key] = Account(budget, ledger, money)
+            self._index(account)
+            # As if it had been there when each of its pods was first seen.
+            for uid, (pod, run, accounts) in self._seen.get(budget.key[0], {}).items():
+                if account.matches(pod):
+                    account.count(pod, run, seconds(at), joined=False)
+                    self._seen[budget.key[0]][uid] = _Seen(pod, run, (*accounts, account))
+            return account
+        for seen in list(self._seen.get(budget.key[0], {}).values()):
+            self._look(seen.pod, seen, seconds(at))
+        return account
+
+    def close(self, key: Key) -> None:
+        """The budget is gone."""
+        account = self._accounts.pop(key)
+        self._unindex(account)
+        seen = self._seen.get(key[0], {})
+        for uid, each in seen.items():
+            if account in each.accounts:
+                seen[uid] = each._replace(accounts=tuple(other for other in each.accounts if other is not account))
+
+    def see(self, pod: Pod, at: datetime) -> None:
+        """The pod is like this. What is older than what was seen before is passed over."""
+        if pod.uid in self._departed:
+            return
+        seen = self._seen.setdefault(pod.namespace, {}).get(pod.uid)
+        if seen is None or pod.resource_version >= seen.pod.resource_version:
+            self._look(pod, seen, seconds(at))
+
+    def _look(self, pod: Pod, seen: _Seen | None, at: int) -> None:
+        run = seen.run if seen is not None else None
+        if run is None or run.end is None or not run.told:
+            now = run_of(pod, None if run is None else run.start, at)
+            # An end that nobody has told stays where it was first seen.
+            run = now if run is None or run.end is None or (now is not None and now.told) else run
+        accounts = tuple(self.of(pod))
+        before = seen.accounts if seen is not None else _NOBODY
+        for account in before:
+            if account not in accounts:
+                account.leave(pod.uid, at)
+        for account in accounts:
+            joined = seen is not None and seen.run is not None and account not in before
+            account.count(pod, run, at, joined=joined)
+        self._seen.setdefault(pod.namespace, {})[pod.uid] = _Seen(pod, run, accounts)
+
+    def gone(self, pod: Pod, at: datetime) -> None:
+        """The pod is no longer there; `pod` is how it was last. One that nobody saw end counts until now."""
+        self.see(pod, at)
+        seen = self._seen.get(pod.namespace, {}).pop(pod.uid, None)
+        self._departed[pod.uid] = seconds(at)
+        for account in seen.accounts if seen is not None else ():
+            account.leave(pod.uid, seconds(at))
+
+    def resume(self) -> None:
+        """To be called once, when every pod that is there has been seen after a start."""
+        visible = self.visible()
+        for account in self:
+            account.ledger.close_missing(visible)
+
+    def compact(self, now: datetime, windows: Mapping[Key, int]) -> None:
+        """Only when the view of the pods is complete. Windows are in seconds."""
+        at = seconds(now)
+        visible = self.visible()
+        for account in self:
+            account.ledger.compact(at, windows[account.key], visible)
+            account.money.compact(at, windows[account.key], ())
+        self._departed = {uid: when for uid, when in self._departed.items() if when > at - EXACT}
+
+    def visible(self) -> set[str]:
+        return {uid for pods in self._seen.values() for uid in pods}
+
+    def may_go(self, pod: Pod) -> bool:
+        """Every budget has the pod's time stored: nothing is lost when it is deleted."""
+        seen = self._seen.get(pod.namespace, {}).get(pod.uid)
+        if seen is None or not pod.phase.ended:
+            return False
+        return all(account.ledger.is_durable(pod.uid) for account in self.within(pod.namespace))
+
+    def within(self, namespace: str) -> Iterator[Account]:
+        return (account for key, account in self._accounts.items() if key[0] == namespace)
+
+    def of(self, pod: Pod) -> Iterator[Account]:
+        """Budgets that take the pod, whether or not it asks for what they count."""
+        namespace = pod.namespace
+        for account in self._by_namespace.get(namespace, _NOBODY):
+            if account.selector.matches(pod.labels):
+                yield account
+        if self._by_label:
+            for key, value in pod.labels.items():
+                for account in self._by_label.get((namespace, key, value), _NOBODY):
+                    if account.selector.matches(pod.labels):
+                        yield account
+
+    def _index(self, account: Account) -> None:
+        self._place(account).append(account)
+
+    def _unindex(self, account: Account) -> None:
+        self._place(account).remove(account)
+
+    def _place(self, account: Account) -> list[Account]:
+        """Under one label that its pods must have; without such a one, under its namespace."""
+        namespace = account.key[0]
+        for label in sorted(account.selector.match_labels.items()):
+            return self._by_label.setdefault((namespace, *label), [])
+        return self._by_namespace.setdefault(namespace, [])
+
+
+def selector_of(budget: GPUWorkloadBudget) -> LabelSelector:
+    written = budget.spec.selector
+    return LabelSelector(
+        written.match_labels,
+        tuple(Requirement(each.key, Operator(each.operator.value), each.values) for each in written.match_expressions),
+    )

@@ -1,0 +1,192 @@
+"""How every budget stands: what is used, what is left, when there will be none, and what may still be begun."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+
+from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget, Quota
+from forebay.budgets.accounts import Account, Accounts, Key
+from forebay.budgets.usage import instant, microseconds
+from forebay.model.quantities import GpuHours, Usd, UsdPerHour
+from forebay.model.reasons import Reason
+from forebay.model.spans import human
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+#: Running pods, and those that capacity is on its way for, are reckoned to go on for so long: how long they will is
+#: not known, and to reckon with the whole window would leave nothing for anybody else.
+RECKONED: Final = timedelta(hours=1)
+#: For less than this nothing is begun: it would be stopped again as soon as it runs.
+WORTHWHILE: Final = timedelta(minutes=5)
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """One budget at one moment."""
+
+    key: Key
+    uid: str
+    window: timedelta
+    action: EnforcementAction
+    consumed: GpuHours
+    #: None: the budget does not limit it.
+    quota: GpuHours | None
+    consumed_usd: Usd
+    quota_usd: Usd | None
+    #: Pods that have used anything in the window or do so now.
+    tracked: int
+    #: GPU-hours per hour at which it is being used now, and dollars.
+    burn: Fraction
+    burn_usd: UsdPerHour
+    #: When the first of the quotas is used up, if everything goes on as it does now. None: not within a window.
+    exhausted: datetime | None
+
+    @property
+    def remaining(self) -> GpuHours | None:
+        return None if self.quota is None else max(self.quota - self.consumed, GpuHours.zero())
+
+    @property
+    def remaining_usd(self) -> Usd | None:
+        return None if self.quota_usd is None else max(self.quota_usd - self.consumed_usd, Usd.zero())
+
+    @property
+    def exceeded(self) -> bool:
+        """Used up: at the quota, not only beyond it."""
+        return (self.quota is not None and self.consumed >= self.quota) or (
+            self.quota_usd is not None and self.consumed_usd >= self.quota_usd
+        )
+
+    @property
+    def holds(self) -> bool:
+        """New pods of it may have to wait."""
+        return self.action is not EnforcementAction.ALERT_ONLY
+
+    @property
+    def reason(self) -> Reason:
+        """Of the condition QuotaExceeded."""
+        return Reason.QUOTA_REACHED if self.exceeded else Reason.WITHIN_BUDGET
+
+    @property
+    def sentence(self) -> str:
+        figures = []
+        if self.quota is not None:
+            figures.append(f"{self.consumed} of {self.quota}")
+        if self.quota_usd is not None:
+            figures.append(f"{self.consumed_usd} of {self.quota_usd}")
+        return f"{' and '.join(figures)} used in the last {human(self.window)}."
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """What nobody has a claim on: the quota less the most that the window will hold while what runs goes on."""
+
+    #: None: without limit.
+    gpu_hours: GpuHours | None
+    usd: Usd | None
+    #: Until when running pods were reckoned to go on.
+    until: datetime
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """A quota, parsed."""
+
+    gpu_hours: GpuHours | None
+    usd: Usd | None
+    window: timedelta
+
+    @classmethod
+    def of(cls, quota: Quota) -> "Limits":
+        return cls(
+            None if quota.gpu_hours is None else GpuHours.parse(quota.gpu_hours),
+            None if quota.usd is None else Usd(quota.usd),
+            timedelta(hours=quota.window_hours),
+        )
+
+
+class Assessor:
+    """Remembers, between two looks at the same books, what only a change of them can change."""
+
+    def __init__(self) -> None:
+        self._limits: dict[Key, tuple[Quota, Limits]] = {}
+        self._forecasts: dict[Key, tuple[tuple[int, int, Limits], int | None, int]] = {}
+
+    def assess(self, budgets: Iterable[GPUWorkloadBudget], accounts: Accounts, now: datetime) -> Mapping[Key, Standing]:
+        """Of the budgets that have an account."""
+        at = microseconds(now)
+        found: dict[Key, Standing] = {}
+        for budget in budgets:
+            account = accounts.get(budget.key)
+            if account is not None:
+                found[budget.key] = self._standing(budget, account, at)
+        if len(self._limits) > len(found):
+            self._limits = {key: kept for key, kept in self._limits.items() if key in found}
+            self._forecasts = {key: kept for key, kept in self._forecasts.items() if key in found}
+        return found
+
+    def limits(self, budget: GPUWorkloadBudget) -> Limits:
+        quota = budget.spec.quota
+        known = self._limits.get(budget.key)
+        if known is None or (known[0] is not quota and known[0] != quota):
+            known = self._limits[budget.key] = (quota, Limits.of(quota))
+        return known[1]
+
+    def _standing(self, budget: GPUWorkloadBudget, account: Account, at: int) -> Standing:
+        limits = self.limits(budget)
+        window = limits.window // _MICROSECOND
+        ledger, money = account.ledger, account.money
+        exhausted = self._exhausted(account, limits, at, window)
+        return Standing(
+            key=budget.key,
+            uid=budget.uid,
+            window=limits.window,
+            action=budget.spec.enforcement.action,
+            consumed=GpuHours.from_units(ledger.consumed(at, window)),
+            quota=limits.gpu_hours,
+            consumed_usd=Usd.from_units(money.consumed(at, window)),
+            quota_usd=limits.usd,
+            tracked=ledger.tracked(at, window),
+            burn=Fraction(ledger.profile.rate(at), 1000),
+            burn_usd=UsdPerHour.from_units(money.profile.rate(at)),
+            exhausted=None if exhausted is None else instant(exhausted),
+        )
+
+    def _exhausted(self, account: Account, limits: Limits, at: int, window: int) -> int | None:
+        profile, dollars = account.ledger.profile, account.money.profile
+        state = (profile.version, dollars.version, limits)
+        known = self._forecasts.get(account.key)
+        if known is not None and known[0] == state and at < known[2]:
+            return known[1] if known[1] is None or known[1] > at else at
+        moments = [
+            None if limits.gpu_hours is None else profile.reaches(limits.gpu_hours.units, at, window),
+            None if limits.usd is None else dollars.reaches(limits.usd.units, at, window),
+        ]
+        first = min((each for each in moments if each is not None), default=None)
+        # What a clock that is ahead has put into the future begins by itself: so it is looked at again after a minute.
+        self._forecasts[account.key] = (state, first, at + 60 * 10**6)
+        return first
+
+
+def room(account: Account, limits: Limits, now: datetime, reckoned: timedelta = RECKONED) -> Room:
+    at, window, span = microseconds(now), limits.window // _MICROSECOND, reckoned // _MICROSECOND
+    hours = usd = None
+    if limits.gpu_hours is not None:
+        hours = GpuHours.from_units(limits.gpu_hours.units - account.ledger.profile.peak(at, window, span))
+    if limits.usd is not None:
+        usd = Usd.from_units(limits.usd.units - account.money.profile.peak(at, window, span))
+    return Room(
+        gpu_hours=None if hours is None else max(hours, GpuHours.zero()),
+        usd=None if usd is None else max(usd, Usd.zero()),
+        until=now + min(reckoned, limits.window),
+    )
+
+
+def has_room_again(account: Account, limits: Limits, need: GpuHours, now: datetime) -> datetime:
+    """When the window will have let go of enough for `need`, at the earliest: if nothing more is used from now on."""
+    at, window = microseconds(now), limits.window // _MICROSECOND
+    moments = [at]
+    if limits.gpu_hours is not None:
+        most = max(limits.gpu_hours.units - need.units, 0) + 1
+        moments.append(account.ledger.profile.falls_below(most, at, window))
+    if limits.usd is not None:
+        moments.append(account.money.profile.falls_below(limits.usd.units, at, window))
+    return instant(max(moments))
