@@ -140,9 +140,10 @@ async def run_operator(
     namespace = settings.namespace or config.namespace
     identity = unique_identity()
     async with AsyncExitStack() as stack:
-        client, election = connected_client(config, redactor), election_client(config, redactor, terms)
-        stack.push_async_callback(client.close)
-        stack.push_async_callback(election.close)
+        client, opening = connected_client(config, redactor), connected_client(config, redactor)
+        election = election_client(config, redactor, terms)
+        for each in (client, opening, election):
+            stack.push_async_callback(each.close)
         operator = Operator(
             client,
             election,
@@ -155,6 +156,7 @@ async def run_operator(
             machines=groups.machines,
             rules=rules_of(settings),
             terms=terms,
+            opening=opening,
         )
         await stack.enter_async_context(operator)
         metrics = metrics_page(

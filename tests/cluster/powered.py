@@ -4,10 +4,14 @@ import asyncio
 import http.client
 import json
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from forebay.kube import config, writes
+from forebay.kube.client import Client
+from forebay.kube.connection import Rate, connect
+from forebay.kube.nodes import NODES
 from forebay.net.serve import serving
 from forebay.simulate.power import Powered, PowerWorld
 from tests.rig import Rig, RigFailed
@@ -26,20 +30,18 @@ class Administrator:
         host, _, port = rig.url.removeprefix("https://").rpartition(":")
         self._connection = http.client.HTTPSConnection(host, int(port), timeout=30, context=context)
 
-    def call(self, method: str, path: str, body: object = None, *, accept: Iterable[int] = ()) -> Any:
-        """`accept` are answers of no success that are fine as well."""
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    def call(self, method: str, path: str, body: object = None) -> Any:
         text = None if body is None else json.dumps(body)
         try:
-            self._connection.request(method, path, text, {"Content-Type": kind})
+            self._connection.request(method, path, text, {"Content-Type": "application/json"})
             answer = self._connection.getresponse()
         except (http.client.HTTPException, ConnectionError):
             # The server has closed what was idle.
             self._connection.close()
-            self._connection.request(method, path, text, {"Content-Type": kind})
+            self._connection.request(method, path, text, {"Content-Type": "application/json"})
             answer = self._connection.getresponse()
         read = answer.read().decode()
-        if answer.status >= 300 and answer.status not in accept:
+        if answer.status >= 300:
             raise RigFailed(f"{method} {path}: {answer.status} {read}")
         return json.loads(read)
 
@@ -48,24 +50,32 @@ class Administrator:
 
 
 class KwokNodes:
-    """The `Nodes` of a `PowerWorld`: a machine that leaves takes its Node along, and KWOK's pods on it are orphans."""
+    """The `Nodes` of a `PowerWorld`: a machine that leaves takes its Node along, and KWOK's pods on it are orphans.
 
-    def __init__(self, administrator: Administrator) -> None:
+    What machines do is done beside whoever calls their switches, for each in order. Without an `administrator` nobody
+    looks for the pods on them.
+    """
+
+    def __init__(self, client: Client, administrator: Administrator | None) -> None:
+        self._client = client
         self._administrator = administrator
+        self._acts: dict[str, asyncio.Task[None]] = {}
 
     def joined(self, machine: Powered) -> None:
-        self._administrator.call("POST", "/api/v1/nodes", node(machine))
+        self._next(machine, self._client.create(NODES, node(machine)))
 
     def driven(self, machine: Powered) -> None:
         amounts = _amounts(machine, machine.gpus)
-        changed = {"status": {"capacity": amounts, "allocatable": amounts}}
-        self._administrator.call("PATCH", f"/api/v1/nodes/{machine.name}/status", changed)
+        patch = writes.merge({"status": {"capacity": amounts, "allocatable": amounts}})
+        self._next(machine, self._client.patch(NODES, machine.name, patch, subresource="status"))
 
     def left(self, machine: Powered) -> None:
-        self._administrator.call("DELETE", f"/api/v1/nodes/{machine.name}", accept=[404])
+        self._next(machine, self._client.delete(NODES, machine.name))
 
     def pods(self, machine: Powered) -> tuple[str, ...]:
-        """Asked of the server, so that what was bound a moment ago is there."""
+        """Asked of the server while everything waits, so that what was bound a moment ago is there."""
+        if self._administrator is None:
+            return ()
         path = f"/api/v1/pods?fieldSelector=spec.nodeName={machine.name}"
         return tuple(
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -73,6 +83,19 @@ class KwokNodes:
             if pod["status"].get("phase") not in _ENDED
             and not any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences", ()))
         )
+
+    def _next(self, machine: Powered, act: Coroutine[Any, Any, object]) -> None:
+        before = self._acts.get(machine.name)
+
+        async def in_order() -> None:
+            if before is not None:
+                await asyncio.wait({before})
+            await act
+
+        self._acts[machine.name] = asyncio.create_task(in_order())
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._acts.values())
 
 
 def node(machine: Powered) -> dict[str, Any]:
@@ -103,19 +126,24 @@ def gpu_pod(name: str, gpus: int, **annotations: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def power_api(rig: Rig, machines: Iterable[Powered], **options: Any) -> AsyncIterator[tuple[PowerWorld, str]]:
+async def power_api(
+    rig: Rig, machines: Iterable[Powered], *, look_for_pods: bool = True, **options: Any
+) -> AsyncIterator[tuple[PowerWorld, str]]:
     """The machines, and where their switches are."""
-    administrator = Administrator(rig)
-    world = PowerWorld(machines, KwokNodes(administrator), **options)
-    try:
-        async with serving(world.answer) as base:
-            yield world, base
-    finally:
-        world.stop()
-        administrator.close()
+    async with AsyncExitStack() as stack:
+        client = rig_client(rig)
+        stack.push_async_callback(client.close)
+        administrator = Administrator(rig) if look_for_pods else None
+        if administrator is not None:
+            stack.callback(administrator.close)
+        nodes = KwokNodes(client, administrator)
+        stack.push_async_callback(nodes.close)
+        world = PowerWorld(machines, nodes, **options)
+        stack.callback(world.stop)
+        yield world, await stack.enter_async_context(serving(world.answer))
 
 
-async def quiet(world: PowerWorld) -> None:
-    """Returns when no machine draws power."""
-    while world.on:  # noqa: ASYNC110 (the world has no event for it)
-        await asyncio.sleep(0.05)
+def rig_client(rig: Rig) -> Client:
+    """The administrator's, as fast as the server is."""
+    fast = Rate(qps=10_000, burst=10_000)
+    return Client(connect(config.load(env={}, path=rig.admin_kubeconfig), rate=fast), rig.url)

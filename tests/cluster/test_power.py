@@ -10,14 +10,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from forebay.kube import config
-from forebay.kube.connection import connected_client
 from forebay.kube.informer import Informer
 from forebay.kube.pods import PODS
 from forebay.simulate.power import Powered
 from tests.cluster import audit
 from tests.cluster.operators import until
-from tests.cluster.powered import Administrator, gpu_pod, power_api
+from tests.cluster.powered import Administrator, gpu_pod, power_api, rig_client
 from tests.cluster.worlds import FOREBAY, install_definitions, world
 from tests.rig import Rig, Tier
 from tests.rig.parts import PLAY
@@ -109,11 +107,11 @@ async def lab(rig):
         power, base = await stack.enter_async_context(power_api(rig, machines))
         administrator = Administrator(rig)
         stack.callback(administrator.close)
-        client = connected_client(config.load(env={}, path=rig.admin_kubeconfig))
+        client = rig_client(rig)
         stack.push_async_callback(client.close)
         pods = await stack.enter_async_context(Informer(client.transport, rig.url, PODS))
         await pods.wait_synced()
-        environment = {**power.environment(base), "FOREBAY_SCALE_DOWN_INTERVAL": "1s"}
+        environment = {**power.environment(base), "FOREBAY_SCALE_DOWN_INTERVAL": "1s", "FOREBAY_IDLE_DELAY": "0s"}
         yield Lab(made, power, environment, pods, administrator)
 
 

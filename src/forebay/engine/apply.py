@@ -60,13 +60,15 @@ class Applier:
         announcements: Announcements,
         launches: Launches,
         elector: Elector,
+        *,
+        opening: Client,
     ) -> None:
         self._client = client
         self._views = views
         self._announcements = announcements
         self._launches = launches
         self._records = Records(client, views)
-        self._nodes = NodeActs(client, views, announcements)
+        self._nodes = NodeActs(client, opening, views, announcements)
         self._elector = elector
         self._turns = asyncio.Semaphore(AT_ONCE)
 

@@ -33,8 +33,14 @@ _NOMINATIONS_AT_ONCE: Final = 8
 
 
 class NodeActs:
-    def __init__(self, client: Client, views: Views, announcements: Announcements) -> None:
+    """`opening` is the client that nodes are opened with."""
+
+    def __init__(self, client: Client, opening: Client, views: Views, announcements: Announcements) -> None:
         self._client = client
+        self._opening = opening
+        #: Every node that is opened makes the scheduler try the pods of all others, and a pod that it tries in vain
+        #: loses its nomination. So nodes are opened one by one, each soon after its pods were nominated.
+        self._one_by_one = asyncio.Lock()
         self._views = views
         self._announcements = announcements
 
@@ -92,15 +98,16 @@ class NodeActs:
             async with turns:
                 await self._nominate(pod, decision.node.name)
 
-        await asyncio.gather(*(in_turn(pod) for pod in decision.pods))
-        if decision.untaint:
-            kept = _written(each for each in decision.node.taints if each.key != STARTUP_TAINT)
-            await self._patch(decision.node, {"spec": {"taints": kept or None}})
+        async with self._one_by_one:
+            await asyncio.gather(*(in_turn(pod) for pod in decision.pods))
+            if decision.untaint:
+                kept = _written(each for each in decision.node.taints if each.key != STARTUP_TAINT)
+                await self._patch(decision.node, {"spec": {"taints": kept or None}}, self._opening)
 
     async def _nominate(self, pod: Pod, node: str) -> None:
         patch = writes.merge({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}})
         try:
-            nominated = await self._client.patch(PODS, pod.name, patch, pod.namespace, subresource="status")
+            nominated = await self._opening.patch(PODS, pod.name, patch, pod.namespace, subresource="status")
         except (NotFound, Conflict, Invalid):
             # Gone, another pod of that name, or bound meanwhile: nothing to keep a place for.
             return
@@ -108,11 +115,11 @@ class NodeActs:
         sentence = f"Node {node}, obtained for this pod, is ready; the scheduler looks there first."
         self._announcements.about(reference(PODS, pod), Reason.NOMINATED, sentence)
 
-    async def _patch(self, node: Node, changes: dict[str, Any]) -> None:
+    async def _patch(self, node: Node, changes: dict[str, Any], client: Client | None = None) -> None:
         # The version guards lists (taints), which a merge patch replaces whole.
         metadata = {**changes.get("metadata", {}), "uid": node.uid, "resourceVersion": str(node.resource_version)}
         patch = writes.merge({**changes, "metadata": metadata})
-        self._views.nodes.observe(await self._client.patch(NODES, node.name, patch))
+        self._views.nodes.observe(await (client or self._client).patch(NODES, node.name, patch))
 
 
 def _cordoned(value: str | None) -> dict[str, Any]:

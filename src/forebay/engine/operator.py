@@ -46,7 +46,8 @@ class Operator:
     """Use it in `async with`: inside the block its views are kept current; `run` waits to lead, and then acts.
 
     It stands by with warm views until it leads, and again when it no longer does. `election` is a client with a
-    connection of its own, so that no burst of other requests delays a renewal. `make_transport` leads to providers.
+    connection of its own, so that no burst of other requests delays a renewal. `opening` is another, for what tells the
+    scheduler whom a new node is for: told late, it has found another use. `make_transport` leads to providers.
     `rng` spreads what many replicas would do at once; a seeded one makes a run repeatable.
     """
 
@@ -65,11 +66,13 @@ class Operator:
         rules: Rules = Rules(),  # noqa: B008 (immutable)
         terms: Terms = Terms(),  # noqa: B008 (immutable)
         pace: Pace = Pace(),  # noqa: B008 (immutable)
+        opening: Client | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.recorder = EventRecorder(client, instance=identity)
         self.elector = Elector(election, namespace, LEASE, identity, terms=terms, recorder=self.recorder, rng=rng)
         self._client = client
+        self._opening = opening or client
         self._server = server
         self._namespace = namespace
         self._clock = clock
@@ -143,7 +146,7 @@ class Operator:
                 rules=self._rules,
                 clock=self._clock,
             ),
-            applier=Applier(self._client, views, announcements, launches, self.elector),
+            applier=Applier(self._client, views, announcements, launches, self.elector, opening=self._opening),
             configure=lambda: sources.configure(configured(views.classes.values(), self._machines, context)),
             counts=self.counts,
             pace=self._pace,

@@ -62,7 +62,7 @@ def tick(snapshot: Snapshot) -> Thought:
         *returned,
         *report_pools(snapshot, braked),
         *report_classes(snapshot),
-        *answers(assessment, settlement, bought),
+        *answers(snapshot, assessment, settlement, bought),
     )
     return Thought(
         decisions=decisions,
@@ -190,11 +190,13 @@ def give_back(
     return tuple(found), now + _IDLE_LOOK if idle else None
 
 
-def answers(assessment: Assessment, settlement: Settlement, bought: Bought) -> Iterator[Tell]:
+def answers(snapshot: Snapshot, assessment: Assessment, settlement: Settlement, bought: Bought) -> Iterator[Tell]:
     """For every pod that waits: why, and what comes next."""
     for each in (*assessment.others, *settlement.refused):
         if each.reason not in _PASSING:
             yield Tell(pod=each.pod, reason=each.reason, sentence=each.sentence)
+    if any(source.offers is None and source.trouble is None for source in snapshot.sources.values()):
+        return  # the first answer is on its way, and with it perhaps a place
     for left in bought.left_out:
         note = settlement.notes.get(left.pod.uid)
         sentence = f"{note} {left.sentence}" if note else left.sentence

@@ -1,0 +1,114 @@
+"""Whether the plan comes true: 1,000 pods and exactly the 300 machines that hold them, on a real control plane.
+
+    python bench/promise.py [--json]
+
+The pods ask for 1, 2, 4 and 8 GPUs, 2,400 in all; the machines have 8 each. `forebay run` plans, switches the machines
+on, and when they join (with the startup taint) nominates their pods and opens them; kube-scheduler binds. `as_planned`
+are the pods on exactly the node that was obtained for them, `bound` all on any of the 300. `without` is how many the
+scheduler binds on the same nodes by itself. Ends with 1 where fewer than 995 are as planned.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import structlog
+
+from forebay.api.names import STARTUP_TAINT
+from forebay.simulate.power import Powered
+from on_the_rig import FOREBAY, Administrator, Scene, gpu_pod, node, power_api, scene
+
+BAR = 995
+GPUS = {1: 500, 2: 250, 4: 150, 8: 100}
+MACHINES = 300
+
+
+def pods(rng: random.Random) -> list[dict[str, Any]]:
+    asked = [gpus for gpus, count in GPUS.items() for _ in range(count)]
+    rng.shuffle(asked)
+    return [gpu_pod(f"pod-{number:04}", gpus) for number, gpus in enumerate(asked)]
+
+
+def machines(rng: random.Random, *, tainted: bool) -> list[Powered]:
+    taints = ({"key": STARTUP_TAINT, "effect": "NoSchedule"},) if tainted else ()
+    amounts = {"cpu": "96", "memory": "768Gi"}
+    return [
+        Powered(name=f"machine-{number:03}", gpus=8, boot=rng.uniform(2, 8), taints=taints, allocatable=amounts)
+        for number in range(MACHINES)
+    ]
+
+
+async def waiting(world: Scene, rng: random.Random) -> None:
+    everyone = pods(rng)
+    await world.create_pods(everyone)
+    await world.unschedulable(len(everyone))
+
+
+async def with_forebay() -> dict[str, Any]:
+    rng = random.Random(1)
+    async with (
+        scene() as world,
+        power_api(world.rig, machines(rng, tainted=True), look_for_pods=False) as (power, base),
+    ):
+        await waiting(world, rng)
+        began = time.monotonic()
+        with world.operator(power.environment(base)) as operator:
+            await world.settled(world.bound, len(world.pods))
+            took = time.monotonic() - began
+            administrator = Administrator(world.rig)
+            records = administrator.call("GET", f"{FOREBAY}/gpuinstances")["items"]
+            administrator.close()
+            assert operator.pid
+        planned = {pod["uid"]: each["spec"]["node"]["name"] for each in records for pod in each["spec"].get("pods", ())}
+        where = {pod.uid: pod.node for pod in world.pods.values()}
+        missed = Counter(
+            int(pod.shape.gpus()) for pod in world.pods.values() if pod.node is None or planned.get(pod.uid) != pod.node
+        )
+        return {
+            "planned_nodes": len(records),
+            "bound": sum(name in power.machines for name in where.values()),
+            "as_planned": sum(name is not None and planned.get(uid) == name for uid, name in where.items()),
+            "seconds": round(took, 1),
+            "missed_by_gpus": dict(sorted(missed.items())),
+        }
+
+
+async def without_forebay() -> int:
+    rng = random.Random(1)
+    async with scene() as world:
+        await waiting(world, rng)
+        administrator = Administrator(world.rig)
+        for machine in machines(rng, tainted=False):
+            administrator.call("POST", "/api/v1/nodes", node(machine))
+        administrator.close()
+        return await world.settled(world.bound, len(world.pods))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument("--only", action="store_true", help="with Forebay only")
+    options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("warning"))
+
+    figures = asyncio.run(with_forebay())
+    print(f"planned nodes          {figures['planned_nodes']:>6}")
+    print(f"bound on these         {figures['bound']:>6}  of 1,000, after {figures['seconds']} s")
+    print(f"exactly as planned     {figures['as_planned']:>6}")
+    if not options.only:
+        figures["without"] = asyncio.run(without_forebay())
+        print(f"bound without Forebay  {figures['without']:>6}")
+    met = figures["as_planned"] >= BAR
+    print(f"bar: {BAR} of 1,000 as planned: {'met' if met else 'MISSED'}")
+    if options.json:
+        print(json.dumps(figures))
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
