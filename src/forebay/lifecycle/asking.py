@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.lifecycle.deadlines import deadline
-from forebay.lifecycle.facts import Facts
+from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.leaving import into_terminating, revoked
 from forebay.lifecycle.outcomes import MOST_ATTEMPTS, found, launch_wait
 from forebay.lifecycle.sightings import NO_ABSENCES, Sighting, settle, sighting, surely_there
@@ -16,7 +16,7 @@ from forebay.lifecycle.thinking import Known, Thought, Wait
 from forebay.lifecycle.transitions import moved, whole
 from forebay.lifecycle.words import for_pods, started, thing
 from forebay.model.reasons import Reason
-from forebay.model.sources import InstancePhase
+from forebay.model.sources import Instance, InstancePhase
 from forebay.model.spans import human
 
 #: How soon a machine that is being switched off is looked at again.
@@ -65,8 +65,8 @@ def requested(known: Known) -> Thought:
     if made_for_adoption(known.record):
         # Its status is not written yet: whoever found the instance finds it again and writes it.
         return None
-    if surely_there(facts, seen, now):
-        return _adopt(known, seen)
+    if (thought := _already_on(known, seen)) is not None:
+        return thought
     not_before = known.status.not_before
     if not_before is not None and now < not_before:
         return Wait(not_before)
@@ -77,8 +77,9 @@ def launching(known: Known) -> Thought:
     """The provider was asked, and no answer is recorded: whoever asked crashed, or the answer was lost."""
     facts, status, now = known.facts, known.status, known.now
     seen = sighting(facts)
-    if surely_there(facts, seen, now):
-        return _adopt(known, seen)
+    # Before anything else: pods that no longer wait may be running on it.
+    if (thought := _already_on(known, seen)) is not None:
+        return thought
     why = revoked(facts)
     if why is None and not facts.wanted:
         why = Reason.NOT_NEEDED, _unwanted(known.record)
@@ -125,13 +126,30 @@ def _launch(known: Known) -> Launch:
     return Launch(record=record, reason=Reason.LAUNCH_STARTED, sentence=sentence, status=asked)
 
 
+def _already_on(known: Known, seen: Sighting) -> Thought:
+    """By the provider's list; for an owned machine also by its node, often the only sign that there is."""
+    facts = known.facts
+    if surely_there(facts, seen, known.now):
+        return _adopt(known, seen)
+    if facts.owned and facts.node is not None and facts.node.ready:
+        machine = instance_id(known.record) or facts.name
+        instance = Instance(id=machine, phase=InstancePhase.RUNNING, node_name=facts.node.name)
+        return _take_over(known, instance, f"Node {facts.node.name} is ready, so {machine} is on, and is taken over.")
+    return None
+
+
 def _adopt(known: Known, seen: Sighting) -> Thought:
     """Of two, the oldest is kept; `orphans` gives the other back."""
     instance = seen.instances[0]
     if known.facts.owned and instance.phase is InstancePhase.ENDING:
         # It is on its way down, and a call to switch it on might come too early to be heeded.
         return Wait(known.now + _LOOK_AGAIN)
-    sentence = f"{thing(known.record)} was found at the provider as {instance.id}, and is taken over."
+    return _take_over(
+        known, instance, f"{thing(known.record)} was found at the provider as {instance.id}, and is taken over."
+    )
+
+
+def _take_over(known: Known, instance: Instance, sentence: str) -> Write:
     status = found(known.record, instance, Reason.ADOPTED, sentence, known.now, known.capabilities)
     return Write(record=known.record, reason=Reason.ADOPTED, sentence=sentence, status=status)
 

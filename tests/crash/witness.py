@@ -1,0 +1,154 @@
+"""What must hold while the operator is at work, whatever happens to it. Every breach is kept with its time."""
+
+import asyncio
+from collections import Counter
+
+from forebay.embedded.kinds import PODS
+from forebay.embedded.shelf import ADDED, DELETED
+from forebay.lifecycle.outcomes import MOST_ATTEMPTS
+from forebay.simulate.power import Asked, Power
+
+#: Records whose machine is there or will be: it counts on both sides of "is more needed?".
+_SERVES = frozenset({None, "Requested", "Launching", "Launched", "Joined", "Ready"})
+_COMING = frozenset({None, "Requested", "Launching", "Launched"})
+_ON = frozenset({Power.ON, Power.STARTING})
+_ENDED = frozenset({"Succeeded", "Failed"})
+#: Between a look at the cluster and what is done about it: what changed meanwhile was not known.
+_REACTION = 3.0
+
+
+class Witness:
+    """Stands beside the machines' power switches and the records, and sees every call and every write."""
+
+    def __init__(self, world, *, honest):
+        """`honest`: no power switch claims to have done what it has not."""
+        self.breaches = []
+        self.starts = Counter()
+        self.stops = Counter()
+        self._world = world
+        self._honest = honest
+        self._answer = world.power.answer
+        self._changed = {}
+        self._kind = world.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
+        world.power.answer = self._call
+        world.store.subscribe(self._kind, self._record_changed)
+        world.store.subscribe(PODS, self._pod_changed)
+
+    def breach(self, words):
+        self.breaches.append(f"at {_now():.3f} s: {words}")
+
+    async def _call(self, request):
+        _, _, _, name, word = request.url.split("/")
+        asked = Asked(word)
+        record = self._world.store.find(self._kind, None, name)
+        if asked is Asked.ON:
+            self._switched_on(name, record, request.headers["Idempotency-Key"])
+        elif asked is Asked.OFF:
+            self._switched_off(name, record)
+        return await self._answer(request)
+
+    def _switched_on(self, name, record, key):
+        self.starts[key] += 1
+        if record is None or record["metadata"]["uid"] != key:
+            self.breach(f"{name} is switched on under key {key}, which is that of no record")
+        elif _state(record) != "Launching":
+            self.breach(f"{name} is switched on while its record is {_state(record)}")
+        if self.starts[key] > MOST_ATTEMPTS:
+            self.breach(f"{name} is switched on {self.starts[key]} times for one record")
+
+    def _switched_off(self, name, record):
+        self.stops[name] += 1
+        if record is None or _state(record) != "Terminating":
+            self.breach(f"{name} is switched off while its record is {record and _state(record)}")
+        power = self._world.power
+        pods = self._pods_on(name)
+        if pods and power.power(name) in _ON:
+            self.breach(f"{name} is switched off while {pods} run on it")
+
+    def _record_changed(self, change):
+        record = change.new
+        name = record["metadata"]["name"]
+        if change.type == ADDED:
+            self._bought(name, record)
+        elif _state(record) == "Gone" and (change.old is None or _state(change.old) != "Gone"):
+            if self._honest and self._world.power.power(name) in _ON:
+                self.breach(f"{name} counts as gone while it is on")
+        if change.type == DELETED and self._honest and _state(record) != "Gone":
+            self.breach(f"the record of {name} is deleted while it is {_state(record)}")
+
+    def _pod_changed(self, change):
+        meta = change.new["metadata"]
+        before = None if change.old is None else _use(change.old)
+        if change.type != DELETED and before == _use(change.new):
+            return
+        self._changed[meta["namespace"], meta["name"]] = _now()
+
+    def _bought(self, name, record):
+        """For pods that nothing else takes, and that nothing else is on its way for."""
+        wanted = record["spec"].get("pods") or ()
+        if not wanted:
+            return
+        waiting = {pod["metadata"]["uid"]: pod for pod in self._world.store.list(PODS) if _waits(pod)}
+        others = [each for each in self._world.store.list(self._kind) if each["metadata"]["name"] != name]
+        for other in others:
+            if _state(other) in _COMING and "deletionTimestamp" not in other["metadata"]:
+                both = {pod["uid"] for pod in wanted} & {pod["uid"] for pod in other["spec"].get("pods") or ()}
+                if both & waiting.keys():
+                    self.breach(f"{name} is asked for on account of a pod that {other['metadata']['name']} comes for")
+        if any(_now() - at < _REACTION for at in self._changed.values()):
+            return
+        rooms = [self._free(each["metadata"]["name"]) for each in others if _state(each) in _SERVES]
+        if waiting and packs([_gpus(pod) for pod in waiting.values()], rooms):
+            self.breach(f"{name} is asked for although {sorted(map(_name, waiting.values()))} fit elsewhere: {rooms}")
+
+    def _free(self, machine):
+        taken = sum(_gpus(pod) for pod in self._world.store.list(PODS) if _runs_on(pod, machine))
+        return self._world.power.machines[machine].gpus - taken
+
+    def _pods_on(self, machine):
+        return [_name(pod) for pod in self._world.store.list(PODS) if _runs_on(pod, machine)]
+
+
+def packs(amounts, rooms):
+    """Whether all fit, each in one room."""
+    if not amounts:
+        return True
+    first, *rest = sorted(amounts, reverse=True)
+    return any(
+        packs(rest, [*rooms[:at], room - first, *rooms[at + 1 :]]) for at, room in enumerate(rooms) if room >= first
+    )
+
+
+def _state(record):
+    return (record.get("status") or {}).get("state")
+
+
+def _name(pod):
+    return pod["metadata"]["name"]
+
+
+def _gpus(pod):
+    limits = (container["resources"].get("limits", {}) for container in pod["spec"]["containers"])
+    return sum(int(each.get("nvidia.com/gpu", 0)) for each in limits)
+
+
+def _use(pod):
+    status = pod.get("status") or {}
+    return (
+        pod["spec"].get("nodeName"),
+        status.get("phase") in _ENDED,
+        "deletionTimestamp" in pod["metadata"],
+        bool(status.get("conditions")),
+    )
+
+
+def _waits(pod):
+    return "deletionTimestamp" not in pod["metadata"] and _use(pod)[:2] == (None, False)
+
+
+def _runs_on(pod, machine):
+    return _use(pod)[:2] == (machine, False)
+
+
+def _now():
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,179 @@
+"""Small worlds: machines, pods that come over time, what goes wrong, and when the operator dies. Run until all is quiet."""
+
+import asyncio
+import random
+from collections import Counter
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from forebay.embedded.kinds import NODES, PODS
+from forebay.lifecycle.facts import CORDONED_ANNOTATION
+from forebay.simulate.power import Asked, Power, Powered
+from forebay.simulate.virtual_time import run
+from tests.crash.mortal import Ledger, Life
+from tests.crash.witness import Witness
+from tests.engine.power_world import POWER, lab
+
+_LOOK = 5.0
+#: Longer than any cool-down, so that what failed is tried again.
+_PATIENCE = 4 * 3600.0
+#: After the end: longer than a resync and a poll, so that whatever would stir does.
+_AFTERWARDS = 130.0
+_RESTART = 2.0
+#: Requests but for the lease, in any ten minutes.
+_WINDOW = 600.0
+
+
+class Work(msgspec.Struct, frozen=True):
+    name: str
+    gpus: int
+    at: float = 0.0
+    runs: float = 20.0
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    machines: tuple[Powered, ...]
+    work: tuple[Work, ...]
+    boots: dict[str, tuple] = {}
+    faults: dict[tuple[str, Asked], tuple] = {}
+    #: Of the network, for each request; see `net.faults`.
+    plan: object = None
+    replicas: int = 1
+    #: The machines have status endpoints.
+    status: bool = False
+    boot_timeout: str = "60s"
+    seed: int = 7
+
+    @property
+    def honest(self):
+        return not any(fault and not fault.acts and fault.status == 200 for each in self.faults.values() for fault in each)
+
+
+class Outcome:
+    """What has come of it, and the laws that only the end can show."""
+
+    def __init__(self, scenario, world, ledger, witness):
+        self.scenario = scenario
+        self.world = world
+        self.ledger = ledger
+        self.witness = witness
+        self.quiet_at = None
+
+    def at_rest(self):
+        return (
+            all(self._served(work) for work in self.scenario.work)
+            and not self.world.power.on
+            and all(state == "Gone" for state in self.world.states().values())
+        )
+
+    def _served(self, work):
+        if not self._can_be_served(work):
+            return True
+        pod = self.world.store.find(PODS, "default", work.name)
+        return pod is not None and pod["status"]["phase"] == "Succeeded"
+
+    def _can_be_served(self, work):
+        return any(machine.gpus >= work.gpus for machine in self.scenario.machines)
+
+    def breaches(self):
+        yield from self.witness.breaches
+        if self.quiet_at is None:
+            waiting = [work.name for work in self.scenario.work if not self._served(work)]
+            yield f"no rest: {waiting} not served, {sorted(self.world.power.on)} on, records {self.world.states()}"
+        yield from (f"switched on twice: {call}" for call in self.world.power.switched_on_again())
+        for node in self.world.store.list(NODES):
+            if CORDONED_ANNOTATION in (node["metadata"].get("annotations") or {}) or node["spec"].get("unschedulable"):
+                yield f"node {node['metadata']['name']} is left cordoned"
+        most = self.most_requests()
+        if most > self.allowed_requests():
+            yield f"{most} requests within {_WINDOW:.0f} s, where {self.allowed_requests()} should do: {self.frequent()}"
+
+    def most_requests(self):
+        """But for the lease, in any window."""
+        times = [sent.at for sent in self.ledger.requests if not sent.is_lease]
+        return max((sum(1 for at in times[index:] if at < begin + _WINDOW) for index, begin in enumerate(times)), default=0)
+
+    def allowed_requests(self):
+        starts = self.scenario.replicas * 20 + len(self.ledger.died) * 20
+        polls = self.scenario.status * len(self.scenario.machines) * 150
+        return starts + polls + 60 * len(self.scenario.machines) + 40 * len(self.scenario.work)
+
+    def frequent(self):
+        return Counter((sent.method, sent.path) for sent in self.ledger.requests if not sent.is_lease).most_common(5)
+
+
+def happens(scenario, deaths=()):
+    """Runs the world to its rest. The outcome, whose breaches should be none."""
+    return run(_happens(scenario, deaths))
+
+
+async def _happens(scenario, deaths):
+    async with _world(scenario) as world:
+        ledger = Ledger(deaths)
+        outcome = Outcome(scenario, world, ledger, Witness(world, honest=scenario.honest))
+        keepers = [asyncio.create_task(_keep_alive(scenario, world, ledger, n)) for n in range(scenario.replicas)]
+        people = asyncio.create_task(_submit(scenario, world))
+        try:
+            loop = asyncio.get_running_loop()
+            while loop.time() < _PATIENCE and not (people.done() and outcome.at_rest()):
+                await asyncio.sleep(_LOOK)
+            if outcome.at_rest():
+                calls = sum(outcome.witness.starts.values())
+                await asyncio.sleep(_AFTERWARDS)
+                if outcome.at_rest() and sum(outcome.witness.starts.values()) == calls:
+                    outcome.quiet_at = loop.time() - _AFTERWARDS
+        finally:
+            for task in (*keepers, people):
+                task.cancel()
+            ended = await asyncio.gather(*keepers, people, return_exceptions=True)
+            world.power.stop()
+        faults = [each for each in ended if isinstance(each, Exception)]
+        outcome.witness.breaches += [f"the operator ended by itself: {fault!r}" for fault in faults]
+        outcome.found = tuple(outcome.breaches())
+        return outcome
+
+
+@asynccontextmanager
+async def _world(scenario):
+    async with lab(*scenario.machines, seed=scenario.seed, events=False) as world:
+        for machine, boots in scenario.boots.items():
+            world.power.script_boots(machine, *boots)
+        for (machine, asked), faults in scenario.faults.items():
+            world.power.script(machine, asked, *faults)
+        yield world
+
+
+async def _submit(scenario, world):
+    loop = asyncio.get_running_loop()
+    for work in sorted(scenario.work, key=lambda each: each.at):
+        await asyncio.sleep(max(0.0, work.at - loop.time()))
+        world.pod(work.name, work.gpus, runs=f"{work.runs:g}s")
+
+
+async def _keep_alive(scenario, world, ledger, number):
+    """As a Deployment does: one after the other, each under a new name."""
+    machines = tuple(
+        msgspec.structs.replace(each, boot_timeout=scenario.boot_timeout)
+        for each in world.power.configured(POWER, status=scenario.status)
+    )
+    plan = scenario.plan(random.Random(scenario.seed * 100 + number)) if scenario.plan is not None else None
+    for incarnation in range(1_000):
+        life = Life(
+            world,
+            f"replica-{number}-{incarnation}",
+            ledger,
+            machines=machines,
+            plan=plan,
+            seed=scenario.seed + number * 1000 + incarnation,
+        )
+        life.start()
+        try:
+            await life.over()
+        finally:
+            life.die()
+        await asyncio.sleep(_RESTART)
+
+
+def off(world):
+    return all(world.power.power(name) is Power.OFF for name in world.power.machines)
