@@ -16,7 +16,7 @@ from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
 from forebay.planning.candidates import World, candidates
 from forebay.planning.limits import caps
-from forebay.planning.plan import LeftOut, Preferences
+from forebay.planning.plan import Cap, LeftOut, Plan, Preferences
 from forebay.planning.planner import plan
 
 
@@ -30,26 +30,9 @@ class Bought(msgspec.Struct, frozen=True, kw_only=True):
 def buy(snapshot: Snapshot, pods: Sequence[Pod]) -> Bought:
     if not pods:
         return Bought()
-    resting = cooling(snapshot.records, snapshot.now)
-    world = World(
-        now=snapshot.now,
-        namespaces=snapshot.namespaces,
-        nodes=snapshot.nodes,
-        remembered=snapshot.remembered,
-        daemons=snapshot.daemons,
-        records=snapshot.records,
-        cooling=resting,
-    )
     # Not from a class that could vanish before its machines.
-    held = [each for each in snapshot.classes if CLASS_FINALIZER in each.metadata.finalizers]
-    offering = candidates(snapshot.sources, snapshot.pools, held, world)
-    made = plan(
-        pods,
-        offering.candidates,
-        caps(snapshot.pools, snapshot.classes, snapshot.records),
-        Preferences(known_providers=frozenset(record.spec.provider.value for record in snapshot.records)),
-        excluded=offering.excluded,
-    )
+    held = tuple(each for each in snapshot.classes if CLASS_FINALIZER in each.metadata.finalizers)
+    made = plan_for(msgspec.structs.replace(snapshot, classes=held), pods)
     by_name = {record.metadata.name: record for record in snapshot.records}
     decisions: list[Request | Forget] = []
     for purchase in made.purchases:
@@ -61,9 +44,32 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod]) -> Bought:
         decisions.append(wanted)
     return Bought(
         decisions=tuple(decisions),
-        left_out=tuple(_with_unknown(each, offering.unknown) for each in made.left_out),
-        look_again=min((each.until for each in resting.values()), default=None),
+        left_out=made.left_out,
+        look_again=min((each.until for each in cooling(snapshot.records, snapshot.now).values()), default=None),
     )
+
+
+def plan_for(snapshot: Snapshot, pods: Sequence[Pod], *, beside: Sequence[Cap] = ()) -> Plan:
+    """The cheapest capacity for them that pools and classes allow. `beside` are limits of nobody's but the asker."""
+    world = World(
+        now=snapshot.now,
+        namespaces=snapshot.namespaces,
+        nodes=snapshot.nodes,
+        remembered=snapshot.remembered,
+        daemons=snapshot.daemons,
+        records=snapshot.records,
+        cooling=cooling(snapshot.records, snapshot.now),
+    )
+    offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, world)
+    made = plan(
+        pods,
+        offering.candidates,
+        (*caps(snapshot.pools, snapshot.classes, snapshot.records), *beside),
+        Preferences(known_providers=frozenset(record.spec.provider.value for record in snapshot.records)),
+        excluded=offering.excluded,
+    )
+    left_out = tuple(_with_unknown(each, offering.unknown) for each in made.left_out)
+    return msgspec.structs.replace(made, left_out=left_out)
 
 
 def _make_room(past: GPUInstance) -> Forget:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import datetime
 from types import TracebackType
@@ -21,20 +21,18 @@ from forebay.engine.loop import Loop, Pace
 from forebay.engine.observe import Observer
 from forebay.engine.permissions import LEASE
 from forebay.engine.records import Records
+from forebay.engine.secrets import ClusterSecrets
 from forebay.engine.snapshot import Rules
 from forebay.engine.sources import Sources
 from forebay.engine.views import Views, watching
 from forebay.kube.client import Client
-from forebay.kube.errors import Forbidden, KubeError, NotFound
 from forebay.kube.events import EventRecorder
 from forebay.kube.informer import Informer
 from forebay.kube.lease import Elector, LeadershipLost, Terms
-from forebay.kube.secrets import read_secret
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
-from forebay.net.transport import Transport, TransportError
+from forebay.net.transport import Transport
 from forebay.providers.registry import Context
-from forebay.providers.secrets import NoSecret, SecretsUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -114,7 +112,7 @@ class Operator:
         cluster = await self._cluster(views)
         context = Context(
             make_transport=self._make_transport,
-            secrets=_ClusterSecrets(self._client),
+            secrets=ClusterSecrets(self._client),
             namespace=self._namespace,
             cluster=cluster,
             redactor=self._redactor,
@@ -181,21 +179,3 @@ class Operator:
         # seconds, does.
         silence = self.elector.out_of_reach
         return self.views.trouble() or (f"the lease cannot be asked for: {silence}" if silence is not None else None)
-
-
-class _ClusterSecrets:
-    """Secrets for providers, from the cluster."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def get(self, namespace: str, name: str) -> Mapping[str, bytes]:
-        where = f"Secret {namespace}/{name}"
-        try:
-            return await read_secret(self._client, namespace, name)
-        except NotFound as error:
-            raise NoSecret(f"{where} does not exist: create it") from error
-        except Forbidden as error:
-            raise NoSecret(f"Forebay may not read {where}: let its ServiceAccount get it") from error
-        except (KubeError, TransportError) as error:
-            raise SecretsUnavailable(f"{where} could not be read: {error}") from error

@@ -1,0 +1,27 @@
+"""Secrets for providers, from the cluster."""
+
+from collections.abc import Mapping
+
+from forebay.kube.client import Client
+from forebay.kube.errors import Forbidden, KubeError, NotFound
+from forebay.kube.secrets import read_secret
+from forebay.net.transport import TransportError
+from forebay.providers.secrets import NoSecret, SecretsUnavailable
+
+
+class ClusterSecrets:
+    """Each is asked for by its name when it is needed, and not kept."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def get(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        where = f"Secret {namespace}/{name}"
+        try:
+            return await read_secret(self._client, namespace, name)
+        except NotFound as error:
+            raise NoSecret(f"{where} does not exist: create it") from error
+        except Forbidden as error:
+            raise NoSecret(f"Forebay may not read {where}: let its ServiceAccount get it") from error
+        except (KubeError, TransportError) as error:
+            raise SecretsUnavailable(f"{where} could not be read: {error}") from error
