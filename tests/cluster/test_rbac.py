@@ -3,26 +3,37 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 import yaml
 
+from forebay.api.names import STARTUP_TAINT
 from forebay.engine.permissions import AT_HOME, EVERYWHERE, NAME, NAMESPACE
+from forebay.net.transport import Request, Response
+from forebay.simulate.power import Powered, PowerWorld
 from tests.cluster import audit
 from tests.cluster.operators import OperatorProcess, until
-from tests.cluster.worlds import create, install_definitions, world
+from tests.cluster.powered import gpu_pod, power_api
+from tests.cluster.worlds import FOREBAY, World, create, install_definitions, world
 from tests.rig import Rig, Tier
+from tests.rig.parts import PLAY
 from tests.rig.plugin import require
 
-WATCHED = {"nodes", "pods", "gpunodeclasses", "gpunodepools"}
+WATCHED = {"nodes", "pods", "namespaces", "gpunodeclasses", "gpunodepools", "gpuinstances"}
+MACHINE = "box"
+#: What the machine's power switch wants to be shown.
+KEY = "Bearer of-the-lab"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 
 
 @pytest.fixture
 def old_rig():
     """A server without WatchList, as older ones are: there, `list` is needed beside `watch`."""
-    require(Tier.API)
-    with Rig.start(Tier.API, audit=True, api_server_flags=["--feature-gates=WatchList=false"]) as rig:
+    require(Tier.CLUSTER)
+    with Rig.start(Tier.CLUSTER, audit=True, api_server_flags=["--feature-gates=WatchList=false"]) as rig:
         install_definitions(rig)
         yield rig
 
@@ -58,30 +69,94 @@ def operator_of(rig: Rig) -> OperatorProcess:
     return OperatorProcess(rig, "operator", kubeconfig, NAMESPACE)
 
 
-async def do_everything(rig: Rig, operator: OperatorProcess) -> None:
+class Story:
     """Every reason that there is to act, once."""
-    async with world(rig) as made:
-        await until(operator.is_ready, "the operator is ready")
-        uids = {}
-        for namespace in (made.name, made.home):
-            uids[namespace] = await made.create_pool("pool", namespace)
-            await made.told("pool", uids[namespace], "NodeClassNotFound", namespace)
-        # The second time that a class is found or lost is the same event again: a series.
-        for change, reason in (
-            (made.create_class, "NodeClassFound"),
-            (made.delete_class, "NodeClassNotFound"),
-            (made.create_class, "NodeClassFound"),
-        ):
-            await change()
-            for namespace, uid in uids.items():
-                await made.told("pool", uid, reason, namespace)
+
+    def __init__(self, made: World, operator: OperatorProcess, power: PowerWorld, base: str) -> None:
+        self.made = made
+        self.operator = operator
+        self.power = power
+        [configured] = power.configured(base, status=False)
+        self.machine = {**msgspec.to_builtins(configured), "headersSecretRef": {"name": "power-api"}}
+
+    async def tell(self) -> None:
+        await until(self.operator.is_ready, "the operator is ready")
+        secret = {"metadata": {"name": "power-api"}, "stringData": {"Authorization": KEY}}
+        await self.made.call("POST", f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
+        await self.pools_are_told_of_their_class()
+        await self.a_machine_serves_a_pod_and_goes()
+        await self.its_next_record_is_deleted_while_it_is_in_use()
         # The series, due in half a minute, is written before it leaves; the lease is given back.
-        await operator.leave()
+        await self.operator.leave()
 
         async def logged() -> bool:
-            return {each.resource for each in audit.entries(rig.audit_log, ACCOUNT) if each.is_watch} == WATCHED
+            entries = audit.entries(self.made.rig.audit_log, ACCOUNT)
+            return {each.resource for each in entries if each.is_watch} == WATCHED
 
         await until(logged, "the ends of the watches are in the audit log")
+
+    async def pools_are_told_of_their_class(self) -> None:
+        uids = {}
+        for namespace in (self.made.name, self.made.home):
+            uids[namespace] = await self.made.create_pool("pool", namespace)
+            await self.made.told("pool", uids[namespace], "NodeClassNotFound", namespace)
+        # The second time that a class is found or lost is the same event again: a series.
+        for machine, reason in (
+            (self.machine, "NodeClassFound"),
+            (None, "NodeClassNotFound"),
+            (self.machine, "NodeClassFound"),
+        ):
+            await (self.made.delete_class() if machine is None else self.made.create_class(machine))
+            for namespace, uid in uids.items():
+                await self.made.told("pool", uid, reason, namespace)
+
+    async def a_machine_serves_a_pod_and_goes(self) -> None:
+        await self.create_pod("short", **{PLAY["RUN_FOR"]: "1s"})
+        await until(self.phase("short", "Succeeded"), "the pod has run")
+        await until(self.state("Gone"), "the machine has gone")
+        assert self.power.on == frozenset()
+
+    async def its_next_record_is_deleted_while_it_is_in_use(self) -> None:
+        await self.create_pod("long")
+        await until(self.state("Ready"), "the machine is there again")
+        await until(self.phase("long", "Running"), "the pod runs")
+        await self.made.call("DELETE", f"{FOREBAY}/gpuinstances/{MACHINE}")
+        await until(self.state(None), "the record is let go")
+        assert self.power.on == frozenset()
+        assert self.power.switched_off_in_use() == ()
+
+    async def create_pod(self, name: str, **annotations: str) -> None:
+        await self.made.call("POST", f"/api/v1/namespaces/{self.made.name}/pods", gpu_pod(name, 1, **annotations))
+
+    def phase(self, name: str, phase: str) -> Callable[[], Awaitable[bool]]:
+        async def is_so() -> bool:
+            pods = await self.made.call("GET", f"/api/v1/namespaces/{self.made.name}/pods")
+            return any(pod["metadata"]["name"] == name and pod["status"].get("phase") == phase for pod in pods["items"])
+
+        return is_so
+
+    def state(self, state: str | None) -> Callable[[], Awaitable[bool]]:
+        """None: there is no record."""
+
+        async def is_so() -> bool:
+            records = (await self.made.call("GET", f"{FOREBAY}/gpuinstances"))["items"]
+            if state is None:
+                return not records
+            return any(each.get("status", {}).get("state") == state for each in records)
+
+        return is_so
+
+
+@asynccontextmanager
+async def story(rig: Rig, operator: OperatorProcess) -> AsyncIterator[Story]:
+    def guard(request: Request) -> Response | None:
+        return None if request.headers.get("Authorization") == KEY else Response(401)
+
+    # With the startup taint: its pod is nominated before the node is opened.
+    taint = {"key": STARTUP_TAINT, "effect": "NoSchedule"}
+    machine = Powered(name=MACHINE, gpus=1, boot=0.5, shutdown=0.1, taints=(taint,))
+    async with world(rig) as made, power_api(rig, [machine], guard=guard) as (power, base):
+        yield Story(made, operator, power, base)
 
 
 @pytest.mark.real_time
@@ -90,7 +165,8 @@ async def test_everything_granted_is_used_and_nothing_used_is_refused(old_rig):
     operator = operator_of(old_rig)
     operator.start()
     try:
-        [failure] = await asyncio.gather(do_everything(old_rig, operator), return_exceptions=True)
+        async with story(old_rig, operator) as told:
+            [failure] = await asyncio.gather(told.tell(), return_exceptions=True)
     finally:
         operator.stop()
 

@@ -65,9 +65,9 @@ class World:
     async def call(self, method: str, path: str, body: object = None) -> Any:
         return await asyncio.to_thread(self.rig.call, method, path, body)
 
-    async def create_class(self) -> None:
-        """The one that all pools name."""
-        machine = {
+    async def create_class(self, machine: Mapping[str, Any] | None = None) -> None:
+        """The one that all pools name. Without a machine, with one that nobody answers for."""
+        machine = machine or {
             "name": "m1",
             "gpuCount": 1,
             "scaleUpEndpoint": "http://127.0.0.1:1/on",
@@ -81,7 +81,7 @@ class World:
 
     async def create_pool(self, name: str, namespace: str | None = None) -> str:
         """Its uid."""
-        spec = {"nodeClassRef": {"name": self.name}}
+        spec = {"nodeClassRef": {"name": self.name}, "disruption": {"consolidateAfter": "0s"}}
         return await self._create(self._pools(namespace), "GPUNodePool", name, spec)
 
     async def delete_pool(self, name: str) -> None:
