@@ -1,6 +1,7 @@
 """Keys to look at: each once however often it was asked for, soon or later, and one that fails harms no other."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -41,7 +42,9 @@ class Worklist(Generic[K]):
                 self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
             return
         loop = asyncio.get_running_loop()
-        due = loop.time() + delay
+        # A delay can be smaller than what the clock tells apart. Without a step it would be over before it began, and
+        # who then waits for the rest of it waits for ever at one instant.
+        due = max(loop.time() + delay, math.nextafter(loop.time(), math.inf))
         waiting = self._later.get(key)
         if waiting is not None:
             if waiting.when() <= due:
