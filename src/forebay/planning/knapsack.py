@@ -10,7 +10,9 @@ from forebay.planning.numbers import Floats, Ints
 
 #: So many fillings of a shelf are of use at once.
 _FILLINGS = 6
-_SECONDS = 0.1
+_ROUNDING = 1e-9
+#: What is small enough to be counted one by one.
+_SMALL = 16
 
 
 class Best(NamedTuple):
@@ -63,27 +65,6 @@ def multipliers(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Fl
     return prices
 
 
-def _whole(value: Floats, need: Floats, capacity: Floats, most: Ints) -> tuple[Ints, float]:
-    """The filling worth most, or one near to it, and what none is worth more than."""
-    highs = _knapsack(value, need, capacity, most)
-    # A guard: what takes longer would take too long.
-    highs.setOptionValue("time_limit", _SECONDS)
-    kinds = len(value)
-    highs.setOptionValue("mip_max_nodes", 200)
-    highs.setOptionValue("mip_rel_gap", 1e-7)
-    highs.changeColsIntegrality(kinds, np.arange(kinds, dtype=np.int32), np.full(kinds, highspy.HighsVarType.kInteger))
-    highs.run()
-    info = highs.getInfo()
-    ceiling = -info.mip_dual_bound * (1 + 1e-7)
-    counts = np.zeros(kinds, dtype=np.int64)
-    if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
-        counts = np.rint(np.array(highs.getSolution().col_value)).astype(np.int64)
-        # The solver is content with nearly; a node is not.
-        if (counts @ need > capacity).any():
-            counts[:] = 0
-    return counts, ceiling
-
-
 def _useful(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Ints:
     """Kinds that a best filling may need: not those that another, of which there is plenty, could always replace."""
     good = np.flatnonzero((value > 0) & (most > 0))
@@ -100,36 +81,92 @@ def _useful(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Ints:
     return useful
 
 
-def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: float, steps: int, prove: bool) -> Best:
-    """The filling worth most, if that is more than `above`; depth first with the relaxation as a bound.
+def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: float, steps: int, cells: int) -> Best:
+    """The filling worth most, if that is more than `above`; depth first, as far as relaxations do not rule it out.
 
-    After so many steps it gives up, and `most` is the relaxation's word for what was not looked at; unless it must
-    `prove`, and then HiGHS goes on.
+    After so many steps it gives up, and `most` is the relaxations' word for what was not looked at. More `cells` make
+    these tighter, and take longer to prepare.
     """
     good = _useful(value, need, capacity, most)
     prices = multipliers(value[good], need[good], capacity, most[good])
-    search = _Search(value[good], need[good], capacity, most[good], prices)
+    search = _Search(value[good], need[good], capacity, most[good], prices=prices, cells=cells)
     search.run(above, steps)
-    best, unseen, found = search.best, search.unseen, search.found
-    if unseen > best and prove:
-        whole, ceiling = _whole(value[good], need[good], capacity, most[good])
-        unseen = min(unseen, ceiling)
-        if float(value[good] @ whole) > best:
-            best = float(value[good] @ whole)
-            found.append({at: int(count) for at, count in enumerate(whole)})
     fillings = []
-    for filling in found[-_FILLINGS:]:
+    for filling in search.found[-_FILLINGS:]:
         counts = np.zeros(len(value), dtype=np.int64)
         for at, count in filling.items():
             counts[good[at]] = count
         fillings.append(counts)
-    return Best(fillings, max(best, unseen), prices)
+    return Best(fillings, max(search.best, search.unseen), prices)
+
+
+def _counted(d: int, need: Floats, capacity: Floats) -> bool:
+    """Whether there are few of the resource in a node, in whole numbers."""
+    return bool(capacity[d] <= _SMALL and (need[:, d] == np.rint(need[:, d])).all())
+
+
+def _axes(need: Floats, capacity: Floats, prices: Floats) -> list[list[int]]:
+    """Which resources to look at together: what is counted, with each of the others that matter most."""
+    used = [int(d) for d in np.argsort(-prices * capacity, kind="stable") if need[:, d].any()]
+    counted = [d for d in used if _counted(d, need, capacity)][:1]
+    others = [d for d in used if d not in counted][:2]
+    if counted:
+        return [[*counted, d] for d in others] or [counted]
+    return [others]
+
+
+class _Table:
+    """What kinds from the n-th on are worth at most in the room that is left of one or two resources, measured coarsely
+    and rounded in favour.
+
+    Small whole numbers, such as GPUs, are kept as they are, which is what makes it much tighter than the relaxation in
+    parts of pods.
+    """
+
+    def __init__(self, value: Floats, need: Floats, capacity: Floats, most: Ints, axes: list[int], cells: int) -> None:
+        for d in axes:
+            cells //= int(capacity[d]) + 1 if _counted(d, need, capacity) else 1
+        others = sum(not _counted(d, need, capacity) for d in axes)
+        fine = max(int(cells ** (1 / others)) - 1, 1) if others else 1
+        steps = [int(capacity[d]) if _counted(d, need, capacity) else fine for d in axes]
+        scale = [step / max(float(capacity[d]), 1e-300) for d, step in zip(axes, steps, strict=True)]
+        sizes = np.floor(need[:, axes] * np.array(scale) + _ROUNDING).astype(np.int64)
+        table: Floats = np.zeros([step + 1 for step in steps])
+        tables = [table]
+        for kind in reversed(range(len(value))):
+            table = table.copy()
+            count, times = int(most[kind]), 1
+            while count > 0:
+                # 1, 2, 4, ... of it make up any number; a few too many only make the bound a little looser.
+                _raise(table, sizes[kind] * times, float(value[kind]) * times)
+                count -= times
+                times *= 2
+            tables.append(table)
+        self._cells = [each.ravel().data for each in reversed(tables)]
+        self._first, self._second = axes[0], axes[-1]
+        self._scale, self._second_scale = scale[0], scale[-1] if len(axes) > 1 else 0.0
+        self._stride = table.shape[-1] if len(axes) > 1 else 1
+
+    def most(self, at: int, free: list[float]) -> float:
+        first = int(free[self._first] * self._scale + _ROUNDING)
+        second = int(free[self._second] * self._second_scale + _ROUNDING)
+        return float(self._cells[at][first * self._stride + second])
+
+
+def _raise(table: Floats, size: Ints, value: float) -> None:
+    """To what is had with one of this size and value more."""
+    if all(s < n for s, n in zip(size, table.shape, strict=True)):
+        upper = tuple(slice(int(s), None) for s in size)
+        lower = tuple(slice(0, n - int(s)) for s, n in zip(size, table.shape, strict=True))
+        table[upper] = np.maximum(table[upper], table[lower] + value)
 
 
 class _Search:
     """Depth first over the kinds, those first that are worth most for what they take up at `prices`."""
 
-    def __init__(self, value: Floats, need: Floats, capacity: Floats, most: Ints, prices: Floats) -> None:
+    def __init__(
+        self, value: Floats, need: Floats, capacity: Floats, most: Ints, *, prices: Floats, cells: int
+    ) -> None:
         weight = need @ prices
         efficiency = value / np.maximum(weight, 1e-300)
         self._kinds = [int(n) for n in np.argsort(-efficiency, kind="stable")]
@@ -143,6 +180,11 @@ class _Search:
         for at in reversed(range(len(self._kinds))):
             extra = max(self._values[at] - self._weights[at], 0.0) * self._limits[at]
             self._surplus[at] = self._surplus[at + 1] + extra
+        order = np.array(self._kinds, dtype=np.int64)
+        self._tables = [
+            _Table(value[order], need[order], capacity, most[order], axes, cells // max(len(order), 1))
+            for axes in _axes(need, capacity, prices)
+        ]
         self._room = float(prices @ capacity)
         self._free = [float(amount) for amount in capacity]
         self._chosen: dict[int, int] = {}
@@ -166,7 +208,10 @@ class _Search:
         while not count:
             if at == len(self._kinds):
                 return
-            bound = got + self._surplus[at] + self._rates[at] * room
+            bound = self._surplus[at] + self._rates[at] * room
+            for table in self._tables:
+                bound = min(bound, table.most(at, free))
+            bound += got
             if bound <= self.best * (1 + 1e-12):
                 return
             if self._left <= 0:

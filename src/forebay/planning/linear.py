@@ -191,6 +191,7 @@ class Master:
         highs.changeColsIntegrality(
             total, np.arange(total, dtype=np.int32), np.full(total, highspy.HighsVarType.kInteger)
         )
+        # Fillings that came after `floor` was made are free.
         for number in np.flatnonzero(floor):
             highs.changeColBounds(int(self._before + number), float(floor[number]), _INFINITY)
         highs.run()

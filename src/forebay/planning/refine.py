@@ -19,18 +19,20 @@ from forebay.planning.rounding import Clock, dive, realise
 #: Work is bounded by these counts, so that the same input gives the same plan whatever the clock says.
 _ROUNDS = 200
 _COLUMNS_A_ROUND = 100
-_STEPS = 500
+#: Steps of the search in one shelf, and entries of its tables.
+_TO_FIND_ONE = (500, 100_000)
+_TO_PROVE_ONE = (20_000, 500_000)
 #: Shares of the time that are kept for whole numbers, and for the proof at last.
-_TO_ROUND = 0.35
-_TO_PROVE = 0.15
+_TO_ROUND = 0.3
+_TO_PROVE = 0.2
 #: A bound within this of the linear program's own value is as good as that.
 _PROVEN = 1e-4
 #: What counts as no gain.
 _EPSILON = 1e-9
-#: Whole numbers are sought with this share of the linear program's own kept, until the gap is no more than that.
-_ATTEMPTS = ((1.0, 2e-4), (0.8, 1e-3), (0.0, 5e-3))
-#: With so few shelves there is time for diving.
-_FEW_SHELVES = 4
+#: After so many ways to whole numbers, a gap of this to the linear program is enough.
+_ENOUGH = (2e-4, 1e-3, 1e-3, 5e-3)
+#: With this gap to the bound, nothing more need be proven.
+_NEAR = 2e-3
 
 Rank = Callable[[Solution], tuple[tuple[int, ...], int]]
 
@@ -59,29 +61,32 @@ class Refinement:
         time = left()
         self._generate(lambda: left() - time * (_TO_ROUND + _TO_PROVE))
         best = self._round(rank, lambda: left() - time * _TO_PROVE)
-        if not self._good(best, _ATTEMPTS[-1][1]):
+        if self._packer.score(best) > self._bound * (1 + _NEAR):
             self._price(self._master.solve(), left, prove=True)
         return best
 
     def _round(self, rank: Rank, left: Clock) -> Solution:
+        """Whole numbers, in one way after the other until they are near enough to what the linear program says."""
         best = self._first
-        if not self._good(best, _ATTEMPTS[0][1]) and len(self._numbers.shelves) <= _FEW_SHELVES:
-            times = dive(self._numbers, self._master, self._filler, left)
-            best = min(best, self._realised(times), key=rank)
-        for share, gap in _ATTEMPTS:
-            if self._good(best, gap) or left() <= 0:
+        value = self._master.value * DOLLAR
+        sure = np.floor(self._master.used + _EPSILON)
+        # Fillings used many times are mostly settled; for those used once or not at all, diving does better.
+        ways: tuple[float | None, ...] = (1.0, None, 0.8, 0.0)
+        if sure.sum() < self._master.used.sum() / 2:
+            ways = (None, 1.0)
+        for share, gap in zip(ways, _ENOUGH, strict=False):
+            if self._packer.score(best) <= value * (1 + gap) or left() <= 0:
                 break
-            floor: Ints = np.floor(np.floor(self._master.used + _EPSILON) * share).astype(np.int64)
-            found = self._master.whole(floor, left())
-            if found is not None:
-                best = min(best, self._realised(found), key=rank)
+            if share is None:
+                times: Ints | None = dive(self._numbers, self._master, self._filler, left)
+            else:
+                times = self._master.whole(np.floor(sure * share).astype(np.int64), left())
+            if times is not None:
+                best = min(best, self._realised(times), key=rank)
         return best
 
     def _realised(self, times: Ints) -> Solution:
         return realise(self._numbers, self._master.columns, times, self._served, self._first.left)
-
-    def _good(self, solution: Solution, gap: float) -> bool:
-        return self._packer.score(solution) <= self._bound * (1 + gap)
 
     def _generate(self, left: Clock) -> None:
         """Until no filling is worth more than its node, or nearly."""
@@ -103,6 +108,7 @@ class Refinement:
         """Fillings that gain. What is seen of all others gives a bound; to `prove` that there are none takes longer."""
         numbers = self._numbers
         found: list[Column] = []
+        steps, cells = _TO_PROVE_ONE if prove else _TO_FIND_ONE
         proven = self._ceilings.all(duals.worth)
         target = duals.node * (1 + _EPSILON)
         # Those that promise most come first: their resource prices are the most telling about others.
@@ -111,7 +117,15 @@ class Refinement:
                 continue
             value = duals.worth - numbers.dislike[shelf]
             capacity, most = numbers.capacity[shelf], numbers.most[shelf]
-            best = exact(value, numbers.need, capacity, most, above=float(target[shelf]), steps=_STEPS, prove=prove)
+            best = exact(
+                value,
+                numbers.need,
+                capacity,
+                most,
+                above=float(target[shelf]),
+                steps=steps,
+                cells=cells,
+            )
             np.minimum(proven, self._ceilings.learn(best.prices, duals.worth), out=proven)
             proven[shelf] = min(best.most, proven[shelf])
             found += [Column(int(shelf), counts) for counts in best.fillings]

@@ -1,0 +1,163 @@
+"""How near to the cheapest the planner comes, and how long it takes.
+
+Cases: 10,000 pods (generated mixes, and the shapes of the openb trace) on 800 offers of the real price table, 100,000
+pods of 200 shapes, one pod; published packing problems with known optima; what Karpenter bought for the same pods, and
+cluster-autoscaler's own packing case. Every plan is checked by a naive re-implementation of the rules. The exit code is
+1 where a bar is missed. The data are not part of the project: without them there is one line, and nothing is measured.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from planner_cases import published, real_offers
+from planner_cases.checking import check
+
+from forebay.model.workloads import Pod
+from forebay.planning.plan import Candidate, Plan, Preferences
+from forebay.planning.planner import plan
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+PRICES = DATA / "prices" / "gpu_offers.csv.gz"
+TRACE = DATA / "traces" / "openb_pod_list_default.csv.gz"
+OFFERS = 800
+SEEDS = 20
+VECTOR_PACKING = 2.0
+
+Case = dict[str, Any]
+Bar = tuple[str, bool]
+
+
+def measure(
+    name: str, pods: list[Pod], offers: list[Candidate], *, deadline: float = 1.0, times: int = 1
+) -> tuple[Case, Plan]:
+    preferences = Preferences(deadline=timedelta(seconds=deadline))
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        made = plan(pods, offers, (), preferences)
+        taken.append(time.perf_counter() - start)
+    check(pods, offers, made)
+    case = {
+        "name": name,
+        "pods": len(pods),
+        "offers": len(offers),
+        "seconds": round(statistics.median(taken), 4),
+        "cost": float(made.cost.amount),
+        "price": float(made.price.amount),
+        "bound": float(made.bound.amount),
+        "gap": round(made.gap, 6),
+        "nodes": len(made.purchases),
+        "left_out": len(made.left_out),
+    }
+    print(
+        f"{name:<34}{case['pods']:>8}{case['offers']:>7}{case['seconds']:>9.3f}{case['price']:>14.4f}"
+        f"{case['bound']:>14.4f}{case['gap']:>9.3%}{case['nodes']:>7}",
+        flush=True,
+    )
+    return case, made
+
+
+def one_pod(cases: list[Case]) -> Iterator[Bar]:
+    pods = real_offers.mixed_pods(1, 1, 0)
+    case, _ = measure("one pod", pods, real_offers.offers(PRICES, OFFERS, 0), times=50)
+    cases.append(case)
+    yield "one pod x 800 offers in 2 ms", case["seconds"] <= 0.002
+
+
+def many_pods(cases: list[Case]) -> Iterator[Bar]:
+    made = []
+    for seed in range(SEEDS):
+        pods = real_offers.mixed_pods(10_000, 20 + 2 * seed, seed)
+        made.append(measure(f"10,000 pods, mix {seed}", pods, real_offers.offers(PRICES, OFFERS, seed))[0])
+    gaps = [case["gap"] for case in made]
+    yield "10,000 pods, mixes: 1 s", max(case["seconds"] for case in made) <= 1.0
+    yield "10,000 pods, mixes: gap 1 % median", statistics.median(gaps) <= 0.01
+    yield "10,000 pods, mixes: gap 3 % worst", max(gaps) <= 0.03
+    traced = []
+    for seed in range(3):
+        pods = real_offers.trace_pods(TRACE, 10_000)
+        traced.append(measure(f"10,000 pods, openb {seed}", pods, real_offers.offers(PRICES, OFFERS, seed))[0])
+    yield "10,000 pods, openb: 1 s and 3 %", all(case["seconds"] <= 1.0 and case["gap"] <= 0.03 for case in traced)
+    large = []
+    for seed in range(3):
+        pods = real_offers.mixed_pods(100_000, 200, seed)
+        large.append(measure(f"100,000 pods, mix {seed}", pods, real_offers.offers(PRICES, OFFERS, seed))[0])
+    yield "100,000 pods of 200 shapes: 3 s", all(case["seconds"] <= 3.0 for case in large)
+    cases += [*made, *traced, *large]
+
+
+def vector_packing(cases: list[Case]) -> Iterator[Bar]:
+    ratios, slow = [], 0.0
+    for row, pods, offers in published.vector_packing(DATA / "bench" / "vbp_known_opt.jsonl.gz"):
+        case, made = measure(row["id"], pods, offers, deadline=VECTOR_PACKING)
+        best = row["published_best_heuristic"]
+        case |= {"optimum": row["opt"], "published_best": best, "family": row["family"], "d": row["d"]}
+        cases.append(case)
+        ratios.append(len(made.purchases) / row["opt"])
+        slow = max(slow, case["seconds"])
+    print(f"vector packing: {len(ratios)} instances, mean bins / optimum {statistics.mean(ratios):.4f}")
+    yield "vector packing: mean ratio 1.025", statistics.mean(ratios) <= 1.025
+    yield "vector packing: 2 s each", slow <= VECTOR_PACKING
+
+
+def karpenter(cases: list[Case]) -> Iterator[Bar]:
+    data, types, workloads = published.karpenter(DATA / "bench" / "karpenter_gpu.json")
+    for name, pods in workloads.items():
+        case, made = measure(f"Karpenter's case {name}", pods, types)
+        known = data["workloads"][name]
+        costs = [run["usd_h"] for run in known["karpenter"]]
+        case |= {"proven_bound": known["proven_lower_bound_usd_h"], "karpenter": known["karpenter"]}
+        cases.append(case)
+        print(f"    Karpenter: {min(costs)} to {max(costs)} $/h; proven bound {case['proven_bound']}")
+        yield f"Karpenter's case {name}: within 1 % of the bound", case["price"] <= case["proven_bound"] * 1.01
+    case, _ = measure("1,000 openb pods on Karpenter's types", real_offers.trace_pods(TRACE, 1000), types)
+    cases.append(case)
+    yield "1,000 openb pods: within 1 % of the bound", case["gap"] <= 0.01
+
+
+def cluster_autoscaler(cases: list[Case]) -> Iterator[Bar]:
+    expected, pods, types = published.cluster_autoscaler(DATA / "bench" / "peer_scenarios.json")
+    case, made = measure("cluster-autoscaler's case", pods, types)
+    cases.append(case | {"expected_nodes": expected})
+    yield f"cluster-autoscaler's case: {expected} nodes", len(made.purchases) <= expected and not made.left_out
+
+
+SUITES: dict[str, Callable[[list[Case]], Iterator[Bar]]] = {
+    "one": one_pod,
+    "many": many_pods,
+    "karpenter": karpenter,
+    "autoscaler": cluster_autoscaler,
+    "vector-packing": vector_packing,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=SUITES, action="append", help="one of the suites; may be repeated")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if not PRICES.exists():
+        print("the price table and the published cases (../shared/data) are not there: nothing is measured")
+        return 0
+    # Loaded by the first large plan; a measured one need not pay for that.
+    import forebay.planning.refine  # noqa: F401
+
+    print(f"{'case':<34}{'pods':>8}{'offers':>7}{'s':>9}{'$/h':>14}{'bound':>14}{'gap':>9}{'nodes':>7}")
+    cases: list[Case] = []
+    bars = [bar for name in options.only or SUITES for bar in SUITES[name](cases)]
+    for name, met in bars:
+        print(f"{name}: {'met' if met else 'MISSED'}")
+    if options.json:
+        print(json.dumps({"cases": cases, "bars": dict(bars)}))
+    return 0 if all(met for _, met in bars) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
