@@ -109,6 +109,8 @@ class Applier:
             case Write():
                 await self._write(decision)
             case Drain():
+                if decision.status is not None and decision.status != decision.record.status:
+                    await self._records.write(decision.record, decision.status)
                 await self._nodes.drain(decision)
             case Uncordon():
                 await self._nodes.uncordon(decision.node)

@@ -15,7 +15,7 @@ from forebay.engine.decisions import Request
 from forebay.lifecycle.recording import planned, recorded
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint as NodeTaint
-from forebay.model.sources import AMPLE, Delivery, Offer, SourceKey
+from forebay.model.sources import AMPLE, Delivery, Offer, OfferKey, SourceKey
 from forebay.model.workloads import POD_COUNT, Pod
 from forebay.planning.plan import Purchase
 from forebay.providers.base import LaunchRequest
@@ -29,7 +29,7 @@ _WHY: Final = 2048
 def request(purchase: Purchase, delivers: Delivery, failures: int) -> Request:
     """The intent. Its name is the same whoever plans the same: a machine's own, or one made of the pods it is for."""
     candidate, offer = purchase.candidate, purchase.candidate.offer
-    name = offer.node_name or _name(candidate.pool.name, purchase.pods)
+    name = offer.node_name or _name(candidate.pool.name, offer.key, purchase.pods)
     pool = candidate.pool
     spec = GPUInstanceSpec(
         provider=ProviderName(offer.provider),
@@ -87,6 +87,8 @@ def _oldest(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (pod.created, pod.uid))[:_PODS_RECORDED]
 
 
-def _name(pool: str, pods: Iterable[Pod]) -> str:
-    digest = hashlib.sha256("\n".join(sorted(pod.uid for pod in pods)).encode()).hexdigest()[:10]
+def _name(pool: str, offer: OfferKey, pods: Iterable[Pod]) -> str:
+    # Of the offer too: the record of one that failed for these pods is kept for a while beside that of the next.
+    parts = [*map(str, offer), *sorted(pod.uid for pod in pods)]
+    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
     return f"{pool[:200]}-{digest}"

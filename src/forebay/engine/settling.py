@@ -13,7 +13,7 @@ from forebay.engine.records import first_status
 from forebay.engine.snapshot import Snapshot
 from forebay.lifecycle.brake import braked
 from forebay.lifecycle.facts import Facts, node_name
-from forebay.lifecycle.next_step import look_again, next_step
+from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.orphans import Unclaimed, leftovers, unclaimed
 from forebay.lifecycle.steps import Adopt, AnyStep, Forget, Write
 from forebay.lifecycle.transitions import state_of
@@ -59,8 +59,7 @@ def own_steps(snapshot: Snapshot, brakes: Mapping[Pool, str]) -> Due:
         facts = _facts(record, snapshot, waiting, brakes)
         facts = msgspec.structs.replace(facts, pool_exists=_belongs(record, pools, classes))
         try:
-            step = next_step(facts, snapshot.now)
-            at = look_again(facts, snapshot.now) if step is None else None
+            step, at = step_or_wait(facts, snapshot.now)
         except Exception as fault:  # noqa: BLE001 (the boundary between records; the loop logs and counts it)
             faults[record.metadata.name] = fault
             continue
