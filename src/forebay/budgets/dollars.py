@@ -8,6 +8,7 @@ leftovers and leaks, it is nobody's. So every dollar has exactly one payer at ev
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import msgspec
@@ -93,7 +94,7 @@ def shares(bill: Bill, now: datetime) -> Iterator[Share]:
         marks.update(at for at in (start, end) if at is not None and paid.start < at < paid.end)
     # Of an instance that goes on, who will hold it in the seconds already paid is not known: those who do now.
     ordered = sorted(marks)
-    for start, end in zip(ordered, ordered[1:], strict=False):
+    for start, end in pairwise(ordered):
         holding = [
             (payer, rate)
             for payer, (begun, ended, rate) in bill.tenants
@@ -134,22 +135,45 @@ def _cost(piece: Piece, since: int | None) -> Usd:
 
 
 def charge(account: Account, bill: Bill, now: datetime, takes: Callable[[Payer], bool]) -> None:
-    """Enters what the pods that the budget `takes` pay of this machine into its books, up to now or to its end.
+    """Enters what the pods that the budget `takes` pay of this machine into its books.
 
-    Idempotent: what is entered of a machine stays. To be called whenever its tenants change, before one of them is
-    forgotten, and when it is gone; the seconds since the last time are entered as its tenants say.
+    What goes on stays open there and accrues by the clock, so that nothing is written until its tenants change. To be
+    called whenever they do, before one of them is forgotten, and when the machine is gone. Idempotent: what is entered
+    stays.
     """
-    entered = account.money.pieces(bill.record.uid)
-    since = 0 if not entered else entered[-1].end or 0
-    for start, end, rate in _together(shares(bill, now), takes):
-        if end > max(start, since):
-            account.money.record(bill.record.uid, max(start, since), end, rate)
+    money, uid = account.money, bill.record.uid
+    status = bill.record.status
+    ongoing = status is not None and status.billed_until is None
+    parts = _together(shares(bill, now), takes)
+    entered = money.pieces(uid)
+    upto = 0
+    if entered and entered[-1].end is None:
+        upto = entered[-1].start
+        same = next((end for start, end, rate in parts if start <= upto < end and rate == entered[-1].rate), upto)
+        if ongoing and parts and same == parts[-1][1]:
+            return
+        money.end(uid, same)
+        upto = same
+    elif entered:
+        upto = entered[-1].end or 0
+    for index, (start, end, rate) in enumerate(parts):
+        begun = max(start, upto)
+        if end > begun and ongoing and index == len(parts) - 1 and end >= seconds(now):
+            money.begin(uid, begun, rate, begun)
+        elif end > begun:
+            money.record(uid, begun, end, rate)
 
 
 def _together(found: Iterable[Share], takes: Callable[[Payer], bool]) -> list[tuple[int, int, int]]:
-    """The rates of all that are taken, added up by time."""
+    """The rates of all that are taken, added up by time; what follows at the same rate is one."""
     rates: defaultdict[tuple[int, int], int] = defaultdict(int)
     for payer, piece in found:
         if takes(payer):
             rates[piece.start, piece.end or piece.start] += piece.rate
-    return [(start, end, rate) for (start, end), rate in sorted(rates.items())]
+    joined: list[tuple[int, int, int]] = []
+    for (start, end), rate in sorted(rates.items()):
+        if joined and joined[-1][1:] == (start, rate):
+            joined[-1] = (joined[-1][0], end, rate)
+        else:
+            joined.append((start, end, rate))
+    return joined

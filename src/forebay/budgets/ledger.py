@@ -43,8 +43,7 @@ class Ledger:
         return ledger, damages
 
     def _restore(self, chunk: Chunk) -> None:
-        for mark, part in chunk.minutes.items():
-            self.profile.change_at_mark(mark, part)
+        self.profile.change_at_marks(chunk.minutes)
         for mark, pods in chunk.ends.items():
             self.profile.ended(mark, pods)
         for uid, pieces in list(chunk.records.items()):
@@ -126,7 +125,7 @@ class Ledger:
         pieces = self._pieces.get(uid)
         added, at = [], start
         for piece in pieces or ():
-            if piece.start > at:
+            if min(piece.start, end) > at:
                 added.append(Piece(at, min(piece.start, end), rate))
             at = max(at, piece.end or at)
         if end > at:
@@ -232,8 +231,9 @@ class Ledger:
         for start, end, rate in pieces:
             for at, change in ((start, rate), (last if end is None else end, -rate)):
                 profile.change(at, -change)
-                for mark, part in profile.shared_out(at, change):
-                    profile.change_at_mark(mark, part)
+                shares = dict(profile.shared_out(at, change))
+                profile.change_at_marks(shares)
+                for mark, part in shares.items():
                     minutes[mark] = minutes.get(mark, 0) + part
         profile.ended(last, -1)
         mark = -(-last // _MINUTE) * _MINUTE

@@ -6,7 +6,7 @@ nearness to them: that leaves the rate, the total and the middle in time of all 
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from forebay.budgets.usage import MICROSECONDS
@@ -53,9 +53,11 @@ class Profile:
         for mark, part in self.shared_out(at, rate):
             self._add(mark, part)
 
-    def change_at_mark(self, mark: int, part: int) -> None:
-        """A share of changes at a minute mark, in sixtieths."""
-        self._add(mark, part)
+    def change_at_marks(self, parts: Mapping[int, int]) -> None:
+        """Shares of changes at minute marks, in sixtieths."""
+        add = self._add
+        for mark, part in parts.items():
+            add(mark, part)
 
     def shared_out(self, at: int, rate: int) -> Iterator[tuple[int, int]]:
         """A change in sixtieths on minute marks."""
@@ -68,7 +70,7 @@ class Profile:
     def ended(self, at: int, pods: int = 1) -> None:
         if at < self.floor:
             return
-        bucket = self._bucket(at)
+        bucket = self._buckets.get(at // _HOUR) or self._bucket(at)
         bucket.ends[at] = bucket.ends.get(at, 0) + pods
         bucket.ended += pods
         self._ended += pods
@@ -84,25 +86,27 @@ class Profile:
 
     def _add(self, at: int, part: int) -> None:
         at = max(at, self.floor)
-        bucket = self._bucket(at)
-        there = bucket.changes.get(at, 0) + part
+        bucket = self._buckets.get(at // _HOUR) or self._bucket(at)
+        changes = bucket.changes
+        there = changes.get(at, 0) + part
         if there:
-            bucket.changes[at] = there
+            changes[at] = there
         else:
-            bucket.changes.pop(at, None)
+            changes.pop(at, None)
+        weight = part * at
         bucket.rate += part
-        bucket.moment += part * at
+        bucket.moment += weight
         self._rate += part
-        self._moment += part * at
+        self._moment += weight
         self.version += 1
 
     def between(self, start: int, end: int) -> int:
         """Rate x microseconds, from one moment (in microseconds) to another."""
-        return max(self._sum(end) - self._sum(start), 0) // _PARTS
+        return max(self._sum(end) - self._sum(start), 0) // _PARTS if self._hours else 0
 
     def rate(self, at: int) -> int:
         """At a moment in microseconds; what begins at that very moment counts."""
-        return self._rate_at(at) // _PARTS
+        return self._rate_at(at) // _PARTS if self._hours else 0
 
     def _rate_at(self, at: int) -> int:
         rate, _, inside = self._before(at // MICROSECONDS // _HOUR)
@@ -110,6 +114,8 @@ class Profile:
 
     def ends_after(self, at: int) -> int:
         """How many pods have ended after that moment."""
+        if not self._ended:
+            return 0
         hour = at // MICROSECONDS // _HOUR
         place = bisect_right(self._hours, hour)
         if place <= len(self._hours) // 2:
@@ -131,7 +137,7 @@ class Profile:
                 total += part * span
         return total
 
-    def _before(self, hour: int) -> tuple[int, int, Iterator[tuple[int, int]]]:
+    def _before(self, hour: int) -> tuple[int, int, Iterable[tuple[int, int]]]:
         """The changes of all hours before this one, added up, and those inside it. From whichever side is nearer."""
         hours, buckets = self._hours, self._buckets
         place = bisect_left(hours, hour)
@@ -146,7 +152,7 @@ class Profile:
                 rate -= buckets[each].rate
                 weight -= buckets[each].moment
         edge = buckets.get(hour)
-        return rate, weight, iter(edge.changes.items() if edge is not None else ())
+        return rate, weight, edge.changes.items() if edge is not None else ()
 
     def forget_before(self, at: int) -> None:
         """Whole hours only. What still went on then is remembered as going on."""

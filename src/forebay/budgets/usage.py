@@ -64,13 +64,14 @@ def run_of(pod: Pod, known_start: int | None, seen: int) -> Run | None:
     `known_start` is the earliest one that was ever seen: a status shows only the two latest runs of a container, and
     the pod has held its GPUs through all of them. `seen` is when the pod was shown like this.
     """
-    shown = None if pod.started is None else seconds(pod.started)
-    # A container cannot have started before its pod was made: then the node's clock is behind by at least as much.
-    behind = 0 if shown is None else max(seconds(pod.created) - shown, 0)
-    starts = [at for at in (known_start, None if shown is None else shown + behind) if at is not None]
-    if not starts:
+    start, behind = known_start, 0
+    if pod.started is not None:
+        shown = seconds(pod.started)
+        # A container cannot have started before its pod was made: then the node's clock is behind by at least as much.
+        behind = max(seconds(pod.created) - shown, 0)
+        start = shown + behind if start is None else min(start, shown + behind)
+    if start is None:
         return None
-    start = min(starts)
     if not pod.phase.ended:
         return Run(start, None)
     if pod.finished is not None:

@@ -1,0 +1,110 @@
+"""Budgets, pods at a given second, and a store that keeps what a ledger writes."""
+
+from datetime import UTC, datetime, timedelta
+
+from forebay.api.gpu_workload_budget import (
+    Enforcement,
+    EnforcementAction,
+    GPUWorkloadBudget,
+    GPUWorkloadBudgetSpec,
+    GPUWorkloadBudgetStatus,
+    Quota,
+)
+from forebay.api.meta import ObjectMeta
+from forebay.api.parts import Condition, LabelSelector, Truth
+from forebay.budgets.ledger import Ledger
+from forebay.model.quantities import Resources
+from forebay.model.workloads import Owner, Phase, Pod, PodShape
+
+START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+GPU = "nvidia.com/gpu"
+DAY = 86_400
+MICRO = 10**6
+
+
+def at(seconds=0, **span) -> datetime:
+    return START + timedelta(seconds=seconds, **span)
+
+
+def budget(name="team-a", *, namespace="default", hours="100", window=24, labels=None, **fields) -> GPUWorkloadBudget:
+    """`since`: when QuotaExceeded became true, as its status says."""
+    since = fields.pop("since", None)
+    status = None
+    if since is not None:
+        condition = Condition(
+            type="QuotaExceeded", status=Truth.TRUE, reason="QuotaReached", last_transition_time=since
+        )
+        status = GPUWorkloadBudgetStatus(conditions=(condition,))
+    return GPUWorkloadBudget(
+        metadata=ObjectMeta(name=name, namespace=namespace, uid=f"uid-of-{name}"),
+        spec=GPUWorkloadBudgetSpec(
+            selector=fields.pop("selector", None) or LabelSelector(match_labels=labels or {"team": "a"}),
+            quota=Quota(gpu_hours=hours, usd=fields.pop("usd", None), window_hours=window),
+            enforcement=Enforcement(
+                action=fields.pop("action", EnforcementAction.EVICT), grace_period_seconds=fields.pop("grace", 30)
+            ),
+            **fields,
+        ),
+        status=status,
+    )
+
+
+def shape(gpus=1, *, cpu=1000, gates=()) -> PodShape:
+    return PodShape(requests=Resources({"cpu": cpu, GPU: gpus, "pods": 1}), scheduling_gates=gates)
+
+
+def pod(name="train", gpus=1, *, started=None, finished=None, version=1, job=None, gates=(), **fields) -> Pod:
+    """Of team a; `started` and `finished` are seconds."""
+    phase = Phase.PENDING if started is None else Phase.RUNNING if finished is None else Phase.SUCCEEDED
+    return Pod(
+        **{
+            "namespace": "default",
+            "name": name,
+            "uid": f"uid-{name}",
+            "resource_version": version,
+            "created": at(-DAY),
+            "shape": shape(gpus, gates=gates),
+            "phase": phase,
+            "labels": {"team": "a"},
+            "annotations": {},
+            "owner": None if job is None else Owner("Job", job, f"uid-of-job-{job}"),
+            "node": None if started is None else "n1",
+            "nominated_node": None,
+            "deleted": None,
+            "unschedulable_since": None,
+            "unschedulable_message": None,
+            "finalizers": (),
+            "started": None if started is None else at(started),
+            "finished": None if finished is None else at(finished),
+            **fields,
+        }
+    )
+
+
+class Store:
+    """The cluster, as a ledger sees it: objects by serial, each written or deleted as a whole."""
+
+    def __init__(self) -> None:
+        self.objects: dict[int, bytes] = {}
+
+    def save(self, ledger: Ledger, now: int, *, steps: int | None = None) -> bool:
+        """Everything, or so many requests and then the operator dies: False."""
+        left = 10**9 if steps is None else steps
+        for write in ledger.shelf.writes(now):
+            if not left:
+                return False
+            left -= 1
+            self.objects[write.serial] = write.data
+            ledger.shelf.wrote(write)
+        for serial in ledger.shelf.obsolete():
+            if not left:
+                return False
+            left -= 1
+            del self.objects[serial]
+            ledger.shelf.deleted(serial)
+        return True
+
+    def load(self, owner="uid-of-team-a") -> Ledger:
+        ledger, damages = Ledger.load(owner, self.objects)
+        assert damages == ()
+        return ledger
