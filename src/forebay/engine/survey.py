@@ -1,0 +1,90 @@
+"""A look at a cluster and its providers, without touching anything: for those who ask, not for those who act."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from forebay.api.machines import Machine
+from forebay.engine.configuration import configured
+from forebay.engine.errands import Errands
+from forebay.engine.observe import Observer
+from forebay.engine.snapshot import Rules, Snapshot
+from forebay.engine.sources import CALL_LIMIT, Configured, Sources
+from forebay.engine.views import watching
+from forebay.kube.client import Client
+from forebay.model.sources import Offer, Source, SourceKey
+from forebay.providers.base import Provider, ProviderError
+from forebay.providers.registry import Context, NotInThisRelease
+
+#: A cluster that cannot be listed in this time is not going to be.
+PATIENCE: Final = 60.0
+
+
+class NotSeen(Exception):
+    """One sentence: what could not be looked at, and why."""
+
+
+async def survey(
+    client: Client, server: str, machines: tuple[Machine, ...], context: Context, rules: Rules
+) -> Snapshot:
+    """What the operator's next tick would see. Providers are asked for their offers only. Raises `NotSeen`."""
+    async with watching(client.transport, server, gpu_resources=rules.gpu_resources) as views:
+        for informer in views.informers:
+            try:
+                await asyncio.wait_for(informer.wait_synced(), PATIENCE)
+            except TimeoutError:
+                why = informer.last_error or "the server is answering, but slowly"
+                raise NotSeen(f"could not list {informer.resource.plural} within {PATIENCE:.0f} s: {why}") from None
+        nobody = Sources(views.wake.set, context.clock)
+        observer = Observer(
+            views,
+            nobody,
+            Errands(views.wake.set),
+            cluster=context.cluster,
+            machines=machines,
+            rules=rules,
+            clock=context.clock,
+        )
+        seen = observer.observe()
+    return await with_offers(seen, machines, context)
+
+
+async def with_offers(snapshot: Snapshot, machines: tuple[Machine, ...], context: Context) -> Snapshot:
+    """With what the providers of its classes and these machines offer now."""
+    sources, unusable = await ask(configured(snapshot.classes, machines, context))
+    return replace(snapshot, sources=sources, unusable=unusable)
+
+
+async def ask(wanted: Iterable[Configured]) -> tuple[dict[SourceKey, Source], dict[SourceKey, str]]:
+    """Each for its offers, once; and those that cannot be asked at all, with the reason."""
+    unusable: dict[SourceKey, str] = {}
+    made: list[tuple[Configured, Provider]] = []
+    for each in wanted:
+        try:
+            made.append((each, each.build()))
+        except NotInThisRelease as error:
+            unusable[each.key] = str(error)
+    sources = await asyncio.gather(*(_asked(each, provider) for each, provider in made))
+    return {source.key: source for source in sources}, unusable
+
+
+async def _asked(each: Configured, provider: Provider) -> Source:
+    offers: tuple[Offer, ...] | None = None
+    trouble: str | None = None
+    try:
+        async with asyncio.timeout(CALL_LIMIT):
+            offers = tuple(await provider.offers())
+    except (ProviderError, TimeoutError) as error:
+        trouble = str(error) or f"{each.key.provider} did not answer within {CALL_LIMIT:.0f} s"
+    finally:
+        await provider.close()
+    return Source(
+        key=each.key,
+        capabilities=provider.capabilities(),
+        priority=each.priority,
+        enabled=each.enabled,
+        offers=offers,
+        trouble=trouble,
+    )

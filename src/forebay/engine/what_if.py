@@ -1,0 +1,175 @@
+"""What would be bought, and what would be if prices, providers or the budget were others."""
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from forebay.api.providers import RUNS_CONTAINERS
+from forebay.demand.assess import Assessment
+from forebay.demand.settle import Settlement
+from forebay.engine.buying import plan_for
+from forebay.engine.snapshot import Snapshot
+from forebay.engine.tick import demand, what_is_taken
+from forebay.model.gpu_models import canonical, meant
+from forebay.model.quantities import UsdPerHour
+from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
+from forebay.planning.candidates import NO_POOL
+from forebay.planning.plan import Cap, Plan, PoolKey
+
+_FORMS: Final = "price=NAME:FACTOR, without=PROVIDER or budget=USD_PER_HOUR"
+#: Class of offers that no class names: anybody may have them.
+_NO_CLASS: Final = ""
+
+
+class WhatIfError(ValueError):
+    """One sentence: what cannot be supposed, and what can."""
+
+
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tick would think of the pods that wait."""
+
+    assessment: Assessment
+    settlement: Settlement
+    plan: Plan
+
+
+class PriceChange(msgspec.Struct, frozen=True):
+    """Of a provider, an instance type or machine, or a GPU model."""
+
+    name: str
+    factor: Fraction
+
+    def applied(self, snapshot: Snapshot) -> Snapshot:
+        if not any(self._means(offer) for source in snapshot.sources.values() for offer in source.offers or ()):
+            raise WhatIfError(f'no offer is of "{self.name}"; give a provider, an instance type or a GPU model')
+        sources = {
+            key: replace(source, offers=source.offers and tuple(map(self._priced, source.offers)))
+            for key, source in snapshot.sources.items()
+        }
+        return replace(snapshot, sources=sources)
+
+    def _means(self, offer: Offer) -> bool:
+        name = self.name.casefold()
+        if name in (offer.provider.casefold(), offer.instance_type.casefold()):
+            return True
+        return offer.gpu_type is not None and canonical(offer.gpu_type, offer.gpu_memory_gib) in meant(self.name)
+
+    def _priced(self, offer: Offer) -> Offer:
+        if not self._means(offer):
+            return offer
+        return replace(offer, price=UsdPerHour.from_units(round(offer.price.units * self.factor)))
+
+
+class WithoutProvider(msgspec.Struct, frozen=True):
+    name: str
+
+    def applied(self, snapshot: Snapshot) -> Snapshot:
+        kept = {key: each for key, each in snapshot.sources.items() if key.provider != self.name}
+        if len(kept) == len(snapshot.sources):
+            known = ", ".join(sorted({key.provider for key in snapshot.sources})) or "none"
+            raise WhatIfError(f'nothing comes from a provider "{self.name}"; providers are: {known}')
+        return replace(snapshot, sources=kept)
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """For everything that is bought now."""
+
+    most: UsdPerHour
+
+    def cap(self, snapshot: Snapshot) -> Cap:
+        pools = frozenset({NO_POOL, *(PoolKey(*pool.key) for pool in snapshot.pools)})
+        return Cap(name="the budget of --what-if", pools=pools, hourly_cost=self.most)
+
+
+Change = PriceChange | WithoutProvider | Budget
+
+
+def parse(text: str) -> Change:
+    """Raises `WhatIfError`."""
+    kind, _, value = text.partition("=")
+    match kind:
+        case "price":
+            name, colon, factor = value.rpartition(":")
+            if not colon or not name:
+                raise WhatIfError(f'"{text}" has no factor; give price=NAME:FACTOR, such as price=H100:0.5')
+            return PriceChange(name, _factor(factor, text))
+        case "without" if value:
+            return WithoutProvider(value)
+        case "budget":
+            return Budget(_budget(value, text))
+        case _:
+            raise WhatIfError(f'"{text}" cannot be supposed; give {_FORMS}')
+
+
+def suppose(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[Snapshot, tuple[Cap, ...]]:
+    """The world as it would be, and the limits that come with it. Raises `WhatIfError`."""
+    caps: list[Cap] = []
+    for change in changes:
+        if isinstance(change, Budget):
+            caps.append(change.cap(snapshot))
+        else:
+            snapshot = change.applied(snapshot)
+    return snapshot, tuple(caps)
+
+
+def outlook(snapshot: Snapshot, beside: Sequence[Cap] = ()) -> Outlook:
+    assessment = demand(snapshot)
+    settlement = what_is_taken(snapshot, assessment)
+    nothing = UsdPerHour.zero()
+    made = Plan(cost=nothing, bound=nothing, price=nothing)
+    if settlement.left:
+        made = plan_for(snapshot, settlement.left, beside=beside)
+    return Outlook(assessment=assessment, settlement=settlement, plan=made)
+
+
+def with_table(snapshot: Snapshot, offers: Iterable[Offer], *, spot: bool = False) -> Snapshot:
+    """With these offers in place of what is known of their providers.
+
+    They are for the pools of the classes that name the provider. Where there is no class at all, they are for every
+    pod, and `spot` says what a class would: whether capacity may be taken that the provider can reclaim.
+    """
+    by_provider: dict[str, list[Offer]] = {}
+    for offer in offers:
+        by_provider.setdefault(offer.provider, []).append(offer)
+    sources = dict(snapshot.sources)
+    if not snapshot.classes:
+        for provider, own in by_provider.items():
+            key = SourceKey(_NO_CLASS, provider)
+            sources[key] = _source(key, [offer for offer in own if spot or not offer.spot])
+    for node_class in snapshot.classes:
+        for entry in node_class.spec.providers:
+            key = SourceKey(node_class.metadata.name, entry.name)
+            if entry.name in by_provider:
+                made = _source(key, by_provider[entry.name])
+                sources[key] = replace(made, priority=entry.priority, enabled=entry.enabled)
+    unusable = {key: why for key, why in snapshot.unusable.items() if key not in sources}
+    return replace(snapshot, sources=sources, unusable=unusable)
+
+
+def _source(key: SourceKey, offers: Sequence[Offer]) -> Source:
+    delivers = Delivery.CONTAINER if key.provider in RUNS_CONTAINERS else Delivery.NODE
+    return Source(key=key, capabilities=Capabilities(delivers=delivers), offers=tuple(offers))
+
+
+def _factor(text: str, whole: str) -> Fraction:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not number.is_finite() or not 0 <= number <= 10**6:
+        raise WhatIfError(f'"{whole}": "{text}" is no factor; give a number from 0, such as 0.5 or 1.2')
+    return Fraction(number)
+
+
+def _budget(text: str, whole: str) -> UsdPerHour:
+    try:
+        most = UsdPerHour(text)
+    except ValueError:
+        most = UsdPerHour(-1)
+    if most < UsdPerHour.zero():
+        raise WhatIfError(f'"{whole}": "{text}" is no budget; give dollars an hour, such as budget=12.50')
+    return most
