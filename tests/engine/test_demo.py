@@ -21,7 +21,6 @@ from forebay.cli.demo_view import Lines, picture
 from forebay.cli.demo_world import playing
 from forebay.cli.inquiry import Inquiry
 from forebay.cli.parser import UserError
-from forebay.demand.tenancy import state_of
 from forebay.embedded.server import EmbeddedCluster
 from forebay.kube.client import Client
 from forebay.net import clock
@@ -58,7 +57,7 @@ async def until(condition, limit=3600):
 
 
 def records(made, state):
-    return [each for each in made.views.instances.values() if state_of(each) is state]
+    return [each for each in made.views.instances.values() if each.state is state]
 
 
 @pytest.fixture(scope="module")

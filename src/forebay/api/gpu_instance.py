@@ -208,6 +208,18 @@ class GPUInstance(Object, kw_only=True):
     spec: GPUInstanceSpec
     status: GPUInstanceStatus | None = None
 
+    @property
+    def state(self) -> InstanceState:
+        return InstanceState.REQUESTED if self.status is None or self.status.state is None else self.status.state
+
+    @property
+    def node_name(self) -> str | None:
+        """The node that it is or will be. None for a container, which only borrows a virtual one."""
+        if self.spec.delivers is Delivery.CONTAINER:
+            return None
+        known = self.status.node_name if self.status is not None else None
+        return known or (self.spec.node.name if self.spec.node is not None else None)
+
 
 GPU_INSTANCE = CustomKind(
     kind="GPUInstance",

@@ -14,7 +14,6 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.cli.demo_story import Word, always_on, metered
 from forebay.cli.demo_world import Demo
 from forebay.cli.overview import on_its_way
-from forebay.demand.tenancy import state_of
 from forebay.engine.reports import hourly_cost
 from forebay.kube.pods import BY_NODE, PENDING_GPU
 from forebay.model.quantities import UsdPerHour
@@ -111,7 +110,7 @@ def _machines(demo: Demo, now: datetime) -> Table:
     for name, machine in demo.world.machines.items():
         pods = [pod for pod in demo.views.pods.by(BY_NODE, name) if pod.is_tenant]
         record = records.get(name)
-        state = state_of(record) if record is not None else InstanceState.GONE
+        state = record.state if record is not None else InstanceState.GONE
         table.add_row(
             name,
             _bar(machine.gpus, pods, powered=demo.world.power(name) is not Power.OFF),
@@ -134,7 +133,7 @@ def _bar(gpus: int, pods: Iterable[Pod], *, powered: bool) -> Text:
 def _lasted(record: GPUInstance | None, now: datetime) -> str:
     if record is None or record.status is None or record.status.since is None:
         return ""
-    return "" if state_of(record) is InstanceState.GONE else human(now - record.status.since)
+    return "" if record.state is InstanceState.GONE else human(now - record.status.since)
 
 
 def _waiting(demo: Demo, waiting: list[Pod], now: datetime) -> RenderableType:

@@ -12,7 +12,6 @@ import msgspec
 from forebay.api.crd import custom_resource_definitions
 from forebay.api.gpu_instance import InstanceState
 from forebay.cli.demo_story import Chronicle
-from forebay.demand.tenancy import state_of
 from forebay.embedded import kinds
 from forebay.embedded.controllers.nodes import register_node
 from forebay.embedded.server import EmbeddedCluster
@@ -86,7 +85,7 @@ class Demo:
         )
 
     def _all_proven(self) -> bool:
-        return all(state_of(record) is InstanceState.GONE for record in self.views.instances.values())
+        return all(record.state is InstanceState.GONE for record in self.views.instances.values())
 
 
 @asynccontextmanager

@@ -81,12 +81,11 @@ async def scenery(inquiry: "Inquiry", settings: Settings) -> "Scene":
     """All of it is listed: a cluster has few nodes and machines, and pods are asked for by the node they are on."""
     from forebay.cli.inquiry import acting, present, tenants_by_node
     from forebay.cli.stories import Scene
-    from forebay.demand.tenancy import node_name_of
     from forebay.net import clock
     from forebay.wiring import rules_of
 
     records = await inquiry.records()
-    names = {name for name in map(node_name_of, records or ()) if name is not None}
+    names = {name for name in (each.node_name for each in records or ()) if name is not None}
     nodes = await inquiry.nodes()
     pods = [pod for name in sorted(names & nodes.keys()) for pod in await inquiry.pods(node=name)]
     leaders = await inquiry.leaders()

@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
-from forebay.demand.tenancy import node_name_of, state_of
 from forebay.engine.reports import hourly_cost
 from forebay.model.quantities import Usd, UsdPerHour
 from forebay.model.workloads import Pod
@@ -75,17 +74,17 @@ def cost(record: GPUInstance, now: datetime) -> Usd:
 
 
 def is_going(record: GPUInstance) -> bool:
-    return state_of(record) in _GOING or record.metadata.deletion_timestamp is not None
+    return record.state in _GOING or record.metadata.deletion_timestamp is not None
 
 
 def machine_view(record: GPUInstance, tenants: Mapping[str, Collection[Pod]], now: datetime) -> MachineView:
     spec, status = record.spec, record.status or GPUInstanceStatus()
-    node = node_name_of(record) or status.node_name or ""
+    node = record.node_name or status.node_name or ""
     billed = cost(record, now)
-    gone = state_of(record) is InstanceState.GONE
+    gone = record.state is InstanceState.GONE
     return MachineView(
         name=record.metadata.name,
-        state=state_of(record),
+        state=record.state,
         reason=status.reason or "",
         message=status.message or "",
         since=status.since or record.metadata.creation_timestamp,

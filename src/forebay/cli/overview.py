@@ -11,7 +11,7 @@ from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.cli.inquiry import Leader, Said, tenants_by_node
 from forebay.cli.machines import FREE, MachineView, cost, decimal, machine_view
 from forebay.demand.assess import not_demand
-from forebay.demand.tenancy import is_leaving, promises, state_of
+from forebay.demand.tenancy import is_leaving, promises
 from forebay.engine.reports import hourly_cost
 from forebay.model.nodes import Node
 from forebay.model.quantities import Usd, UsdPerHour
@@ -155,7 +155,7 @@ def on_its_way(pod: Pod, records: Iterable[GPUInstance], now: datetime) -> str |
         if any(asked.uid == pod.uid for asked in record.spec.pods) and not _over(record):
             due = record.status.deadline if record.status is not None else None
             by = f", due in {human(due - now)}" if due is not None and due > now else ""
-            return f"{Reason.COMING}: GPUInstance {record.metadata.name} is {state_of(record)}{by}."
+            return f"{Reason.COMING}: GPUInstance {record.metadata.name} is {record.state}{by}."
     return None
 
 
@@ -219,8 +219,8 @@ def _told(leader: Leader, now: datetime) -> str:
 
 
 def _over(record: GPUInstance) -> bool:
-    return is_leaving(record) or state_of(record) is InstanceState.GONE
+    return is_leaving(record) or record.state is InstanceState.GONE
 
 
 def _in_service_first(record: GPUInstance) -> tuple[bool, str]:
-    return (state_of(record) is InstanceState.GONE, record.metadata.name)
+    return (record.state is InstanceState.GONE, record.metadata.name)

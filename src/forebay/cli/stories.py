@@ -13,7 +13,7 @@ from forebay.api.values import duration_or_never
 from forebay.cli.inquiry import Job, Said
 from forebay.cli.machines import MachineView, is_going, machine_view, price
 from forebay.demand.assess import not_demand
-from forebay.demand.tenancy import idle_condition, node_name_of, promises, state_of
+from forebay.demand.tenancy import idle_condition, promises
 from forebay.lifecycle.words import for_pods
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
@@ -154,8 +154,8 @@ def node_story(node: Node, scene: Scene, events: list[Said] | None) -> Story:
 
 def record_of_node(name: str, records: Sequence[GPUInstance]) -> GPUInstance | None:
     """The one it is there for; of those that have gone, the latest."""
-    found = [each for each in records if node_name_of(each) == name]
-    return max(found, key=lambda each: (state_of(each) is not InstanceState.GONE, _oldest_first(each)), default=None)
+    found = [each for each in records if each.node_name == name]
+    return max(found, key=lambda each: (each.state is not InstanceState.GONE, _oldest_first(each)), default=None)
 
 
 def _oldest_first(record: GPUInstance) -> tuple[str, str]:
@@ -169,7 +169,7 @@ def _quoted(pod: Pod) -> str:
 
 def _on_node(name: str, scene: Scene) -> str:
     record = record_of_node(name, scene.records or ())
-    if record is None or state_of(record) is InstanceState.GONE:
+    if record is None or record.state is InstanceState.GONE:
         return " Forebay did not obtain that node."
     return f" Forebay obtained that node, as GPUInstance {record.metadata.name}, at {price(record)}."
 
@@ -179,7 +179,7 @@ def _coming(pod: Pod, for_it: Sequence[GPUInstance], scene: Scene, events: list[
     if scene.records is None:
         return _NOT_INSTALLED
     halted = f" {_NOBODY_ACTS}" if scene.acting is False else ""
-    live = [each for each in for_it if state_of(each) is not InstanceState.GONE and not is_going(each)]
+    live = [each for each in for_it if each.state is not InstanceState.GONE and not is_going(each)]
     if live:
         return _next_of_machine(live[-1], scene)
     told = next((each for each in reversed(events or ()) if each.about == "/".join(pod.key)), None)
@@ -210,10 +210,10 @@ def _after_all(pod: Pod, reason: Reason, scene: Scene) -> str:
 
 
 def _next_of_machine(record: GPUInstance, scene: Scene) -> str:
-    if scene.acting is False and state_of(record) is not InstanceState.GONE:
+    if scene.acting is False and record.state is not InstanceState.GONE:
         return _NOBODY_ACTS
     status, name = record.status, record.metadata.name
-    match state_of(record):
+    match record.state:
         case InstanceState.REQUESTED:
             wait = status.not_before if status is not None else None
             when = f" at {_moment(wait, scene.now)}" if wait is not None and wait > scene.now else " at once"
@@ -240,7 +240,7 @@ def _next_of_machine(record: GPUInstance, scene: Scene) -> str:
 
 def _when_it_goes(record: GPUInstance, scene: Scene) -> str:
     """Of a machine in service."""
-    tenants = scene.tenants.get(node_name_of(record) or "", ())
+    tenants = scene.tenants.get(record.node_name or "", ())
     if tenants:
         return f"It stays while pods run on it (now: {len(tenants)})."
     mark = idle_condition(record)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, InstanceState, PlannedNode
 from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
 from forebay.api.values import Figure
-from forebay.demand.tenancy import is_leaving, node_name_of, state_of
+from forebay.demand.tenancy import is_leaving
 from forebay.model.fit import barred
 from forebay.model.nodes import Node
 from forebay.model.quantities import CPU, Resources
@@ -71,7 +71,7 @@ def rooms(
     found: list[Room] = []
     obtained: set[str] = set()
     for record in records:
-        state, name = state_of(record), node_name_of(record)
+        state, name = record.state, record.node_name
         if name is None or state is InstanceState.GONE:
             continue
         obtained.add(name)

@@ -15,7 +15,7 @@ from forebay.api.names import STARTUP_TAINT
 from forebay.demand.capacity import Port, is_usable
 from forebay.demand.company import is_picky, keeps_apart
 from forebay.demand.settle import rank
-from forebay.demand.tenancy import is_leaving, node_name_of, state_of
+from forebay.demand.tenancy import is_leaving
 from forebay.model.fit import misfit
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
@@ -56,7 +56,7 @@ def welcomes(
             nominated.setdefault(pod.nominated_node, []).append(pod)
     found: list[Welcome] = []
     for record in records:
-        name = node_name_of(record) if state_of(record) in _UP else None
+        name = record.node_name if record.state in _UP else None
         node = nodes.get(name) if name is not None else None
         if node is None or node.unschedulable or not (waiting or node.taints) or is_leaving(record):
             continue

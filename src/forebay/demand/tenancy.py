@@ -6,7 +6,6 @@ from typing import Final
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.parts import Condition, Truth
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery
 
 #: On a GPUInstance: whether its node is idle, since when, and why. Kept there so that it outlives the operator.
 IDLE_CONDITION: Final = "Idle"
@@ -14,22 +13,9 @@ IDLE_CONDITION: Final = "Idle"
 _LEAVING: Final = frozenset({InstanceState.FINISHED, InstanceState.DRAINING, InstanceState.TERMINATING})
 
 
-def state_of(record: GPUInstance) -> InstanceState:
-    status = record.status
-    return status.state if status is not None and status.state is not None else InstanceState.REQUESTED
-
-
-def node_name_of(record: GPUInstance) -> str | None:
-    """The node that it became or will be. None for a container, whose node is virtual."""
-    if record.spec.delivers is Delivery.CONTAINER:
-        return None
-    known = record.status.node_name if record.status is not None else None
-    return known or (record.spec.node.name if record.spec.node is not None else None)
-
-
 def is_leaving(record: GPUInstance) -> bool:
     """On its way out, or asked to be: what comes onto it now does not stay."""
-    state = state_of(record)
+    state = record.state
     return state in _LEAVING or (record.metadata.deletion_timestamp is not None and state is not InstanceState.GONE)
 
 
@@ -40,9 +26,9 @@ def promises(records: Iterable[GPUInstance], among: Collection[str]) -> dict[str
         return found
     for record in records:
         uids = [pod.uid for pod in record.spec.pods if pod.uid in among]
-        if not uids or is_leaving(record) or state_of(record) is InstanceState.GONE:
+        if not uids or is_leaving(record) or record.state is InstanceState.GONE:
             continue
-        name = node_name_of(record)
+        name = record.node_name
         if name is not None:
             for uid in uids:
                 found.setdefault(uid, set()).add(name)

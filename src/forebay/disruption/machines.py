@@ -10,7 +10,7 @@ from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceSta
 from forebay.api.parts import Condition, Truth
 from forebay.demand.assess import DEFAULT_SCHEDULER
 from forebay.demand.settle import Settlement
-from forebay.demand.tenancy import IDLE_CONDITION, idle_condition, node_name_of, state_of
+from forebay.demand.tenancy import IDLE_CONDITION, idle_condition
 from forebay.model.fit import misfit
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
@@ -29,7 +29,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> InstanceState:
-        return state_of(self.record)
+        return self.record.state
 
     @property
     def name(self) -> str:
@@ -78,7 +78,7 @@ def machines(
     refused = {each.pod.uid: f"{each.pod.namespace}/{each.pod.name}" for each in settlement.refused}
     found: list[Machine] = []
     for record in records:
-        name = node_name_of(record)
+        name = record.node_name
         node = nodes.get(name) if name is not None else None
         if name is None or node is None:
             found.append(Machine(record=record))

@@ -12,7 +12,6 @@ from forebay.engine.counts import Counts
 from forebay.engine.reports import hourly_cost
 from forebay.engine.views import Views
 from forebay.kube.pods import PENDING_GPU
-from forebay.lifecycle.transitions import state_of
 from forebay.model.reasons import Reason
 
 #: Name without the prefix, labels, and what it means.
@@ -50,7 +49,7 @@ class OperatorCollector(Collector):
         gauges: dict[str, dict[tuple[str, ...], float]] = {
             "leader": {(): float(self._leads())},
             "pending_pods": {(): float(views.pods.index(PENDING_GPU).count(True)) if views is not None else 0.0},
-            "instances": dict(Counter((_provider(each), state_of(each.status).value) for each in records)),
+            "instances": dict(Counter((_provider(each), each.state.value) for each in records)),
             "hourly_cost_usd": _costs(records),
             "terminations_failing": dict(Counter((_provider(each),) for each in failing)),
         }

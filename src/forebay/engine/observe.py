@@ -10,7 +10,6 @@ from forebay.engine.snapshot import Memory, Rules, Snapshot
 from forebay.engine.sources import Sources
 from forebay.engine.views import Views
 from forebay.kube.pods import BY_NODE, PENDING_GPU
-from forebay.lifecycle.facts import node_name
 from forebay.model.nodes import Node
 from forebay.model.sources import Source
 from forebay.model.workloads import Pod
@@ -58,7 +57,7 @@ class Observer:
             used=views.used.all_used(),
             ports=views.used.all_ports(),
             daemons=views.used.daemons(),
-            tenants={name: self._tenants(name) for record in records if (name := node_name(record)) is not None},
+            tenants={name: self._tenants(name) for record in records if (name := record.node_name) is not None},
             records=records,
             sources=sources,
             unusable=self._sources.unmade,

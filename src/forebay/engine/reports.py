@@ -11,7 +11,6 @@ from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.parts import Condition, Truth
 from forebay.engine.decisions import ReportClass, ReportPool
 from forebay.engine.snapshot import Snapshot
-from forebay.lifecycle.transitions import state_of
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.sources import SourceKey
@@ -179,7 +178,7 @@ def told(
 
 def hourly_cost(record: GPUInstance) -> UsdPerHour:
     """What it costs now: from the moment it was asked for until it is shown to be gone."""
-    if state_of(record.status) in _COSTS_NOTHING:
+    if record.state in _COSTS_NOTHING:
         return _FREE
     billed = record.status.hourly_price if record.status is not None else None
     return UsdPerHour(str(billed if billed is not None else record.spec.hourly_price or 0))
@@ -190,7 +189,7 @@ def _figures(
 ) -> defaultdict[tuple[str, str], Figures]:
     found: defaultdict[tuple[str, str], Figures] = defaultdict(Figures)
     for record in records:
-        if state_of(record.status) is not InstanceState.GONE:
+        if record.state is not InstanceState.GONE:
             count, cost = found[key_of(record)]
             found[key_of(record)] = Figures(count + 1, cost + hourly_cost(record))
     return found

@@ -12,11 +12,10 @@ from forebay.engine.orders import source_of
 from forebay.engine.records import first_status
 from forebay.engine.snapshot import Snapshot
 from forebay.lifecycle.brake import braked
-from forebay.lifecycle.facts import Facts, node_name
+from forebay.lifecycle.facts import Facts
 from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.orphans import Unclaimed, leftovers, unclaimed
 from forebay.lifecycle.steps import Adopt, AnyStep, Forget, Write
-from forebay.lifecycle.transitions import state_of
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 
@@ -86,12 +85,12 @@ def found_without_record(snapshot: Snapshot) -> tuple[tuple[Adopt | Forget, ...]
 
 
 def _is_past(record: GPUInstance) -> bool:
-    return record.spec.delivers is Delivery.POWER and state_of(record.status) is InstanceState.GONE
+    return record.spec.delivers is Delivery.POWER and record.state is InstanceState.GONE
 
 
 def _facts(record: GPUInstance, snapshot: Snapshot, waiting: set[str], brakes: Mapping[Pool, str]) -> Facts:
     source = snapshot.sources.get(source_of(record))
-    name = node_name(record)
+    name = record.node_name
     pool = _pool(record)
     return Facts(
         record=record,

@@ -23,9 +23,8 @@ from forebay.engine.decisions import Decision, Dress, Hold, Request, Tell
 from forebay.engine.reports import report_classes, report_pools
 from forebay.engine.settling import brakes, found_without_record, own_steps
 from forebay.engine.snapshot import Memory, Snapshot
-from forebay.lifecycle.facts import node_name
 from forebay.lifecycle.steps import Adopt, AnyStep, Forget, Write
-from forebay.lifecycle.transitions import moved, state_of
+from forebay.lifecycle.transitions import moved
 from forebay.model.reasons import Reason
 from forebay.model.requirements import Taint
 
@@ -77,9 +76,7 @@ def tick(snapshot: Snapshot) -> Thought:
 
 def hold_classes(snapshot: Snapshot) -> Iterator[Hold]:
     """A class says how its machines are ended: it must not go before they have."""
-    needed = {
-        record.spec.node_class_name for record in snapshot.records if state_of(record.status) is not InstanceState.GONE
-    }
+    needed = {record.spec.node_class_name for record in snapshot.records if record.state is not InstanceState.GONE}
     for each in snapshot.classes:
         held = CLASS_FINALIZER in each.metadata.finalizers
         going = each.metadata.deletion_timestamp is not None
@@ -130,7 +127,7 @@ def dress(snapshot: Snapshot) -> tuple[Dress, ...]:
     for record in snapshot.records:
         planned = record.spec.node
         node = snapshot.nodes.get(planned.name) if planned is not None else None
-        if planned is None or node is None or state_of(record.status) not in _UP or not node.ready:
+        if planned is None or node is None or record.state not in _UP or not node.ready:
             continue
         labels = {
             key: value
@@ -153,7 +150,7 @@ def _end_of_grace(settlement: Settlement, now: datetime) -> datetime | None:
 
 def keep_promises(snapshot: Snapshot, settlement: Settlement, undressed: set[str]) -> tuple[Welcome, ...]:
     return welcomes(
-        [record for record in snapshot.records if node_name(record) not in undressed],
+        [record for record in snapshot.records if record.node_name not in undressed],
         snapshot.nodes,
         snapshot.pending,
         snapshot.used,

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.lifecycle.facts import node_name
-from forebay.lifecycle.transitions import cause, state_of
+from forebay.lifecycle.transitions import cause
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 
@@ -19,14 +18,14 @@ def braked(records: Iterable[GPUInstance], nodes: Mapping[str, Node]) -> str | N
     unhealthy: list[str] = []
     counted = 0
     for record in records:
-        state = state_of(record.status)
+        state = record.state
         given_up = (
             state in (InstanceState.DRAINING, InstanceState.TERMINATING) and cause(record.status) == Reason.UNHEALTHY
         )
         if state is not InstanceState.READY and not given_up:
             continue
         counted += 1
-        node = nodes.get(node_name(record) or "")
+        node = nodes.get(record.node_name or "")
         if given_up or node is None or not node.ready:
             unhealthy.append(record.metadata.name)
     if len(unhealthy) <= MANY or len(unhealthy) * SHARE <= counted:

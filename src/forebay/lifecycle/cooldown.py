@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState, Transition
-from forebay.lifecycle.transitions import state_of
 from forebay.model.reasons import Reason
 from forebay.model.sources import OfferKey
 from forebay.model.spans import human
@@ -83,7 +82,7 @@ def _failures(record: GPUInstance) -> int:
 
 def _failure(record: GPUInstance) -> Transition | None:
     """The step with which it failed, once it is on its way out because of that."""
-    if record.status is None or not _failures(record) or state_of(record.status) not in _ON_THE_WAY_OUT:
+    if record.status is None or not _failures(record) or record.state not in _ON_THE_WAY_OUT:
         return None
     ends = (each for each in reversed(record.status.transitions) if each.state in _ON_THE_WAY_OUT)
     return next((each for each in ends if each.reason in FAILURES), None)

@@ -62,12 +62,6 @@ def instance_id(record: GPUInstance) -> str | None:
     return known
 
 
-def node_name(record: GPUInstance) -> str | None:
-    """The node that it is or will be."""
-    known = record.status.node_name if record.status is not None else None
-    return known or (record.spec.node.name if record.spec.node is not None else None)
-
-
 def boot_deadline(record: GPUInstance) -> timedelta | None:
     """Where this machine has a time of its own, from the call to a ready node."""
     stated = record.spec.offer.boot_deadline if record.spec.offer is not None else None

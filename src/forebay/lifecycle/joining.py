@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.parts import Truth
 from forebay.lifecycle.deadlines import deadline
-from forebay.lifecycle.facts import boot_deadline, cordon_is_ours, node_name
+from forebay.lifecycle.facts import boot_deadline, cordon_is_ours
 from forebay.lifecycle.leaving import give_up, revoked, uncordon
 from forebay.lifecycle.node_evidence import gpus_allocatable, usable
 from forebay.lifecycle.sightings import Sighting, sighting
@@ -80,7 +80,7 @@ def _ready(known: Known, node: str) -> Thought:
 def _what_is_missing(known: Known) -> tuple[Reason, str]:
     node = known.facts.node
     if node is None or not node.ready:
-        return Reason.JOIN_TIMEOUT, f"Node {node_name(known.record)} joined but was not ready in time."
+        return Reason.JOIN_TIMEOUT, f"Node {known.record.node_name} joined but was not ready in time."
     missing = "a startup taint is still on it" if gpus_allocatable(known.facts) else "its GPUs are not allocatable"
     so_far = human(known.now - known.since)
     sentence = f"Node {node.name} is ready, but {missing} after {so_far}: look at its driver and device plugin."
@@ -112,7 +112,7 @@ def _end_of_patience(known: Known, seen: Sighting) -> _End:
     next_ = "It is ended and left alone for a while."
     running = condition(known.status, MACHINE_RUNNING)
     if known.facts.owned or boot_deadline(known.record) is not None or running is not None:
-        name = node_name(known.record)
+        name = known.record.node_name
         sentence = f"{thing(known.record)} was switched on but node {name} was not ready {_in_time(known, at)}. {next_}"
         if not known.facts.owned:
             sentence = f"{thing(known.record)} runs but node {name} did not join {_in_time(known, at)}. {next_}"

@@ -13,7 +13,7 @@ from forebay.lifecycle.serving import ready
 from forebay.lifecycle.sightings import sighting
 from forebay.lifecycle.steps import AnyStep, Write
 from forebay.lifecycle.thinking import Known, Thought, Wait
-from forebay.lifecycle.transitions import as_entered, remarked, state_of
+from forebay.lifecycle.transitions import as_entered, remarked
 from forebay.lifecycle.vanishing import vanished
 from forebay.lifecycle.words import thing
 from forebay.model.reasons import Reason
@@ -44,7 +44,7 @@ def awaits_listing(record: GPUInstance) -> bool:
 
 
 def _thought(facts: Facts, now: datetime) -> Thought:
-    state = state_of(facts.record.status)
+    state = facts.record.state
     if state is InstanceState.GONE:
         return forgotten(facts, now)
     if facts.capabilities is None:

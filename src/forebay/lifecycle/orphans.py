@@ -17,7 +17,7 @@ from forebay.lifecycle.facts import instance_id
 from forebay.lifecycle.recording import planned, recorded
 from forebay.lifecycle.sightings import ENOUGH, FRESH
 from forebay.lifecycle.steps import Adopt
-from forebay.lifecycle.transitions import moved, state_of, whole
+from forebay.lifecycle.transitions import moved, whole
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery, Instance, InstancePhase, Offer, Source, SourceKey
@@ -88,7 +88,7 @@ class _Claims:
 
     def __init__(self, records: Iterable[GPUInstance]) -> None:
         self.by_name = {record.metadata.name: record for record in records}
-        live = [each for each in self.by_name.values() if state_of(each.status) is not InstanceState.GONE]
+        live = [each for each in self.by_name.values() if each.state is not InstanceState.GONE]
         self._by_uid = {record.uid: record for record in live}
         self._ids = {(record.spec.provider.value, instance_id(record)) for record in live}
         #: Providers with a launch of which it is not known what it has brought.

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from forebay.api.parts import Truth
-from forebay.lifecycle.facts import cordon_is_ours, node_name
+from forebay.lifecycle.facts import cordon_is_ours
 from forebay.lifecycle.leaving import give_up, revoked, uncordon
 from forebay.lifecycle.sightings import sighting
 from forebay.lifecycle.thinking import Known, Thought, Wait
@@ -40,7 +40,7 @@ def _healthy(known: Known, node: str) -> Thought:
 
 def _unhealthy(known: Known) -> Thought:
     facts, now = known.facts, known.now
-    name = node_name(known.record)
+    name = known.record.node_name
     what = f"Node {name} is not ready" if facts.node is not None else f"Node {name} is not there any more"
     before = condition(known.status, NODE_READY)
     if before is None or before.status is not Truth.FALSE:

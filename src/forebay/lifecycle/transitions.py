@@ -149,10 +149,6 @@ def as_entered(status: GPUInstanceStatus) -> GPUInstanceStatus:
     return replace(status, reason=last.reason, message=last.message)
 
 
-def state_of(status: GPUInstanceStatus | None) -> InstanceState:
-    return S.REQUESTED if status is None or status.state is None else status.state
-
-
 def cause(status: GPUInstanceStatus | None) -> str | None:
     """Why it came into its state, whatever has been remarked since."""
     if status is None:

@@ -24,7 +24,6 @@ from forebay.api.names import (
 )
 from forebay.api.parts import LabelSelector as ApiSelector
 from forebay.demand.capacity import daemon_overhead
-from forebay.demand.tenancy import node_name_of, state_of
 from forebay.model.gpu_models import canonical, meant
 from forebay.model.learning import as_learned
 from forebay.model.nodes import Node
@@ -112,7 +111,7 @@ _Why = tuple[Reason, str]
 
 def _in_use(world: World) -> frozenset[str]:
     """Owned machines that are on, or that something is done about: each is one node only."""
-    recorded = (node_name_of(record) for record in world.records if state_of(record) is not InstanceState.GONE)
+    recorded = (record.node_name for record in world.records if record.state is not InstanceState.GONE)
     return frozenset(name for name in recorded if name is not None)
 
 

@@ -7,7 +7,6 @@ from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.parts import Limits
 from forebay.api.values import Figure
-from forebay.demand.tenancy import state_of
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.planning.plan import Cap, PoolKey
 
@@ -16,7 +15,7 @@ def caps(
     pools: Iterable[GPUNodePool], classes: Iterable[GPUNodeClass], records: Iterable[GPUInstance]
 ) -> tuple[Cap, ...]:
     pools = list(pools)
-    held = [record for record in records if state_of(record) is not InstanceState.GONE]
+    held = [record for record in records if record.state is not InstanceState.GONE]
     made: list[Cap] = []
     for pool in sorted(pools, key=lambda each: each.key):
         key = PoolKey(*pool.key)

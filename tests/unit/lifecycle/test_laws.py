@@ -10,7 +10,7 @@ from forebay.lifecycle.next_step import look_again, next_step
 from forebay.lifecycle.outcomes import launch_failed, launched, termination_accepted, termination_failed
 from forebay.lifecycle.sightings import FRESH, is_of
 from forebay.lifecycle.steps import Launch, Terminate, Write
-from forebay.lifecycle.transitions import TABLE, moved, state_of
+from forebay.lifecycle.transitions import TABLE, moved
 from forebay.model.reasons import Reason
 from forebay.model.sources import Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.scenes import (
@@ -88,10 +88,10 @@ def answered(draw, step, now):
 
 
 def check(seen, step, now):
-    record, before = seen.record, state_of(seen.record.status)
+    record, before = seen.record, seen.record.state
     busy = seen.node is not None and seen.node.ready and seen.tenants
     status = getattr(step, "status", None)
-    if status is not None and state_of(status) is not before:
+    if status is not None and status.state is not before:
         assert status.transitions[-1].reason in TABLE[before][status.state], "the table is the only way"
         assert status.transitions[-1].at == status.since == now
         assert len(status.transitions) <= 64
@@ -133,7 +133,7 @@ def test_whatever_is_known_the_next_step_is_in_the_table_and_hurts_nobody(data):
             record = answered(data.draw, step, now)
         elif getattr(step, "status", None) is not None:
             record = after(step)
-        elif state_of(record.status) is S.READY and data.draw(st.booleans()):
+        elif record.state is S.READY and data.draw(st.booleans()):
             given_back = moved(record.status, S.DRAINING, Reason.IDLE, "Idle.", now)
             record = GPUInstance(metadata=record.metadata, spec=record.spec, status=given_back)
 
@@ -147,7 +147,7 @@ def test_when_the_world_cooperates_everything_ends_and_nothing_is_left_on(kind, 
     world.run()
 
     assert world.running == {}, "nothing is left on"
-    left = {name: state_of(record.status) for name, record in world.records.items()}
+    left = {name: record.state for name, record in world.records.items()}
     assert set(left.values()) <= {S.GONE}, "and every record has come to its end"
     for seen, step, now in world.steps:
         check(seen, step, now)

@@ -6,7 +6,7 @@ import pytest
 
 from docs.lifecycle_diagram import STATES, lifecycle_diagram
 from forebay.api.parts import Truth
-from forebay.lifecycle.transitions import TABLE, IllegalMove, as_entered, cause, moved, remarked, state_of
+from forebay.lifecycle.transitions import TABLE, IllegalMove, as_entered, cause, moved, remarked
 from tests.unit.lifecycle.scenes import NOW, R, S, record, said
 
 
@@ -47,7 +47,6 @@ def test_what_the_table_does_not_know_is_a_fault(before, to, reason):
 
 
 def test_a_record_without_a_status_counts_as_requested():
-    assert state_of(None) is S.REQUESTED
     assert moved(None, S.LAUNCHING, R.LAUNCH_STARTED, "", NOW).state is S.LAUNCHING
     with pytest.raises(IllegalMove):
         moved(None, S.LAUNCHED, R.LAUNCH_ACCEPTED, "", NOW)

@@ -15,7 +15,7 @@ from forebay.lifecycle.next_step import next_step
 from forebay.lifecycle.orphans import Unclaimed, leftovers, unclaimed
 from forebay.lifecycle.outcomes import launch_failed, launched, termination_accepted, termination_failed
 from forebay.lifecycle.steps import Drain, Forget, Launch, Terminate, Uncordon, Write
-from forebay.lifecycle.transitions import moved, state_of
+from forebay.lifecycle.transitions import moved
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Delivery, Failure, FailureKind, Instance, InstancePhase, Offer, Source, SourceKey
 from tests.unit.lifecycle.scenes import (
@@ -71,7 +71,7 @@ class World:
 
     @property
     def over(self):
-        ended = all(state_of(record.status) is S.GONE for record in self.records.values())
+        ended = all(record.state is S.GONE for record in self.records.values())
         return ended and not self.running and (self.calm or not self.records)
 
     def faulty(self, chance):
@@ -153,7 +153,7 @@ class World:
             if step is not None:
                 self.steps.append((seen, step, self.now))
                 self.apply(step)
-            elif state_of(record.status) is S.READY and not seen.tenants and self.random.random() < 0.2:
+            elif record.state is S.READY and not seen.tenants and self.random.random() < 0.2:
                 # What `disruption` decides.
                 self.write(record, moved(record.status, S.DRAINING, R.IDLE, "Idle.", self.now))
         source = Source(
