@@ -11,7 +11,7 @@ from forebay.engine.apply import AT_ONCE
 from tests.cluster import audit
 from tests.cluster.operators import until
 from tests.cluster.proxy import Proxy
-from tests.cluster.worlds import world
+from tests.cluster.worlds import PATHS, world
 from tests.rig import Part
 
 pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
@@ -24,10 +24,10 @@ CROWD = 60
 def polite(seconds: float) -> int:
     """Connections that an operator may try in an outage so long.
 
-    Four informers wait 0.8 s and twice as long each time: the sixth try is 25 s after the first. The lease is asked for
+    An informer waits 0.8 s and twice as long each time: the sixth try is 25 s after the first. The lease is asked for
     every two seconds at most, and what a leader could not write it tries as often for as long as it leads.
     """
-    return 4 * 6 + int(seconds) + AT_ONCE
+    return len(PATHS) * 6 + int(seconds) + AT_ONCE
 
 
 class Story:

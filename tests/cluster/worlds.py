@@ -17,8 +17,10 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PATHS = {
     "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods",
+    "namespaces": "/api/v1/namespaces",
     "gpunodeclasses": f"{FOREBAY}/gpunodeclasses",
     "gpunodepools": f"{FOREBAY}/gpunodepools",
+    "gpuinstances": f"{FOREBAY}/gpuinstances",
 }
 _PLURALS = {
     "Namespace": "/api/v1/namespaces",
