@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from forebay.kube.abridging import TOKEN, Abridging, Buffer
 from forebay.kube.index import Index
 from forebay.kube.interning import Interned, interned_strings
 from forebay.kube.resources import Resource
@@ -55,6 +56,7 @@ class _Status(msgspec.Struct, gc=False, rename="camel"):
     phase: str = ""
     conditions: Raw = NOTHING
     nominated_node_name: str = ""
+    init_container_statuses: Raw = NOTHING
     container_statuses: Raw = NOTHING
 
 
@@ -92,8 +94,14 @@ class _State(msgspec.Struct):
 class _ContainerStatus(msgspec.Struct, rename="camel"):
     state: _State | None = None
     last_state: _State | None = None
+    restart_count: int = 0
 
 
+class _Line(msgspec.Struct, gc=False):
+    object: _PodOnWire
+
+
+_line = msgspec.json.Decoder(_Line)
 _labels = msgspec.json.Decoder(dict[str, str] | None)
 _owners = msgspec.json.Decoder(list[_OwnerReference] | None)
 _conditions = msgspec.json.Decoder(list[_Condition] | None)
@@ -111,6 +119,7 @@ class _Template(msgspec.Struct, frozen=True, gc=False):
     """What pods of one template have in common."""
 
     shape: PodShape
+    #: Or for something else that a budget counts: it matters when its pods ran.
     asks_for_gpu: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -139,13 +148,25 @@ class Pods:
     """
 
     def __init__(self) -> None:
+        self._counted: frozenset[str] = frozenset()
         self._latest: dict[str, _Latest] = {}
         self._templates: Interned[bytes, _Template] = Interned(self._make_template, 4_096)
+        self._abridging: Abridging[_Template] = Abridging(self._common, self._read)
         self._shapes = Shapes()
         self._names = interned_strings(65_536)
         self._labels: Interned[bytes, Mapping[str, str]] = Interned(self._make_labels, 16_384)
         self._annotations: Interned[bytes, tuple[Mapping[str, str], bool]] = Interned(_make_annotations, 4_096)
         self._owners: Interned[bytes, Owner | None] = Interned(self._make_owner, 16_384)
+
+    def count(self, resources: Collection[str]) -> None:
+        """Budgets count these, beside GPUs: it is read when pods that ask for them ran.
+
+        Only while no pods are being read: before the informer is started, or before it lists them again.
+        """
+        self._counted = frozenset(resources)
+        self._latest.clear()
+        self._templates = Interned(self._make_template, 4_096)
+        self._abridging = Abridging(self._common, self._read)
 
     def build(self, wire: _PodOnWire) -> Pod:
         """Raises `ValueError` for a pod that cannot be read."""
@@ -153,7 +174,9 @@ class Pods:
         names = self._names
         node, spec.node_name = spec.node_name, ""
         latest = self._latest.get(meta.generate_name)
-        if (
+        if spec.like:
+            template = self._abridging.common(spec.like)
+        elif (
             latest is not None
             and latest.labels == meta.labels
             and latest.annotations == meta.annotations
@@ -166,10 +189,11 @@ class Pods:
             template = self._template(meta, spec)
         phase = _PHASES.get(status.phase, _UNKNOWN)
         since = message = started = finished = None
+        restarted = False
         if not node:
             since, message = self._unschedulable(status.conditions)
         if template.asks_for_gpu:
-            started, finished = _ran(status.container_statuses, phase)
+            started, finished, restarted = _ran(status.init_container_statuses, status.container_statuses, phase)
         return Pod(
             namespace=names[meta.namespace],
             name=meta.name,
@@ -182,20 +206,32 @@ class Pods:
             annotations=template.annotations,
             owner=template.owner,
             node=names[node] if node else None,
-            nominated_node=names[status.nominated_node_name] if status.nominated_node_name else None,
+            # Says nothing of a pod that has its node.
+            nominated_node=names[status.nominated_node_name] if status.nominated_node_name and not node else None,
             deleted=meta.deletion_timestamp,
             unschedulable_since=since,
             unschedulable_message=message,
             finalizers=template.finalizers,
             started=started,
             finished=finished,
+            restarted=restarted,
             mirror=template.mirror,
         )
 
+    def abridge(self, text: bytes, start: int, end: int) -> list[Buffer]:
+        return self._abridging.pieces(text, start, end)
+
+    def _read(self, line: bytes) -> Pod:
+        return self.build(_line.decode(line).object)
+
+    def _common(self, line: bytes) -> _Template | None:
+        pod = _line.decode(line).object
+        key = _key(pod.metadata, pod.spec)
+        # Where the name of the token's volume means more than a volume, it must not be left out.
+        return None if TOKEN in key or pod.spec.like else self._templates[key]
+
     def _template(self, meta: _Meta, spec: SpecParts) -> _Template:
-        key = BETWEEN.join(
-            (meta.labels, meta.annotations, meta.owner_references, meta.finalizers, *spec.parts()),
-        )
+        key = _key(meta, spec)
         template = self._templates.get(key)
         if template is None:
             return self._templates[key]
@@ -217,7 +253,7 @@ class Pods:
         shape = self._shapes[of_shape]
         return _Template(
             shape,
-            bool(shape.gpus()),
+            bool(shape.gpus()) or not self._counted.isdisjoint(shape.requests),
             self._labels[labels],
             *self._annotations[annotations],
             self._owners[owners],
@@ -244,24 +280,36 @@ class Pods:
         return None, None
 
 
+def _key(meta: _Meta, spec: SpecParts) -> bytes:
+    return BETWEEN.join((meta.labels, meta.annotations, meta.owner_references, meta.finalizers, *spec.parts()))
+
+
 def _make_annotations(text: bytes) -> tuple[Mapping[str, str], bool]:
     annotations = (_labels.decode(text) if text else None) or _NO_LABELS
     kept = {key: value for key, value in annotations.items() if key.startswith(ANNOTATION_PREFIXES)}
     return kept or _NO_LABELS, _MIRROR in annotations
 
 
-def _ran(statuses: Raw, phase: Phase) -> tuple[datetime | None, datetime | None]:
-    """Earliest start of any container; latest end, once the pod has ended."""
+def _ran(init: Raw, main: Raw, phase: Phase) -> tuple[datetime | None, datetime | None, bool]:
+    """Earliest start of any container, init containers and sidecars included; latest end, once the pod has ended and
+    every container that ran shows its own; whether one was started again, so that earlier starts may not be shown.
+    """
     starts: list[datetime] = []
     ends: list[datetime] = []
-    for container in (_container_statuses.decode(statuses) if statuses else None) or ():
-        for state in (container.state, container.last_state):
-            for ran in (state.running, state.terminated) if state is not None else ():
-                if ran is not None and ran.started_at is not None:
-                    starts.append(ran.started_at)
-                if ran is not None and ran.finished_at is not None:
-                    ends.append(ran.finished_at)
-    return min(starts, default=None), max(ends, default=None) if phase.ended else None
+    restarted, told = False, phase.ended
+    for statuses in (init, main):
+        for container in (_container_statuses.decode(statuses) if statuses else None) or ():
+            restarted |= container.restart_count > 0
+            for state in (container.state, container.last_state):
+                ran = state and (state.running or state.terminated)
+                if ran:
+                    if ran.started_at is not None:
+                        starts.append(ran.started_at)
+                    if ran.finished_at is not None:
+                        ends.append(ran.finished_at)
+                    elif state is container.state:
+                        told = False
+    return min(starts, default=None), max(ends, default=None) if told else None, restarted
 
 
 def is_pending(pod: Pod) -> bool:
@@ -292,6 +340,9 @@ def _namespace_and_labels(pod: Pod) -> Iterable[tuple[str, str, str]]:
     return [(pod.namespace, key, value) for key, value in pod.labels.items()]
 
 
-register(Pod, Wire(_PodOnWire, Pods().build, cut_managed_fields=True))
+_pods: Final = Pods()
+#: `count_resources({"cpu"})`: see `Pods.count`.
+count_resources: Final = _pods.count
+register(Pod, Wire(_PodOnWire, _pods.build, abridge=_pods.abridge))
 
 PODS: Final = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True, type=Pod)

@@ -7,8 +7,9 @@ expire    410 anywhere means that deletions may have been missed: fill again
 """
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import aclosing
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from itertools import islice
 from typing import Any, Final, Generic, NoReturn, cast
 from urllib.parse import urlencode
@@ -32,7 +33,7 @@ from forebay.kube.errors import (
 )
 from forebay.kube.resources import Resource, T
 from forebay.kube.view import View
-from forebay.kube.wire import Bookmark, Buffer, Event, Shown, Undecodable, Wire, wire_for
+from forebay.kube.wire import Batch, Bookmark, Event, Lines, Shown, Undecodable, Wire, wire_for
 from forebay.net.transport import Headers, Request, Response, Timeouts, Transport, TransportError
 
 log = structlog.get_logger(__name__)
@@ -119,6 +120,7 @@ class Reflector(Generic[T]):
         self._whole = False
         self._filled_at: float | None = None
         self._turn_began = 0.0
+        self._set_aside = False
         self._log = log.bind(resource=resource.plural)
         self.counters = Counters()
         self.synced = asyncio.Event()
@@ -175,6 +177,10 @@ class Reflector(Generic[T]):
     async def _fill(self) -> None:
         if self.synced.is_set():
             self.counters.relists += 1
+        with self._setting_old_objects_aside():
+            await self._fill_and_follow()
+
+    async def _fill_and_follow(self) -> None:
         if self._watch_list and self._broken_watch_lists < _PATIENCE_WITH_WATCH_LISTS:
             try:
                 await self._stream()
@@ -185,6 +191,23 @@ class Reflector(Generic[T]):
                 return
         await self._list()
         await self._stream()
+
+    @contextmanager
+    def _setting_old_objects_aside(self) -> Iterator[None]:
+        """Until the view is whole: so many new objects make the garbage collector go through all old ones, in vain."""
+        # Whoever has set objects aside already has reasons, and would not get them back in their order.
+        self._set_aside = gc.get_freeze_count() == 0
+        if self._set_aside:
+            gc.freeze()
+        try:
+            yield
+        finally:
+            self._bring_old_objects_back()
+
+    def _bring_old_objects_back(self) -> None:
+        if self._set_aside:
+            self._set_aside = False
+            gc.unfreeze()
 
     async def _list(self) -> None:
         began = _now()
@@ -235,7 +258,7 @@ class Reflector(Generic[T]):
             self._view.begin_listing()
             query |= _WATCH_LIST
         self.counters.watches += 1
-        lines = self._wire.lines()
+        lines = Lines()
         async with asyncio.timeout(self._silence_limit) as silence:
             async with await self._open(query, _WATCH_TIMEOUTS) as response, aclosing(response.chunks()) as chunks:
                 # Until its end mark it counts as broken off.
@@ -259,8 +282,8 @@ class Reflector(Generic[T]):
             raise from_response(response.status, response.headers, await response.read(), call=str(request))
         return response
 
-    def _take(self, lines: Buffer, now: float) -> None:
-        for found in self._wire.events(lines):
+    def _take(self, batch: Batch, now: float) -> None:
+        for found in self._wire.events(batch):
             if isinstance(found, list):
                 self._show(found, now)
                 changes = len(found)
@@ -315,6 +338,7 @@ class Reflector(Generic[T]):
     def _filled(self, version: int, as_of: float) -> None:
         now = _now()
         self._view.end_listing(version, now)
+        self._bring_old_objects_back()
         self._whole = True
         self._filled_at = now
         self._broken_watch_lists = 0

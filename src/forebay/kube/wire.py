@@ -28,10 +28,6 @@ _LARGE_PAGE: Final = 8 << 20
 #: As much of a stream is decoded in one call, for the same reason.
 _BATCH: Final = 256 << 10
 
-#: Who wrote which field: more than a third of a pod's JSON, the last of its metadata, and read by nobody here.
-_MANAGED_FIELDS: Final = b',"managedFields":['
-_AFTER_METADATA: Final = b']},"spec":{'
-
 Buffer = bytes | memoryview
 
 
@@ -62,6 +58,8 @@ class Bookmark(msgspec.Struct, frozen=True):
     ends_initial_events: bool
 
 
+#: Complete lines: texts, and from where to where they are meant.
+Batch = list[tuple[bytes, int, int]]
 #: Objects that are there: ADDED or MODIFIED, which is only the server's guess at what the reader knew.
 Shown = list[T | Undecodable]
 #: Anything else a watch says: the type of the event, and what it is about. An unknown type comes with None.
@@ -109,8 +107,8 @@ _status = msgspec.json.Decoder(Status)
 class Wire(Generic[W, T]):
     """Reads objects of one kind: msgspec makes a `wire_type`, of which `build` makes the object.
 
-    A `ValueError` from either means that this one object cannot be read. `cut_managed_fields` is for kinds that others
-    write and that are read in part: their managedFields need not even be skipped over.
+    A `ValueError` from either means that this one object cannot be read. `abridge` leaves out of the complete lines in
+    a text (from, to) what need not be decoded. Where its result cannot be, the lines are read as they were.
     """
 
     def __init__(
@@ -118,11 +116,11 @@ class Wire(Generic[W, T]):
         wire_type: type[W],
         build: Callable[[W], T],
         *,
-        cut_managed_fields: bool = False,
+        abridge: Callable[[bytes, int, int], list[Buffer]] | None = None,
         large_page: int = _LARGE_PAGE,
     ) -> None:
         self._build = build
-        self._cut_managed_fields = cut_managed_fields
+        self._abridge = abridge
         self._large_page = large_page
         self._object = msgspec.json.Decoder(wire_type)
         self._events = msgspec.json.Decoder(_Event[wire_type])  # type: ignore[valid-type]
@@ -147,21 +145,16 @@ class Wire(Generic[W, T]):
             raise Unreadable(f"the answer is not a list of objects: {error}") from error
         return _with_version(raw.metadata), map(self._read, raw.items or ())
 
-    def lines(self) -> "Lines":
-        """Of one stream."""
-        return Lines(cut_managed_fields=self._cut_managed_fields)
-
-    def events(self, lines: Buffer) -> Iterator[Shown[T] | Event[T]]:
+    def events(self, batch: Batch) -> Iterator[Shown[T] | Event[T]]:
         """The events in complete lines, in their order; many objects that are there come together.
 
         Raises `Unreadable` for a line that is no event.
         """
         try:
-            events = self._events.decode_lines(lines)
+            events = self._events.decode_lines(self._to_decode(batch))
         except ValueError:
-            for line in bytes(lines).splitlines():
-                if line.strip():
-                    yield self._event(line)
+            for line in _lines(batch):
+                yield self._event(line)
             return
         build = self._build
         shown: Shown[T] = []
@@ -179,9 +172,17 @@ class Wire(Generic[W, T]):
             if event.type == DELETED:
                 yield DELETED, self._built(event.object)
             else:
-                yield self._event([line for line in bytes(lines).splitlines() if line.strip()][number])
+                yield self._event(_lines(batch)[number])
         if shown:
             yield shown
+
+    def _to_decode(self, batch: Batch) -> Buffer:
+        if self._abridge is not None:
+            return b"".join([piece for part in batch for piece in self._abridge(*part)])
+        if len(batch) == 1:
+            text, start, end = batch[0]
+            return memoryview(text)[start:end]
+        return _text(batch)
 
     def _built(self, wire: W) -> T | Undecodable:
         try:
@@ -218,57 +219,38 @@ class Wire(Generic[W, T]):
 
 
 class Lines:
-    """Cuts a stream into batches of complete lines. Lines that span chunks are put together once, however long."""
+    """Cuts a stream into batches of complete lines. Only lines that span chunks are copied, once, however long."""
 
-    def __init__(self, *, cut_managed_fields: bool = False) -> None:
+    def __init__(self) -> None:
         self._rest: list[bytes] = []
-        self._pieces = _without_managed_fields if cut_managed_fields else _as_one_piece
 
-    def feed(self, chunk: bytes) -> Iterator[Buffer]:
+    def feed(self, chunk: bytes) -> Iterator[Batch]:
         end = chunk.rfind(b"\n") + 1
         if not end:
             self._rest.append(chunk)
             return
         start = 0
-        pieces: list[memoryview] = []
+        batch: Batch = []
         if self._rest:
             start = chunk.find(b"\n") + 1
             line = b"".join([*self._rest, chunk[:start]])
-            pieces = self._pieces(line, 0, len(line))
+            batch.append((line, 0, len(line)))
         self._rest = [chunk[end:]] if end < len(chunk) else []
         while start < end:
             stop = end if end - start <= _BATCH else chunk.find(b"\n", start + _BATCH) + 1
-            pieces += self._pieces(chunk, start, stop)
-            yield pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            pieces = []
+            yield [*batch, (chunk, start, stop)]
+            batch = []
             start = stop
-        if pieces:
-            yield b"".join(pieces)
+        if batch:
+            yield batch
 
 
-def _as_one_piece(text: bytes, start: int, end: int) -> list[memoryview]:
-    return [memoryview(text)[start:end]]
+def _text(batch: Batch) -> bytes:
+    return b"".join([memoryview(text)[start:end] for text, start, end in batch])
 
 
-def _without_managed_fields(text: bytes, start: int, end: int) -> list[memoryview]:
-    """The lines between, in pieces that leave out the managedFields.
-
-    In JSON neither mark can be inside a string: each has a quotation mark with no backslash before it, after which no
-    JSON goes on like that if it ends a string. So what is left out is an array, from its name to its first "]", which
-    is its end unless there was a second "[". It is in one line. Where any of this is otherwise, nothing is left out.
-    """
-    view = memoryview(text)
-    pieces: list[memoryview] = []
-    at = text.find(_MANAGED_FIELDS, start, end)
-    while at >= 0:
-        line_end = text.find(b"\n", at, end)
-        close = text.find(b"]", at, line_end)
-        if text.startswith(_AFTER_METADATA, close) and text.find(b"[", at + len(_MANAGED_FIELDS), close) < 0:
-            pieces.append(view[start:at])
-            start = close + 1
-        at = text.find(_MANAGED_FIELDS, line_end, end)
-    pieces.append(view[start:end])
-    return pieces
+def _lines(batch: Batch) -> list[bytes]:
+    return [line for line in _text(batch).splitlines() if line.strip()]
 
 
 def _with_version(meta: ListMeta) -> ListMeta:

@@ -1,6 +1,7 @@
 """What an informer shows, and how it behaves when the server or the network does not."""
 
 import asyncio
+import gc
 import json
 import math
 import random
@@ -13,7 +14,7 @@ from forebay.kube.pods import PENDING_GPU, PODS, pod_indexes
 from forebay.kube.view import Added, Deleted, Updated
 from forebay.kube.wire import wire_for
 from forebay.net.in_process import InProcess
-from forebay.net.transport import Response
+from forebay.net.transport import OutcomeUnknown, Response
 from tests.unit.kube.api_server_model import URL, ModelServer, Network, answer, line, status
 
 
@@ -59,6 +60,44 @@ async def test_it_is_synced_when_everything_is_there_and_follows_from_then_on(se
         assert {pod.name for pod in informer.by(PENDING_GPU, True)} == set("cdefgh")
         assert informer.get(("default", "b")).node == "n1"
         assert informer.resource_version == server.version
+
+
+async def test_the_garbage_collector_has_every_object_back_once_the_view_is_whole_or_given_up():
+    server = ModelServer()
+    server.create("a")
+    aside = []
+
+    async def handler(request):
+        aside.append(gc.get_freeze_count() > 0)
+        if len(aside) == 1:
+            raise OutcomeUnknown("sent, but nobody answered", request)
+        if len(aside) == 3:
+            await asyncio.sleep(1_000)
+        return await server(request)
+
+    assert gc.get_freeze_count() == 0
+    async with informer_on(handler) as informer:
+        await asyncio.sleep(0.001)
+        assert gc.get_freeze_count() == 0
+        await informer.wait_synced()
+        assert aside == [True, True]
+        assert gc.get_freeze_count() == 0
+    async with informer_on(handler):
+        await asyncio.sleep(1)
+        assert gc.get_freeze_count() > 0
+    assert aside == [True, True, True]
+    assert gc.get_freeze_count() == 0
+
+
+async def test_what_others_have_kept_from_the_garbage_collector_stays_so():
+    server = ModelServer()
+    gc.freeze()
+    try:
+        async with informer_on(server) as informer:
+            await informer.wait_synced()
+            assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
 
 
 async def test_pages_are_read_to_the_end_and_the_refusal_of_watch_list_is_remembered():

@@ -267,7 +267,7 @@ def test_no_page_is_kept_alive_by_what_was_read_from_it():
     line = json.dumps({"type": "ADDED", "object": body(metadata={"annotations": {"forebay.dev/x": "y"}})}).encode()
     chunk = Page(line + b"\n")
     gone = weakref.ref(chunk)
-    kept = list(wire.events(memoryview(chunk)))
+    kept = list(wire.events([(chunk, 0, len(chunk))]))
     del chunk
     gc.collect()
     assert kept[0][0].name == "p"
@@ -278,7 +278,8 @@ def test_lines_are_put_together_however_the_stream_is_cut():
     text = b"".join(json.dumps({"line": number, "pad": "x" * number}).encode() + b"\n" for number in range(200))
     for size in (1, 7, 1000, len(text)):
         lines = Lines()
-        whole = [bytes(part) for at in range(0, len(text), size) for part in lines.feed(text[at : at + size])]
+        batches = [batch for at in range(0, len(text), size) for batch in lines.feed(text[at : at + size])]
+        whole = [part[start:end] for batch in batches for part, start, end in batch]
         assert b"".join(whole) == text
         assert all(part.endswith(b"\n") for part in whole)
 
