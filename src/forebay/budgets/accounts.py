@@ -139,11 +139,12 @@ class Accounts:
         accounts = tuple(self.of(pod))
         before = seen.accounts if seen is not None else _NOBODY
         for account in before:
-            if account not in accounts:
+            if account not in accounts and seen is not None:
+                # What began since the last look began under the labels of that time.
+                account.count(seen.pod, run, at, joined=False)
                 account.leave(pod.uid, at)
         for account in accounts:
-            joined = seen is not None and seen.run is not None and account not in before
-            account.count(pod, run, at, joined=joined)
+            account.count(pod, run, at, joined=seen is not None and account not in before)
         self._seen.setdefault(pod.namespace, {})[pod.uid] = _Seen(pod, run, accounts)
 
     def gone(self, pod: Pod, at: datetime) -> None:
@@ -175,7 +176,7 @@ class Accounts:
     def may_go(self, pod: Pod) -> bool:
         """Every budget has the pod's time stored: nothing is lost when it is deleted."""
         seen = self._seen.get(pod.namespace, {}).get(pod.uid)
-        if seen is None or not pod.phase.ended:
+        if seen is None or not seen.pod.phase.ended or seen.pod.resource_version < pod.resource_version:
             return False
         return all(account.ledger.is_durable(pod.uid) for account in self.within(pod.namespace))
 

@@ -1,0 +1,288 @@
+"""Stories of pods and what they count for: docs/budgets.md, rule by rule."""
+
+import msgspec
+import pytest
+
+from forebay.api.parts import LabelSelector, SelectorExpression, SelectorOperator
+from forebay.budgets.accounts import Accounts
+from forebay.budgets.usage import Piece, microseconds, seconds, usage
+from forebay.model.quantities import GpuHours, Resources
+from forebay.model.workloads import Phase, PodShape
+from tests.unit.budgets.scenes import DAY, MICRO, START, Store, at, budget, pod
+
+T0 = seconds(START)
+
+
+def opened(*budgets, when=0):
+    accounts = Accounts()
+    for each in budgets or (budget(),):
+        accounts.open(each, at(when))
+    return accounts
+
+
+def used(accounts, when, key=("default", "team-a"), hours=24):
+    """In GPU-seconds."""
+    ledger = accounts.get(key).ledger
+    return ledger.consumed(microseconds(at(when)), hours * 3600 * MICRO) / 1000 / MICRO
+
+
+def test_a_pod_counts_from_its_first_start_to_its_last_finish_and_by_the_clock_in_between():
+    accounts = opened()
+    accounts.see(pod(gpus=8, started=0), at(5))
+    assert used(accounts, 10) == 80
+    assert used(accounts, 20) == 160
+    accounts.see(pod(gpus=8, started=0, finished=30, version=2), at(31))
+    assert used(accounts, 100) == 240
+
+
+def test_what_was_used_leaves_the_window_second_by_second():
+    accounts = opened(budget(window=1))
+    accounts.see(pod(started=0, finished=600), at(700))
+    assert used(accounts, 3600, hours=1) == 600
+    assert used(accounts, 3900, hours=1) == 300
+    assert used(accounts, 4200, hours=1) == 0
+
+
+def test_a_deleted_pod_still_counts():
+    accounts = opened()
+    running = pod(started=0)
+    accounts.see(running, at(1))
+    accounts.gone(pod(started=0, finished=60, version=2), at(61))
+    assert used(accounts, 3600) == 60
+
+
+def test_a_pod_that_vanishes_without_a_word_counts_until_that_was_seen():
+    accounts = opened()
+    accounts.see(pod(started=0), at(1))
+    accounts.gone(pod(started=0), at(90))
+    assert used(accounts, 3600) == 90
+
+
+def test_a_pod_seen_late_counts_from_its_start():
+    accounts = opened()
+    accounts.see(pod(started=0, finished=40), at(5000))
+    assert used(accounts, 5000) == 40
+
+
+def test_restarts_belong_to_the_pod_and_a_start_once_seen_is_not_forgotten():
+    accounts = opened()
+    accounts.see(pod(started=0), at(1))
+    accounts.see(pod(started=300, version=2, restarted=True), at(301))
+    assert used(accounts, 400) == 400
+    accounts.see(pod(started=600, finished=700, version=3, restarted=True), at(701))
+    assert used(accounts, 1000) == 700
+
+
+def test_the_start_of_a_pod_that_was_restarted_outlives_the_operator():
+    accounts, store = opened(), Store()
+    accounts.see(pod(started=0), at(1))
+    accounts.see(pod(started=0, version=2, restarted=True), at(301))
+    store.save(accounts.get(("default", "team-a")).ledger, T0 + 302)
+
+    later = Accounts()
+    later.open(budget(), at(900), ledger=store.load())
+    later.see(pod(started=600, version=4, restarted=True), at(900))
+    later.resume()
+    assert used(later, 1000) == 1000
+
+
+def test_a_pod_that_failed_before_any_container_ran_counts_nothing():
+    accounts = opened()
+    accounts.see(pod(phase=Phase.FAILED), at(10))
+    assert used(accounts, 100) == 0
+    assert accounts.get(("default", "team-a")).ledger.tracked(microseconds(at(100)), DAY * MICRO) == 0
+
+
+def test_a_failed_pod_without_container_statuses_does_not_accrue_for_ever():
+    accounts = opened()
+    accounts.see(pod(started=0), at(1))
+    lost = pod(phase=Phase.FAILED, version=2)
+    accounts.see(lost, at(100))
+    accounts.see(msgspec.structs.replace(lost, resource_version=3), at(500))
+    assert used(accounts, 9000) == 100
+
+
+def test_a_pod_of_a_lost_node_ends_when_it_was_failed_and_deleted():
+    accounts = opened()
+    accounts.see(pod(started=0), at(1))
+    accounts.see(pod(started=0, phase=Phase.FAILED, deleted=at(80), version=2), at(100))
+    assert used(accounts, 9000) == 80
+
+
+def test_an_end_that_nobody_told_stays_where_it_was_seen_after_a_restart():
+    accounts, store = opened(), Store()
+    accounts.see(pod(started=0, phase=Phase.FAILED), at(100))
+    store.save(accounts.get(("default", "team-a")).ledger, T0 + 101)
+    later = Accounts()
+    later.open(budget(), at(900), ledger=store.load())
+    later.see(pod(started=0, phase=Phase.FAILED), at(900))
+    assert used(later, 9000) == 100
+
+
+def test_a_clock_that_is_ahead_delays_and_one_that_is_behind_shifts_but_nothing_is_negative():
+    ahead = opened()
+    ahead.see(pod(started=600), at(0))
+    assert used(ahead, 300) == 0
+    ahead.see(pod(started=600, finished=660, version=2), at(61))
+    assert used(ahead, 300) == 0
+    assert used(ahead, 5000) == 60
+
+    behind = opened()
+    behind.see(pod(started=-300, created=at(0), finished=-200), at(101))
+    assert used(behind, 99) == 99
+    assert used(behind, 5000) == 100
+
+    backwards = opened()
+    backwards.see(pod(started=50, finished=20), at(60))
+    assert used(backwards, 5000) == 0
+
+
+def test_a_clock_set_right_while_the_pod_ran_does_not_count_decades():
+    accounts = opened()
+    accounts.see(pod(started=-40 * 365 * DAY, created=at(0), finished=100), at(101))
+    assert used(accounts, 5000) == 101
+
+
+def test_a_pod_counts_while_its_labels_match():
+    accounts = opened(budget("team-a"), budget("team-b", labels={"team": "b"}))
+    accounts.see(pod(started=0), at(1))
+    accounts.see(pod(started=0, version=2, labels={"team": "b"}), at(100))
+    accounts.see(pod(started=0, version=3), at(150))
+    accounts.see(pod(started=0, finished=200, version=4), at(201))
+    accounts.see(pod(started=0, finished=200, version=5), at(202))
+    assert used(accounts, 1000) == 150
+    assert used(accounts, 1000, ("default", "team-b")) == 50
+
+
+def test_when_labels_changed_outlives_the_operator():
+    accounts, stores = opened(budget("team-a"), budget("team-b", labels={"team": "b"})), {}
+    accounts.see(pod(started=0), at(1))
+    accounts.see(pod(started=0, version=2, labels={"team": "b"}), at(100))
+    for account in accounts:
+        stores[account.key] = Store()
+        stores[account.key].save(account.ledger, T0 + 100)
+    later = Accounts()
+    for each in (budget("team-a"), budget("team-b", labels={"team": "b"})):
+        later.open(each, at(900), ledger=stores[each.key].load(each.uid))
+    later.see(pod(started=0, version=2, labels={"team": "b"}), at(900))
+    later.resume()
+    assert used(later, 1000) == 100
+    assert used(later, 1000, ("default", "team-b")) == 900
+
+
+def test_a_pod_with_changed_labels_that_was_not_running_yet_counts_whole():
+    accounts = opened(budget("team-b", labels={"team": "b"}))
+    accounts.see(pod(), at(1))
+    accounts.see(pod(version=2, labels={"team": "b"}), at(5))
+    accounts.see(pod(started=10, version=3, labels={"team": "b"}), at(11))
+    assert used(accounts, 100, ("default", "team-b")) == 90
+
+
+def test_a_pod_may_count_for_several_budgets_and_another_namespace_is_another_world():
+    labels = {"team": "a", "app": "x"}
+    accounts = opened(budget("team-a"), budget("app-x", labels={"app": "x"}), budget("team-a", namespace="other"))
+    accounts.see(pod(started=0, labels=labels), at(1))
+    assert used(accounts, 60) == 60
+    assert used(accounts, 60, ("default", "app-x")) == 60
+    assert used(accounts, 60, ("other", "team-a")) == 0
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "counts"),
+    [
+        (SelectorOperator.IN, ("a", "b"), True),
+        (SelectorOperator.NOT_IN, ("a",), False),
+        (SelectorOperator.EXISTS, (), True),
+        (SelectorOperator.DOES_NOT_EXIST, (), False),
+    ],
+)
+def test_selectors_with_expressions_alone_work(operator, values, counts):
+    expression = SelectorExpression(key="team", operator=operator, values=values)
+    accounts = opened(budget(selector=LabelSelector(match_expressions=(expression,))))
+    accounts.see(pod(started=0), at(1))
+    assert bool(used(accounts, 60)) is counts
+
+
+def test_a_budget_counts_pods_that_ran_before_it_was_made():
+    accounts = Accounts()
+    accounts.see(pod(started=0), at(1))
+    accounts.see(pod("done", started=0, finished=40), at(41))
+    accounts.open(budget(), at(100))
+    assert used(accounts, 100) == 140
+
+
+def test_a_changed_selector_counts_from_the_change():
+    accounts = opened(budget(labels={"team": "b"}))
+    accounts.see(pod(started=0), at(1))
+    accounts.open(budget(), at(100))
+    assert used(accounts, 160) == 60
+    accounts.open(budget(labels={"team": "c"}), at(200))
+    assert used(accounts, 500) == 100
+
+
+def test_a_budget_of_the_same_name_made_anew_begins_anew():
+    accounts = opened()
+    accounts.see(pod("old", started=0), at(1))
+    accounts.gone(pod("old", started=0, finished=10, version=2), at(11))
+    accounts.see(pod(started=0), at(1))
+    again = budget()
+    again.metadata.uid = "another"
+    accounts.open(again, at(50))
+    assert used(accounts, 60) == 60
+
+
+def test_cpu_counts_in_thousandths_and_any_resource_will_do():
+    accounts = opened(budget("cores", gpu_resource_name="cpu"), budget("fpgas", gpu_resource_name="example.com/fpga"))
+    asked = PodShape(requests=Resources({"cpu": 100, "example.com/fpga": 2}))
+    accounts.see(pod(started=0, shape=asked), at(1))
+    ledger = accounts.get(("default", "cores")).ledger
+    assert GpuHours.from_units(ledger.consumed(microseconds(at(36)), DAY * MICRO)) == GpuHours.parse("1m")
+    assert used(accounts, 36, ("default", "fpgas")) == 72
+
+
+def test_a_pod_resized_while_it_runs_counts_with_what_it_has():
+    accounts = opened(budget("cores", gpu_resource_name="cpu"))
+    small, large = PodShape(requests=Resources({"cpu": 1000})), PodShape(requests=Resources({"cpu": 4000}))
+    accounts.see(pod(started=0, shape=small), at(1))
+    accounts.see(pod(started=0, shape=large, version=2), at(100))
+    assert used(accounts, 150, ("default", "cores")) == 100 + 4 * 50
+
+
+def test_old_news_is_passed_over_and_a_uid_never_comes_back():
+    accounts = opened()
+    accounts.see(pod(started=0, finished=50, version=5), at(51))
+    accounts.see(pod(started=0, version=3), at(60))
+    accounts.gone(pod(started=0, finished=50, version=6), at(70))
+    accounts.see(pod(started=0, version=4), at(80))
+    assert used(accounts, 1000) == 50
+
+
+def test_a_pod_of_which_only_an_opening_is_stored_counts_until_it_was_last_known_to_run():
+    accounts, store = opened(), Store()
+    accounts.see(pod(started=0, restarted=True), at(1))
+    store.save(accounts.get(("default", "team-a")).ledger, T0 + 120)
+    later = Accounts()
+    later.open(budget(), at(5000), ledger=store.load())
+    later.resume()
+    assert used(later, 9000) == 120
+
+
+def test_a_pod_may_go_when_every_budget_has_stored_its_time():
+    accounts, store = opened(), Store()
+    ledger = accounts.get(("default", "team-a")).ledger
+    running, ended = pod(started=0), pod(started=0, finished=10, version=2)
+    accounts.see(running, at(1))
+    assert not accounts.may_go(running)
+    accounts.see(ended, at(11))
+    assert not accounts.may_go(ended)
+    store.save(ledger, T0 + 12)
+    assert accounts.may_go(ended)
+    other = pod("other", started=0, finished=5, labels={})
+    assert not accounts.may_go(other)
+    accounts.see(other, at(12))
+    assert accounts.may_go(other)
+
+
+def test_pieces_added_up_one_by_one_say_the_same():
+    pieces = [Piece(T0, T0 + 3600, 1000), Piece(T0 + 1800, None, 2000)]
+    assert usage(pieces, at(7200), at(7200) - at(0)) == GpuHours.parse("4")
