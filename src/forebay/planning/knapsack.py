@@ -1,5 +1,6 @@
 """The one filling of a node that is worth most, and the proof that none is worth more."""
 
+import heapq
 from typing import NamedTuple
 
 import highspy
@@ -9,14 +10,14 @@ from forebay.planning.linear import quiet
 from forebay.planning.numbers import Floats, Ints
 
 #: So many fillings of a shelf are of use at once.
-_FILLINGS = 6
+_FILLINGS = 24
 _ROUNDING = 1e-9
 #: What is small enough to be counted one by one.
 _SMALL = 16
 
 
 class Best(NamedTuple):
-    #: Each worth more than the one before; the last of them most.
+    #: The best of them, the very best first.
     fillings: list[Ints]
     #: No filling is worth more.
     most: float
@@ -90,14 +91,14 @@ def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: f
     good = _useful(value, need, capacity, most)
     prices = multipliers(value[good], need[good], capacity, most[good])
     search = _Search(value[good], need[good], capacity, most[good], prices=prices, cells=cells)
-    search.run(above, steps)
+    at_most = search.run(above, steps=steps, keep=_FILLINGS)
     fillings = []
-    for filling in search.found[-_FILLINGS:]:
+    for _, _, filling in sorted(search.found, reverse=True):
         counts = np.zeros(len(value), dtype=np.int64)
-        for at, count in filling.items():
+        for at, count in filling:
             counts[good[at]] = count
         fillings.append(counts)
-    return Best(fillings, max(search.best, search.unseen), prices)
+    return Best(fillings, at_most, prices)
 
 
 def _counted(d: int, need: Floats, capacity: Floats) -> bool:
@@ -189,21 +190,26 @@ class _Search:
         self._free = [float(amount) for amount in capacity]
         self._chosen: dict[int, int] = {}
         self._left = 0
-        self.best = 0.0
+        self._floor = 0.0
+        self._keep = 1
         #: What is worth at most that which was not looked at.
         self.unseen = 0.0
-        #: Fillings, each worth more than the one before.
-        self.found: list[dict[int, int]] = []
+        #: The best fillings: what each is worth, when it was found, how many of which kinds.
+        self.found: list[tuple[float, int, tuple[tuple[int, int], ...]]] = []
 
-    def run(self, above: float, steps: int) -> None:
-        self.best, self._left = above, steps
+    def run(self, above: float, *, steps: int, keep: int) -> float:
+        """What the best filling is worth at most; `above` if there is none worth more."""
+        self._floor, self._left, self._keep = above, steps, keep
         self._descend(0, 0.0, self._room)
+        return max(above, self.unseen, *(worth for worth, _, _ in self.found))
 
     def _descend(self, at: int, got: float, room: float) -> None:
         self._left -= 1
-        if got > self.best:
-            self.best = got
-            self.found.append(dict(self._chosen))
+        if got > self._floor:
+            heapq.heappush(self.found, (got, self._left, tuple(self._chosen.items())))
+            if len(self.found) > self._keep:
+                heapq.heappop(self.found)
+                self._floor = self.found[0][0]
         free, count = self._free, 0
         while not count:
             if at == len(self._kinds):
@@ -212,7 +218,7 @@ class _Search:
             for table in self._tables:
                 bound = min(bound, table.most(at, free))
             bound += got
-            if bound <= self.best * (1 + 1e-12):
+            if bound <= self._floor * (1 + 1e-12):
                 return
             if self._left <= 0:
                 self.unseen = max(self.unseen, bound)

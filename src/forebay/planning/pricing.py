@@ -8,7 +8,7 @@ from forebay.planning.numbers import Floats, Ints, Numbers
 #: More shelves than this are filled in the plain ways only.
 _MANY = 8
 #: With fewer columns than this, more are sought.
-_FEW = 50
+_FEW = 80
 _MORE_WAYS = 12
 _PASSES = 30
 #: So many sets of resource prices are tried on every shelf.
@@ -83,7 +83,7 @@ class Filler:
             for row in good:
                 key = (int(rows[row]), counts[row].tobytes())
                 found.setdefault(key, (float(gain[row]), Column(int(rows[row]), counts[row].copy())))
-            if not len(good):
+            if not len(good) or len(found) >= _FEW:
                 break
             most = np.maximum(most - counts, 0)
         best = sorted(found.items(), key=lambda pair: (-pair[1][0], pair[0]))

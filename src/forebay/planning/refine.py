@@ -19,12 +19,15 @@ from forebay.planning.rounding import Clock, dive, realise
 #: Work is bounded by these counts, so that the same input gives the same plan whatever the clock says.
 _ROUNDS = 200
 _COLUMNS_A_ROUND = 100
+_ENOUGH_COLUMNS = 40
 #: Steps of the search in one shelf, and entries of its tables.
-_TO_FIND_ONE = (500, 100_000)
+_TO_FIND_ONE = (1500, 100_000)
 _TO_PROVE_ONE = (20_000, 500_000)
-#: Shares of the time that are kept for whole numbers, and for the proof at last.
-_TO_ROUND = 0.3
-_TO_PROVE = 0.2
+#: Shares of the time that are left when whole numbers are sought, when columns are sought again, and for the proof.
+_TO_ROUND = 0.6
+_TO_GO_ON = 0.45
+_TO_PROVE = 0.25
+_TO_END = 0.05
 #: A bound within this of the linear program's own value is as good as that.
 _PROVEN = 1e-4
 #: What counts as no gain.
@@ -59,21 +62,26 @@ class Refinement:
     def run(self, rank: Rank, left: Clock) -> Solution:
         """No worse than the first."""
         time = left()
-        self._generate(lambda: left() - time * (_TO_ROUND + _TO_PROVE))
-        best = self._round(rank, lambda: left() - time * _TO_PROVE)
+        self._generate(lambda: left() - time * _TO_ROUND)
+        sure = np.floor(self._master.used + _EPSILON)
+        if sure.sum() < self._master.used.sum() / 2:
+            # Fillings that are used once or not at all: diving does better, and takes longer.
+            best = self._round((None, 1.0), rank, lambda: left() - time * _TO_END)
+        else:
+            best = self._round((1.0, None, 0.8, 0.0), rank, lambda: left() - time * _TO_GO_ON)
         if self._packer.score(best) > self._bound * (1 + _NEAR):
+            # More columns make a better bound, whether or not there is time to use them.
+            self._generate(lambda: left() - time * _TO_PROVE)
             self._price(self._master.solve(), left, prove=True)
         return best
 
-    def _round(self, rank: Rank, left: Clock) -> Solution:
-        """Whole numbers, in one way after the other until they are near enough to what the linear program says."""
+    def _round(self, ways: tuple[float | None, ...], rank: Rank, left: Clock) -> Solution:
+        """Whole numbers, in one way after the other until they are near enough to what the linear program says: a
+        share of its own that is kept, or None for diving.
+        """
         best = self._first
         value = self._master.value * DOLLAR
         sure = np.floor(self._master.used + _EPSILON)
-        # Fillings used many times are mostly settled; for those used once or not at all, diving does better.
-        ways: tuple[float | None, ...] = (1.0, None, 0.8, 0.0)
-        if sure.sum() < self._master.used.sum() / 2:
-            ways = (None, 1.0)
         for share, gap in zip(ways, _ENOUGH, strict=False):
             if self._packer.score(best) <= value * (1 + gap) or left() <= 0:
                 break
@@ -94,7 +102,6 @@ class Refinement:
         duals = master.solve()
         for _ in range(_ROUNDS):
             if left() <= 0:
-                self._price(duals, left, prove=False)
                 return
             promising = np.flatnonzero(self._ceilings.all(duals.worth) > duals.node * (1 + _EPSILON))
             columns = self._filler.columns(duals, promising) or self._filler.columns(duals, promising, thorough=True)
@@ -113,8 +120,10 @@ class Refinement:
         target = duals.node * (1 + _EPSILON)
         # Those that promise most come first: their resource prices are the most telling about others.
         for shelf in np.argsort(-proven / np.maximum(target, _EPSILON), kind="stable"):
-            if proven[shelf] <= target[shelf] or left() <= 0:
+            if proven[shelf] <= target[shelf]:
                 continue
+            if left() <= 0 or (len(found) >= _ENOUGH_COLUMNS and not prove):
+                break
             value = duals.worth - numbers.dislike[shelf]
             capacity, most = numbers.capacity[shelf], numbers.most[shelf]
             best = exact(
