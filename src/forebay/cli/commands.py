@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from forebay.cli import demo, embedded, explain, manifests, run, status
+from forebay.cli import demo, embedded, explain, manifests, offers, plan, run, status
 from forebay.cli.parser import Command
 
 COMMANDS: Final[tuple[Command, ...]] = (
@@ -10,6 +10,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
     demo.COMMAND,
     status.COMMAND,
     explain.COMMAND,
+    plan.COMMAND,
+    offers.COMMAND,
     manifests.COMMAND,
     embedded.COMMAND,
 )

@@ -1,0 +1,241 @@
+"""`forebay offers`: what can be rented or switched on, cheapest GPU first."""
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from forebay.cli.output import add_output_option, print_json, print_table
+from forebay.cli.parser import Command, UserError
+from forebay.settings import Settings
+
+if TYPE_CHECKING:
+    from forebay.model.quantities import UsdPerHour
+    from forebay.planning.offer_table import Row
+
+NONE_MATCHES = 1
+#: Rich looks at every cell of a table twice before the first line appears.
+_MOST_STYLED: Final = 500
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from", dest="from_file", metavar="FILE", help="a table of offers (CSV, plain or gzip; - is standard input)"
+    )
+    parser.add_argument(
+        "--gpu", action="append", default=[], metavar="MODEL", help="GPU model by any of its names; may be repeated"
+    )
+    parser.add_argument("--min-vram", metavar="GIB", help="least memory of one GPU")
+    parser.add_argument(
+        "--region",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="region or zone, with * and ? if need be: us-*; may be repeated",
+    )
+    parser.add_argument("--max-price", metavar="USD", help="most that the whole machine may cost an hour")
+    parser.add_argument(
+        "--spot", action=argparse.BooleanOptionalAction, help="only spot offers, or none of them (default: both)"
+    )
+    parser.add_argument("--limit", metavar="N", help="show the first N only")
+    add_output_option(parser)
+
+
+def all_rows(arguments: argparse.Namespace, settings: Settings) -> tuple[list["Row"], list[str]]:
+    """And what is to be said about what is not there."""
+    from forebay.cli.plan_inputs import look_at_cluster, read_offers
+    from forebay.planning.offer_table import Row
+
+    if arguments.from_file is not None:
+        return read_offers(arguments.from_file), []
+    looked = look_at_cluster(settings)
+    snapshot = looked.snapshot
+    notes = [*looked.notes, *(f"GPUNodeClass {key.node_class}: {why}" for key, why in snapshot.unusable.items())]
+    # Classes that share a provider are offered the same.
+    rows: dict[tuple[object, ...], Row] = {}
+    for key, source in sorted(snapshot.sources.items()):
+        if source.offers is None:
+            notes.append(f"Of {key.provider} in GPUNodeClass {key.node_class} no offers are known: {source.trouble}")
+        for offer in source.offers or ():
+            rows[offer.key, offer.price] = Row(offer=offer, gpus=Fraction(offer.gpu_count))
+    return list(rows.values()), notes
+
+
+def chosen(rows: Iterable["Row"], arguments: argparse.Namespace) -> list["Row"]:
+    """Those that pass all filters, cheapest GPU first; machines without a GPU last."""
+    import fnmatch
+
+    from forebay.model.gpu_models import canonical
+
+    least = _number(arguments.min_vram, "--min-vram")
+    most = _price(arguments.max_price)
+    rows = list(rows)
+    models = _models(arguments.gpu, rows)
+    patterns = [each.casefold() for each in arguments.region]
+    found = []
+    for row in rows:
+        offer = row.offer
+        places = [place.casefold() for place in (offer.region, offer.zone) if place]
+        if (
+            (models and canonical(offer.gpu_type or "", offer.gpu_memory_gib) not in models)
+            or (least is not None and (offer.gpu_memory_gib or 0) < least)
+            or (patterns and not any(fnmatch.fnmatchcase(place, each) for place in places for each in patterns))
+            or (most is not None and offer.price > most)
+            or (arguments.spot is not None and offer.spot is not arguments.spot)
+        ):
+            continue
+        found.append(row)
+    return sorted(found, key=_order)[: _limit(arguments.limit)]
+
+
+def _order(row: "Row") -> tuple[object, ...]:
+    offer = row.offer
+    return (not row.gpus, _each(row) or Fraction(0), offer.price.units, offer.key)
+
+
+def _each(row: "Row") -> Fraction | None:
+    """Units of price for one whole GPU."""
+    return row.offer.price.units / row.gpus if row.gpus else None
+
+
+def _models(names: Sequence[str], rows: Sequence["Row"]) -> frozenset[str]:
+    import difflib
+
+    from forebay.model.gpu_models import MODELS, canonical, gpu_model, meant
+
+    offered = {canonical(row.offer.gpu_type, row.offer.gpu_memory_gib) for row in rows if row.offer.gpu_type}
+    for name in names:
+        if gpu_model(name) is None and name not in offered:
+            known = sorted(offered | {model.name for model in MODELS})
+            near = difflib.get_close_matches(name.upper(), known, n=3, cutoff=0.5)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise UserError(f'--gpu: "{name}" is no GPU model that is known here{hint}')
+    return frozenset(model for name in names for model in meant(name))
+
+
+def _number(text: str | None, option: str) -> Fraction | None:
+    if text is None:
+        return None
+    try:
+        number = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        number = Fraction(-1)
+    if number < 0:
+        raise UserError(f'{option}: "{text}" is not a number from 0')
+    return number
+
+
+def _price(text: str | None) -> "UsdPerHour | None":
+    from forebay.model.quantities import UsdPerHour
+
+    if text is None:
+        return None
+    try:
+        price = UsdPerHour(text)
+    except ValueError as error:
+        raise UserError(f"--max-price: {error}") from error
+    if price < UsdPerHour.zero():
+        raise UserError(f"--max-price: {text} is negative, and no price is")
+    return price
+
+
+def _limit(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or not int(text):
+        raise UserError(f'--limit: "{text}" is not a whole number from 1')
+    return int(text)
+
+
+def document(rows: Iterable["Row"], notes: Sequence[str]) -> dict[str, object]:
+    return {
+        "offers": [
+            {
+                "provider": row.offer.provider,
+                "instance_type": row.offer.instance_type,
+                "region": row.offer.region,
+                "zone": row.offer.zone,
+                "spot": row.offer.spot,
+                "gpu_type": row.offer.gpu_type,
+                "gpu_count": float(row.gpus),
+                "gpu_memory_gib": row.offer.gpu_memory_gib,
+                "price": row.offer.price.exact(),
+                "price_per_gpu": _dollars_each(row).exact() if row.gpus else None,
+                "stock": row.offer.stock,
+                "machine": row.offer.node_name,
+                "as_of": row.as_of or None,
+            }
+            for row in rows
+        ],
+        "notes": list(notes),
+    }
+
+
+def _dollars_each(row: "Row") -> "UsdPerHour":
+    """Rounded to what a price can say: a third of a dollar has no end."""
+    from forebay.model.quantities import UsdPerHour
+
+    return UsdPerHour.from_units(round(_each(row) or 0))
+
+
+def show(rows: Sequence["Row"]) -> None:
+    header = ("GPU/H", "ALL/H", "GPUS", "VRAM", "MARKET", "WHERE", "PROVIDER", "TYPE")
+    cells = [_cells(row) for row in rows]
+    if not sys.stdout.isatty() or len(rows) > _MOST_STYLED:
+        print_table(header, cells)
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in header:
+        table.add_column(title, overflow="fold", no_wrap=title in ("GPU/H", "ALL/H", "VRAM"))
+    styles = ("bold green", "", "", "", "yellow", "", "", "")
+    for row in cells:
+        table.add_row(*(Text(cell, style) for cell, style in zip(row, styles, strict=True)))
+    Console(highlight=False).print(table)
+
+
+def _cells(row: "Row") -> tuple[str, ...]:
+    offer = row.offer
+    count = f"{float(row.gpus):g}"
+    return (
+        str(_dollars_each(row)).removesuffix("/h") if row.gpus else "-",
+        str(offer.price).removesuffix("/h"),
+        f"{count} x {offer.gpu_type}" if offer.gpu_type else count,
+        f"{offer.gpu_memory_gib}G" if offer.gpu_memory_gib is not None else "-",
+        "spot" if offer.spot else "own" if offer.node_name is not None else "on-demand",
+        offer.zone or offer.region or "-",
+        offer.provider,
+        offer.instance_type,
+    )
+
+
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    rows, notes = all_rows(arguments, settings)
+    found = chosen(rows, arguments)
+    if arguments.output == "json":
+        print_json(document(found, notes))
+    else:
+        if found:
+            show(found)
+        else:
+            there = "there are none at all" if not rows else f"of {len(rows)} none passes the filters"
+            print(f"No offers: {there}.")
+        for note in notes:
+            print(f"Note: {note}")
+    return 0 if found else NONE_MATCHES
+
+
+COMMAND = Command(
+    name="offers",
+    summary="what can be rented or switched on, cheapest GPU first",
+    description="Show the offers of the providers that GPUNodeClasses name, or of a table, cheapest GPU first:\n\n"
+    "  forebay offers --gpu h100 --region 'us-*'\n"
+    "  forebay offers --from prices.csv.gz --min-vram 40 --max-price 2 --no-spot\n\n"
+    "Exit codes: 0 some were found; 1 none was; 2 bad input, or no cluster.",
+    options=add_options,
+    run=run,
+)
