@@ -96,10 +96,12 @@ class Admission:
         for pod in pods:
             for left in self._holding(pod):
                 lefts.setdefault(left.account.key, (left, pod))
-        need = price * max(minimum, WORTHWHILE)
         for left, pod in lefts.values():
-            if left.usd is not None and left.usd < min(need, left.limits.usd or need):
-                why = f"{price} for at least {human(max(minimum, WORTHWHILE))} is more than the {left.usd} left"
+            if left.usd is None or left.limits.usd is None:
+                continue
+            if left.usd < max(price * minimum, min(price * WORTHWHILE, left.limits.usd)):
+                span = human(max(minimum, WORTHWHILE))
+                why = f"{price} for at least {span} is more than the {left.usd} that are left"
                 return self._held(left, pod, GpuHours.zero(), why)
         for left, _ in lefts.values():
             if left.usd is not None:

@@ -19,6 +19,8 @@ from forebay.model.workloads import Owner, Pod
 CONDITION: Final = "QuotaExceeded"
 #: Beyond the time at which a pod must have ended (its deletionTimestamp), it is no longer waited for.
 _PATIENCE: Final = timedelta(seconds=30)
+#: When everybody who runs was refused to be evicted.
+_ASK_AGAIN: Final = timedelta(seconds=10)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -114,6 +116,8 @@ def enforce(
     if waited_for:
         return Enforcement(look_again=min(waited_for))
     offenders = _offenders(account, standing, now, blocked)
+    if not offenders and any(uid in account.pods for uid in blocked):
+        return Enforcement(look_again=now + _ASK_AGAIN)
     if action is EnforcementAction.EVICT:
         return Enforcement(decisions=tuple(_evict(budget, standing, pod, used) for pod, used in offenders[:1]))
     suspended = {each.job.uid for each in mine}

@@ -1,0 +1,213 @@
+"""The stored form: what is written is read again, and what is broken says so and stays alone."""
+
+import base64
+import random
+import uuid
+
+import pytest
+
+from forebay.budgets.chunks import VERSION, Chunk, Damaged, decode, encode
+from forebay.budgets.ledger import EXACT, Ledger
+from forebay.budgets.usage import Piece
+from tests.unit.budgets.scenes import DAY, MICRO, Store
+
+OWNER = "uid-of-team-a"
+ALL = 1000 * DAY * MICRO
+
+
+def uid(number):
+    return str(uuid.UUID(int=number << 64 | 1))
+
+
+def filled(pods=10, *, owner=OWNER, end=DAY):
+    ledger = Ledger(owner)
+    for number in range(pods):
+        ledger.record(uid(number), end - 100, end, 1000)
+    return ledger
+
+
+def total(ledger):
+    """GPU-seconds ever."""
+    return ledger.consumed(900 * DAY * MICRO, ALL) / MICRO / 1000
+
+
+def test_a_chunk_is_read_as_it_was_written():
+    chunk = Chunk(
+        owner=OWNER,
+        serial=7,
+        group=(7, 2),
+        replaces=(1, 2),
+        saved=DAY,
+        records={
+            uid(1): [Piece(-5, 10, 100), Piece(20, None, 8000)],
+            "static-pod": [Piece(0, 10**10, 1)],
+            "": [Piece(0, 1, 86 * 10**22 + 1)],
+        },
+        minutes={60: -5, 120: 10**26, 1_772_452_800: 3},
+        ends={180: 4},
+    )
+    assert decode(encode(chunk)) == chunk
+
+
+def test_uids_that_only_look_like_uuids_keep_their_spelling():
+    names = ["ABCDEF00-0000-4000-8000-000000000000", "abcdef000000400080000000000000000", "abcdef00" * 4]
+    chunk = Chunk(owner=OWNER, serial=1, group=(1, 1), records={name: [Piece(0, 1, 1)] for name in names})
+    assert set(decode(encode(chunk)).records) == set(names)
+
+
+@pytest.mark.parametrize(
+    ("breaking", "says"),
+    [
+        (lambda data: data[:0], "only the beginning"),
+        (lambda data: data[:8], "only the beginning"),
+        (lambda data: b"{}" + data, "not a chunk"),
+        (lambda data: data[:-1], "checksum"),
+        (lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:], "checksum"),
+        (lambda data: data[:3] + bytes([VERSION + 1]) + data[4:], "upgrade Forebay"),
+    ],
+)
+def test_a_broken_chunk_says_what_is_wrong(breaking, says):
+    data = encode(Chunk(owner=OWNER, serial=1, group=(1, 1), records={uid(1): [Piece(0, 1, 1)]}))
+    with pytest.raises(Damaged, match=says):
+        decode(breaking(data))
+
+
+def test_every_single_flipped_byte_is_noticed():
+    data = encode(Chunk(owner=OWNER, serial=1, group=(1, 1), records={uid(1): [Piece(0, 1, 1)]}))
+    for place in range(len(data)):
+        with pytest.raises(Damaged):
+            decode(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
+
+
+def test_a_broken_chunk_is_reported_and_the_others_still_count():
+    store, ledger = Store(), filled(5000)
+    store.save(ledger, DAY)
+    first, *others = sorted(store.objects)
+    assert others
+    store.objects[first] = store.objects[first][:-3]
+    again, (damage,) = Ledger.load(OWNER, store.objects)
+    assert damage.serial == first
+    assert "checksum" in damage.sentence
+    lost = 5000 - total(again) / 100
+    assert 0 < lost < 5000
+    # Pods that are still there are counted again, and nothing is counted twice.
+    for number in range(5000):
+        again.record(uid(number), DAY - 100, DAY, 1000)
+    assert total(again) == total(ledger)
+    assert first not in [write.serial for write in again.shelf.writes(DAY)]
+
+
+def test_the_chunk_of_another_budget_does_not_count():
+    mine, other = Store(), Store()
+    mine.save(filled(3), DAY)
+    other.save(filled(4, owner="somebody else"), DAY)
+    ledger, (damage,) = Ledger.load(OWNER, {1: mine.objects[1], 2: other.objects[1]})
+    assert total(ledger) == 300
+    assert "somebody else" in damage.sentence
+
+
+def test_chunks_stay_small_and_only_the_last_is_written_again():
+    store, ledger = Store(), filled(4000)
+    store.save(ledger, DAY)
+    ledger.record(uid(9999), 0, 10, 1000)
+    (write,) = ledger.shelf.writes(DAY)
+    assert write.serial == max(store.objects)
+    assert all(len(base64.b64encode(data)) < 128 * 1024 for data in store.objects.values())
+
+
+def test_compaction_keeps_the_sum_and_forgets_the_pods_that_nobody_can_see():
+    store, ledger = Store(), filled(2000)
+    store.save(ledger, DAY)
+    before = total(ledger)
+    seen = {uid(7), uid(8)}
+    assert not ledger.compact(DAY + EXACT - 1, 40 * DAY, seen)
+    assert ledger.compact(DAY + EXACT, 40 * DAY, seen)
+    store.save(ledger, DAY)
+    assert total(ledger) == total(store.load()) == before
+    assert ledger.pieces(uid(7)) == (Piece(DAY - 100, DAY, 1000),)
+    assert ledger.pieces(uid(9)) == ()
+    assert sum(map(len, store.objects.values())) < 1000
+    again = store.load()
+    again.record(uid(7), DAY - 100, DAY, 1000)
+    assert total(again) == before
+    assert again.tracked((DAY + 10) * MICRO, 2 * DAY * MICRO) == 2000
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_a_death_in_the_middle_of_a_compaction_loses_and_doubles_nothing(steps):
+    """With so many visible pods that the compacted form needs several objects, which count only together."""
+    store, ledger = Store(), filled(6000)
+    store.save(ledger, DAY)
+    before = total(ledger)
+    visible = {uid(number) for number in range(0, 6000, 3)}
+    assert ledger.compact(3 * DAY, 40 * DAY, visible)
+    store.save(ledger, 3 * DAY, steps=steps)
+    again = store.load()
+    assert total(again) == before
+    again.compact(3 * DAY, 40 * DAY, visible)
+    store.save(again, 3 * DAY)
+    again.compact(3 * DAY, 40 * DAY, visible)
+    store.save(again, 3 * DAY)
+    assert total(store.load()) == before
+    assert len(store.load().shelf.chunks) == len(store.objects)
+
+
+def test_a_write_whose_outcome_nobody_knows_counts_as_stored():
+    store, ledger = Store(), filled(100)
+    for write in ledger.shelf.writes(DAY):
+        store.objects[write.serial] = write.data  # and the answer is lost
+    ledger.compact(3 * DAY, 40 * DAY, ())
+    store.save(ledger, 3 * DAY)
+    assert total(store.load()) == total(ledger) == 10_000
+
+
+def test_what_has_left_the_window_is_forgotten_and_what_still_ran_at_its_edge_is_not():
+    store, ledger = Store(), Ledger(OWNER)
+    for day in range(1, 100):
+        ledger.record(uid(day), day * DAY, day * DAY + 50, 1000)
+        store.save(ledger, day * DAY)
+        ledger.compact(day * DAY, 10 * DAY, ())
+        store.save(ledger, day * DAY)
+    ledger.record("long", 3 * DAY, 99 * DAY, 1000)
+    assert ledger.consumed(99 * DAY * MICRO, 10 * DAY * MICRO) == (10 * DAY + 9 * 50 + 50) * 1000 * MICRO
+    assert sum(map(len, store.objects.values())) < 1000
+    ledger.compact(101 * DAY, 10 * DAY, ())
+    store.save(ledger, 101 * DAY)
+    later = store.load()
+    assert later.consumed(101 * DAY * MICRO, 10 * DAY * MICRO) == (8 * DAY + 9 * 50) * 1000 * MICRO
+
+
+def test_pods_whose_labels_change_all_day_get_more_room():
+    store, ledger = Store(), Ledger(OWNER)
+    dice = random.Random(4)
+    for number in range(40):
+        for turn in range(300):
+            ledger.begin(uid(number), turn * 20, 1000, turn * 20, durable=True)
+            ledger.end(uid(number), turn * 20 + dice.randrange(1, 20))
+    store.save(ledger, DAY)
+    assert len(store.objects) > 1
+    assert all(len(base64.b64encode(data)) <= 512 * 1024 for data in store.objects.values())
+    assert total(store.load()) == total(ledger)
+    # Dead after the new chunk was stored and before the old one was: the pods are in both.
+    store, ledger = Store(), Ledger(OWNER)
+    for number in range(40):
+        ledger.record(uid(number), 0, 7, 1000)
+    store.save(ledger, DAY)
+    for number in range(40):
+        for turn in range(300):
+            ledger.record(uid(number), 100 + turn * 20, 110 + turn * 20, 1000)
+    store.save(ledger, DAY, steps=1)
+    again = store.load()
+    for number in range(40):
+        for turn in range(300):
+            again.record(uid(number), 100 + turn * 20, 110 + turn * 20, 1000)
+    assert total(again) == total(ledger)
+
+
+def test_two_copies_of_a_ledger_are_merged_without_counting_twice():
+    one, other = filled(10), filled(14)
+    other.begin("running", 5, 1000, 5, durable=True)
+    one.merge(other)
+    one.merge(other)
+    assert total(one) == total(other)
+    assert set(one.running) == {"running"}

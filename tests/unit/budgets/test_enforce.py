@@ -1,0 +1,212 @@
+"""Who stops when a budget is used up, and that it comes to an end."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.api.gpu_workload_budget import EnforcementAction
+from forebay.budgets.accounts import Accounts
+from forebay.budgets.assess import Assessor
+from forebay.budgets.enforce import CannotPause, Evict, Pause, PausedJob, Resume, enforce, exceeded_since
+from forebay.model.workloads import Owner, Phase
+from tests.unit.budgets.scenes import at, budget, pod
+
+KEY = ("default", "team-a")
+HOUR = 3600
+
+
+def enforced(*pods, when=HOUR, grace=30, since=0, blocked=(), paused=(), **fields):
+    """At `when`, of a budget that has been used up since `since`."""
+    one = budget(**{"hours": "1", "grace": grace, **fields}, since=at(since))
+    accounts = Accounts()
+    account = accounts.open(one, at(when))
+    for each in pods:
+        accounts.see(each, at(when))
+    standing = Assessor().assess([one], accounts, at(when))[KEY]
+    return enforce(one, account, standing, at(when), since=exceeded_since(one), blocked=blocked, paused=paused)
+
+
+def test_nobody_is_stopped_within_the_grace_period_which_a_restart_does_not_begin_anew():
+    early = enforced(pod(gpus=8, started=0), when=HOUR, since=HOUR - 10)
+    assert early.decisions == ()
+    assert early.look_again == at(HOUR + 20)
+    (evicted,) = enforced(pod(gpus=8, started=0), when=HOUR, since=HOUR - 30).decisions
+    assert evicted.pod.name == "train"
+
+
+def test_the_largest_user_of_the_window_that_runs_is_evicted_then_the_first_by_name():
+    pods = [
+        pod("completed", 8, started=0, finished=HOUR - 1),
+        pod("b", 2, started=0),
+        pod("a", 2, started=0),
+        pod("small", 1, started=0),
+        pod("late", 8, started=HOUR - 60),
+    ]
+    (evicted,) = enforced(*pods).decisions
+    assert isinstance(evicted, Evict)
+    assert evicted.pod.name == "a"
+    assert "with 2 GPU-h in 24h it has used most of those that run" in evicted.sentence
+    (evicted,) = enforced(*pods, blocked={"uid-a"}).decisions
+    assert evicted.pod.name == "b"
+
+
+def test_one_at_a_time_and_one_that_does_not_go_is_not_waited_for_for_ever():
+    going = pod("going", 8, started=0, deleted=at(HOUR + 10))
+    other = pod("other", 1, started=0)
+    waiting = enforced(going, other, when=HOUR)
+    assert waiting.decisions == ()
+    assert waiting.look_again == at(HOUR + 40)
+    (evicted,) = enforced(going, other, when=HOUR + 40).decisions
+    assert evicted.pod.name == "other"
+
+
+@pytest.mark.parametrize(
+    "spared",
+    [
+        pod("ended", 8, started=0, finished=60),
+        pod("waiting", 8),
+        pod("static", 8, started=0, mirror=True),
+        pod("stranger", 8, started=0, labels={}),
+        pod("no-gpu", 0, started=0),
+    ],
+    ids=lambda each: each.name,
+)
+def test_pods_that_use_nothing_or_cannot_be_evicted_are_left_alone(spared):
+    done = pod("done", 8, started=0, finished=HOUR - 1)
+    assert enforced(done, spared).decisions == ()
+
+
+def test_alerts_stop_nobody():
+    assert enforced(pod(gpus=8, started=0), action=EnforcementAction.ALERT_ONLY).decisions == ()
+
+
+def test_pausing_suspends_the_job_and_tells_pods_without_one_what_to_do():
+    bare = pod("bare", 8, started=0)
+    replica = pod("replica", 4, started=0, owner=Owner("ReplicaSet", "web", "uid-of-web"))
+    worker = pod("worker", 2, started=0, job="train")
+    found = enforced(bare, replica, worker, pod("next", 1, started=0, job="other"), action=EnforcementAction.PAUSE)
+    first, second, third = found.decisions
+    assert isinstance(first, CannotPause)
+    assert "has no controller" in first.sentence
+    assert "belongs to ReplicaSet web" in second.sentence
+    assert "set spec.enforcement.action to Evict" in second.sentence
+    assert isinstance(third, Pause)
+    assert third.job.name == "train"
+
+
+def paused(job="train", since=0, rate=1000, name="team-a"):
+    return PausedJob(
+        namespace="default",
+        job=Owner("Job", job, f"uid-of-job-{job}"),
+        budget=("default", name),
+        since=at(since),
+        rate=rate,
+    )
+
+
+def test_a_job_that_is_paused_is_not_paused_again():
+    worker = pod("worker", 8, started=0, job="train")
+    assert enforced(worker, action=EnforcementAction.PAUSE, paused=[paused()]).decisions == ()
+    other = pod("other", 1, started=0, job="other")
+    (found,) = enforced(worker, other, action=EnforcementAction.PAUSE, paused=[paused()]).decisions
+    assert found.job.name == "other"
+
+
+def test_jobs_go_on_one_by_one_when_there_is_room_that_is_worth_it():
+    jobs = [paused("second", since=50, rate=8000), paused("first", since=20, rate=8000), paused("x", name="other")]
+    done = pod("done", 1, started=0, finished=HOUR)
+    fields = {"action": EnforcementAction.PAUSE, "hours": "1", "paused": jobs}
+    (found,) = enforced(done, when=25 * HOUR, **fields).decisions
+    assert isinstance(found, Resume)
+    assert found.job.name == "first"
+    early = enforced(done, when=24 * HOUR + 1, **fields)
+    assert early.decisions == ()
+    assert early.look_again == at(24 * HOUR + 8 * 300)
+
+
+class Town:
+    """Pods that go when they are evicted, unless a disruption budget keeps them for a while or for ever."""
+
+    def __init__(self, pods, quota, action):
+        self.now = 10 * HOUR
+        self.pods = {each.name: each for each in pods}
+        self.keeps = {}
+        self.budget = budget(hours=quota, action=action, grace=0, window=24, since=at(self.now))
+        self.accounts = Accounts()
+        self.account = self.accounts.open(self.budget, at(self.now))
+        self.paused = []
+        self.blocked = set()
+        self.stopped = []
+
+    def step(self):
+        for each in self.pods.values():
+            self.accounts.see(each, at(self.now))
+        standing = Assessor().assess([self.budget], self.accounts, at(self.now))[KEY]
+        found = enforce(
+            self.budget,
+            self.account,
+            standing,
+            at(self.now),
+            since=exceeded_since(self.budget),
+            blocked=self.blocked,
+            paused=self.paused,
+        )
+        self.blocked = set()
+        for decision in found.decisions:
+            if isinstance(decision, Evict):
+                if self.keeps.get(decision.pod.name, 0) > 0:
+                    self.keeps[decision.pod.name] -= 1
+                    self.blocked.add(decision.pod.uid)
+                else:
+                    self.ask_to_go([decision.pod.name])
+            elif isinstance(decision, Pause):
+                self.paused.append(paused(decision.job.name, self.now))
+                self.ask_to_go([each.name for each in self.pods.values() if each.owner == decision.job])
+        return standing, found
+
+    def ask_to_go(self, names):
+        for name in names:
+            assert name not in self.stopped
+            self.stopped.append(name)
+            self.pods[name] = msgspec.structs.replace(self.pods[name], deleted=at(self.now + 5))
+
+    def wait(self, seconds):
+        self.now += seconds
+        for name, each in self.pods.items():
+            if each.deleted is not None and each.phase is Phase.RUNNING and at(self.now) >= each.deleted:
+                self.pods[name] = msgspec.structs.replace(each, phase=Phase.FAILED, finished=each.deleted)
+
+    @property
+    def living(self):
+        return {name for name, each in self.pods.items() if each.phase is Phase.RUNNING}
+
+
+@pytest.mark.law
+@given(
+    st.lists(st.tuples(st.sampled_from((1, 2, 8)), st.integers(0, 9 * HOUR), st.integers(0, 4)), max_size=8),
+    st.sampled_from(("1", "10", "60")),
+    st.sampled_from((EnforcementAction.EVICT, EnforcementAction.PAUSE)),
+)
+def test_enforcement_ends(lives, quota, action):
+    pods = [
+        pod(f"p{number}", gpus, started=start, job=f"job-{number // 2}")
+        for number, (gpus, start, _) in enumerate(lives)
+    ]
+    town = Town(pods, quota, action)
+    town.keeps = {f"p{number}": times for number, (_, _, times) in enumerate(lives)}
+    for _ in range(100):
+        standing, found = town.step()
+        if not standing.exceeded or not town.living:
+            break
+        assert found.decisions or found.look_again is not None or town.blocked
+        town.wait(10)
+    assert not standing.exceeded or not town.living
+    assert len(town.stopped) == len(set(town.stopped))
+
+
+def test_the_condition_says_since_when():
+    assert exceeded_since(budget()) is None
+    assert exceeded_since(budget(since=at(5))) == at(0) + timedelta(seconds=5)
