@@ -95,9 +95,9 @@ class GpuHours(Exact):
     def hours(self) -> Fraction:
         return Fraction(self._units, _PER_GPU_HOUR)
 
-    def quantity(self) -> str:
-        """For a status field: a Kubernetes quantity, rounded to the nearest thousandth of an hour."""
-        return str(Quantity(round(self.hours * 1000) * (NANO // 1000)))
+    def quantity(self, parts: int = 1000) -> str:
+        """For a status field: a Kubernetes quantity, rounded to the nearest thousandth (or such part) of an hour."""
+        return str(Quantity(round(self.hours * parts) * (NANO // parts)))
 
     def __mul__(self, times: int) -> Self:
         return self._of(self._units * times) if type(times) is int else NotImplemented

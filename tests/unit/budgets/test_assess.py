@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.budgets.accounts import Accounts
@@ -200,3 +202,26 @@ def test_dollars_alone_can_use_a_budget_up(usd):
     assert found.burn_usd == UsdPerHour(1)
     assert found.exhausted == at(3600 if usd == "1" else 1800)
     assert found.sentence == f"$0.50 of {Usd(usd)} used in the last 24h."
+
+
+@pytest.mark.law
+@given(
+    st.lists(st.tuples(st.sampled_from((1, 2, 8)), st.integers(0, 20 * HOUR), st.booleans()), max_size=5),
+    st.lists(st.sampled_from((1, 2, 8)), max_size=12),
+    st.integers(1, 60),
+)
+def test_never_more_is_begun_than_the_budget_has_for_an_hour_but_for_the_last_to_come(history, asked, quota):
+    """Until the last one, all that runs and was admitted could go on for an hour within the quota."""
+    pods = [
+        pod(f"h{number}", gpus, started=start, finished=start + HOUR if over else None)
+        for number, (gpus, start, over) in enumerate(history)
+    ]
+    now, one = 21 * HOUR, budget(hours=str(quota))
+    accounts, standings, by_key = world(*pods, budgets=[one], when=now)
+    admission = Admission(accounts, by_key, standings, at(now))
+    admitted = [gpus for number, gpus in enumerate(asked) if admission.ask(pod(f"p{number}", gpus)) is None]
+    if standings[KEY].exceeded:
+        assert admitted == []
+    most = room(accounts.get(KEY), Limits.of(one.spec.quota), at(now)).gpu_hours
+    assert most <= max(GpuHours.parse(quota) - standings[KEY].consumed, GpuHours.zero())
+    assert sum(admitted[:-1]) <= max(most.hours, 0)

@@ -38,6 +38,16 @@ def test_gpu_hours_are_read_exactly_and_shown_to_the_thousandth(text, quantity):
     assert hours.quantity() == quantity
 
 
+def test_gpu_hours_may_be_shown_finer_and_thousandths_of_a_gpu_are_exact():
+    assert GpuHours.parse("1").quantity(10**6) == "1"
+    assert (Gpus(1) * timedelta(seconds=150)).quantity(10**6) == "41667u"
+    milli = GpuHours.from_units(1)
+    assert milli * 1000 == GpuHours.from_microseconds(1)
+    assert GpuHours.from_exact(milli.exact()) == milli
+    assert GpuHours.from_units(GpuHours.parse("1n").units) == GpuHours.parse("1n")
+    assert Usd.from_units(UsdPerHour("2.49").units * 3600 * 10**6) == Usd("2.49")
+
+
 def test_a_price_times_a_duration_is_exact():
     price = UsdPerHour("2.49")
 
