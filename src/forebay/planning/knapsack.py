@@ -12,6 +12,8 @@ from forebay.planning.numbers import Floats, Ints
 #: So many fillings of a shelf are of use at once.
 _FILLINGS = 24
 _ROUNDING = 1e-9
+#: Of one table.
+_MOST_CELLS = 10_000
 #: What is small enough to be counted one by one.
 _SMALL = 16
 
@@ -89,6 +91,8 @@ def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: f
     these tighter, and take longer to prepare.
     """
     good = _useful(value, need, capacity, most)
+    if not len(good):
+        return Best([], 0.0, np.zeros(len(capacity)))
     prices = multipliers(value[good], need[good], capacity, most[good])
     search = _Search(value[good], need[good], capacity, most[good], prices=prices, cells=cells)
     at_most = search.run(above, steps=steps, keep=_FILLINGS)
@@ -183,7 +187,7 @@ class _Search:
             self._surplus[at] = self._surplus[at + 1] + extra
         order = np.array(self._kinds, dtype=np.int64)
         self._tables = [
-            _Table(value[order], need[order], capacity, most[order], axes, cells // max(len(order), 1))
+            _Table(value[order], need[order], capacity, most[order], axes, min(cells // len(order), _MOST_CELLS))
             for axes in _axes(need, capacity, prices)
         ]
         self._room = float(prices @ capacity)

@@ -1,0 +1,82 @@
+from datetime import timedelta
+
+from forebay.model.reasons import Reason
+from forebay.planning.gangs import Gang, GangKey
+from forebay.planning.planner import plan
+from tests.unit.planning.worlds import bought, candidate, pod, pods, served, why
+
+GROUP = {"forebay.dev/pod-group": "train"}
+
+
+def test_a_group_is_served_as_a_whole():
+    made = plan(pods(4, annotations=GROUP), [candidate(1, "1", name="one", stock=4)])
+
+    assert bought(made) == ["one"] * 4
+    assert not made.left_out
+
+
+def test_a_group_that_cannot_be_whole_takes_nothing_from_others():
+    group, others = pods(4, annotations=GROUP, age=timedelta(hours=1)), pods(2)
+
+    made = plan([*group, *others], [candidate(1, "1", stock=3)])
+
+    assert served(made) == {each.name for each in others}
+    assert set(why(made).values()) == {Reason.GANG_INCOMPLETE}
+    assert "served as a whole or not at all" in made.left_out[0].sentence
+
+
+def test_of_two_groups_that_do_not_both_fit_the_older_is_served():
+    old = pods(2, annotations={"forebay.dev/pod-group": "old"}, age=timedelta(hours=1))
+    new = pods(2, annotations={"forebay.dev/pod-group": "new"})
+
+    assert served(plan([*new, *old], [candidate(1, "1", stock=3)])) == {each.name for each in old}
+
+
+def test_a_group_with_a_least_size_is_content_with_that():
+    least = {**GROUP, "forebay.dev/pod-group-min-count": "2"}
+
+    assert len(served(plan(pods(4, annotations=least), [candidate(1, "1", stock=3)]))) == 3
+    assert not served(plan(pods(4, annotations=least), [candidate(1, "1", stock=1)]))
+
+
+def test_a_group_whose_pods_do_not_all_exist_yet_waits_for_them():
+    made = plan(pods(2, annotations=GROUP), [candidate(1)], gangs={GangKey("team", "train"): Gang(min_count=3)})
+
+    assert set(why(made).values()) == {Reason.GANG_INCOMPLETE}
+    assert "of which 3 are needed and 2 wait" in made.left_out[0].sentence
+    placed = Gang(min_count=3, placed=1)
+    assert len(served(plan(pods(2, annotations=GROUP), [candidate(1)], gangs={GangKey("team", "train"): placed}))) == 2
+
+
+def test_the_pods_of_a_job_are_a_group_on_request():
+    job = [pod(annotations={"forebay.dev/gang": "true"}, owner="job") for _ in range(3)]
+    loose = [pod(annotations={"forebay.dev/gang": "false"}, owner="loose") for _ in range(3)]
+
+    assert not served(plan(job, [candidate(1, "1", stock=2)]))
+    assert len(served(plan(loose, [candidate(1, "1", stock=2)]))) == 2
+
+
+def test_the_label_of_the_schedulers_own_plugin_makes_a_group():
+    group = pods(3, labels={"scheduling.x-k8s.io/pod-group": "train"})
+
+    assert not served(plan(group, [candidate(1, "1", stock=2)]))
+
+
+def test_a_group_stays_in_one_zone_on_request():
+    together = {**GROUP, "forebay.dev/together": "zone"}
+    offers = [
+        candidate(1, "1", name="cheap", zone="a", stock=3),
+        candidate(1, "1.1", name="same", zone="b"),
+        candidate(1, "1", name="no-zone"),
+    ]
+
+    assert bought(plan(pods(4, annotations=together), offers)) == ["same"] * 4
+    assert bought(plan(pods(3, annotations=together), offers)) == ["cheap"] * 3
+    assert bought(plan(pods(4, annotations=GROUP), offers)) == ["cheap"] * 3 + ["no-zone"]
+
+
+def test_a_group_stays_with_one_provider_on_request():
+    together = {**GROUP, "forebay.dev/together": "provider"}
+    offers = [candidate(1, "1", provider="few", stock=1, name="few"), candidate(1, "2", provider="many", name="many")]
+
+    assert bought(plan(pods(2, annotations=together), offers)) == ["many", "many"]

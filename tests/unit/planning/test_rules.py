@@ -1,0 +1,197 @@
+"""Kubernetes' own rules, as the planner keeps them."""
+
+import pytest
+
+from forebay.model.reasons import Reason
+from forebay.model.requirements import (
+    Effect,
+    LabelSelector,
+    NodeSelectorTerm,
+    Operator,
+    PreferredTerm,
+    Requirement,
+    Taint,
+    Toleration,
+)
+from forebay.model.workloads import PodAffinityTerm, TopologySpread
+from forebay.planning.plan import Present
+from forebay.planning.planner import plan
+from tests.unit.planning.worlds import bought, candidate, machine, pod, pods, served, shape, why
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+APP = LabelSelector({"app": "a"})
+
+
+def test_a_selector_keeps_a_pod_off_cheaper_offers():
+    offers = [candidate(1, "1", name="t4"), candidate(1, "3", name="h100", labels={"gpu": "h100"})]
+
+    assert bought(plan(pods(1, shape(node_selector={"gpu": "h100"})), offers)) == ["h100"]
+
+
+def test_terms_of_node_affinity_are_alternatives():
+    offers = [candidate(1, str(n), name=f"in-{n}", labels={"zone": str(n)}) for n in (1, 2, 3)]
+    terms = tuple(NodeSelectorTerm((Requirement("zone", Operator.IN, (zone,)),)) for zone in ("3", "2"))
+
+    assert bought(plan(pods(1, shape(node_affinity=terms)), offers)) == ["in-2"]
+
+
+def test_a_preference_is_worth_a_little_and_no_more():
+    prefers = shape(
+        preferred_node_affinity=(PreferredTerm(100, NodeSelectorTerm((Requirement("a", Operator.EXISTS),))),)
+    )
+    plain = candidate(1, "1.00", name="plain")
+
+    near = [plain, candidate(1, "1.04", name="liked", labels={"a": ""})]
+    far = [plain, candidate(1, "1.06", name="liked", labels={"a": ""})]
+
+    assert bought(plan(pods(1, prefers), near)) == ["liked"]
+    assert bought(plan(pods(1, prefers), far)) == ["plain"]
+
+
+def test_taints_keep_pods_away_that_do_not_tolerate_them():
+    offers = [candidate(1, "1", name="tainted", taints=(Taint("team", "b"),)), candidate(1, "2", name="open")]
+
+    assert bought(plan(pods(1), offers)) == ["open"]
+    assert bought(plan(pods(1, shape(tolerations=(Toleration("team", "Exists"),))), offers)) == ["tainted"]
+    soft = [candidate(1, "1", name="soft", taints=(Taint("x", "", Effect.PREFER_NO_SCHEDULE),)), *offers]
+    assert bought(plan(pods(2), soft)) == ["soft", "soft"]
+
+
+def test_a_slice_of_a_gpu_is_only_had_where_it_is_offered():
+    mig = shape(gpus=0, more={"nvidia.com/mig-1g.10gb": 1})
+    offers = [candidate(1, "1", name="whole"), candidate(0, "2", name="sliced", more={"nvidia.com/mig-1g.10gb": 7})]
+
+    made = plan(pods(7, mig), offers)
+
+    assert bought(made) == ["sliced"]
+    assert len(served(made)) == 7
+
+
+@pytest.mark.parametrize(
+    ("of", "nodes"),
+    [
+        (shape(), 1),
+        (shape(host_ports=((80, "TCP"),)), 8),
+        (shape(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, APP),)), 8),
+        (shape(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, LabelSelector({"app": "other"})),)), 8),
+        (shape(topology_spread=(TopologySpread(HOSTNAME, 2, APP),)), 4),
+    ],
+    ids=["nothing", "host port", "anti-affinity", "anti-affinity to others (stricter than needed)", "spread, skew 2"],
+)
+def test_what_keeps_pods_from_sharing_a_node(of, nodes):
+    made = plan(pods(8, of, labels={"app": "a"}), [candidate(8, "8", name="eight")])
+
+    assert len(made.purchases) == nodes
+    assert len(served(made)) == 8
+
+
+def test_pods_with_different_ports_share_a_node():
+    mixed = [pod(shape(host_ports=((port, "TCP"),))) for port in (80, 80, 81)]
+
+    assert len(plan(mixed, [candidate(8, "8")]).purchases) == 2
+
+
+def test_pods_that_others_keep_away_from_go_elsewhere():
+    loner = pod(shape(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, APP),)), labels={"app": "loner"})
+    others = pods(3, labels={"app": "a"})
+
+    made = plan([loner, *others], [candidate(8, "8")])
+
+    assert sorted(len(purchase.pods) for purchase in made.purchases) == [1, 3]
+
+
+ZONES = [candidate(8, "8", name=f"in-{zone}", zone=zone) for zone in ("a", "b")]
+
+
+def test_a_spread_over_zones_is_kept_and_the_cheap_zone_has_the_rest():
+    spread = shape(topology_spread=(TopologySpread(ZONE, 1, APP),))
+    offers = [candidate(1, "1", name="cheap", zone="a"), candidate(1, "2", name="dear", zone="b")]
+
+    made = plan(pods(5, spread, labels={"app": "a"}), offers)
+
+    assert bought(made) == ["cheap"] * 3 + ["dear"] * 2
+
+
+def test_a_spread_with_one_zone_to_be_had_serves_as_many_as_the_skew():
+    spread = shape(topology_spread=(TopologySpread(ZONE, 2, APP),))
+    elsewhere = Present(namespace="team", labels={}, node_labels={ZONE: "b"})
+
+    made = plan(pods(8, spread, labels={"app": "a"}), [candidate(8, "8", zone="a")], present=[elsewhere])
+
+    assert len(served(made)) == 2
+    assert set(why(made).values()) == {Reason.SPREAD_IMPOSSIBLE}
+    assert "raise maxSkew" in made.left_out[0].sentence
+
+
+def test_many_pods_are_spread_evenly_over_zones():
+    spread = shape(topology_spread=(TopologySpread(ZONE, 1, APP),))
+
+    made = plan(pods(1600, spread, labels={"app": "a"}), ZONES)
+
+    assert bought(made) == ["in-a"] * 100 + ["in-b"] * 100
+
+
+def test_one_a_zone_counts_those_that_run():
+    alone = shape(pod_anti_affinity=(PodAffinityTerm(ZONE, APP),))
+    runs = Present(namespace="team", labels={"app": "a"}, node_labels={ZONE: "a"})
+
+    made = plan(pods(2, alone, labels={"app": "a"}), ZONES, present=[runs])
+
+    assert bought(made) == ["in-b"]
+    assert list(why(made).values()) == [Reason.SPREAD_IMPOSSIBLE]
+
+
+def test_pods_that_want_to_be_together_in_a_zone_are():
+    together = shape(pod_affinity=(PodAffinityTerm(ZONE, APP),))
+    offers = [candidate(8, "8", name="cheap-but-few", zone="a", stock=1), candidate(8, "9", name="many", zone="b")]
+
+    assert bought(plan(pods(8, together, labels={"app": "a"}), offers)) == ["cheap-but-few"]
+    assert bought(plan(pods(16, together, labels={"app": "a"}), offers)) == ["many", "many"]
+
+
+def test_a_pod_that_wants_to_be_near_others_follows_them():
+    near = shape(pod_affinity=(PodAffinityTerm(ZONE, LabelSelector({"app": "db"})),))
+    runs = Present(namespace="team", labels={"app": "db"}, node_labels={ZONE: "b"})
+
+    assert bought(plan(pods(1, near), ZONES, present=[runs])) == ["in-b"]
+    alone = plan(pods(1, near), ZONES)
+    assert list(why(alone).values()) == [Reason.AFFINITY_NOT_PLANNED]
+    assert "start those first" in alone.left_out[0].sentence
+
+
+def test_affinity_to_a_node_is_refused_with_the_reason():
+    near = shape(pod_affinity=(PodAffinityTerm(HOSTNAME, APP),))
+
+    made = plan([*pods(1, near), *pods(1)], ZONES)
+
+    assert list(why(made).values()) == [Reason.AFFINITY_NOT_PLANNED]
+    assert len(served(made)) == 1
+
+
+def test_a_rule_about_zones_that_is_also_about_pods_without_it_is_refused():
+    alone = shape(pod_anti_affinity=(PodAffinityTerm(ZONE, APP),))
+
+    made = plan([*pods(1, alone, labels={"app": "a"}), *pods(1, labels={"app": "a"})], ZONES)
+
+    assert list(why(made).values()) == [Reason.AFFINITY_NOT_PLANNED]
+
+
+def test_a_pool_serves_its_own_namespaces_only():
+    offers = [
+        candidate(1, "1", name="theirs", namespaces=frozenset({"other"})),
+        candidate(1, "2", name="ours", namespaces=frozenset({"team"})),
+    ]
+
+    made = plan([*pods(1), *pods(1, namespace="third")], offers)
+
+    assert bought(made) == ["ours"]
+    assert "serve other namespaces than third" in made.left_out[0].sentence
+
+
+def test_an_owned_machine_may_be_asked_for_by_name():
+    by_name = NodeSelectorTerm(match_fields=(Requirement("metadata.name", Operator.IN, ("large",)),))
+
+    made = plan(pods(1, shape(node_affinity=(by_name,))), [machine("small", 1), machine("large", 8)])
+
+    assert bought(made) == ["large"]
