@@ -130,7 +130,7 @@ class Applier:
                 await self._report_class(decision)
 
     async def _write(self, step: Write) -> None:
-        if self._nodes.ends_a_drain(step) and await self._nodes.still_in_use(step.record):
+        if self._nodes.ends_a_drain(step) and await self._nodes.still_in_use(step.record, step.given_up):
             return
         record = await self._records.write(step.record, step.status)
         before = step.record.status.state if step.record.status is not None else None

@@ -1,7 +1,7 @@
 """What is done to nodes and the pods on them: cordon and drain, open again, keep the plan's promise."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import structlog
@@ -75,14 +75,16 @@ class NodeActs:
         before = step.record.status.state if step.record.status is not None else None
         return before is InstanceState.DRAINING and step.status.state is InstanceState.TERMINATING
 
-    async def still_in_use(self, record: GPUInstance) -> bool:
-        """Asked of the server itself, just before the point of no return: the view may be a moment late."""
+    async def still_in_use(self, record: GPUInstance, given_up: Collection[str] = ()) -> bool:
+        """Asked of the server itself, just before the point of no return: the view may be a moment late. Pods that
+        were `given_up` with open eyes are no surprise.
+        """
         if record.spec.node is None:
             return False
         page = await self._client.list_all(PODS, fields=f"spec.nodeName={record.spec.node.name}")
         for pod in page.items:
             self._views.pods.observe(pod)
-        return any(pod.is_tenant for pod in page.items)
+        return any(pod.is_tenant and pod.uid not in given_up for pod in page.items)
 
     async def dress(self, decision: Dress) -> None:
         changes: dict[str, Any] = {"metadata": {"labels": dict(decision.labels)}}

@@ -96,6 +96,7 @@ class Nodes:
             allocatable=self._resources[bytes(status.allocatable)],
             ready=ready is not None and ready.status == "True",
             ready_since=ready.last_transition_time if ready is not None and ready.status == "True" else None,
+            unready_since=ready.last_transition_time if ready is not None and ready.status != "True" else None,
             deleted=meta.deletion_timestamp,
             provider_id=spec.provider_id or None,
             addresses=tuple((texts[item.type], item.address) for item in status.addresses or ()),

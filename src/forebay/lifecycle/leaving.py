@@ -72,7 +72,8 @@ def draining(known: Known) -> Thought:
     if (thought := vanished(known, sighting(facts))) is not None:
         return thought
     if node is None:
-        return _end(known)
+        # Pods outlive their node for a moment: the cluster collects them.
+        return Wait(_lost_at(known)) if facts.tenants and now < _lost_at(known) else _end(known)
     cordoned = cordoned_at(facts)
     if cordoned is None:
         sentence = f"Node {node.name} is cordoned, so that nothing more is placed on it before it goes."
@@ -97,13 +98,30 @@ def _end(known: Known) -> AnyStep:
     said_cause = cause(known.status)
     why = Reason(said_cause) if said_cause in EVICTING else Reason.IDLE
     said = known.status.transitions[-1].message if known.status.transitions else ""
-    return into_terminating(known, why, f"{ended(known.record)}: it is empty. {said}".rstrip())
+    lost = known.facts.tenants
+    state = f"{named(lost)} cannot be seen to end, and nothing is heard of its node" if lost else "it is empty"
+    step = into_terminating(known, why, f"{ended(known.record)}: {state}. {said}".rstrip())
+    return replace(step, given_up=frozenset(pod.uid for pod in lost))
+
+
+def _lost_at(known: Known) -> datetime:
+    """When pods are given up if their node stays as it is. A node that was silent only for a moment, after it has long
+    been drained, has lost none.
+    """
+    began = known.since
+    for step in reversed(known.status.transitions):
+        if step.state not in (InstanceState.DRAINING, InstanceState.TERMINATING):
+            break
+        began = step.at
+    node = known.facts.node
+    silent = node.unready_since if node is not None else None
+    return max(began, silent or began) + LOST_AFTER
 
 
 def _evict(known: Known, node: Node) -> Thought:
     """None: whoever is still there is not waited for any longer."""
     status, now = known.status, known.now
-    if not node.ready and now >= known.since + LOST_AFTER:
+    if not node.ready and now >= _lost_at(known):
         return None
     staying = tuple(pod for pod in known.facts.tenants if pod.deleted is None)
     if status.not_before is not None and now < status.not_before:

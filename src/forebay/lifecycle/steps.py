@@ -28,6 +28,8 @@ class Write(Step, frozen=True, kw_only=True):
     """
 
     status: GPUInstanceStatus
+    #: Where it ends a drain: UIDs of pods that are on the node all the same and are not waited for any longer.
+    given_up: frozenset[str] = frozenset()
 
 
 class Terminate(Step, frozen=True, kw_only=True):

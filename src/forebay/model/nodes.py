@@ -26,6 +26,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     #: Its Ready condition is True, and since when. A node of which nothing is known (Unknown) is not ready.
     ready: bool
     ready_since: datetime | None = None
+    #: Since when it has not been, where it tells.
+    unready_since: datetime | None = None
     #: When it was asked to go.
     deleted: datetime | None = None
     #: `<provider>://<instance>`, once the machine or a cloud controller has said so.

@@ -1,0 +1,60 @@
+"""Nodes that are no longer heard of while pods are bound to them."""
+
+import asyncio
+
+from forebay.embedded import kinds
+from forebay.embedded.conditions import with_condition
+from forebay.simulate.power import Powered
+from tests.engine.power_world import lab, operator
+
+ONLY = Powered(name="only", gpus=1, boot=10)
+
+
+def silence(world, name):
+    """Its kubelet has died; the machine draws power all the same."""
+
+    def dead(node):
+        node["metadata"].setdefault("annotations", {})["embedded.forebay.dev/kubelet"] = "dead"
+
+    world.change(kinds.NODES, name, dead)
+    hear(world, name, "Unknown")
+
+
+def hear(world, name, ready):
+    said = {"type": "Ready", "status": ready, "reason": "Heartbeat", "message": ""}
+    status = with_condition(world.node(name)["status"], said, world.store.timestamp())
+    world.store.update(kinds.NODES, {**world.node(name), "status": status}, subresource="status")
+
+
+async def test_a_machine_with_a_dead_kubelet_is_given_up_although_its_pods_never_end():
+    async with lab(ONLY) as world, operator(world) as replica:
+        world.pod("train", 1, runs=None)
+        await asyncio.sleep(30)
+        assert world.state("only") == "Ready"
+        silence(world, "only")
+        await asyncio.sleep(6 * 60)
+        assert world.state("only") == "Draining"
+        before = replica.counts.ticks
+        await asyncio.sleep(25 * 60)
+        assert world.asked("stop") == ["only"]
+        assert world.state("only") == "Gone"
+        assert replica.counts.ticks - before < 500
+
+
+async def test_a_node_that_is_silent_for_a_moment_keeps_pods_that_a_budget_protects():
+    async with lab(ONLY) as world, operator(world):
+        world.pod("train", 1, runs=None, metadata={"labels": {"app": "train"}})
+        budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "train"}}}
+        named = {"name": "train", "namespace": "default"}
+        world.store.create(kinds.DISRUPTION_BUDGETS, {"metadata": named, "spec": budget})
+        await asyncio.sleep(30)
+        world.give_back("only")
+        await asyncio.sleep(20 * 60)
+        assert world.state("only") == "Draining"
+        hear(world, "only", "Unknown")
+        await asyncio.sleep(20)
+        assert world.state("only") == "Draining"
+        hear(world, "only", "True")
+        await asyncio.sleep(60)
+        assert world.phase("train") == "Running"
+        assert world.asked("stop") == []
