@@ -1,0 +1,128 @@
+"""A look at a cluster from outside: what would be bought, and nothing is touched."""
+
+import asyncio
+
+from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, Provider
+from forebay.api.meta import ObjectMeta
+from forebay.api.providers import ProviderName
+from forebay.engine.secrets import ClusterSecrets
+from forebay.engine.snapshot import Rules
+from forebay.engine.sources import CALL_LIMIT, Configured
+from forebay.engine.survey import ask, survey
+from forebay.engine.what_if import outlook
+from forebay.kube.client import Client
+from forebay.kube.own_kinds import GPU_NODE_CLASSES
+from forebay.model.sources import Capabilities, Delivery, SourceKey
+from forebay.net import clock
+from forebay.net.in_process import InProcess
+from forebay.net.redaction import Redactor
+from forebay.providers.base import BadCredentials
+from forebay.providers.registry import Context
+from forebay.simulate.power import Powered
+from tests.engine.power_world import SERVER, lab, operator
+
+SMALL = Powered(name="small", gpus=1, boot=60)
+LARGE = Powered(name="large", gpus=4, boot=60)
+
+
+async def seen(world, *, machines=None):
+    client = Client(InProcess(world.cluster.handler), SERVER)
+    context = Context(
+        make_transport=lambda _: InProcess(world.power.answer),
+        secrets=ClusterSecrets(client),
+        namespace="kube-system",
+        cluster="c",
+        redactor=Redactor(),
+        clock=clock.now,
+    )
+    try:
+        return await survey(client, SERVER, world.configured() if machines is None else machines, context, Rules())
+    finally:
+        await client.close()
+
+
+def bought(view):
+    return {each.candidate.offer.node_name: sorted(pod.name for pod in each.pods) for each in view.plan.purchases}
+
+
+async def test_what_the_operator_would_do_is_seen_and_nothing_is_done():
+    async with lab(SMALL, LARGE) as world:
+        world.pod("one", 1)
+        world.pod("four", 4)
+        world.pod("nine", 9)
+        await asyncio.sleep(1)
+
+        view = outlook(await seen(world))
+
+        assert bought(view) == {"small": ["one"], "large": ["four"]}
+        assert [(left.pod.name, str(left.reason)) for left in view.plan.left_out] == [("nine", "NoOfferFits")]
+        await asyncio.sleep(60)
+        assert world.power.calls == []
+        assert world.records() == {}
+
+        async with operator(world):
+            await asyncio.sleep(5)
+            assert sorted(world.asked("start")) == ["large", "small"], "and then the operator does just that"
+
+
+async def test_what_is_on_its_way_is_not_bought_again():
+    async with lab(SMALL, LARGE) as world, operator(world):
+        world.pod("one", 1)
+        await asyncio.sleep(5)
+
+        view = outlook(await seen(world))
+
+        assert world.asked("start") == ["small"]
+        assert view.plan.purchases == ()
+        assert [str(each.reason) for each in view.settlement.placed.values()] == ["Coming"]
+
+
+async def test_a_provider_that_this_release_lacks_is_said_to_be_unusable():
+    async with lab() as world:
+        spec = GPUNodeClassSpec(providers=(Provider(name=ProviderName.SIMULATED),))
+        await world.user.create(GPU_NODE_CLASSES, GPUNodeClass(metadata=ObjectMeta(name="cloud"), spec=spec))
+
+        snapshot = await seen(world)
+
+        assert snapshot.sources == {}
+        assert list(snapshot.unusable) == [SourceKey("cloud", "simulated")]
+
+
+class Reluctant:
+    """A provider that has no answer but `offers()`."""
+
+    def __init__(self, answer):
+        self._answer = answer
+        self.closed = False
+
+    def capabilities(self):
+        return Capabilities(delivers=Delivery.NODE)
+
+    async def offers(self):
+        return await self._answer()
+
+    async def close(self):
+        self.closed = True
+
+
+async def test_providers_that_fail_or_never_answer_are_unknown_and_not_empty():
+    async def refuses():
+        raise BadCredentials("The key is wrong: correct Secret a/b.")
+
+    async def never():
+        await asyncio.sleep(10 * CALL_LIMIT)
+
+    providers = {name: Reluctant(answer) for name, answer in (("strict", refuses), ("stuck", never))}
+    wanted = [
+        Configured(key=SourceKey("cloud", name), digest="", priority=2, enabled=True, build=lambda each=each: each)
+        for name, each in providers.items()
+    ]
+
+    sources, unusable = await ask(wanted)
+
+    assert unusable == {}
+    assert {key.provider: (each.offers, each.trouble) for key, each in sources.items()} == {
+        "strict": (None, "The key is wrong: correct Secret a/b."),
+        "stuck": (None, "stuck did not answer within 60 s"),
+    }
+    assert all(each.closed for each in providers.values())

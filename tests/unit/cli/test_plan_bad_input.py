@@ -1,0 +1,210 @@
+"""What `forebay plan` says to files and suppositions that are wrong: one sentence that names the place, exit code 2."""
+
+import gzip
+import json
+
+import pytest
+import structlog
+
+from forebay.cli import main
+
+HEADER = "provider,instance_type,gpu_model,gpu_count,gpu_mem_gib,vcpus,memory_gib,price_ondemand_usd_h,region\n"
+ROW = "aws,g6.xlarge,L4,1,24,4,16,0.8048,us-east-1\n"
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  containers: [{name: main, image: work, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_logging():
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def sentence(tmp_path, monkeypatch, capsys):
+    """`sentence(*options, work=..., offers=...)`: the one line on standard error of a command that failed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*options, work=POD, offers=HEADER + ROW):
+        (tmp_path / "work.yaml").write_bytes(work if isinstance(work, bytes) else work.encode())
+        (tmp_path / "offers.csv").write_bytes(offers if isinstance(offers, bytes) else offers.encode())
+        code = main(["plan", *(options or ("-f", "work.yaml", "--offers", "offers.csv"))])
+        printed = capsys.readouterr()
+        assert (code, printed.out) == (2, "")
+        (line,) = printed.err.splitlines()
+        return line.removeprefix("forebay: ")
+
+    return run
+
+
+def test_files_that_are_not_there(sentence):
+    assert sentence("-f", "gone.yaml") == "gone.yaml cannot be read: No such file or directory"
+    assert sentence("-f", "work.yaml", "--offers", "gone.csv") == "gone.csv cannot be read: No such file or directory"
+
+
+def test_a_folder_without_manifests(sentence, tmp_path):
+    (tmp_path / "empty").mkdir()
+
+    assert sentence("-f", "empty") == "empty has no files that end in .yaml, .yml, .json"
+
+
+def test_standard_input_twice(sentence):
+    assert sentence("-f", "-", "--offers", "-").startswith("standard input can be read only once")
+
+
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        ("a: 1\nb: [\n", "work.yaml is not YAML: line 3: did not find expected node content"),
+        ("a: 1\n\tb: 2\n", "work.yaml is not YAML: line 2: found a tab character that violates indentation"),
+        (b"\xff\xfe\xff", "work.yaml is not YAML: "),
+        ('{"kind": "Pod", "spec": [', "work.yaml is not YAML: line 2: "),
+        ("at: 2026-13-45\n", "work.yaml is not YAML: month must be in 1..12"),
+        ("just words\n", "work.yaml, document 1 is not an object with apiVersion and kind"),
+        ("- 1\n- 2\n", "work.yaml, document 1 is not an object with apiVersion and kind"),
+        ("kind: Pod\n", "work.yaml, document 1 is no manifest: Object missing required field `apiVersion`"),
+        ("apiVersion: v1\nkind: Pod\n", "work.yaml, document 1: a Pod without metadata.name"),
+        (POD + "---\n" + POD, "work.yaml, document 2: Pod train: the pod default/train is there twice"),
+        (POD.replace("gpu: 1", "gpu: lots"), 'work.yaml, document 1: Pod train: "lots" is not a Kubernetes quantity'),
+        (POD.replace("gpu: 1", "gpu: .nan"), 'work.yaml, document 1: Pod train: "nan" is not a Kubernetes quantity'),
+        (
+            POD.replace("{name: train}", "{name: train, labels: {a: 1}}"),
+            "work.yaml, document 1 is no manifest: Expected",
+        ),
+        (POD.replace("containers: [", "containers: [1, "), "work.yaml, document 1: Pod train: "),
+        (
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 2}\n",
+            "work.yaml, document 1: Job j: it has no spec.template",
+        ),
+        (
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: -2, template: {spec: {}}}\n",
+            "work.yaml, document 1: Job j: -2 pods; there may be 0 to 1,000,000",
+        ),
+        (
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {replicas: many}\n",
+            "work.yaml, document 1: Deployment d: Expected `int | null`, got `str` - at `$.spec.replicas`",
+        ),
+        (
+            (
+                "apiVersion: forebay.dev/v1alpha1\nkind: GPUNodePool\nmetadata: {name: p}\n"
+                "spec: {nodeClassRef: {name: c}, maxHourlyPrce: '2'}\n"
+            ),
+            "work.yaml, document 1: GPUNodePool p: spec.maxHourlyPrce is no field of a GPUNodePool",
+        ),
+        (
+            (
+                "apiVersion: forebay.dev/v1alpha1\nkind: GPUNodeClass\nmetadata: {name: c}\n"
+                "spec: {providers: [{name: acme}]}\n"
+            ),
+            "work.yaml, document 1: GPUNodeClass c: GPUNodeClass spec.providers[0].name: Invalid enum value 'acme'",
+        ),
+    ],
+)
+def test_manifests_that_cannot_be_read(sentence, work, said):
+    assert sentence(work=work).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("offers", "said"),
+    [
+        ("", "offers.csv: it is empty: the first line must name the columns"),
+        (HEADER.replace("vcpus", "cores") + ROW, 'offers.csv: "cores" is no column of an offers table; those are prov'),
+        (HEADER.replace("gpu_model", "region") + ROW, 'offers.csv: the column "region" is there twice'),
+        (
+            "provider,region\naws,x\n",
+            "offers.csv: it has no column instance_type and no column gpu_count and no column",
+        ),
+        (
+            HEADER.replace("price_ondemand_usd_h", "asof") + ROW,
+            "offers.csv: it has no prices; needed is price_ondemand",
+        ),
+        (HEADER + ROW + ROW.replace(",us-east-1", ""), "offers.csv: line 3 has 8 fields, but there are 9 columns"),
+        (
+            HEADER + ROW.replace("0.8048", "-0.8"),
+            "offers.csv: line 2: price_ondemand_usd_h is -0.8; a price cannot be n",
+        ),
+        (
+            HEADER + ROW.replace("0.8048", "NaN"),
+            'offers.csv: line 2: price_ondemand_usd_h: "NaN" is not a price in doll',
+        ),
+        (
+            HEADER + ROW.replace("0.8048", "inf"),
+            'offers.csv: line 2: price_ondemand_usd_h: "inf" is not a price in doll',
+        ),
+        (HEADER + ROW.replace("0.8048", "1,5"), "offers.csv: line 2 has 10 fields, but there are 9 columns"),
+        (
+            HEADER + ROW.replace("L4,1,", "L4,nan,"),
+            'offers.csv: line 2: gpu_count is "nan"; it must be a number from 0',
+        ),
+        (HEADER + ROW.replace("L4,1,", "L4,-1,"), 'offers.csv: line 2: gpu_count is "-1"; it must be a number from 0'),
+        (HEADER + ROW.replace("L4,1,", "L4,1e99,"), 'offers.csv: line 2: gpu_count is "1e99"; it must be a number'),
+        (HEADER + ROW.replace(",4,16,", ",,16,"), 'offers.csv: line 2: vcpus is ""; it must be a number from 0'),
+        (HEADER + ROW.replace("aws,", ","), "offers.csv: line 2 has no provider"),
+        (HEADER + '"aws', "offers.csv: line 2 is not CSV: unexpected end of data"),
+        (b"\xff\xfe", "offers.csv is not text: "),
+        (gzip.compress((HEADER + ROW).encode())[:-9], "offers.csv is not a whole gzip file: "),
+    ],
+)
+def test_tables_that_cannot_be_read(sentence, offers, said):
+    assert sentence(offers=offers).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("weather=sunny", '"weather=sunny" cannot be supposed; give price=NAME:FACTOR, without=PROVIDER or budget=USD'),
+        ("without=", '"without=" cannot be supposed; give price=NAME:FACTOR'),
+        ("price=aws", '"price=aws" has no factor; give price=NAME:FACTOR, such as price=H100:0.5'),
+        ("price=:2", '"price=:2" has no factor'),
+        ("price=aws:-1", '"price=aws:-1": "-1" is no factor; give a number from 0'),
+        ("price=aws:nan", '"price=aws:nan": "nan" is no factor'),
+        ("price=aws:inf", '"price=aws:inf": "inf" is no factor'),
+        ("price=RTX9090:2", 'no offer is of "RTX9090"; give a provider, an instance type or a GPU model'),
+        ("without=gcp", 'nothing comes from a provider "gcp"; providers are: aws'),
+        ("budget=lots", '"budget=lots": "lots" is no budget; give dollars an hour, such as budget=12.50'),
+        ("budget=-1", '"budget=-1": "-1" is no budget'),
+        ("budget=nan", '"budget=nan": "nan" is no budget'),
+    ],
+)
+def test_what_cannot_be_supposed(sentence, text, said):
+    assert sentence("-f", "work.yaml", "--offers", "offers.csv", "--what-if", text).startswith(f"--what-if {said}")
+
+
+def test_a_saved_snapshot_that_is_damaged_or_of_another_release(sentence, tmp_path, capsys):
+    (tmp_path / "work.yaml").write_text(POD)
+    main(["plan", "-f", "work.yaml", "--save", "seen.json"])
+    capsys.readouterr()
+    saved = json.loads((tmp_path / "seen.json").read_text())
+
+    newer = json.dumps({**saved, "format": "forebay.dev/snapshot.v7"})
+    broken = json.dumps({**saved, "now": "yesterday"})
+    lost = json.dumps({**saved, "shapes": []})
+
+    assert sentence(work=newer).startswith('work.yaml cannot be read: it is of the format "forebay.dev/snapshot.v7"; ')
+    assert sentence(work=broken).startswith("work.yaml cannot be read: it is not a whole snapshot: Invalid RFC3339")
+    assert sentence(work=lost).startswith("work.yaml cannot be read: it is not a whole snapshot: ")
+    assert sentence("-f", "work.yaml", "-f", "seen.json") == (
+        "seen.json is a saved snapshot, a whole of its own: give no other file with it"
+    )
+
+
+def test_nothing_but_a_saved_snapshot_is_overwritten(sentence, tmp_path):
+    said = sentence("-f", "work.yaml", "--offers", "offers.csv", "--save", "work.yaml")
+
+    assert said == "work.yaml is there and is no saved snapshot: it is not overwritten"
+    assert (tmp_path / "work.yaml").read_text() == POD
+    assert sentence("-f", "work.yaml", "--save", "no/such/place") == (
+        "no/such/place cannot be written: No such file or directory"
+    )
+
+
+def test_no_cluster_at_all(sentence, monkeypatch):
+    monkeypatch.setenv("HOME", "/nonexistent")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+    assert "--kubeconfig" in sentence("--offers", "offers.csv")

@@ -1,0 +1,42 @@
+"""`forebay plan` and `forebay offers` against a cluster that is served over a socket."""
+
+import json
+
+import pytest
+
+from tests.unit.cli.test_commands import forebay, running, waiting_for_the_fifth_job
+
+
+@pytest.fixture(scope="module")
+def kubeconfig():
+    """A lab that has run for some minutes of its own time, with one Job that no machine is large enough for."""
+    with running("demo", "--serve", "--speed", "60") as (_, path):
+        waiting_for_the_fifth_job(path)
+        yield str(path)
+
+
+def test_what_would_be_bought_now_and_again_from_what_was_saved(kubeconfig, tmp_path):
+    saved = tmp_path / "seen.json"
+
+    live = forebay("plan", "--output", "json", "--save", str(saved), KUBECONFIG=kubeconfig)
+    again = forebay("plan", "--output", "json", "-f", str(saved))
+    text = forebay("plan", "-f", str(saved))
+
+    assert (live.returncode, live.stderr) == (1, "")
+    first, second = json.loads(live.stdout), json.loads(again.stdout)
+    assert second["plan"] == first["plan"]
+    (giant,) = [each for each in first["plan"]["left_out"] if each["pod"].startswith("default/giant-05-")]
+    assert giant["reason"] == "NoOfferFits"
+    assert text.returncode == 1
+    assert f"  {giant['pod']}: NoOfferFits\n" in text.stdout
+
+
+def test_machines_you_own_are_offers(kubeconfig):
+    outcome = forebay("offers", "--output", "json", KUBECONFIG=kubeconfig)
+
+    offers = json.loads(outcome.stdout)["offers"]
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert offers
+    assert {each["provider"] for each in offers} == {"webhook"}
+    assert all(each["machine"] == each["instance_type"] for each in offers)
+    assert [float(each["price_per_gpu"]) for each in offers] == sorted(float(each["price_per_gpu"]) for each in offers)

@@ -1,0 +1,121 @@
+"""Snapshots as files: whatever a tick knew is there again."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from forebay.demand.settle import Settlement
+from forebay.engine.saved import NotASnapshot, is_snapshot, load, save
+from forebay.engine.snapshot import Memory, Rules, Snapshot
+from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.requirements import NodeSelectorTerm, Operator, Requirement, Toleration
+from forebay.model.sources import (
+    Billing,
+    Capabilities,
+    Delivery,
+    Found,
+    Instance,
+    InstancePhase,
+    Listing,
+    Offer,
+    Source,
+    SourceKey,
+)
+from forebay.model.workloads import Owner, PodShape
+from tests.unit.cli.scenes import NOW, node, pod, pool, record, running
+
+KEY = SourceKey("owned", "webhook")
+PICKY = PodShape(
+    requests=Resources({"cpu": 1, "pods": 1, "nvidia.com/gpu": 2}),
+    node_affinity=(NodeSelectorTerm((Requirement("zone", Operator.IN, ("a", "b")),)),),
+    tolerations=(Toleration("gpu", "Exists", "", "NoSchedule", None),),
+    host_ports=((8080, "TCP"),),
+)
+
+
+def a_full_snapshot():
+    offer = Offer(
+        provider="webhook",
+        instance_type="m1",
+        price=UsdPerHour("0.1234567890123"),
+        allocatable=Resources({"cpu": 8000, "nvidia.com/gpu": 4}),
+        billing=Billing(minimum=timedelta(minutes=10)),
+        node_name="m1",
+    )
+    found = Found(instances=(Instance(id="m1", phase=InstancePhase.RUNNING),), unknown=frozenset({"m2"}))
+    alike = pod("b")
+    return Snapshot(
+        now=NOW,
+        cluster="c-1",
+        pools=(pool(),),
+        namespaces={"team": {"kind": "lab"}},
+        nodes={"m1": node()},
+        pending=(
+            pod("a", shape=PICKY),
+            alike,
+            replace(alike, name="c", uid="uid-c"),
+            pod("d", owner=Owner("Job", "j", "u")),
+        ),
+        used={"m1": Resources({"cpu": 500})},
+        ports={"m1": frozenset({(80, "TCP")})},
+        daemons=(PICKY,),
+        remembered={"m2": node("m2")},
+        tenants={"m1": (running(),)},
+        records=(record(),),
+        sources={
+            KEY: Source(
+                key=KEY,
+                capabilities=Capabilities(delivers=Delivery.POWER, poll=timedelta(seconds=7)),
+                priority=3,
+                listing=Listing(asked=NOW, found=found),
+                offers=(offer,),
+                trouble="it is slow",
+            )
+        },
+        unusable={SourceKey("owned", "aws"): "not in this release"},
+        claimed_twice={"owned": {"m3": "the environment"}},
+        memory=Memory(settlement=Settlement(fitting={"uid-a": NOW})),
+        busy=frozenset({"m1"}),
+        rules=Rules(gpu_resources=frozenset({"acme.com/gpu"}), idle_delay=timedelta(seconds=3)),
+    )
+
+
+def test_a_snapshot_is_the_same_after_it_was_saved():
+    before = a_full_snapshot()
+
+    data = save(before)
+
+    assert is_snapshot(data)
+    assert load(data) == before
+    assert save(load(data)) == data
+
+
+def test_no_field_of_a_snapshot_is_forgotten():
+    before, nothing = a_full_snapshot(), Snapshot(now=NOW)
+    left_empty = {
+        name
+        for name in Snapshot.__struct_fields__
+        if name not in ("now", "classes") and getattr(before, name) == getattr(nothing, name)
+    }
+
+    assert left_empty == set(), "the test above would not notice if these were lost"
+
+
+def test_pods_of_one_template_share_their_shape_again():
+    shapes = [each.shape for each in load(save(a_full_snapshot())).pending]
+
+    assert shapes[1] is shapes[2]
+    assert len(msgspec.json.decode(save(a_full_snapshot()))["shapes"]) == 2
+
+
+def test_times_keep_their_zone():
+    assert load(save(Snapshot(now=datetime(2026, 1, 1, tzinfo=UTC)))).now.tzinfo is not None
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"format": "other"}', b"kind: Pod\n"])
+def test_other_files_are_no_snapshots(data):
+    assert not is_snapshot(data)
+    with pytest.raises(NotASnapshot):
+        load(data)
