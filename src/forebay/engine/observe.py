@@ -76,4 +76,7 @@ class Observer:
         return dict(self._remembered)
 
     def _tenants(self, node: str) -> tuple[Pod, ...]:
-        return tuple(pod for pod in self._views.pods.by(BY_NODE, node) if pod.is_tenant)
+        return self._views.tenants.of(node, self._on)
+
+    def _on(self, node: str) -> tuple[Pod, ...]:
+        return self._views.pods.by(BY_NODE, node)

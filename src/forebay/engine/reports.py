@@ -3,12 +3,14 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.parts import Condition, Truth
+from forebay.api.values import Figure
 from forebay.engine.decisions import ReportClass, ReportPool
 from forebay.engine.snapshot import Snapshot
 from forebay.model.quantities import UsdPerHour
@@ -37,6 +39,8 @@ class Figures(NamedTuple):
 
 def report_pools(snapshot: Snapshot, brakes: Mapping[tuple[str, str], str]) -> Iterable[ReportPool]:
     """`brakes` are the pools in which nothing is replaced at the moment, with the sentence why."""
+    if not snapshot.pools:
+        return
     classes = {each.metadata.name: each for each in snapshot.classes}
     figures = _figures(snapshot.records, _pool_key)
     for pool in snapshot.pools:
@@ -67,6 +71,8 @@ def report_pools(snapshot: Snapshot, brakes: Mapping[tuple[str, str], str]) -> I
 
 
 def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
+    if not snapshot.classes:
+        return
     figures = _figures(snapshot.records, lambda record: ("", record.spec.node_class_name or ""))
     for node_class in snapshot.classes:
         if node_class.metadata.deletion_timestamp is not None:
@@ -181,7 +187,13 @@ def hourly_cost(record: GPUInstance) -> UsdPerHour:
     if record.state in _COSTS_NOTHING:
         return _FREE
     billed = record.status.hourly_price if record.status is not None else None
-    return UsdPerHour(str(billed if billed is not None else record.spec.hourly_price or 0))
+    return _price(billed if billed is not None else record.spec.hourly_price or 0)
+
+
+@lru_cache(maxsize=4096)
+def _price(written: Figure) -> UsdPerHour:
+    """Many machines, few prices; and reading one exactly takes its time."""
+    return UsdPerHour(str(written))
 
 
 def _figures(

@@ -11,6 +11,7 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.engine.tenants import Tenants
 from forebay.kube.backoff import Backoff
 from forebay.kube.informer import Informer
 from forebay.kube.nodes import NODES
@@ -36,6 +37,7 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     instances: Informer[GPUInstance]
     #: What the pods on each node hold.
     used: Tally
+    tenants: Tenants
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
@@ -66,18 +68,25 @@ async def watching(
 ) -> AsyncIterator[Views]:
     """The informers run while the block does. They start unsynced: nothing may be concluded before they are."""
     wake = asyncio.Event()
-    used = Tally()
+    used, tenants = Tally(), Tenants()
     views = Views(
         wake=wake,
         nodes=Informer(transport, server, NODES, wake=wake, backoff=Backoff(rng)),
         pods=Informer(
-            transport, server, PODS, indexes=pod_indexes(gpu_resources), kept=(used,), wake=wake, backoff=Backoff(rng)
+            transport,
+            server,
+            PODS,
+            indexes=pod_indexes(gpu_resources),
+            kept=(used, tenants),
+            wake=wake,
+            backoff=Backoff(rng),
         ),
         namespaces=Informer(transport, server, NAMESPACES, wake=wake, backoff=Backoff(rng)),
         classes=Informer(transport, server, GPU_NODE_CLASSES, wake=wake, backoff=Backoff(rng)),
         pools=Informer(transport, server, GPU_NODE_POOLS, wake=wake, backoff=Backoff(rng)),
         instances=Informer(transport, server, GPU_INSTANCES, wake=wake, backoff=Backoff(rng)),
         used=used,
+        tenants=tenants,
     )
     async with AsyncExitStack() as stack:
         for informer in views.informers:
