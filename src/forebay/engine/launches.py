@@ -32,6 +32,9 @@ log = structlog.get_logger(__name__)
 
 #: Seconds between tries to write down what a provider answered. After these it is found out anew.
 _PERSISTENCE: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
+#: Seconds that a record stays busy after an attempt that could not be written: the end of an errand wakes the loop,
+#: which would decide the same at once, and again, for as long as the server refuses or the view is behind.
+_BEFORE_ANOTHER: Final = 2.0
 
 
 class Launches:
@@ -109,10 +112,12 @@ class Launches:
         try:
             record = await self._records.write(step.record, step.status)
         except (Conflict, NotFound):
+            await asyncio.sleep(_BEFORE_ANOTHER)
             return None
         except (KubeError, TransportError) as error:
             # Perhaps written, perhaps not: either way nothing was asked. The next tick sees which.
             log.warning("an attempt could not be recorded", instance=step.record.metadata.name, why=str(error))
+            await asyncio.sleep(_BEFORE_ANOTHER)
             return None
         # The write may have taken long; another may lead by now, and has seen this attempt.
         return (record, provider) if self._elector.still_leader() else None
