@@ -47,7 +47,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def honest(self):
-        return not any(fault and not fault.acts and fault.status == 200 for each in self.faults.values() for fault in each)
+        return not any(
+            fault and not fault.acts and fault.status == 200 for each in self.faults.values() for fault in each
+        )
 
 
 class Outcome:
@@ -92,7 +94,9 @@ class Outcome:
     def most_requests(self):
         """But for the lease, in any window."""
         times = [sent.at for sent in self.ledger.requests if not sent.is_lease]
-        return max((sum(1 for at in times[index:] if at < begin + _WINDOW) for index, begin in enumerate(times)), default=0)
+        return max(
+            (sum(1 for at in times[index:] if at < begin + _WINDOW) for index, begin in enumerate(times)), default=0
+        )
 
     def allowed_requests(self):
         starts = self.scenario.replicas * 20 + len(self.ledger.died) * 20

@@ -2,6 +2,9 @@
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
+
+import msgspec
 
 from forebay.api.crd import custom_resource_definitions
 from forebay.embedded import kinds
@@ -28,10 +31,12 @@ class Lab:
         self.store = cluster.store
 
     def pod(self, name, gpus=1, *, runs="60s", namespace="default", **spec):
-        """Runs for so long once it has a node; see docs/embedded.md."""
-        annotations = {} if runs is None else {"embedded.forebay.dev/run-time": runs}
+        """Runs for so long once it has a node (None: until it is ended); see docs/embedded.md."""
+        annotations = {"embedded.forebay.dev/run-time": runs or "10000h"}
         container = {"name": "main", "image": "work:1", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
-        meta = {"name": name, "namespace": namespace, "annotations": annotations, **spec.pop("metadata", {})}
+        extra = spec.pop("metadata", {})
+        annotations |= extra.pop("annotations", {})
+        meta = {"name": name, "namespace": namespace, "annotations": annotations, **extra}
         return self.store.create(
             kinds.PODS, {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": [container], **spec}}
         )
@@ -54,18 +59,62 @@ class Lab:
         return [call.machine for call in self.power.calls if call.asked == what]
 
     def events(self, reason=None):
+        """Kind and name of the object, and the reason."""
         found = self.store.list(kinds.EVENTS)
         return [
-            (each["regarding"]["kind"] if "regarding" in each else each["involvedObject"]["kind"], each["reason"])
+            (each["involvedObject"]["kind"], each["involvedObject"]["name"], each["reason"])
             for each in found
             if reason in {None, each["reason"]}
         ]
 
+    def told(self, name, reason):
+        """What was said of an object for that reason, the oldest first."""
+        found = [each for each in self.store.list(kinds.EVENTS) if each["involvedObject"]["name"] == name]
+        return [each["message"] for each in sorted(found, key=_said_at) if each["reason"] == reason]
+
+    def record(self, name):
+        return self.records()[name]
+
+    def state(self, name):
+        return self.states().get(name)
+
+    def node(self, name):
+        return self.store.get(kinds.NODES, None, name)
+
+    def is_cordoned(self, name):
+        return bool(self.node(name)["spec"].get("unschedulable"))
+
+    def change(self, kind, name, change, namespace=None):
+        """Writes the object after `change(copy)`, as a person with kubectl edit does."""
+        new = msgspec.json.decode(msgspec.json.encode(self.store.get(kind, namespace, name)))
+        change(new)
+        return self.store.update(kind, new)
+
+    def give_back(self, name):
+        """kubectl delete gi"""
+        self.store.delete(self.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance"), None, name)
+
+    def configured(self, *, status=False, every=None, **each):
+        """The machines as the operator knows them, with fields for `every` one and for `each` by its name."""
+        return tuple(
+            msgspec.structs.replace(machine, **{**(every or {}), **each.get(machine.name.replace("-", "_"), {})})
+            for machine in self.power.configured(POWER, status=status)
+        )
+
+
+def _said_at(event):
+    return event.get("eventTime") or event["firstTimestamp"]
+
+
+@cache
+def _definitions():
+    return custom_resource_definitions()
+
 
 @asynccontextmanager
 async def lab(*machines, **options):
-    async with EmbeddedCluster(**options) as cluster:
-        for definition in custom_resource_definitions():
+    async with EmbeddedCluster(**{"seed": 7, **options}) as cluster:
+        for definition in _definitions():
             cluster.store.create(kinds.DEFINITIONS, definition)
         yield Lab(cluster, PowerWorld(machines, EmbeddedNodes(cluster.store)))
 

@@ -103,6 +103,9 @@ def launch_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUIn
     reason = _REASONS[failure.kind]
     if record.spec.delivers is Delivery.POWER and _earlier_outcome_unknown(status):
         # This request started nothing. The one before it may have, and an owned machine cannot be asked which.
+        if failure.kind in _PASSING and attempts < MOST_ATTEMPTS:
+            sentence = f"{failure.sentence} An earlier call may have been heeded; it is asked again in {human(wait)}."
+            return remarked(status, reason, sentence, not_before=whole(now) + wait)
         sentence = (
             f"{failure.sentence} An earlier call may have switched {thing(record)} on, so it is switched off again."
         )
