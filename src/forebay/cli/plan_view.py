@@ -2,7 +2,7 @@
 
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -27,18 +27,18 @@ def show(report: Report) -> None:
     if report.what_if is not None:
         _show_what_if(out, report.plan, report.what_if)
     _show_plan(out, report.answer)
-    for note in report.notes:
+    if report.notes:
         out.print()
-        _say(out, f"Note: {note}")
+    for note in report.notes:
+        _say(out, f"Note: {note}", hanging=2)
 
 
 def _show_plan(out: Console, plan: PlanReport) -> None:
     _say(out, summary(plan), style="bold")
-    groups = _alike(plan.machines)
-    if groups:
+    if plan.machines:
         out.print()
-        out.print(_machines(groups))
-        for group in groups:
+        out.print(_machines(_alike(plan.machines, key=lambda each: each.kind)))
+        for group in _alike(plan.machines, key=lambda each: (each.kind, each.sentence)):
             out.print()
             _show_why(out, group)
         out.print()
@@ -75,11 +75,10 @@ def money(plan: PlanReport) -> str:
     return f"Cost: {price}.{counted} Nothing that serves the same pods can cost less than {bound}: this is {above}."
 
 
-def _alike(machines: Iterable[Bought]) -> list[list[Bought]]:
-    """Machines of one kind that were chosen for one reason stand together."""
-    groups: dict[object, list[Bought]] = {}
+def _alike(machines: Iterable[Bought], key: Callable[[Bought], Hashable]) -> list[list[Bought]]:
+    groups: dict[Hashable, list[Bought]] = {}
     for each in machines:
-        groups.setdefault((each.kind, each.sentence), []).append(each)
+        groups.setdefault(key(each), []).append(each)
     return list(groups.values())
 
 

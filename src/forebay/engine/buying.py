@@ -49,7 +49,13 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod]) -> Bought:
     )
 
 
-def plan_for(snapshot: Snapshot, pods: Sequence[Pod], *, beside: Sequence[Cap] = ()) -> Plan:
+def plan_for(
+    snapshot: Snapshot,
+    pods: Sequence[Pod],
+    preferences: Preferences = Preferences(),  # noqa: B008 (immutable)
+    *,
+    beside: Sequence[Cap] = (),
+) -> Plan:
     """The cheapest capacity for them that pools and classes allow. `beside` are limits of nobody's but the asker."""
     world = World(
         now=snapshot.now,
@@ -65,7 +71,9 @@ def plan_for(snapshot: Snapshot, pods: Sequence[Pod], *, beside: Sequence[Cap] =
         pods,
         offering.candidates,
         (*caps(snapshot.pools, snapshot.classes, snapshot.records), *beside),
-        Preferences(known_providers=frozenset(record.spec.provider.value for record in snapshot.records)),
+        msgspec.structs.replace(
+            preferences, known_providers=frozenset(record.spec.provider.value for record in snapshot.records)
+        ),
         excluded=offering.excluded,
     )
     left_out = tuple(_with_unknown(each, offering.unknown) for each in made.left_out)

@@ -1,6 +1,7 @@
 """What would be bought, and what would be if prices, providers or the budget were others."""
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Final
@@ -18,9 +19,11 @@ from forebay.model.gpu_models import canonical, meant
 from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.planning.candidates import NO_POOL
-from forebay.planning.plan import Cap, Plan, PoolKey
+from forebay.planning.plan import Cap, Plan, PoolKey, Preferences
 
 _FORMS: Final = "price=NAME:FACTOR, without=PROVIDER or budget=USD_PER_HOUR"
+#: Whoever asks would rather wait for the proof than read that there is none.
+_AT_LEISURE: Final = Preferences(deadline=timedelta(seconds=15))
 #: Class of offers that no class names: anybody may have them.
 _NO_CLASS: Final = ""
 
@@ -122,7 +125,7 @@ def outlook(snapshot: Snapshot, beside: Sequence[Cap] = ()) -> Outlook:
     nothing = UsdPerHour.zero()
     made = Plan(cost=nothing, bound=nothing, price=nothing)
     if settlement.left:
-        made = plan_for(snapshot, settlement.left, beside=beside)
+        made = plan_for(snapshot, settlement.left, _AT_LEISURE, beside=beside)
     return Outlook(assessment=assessment, settlement=settlement, plan=made)
 
 

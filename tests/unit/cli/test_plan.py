@@ -127,6 +127,16 @@ def test_a_job_is_planned_for_before_it_exists(plan):
     assert "Also possible: nebius h100-1 +$2.2432/h" in said
 
 
+def test_machines_of_one_kind_stand_in_one_line_whatever_they_are_for(plan):
+    """One could have gone elsewhere, the other not: the sentences differ."""
+    _, printed = plan(many(pod("a"), pod("b", nodeSelector={"topology.kubernetes.io/region": "us-central1"})))
+
+    assert "\n  2  gcp g2-standard-4  1 x L4  us-central1-a  $0.7068/h     2\n" in printed
+    assert "gcp g2-standard-4, for team/a\n" in printed
+    assert "gcp g2-standard-4, for team/b\n" in printed
+    assert "nothing else that can be had takes the same pods" in " ".join(printed.split())
+
+
 def test_it_can_be_read_in_80_columns(plan):
     _, printed = plan(JOB + "---\n" + many(pod("giant", 64)), "--what-if", "without=gcp")
 
