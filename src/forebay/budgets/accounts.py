@@ -1,10 +1,11 @@
 """The books of all budgets, kept up to date pod by pod: a tick reads them and adds nothing up.
 
 Fed with what the informers show, in any order, repeated or with gaps: every pod as it is, and that it is gone. A pod
-counts for every budget of its namespace whose selector takes it, while it does.
+counts for every budget of its namespace whose selector takes it, while it does. Of pods in namespaces without a budget
+nothing is kept.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -17,6 +18,7 @@ from forebay.model.workloads import Pod
 Key = tuple[str, str]
 _Label = tuple[str, str, str]
 _NOBODY: Final = ()
+_NOTHING: Final[frozenset[str]] = frozenset()
 
 
 class Account:
@@ -72,9 +74,12 @@ class _Seen(NamedTuple):
 class Accounts:
     def __init__(self) -> None:
         self._accounts: dict[Key, Account] = {}
+        self._within: dict[str, dict[Key, Account]] = {}
         self._by_label: dict[_Label, list[Account]] = {}
         self._by_namespace: dict[str, list[Account]] = {}
         self._seen: dict[str, dict[str, _Seen]] = {}
+        #: What the budgets of each namespace count.
+        self._counted: dict[str, frozenset[str]] = {}
         #: A UID never comes back: whatever is said about these later is old.
         self._departed: dict[str, int] = {}
 
@@ -85,11 +90,23 @@ class Accounts:
         return self._accounts.get(key)
 
     def open(
-        self, budget: GPUWorkloadBudget, at: datetime, ledger: Ledger | None = None, money: Ledger | None = None
+        self,
+        budget: GPUWorkloadBudget,
+        at: datetime,
+        *,
+        pods: Iterable[Pod] = (),
+        ledger: Ledger | None = None,
+        money: Ledger | None = None,
     ) -> Account:
         """A budget that is there: new, changed or as before. A new one counts the pods that run from when they did;
-        a changed selector counts from the change.
+        a changed selector counts from the change. `pods` are those that are in its namespace now.
         """
+        account = self._opened(budget, at, ledger, money)
+        for pod in pods:
+            self.see(pod, at)
+        return account
+
+    def _opened(self, budget: GPUWorkloadBudget, at: datetime, ledger: Ledger | None, money: Ledger | None) -> Account:
         account = self._accounts.get(budget.key)
         if account is not None and account.uid == budget.uid:
             changed = selector_of(budget)
@@ -100,8 +117,9 @@ class Accounts:
             self._index(account)
         else:
             if account is not None:
-                self.close(budget.key)
+                self._remove(account)
             account = self._accounts[budget.key] = Account(budget, ledger, money)
+            self._within.setdefault(budget.key[0], {})[budget.key] = account
             self._index(account)
             # As if it had been there when each of its pods was first seen.
             for uid, (pod, run, accounts) in self._seen.get(budget.key[0], {}).items():
@@ -115,18 +133,27 @@ class Accounts:
 
     def close(self, key: Key) -> None:
         """The budget is gone."""
-        account = self._accounts.pop(key)
+        self._remove(self._accounts[key])
+        if key[0] not in self._counted:
+            self._seen.pop(key[0], None)
+
+    def _remove(self, account: Account) -> None:
+        namespace = account.key[0]
+        del self._accounts[account.key], self._within[namespace][account.key]
         self._unindex(account)
-        seen = self._seen.get(key[0], {})
+        seen = self._seen.get(namespace, {})
         for uid, each in seen.items():
             if account in each.accounts:
                 seen[uid] = each._replace(accounts=tuple(other for other in each.accounts if other is not account))
 
     def see(self, pod: Pod, at: datetime) -> None:
         """The pod is like this. What is older than what was seen before is passed over."""
-        if pod.uid in self._departed:
+        counted = self._counted.get(pod.namespace)
+        if not counted or pod.uid in self._departed:
             return
         seen = self._seen.setdefault(pod.namespace, {}).get(pod.uid)
+        if seen is None and counted.isdisjoint(pod.shape.requests):
+            return
         if seen is None or pod.resource_version >= seen.pod.resource_version:
             self._look(pod, seen, seconds(at))
 
@@ -149,6 +176,8 @@ class Accounts:
 
     def gone(self, pod: Pod, at: datetime) -> None:
         """The pod is no longer there; `pod` is how it was last. One that nobody saw end counts until now."""
+        if pod.namespace not in self._counted:
+            return
         self.see(pod, at)
         seen = self._seen.get(pod.namespace, {}).pop(pod.uid, None)
         self._departed[pod.uid] = seconds(at)
@@ -161,13 +190,15 @@ class Accounts:
         for account in self:
             account.ledger.close_missing(visible)
 
-    def compact(self, now: datetime, windows: Mapping[Key, int]) -> None:
-        """Only when the view of the pods is complete. Windows are in seconds."""
+    def compact(self, now: datetime, windows: Mapping[Key, int], instances: Collection[str]) -> None:
+        """Only when the view of the pods is complete. Windows are in seconds; `instances` are the UIDs of all
+        GPUInstances.
+        """
         at = seconds(now)
         visible = self.visible()
         for account in self:
             account.ledger.compact(at, windows[account.key], visible)
-            account.money.compact(at, windows[account.key], ())
+            account.money.compact(at, windows[account.key], instances)
         self._departed = {uid: when for uid, when in self._departed.items() if when > at - EXACT}
 
     def visible(self) -> set[str]:
@@ -175,13 +206,15 @@ class Accounts:
 
     def may_go(self, pod: Pod) -> bool:
         """Every budget has the pod's time stored: nothing is lost when it is deleted."""
+        if self._counted.get(pod.namespace, _NOTHING).isdisjoint(pod.shape.requests):
+            return True
         seen = self._seen.get(pod.namespace, {}).get(pod.uid)
         if seen is None or not seen.pod.phase.ended or seen.pod.resource_version < pod.resource_version:
             return False
         return all(account.ledger.is_durable(pod.uid) for account in self.within(pod.namespace))
 
     def within(self, namespace: str) -> Iterator[Account]:
-        return (account for key, account in self._accounts.items() if key[0] == namespace)
+        return iter(self._within.get(namespace, {}).values())
 
     def of(self, pod: Pod) -> Iterator[Account]:
         """Budgets that take the pod, whether or not it asks for what they count."""
@@ -197,9 +230,18 @@ class Accounts:
 
     def _index(self, account: Account) -> None:
         self._place(account).append(account)
+        self._count_in(account.key[0])
 
     def _unindex(self, account: Account) -> None:
         self._place(account).remove(account)
+        self._count_in(account.key[0])
+
+    def _count_in(self, namespace: str) -> None:
+        resources = frozenset(account.resource for account in self.within(namespace))
+        if resources:
+            self._counted[namespace] = resources
+        else:
+            self._counted.pop(namespace, None)
 
     def _place(self, account: Account) -> list[Account]:
         """Under one label that its pods must have; without such a one, under its namespace."""

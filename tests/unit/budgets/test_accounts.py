@@ -204,11 +204,25 @@ def test_selectors_with_expressions_alone_work(operator, values, counts):
 
 
 def test_a_budget_counts_pods_that_ran_before_it_was_made():
-    accounts = Accounts()
+    accounts = opened(budget("other", labels={"team": "b"}))
     accounts.see(pod(started=0), at(1))
     accounts.see(pod("done", started=0, finished=40), at(41))
     accounts.open(budget(), at(100))
     assert used(accounts, 100) == 140
+
+
+def test_the_first_budget_of_a_namespace_is_shown_the_pods_that_are_there():
+    accounts = Accounts()
+    there = [pod(started=0), pod("done", started=0, finished=40), pod("no-gpu", 0, started=0)]
+    for each in there:
+        accounts.see(each, at(50))
+    assert accounts.visible() == set()
+    assert accounts.may_go(there[1])
+    accounts.open(budget(), at(100), pods=there)
+    assert used(accounts, 100) == 140
+    assert accounts.visible() == {"uid-train", "uid-done"}
+    accounts.close(("default", "team-a"))
+    assert accounts.visible() == set()
 
 
 def test_a_changed_selector_counts_from_the_change():
@@ -277,6 +291,7 @@ def test_a_pod_may_go_when_every_budget_has_stored_its_time():
     assert not accounts.may_go(ended)
     store.save(ledger, T0 + 12)
     assert accounts.may_go(ended)
+    assert accounts.may_go(pod("no-gpu", 0, started=0))
     other = pod("other", started=0, finished=5, labels={})
     assert not accounts.may_go(other)
     accounts.see(other, at(12))

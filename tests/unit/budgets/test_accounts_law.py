@@ -107,7 +107,7 @@ def test_the_books_say_what_was_used(story, dice):
             world.remove(given_[0], told=given_[1])
         else:
             world.look(list(world.there))
-            world.accounts.compact(at(world.now), {KEY: WINDOW})
+            world.accounts.compact(at(world.now), {KEY: WINDOW}, ())
         assert world.ledger.consumed(microseconds(at(world.now)), WINDOW * MICRO) >= 0
     world.now = -(-world.now // 60) * 60
     world.look(list(world.there))

@@ -154,6 +154,19 @@ def test_a_budget_is_charged_once_however_often_the_machine_is_looked_at():
     assert entered(again, 4000) == Usd("2.00")
 
 
+def test_a_machine_that_is_still_there_is_not_charged_again_when_its_books_are_compacted():
+    accounts, store = Accounts(), Store()
+    account = accounts.open(budget(), at(0))
+    bill = Bill(record=record(pods=[ANN]), tenants=(tenant(ANN, 0, 1000), tenant(BOB, 1000, None)))
+    charge(account, bill, at(2000), takes_ann)
+    for instances in ({"uid-gi-1"}, ()):
+        accounts.compact(at(3 * DAY), {("default", "team-a"): 20 * DAY}, instances)
+        if instances:
+            charge(account, bill, at(3 * DAY), takes_ann)
+        assert entered(account, 3 * DAY) == Usd("1.00")
+        store.save(account.money, T0)
+
+
 @pytest.mark.law
 @given(holders, st.lists(st.integers(0, 5000), max_size=6), st.integers(1, 5000))
 def test_what_is_charged_in_steps_is_what_is_spent(held, looks, length):
