@@ -11,7 +11,7 @@ from forebay.api.names import GROUP, INSTANCE_FINALIZER, NODEPOOL_LABEL, PROVIDE
 from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
-from forebay.kube.errors import Conflict, NotFound
+from forebay.kube.errors import Conflict, KubeError, NotFound
 from forebay.kube.own_kinds import GPU_INSTANCES
 
 #: The status that a found instance's record begins with. It is on the record from its first moment, because a status
@@ -21,6 +21,10 @@ FIRST_STATUS: Final = f"{GROUP}/first-status"
 #: How long a conflicting state is waited for, in looks at the view.
 _LOOKS: Final = 100
 _BETWEEN_LOOKS: Final = 0.1
+
+
+class NotKept(KubeError):
+    """The same would be decided at once and again: a person must act."""
 
 
 class Records:
@@ -42,11 +46,16 @@ class Records:
         return record
 
     async def write(self, record: GPUInstance, status: GPUInstanceStatus) -> GPUInstance:
-        """Raises `Conflict` where the record has changed since it was seen."""
+        """Raises `Conflict` where the record has changed since it was seen, `NotKept` where that changed nothing."""
         metadata = {"uid": record.uid, "resourceVersion": str(record.resource_version)}
         patch = writes.merge({"metadata": metadata, "status": _replacing(record.status, status)})
         written = await self._client.patch(GPU_INSTANCES, record.metadata.name, patch, subresource="status")
         self._views.instances.observe(written)
+        if written.resource_version == record.resource_version and status != record.status:
+            raise NotKept(
+                f"GPUInstance {record.metadata.name}: the API server kept nothing of what was written to its status. "
+                "Its CustomResourceDefinition is of another release than this Forebay: apply the one of this release"
+            )
         return written
 
     async def write_outcome(

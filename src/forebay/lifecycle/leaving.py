@@ -6,6 +6,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstanceStatus, InstanceState
+from forebay.api.names import INSTANCE_FINALIZER
 from forebay.lifecycle.facts import Facts, cordon_is_ours, instance_id
 from forebay.lifecycle.node_evidence import cordoned_at, usable
 from forebay.lifecycle.outcomes import termination_wait
@@ -244,6 +245,8 @@ def _gone(known: Known, status: GPUInstanceStatus, proof: str) -> Thought:
 
 def forgotten(facts: Facts, now: datetime) -> Thought:
     """A record in Gone. Its provider is not needed any more."""
+    if facts.deleting and INSTANCE_FINALIZER not in facts.record.metadata.finalizers:
+        return None  # what holds it now is somebody else's
     node, seen = facts.node, sighting(facts)
     on = facts.owned and surely_there(facts, seen, now) and seen.instances[0].phase is InstancePhase.RUNNING
     if on or (facts.owned and node is not None and node.ready):

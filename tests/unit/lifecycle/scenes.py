@@ -13,6 +13,7 @@ from forebay.api.gpu_instance import (
     PlannedNode,
 )
 from forebay.api.meta import ObjectMeta
+from forebay.api.names import INSTANCE_FINALIZER
 from forebay.api.parts import PodRef, Taint, TaintEffect
 from forebay.api.providers import ProviderName
 from forebay.lifecycle.facts import CORDONED_ANNOTATION, Facts, cordon_mark
@@ -85,6 +86,7 @@ def record(state=S.REQUESTED, *, since=NOW, because=None, owned=False, name=None
             resource_version="7",
             creation_timestamp=since,
             deletion_timestamp=NOW if deleting else None,
+            finalizers=[INSTANCE_FINALIZER],
         ),
         spec=spec or (owned_spec(name) if owned else rented_spec(name)),
         status=replace(story, **{**usual, **status}),
