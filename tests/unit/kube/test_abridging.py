@@ -12,12 +12,13 @@ from forebay.kube.wire import Undecodable, Wire
 
 BOOKMARK = {"metadata": {"resourceVersion": "9", "creationTimestamp": "2030-01-01T12:00:00Z", "name": "", "uid": ""}}
 BOOKMARK |= {"spec": {}, "status": {}}
-OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "0f0f-1111", "controller": True}
+UID = "0f0f0f0f-1111-4222-8333-000000000000"
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": UID, "controller": True}
 
 
-def pod(name="p", letters="abcde", node="n1", *, gpus=0, metadata=None, spec=None, status=None) -> dict:
+def pod(name="p", letters="abcde", node="n1", *, gpus=0, cpu="1", metadata=None, spec=None, status=None) -> dict:
     """As an API server writes it. What is given as None in `metadata`, `spec` or `status` is left out."""
-    requests = {"cpu": "1", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    requests = {"cpu": cpu, **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
     volume = f"kube-api-access-{letters}"
     started = {"state": {"running": {"startedAt": "2030-01-01T12:00:30Z"}}, "lastState": {}, "ready": True}
     whole = {
@@ -30,7 +31,7 @@ def pod(name="p", letters="abcde", node="n1", *, gpus=0, metadata=None, spec=Non
             "creationTimestamp": "2030-01-01T12:00:00Z",
             "deletionTimestamp": None,
             "labels": {"app": "web", "pod-template-hash": "1"},
-            "annotations": {"forebay.dev/x": "y"},
+            "annotations": {"forebay.dev/x": "y", "checksum/config": "0" * 64},
             "ownerReferences": [OWNER],
             "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {'k:{"type":"Ready"}': {}}}}],
         }
@@ -41,6 +42,7 @@ def pod(name="p", letters="abcde", node="n1", *, gpus=0, metadata=None, spec=Non
                 {"name": "c", "resources": {"requests": requests}, "volumeMounts": [{"name": volume}]},
                 {"name": "d", "resources": {}, "volumeMounts": [{"name": volume}]},
             ],
+            "nodeSelector": None,
             "nodeName": node,
             "schedulerName": "default-scheduler",
             "priority": 5,
@@ -90,7 +92,7 @@ def test_the_third_pod_of_an_owner_is_read_by_its_differences_alone():
     readers.read(first + second)
     assert readers.length(third) < len(third) / 2
     [read] = readers.read(third)
-    assert (read.name, read.node, read.labels["app"], read.owner.uid) == ("c", "node-3", "web", "0f0f-1111")
+    assert (read.name, read.node, read.labels["app"], read.owner.uid) == ("c", "node-3", "web", UID)
     assert read.annotations == {"forebay.dev/x": "y"}
     assert read.shape.requests["cpu"] == 1000
 
@@ -123,20 +125,25 @@ def test_one_that_asks_to_end_and_one_that_has_ended_are_seen():
     assert ended.phase.ended
 
 
-def test_pods_that_differ_in_what_matters_are_not_taken_for_alike():
-    readers = Readers()
-    readers.read(line(pod("a")) + line(pod("b")) + line(pod("c")))
-    for changes in (
+@pytest.mark.parametrize(
+    "changes",
+    [
         {"spec": {"priority": 6}},
         {"spec": {"containers": []}},
+        {"cpu": "2"},
         {"gpus": 1},
-        {"metadata": {"labels": {"app": "other"}}},
-        {"metadata": {"annotations": {"forebay.dev/x": "z"}}},
+        {"metadata": {"labels": {"app": "cobweb", "pod-template-hash": "1"}}},
+        {"metadata": {"labels": {"app": "wed", "pod-template-hash": "1"}}},
+        {"metadata": {"annotations": {"forebay.dev/x": "z", "checksum/config": "0" * 64}}},
         {"metadata": {"ownerReferences": None}},
         {"letters": 'a"}, '},
-    ):
-        [found] = readers.read(line(pod("d", **changes)))
-        assert found.name == "d"
+    ],
+)
+def test_pods_that_differ_in_what_matters_are_not_taken_for_alike(changes):
+    readers = Readers()
+    readers.read(line(pod("a")) + line(pod("b")) + line(pod("c")))
+    [found] = readers.read(line(pod("d", **changes)))
+    assert found.name == "d"
 
 
 def test_an_owner_whose_first_pods_were_no_example_gets_another_chance():
@@ -158,6 +165,7 @@ def test_a_name_of_a_volume_that_is_more_than_that_is_not_left_out():
     "broken",
     [
         line(pod("b"))[:-30] + b"\n",
+        line(pod("b", "lette")).replace(b"lette", b'l"t"e'),
         line(pod("b")).replace(b"]},", b"]", 1),
         line(pod("b")).replace(b'"managedFields":[', b'"managedFields":[[', 1),
         line(pod("b")).replace(b'"resourceVersion":"17"', b'"resourceVersion":"x"'),
@@ -201,8 +209,10 @@ def test_what_is_remembered_is_bounded_and_lines_under_way_are_still_read(monkey
         assert [len(found) for found in under_way] == [2, 1]
 
 
-names = st.sampled_from(["a", "b-1", "é", 'qu"ote', "back\\slash", "]},", '"spec":{', "kube-api-access-zzzzz", ""])
-letters = st.sampled_from(["abcde", "12345", "a", "", "ab]de", 'a"b:c', "kube-api-access-abcde", "toolong"])
+names = st.sampled_from(["a", "b", "b-1", "é", 'qu"ote', "back\\slash", "]},", '"spec":{', "kube-api-access-zzzzz", ""])
+letters = st.sampled_from(["abcde", "12345"]) | st.sampled_from(
+    ["a", "", "ab]de", 'a"b:c', "kube-api-access-abcde", "toolong"]
+)
 parts = st.fixed_dictionaries(
     {},
     optional={
@@ -242,18 +252,25 @@ parts = st.fixed_dictionaries(
 
 @pytest.mark.law
 @given(
+    gpus=st.integers(0, 1),
     usual=parts,
     pods=st.lists(
-        st.tuples(names, letters, st.integers(0, 1), st.none() | parts, st.sampled_from(["ADDED", "MODIFIED"])),
+        st.tuples(
+            names,
+            letters,
+            st.sampled_from("1112"),
+            st.none() | st.none() | parts,
+            st.sampled_from(["ADDED", "MODIFIED"]),
+        ),
         min_size=2,
         max_size=8,
     ),
 )
-def test_pods_are_read_as_if_they_had_never_been_made_short(usual, pods):
+def test_pods_are_read_as_if_they_had_never_been_made_short(gpus, usual, pods):
     readers = Readers()
     text = b"".join(
-        line(pod(name or "p", with_letters, gpus=gpus, **(usual if others is None else others)), kind)
-        for name, with_letters, gpus, others, kind in pods
+        line(pod(name or "p", with_letters, cpu=cpu, gpus=gpus, **(usual if others is None else others)), kind)
+        for name, with_letters, cpu, others, kind in pods
     )
     once = readers.read(text)
     assert readers.read(text) == once
