@@ -351,6 +351,25 @@ async def test_a_large_body_arrives_whole():
     assert b"content-disposition" not in head.lower()
 
 
+async def test_a_stream_of_many_chunks_arrives_whole_at_a_reader_who_takes_his_time():
+    events = [b"%07d " % number * 500 for number in range(1_000)]
+
+    async def script(talk):
+        await talk.hear()
+        chunks = b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events)
+        await talk.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
+
+    async with scripted(script) as server, transport() as wire:
+        answer = await wire.request(at(server))
+        arrived = []
+        async for chunk in answer.chunks():
+            arrived.append(chunk)
+            await asyncio.sleep(0.002)
+    assert b"".join(arrived) == b"".join(events)
+    # He was not sent more than he could take.
+    assert max(map(len, arrived)) < 1_000_000
+
+
 @contextmanager
 def talkative(context):
     """A TLS server in a thread: it goes on talking after it was told goodbye, as one in the midst of a watch does."""
