@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from itertools import islice
-from typing import Any, Final, Generic, NoReturn, cast
+from typing import Any, ClassVar, Final, Generic, NoReturn, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -94,6 +94,9 @@ class _Trouble(msgspec.Struct, frozen=True):
 
 
 class Reflector(Generic[T]):
+    #: Some reflector has set old objects aside. The collector could be asked, but it would count them all.
+    _any_set_aside: ClassVar[bool] = False
+
     def __init__(
         self,
         transport: Transport,
@@ -196,8 +199,9 @@ class Reflector(Generic[T]):
     def _setting_old_objects_aside(self) -> Iterator[None]:
         """Until the view is whole: so many new objects make the garbage collector go through all old ones, in vain."""
         # Whoever has set objects aside already has reasons, and would not get them back in their order.
-        self._set_aside = gc.get_freeze_count() == 0
+        self._set_aside = not Reflector._any_set_aside and gc.get_freeze_count() == 0
         if self._set_aside:
+            Reflector._any_set_aside = True
             gc.freeze()
         try:
             yield
@@ -206,7 +210,7 @@ class Reflector(Generic[T]):
 
     def _bring_old_objects_back(self) -> None:
         if self._set_aside:
-            self._set_aside = False
+            self._set_aside = Reflector._any_set_aside = False
             gc.unfreeze()
 
     async def _list(self) -> None:
