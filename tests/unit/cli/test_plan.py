@@ -277,6 +277,34 @@ def test_a_job_has_as_many_pods_as_it_would_run_now(planned, change, pods):
     assert document["plan"]["pods"] == pods
 
 
+def test_a_cron_job_stands_for_one_run_of_it(planned):
+    job = {"spec": {"parallelism": 2, "template": {"spec": pod("x")["spec"]}}}
+    nightly = {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": "nightly", "namespace": "team"},
+        "spec": {"schedule": "0 3 * * *", "jobTemplate": job},
+    }
+
+    _, document = planned(many(nightly))
+
+    assert [pods for _, pods in bought(document)] == [["team/nightly-0"], ["team/nightly-1"]]
+
+
+def test_a_pool_serves_the_namespaces_it_selects(planned):
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {"kind": "lab"}}}
+    other = pod("guest")
+    other["metadata"]["namespace"] = "elsewhere"
+    pool = node_pool(namespaceSelector={"matchLabels": {"kind": "lab"}})
+
+    code, document = planned(many(namespace, pod("ours"), other, node_class({"name": "gcp"}), pool))
+
+    assert code == 1
+    assert bought(document) == [("g2-standard-4", ["team/ours"])]
+    assert [each["pod"] for each in document["plan"]["left_out"]] == ["elsewhere/guest"]
+    assert "serve other namespaces than elsewhere" in document["plan"]["left_out"][0]["sentence"]
+
+
 def test_what_every_node_runs_takes_its_room_first(planned):
     agent = {"name": "agent", "image": "x", "resources": {"requests": {"cpu": "2"}}}
     daemons = {

@@ -1,8 +1,12 @@
 """`forebay plan` and `forebay offers` against a cluster that is served over a socket."""
 
+import contextlib
 import json
+import urllib.error
+import urllib.request
 
 import pytest
+import yaml
 
 from tests.unit.cli.test_commands import forebay, running, waiting_for_the_fifth_job
 
@@ -40,3 +44,17 @@ def test_machines_you_own_are_offers(kubeconfig):
     assert {each["provider"] for each in offers} == {"webhook"}
     assert all(each["machine"] == each["instance_type"] for each in offers)
     assert [float(each["price_per_gpu"]) for each in offers] == sorted(float(each["price_per_gpu"]) for each in offers)
+
+
+def test_a_cluster_without_forebays_kinds_is_told_from_one_that_has_nothing_to_buy(tmp_path):
+    with running("embedded", "--write-kubeconfig", str(tmp_path / "config")) as (_, path):
+        server = yaml.safe_load(path.read_text())["clusters"][0]["cluster"]["server"]
+        for kind in ("gpunodeclasses", "gpunodepools"):
+            definition = f"{server}/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind}.forebay.dev"
+            with contextlib.suppress(urllib.error.HTTPError):
+                urllib.request.urlopen(urllib.request.Request(definition, method="DELETE")).close()
+        outcome = forebay("plan", KUBECONFIG=str(path))
+
+    assert (outcome.returncode, outcome.stdout) == (2, "")
+    assert "does not serve GPUNodeClass, GPUNodePool" in outcome.stderr
+    assert "run: forebay manifests crds | kubectl apply -f -, or plan from files with -f" in outcome.stderr
