@@ -37,13 +37,18 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_service(self) -> bool:
-        """Its node is there and up: only then can it be told whether it is idle."""
+        """Its node is there and up: only then can it be told whether it is idle. And somebody can switch it off."""
         return (
             self.state is InstanceState.READY
+            and not self.unconfigured
             and self.record.metadata.deletion_timestamp is None
             and self.node is not None
             and self.node.ready
         )
+
+    @property
+    def unconfigured(self) -> bool:
+        return self.record.status is not None and self.record.status.reason == Reason.PROVIDER_NOT_CONFIGURED
 
     @property
     def idle(self) -> bool:

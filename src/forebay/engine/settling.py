@@ -12,12 +12,12 @@ from forebay.engine.orders import source_of
 from forebay.engine.records import first_status
 from forebay.engine.snapshot import Snapshot
 from forebay.lifecycle.brake import braked
-from forebay.lifecycle.facts import Facts
+from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.orphans import Unclaimed, leftovers, unclaimed
 from forebay.lifecycle.steps import Adopt, AnyStep, Forget, Write
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery
+from forebay.model.sources import Delivery, Source, SourceKey
 
 Pool = tuple[str, str]
 
@@ -44,21 +44,21 @@ def own_steps(snapshot: Snapshot, brakes: Mapping[Pool, str]) -> Due:
     pools = {pool.key for pool in snapshot.pools}
     classes = {each.metadata.name for each in snapshot.classes if each.metadata.deletion_timestamp is None}
     waiting = {pod.uid for pod in snapshot.pending}
+    machines = _owned_machines(snapshot.sources)
     steps: list[AnyStep] = []
     due: list[datetime] = []
     faults: dict[str, Exception] = {}
     for record in snapshot.records:
         if record.metadata.name in snapshot.busy:
             continue
-        if (begun := first_status(record)) is not None:
-            sentence = begun.message or "What was known when the record was made."
-            reason = Reason(begun.reason) if begun.reason is not None else Reason.CAPACITY_NEEDED
-            steps.append(Write(record=record, reason=reason, sentence=sentence, status=begun))
-            continue
         facts = _facts(record, snapshot, waiting, brakes)
         facts = msgspec.structs.replace(facts, pool_exists=_belongs(record, pools, classes))
+        named = machines.get(source_of(record))
+        if named is not None and instance_id(record) not in named:
+            # That no list shows it says nothing about it, and nobody could switch it off.
+            facts = msgspec.structs.replace(facts, capabilities=None)
         try:
-            step, at = step_or_wait(facts, snapshot.now)
+            step, at = _first(record) or step_or_wait(facts, snapshot.now)
         except Exception as fault:  # noqa: BLE001 (the boundary between records; the loop logs and counts it)
             faults[record.metadata.name] = fault
             continue
@@ -67,6 +67,16 @@ def own_steps(snapshot: Snapshot, brakes: Mapping[Pool, str]) -> Due:
         elif at is not None:
             due.append(at)
     return Due(steps, min(due, default=None), faults)
+
+
+def _first(record: GPUInstance) -> tuple[Write, None] | None:
+    """Writes the status that the record was made with, where it has none yet."""
+    begun = first_status(record)
+    if begun is None:
+        return None
+    sentence = begun.message or "What was known when the record was made."
+    reason = Reason(begun.reason) if begun.reason is not None else Reason.CAPACITY_NEEDED
+    return Write(record=record, reason=reason, sentence=sentence, status=begun), None
 
 
 def found_without_record(snapshot: Snapshot) -> tuple[tuple[Adopt | Forget, ...], Unclaimed]:
@@ -102,6 +112,15 @@ def _facts(record: GPUInstance, snapshot: Snapshot, waiting: set[str], brakes: M
         braked=pool in brakes,
         drain_settle=snapshot.rules.drain_settle,
     )
+
+
+def _owned_machines(sources: Mapping[SourceKey, Source]) -> dict[SourceKey, set[str]]:
+    """Of the sources that have told which they have."""
+    return {
+        key: {offer.instance_type for offer in source.offers}
+        for key, source in sources.items()
+        if source.capabilities.delivers is Delivery.POWER and source.offers is not None
+    }
 
 
 def _belongs(record: GPUInstance, pools: set[Pool], classes: set[str]) -> bool:

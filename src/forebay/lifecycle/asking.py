@@ -30,9 +30,12 @@ def unasked(facts: Facts, now: datetime) -> Write | None:
         reason, words = why
     elif not facts.wanted and not made_for_adoption(record):
         reason, words = Reason.NOT_NEEDED, _unwanted(record)
+    elif facts.capabilities is None and not made_for_adoption(record):
+        # Pods would wait for it for ever.
+        reason, words = Reason.PROVIDER_NOT_CONFIGURED, f"{thing(record)} is no longer configured"
     else:
         return None
-    sentence = f"Given up before anything was started: {words}. Nothing is left to do."
+    sentence = f"Given up before anything was started: {words}."
     status = moved(begun(record, now), InstanceState.GONE, reason, sentence, now, billed_from=None)
     return Write(record=record, reason=reason, sentence=sentence, status=status)
 

@@ -69,10 +69,12 @@ def _cannot_ask(facts: Facts) -> Write | None:
     if status.state is None and made_for_adoption(record):
         return None
     of_class = f" of GPUNodeClass {record.spec.node_class_name}" if record.spec.node_class_name else ""
+    what = f"Provider {record.spec.provider}{of_class} is no longer configured, so nothing can be asked about"
+    if facts.owned:
+        what = f"No machine of that name is configured{of_class} any more, so nothing can be asked about"
     sentence = (
-        f"Provider {record.spec.provider}{of_class} is no longer configured, so nothing can be asked about "
-        f"{thing(record)}, which may still cost money. Configure it again; or end it by hand, make sure that it is "
-        "gone, and take the finalizer off this GPUInstance."
+        f"{what} {thing(record)}, which may still cost money. Configure it again; or end it by hand, make sure that it "
+        "is gone, and take the finalizer off this GPUInstance."
     )
     said: GPUInstanceStatus = remarked(status, Reason.PROVIDER_NOT_CONFIGURED, sentence)
     if said == record.status:

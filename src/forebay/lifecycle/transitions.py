@@ -35,7 +35,7 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
     S.REQUESTED: {
         S.LAUNCHING: frozenset({R.LAUNCH_STARTED}),
         S.LAUNCHED: frozenset({R.ADOPTED}),
-        S.GONE: _REVOKED | {R.NOT_NEEDED},
+        S.GONE: _REVOKED | {R.NOT_NEEDED, R.PROVIDER_NOT_CONFIGURED},
     },
     S.LAUNCHING: {
         S.LAUNCHING: frozenset({R.LAUNCH_STARTED}),

@@ -198,7 +198,15 @@ def test_a_machine_that_is_off_is_switched_on():
     assert isinstance(next_step(facts(record(owned=True), listing=off), NOW), Launch)
 
 
-@pytest.mark.parametrize("state", [S.REQUESTED, S.LAUNCHING, S.LAUNCHED, S.READY, S.DRAINING, S.TERMINATING])
+@pytest.mark.parametrize("owned", [True, False])
+def test_what_was_not_asked_for_yet_is_not_waited_for_when_its_provider_is_taken_away(owned):
+    step = next_step(replace(facts(record(owned=owned)), capabilities=None), NOW)
+
+    assert (step.status.state, step.status.reason) == (S.GONE, R.PROVIDER_NOT_CONFIGURED)
+    assert step.status.failures is None, "it may be asked for as soon as it is configured again"
+
+
+@pytest.mark.parametrize("state", [S.LAUNCHING, S.LAUNCHED, S.READY, S.DRAINING, S.TERMINATING])
 def test_without_its_provider_a_record_says_once_what_to_do_and_moves_no_further(state):
     orphaned = replace(facts(record(state), drain_settle=seconds(0)), capabilities=None)
 
