@@ -156,6 +156,8 @@ class _Watched:
                     offers = tuple(await self.provider.offers())
             except (ProviderError, TimeoutError) as error:
                 self._failed("offers", error)
+            except Exception as fault:  # noqa: BLE001 (a fault of ours; without this task nothing would be known any more)
+                self._broke("offers", fault)
             else:
                 self._trouble.pop("offers", None)
                 if offers != self._offers:
@@ -172,10 +174,14 @@ class _Watched:
                     found = await self.provider.instances()
             except (ProviderError, TimeoutError) as error:
                 self._failed("instances", error)
+            except Exception as fault:  # noqa: BLE001 (a fault of ours; without this task nothing would be known any more)
+                self._broke("instances", fault)
             else:
                 self._trouble.pop("instances", None)
-                changed = self._listing is None or self._listing.found != found
-                self._listing = Listing(asked=asked, found=found)
+                before = self._listing.found if self._listing is not None else None
+                changed = before is None or before != found
+                # Equal ones stay one object: `lifecycle` keeps what it has looked up in each.
+                self._listing = Listing(asked=asked, found=before if before is not None and not changed else found)
                 # While somebody waits for proof, an unchanged listing is news too.
                 if changed or self._hurried:
                     self._wake()
@@ -186,9 +192,20 @@ class _Watched:
             except TimeoutError:
                 continue
 
+    def _broke(self, what: str, fault: Exception) -> None:
+        log.error("a provider could not be asked", source=self.configured.key, asked_for=what, exc_info=fault)
+        provider = self.configured.key.provider
+        self._in_trouble(what, f"Forebay itself failed when it asked {provider} ({type(fault).__name__}): see its log")
+
     def _failed(self, what: str, error: ProviderError | TimeoutError) -> None:
         sentence = str(error) or f"{self.configured.key.provider} did not answer within {CALL_LIMIT:.0f} s"
-        if self._trouble.get(what) != sentence:
+        if self._in_trouble(what, sentence):
             log.warning("a provider could not be asked", source=self.configured.key, asked_for=what, why=sentence)
-            self._trouble[what] = sentence
-            self._wake()
+
+    def _in_trouble(self, what: str, sentence: str) -> bool:
+        """Whether that is news."""
+        if self._trouble.get(what) == sentence:
+            return False
+        self._trouble[what] = sentence
+        self._wake()
+        return True

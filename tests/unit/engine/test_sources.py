@@ -153,3 +153,33 @@ async def test_one_that_this_release_cannot_make_says_why_once_and_the_others_go
     assert sources.unmade == {SourceKey("c", "vast"): "This release cannot use it."}
     assert (len(tries), set(sources.states())) == (1, {("", "webhook")})
     await sources.close()
+
+
+async def test_a_fault_of_ours_is_told_and_the_provider_is_asked_again(capsys):
+    provider = Scripted(
+        listings=[ZeroDivisionError("secret"), Found(instances=(BOX,))], offers=[KeyError("x"), (offer(),)]
+    )
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider)])
+    await asyncio.sleep(1)
+    state = sources.states()["", "webhook"]
+    assert (state.listing, state.offers) == (None, None)
+    assert "Forebay itself failed when it asked webhook (ZeroDivisionError)" in state.trouble
+    assert "a provider could not be asked" in capsys.readouterr().out
+    await asyncio.sleep(100)
+    state = sources.states()["", "webhook"]
+    assert (state.listing.found.instances, state.offers, state.trouble) == ((BOX,), (offer(),), None)
+    await sources.close()
+
+
+async def test_a_listing_that_shows_the_same_is_the_same():
+    provider = Scripted(listings=[Found(instances=(BOX,)), Found(instances=(BOX,))])
+    sources = Sources(Woken(), clock.now)
+    sources.configure([configured(provider)])
+    await asyncio.sleep(1)
+    first = sources.states()["", "webhook"].listing
+    await asyncio.sleep(100)
+    later = sources.states()["", "webhook"].listing
+    assert later.asked > first.asked
+    assert later.found is first.found
+    await sources.close()
