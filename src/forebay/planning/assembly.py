@@ -35,6 +35,8 @@ class Answer(NamedTuple):
     bound: int = 0
     #: As it is after everything was bought.
     shop: Shop | None = None
+    #: Kinds of which more would have been too many in their zone.
+    held: frozenset[int] = frozenset()
 
     @classmethod
     def nothing(cls, counts: Sequence[int]) -> "Answer":
@@ -131,10 +133,18 @@ def _left_out(demand: Kinds, answer: Answer, known: Known, needed: Mapping[GangK
     for kind, left in zip(demand.kinds, answer.left, strict=True):
         if kind.gang is not None:
             left_of[kind.gang] += left
-    for kind, left in zip(demand.kinds, answer.left, strict=True):
+    for number, (kind, left) in enumerate(zip(demand.kinds, answer.left, strict=True)):
         if not left:
             continue
         reason, sentence = left_out(kind, known)
+        if number in answer.held and kind.pin is not None:
+            reason, sentence = (
+                Reason.SPREAD_IMPOSSIBLE,
+                (
+                    f"More such pods in {kind.pin.key}={kind.pin.value} would break their topology spread, because not "
+                    "enough can be had in other places: allow more offers there, or raise maxSkew."
+                ),
+            )
         gang = kind.gang
         if gang is not None and left_of[gang] == members[gang]:
             if needed[gang] > members[gang]:

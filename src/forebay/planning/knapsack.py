@@ -117,7 +117,7 @@ def _axes(need: Floats, capacity: Floats, prices: Floats) -> list[list[int]]:
     others = [d for d in used if d not in counted][:2]
     if counted:
         return [[*counted, d] for d in others] or [counted]
-    return [others]
+    return [others] if others else []
 
 
 class _Table:

@@ -35,13 +35,17 @@ class Refused(NamedTuple):
 Trial = Callable[[Sequence[Kind]], tuple[int, int]]
 
 
-def settle(
-    demand: Kinds, goods: Sequence[Item], present: Sequence[Present], gangs: Gangs, trial: Trial
-) -> tuple[Kinds, list[Refused]]:
+class Settled(NamedTuple):
+    demand: Kinds
+    refused: list[Refused]
+    spread: "Spread"
+
+
+def settle(demand: Kinds, goods: Sequence[Item], present: Sequence[Present], gangs: Gangs, trial: Trial) -> Settled:
     refused: list[Refused] = []
     settled: list[Kind] = []
     groups: defaultdict[tuple[str, str], list[Kind]] = defaultdict(list)
-    spread = _Spread(demand.rules, goods, present)
+    spread = Spread(demand.rules, goods, present)
     for kind in demand.kinds:
         together = _together(kind, gangs)
         if kind.shape.pod_affinity:
@@ -69,7 +73,7 @@ def settle(
             refused.append(Refused(pods, Reason.AFFINITY_NOT_PLANNED, sentence))
             continue
         settled += _one_place(members, key, places, trial)
-    return msgspec.structs.replace(demand, kinds=tuple(settled)), refused
+    return Settled(msgspec.structs.replace(demand, kinds=tuple(settled)), refused, spread)
 
 
 def _together(kind: Kind, gangs: Gangs) -> str | None:
@@ -117,7 +121,7 @@ def _prices(kind: Kind, key: str, goods: Sequence[Item]) -> dict[str, int]:
     return found
 
 
-class _Spread:
+class Spread:
     """Sends pods to the cheapest place that every rule of theirs allows, and remembers how many went where."""
 
     def __init__(self, rules: Sequence[Rule], goods: Sequence[Item], present: Sequence[Present]) -> None:
@@ -131,8 +135,8 @@ class _Spread:
         prices = _prices(kind, key, self._goods)
         order = sorted(prices, key=lambda place: (prices[place], place))
         if not order:
-            # Packing will say why nothing takes them.
-            return [msgspec.structs.replace(kind, rules=())], []
+            # No node without the label will do; packing will say why nothing takes them.
+            return [msgspec.structs.replace(kind, pin=Pin(key, ""))], []
         self._open(kind.rules, key, order)
         everywhere = self._alike(kind, order)
         pods = {place: list(kind.pods[at * everywhere : (at + 1) * everywhere]) for at, place in enumerate(order)}
@@ -147,7 +151,7 @@ class _Spread:
         else:
             waiting = ()
         parts = [
-            msgspec.structs.replace(kind, pods=tuple(members), pin=Pin(key, place), rules=())
+            msgspec.structs.replace(kind, pods=tuple(members), pin=Pin(key, place))
             for place, members in pods.items()
             if members
         ]
@@ -156,6 +160,27 @@ class _Spread:
             "more places, raise maxSkew, or use whenUnsatisfiable: ScheduleAnyway."
         )
         return parts, [Refused(waiting, Reason.SPREAD_IMPOSSIBLE, sentence)] if waiting else []
+
+    def too_many(self, kinds: Sequence[Kind], left: Sequence[int]) -> dict[int, int]:
+        """Where not all could be had: by number of the kind, how many may be in its place, if that is fewer than are.
+
+        More would not be scheduled there while other places have so few.
+        """
+        found: dict[int, int] = {}
+        for number, counts in self._counts.items():
+            if not self._rules[number].max_skew:
+                continue
+            there = Counter(counts)
+            for kind, waiting in zip(kinds, left, strict=True):
+                if number in kind.rules and kind.pin is not None:
+                    there[kind.pin.value] -= waiting
+            most = min(there.values()) + self._rules[number].max_skew
+            for at, (kind, waiting) in enumerate(zip(kinds, left, strict=True)):
+                served = kind.count - waiting
+                if number in kind.rules and kind.pin is not None and served and there[kind.pin.value] > most:
+                    allowed = max(served - (there[kind.pin.value] - most), 0)
+                    found[at] = min(found.get(at, allowed), allowed)
+        return found
 
     def _open(self, rules: Iterable[int], key: str, order: Iterable[str]) -> None:
         for number in rules:

@@ -16,7 +16,7 @@ from forebay.planning.assembly import Answer, assemble
 from forebay.planning.gangs import GangKey, Gangs, gang_key, least_size
 from forebay.planning.kinds import Kind, Kinds, kinds
 from forebay.planning.market import Item, Shop, expected_units, items, market, order, score_units
-from forebay.planning.places import settle
+from forebay.planning.places import Spread, settle
 from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, Preferences, Present, Purchase
 from forebay.planning.sentences import chosen
 from forebay.planning.solve import Thinking, solve
@@ -53,10 +53,9 @@ def plan(
     served = sorted({c.namespaces for c in sound if c.namespaces is not None}, key=sorted)
     thinking = Thinking(preferences.refine, preferences.seed, lambda: end - time.monotonic())
     task = _Task(kinds(pods, served), items(sound, caps, preferences), tuple(caps), preferences, thinking)
-    demand, refused = settle(task.demand, task.goods, present, gangs, task.trial)
-    task = task._replace(demand=demand)
+    demand, refused, spread = settle(task.demand, task.goods, present, gangs, task.trial)
     needed = _needed(demand, gangs)
-    answer = _whole_gangs(task, needed)
+    answer = _keeping_rules(task._replace(demand=demand), needed, spread)
     return assemble(
         demand, task.goods, answer, excluded=(*excluded, *unsound), unknown=unknown, refused=refused, needed=needed
     )
@@ -167,22 +166,31 @@ def _needed(demand: Kinds, gangs: Gangs) -> dict[GangKey, int]:
     return needed
 
 
-def _whole_gangs(task: _Task, needed: Mapping[GangKey, int]) -> Answer:
-    """Leaves out gangs that cannot be whole, one after the other: without one, another may be."""
+def _keeping_rules(task: _Task, needed: Mapping[GangKey, int], spread: Spread) -> Answer:
+    """Leaves out gangs that cannot be whole, one after the other: without one, another may be. And pods that would be
+    too many in their zone, where others could not be had.
+    """
     demand = task.demand
     members = demand.gangs()
     dropped = {key for key, least in needed.items() if least > members[key]}
+    held: dict[int, int] = {}
     while True:
-        counts = [0 if kind.gang in dropped else kind.count for kind in demand.kinds]
+        counts = [
+            0 if kind.gang in dropped else min(kind.count, held.get(number, kind.count))
+            for number, kind in enumerate(demand.kinds)
+        ]
         answer = task.by_weight(counts)
+        without = [k.count - n + left for k, n, left in zip(demand.kinds, counts, answer.left, strict=True)]
+        if too_many := spread.too_many(demand.kinds, without):
+            held |= too_many
+            continue
         missing: Counter[GangKey] = Counter()
         for kind, left in zip(demand.kinds, answer.left, strict=True):
             if kind.gang is not None and kind.gang not in dropped:
                 missing[kind.gang] += left
         broken = [key for key, left in missing.items() if members[key] - left < needed[key]]
         if not broken:
-            waiting = zip(demand.kinds, counts, answer.left, strict=True)
-            return answer._replace(left=tuple(kind.count - (n - left) for kind, n, left in waiting))
+            return answer._replace(left=tuple(without), held=frozenset(held))
         dropped.add(max(broken, key=lambda key: _last(demand, key)))
 
 

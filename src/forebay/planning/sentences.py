@@ -122,7 +122,8 @@ def _nothing_fits(kind: Kind, candidates: Sequence[Candidate]) -> str:
         if candidate.namespaces is not None and kind.namespace not in candidate.namespaces:
             reasons[f"serve other namespaces than {kind.namespace}"] += 1
         elif kind.pin is not None and candidate.node.labels.get(kind.pin.key) != kind.pin.value:
-            reasons[f"are not in {kind.pin.key}={kind.pin.value}"] += 1
+            where = f"are not in {kind.pin.key}={kind.pin.value}" if kind.pin.value else f"have no {kind.pin.key}"
+            reasons[where] += 1
         elif found := misfit(kind.shape, candidate.node, candidate.node.allocatable):
             reasons.update(reason.replace("node(s) ", "") for reason in found.reasons)
     counted = "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items(), key=lambda e: (-e[1], e[0])))

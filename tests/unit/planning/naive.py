@@ -16,7 +16,7 @@ def violations(pods, candidates, caps, plan, gangs=None):
         found += _node(purchase)
         if purchase.candidate not in candidates:
             found.append("bought what nobody offers")
-    found += _zones(plan)
+    found += _zones(plan, candidates)
     found += _stock(plan)
     found += _caps(plan, caps)
     found += _gangs(pods, plan, gangs or {})
@@ -101,7 +101,7 @@ def _node(purchase):
     return found
 
 
-def _zones(plan):
+def _zones(plan, candidates):
     found = []
     placed = [(pod, each.candidate.node.labels) for each in plan.purchases for pod in each.pods]
     for pod, labels in placed:
@@ -118,8 +118,12 @@ def _zones(plan):
             counts = Counter(
                 there.get(spread.topology_key) for other, there in placed if _means(pod, spread.selector, other)
             )
-            # A zone that no offer of the test is in has none of them; those that may be chosen are all in `counts`.
-            if max(counts.values()) - min(counts.values()) > spread.max_skew or None in counts:
+            eligible = {
+                c.node.labels.get(spread.topology_key) for c in candidates if c.available != 0 and may_go(pod, c)
+            }
+            fewest = min(counts[zone] for zone in eligible - {None})
+            mine = counts[labels.get(spread.topology_key)]
+            if _means(pod, spread.selector, pod) and mine - fewest > spread.max_skew:
                 found.append(f"{pod.name} is in a zone with too many of its kind")
     return found
 

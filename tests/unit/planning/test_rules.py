@@ -195,3 +195,23 @@ def test_an_owned_machine_may_be_asked_for_by_name():
     made = plan(pods(1, shape(node_affinity=(by_name,))), [machine("small", 1), machine("large", 8)])
 
     assert bought(made) == ["large"]
+
+
+def test_where_another_zone_has_too_few_nothing_is_bought_that_the_scheduler_would_not_use():
+    spread = shape(topology_spread=(TopologySpread(ZONE, 1, APP),))
+    offers = [candidate(1, "1", name="many", zone="a"), candidate(1, "1", name="few", zone="b", stock=1)]
+
+    made = plan(pods(8, spread, labels={"app": "a"}), offers)
+
+    assert bought(made) == ["few", "many", "many"]
+    assert {left.reason for left in made.left_out} == {Reason.SPREAD_IMPOSSIBLE, Reason.OUT_OF_STOCK}
+    assert any("would break their topology spread" in left.sentence for left in made.left_out)
+
+
+def test_a_spread_over_zones_needs_nodes_that_are_in_one():
+    spread = shape(topology_spread=(TopologySpread(ZONE, 1, APP),))
+
+    made = plan(pods(1, spread, labels={"app": "a"}), [candidate(1)])
+
+    assert list(why(made).values()) == [Reason.NO_OFFER_FITS]
+    assert "1: have no topology.kubernetes.io/zone" in made.left_out[0].sentence
