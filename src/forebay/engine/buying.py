@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance
+from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import CLASS_FINALIZER
 from forebay.engine.decisions import Request
 from forebay.engine.orders import request
@@ -13,6 +13,7 @@ from forebay.engine.snapshot import Snapshot
 from forebay.lifecycle.cooldown import cooling, failures_so_far
 from forebay.lifecycle.steps import Forget
 from forebay.model.reasons import Reason
+from forebay.model.sources import OfferKey
 from forebay.model.workloads import Pod
 from forebay.planning.candidates import World, candidates
 from forebay.planning.limits import caps
@@ -34,12 +35,17 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod]) -> Bought:
     held = tuple(each for each in snapshot.classes if CLASS_FINALIZER in each.metadata.finalizers)
     made = plan_for(msgspec.structs.replace(snapshot, classes=held), pods)
     by_name = {record.metadata.name: record for record in snapshot.records}
+    failures: dict[OfferKey, int] = {}
     decisions: list[Request | Forget] = []
     for purchase in made.purchases:
         source = snapshot.sources[purchase.candidate.source]
-        failures = failures_so_far(snapshot.records, purchase.candidate.offer.key)
-        wanted = request(purchase, source.capabilities.delivers, failures)
+        key = purchase.candidate.offer.key
+        if key not in failures:
+            failures[key] = failures_so_far(snapshot.records, key)
+        wanted = request(purchase, source.capabilities.delivers, failures[key], by_name)
         if (past := by_name.get(wanted.name)) is not None:
+            if past.state is not InstanceState.GONE:
+                continue  # a machine that something is done about; there is one record of it at a time
             decisions.append(_make_room(past))
         decisions.append(wanted)
     return Bought(

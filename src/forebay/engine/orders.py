@@ -4,7 +4,7 @@ A record holds all that a launch needs: whoever leads next can go on with it.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, PoolRef
@@ -26,10 +26,12 @@ _STATED_BY_EVERY_MACHINE: Final = ("cpu", "memory", POD_COUNT)
 _WHY: Final = 2048
 
 
-def request(purchase: Purchase, delivers: Delivery, failures: int) -> Request:
-    """The intent. Its name is the same whoever plans the same: a machine's own, or one made of the pods it is for."""
+def request(purchase: Purchase, delivers: Delivery, failures: int, records: Mapping[str, GPUInstance]) -> Request:
+    """The intent. Its name is the same whoever plans the same: a machine's own, or one made of the pods it is for.
+    `records` are those that are there, by name.
+    """
     candidate, offer = purchase.candidate, purchase.candidate.offer
-    name = offer.node_name or _name(candidate.pool.name, offer.key, purchase.pods)
+    name = offer.node_name or _name(candidate.pool.name, offer.key, purchase.pods, records)
     pool = candidate.pool
     spec = GPUInstanceSpec(
         provider=ProviderName(offer.provider),
@@ -87,8 +89,14 @@ def _oldest(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (pod.created, pod.uid))[:_PODS_RECORDED]
 
 
-def _name(pool: str, offer: OfferKey, pods: Iterable[Pod]) -> str:
+def _name(pool: str, offer: OfferKey, pods: Iterable[Pod], records: Mapping[str, GPUInstance]) -> str:
     # Of the offer too: the record of one that failed for these pods is kept for a while beside that of the next.
     parts = [*map(str, offer), *sorted(pod.uid for pod in pods)]
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
-    return f"{pool[:200]}-{digest}"
+    while True:
+        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
+        name = f"{pool[:200]}-{digest}"
+        earlier = records.get(name)
+        if earlier is None or earlier.state is InstanceState.GONE:
+            return name
+        # One for the same pods is on its way out, and its record must stay until there is proof of its end.
+        parts.append(earlier.uid)
