@@ -255,13 +255,20 @@ def month(budgets: int, days: int = 31, daily: int = 100_000) -> dict[str, Any]:
         Ledger.load(ledger.shelf.owner, store.objects)[0].consumed(now, days * DAY * 10**6)
         for ledger, store in zip(ledgers, stores, strict=True)
     )
+    begun = time.process_time()
+    for ledger in ledgers:
+        ledger.begin("running", days * DAY, 1000, days * DAY)
+        ledger.profile.reaches(10**30, now, days * DAY * 10**6)
+        ledger.profile.reaches(ledger.consumed(now, days * DAY * 10**6) + 1000 * 10**6, now, days * DAY * 10**6)
+    forecast = (time.process_time() - begun) / len(ledgers)
     largest = max(store.largest for store in stores)
     objects = sum(len(store.objects) for store in stores)
     reported, true = GpuHours.from_units(total), GpuHours.from_units(expected * 10**6)
     met = most <= MONTH_MB * 1e6 and largest <= OBJECT_BYTES and reported == true
     print(
         f"a month      {days} x {daily:,} pods in {budgets:,} budgets: {most / 1e6:.1f} MB in {objects:,} objects, "
-        f"the largest {largest / 1024:.0f} KiB; {taken:.0f} s: {'met' if met else 'MISSED'}"
+        f"the largest {largest / 1024:.0f} KiB; {taken:.0f} s; a forecast takes {forecast * 1e3:.1f} ms: "
+        f"{'met' if met else 'MISSED'}"
     )
     return scenario(f"month-{budgets}", true, reported, bytes=most, objects=objects, largest=largest, met=met)
 

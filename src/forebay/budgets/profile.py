@@ -189,34 +189,39 @@ class Profile:
         if rate <= 0 or held + rate * window < amount:
             return None
         leaving = self._rate_at(edge)
-        place = bisect_left(self._hours, edge // MICROSECONDS // _HOUR)
-        while edge < now:
-            upto, changes = now, {}
-            if place < len(self._hours):
-                hour = self._hours[place]
-                if hour * _HOUR * MICROSECONDS > edge:
-                    upto = min(now, hour * _HOUR * MICROSECONDS)  # nothing changes until there
-                else:
-                    upto = min(now, (hour + 1) * _HOUR * MICROSECONDS)
-                    changes = self._buckets[hour].changes
-                    place += 1
-            fresh = {second * MICROSECONDS: part for second, part in changes.items() if second * MICROSECONDS > first}
-            if held + rate * (upto - edge) < amount:
+        for upto, bucket in self._stretches(edge, now):
+            # What changed at the first moment itself is in the rate already: that hour is gone through.
+            whole = bucket is None or (upto - edge == _HOUR * MICROSECONDS and edge > first)
+            if whole and held + rate * (upto - edge) < amount:
                 held += (rate - leaving) * (upto - edge)
-                for at, part in fresh.items():
-                    if at < upto:
-                        leaving += part
-                        held -= part * (upto - at)
+                if bucket is not None:
+                    held -= bucket.rate * upto - bucket.moment * MICROSECONDS
+                    leaving += bucket.rate
                 edge = upto
                 continue
-            for mark in sorted({upto, *(at for at in fresh if at < upto)}):
+            changes = {} if bucket is None else bucket.changes
+            marks = {second * MICROSECONDS: part for second, part in changes.items() if second * MICROSECONDS > first}
+            for mark in sorted({upto, *(at for at in marks if at < upto)}):
                 gain = rate - leaving
                 grown = held + gain * (mark - edge)
                 if gain > 0 and grown >= amount:
                     return edge + window - (held - amount) // gain
                 held, edge = grown, mark
-                leaving += fresh.get(mark, 0) if mark < upto else 0
+                leaving += marks.get(mark, 0) if mark < upto else 0
         return None
+
+    def _stretches(self, start: int, end: int) -> Iterator[tuple[int, _Bucket | None]]:
+        """From one moment to another: where each stretch ends, and the hour it is (part of). None: nothing changes."""
+        for hour in self._hours[bisect_left(self._hours, start // MICROSECONDS // _HOUR) :]:
+            begins = hour * _HOUR * MICROSECONDS
+            if begins >= end:
+                break
+            if begins > start:
+                yield begins, None
+            start = min(end, begins + _HOUR * MICROSECONDS)
+            yield start, self._buckets[hour]
+        if start < end:
+            yield end, None
 
     def peak(self, now: int, window: int, span: int) -> int:
         """The most that the window will hold within `span` from now, if everything goes on as it does now."""

@@ -170,6 +170,17 @@ def test_when_labels_changed_outlives_the_operator():
     assert used(later, 1000, ("default", "team-b")) == 900
 
 
+def test_a_change_of_labels_that_was_not_stored_in_time_counts_too_much_rather_than_twice():
+    accounts, store = opened(), Store()
+    accounts.see(pod(started=0), at(1))
+    accounts.see(pod(started=0, version=2, labels={}), at(100))
+    store.save(accounts.get(("default", "team-a")).ledger, T0 + 100)
+    accounts.see(pod(started=0, version=3), at(150))  # and the operator dies
+    later = Accounts()
+    later.open(budget(), at(200), ledger=store.load(), pods=[pod(started=0, version=3)])
+    assert used(later, 300) == 300
+
+
 def test_a_pod_with_changed_labels_that_was_not_running_yet_counts_whole():
     accounts = opened(budget("team-b", labels={"team": "b"}))
     accounts.see(pod(), at(1))

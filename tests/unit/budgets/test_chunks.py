@@ -122,6 +122,7 @@ def test_compaction_keeps_the_sum_and_forgets_the_pods_that_nobody_can_see():
     seen = {uid(7), uid(8)}
     assert not ledger.compact(DAY + EXACT - 1, 40 * DAY, seen)
     assert ledger.compact(DAY + EXACT, 40 * DAY, seen)
+    assert ledger.shelf.obsolete() == ()  # not before what replaces them is stored
     store.save(ledger, DAY)
     assert total(ledger) == total(store.load()) == before
     assert ledger.pieces(uid(7)) == (Piece(DAY - 100, DAY, 1000),)
