@@ -175,9 +175,6 @@ def node_class(machine):
         ("_TAINTS", "nvidia.com/gpu", "write taints like"),
         ("_TAINTS", "nvidia.com/gpu:Never", "write taints like"),
         ("_TAINTS", "a:NoSchedule,a=1:NoSchedule", "each once"),
-        ("_HEADERS_SECRET", "Power Headers", "write the name of a Secret"),
-        ("_HMAC_SECRET", "power-api", "write a Secret and a key of it"),
-        ("_HMAC_SECRET", "a/b/c/d", "write a Secret and a key of it"),
         ("_TLS_INSECURE_SKIP_VERIFY", "yes", "write true or false"),
     ],
 )
@@ -195,6 +192,21 @@ def test_one_url_cannot_switch_both_on_and_off():
 def test_an_authority_has_no_effect_where_nothing_is_verified():
     problem = the_problem(with_(_TLS_CA_SECRET="a/ca.crt", _TLS_INSECURE_SKIP_VERIFY="true"))
     assert problem.startswith("GPU_NODE_1_TLS_CA_SECRET has no effect with GPU_NODE_1_TLS_INSECURE_SKIP_VERIFY")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "value", "instead"),
+    [
+        ("_HEADERS_SECRET", "Power Headers", "write the name of a Secret"),
+        ("_HMAC_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "write a Secret and a key of it"),
+        ("_HMAC_SECRET", "a/b/c/d", "write a Secret and a key of it"),
+    ],
+)
+def test_what_may_be_a_secret_written_where_its_name_belongs_is_not_repeated(suffix, value, instead):
+    problem = the_problem(with_(**{suffix: value}))
+    assert problem.startswith(f"GPU_NODE_1{suffix} cannot be used: ")
+    assert instead in problem
+    assert value not in problem
 
 
 def test_two_machines_of_one_name_are_a_problem_and_the_first_is_kept():

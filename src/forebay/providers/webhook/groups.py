@@ -247,8 +247,8 @@ class _Group:
             self.problem("_TLS_CA_SECRET", no_effect, "set one of them")
 
     def _bad(self, suffix: str, instead: str) -> None:
-        # A URL is not repeated: it may hold a password or a token.
-        said = "cannot be used" if suffix.endswith("_ENDPOINT") else f"is {self._given[suffix]!r}"
+        # Not repeated: a URL may hold a password or a token, and some write a secret where its name belongs.
+        said = "cannot be used" if suffix.endswith(("_ENDPOINT", "_SECRET")) else f"is {self._given[suffix]!r}"
         self.problem(suffix, said, instead)
 
 
