@@ -95,7 +95,7 @@ class Loop:
             self._counts.broken += 1
         outcome = await self._applier.apply(thought.decisions)
         self._counts.failed += outcome.failed
-        self._sources.hurry(source_of(record) for record in snapshot.records if awaits_listing(record))
+        self._sources.hurry(source_of(record) for record in snapshot.records if awaits_listing(record, snapshot.now))
         if outcome.failed or outcome.void or thought.faults:
             return self._pace.again
         if thought.at_once:

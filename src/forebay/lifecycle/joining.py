@@ -82,8 +82,10 @@ def _what_is_missing(known: Known) -> tuple[Reason, str]:
     if node is None or not node.ready:
         return Reason.JOIN_TIMEOUT, f"Node {known.record.node_name} joined but was not ready in time."
     missing = "a startup taint is still on it" if gpus_allocatable(known.facts) else "its GPUs are not allocatable"
-    so_far = human(known.now - known.since)
-    sentence = f"Node {node.name} is ready, but {missing} after {so_far}: look at its driver and device plugin."
+    # Not for how long by now: it would be another sentence with every look, and each is written.
+    late = deadline(known.record, known.status, known.capabilities) or known.now
+    span = human(late - (known.status.attempted_at or known.since))
+    sentence = f"Node {node.name} is ready, but {missing} after {span}: look at its driver and device plugin."
     return Reason.GPUS_MISSING, sentence
 
 

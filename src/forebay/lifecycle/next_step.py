@@ -1,7 +1,7 @@
 """What is to be done about one GPUInstance now, given the facts: at most one step."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
@@ -9,8 +9,9 @@ from forebay.lifecycle.asking import launching, made_for_adoption, requested, un
 from forebay.lifecycle.facts import Facts
 from forebay.lifecycle.joining import joined, launched
 from forebay.lifecycle.leaving import draining, forgotten, into_terminating, revoked, terminating
+from forebay.lifecycle.outcomes import MOST_ATTEMPTS
 from forebay.lifecycle.serving import ready
-from forebay.lifecycle.sightings import sighting
+from forebay.lifecycle.sightings import ENOUGH, sighting
 from forebay.lifecycle.steps import AnyStep, Write
 from forebay.lifecycle.thinking import Known, Thought, Wait
 from forebay.lifecycle.transitions import as_entered, remarked
@@ -18,6 +19,9 @@ from forebay.lifecycle.vanishing import vanished
 from forebay.lifecycle.words import thing
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
+
+#: How long after a call its outcome is looked for in haste.
+HASTE: Final = timedelta(minutes=3)
 
 
 def next_step(facts: Facts, now: datetime) -> AnyStep | None:
@@ -35,12 +39,18 @@ def step_or_wait(facts: Facts, now: datetime) -> tuple[AnyStep | None, datetime 
     return (None, thought.until) if isinstance(thought, Wait) else (thought, None)
 
 
-def awaits_listing(record: GPUInstance) -> bool:
-    """The next list of its provider decides something: it is worth asking for soon."""
+def awaits_listing(record: GPUInstance, now: datetime) -> bool:
+    """The next list of its provider decides something: it is worth asking for soon. Where a call has not shown in any
+    list for longer than `HASTE`, or was made in vain some times, the usual pace will do.
+    """
     status = record.status
     if status is None:
         return False
-    return status.state in (InstanceState.LAUNCHING, InstanceState.TERMINATING) or bool(status.absences)
+    if status.absences and status.absences < ENOUGH:
+        return True
+    asked = status.attempted_at if (status.termination_attempts or 0) <= MOST_ATTEMPTS else None
+    latest = max((each for each in (status.since, asked) if each is not None), default=now)
+    return status.state in (InstanceState.LAUNCHING, InstanceState.TERMINATING) and now < latest + HASTE
 
 
 def _thought(facts: Facts, now: datetime) -> Thought:

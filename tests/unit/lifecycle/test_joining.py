@@ -147,6 +147,8 @@ def test_pods_that_run_without_the_gpus_may_finish_first():
     assert step.status.state is S.JOINED
     assert step.status.reason == R.GPUS_MISSING
     assert step.status.failures is None
+    told = facts(after(step), node=node(gpus=0), tenants=(pod(),))
+    assert next_step(told, NOW + RENTED.gpu_deadline + minutes(7)) is None, "it is said once, not with every minute"
 
 
 def test_a_launch_that_vanishes_before_it_was_of_use_counts_as_failed():

@@ -158,12 +158,22 @@ def test_two_lists_after_the_accepted_call_are_proof():
     assert next_step(before, NOW + seconds(1)) is None, "that list was asked for before"
     once = next_step(facts(going, listing=listed(asked=NOW + seconds(2))), NOW + seconds(2))
     assert (once.status.state, once.status.absences) == (S.TERMINATING, 1)
-    assert awaits_listing(after(once))
+    assert awaits_listing(after(once), NOW + seconds(2))
     assert next_step(facts(after(once), listing=listed(asked=NOW + seconds(2))), NOW + seconds(3)) is None
     twice = next_step(facts(after(once), listing=listed(asked=NOW + seconds(4))), NOW + seconds(4))
 
     assert (twice.status.state, twice.status.reason) == (S.GONE, R.GONE)
     assert twice.status.billed_until == NOW + seconds(4), "until the proof it counts as billed"
+
+
+def test_a_provider_is_not_asked_in_haste_for_ever():
+    going = record(S.TERMINATING, since=NOW, termination_attempts=1, attempted_at=NOW + minutes(1))
+    assert awaits_listing(going, NOW + minutes(3))
+    assert not awaits_listing(going, NOW + minutes(4))
+    stuck = record(S.TERMINATING, since=NOW, termination_attempts=40, attempted_at=NOW + minutes(200))
+    assert not awaits_listing(stuck, NOW + minutes(200)), "it is asked to end every five minutes, for weeks"
+    shown_off = record(S.READY, owned=True, absences=2, absent_at=NOW)
+    assert not awaits_listing(shown_off, NOW), "its status says that it is off, its node that it is on"
 
 
 def test_an_instance_that_is_listed_again_between_two_lists_is_not_gone():

@@ -41,7 +41,7 @@ def test_a_healthy_machine_needs_nothing():
 
     assert next_step(settled, LATER + seconds(1)) is None
     assert look_again(settled, LATER) is None, "only news can change this"
-    assert not awaits_listing(settled.record)
+    assert not awaits_listing(settled.record, LATER)
 
 
 def test_a_node_that_is_not_ready_for_five_minutes_is_drained_and_given_up():
@@ -91,7 +91,7 @@ def test_an_instance_missing_from_two_lists_has_vanished():
 
     once = next_step(facts(ready, listing=listed(asked=LATER), **lost), LATER)
     assert (once.status.absences, once.status.absent_since) == (1, LATER)
-    assert awaits_listing(after(once)), "the second list is worth asking for soon"
+    assert awaits_listing(after(once), LATER), "the second list is worth asking for soon"
     twice = next_step(facts(after(once), listing=listed(asked=LATER + seconds(2)), **lost), LATER + seconds(2))
 
     assert (twice.status.state, twice.status.reason) == (S.GONE, R.VANISHED)
