@@ -182,7 +182,7 @@ def test_pods_whose_labels_change_all_day_get_more_room():
     store, ledger = Store(), Ledger(OWNER)
     dice = random.Random(4)
     for number in range(40):
-        for turn in range(300):
+        for turn in range(140):
             ledger.begin(uid(number), turn * 20, 1000, turn * 20, durable=True)
             ledger.end(uid(number), turn * 20 + dice.randrange(1, 20))
     store.save(ledger, DAY)
@@ -195,12 +195,12 @@ def test_pods_whose_labels_change_all_day_get_more_room():
         ledger.record(uid(number), 0, 7, 1000)
     store.save(ledger, DAY)
     for number in range(40):
-        for turn in range(300):
+        for turn in range(140):
             ledger.record(uid(number), 100 + turn * 20, 110 + turn * 20, 1000)
     store.save(ledger, DAY, steps=1)
     again = store.load()
     for number in range(40):
-        for turn in range(300):
+        for turn in range(140):
             again.record(uid(number), 100 + turn * 20, 110 + turn * 20, 1000)
     assert total(again) == total(ledger)
 
