@@ -7,7 +7,7 @@ with those values renders the same objects.
 from typing import Any, Final
 
 from forebay import __version__
-from forebay.api.names import NODEPOOL_LABEL, PROVISIONER_LABEL
+from forebay.api.names import NODEPOOL_LABEL, PROVIDER_LABEL, PROVISIONER_LABEL
 from forebay.engine.permissions import NAME, NAMESPACE, rbac_manifests
 
 Json = dict[str, Any]
@@ -35,8 +35,9 @@ CONTAINER_SECURITY: Final[Json] = {
     "capabilities": {"drop": ["ALL"]},
 }
 
-#: Never on a node that Forebay itself gives back: there the operator's own pod would keep a paid machine busy.
-NOT_ON_NODES_OF_OURS: Final = (NODEPOOL_LABEL, PROVISIONER_LABEL)
+#: Never on a node that Forebay itself gives back: there the operator's own pod would keep a paid machine busy. Machines
+#: that the environment names or that were switched on by hand are in no pool, but each has its provider's label.
+NOT_ON_NODES_OF_OURS: Final = (NODEPOOL_LABEL, PROVISIONER_LABEL, PROVIDER_LABEL)
 
 
 def install_manifests(namespace: str = NAMESPACE, image: str = IMAGE) -> list[Json]:

@@ -126,7 +126,8 @@ def test_the_operator_is_never_placed_on_a_machine_that_it_switches_off():
         {"key": "metadata.name", "operator": "NotIn", "values": ["gpu-worker-1"]},
         {"key": "metadata.name", "operator": "NotIn", "values": ["gpu-worker-2"]},
     ]
-    assert {"key": "forebay.dev/nodepool", "operator": "DoesNotExist"} in term["matchExpressions"]
+    for label in ("forebay.dev/nodepool", "forebay.dev/provider"):
+        assert {"key": label, "operator": "DoesNotExist"} in term["matchExpressions"]
 
 
 def test_the_users_node_affinity_replaces_ours_and_other_affinity_is_added_to_it():

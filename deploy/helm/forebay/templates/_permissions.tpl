@@ -52,4 +52,5 @@
 {{- define "forebay.notOnNodesOfOurs" -}}
 - {key: forebay.dev/nodepool, operator: DoesNotExist}
 - {key: nodeprovisioner.compute.baseten.co/provisioner-name, operator: DoesNotExist}
+- {key: forebay.dev/provider, operator: DoesNotExist}
 {{- end }}
