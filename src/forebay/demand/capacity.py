@@ -24,7 +24,7 @@ Port = tuple[int, str]
 #: Every machine has these. Where nobody has said how much, there is enough.
 _ALWAYS_THERE: Final = (CPU, "memory", "ephemeral-storage", POD_COUNT)
 #: Taints by which Kubernetes says how a node fares at the moment.
-_PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+PASSING_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _NOTHING: Final = Resources()
 _NO_PORTS: Final[frozenset[Port]] = frozenset()
@@ -151,7 +151,7 @@ def future_node(record: GPUInstance, node: Node | None) -> Node | None:
     if node is not None and node.ready:
         starting = {STARTUP_TAINT, *(taint.key for taint in planned.startup_taints)}
         taints = tuple(
-            taint for taint in node.taints if taint.key not in starting and not taint.key.startswith(_PASSING)
+            taint for taint in node.taints if taint.key not in starting and not taint.key.startswith(PASSING_TAINTS)
         )
         labels = {**labels, **node.labels}
         # Its driver may still be starting, and then it has fewer devices than it will.

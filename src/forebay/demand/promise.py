@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import STARTUP_TAINT
-from forebay.demand.capacity import Port, is_usable
+from forebay.demand.capacity import PASSING_TAINTS, Port, is_usable
 from forebay.demand.company import is_picky, keeps_apart
 from forebay.demand.settle import rank
 from forebay.demand.tenancy import is_leaving
@@ -64,6 +64,8 @@ def welcomes(
         guests = [waiting[pod.uid] for pod in record.spec.pods if pod.uid in waiting and pod.uid not in refused]
         if not (tainted or guests) or not is_usable(record, node):
             continue
+        if any(taint.key.startswith(PASSING_TAINTS) for taint in node.taints):
+            continue  # pods that were nominated now would be tried in vain
         bare = _without_ours(node)
         reserved = nominated.get(node.name, ())
         room = _Room(

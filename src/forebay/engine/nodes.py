@@ -1,7 +1,7 @@
 """What is done to nodes and the pods on them: cordon and drain, open again, keep the plan's promise."""
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 import structlog
@@ -30,6 +30,13 @@ from forebay.net import clock
 log = structlog.get_logger(__name__)
 
 _NOMINATIONS_AT_ONCE: Final = 8
+#: After these the next tick looks again.
+_OPENING_TRIES: Final = 5
+#: Seconds.
+_BETWEEN_TRIES: Final = 0.05
+_BETWEEN_LOOKS: Final = 0.005
+#: A watch that is later than this is not waited for.
+_WATCH_LAG: Final = 0.5
 
 
 class NodeActs:
@@ -94,34 +101,72 @@ class NodeActs:
 
     async def welcome(self, decision: Welcome) -> None:
         """Nominate first, then open the node at once: pods that were not meant for it have no time in between."""
+        async with self._one_by_one:
+            pods: Sequence[Pod] = decision.pods
+            for _ in range(_OPENING_TRIES):
+                await self._nominate_all(pods, decision.node.name)
+                pods = [pod for pod in pods if self._lost_its_nomination(pod)]
+                if not pods:
+                    break
+            if decision.untaint:
+                await self._open(decision.node)
+
+    async def _nominate_all(self, pods: Sequence[Pod], node: str) -> None:
+        """Returns when our watch has brought the nominations: so has the scheduler's, then, or will in a moment."""
         turns = asyncio.Semaphore(_NOMINATIONS_AT_ONCE)
 
-        async def in_turn(pod: Pod) -> None:
+        async def in_turn(pod: Pod) -> int:
             async with turns:
-                await self._nominate(pod, decision.node.name)
+                return await self._nominate(pod, node)
 
-        async with self._one_by_one:
-            await asyncio.gather(*(in_turn(pod) for pod in decision.pods))
-            if decision.untaint:
-                kept = _written(each for each in decision.node.taints if each.key != STARTUP_TAINT)
-                await self._patch(decision.node, {"spec": {"taints": kept or None}}, self._opening)
+        latest = max(await asyncio.gather(*(in_turn(pod) for pod in pods)), default=0)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _WATCH_LAG
+        while self._views.pods.resource_version < latest and loop.time() < end:  # noqa: ASYNC110 (the view has no event for it)
+            await asyncio.sleep(_BETWEEN_LOOKS)
 
-    async def _nominate(self, pod: Pod, node: str) -> None:
+    def _lost_its_nomination(self, pod: Pod) -> bool:
+        """The scheduler has tried it meanwhile, in vain."""
+        seen = self._views.pods.get(pod.key)
+        return seen is not None and seen.uid == pod.uid and seen.node is None and seen.nominated_node is None
+
+    async def _open(self, node: Node) -> None:
+        """Takes our startup taint off and touches nothing else, so that it need not wait for what others write there:
+        the first seconds of a node are its busiest.
+        """
+        for _ in range(_OPENING_TRIES):
+            operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": node.uid}]
+            for at in reversed([at for at, taint in enumerate(node.taints) if taint.key == STARTUP_TAINT]):
+                operations.append({"op": "test", "path": f"/spec/taints/{at}/key", "value": STARTUP_TAINT})
+                operations.append({"op": "remove", "path": f"/spec/taints/{at}"})
+            try:
+                opened = await self._opening.patch(NODES, node.name, writes.json_patch(operations))
+            except Invalid:
+                # Another taint has come or gone, and the watch is about to say so.
+                await asyncio.sleep(_BETWEEN_TRIES)
+                node = self._views.nodes.get(node.key) or node
+            else:
+                self._views.nodes.observe(opened)
+                return
+
+    async def _nominate(self, pod: Pod, node: str) -> int:
+        """The version at which it is nominated; 0 where it cannot be any more."""
         patch = writes.merge({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}})
         try:
             nominated = await self._opening.patch(PODS, pod.name, patch, pod.namespace, subresource="status")
         except (NotFound, Conflict, Invalid):
             # Gone, another pod of that name, or bound meanwhile: nothing to keep a place for.
-            return
+            return 0
         self._views.pods.observe(nominated)
         sentence = f"Node {node}, obtained for this pod, is ready; the scheduler looks there first."
         self._announcements.about(reference(PODS, pod), Reason.NOMINATED, sentence)
+        return nominated.resource_version
 
-    async def _patch(self, node: Node, changes: dict[str, Any], client: Client | None = None) -> None:
+    async def _patch(self, node: Node, changes: dict[str, Any]) -> None:
         # The version guards lists (taints), which a merge patch replaces whole.
         metadata = {**changes.get("metadata", {}), "uid": node.uid, "resourceVersion": str(node.resource_version)}
         patch = writes.merge({**changes, "metadata": metadata})
-        self._views.nodes.observe(await (client or self._client).patch(NODES, node.name, patch))
+        self._views.nodes.observe(await self._client.patch(NODES, node.name, patch))
 
 
 def _cordoned(value: str | None) -> dict[str, Any]:

@@ -149,7 +149,8 @@ def _end_of_grace(settlement: Settlement, now: datetime) -> datetime | None:
 
 
 def keep_promises(snapshot: Snapshot, settlement: Settlement, undressed: set[str]) -> tuple[Welcome, ...]:
-    return welcomes(
+    """First for nodes that are open, where a pod has lost its nomination and others may take its place."""
+    found = welcomes(
         [record for record in snapshot.records if record.node_name not in undressed],
         snapshot.nodes,
         snapshot.pending,
@@ -158,6 +159,8 @@ def keep_promises(snapshot: Snapshot, settlement: Settlement, undressed: set[str
         tenants=snapshot.tenants,
         refused={each.pod.uid for each in settlement.refused},
     )
+    closed = [each for each in found if each.untaint]
+    return (*(each for each in found if not each.untaint), *closed[:_OPENED_AT_ONCE])
 
 
 def give_back(
@@ -203,6 +206,8 @@ def answers(snapshot: Snapshot, assessment: Assessment, settlement: Settlement, 
 #: Its node is up, and stays.
 _UP: Final = frozenset({InstanceState.JOINED, InstanceState.READY})
 _OURS: Final = (f"{GROUP}/", PREDECESSOR_PREFIX)
+#: While nodes are opened, nobody looks whether pods have lost their nominations. The next tick opens more.
+_OPENED_AT_ONCE: Final = 16
 #: How often idle machines are looked at: delays and cycles are in seconds.
 _IDLE_LOOK: Final = timedelta(seconds=1)
 #: True of nearly every pod for a moment; not worth an event.

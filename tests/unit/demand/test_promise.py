@@ -60,6 +60,15 @@ def test_a_node_that_is_down_short_of_gpus_leaving_or_cordoned_is_not_opened(the
     assert welcome([record(gpus=8, pods=[waiting])], [there], [waiting]) == ()
 
 
+def test_a_node_that_takes_no_pods_for_a_moment_is_opened_when_it_does():
+    """The node controller takes its taint off a little after the node has become ready."""
+    waiting = pod()
+    there = node(taints=(*TAINTED, Taint("node.kubernetes.io/not-ready")))
+    assert welcome([record(pods=[waiting])], [there], [waiting]) == ()
+    (found,) = welcome([record(pods=[waiting])], [node(taints=TAINTED)], [waiting])
+    assert found.pods == (waiting,)
+
+
 @pytest.mark.parametrize("state", [State.LAUNCHED, State.DRAINING, State.TERMINATING, State.GONE])
 def test_only_machines_that_have_joined_and_stay_are_opened(state):
     waiting = pod()
