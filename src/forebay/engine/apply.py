@@ -105,7 +105,9 @@ class Applier:
             case Launch():
                 self._launches.launch(decision)
             case Terminate():
-                self._launches.terminate(decision)
+                # Not every way here leads through a drain, such as that of a machine which seems never to have joined.
+                if not (decision.first and await self._nodes.still_in_use(decision.record, decision.given_up)):
+                    self._launches.terminate(decision)
             case Write():
                 await self._write(decision)
             case Drain():

@@ -147,7 +147,7 @@ def terminating(known: Known) -> Thought:
     if target is None:
         # Never seen, and no answer told its name: only the list can say.
         return None
-    if node is not None and (thought := _cleared(known, node)) is not None:
+    if (thought := _cleared(known, node)) is not None:
         return thought
     accepted = status.termination_accepted_at
     if accepted is None:
@@ -168,10 +168,12 @@ def terminating(known: Known) -> Thought:
     return _terminate(known, said, target, Reason.TERMINATION_FAILED, sentence)
 
 
-def _cleared(known: Known, node: Node) -> Thought:
+def _cleared(known: Known, node: Node | None) -> Thought:
     """Nothing must run there when it ends. None: nothing does, or what does cannot be waited for."""
     facts = known.facts
     first = not known.status.termination_attempts
+    if node is None:
+        return Wait(_lost_at(known)) if facts.tenants and first and known.now < _lost_at(known) else None
     if node.ready and first:
         cordoned = cordoned_at(facts)
         if cordoned is None:
@@ -199,7 +201,22 @@ def _terminate(known: Known, status: GPUInstanceStatus, target: str, reason: Rea
         attempted_at=whole(known.now),
         not_before=whole(known.now) + termination_wait(attempts),
     )
-    return Terminate(record=known.record, reason=reason, sentence=sentence, status=status, instance_id=target)
+    return Terminate(
+        record=known.record,
+        reason=reason,
+        sentence=sentence,
+        status=status,
+        instance_id=target,
+        given_up=frozenset(pod.uid for pod in known.facts.tenants),
+    )
+
+
+def _ended_again(known: Known, seen: Sighting) -> Thought:
+    target = _target(known, seen)
+    assert target is not None, "an owned machine has a name"
+    sentence = f"{ended(known.record)} once more: a call to start it may have arrived later than the one to end it."
+    said = remarked(known.status, Reason.TERMINATION_STARTED, sentence, termination_accepted_at=None)
+    return _terminate(known, said, target, Reason.TERMINATION_STARTED, sentence)
 
 
 def _proof(known: Known, seen: Sighting) -> Thought:
@@ -215,6 +232,8 @@ def _proof(known: Known, seen: Sighting) -> Thought:
             return None
         if status.instance_id is None and known.now < settled:
             return Wait(settled)
+        if status.instance_id is None and accepted < settled:
+            return _ended_again(known, seen)
         return _gone(known, status, "it was switched off, and its node is not ready")
     after = accepted if accepted is not None and status.instance_id is not None else max(settled, accepted or settled)
     now_counted = counted(status, seen, after)

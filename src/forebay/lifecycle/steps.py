@@ -37,6 +37,13 @@ class Terminate(Step, frozen=True, kw_only=True):
 
     status: GPUInstanceStatus
     instance_id: str
+    #: As in `Write`.
+    given_up: frozenset[str] = frozenset()
+
+    @property
+    def first(self) -> bool:
+        """Nobody has asked before: until now nothing is lost."""
+        return self.record.status is None or not self.record.status.termination_attempts
 
 
 class Drain(Step, frozen=True, kw_only=True):
