@@ -65,9 +65,7 @@ def tick(snapshot: Snapshot) -> Thought:
     )
     return Thought(
         decisions=decisions,
-        look_again=min(
-            (at for at in (due.look_again, look_at_idle, bought.look_again) if at is not None), default=None
-        ),
+        look_again=_soonest(due.look_again, look_at_idle, bought.look_again, _end_of_grace(settlement, snapshot.now)),
         at_once=any(isinstance(each, Request | Adopt | Forget | Write | Hold) for each in decisions),
         memory=Memory(settlement=settlement, unclaimed=unclaimed),
         faults=due.faults,
@@ -141,6 +139,10 @@ def dress(snapshot: Snapshot) -> tuple[Dress, ...]:
         if labels or taints:
             found.append(Dress(record=record, node=node, labels=labels, taints=taints))
     return tuple(found)
+
+
+def _soonest(*moments: datetime | None) -> datetime | None:
+    return min((at for at in moments if at is not None), default=None)
 
 
 def _end_of_grace(settlement: Settlement, now: datetime) -> datetime | None:
