@@ -95,6 +95,10 @@ class Applier:
                 about = f"{namespace}/{name}" if namespace else name
                 log.warning("could not act", decision=type(decision).__name__, about=about, why=str(error))
                 return _End.FAILED
+            except Exception:
+                # A fault of ours: it must not end the loop, nor leave others half done beside one that goes on.
+                log.exception("an act broke", decision=type(decision).__name__, about="/".join(subject(decision)))
+                return _End.FAILED
         return _End.DONE
 
     async def _one(self, decision: Decision) -> None:

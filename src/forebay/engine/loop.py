@@ -77,9 +77,9 @@ class Loop:
         if self.trouble is not None:
             return self._pace.again
         began = time.perf_counter()
-        self._configure()
-        snapshot = self._observer.observe()
         try:
+            self._configure()
+            snapshot = self._observer.observe()
             thought = await self._think(snapshot)
         except Exception:
             # A fault of ours must not end the loop: what runs is still looked after once the cause has passed.
