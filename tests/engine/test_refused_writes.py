@@ -51,3 +51,17 @@ async def test_a_launch_that_cannot_be_recorded_is_tried_again_now_and_then(stat
         rule.at_work = False
         await asyncio.sleep(60)
         assert world.phase("train") == "Succeeded"
+
+
+async def test_a_node_that_cannot_be_labelled_is_given_back_all_the_same():
+    """As where an admission policy of the cluster keeps labels as they are."""
+    rule = Refusing("/nodes/only", 422)
+    async with lab(ONLY) as world:
+        async with operator(world, wrap=rule):
+            world.pod("train", 1, runs="30s")
+            await asyncio.sleep(60)
+            assert world.phase("train") == "Succeeded"
+            assert world.state("only") == "Draining"
+        async with operator(world):
+            await asyncio.sleep(60)
+            assert world.power.on == frozenset()

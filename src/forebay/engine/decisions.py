@@ -104,5 +104,8 @@ def subject(decision: Decision) -> tuple[str, str, str]:
             return ("record", "", decision.name)
         case Tell():
             return ("pod", *decision.pod.key)
+        case Dress() | Welcome():
+            # Where these fail, the machine must be given back all the same.
+            return ("node", "", decision.node.name)
         case _:
             return ("record", "", decision.record.metadata.name)
