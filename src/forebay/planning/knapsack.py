@@ -12,6 +12,8 @@ from forebay.planning.numbers import Floats, Ints
 #: So many fillings of a shelf are of use at once.
 _FILLINGS = 24
 _ROUNDING = 1e-9
+#: So many kinds are put into one node; what could be done with more is not looked at.
+_DEEPEST = 200
 #: Of one table.
 _MOST_CELLS = 10_000
 #: What is small enough to be counted one by one.
@@ -128,7 +130,9 @@ class _Table:
     parts of pods.
     """
 
-    def __init__(self, value: Floats, need: Floats, capacity: Floats, most: Ints, axes: list[int], cells: int) -> None:
+    def __init__(
+        self, value: Floats, need: Floats, capacity: Floats, most: Ints, *, axes: list[int], cells: int
+    ) -> None:
         for d in axes:
             cells //= int(capacity[d]) + 1 if _counted(d, need, capacity) else 1
         others = sum(not _counted(d, need, capacity) for d in axes)
@@ -187,7 +191,9 @@ class _Search:
             self._surplus[at] = self._surplus[at + 1] + extra
         order = np.array(self._kinds, dtype=np.int64)
         self._tables = [
-            _Table(value[order], need[order], capacity, most[order], axes, min(cells // len(order), _MOST_CELLS))
+            _Table(
+                value[order], need[order], capacity, most[order], axes=axes, cells=min(cells // len(order), _MOST_CELLS)
+            )
             for axes in _axes(need, capacity, prices)
         ]
         self._room = float(prices @ capacity)
@@ -204,39 +210,38 @@ class _Search:
     def run(self, above: float, *, steps: int, keep: int) -> float:
         """What the best filling is worth at most; `above` if there is none worth more."""
         self._floor, self._left, self._keep = above, steps, keep
-        self._descend(0, 0.0, self._room)
+        self._descend(0, 0.0, self._room, _DEEPEST)
         return max(above, self.unseen, *(worth for worth, _, _ in self.found))
 
-    def _descend(self, at: int, got: float, room: float) -> None:
+    def _descend(self, at: int, got: float, room: float, deeper: int) -> None:
+        """With kinds from `at` on; `deeper`: how many kinds more may be put into the same node."""
         self._left -= 1
         if got > self._floor:
             heapq.heappush(self.found, (got, self._left, tuple(self._chosen.items())))
             if len(self.found) > self._keep:
                 heapq.heappop(self.found)
                 self._floor = self.found[0][0]
-        free, count = self._free, 0
-        while not count:
-            if at == len(self._kinds):
-                return
+        free = self._free
+        while at < len(self._kinds):
             bound = self._surplus[at] + self._rates[at] * room
             for table in self._tables:
                 bound = min(bound, table.most(at, free))
             bound += got
             if bound <= self._floor * (1 + 1e-12):
                 return
-            if self._left <= 0:
+            if self._left <= 0 or not deeper:
                 self.unseen = max(self.unseen, bound)
                 return
             count = self._limits[at]
             for d, amount in self._needs[at]:
                 count = min(count, int(free[d] // amount))
-            at += not count
-        for d, amount in self._needs[at]:
-            free[d] -= amount * count
-        for taken in range(count, 0, -1):
-            self._chosen[self._kinds[at]] = taken
-            self._descend(at + 1, got + self._values[at] * taken, room - self._weights[at] * taken)
             for d, amount in self._needs[at]:
-                free[d] += amount
-        del self._chosen[self._kinds[at]]
-        self._descend(at + 1, got, room)
+                free[d] -= amount * count
+            for taken in range(count, 0, -1):
+                self._chosen[self._kinds[at]] = taken
+                self._descend(at + 1, got + self._values[at] * taken, room - self._weights[at] * taken, deeper - 1)
+                for d, amount in self._needs[at]:
+                    free[d] += amount
+            self._chosen.pop(self._kinds[at], None)
+            at += 1
+            self._left -= 1

@@ -48,6 +48,7 @@ def plan(
     """
     end = time.monotonic() + preferences.deadline.total_seconds() * _TO_THINK
     sound, unsound = _sound(candidates)
+    caps = sorted(caps, key=_in_order)
     if len(pods) == 1 and (one := _one_pod(pods[0], sound, caps, preferences)) is not None:
         return one
     served = sorted({c.namespaces for c in sound if c.namespaces is not None}, key=sorted)
@@ -58,6 +59,17 @@ def plan(
     answer = _keeping_rules(task._replace(demand=demand), needed, spread)
     return assemble(
         demand, task.goods, answer, excluded=(*excluded, *unsound), unknown=unknown, refused=refused, needed=needed
+    )
+
+
+def _in_order(cap: Cap) -> tuple[object, ...]:
+    """Tells any two caps apart, so that the order in which they were given never matters."""
+    return (
+        cap.name,
+        sorted(cap.pools),
+        -1 if cap.nodes is None else cap.nodes,
+        -1 if cap.hourly_cost is None else cap.hourly_cost.units,
+        sorted((cap.resources or {}).items()),
     )
 
 

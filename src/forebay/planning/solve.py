@@ -7,9 +7,10 @@ from typing import NamedTuple
 from forebay.planning.greedy import Buying, Packer, Solution, greedy
 from forebay.planning.kinds import Kind
 from forebay.planning.market import LARGEST_TIE, Market, Shop, owned
+from forebay.planning.small import cheapest, is_small
 
-#: So few pods are not worth a linear program.
-_SMALL = 8
+#: More kinds than this are more than a linear program can deal with in the time.
+_MOST_KINDS = 600
 
 
 class Thinking(NamedTuple):
@@ -32,21 +33,37 @@ def solve(
 ) -> tuple[Packer, Solved]:
     """Buys from `shop`."""
     packer = Packer(market)
-    solution = smallest_first(packer, counts, shop.copy())
-    bound = 0
+    solution, bound = smallest_first(packer, counts, shop.copy()), 0
     if solution is None:
-        solution = _best(packer, kinds, counts, shop)
-        bound = fluid_bound(packer, solution)
-        if thinking.refine and bound < packer.expected(solution) and sum(counts) > _SMALL:
-            # numpy and HiGHS take longer to load than small demand takes to plan.
-            from forebay.planning.refine import Refinement  # noqa: PLC0415
-
-            refinement = Refinement(packer, counts, shop, solution, seed=thinking.seed)
-            solution = refinement.run(lambda each: rank(packer, kinds, each), thinking.left)
-            bound = max(bound, refinement.bound)
+        solution, bound = _thought_out(packer, kinds, counts, shop, thinking)
     for buying in solution.buyings:
         shop.buy(buying.item, buying.times)
     return packer, Solved(solution, min(bound, packer.expected(solution)))
+
+
+def _thought_out(
+    packer: Packer, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop, thinking: Thinking
+) -> tuple[Solution, int]:
+    solution = _best(packer, kinds, counts, shop)
+    bound = fluid_bound(packer, solution)
+    if not thinking.refine or bound >= packer.expected(solution):
+        return solution, bound
+    served = [count - left for count, left in zip(counts, solution.left, strict=True)]
+    if is_small(served):
+        found = cheapest(packer, served, shop)
+        if found is not None:
+            bound = max(bound, found[1] - LARGEST_TIE * sum(served))
+            if found[0] is not None:
+                best = found[0]._replace(left=solution.left)
+                return min(solution, best, key=lambda each: rank(packer, kinds, each)), bound
+    if len(served) - served.count(0) <= _MOST_KINDS:
+        # numpy and HiGHS take longer to load than small demand takes to plan.
+        from forebay.planning.refine import Refinement  # noqa: PLC0415
+
+        refinement = Refinement(packer, counts, shop, solution, seed=thinking.seed)
+        solution = refinement.run(lambda each: rank(packer, kinds, each), thinking.left)
+        bound = max(bound, refinement.bound)
+    return solution, bound
 
 
 def _best(packer: Packer, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop) -> Solution:

@@ -1,4 +1,5 @@
 import random
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -9,17 +10,25 @@ from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.requirements import LabelSelector, NodeSelectorTerm, Operator, Requirement, Taint, Toleration
 from forebay.model.workloads import PodAffinityTerm, TopologySpread
-from forebay.planning.plan import Cap, PoolKey
-from forebay.planning.planner import plan
+from forebay.planning import planner
+from forebay.planning.plan import Cap, PoolKey, Preferences
 from tests.unit.planning.naive import may_go, violations
 from tests.unit.planning.worlds import GPU, candidate, machine, pod, shape
 
 pytestmark = pytest.mark.law
 
+#: On a busy machine the clock must not cut short what is bounded by counts.
+PATIENT = Preferences(deadline=timedelta(minutes=1))
+
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 POOLS = (PoolKey("team", "a"), PoolKey("team", "b"))
 APP = LabelSelector({"app": "a"})
+
+
+def plan(pods, offers, caps=()):
+    return planner.plan(pods, offers, caps, PATIENT)
+
 
 terms = st.one_of(
     st.builds(
