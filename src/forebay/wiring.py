@@ -163,7 +163,7 @@ async def run_operator(
             InformerCollector(operator.informers),
             OperatorCollector(lambda: operator.views, operator.elector.still_leader, operator.counts),
         )
-        handler = pages(alive=lambda: None, ready=operator.trouble, metrics=metrics)
+        handler = pages(alive=operator.broken, ready=operator.trouble, metrics=metrics)
         await stack.enter_async_context(serving(handler, host=host, port=port))
         log.info("started", server=config.server, source=config.source, namespace=namespace, identity=identity)
         await operator.run()

@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import pytest
+
 from forebay.api.crd import custom_resource_definitions
 from forebay.embedded import kinds
 from forebay.embedded.server import EmbeddedCluster
@@ -135,3 +137,20 @@ async def test_without_its_kinds_the_operator_says_what_is_missing_and_goes_on_o
             await asyncio.sleep(120)
             assert made.trouble() is None
             assert await reason(user) == "NodeClassNotFound"
+
+
+async def test_a_watch_that_has_ended_by_a_fault_of_ours_is_a_reason_to_be_restarted():
+    said = []
+
+    async def life():
+        async with world() as (cluster, _), operator(cluster, "a") as made:
+            await asyncio.sleep(5)
+            said.append(made.broken())
+            made.views.namespaces.subscribe(lambda _: 1 / 0)
+            cluster.store.create(kinds.NAMESPACES, {"metadata": {"name": "new"}})
+            await asyncio.sleep(5)
+            said.append(made.broken())
+
+    with pytest.raises(ZeroDivisionError):
+        await life()
+    assert said == [None, "the watch of namespaces has ended by a fault of Forebay: see its log"]

@@ -171,6 +171,11 @@ class Operator:
     def informers(self) -> tuple[Informer[Any], ...]:
         return () if self.views is None else self.views.informers
 
+    def broken(self) -> str | None:
+        """What only another process can mend; None where nothing is broken."""
+        ended = next((each.resource.plural for each in self.informers if each.ended), None)
+        return None if ended is None else f"the watch of {ended} has ended by a fault of Forebay: see its log"
+
     def trouble(self) -> str | None:
         """Why it could not act if it led; None when it could."""
         if self.views is None:

@@ -13,6 +13,7 @@ from forebay.api.parts import Condition, Truth
 from forebay.api.values import Figure
 from forebay.engine.decisions import ReportClass, ReportPool
 from forebay.engine.snapshot import Snapshot
+from forebay.lifecycle.transitions import shortened
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.sources import SourceKey
@@ -172,7 +173,7 @@ def told(
             type=fact.type,
             status=fact.status,
             reason=fact.reason,
-            message=fact.sentence,
+            message=shortened(fact.sentence),
             # The API keeps whole seconds; with more, what is read back would never equal what was decided.
             last_transition_time=(
                 before.last_transition_time if before is not None and held else now.replace(microsecond=0)

@@ -97,6 +97,11 @@ class Informer(Generic[T]):
         """The view has been whole, and deletions since then are not missed."""
         return self._reflector.synced.is_set()
 
+    @property
+    def ended(self) -> bool:
+        """By a fault of ours: it will never be current again."""
+        return self._task is not None and self._task.done()
+
     def stale_for(self, now: float) -> float:
         """Seconds from the last word of the server to `now` (of the loop's clock). Infinite where there was none."""
         current_at = self._reflector.current_at

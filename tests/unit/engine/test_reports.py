@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec, GPUNodePoolStatus
@@ -88,3 +89,14 @@ def test_conditions_of_others_stay():
 
 def test_a_pool_that_is_being_deleted_is_left_alone():
     assert decided(pools=[pool(deletion_timestamp=NOW, finalizers=["x"])]) == ()
+
+
+def test_a_sentence_that_is_too_long_for_the_api_is_shortened():
+    brake = "so many nodes are unhealthy " * 2000
+    looked_at = pool()
+    snapshot = Snapshot(now=NOW, classes=(node_class(),), pools=(looked_at,))
+
+    (decision,) = report_pools(snapshot, {looked_at.key: brake})
+
+    assert all(len(each.message) <= 32768 for each in decision.conditions)
+    assert tuple(report_pools(replace(snapshot, pools=(after(decision, looked_at),)), {looked_at.key: brake})) == ()
