@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -14,7 +14,7 @@ from forebay.engine.decisions import Dress
 from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
-from forebay.kube.errors import Conflict, Invalid, NotFound, TooManyRequests
+from forebay.kube.errors import Conflict, Invalid, KubeError, NotFound, TooManyRequests
 from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS
 from forebay.kube.subresources import evict
@@ -26,6 +26,7 @@ from forebay.model.reasons import Reason
 from forebay.model.requirements import Taint
 from forebay.model.workloads import Pod
 from forebay.net import clock
+from forebay.net.transport import TransportError
 
 log = structlog.get_logger(__name__)
 
@@ -35,8 +36,15 @@ _OPENING_TRIES: Final = 5
 #: Seconds.
 _BETWEEN_TRIES: Final = 0.05
 _BETWEEN_LOOKS: Final = 0.005
+_LATELY: Final = 2.0
 #: A watch that is later than this is not waited for.
 _WATCH_LAG: Final = 0.5
+
+
+class _Opened(NamedTuple):
+    #: On the loop's clock: from then on it is the tick's business alone.
+    until: float
+    welcome: Welcome
 
 
 class NodeActs:
@@ -48,6 +56,7 @@ class NodeActs:
         #: Every node that is opened makes the scheduler try the pods of all others, and a pod that it tries in vain
         #: loses its nomination. So nodes are opened one by one, each soon after its pods were nominated.
         self._one_by_one = asyncio.Lock()
+        self._opened: list[_Opened] = []
         self._views = views
         self._announcements = announcements
 
@@ -56,8 +65,17 @@ class NodeActs:
             await self._patch(
                 step.node, {"spec": {"unschedulable": True}, "metadata": _cordoned(cordon_mark(clock.now()))}
             )
+        failed: KubeError | TransportError | None = None
         for pod in step.evict:
-            await self._evict(pod, step)
+            try:
+                await self._evict(pod, step)
+            except (KubeError, TransportError) as error:
+                # One that cannot be asked, for which a policy or two disruption budgets at once are enough, must not
+                # keep the others from being asked.
+                self._blocked(pod, step, str(error))
+                failed = error
+        if failed is not None:
+            raise failed
 
     async def _evict(self, pod: Pod, step: Drain) -> None:
         try:
@@ -65,13 +83,16 @@ class NodeActs:
         except TooManyRequests as error:
             if not error.by_disruption_budget:
                 raise
-            sentence = f"{pod.namespace}/{pod.name} must leave node {step.node.name}, but {error.message}"
-            self._announcements.about(reference(NODES, step.node), Reason.EVICTION_BLOCKED, sentence, warning=True)
+            self._blocked(pod, step, error.message)
         except (NotFound, Conflict):
             # Gone, or another pod of that name.
             return
         else:
             self._announcements.about(reference(PODS, pod), step.reason, step.sentence)
+
+    def _blocked(self, pod: Pod, step: Drain, why: str) -> None:
+        sentence = f"{pod.namespace}/{pod.name} must leave node {step.node.name}, but {why}"
+        self._announcements.about(reference(NODES, step.node), Reason.EVICTION_BLOCKED, sentence, warning=True)
 
     async def uncordon(self, node: Node) -> None:
         """Only a cordon of ours is taken back."""
@@ -110,9 +131,25 @@ class NodeActs:
                     break
             if decision.untaint:
                 await self._open(decision.node)
+                self._opened.append(_Opened(asyncio.get_running_loop().time() + _LATELY, decision))
+            await self._nominate_again()
+
+    async def _nominate_again(self) -> None:
+        """An attempt that the scheduler had begun before the node was opened still ends in vain. When many nodes are
+        opened, the next tick would come too late for such a pod's place.
+        """
+        now = asyncio.get_running_loop().time()
+        self._opened = [each for each in self._opened if each.until > now]
+        lost = [
+            (pod, each.welcome.node.name)
+            for each in self._opened
+            for pod in each.welcome.pods
+            if self._lost_its_nomination(pod)
+        ]
+        await asyncio.gather(*(self._nominate(pod, node) for pod, node in lost[:_NOMINATIONS_AT_ONCE]))
 
     async def _nominate_all(self, pods: Sequence[Pod], node: str) -> None:
-        """Returns when our watch has brought the nominations: so has the scheduler's, then, or will in a moment."""
+        """Returns when our watch has brought the nominations, and as long again after: by then the scheduler's has."""
         turns = asyncio.Semaphore(_NOMINATIONS_AT_ONCE)
 
         async def in_turn(pod: Pod) -> int:
@@ -121,9 +158,11 @@ class NodeActs:
 
         latest = max(await asyncio.gather(*(in_turn(pod) for pod in pods)), default=0)
         loop = asyncio.get_running_loop()
-        end = loop.time() + _WATCH_LAG
-        while self._views.pods.resource_version < latest and loop.time() < end:  # noqa: ASYNC110 (the view has no event for it)
+        began, late = loop.time(), 0.0
+        while self._views.pods.resource_version < latest and late < _WATCH_LAG:
             await asyncio.sleep(_BETWEEN_LOOKS)
+            late = loop.time() - began
+        await asyncio.sleep(late)
 
     def _lost_its_nomination(self, pod: Pod) -> bool:
         """The scheduler has tried it meanwhile, in vain."""
