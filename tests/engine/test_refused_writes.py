@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from forebay.embedded import kinds
 from forebay.net.transport import Headers, Response
 from forebay.simulate.power import Powered
 from tests.engine.power_world import lab, operator
@@ -65,3 +66,20 @@ async def test_a_node_that_cannot_be_labelled_is_given_back_all_the_same():
         async with operator(world):
             await asyncio.sleep(60)
             assert world.power.on == frozenset()
+
+
+async def test_a_pod_that_cannot_be_evicted_does_not_keep_the_others_from_leaving():
+    """As where two disruption budgets are about the same pod, which the API server answers with 500."""
+    wide = Powered(name="wide", gpus=2, boot=10)
+    rule = Refusing("/pods/a/eviction", 500)
+    async with lab(wide) as world, operator(world, wrap=rule):
+        world.pod("a", 1, runs=None)
+        world.pod("b", 1, runs=None)
+        await asyncio.sleep(30)
+        world.give_back("wide")
+        await asyncio.sleep(60)
+        left = {pod["metadata"]["name"] for pod in world.store.list(kinds.PODS)}
+        assert left == {"a"}
+        assert world.asked("stop") == []
+        assert any("default/a must leave node wide" in said for said in world.told("wide", "EvictionBlocked"))
+        assert sum(rule.refused.values()) <= 12
