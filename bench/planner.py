@@ -16,12 +16,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from planner_cases import published, real_offers
-from planner_cases.checking import check
-
 from forebay.model.workloads import Pod
 from forebay.planning.plan import Candidate, Plan, Preferences
 from forebay.planning.planner import plan
+from planner_cases import published, real_offers
+from planner_cases.checking import check
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 PRICES = DATA / "prices" / "gpu_offers.csv.gz"
@@ -110,7 +109,7 @@ def vector_packing(cases: list[Case]) -> Iterator[Bar]:
 def karpenter(cases: list[Case]) -> Iterator[Bar]:
     data, types, workloads = published.karpenter(DATA / "bench" / "karpenter_gpu.json")
     for name, pods in workloads.items():
-        case, made = measure(f"Karpenter's case {name}", pods, types)
+        case, _ = measure(f"Karpenter's case {name}", pods, types)
         known = data["workloads"][name]
         costs = [run["usd_h"] for run in known["karpenter"]]
         case |= {"proven_bound": known["proven_lower_bound_usd_h"], "karpenter": known["karpenter"]}

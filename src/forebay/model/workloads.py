@@ -40,7 +40,7 @@ class PodAffinityTerm(msgspec.Struct, frozen=True):
 
 
 class TopologySpread(msgspec.Struct, frozen=True):
-    """A required spread (`whenUnsatisfiable: DoNotSchedule`) of the pods that `selector` picks in the pod's namespace."""
+    """A required spread (`DoNotSchedule`) of the pods that `selector` picks in the namespace of the pod."""
 
     topology_key: str
     max_skew: int
@@ -117,7 +117,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_tenant(self) -> bool:
         """Its node is in use because of it. Pods that every node has, and pods that have ended, are no reason to keep
-        a machine on."""
+        a machine on.
+        """
         return not (self.phase.ended or self.mirror or (self.owner is not None and self.owner.kind == "DaemonSet"))
 
 
