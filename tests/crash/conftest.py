@@ -5,6 +5,11 @@ import logging
 import pytest
 import structlog
 
+from forebay.embedded import cel
+
+# Raises the recursion limit, which Hypothesis does not want to see inside a law.
+cel._environment()
+
 
 @pytest.fixture(autouse=True)
 def quiet():

@@ -18,12 +18,16 @@ from forebay.kube.lease import Terms
 from forebay.net import clock
 from forebay.net.faults import Faulty
 from forebay.net.in_process import InProcess
+from forebay.net.transport import Headers, OutcomeUnknown
 from tests.engine.power_world import POWER, SERVER
 
 #: Longer terms make fewer requests, each of which is a place to die at; they are in proportion.
 TERMS = Terms(duration=15.0, renew_deadline=10.0, retry=5.0)
 #: A dead task that still runs after so many cancellations would run for ever.
 _MOST_CANCELS = 1000
+
+#: On a request that arrives when its sender no longer waits for it, for whoever looks at it there.
+LATE = "X-Late"
 
 _LIFE = contextvars.ContextVar("life", default=None)
 
@@ -33,6 +37,12 @@ class Moment(StrEnum):
 
     BEFORE = "before"
     AFTER = "after"
+
+
+class Late(msgspec.Struct, frozen=True):
+    """The request is under way for so long that its sender has given up when it arrives, and is heeded."""
+
+    seconds: float
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -68,6 +78,8 @@ class Ledger:
     def __init__(self, deaths=()):
         self.requests = []
         self.died = []
+        #: Of the network.
+        self.faults = 0
         self._deaths = dict(deaths)
 
     def sent(self, life, request):
@@ -85,7 +97,7 @@ class Ledger:
 class Life:
     """One process of the operator on a lab, from its start to its death."""
 
-    def __init__(self, world, name, ledger, *, machines, plan=None, rules=None, seed=0):
+    def __init__(self, world, name, ledger, *, machines, plan=None, rules=None, seed=0, terms=TERMS):
         self.name = name
         self.dead = asyncio.Event()
         self.tasks = set()
@@ -95,6 +107,7 @@ class Life:
         self._machines = machines
         self._plan = plan
         self._rules = rules or Rules()
+        self._terms = terms
         self._rng = random.Random(seed)
         self._wires = []
         self._main = None
@@ -117,7 +130,7 @@ class Life:
             make_transport=lambda _: self._wire(self._world.power.answer),
             machines=self._machines,
             rules=self._rules,
-            terms=TERMS,
+            terms=self._terms,
             rng=self._rng,
         )
         async with self.operator:
@@ -126,7 +139,7 @@ class Life:
     def _wire(self, handler):
         wire = InProcess(handler)
         self._wires.append(wire)
-        return _Mortal(Faulty(wire, self._plan), self, self._ledger)
+        return _Mortal(wire, self, self._ledger, self._plan)
 
     def die(self):
         if not self.dead.is_set():
@@ -171,10 +184,11 @@ def _task_of_a_life(loop, coroutine, **options):
 
 
 class _Mortal:
-    def __init__(self, inner, life, ledger):
+    def __init__(self, inner, life, ledger, plan):
         self._inner = inner
         self._life = life
         self._ledger = ledger
+        self._plan = plan
 
     async def request(self, request):
         if self._life.dead.is_set():
@@ -184,7 +198,7 @@ class _Mortal:
             self._life.die()
             await _never()
         # The other side is another process: what it does is not of this life, and does not end with it.
-        served = asyncio.get_running_loop().create_task(self._inner.request(request), context=contextvars.Context())
+        served = asyncio.get_running_loop().create_task(self._serve(request), context=contextvars.Context())
         try:
             answer = await asyncio.shield(served)
         except asyncio.CancelledError:
@@ -197,6 +211,20 @@ class _Mortal:
                 served.add_done_callback(_hang_up)
                 await _never()
         return answer
+
+    async def _serve(self, request):
+        planned = tuple(self._plan(request)) if self._plan is not None else ()
+        late = next((fault for fault in planned if isinstance(fault, Late)), None)
+        if late is None:
+            return await Faulty(self._inner, lambda _: planned).request(request)
+        asyncio.get_running_loop().call_later(late.seconds, self._arrives, request, context=contextvars.Context())
+        await asyncio.sleep(request.timeouts.total if request.timeouts is not None else late.seconds)
+        raise OutcomeUnknown(f"{request}: sent, but no answer in time (injected)", request)
+
+    def _arrives(self, request):
+        request = msgspec.structs.replace(request, headers=Headers({**request.headers, LATE: "true"}))
+        served = asyncio.get_running_loop().create_task(self._inner.request(request))
+        served.add_done_callback(_hang_up)
 
     async def close(self):
         await self._inner.close()

@@ -7,6 +7,7 @@ from forebay.embedded.kinds import PODS
 from forebay.embedded.shelf import ADDED, DELETED
 from forebay.lifecycle.outcomes import MOST_ATTEMPTS
 from forebay.simulate.power import Asked, Power
+from tests.crash.mortal import LATE
 
 #: Records whose machine is there or will be: it counts on both sides of "is more needed?".
 _SERVES = frozenset({None, "Requested", "Launching", "Launched", "Joined", "Ready"})
@@ -41,24 +42,28 @@ class Witness:
         _, _, _, name, word = request.url.split("/")
         asked = Asked(word)
         record = self._world.store.find(self._kind, None, name)
+        late = LATE in request.headers
         if asked is Asked.ON:
-            self._switched_on(name, record, request.headers["Idempotency-Key"])
+            self._switched_on(name, record, request.headers["Idempotency-Key"], late=late)
         elif asked is Asked.OFF:
-            self._switched_off(name, record)
+            self._switched_off(name, record, late=late)
         return await self._answer(request)
 
-    def _switched_on(self, name, record, key):
+    def _switched_on(self, name, record, key, *, late):
         self.starts[key] += 1
-        if record is None or record["metadata"]["uid"] != key:
+        if late:
+            # The record has gone on without it.
+            pass
+        elif record is None or record["metadata"]["uid"] != key:
             self.breach(f"{name} is switched on under key {key}, which is that of no record")
         elif _state(record) != "Launching":
             self.breach(f"{name} is switched on while its record is {_state(record)}")
         if self.starts[key] > MOST_ATTEMPTS:
             self.breach(f"{name} is switched on {self.starts[key]} times for one record")
 
-    def _switched_off(self, name, record):
+    def _switched_off(self, name, record, *, late):
         self.stops[name] += 1
-        if record is None or _state(record) != "Terminating":
+        if not late and (record is None or _state(record) != "Terminating"):
             self.breach(f"{name} is switched off while its record is {record and _state(record)}")
         power = self._world.power
         pods = self._pods_on(name)
@@ -70,9 +75,9 @@ class Witness:
         name = record["metadata"]["name"]
         if change.type == ADDED:
             self._bought(name, record)
-        elif _state(record) == "Gone" and (change.old is None or _state(change.old) != "Gone"):
-            if self._honest and self._world.power.power(name) in _ON:
-                self.breach(f"{name} counts as gone while it is on")
+        over = _state(record) == "Gone" and (change.old is None or _state(change.old) != "Gone")
+        if over and self._honest and self._world.power.power(name) in _ON:
+            self.breach(f"{name} counts as gone while it is on")
         if change.type == DELETED and self._honest and _state(record) != "Gone":
             self.breach(f"the record of {name} is deleted while it is {_state(record)}")
 

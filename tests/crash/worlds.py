@@ -1,4 +1,4 @@
-"""Small worlds: machines, pods that come over time, what goes wrong, and when the operator dies. Run until all is quiet."""
+"""Small worlds: machines, pods that come over time, what goes wrong, when the operator dies; run until all is quiet."""
 
 import asyncio
 import random
@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from forebay.embedded.kinds import NODES, PODS
+from forebay.embedded.kinds import JOBS, NODES, PODS
 from forebay.lifecycle.facts import CORDONED_ANNOTATION
-from forebay.simulate.power import Asked, Power, Powered
+from forebay.simulate.power import Asked, Powered
 from forebay.simulate.virtual_time import run
 from tests.crash.mortal import Ledger, Life
 from tests.crash.witness import Witness
@@ -32,13 +32,39 @@ class Work(msgspec.Struct, frozen=True):
     runs: float = 20.0
 
 
+class Weather(msgspec.Struct, frozen=True):
+    """Faults of the network, each as often as its rate says, until it clears up."""
+
+    kube: tuple = ()
+    power: tuple = ()
+    until: float = 600.0
+
+    def over(self, chance, ledger):
+        loop = asyncio.get_running_loop()
+
+        def plan(request):
+            drawn = [(fault, chance.random() < rate) for fault, rate in self._of(request)]
+            if loop.time() >= self.until:
+                return ()
+            faults = tuple(fault for fault, strikes in drawn if strikes)
+            ledger.faults += len(faults)
+            return faults
+
+        return plan
+
+    def _of(self, request):
+        return self.power if request.url.startswith(POWER) else self.kube
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     machines: tuple[Powered, ...]
     work: tuple[Work, ...]
     boots: dict[str, tuple] = {}
     faults: dict[tuple[str, Asked], tuple] = {}
-    #: Of the network, for each request; see `net.faults`.
-    plan: object = None
+    #: Of the network of each replica.
+    plan: Weather | None = None
+    #: The work is done by Jobs, which begin again what a machine takes down with it.
+    jobs: bool = False
     replicas: int = 1
     #: The machines have status endpoints.
     status: bool = False
@@ -47,9 +73,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def honest(self):
-        return not any(
-            fault and not fault.acts and fault.status == 200 for each in self.faults.values() for fault in each
-        )
+        told = (fault for (_, asked), faults in self.faults.items() if asked is Asked.OFF for fault in faults)
+        return not any(fault is not None and not fault.acts and fault.status == 200 for fault in told)
 
 
 class Outcome:
@@ -72,8 +97,11 @@ class Outcome:
     def _served(self, work):
         if not self._can_be_served(work):
             return True
-        pod = self.world.store.find(PODS, "default", work.name)
-        return pod is not None and pod["status"]["phase"] == "Succeeded"
+        found = self.world.store.find(JOBS if self.scenario.jobs else PODS, "default", work.name)
+        if found is None:
+            return False
+        status = found.get("status") or {}
+        return status.get("succeeded", 0) > 0 if self.scenario.jobs else status["phase"] == "Succeeded"
 
     def _can_be_served(self, work):
         return any(machine.gpus >= work.gpus for machine in self.scenario.machines)
@@ -89,17 +117,21 @@ class Outcome:
                 yield f"node {node['metadata']['name']} is left cordoned"
         most = self.most_requests()
         if most > self.allowed_requests():
-            yield f"{most} requests within {_WINDOW:.0f} s, where {self.allowed_requests()} should do: {self.frequent()}"
+            more = f"{most} requests within {_WINDOW:.0f} s, where {self.allowed_requests()} should do"
+            yield f"{more}: {self.frequent()}"
 
     def most_requests(self):
         """But for the lease, in any window."""
         times = [sent.at for sent in self.ledger.requests if not sent.is_lease]
-        return max(
-            (sum(1 for at in times[index:] if at < begin + _WINDOW) for index, begin in enumerate(times)), default=0
-        )
+        most = first = 0
+        for last, at in enumerate(times):
+            while times[first] <= at - _WINDOW:
+                first += 1
+            most = max(most, last - first + 1)
+        return most
 
     def allowed_requests(self):
-        starts = self.scenario.replicas * 20 + len(self.ledger.died) * 20
+        starts = self.scenario.replicas * 20 + len(self.ledger.died) * 20 + 8 * self.ledger.faults
         polls = self.scenario.status * len(self.scenario.machines) * 150
         return starts + polls + 60 * len(self.scenario.machines) + 40 * len(self.scenario.work)
 
@@ -120,7 +152,7 @@ async def _happens(scenario, deaths):
         people = asyncio.create_task(_submit(scenario, world))
         try:
             loop = asyncio.get_running_loop()
-            while loop.time() < _PATIENCE and not (people.done() and outcome.at_rest()):
+            while loop.time() < _PATIENCE and not (people.done() and outcome.at_rest()):  # noqa: ASYNC110 (virtual time)
                 await asyncio.sleep(_LOOK)
             if outcome.at_rest():
                 calls = sum(outcome.witness.starts.values())
@@ -152,7 +184,10 @@ async def _submit(scenario, world):
     loop = asyncio.get_running_loop()
     for work in sorted(scenario.work, key=lambda each: each.at):
         await asyncio.sleep(max(0.0, work.at - loop.time()))
-        world.pod(work.name, work.gpus, runs=f"{work.runs:g}s")
+        if scenario.jobs:
+            world.job(work.name, work.gpus, runs=f"{work.runs:g}s")
+        else:
+            world.pod(work.name, work.gpus, runs=f"{work.runs:g}s")
 
 
 async def _keep_alive(scenario, world, ledger, number):
@@ -161,7 +196,7 @@ async def _keep_alive(scenario, world, ledger, number):
         msgspec.structs.replace(each, boot_timeout=scenario.boot_timeout)
         for each in world.power.configured(POWER, status=scenario.status)
     )
-    plan = scenario.plan(random.Random(scenario.seed * 100 + number)) if scenario.plan is not None else None
+    plan = scenario.plan.over(random.Random(scenario.seed * 100 + number), ledger) if scenario.plan else None
     for incarnation in range(1_000):
         life = Life(
             world,
@@ -177,7 +212,3 @@ async def _keep_alive(scenario, world, ledger, number):
         finally:
             life.die()
         await asyncio.sleep(_RESTART)
-
-
-def off(world):
-    return all(world.power.power(name) is Power.OFF for name in world.power.machines)
