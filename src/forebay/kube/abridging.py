@@ -1,7 +1,7 @@
 """Pods of a watch made short before they are decoded: what is skipped over costs as much as what is read.
 
     {"type":"ADDED","object":{…"metadata":{"name":…,"labels":…,"managedFields":[…]},"spec":{…},"status":{…}}}
-    {"type":"ADDED","object":{…"metadata":{"name":…},"spec":{"forebay.dev/like":7,"nodeName":…},"status":{"phase":…}}}
+    {"type":"ADDED","object":{…"metadata":{"name":…},"forebay.dev/like":7,"forebay.dev/node":…,"forebay.dev/phase":…}}
 
 Pods of one ReplicaSet are alike to the byte from their labels to their status, but for the name of the token's volume
 and the node. So a pod is compared with one of the same owner that was decoded before, and where it is alike, a number
@@ -15,8 +15,10 @@ import msgspec
 
 from forebay.kube.interning import Interned
 
-#: The field of a spec that says which pod this one is like.
+#: Fields instead of spec and status. The status itself stays where more of it is read than the phase.
 LIKE: Final = "forebay.dev/like"
+NODE: Final = "forebay.dev/node"
+PHASE: Final = "forebay.dev/phase"
 #: Admission names the volume of the token, and with it all its mounts, anew for each pod: this and five letters.
 TOKEN: Final = b"kube-api-access-"
 _LETTERS: Final = 5
@@ -24,10 +26,12 @@ _LETTERS: Final = 5
 _MANAGED_FIELDS: Final = b',"managedFields":['
 _SPEC: Final = b']},"spec":{'
 _LABELS: Final = b',"labels":{'
-_NODE: Final = b'"nodeName":"'
+_NODE_NAME: Final = b'"nodeName":"'
 _STATUS: Final = b'},"status":{"phase":"'
-_TO_PHASE: Final = b'"' + _STATUS
 _END: Final = b"}}}"
+_THEN_PHASE: Final = b'","%b":"' % PHASE.encode()
+_THEN_STATUS: Final = b'","status":{"phase":"'
+_THEN_END: Final = b'"}}'
 #: So much of the end of the metadata has the uid of the owner in it.
 _ABOUT_OWNER: Final = 160
 #: Remembered at once: owners, and pods that others are like (far more than a batch has lines).
@@ -81,11 +85,11 @@ class _Alike(msgspec.Struct, frozen=True):
         ):
             return None
         if not self.only_phase:
-            return start, [self.instead, text[node:node_end], _TO_PHASE], phase
-        phase_end = text.find(b'"', phase, line_end)
+            return start, [self.instead, text[node:node_end], _THEN_STATUS], phase
         if not text.startswith(_END, line_end - len(_END)):
             return None
-        return start, [self.instead, text[node:node_end], _TO_PHASE, text[phase:phase_end], b'"', _END], line_end
+        phase_end = text.find(b'"', phase, line_end)
+        return start, [self.instead, text[node:node_end], _THEN_PHASE, text[phase:phase_end], _THEN_END], line_end
 
 
 class _Owner(msgspec.Struct):
@@ -152,10 +156,10 @@ class Abridging(Generic[C]):
         line = text.rfind(b"\n", 0, at) + 1
         labels = text.find(_LABELS, line, at)
         status = text.find(_STATUS, spec, line_end)
-        node = text.find(_NODE, spec, status)
+        node = text.find(_NODE_NAME, spec, status)
         if min(labels, status, node) < 0:
             return None
-        node += len(_NODE)
+        node += len(_NODE_NAME)
         before = text[spec:node]
         token = before.find(TOKEN)
         letters = token + len(TOKEN)
@@ -170,7 +174,7 @@ class Abridging(Generic[C]):
                 head=(*(part + TOKEN for part in head[:-1]), head[-1]),
                 letters_at=letters,
                 tail=text[text.find(b'"', node) : status + len(_STATUS)],
-                instead=b'},"spec":{"%b":%d,%b' % (LIKE.encode(), number, _NODE),
+                instead=b'},"%b":%d,"%b":"' % (LIKE.encode(), number, NODE.encode()),
                 only_phase=not common.asks_for_gpu,
             )
             short = alike.shorten(text, at, spec, line_end)

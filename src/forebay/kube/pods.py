@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.kube.abridging import TOKEN, Abridging, Buffer
+from forebay.kube.abridging import LIKE, NODE, PHASE, TOKEN, Abridging, Buffer
 from forebay.kube.index import Index
 from forebay.kube.interning import Interned, interned_strings
 from forebay.kube.resources import Resource
@@ -62,8 +62,13 @@ class _Status(msgspec.Struct, gc=False, rename="camel"):
 
 class _PodOnWire(msgspec.Struct, gc=False):
     metadata: _Meta
-    spec: SpecParts
-    status: _Status
+    #: Of our own making: the number of a pod that this one is like, and what is different.
+    like: int = msgspec.field(default=0, name=LIKE)
+    node: str = msgspec.field(default="", name=NODE)
+    phase: str = msgspec.field(default="", name=PHASE)
+    #: Never absent, unless the pod was made short.
+    spec: SpecParts | None = None
+    status: _Status | None = None
 
 
 class _OwnerReference(msgspec.Struct):
@@ -170,30 +175,22 @@ class Pods:
 
     def build(self, wire: _PodOnWire) -> Pod:
         """Raises `ValueError` for a pod that cannot be read."""
-        meta, spec, status = wire.metadata, wire.spec, wire.status
-        names = self._names
-        node, spec.node_name = spec.node_name, ""
-        latest = self._latest.get(meta.generate_name)
-        if spec.like:
-            template = self._abridging.common(spec.like)
-        elif (
-            latest is not None
-            and latest.labels == meta.labels
-            and latest.annotations == meta.annotations
-            and latest.owner_references == meta.owner_references
-            and latest.finalizers == meta.finalizers
-            and latest.spec == spec
-        ):
-            template = latest.template
+        meta, status = wire.metadata, wire.status
+        if wire.like:
+            template, node = self._abridging.common(wire.like), wire.node
         else:
-            template = self._template(meta, spec)
-        phase = _PHASES.get(status.phase, _UNKNOWN)
-        since = message = started = finished = None
+            template, node = self._template(wire)
+        names = self._names
+        phase = _PHASES.get(wire.phase if status is None else status.phase, _UNKNOWN)
+        since = message = nominated = started = finished = None
         restarted = False
-        if not node:
-            since, message = self._unschedulable(status.conditions)
-        if template.asks_for_gpu:
-            started, finished, restarted = _ran(status.init_container_statuses, status.container_statuses, phase)
+        if status is not None:
+            if not node:
+                since, message = self._unschedulable(status.conditions)
+                # Says nothing of a pod that has its node.
+                nominated = names[status.nominated_node_name] if status.nominated_node_name else None
+            if template.asks_for_gpu:
+                started, finished, restarted = _ran(status.init_container_statuses, status.container_statuses, phase)
         return Pod(
             namespace=names[meta.namespace],
             name=meta.name,
@@ -206,8 +203,7 @@ class Pods:
             annotations=template.annotations,
             owner=template.owner,
             node=names[node] if node else None,
-            # Says nothing of a pod that has its node.
-            nominated_node=names[status.nominated_node_name] if status.nominated_node_name and not node else None,
+            nominated_node=nominated,
             deleted=meta.deletion_timestamp,
             unschedulable_since=since,
             unschedulable_message=message,
@@ -226,15 +222,32 @@ class Pods:
 
     def _common(self, line: bytes) -> _Template | None:
         pod = _line.decode(line).object
+        if pod.like or pod.spec is None:
+            return None
         key = _key(pod.metadata, pod.spec)
         # Where the name of the token's volume means more than a volume, it must not be left out.
-        return None if TOKEN in key or pod.spec.like else self._templates[key]
+        return None if TOKEN in key else self._templates[key]
 
-    def _template(self, meta: _Meta, spec: SpecParts) -> _Template:
+    def _template(self, wire: _PodOnWire) -> tuple[_Template, str]:
+        """And the name of the node, the one thing in a spec in which pods of a template differ."""
+        meta, spec = wire.metadata, wire.spec
+        if spec is None or wire.status is None:
+            raise ValueError("a pod needs a `spec` and a `status`")
+        node, spec.node_name = spec.node_name, ""
+        latest = self._latest.get(meta.generate_name)
+        if (
+            latest is not None
+            and latest.labels == meta.labels
+            and latest.annotations == meta.annotations
+            and latest.owner_references == meta.owner_references
+            and latest.finalizers == meta.finalizers
+            and latest.spec == spec
+        ):
+            return latest.template, node
         key = _key(meta, spec)
         template = self._templates.get(key)
         if template is None:
-            return self._templates[key]
+            return self._templates[key], node
         # Seen a second time, so there is a third. Copies, because a `Raw` keeps the page it was cut from.
         if len(self._latest) >= _LATEST:
             self._latest.clear()
@@ -246,7 +259,7 @@ class Pods:
             spec.copy(),
             template,
         )
-        return template
+        return template, node
 
     def _make_template(self, key: bytes) -> _Template:
         labels, annotations, owners, finalizers, of_shape = key.split(BETWEEN, 4)

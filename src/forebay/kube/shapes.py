@@ -8,7 +8,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from forebay.kube.abridging import LIKE
 from forebay.kube.interning import Interned
 from forebay.model.encoding import enc_hook
 from forebay.model.requirements import LabelSelector, NodeSelectorTerm, PreferredTerm, Requirement, Toleration
@@ -47,8 +46,6 @@ class InitContainerParts(msgspec.Struct, gc=False, rename="camel"):
 class SpecParts(msgspec.Struct, gc=False, rename="camel"):
     """In the API server's own order, which msgspec then need not search for."""
 
-    #: Of our own making: the number of a pod that this one is like.
-    like: int = msgspec.field(default=0, name=LIKE)
     init_containers: list[InitContainerParts] | None = None
     containers: list[ContainerParts] | None = None
     node_selector: Raw = NOTHING

@@ -188,7 +188,7 @@ def test_a_line_that_is_broken_is_found_out_as_it_would_be_anyway(broken):
 
 def test_a_number_that_the_server_makes_up_is_not_believed():
     readers = Readers()
-    text = line(pod(spec={abridging.LIKE: 7}))
+    text = line(pod() | {abridging.LIKE: 7})
     [[found]] = readers.short.events([(text, 0, len(text))])
     assert isinstance(found, Undecodable)
 
