@@ -29,6 +29,9 @@ OFFERS = 800
 SEEDS = 20
 VECTOR_PACKING = 2.0
 
+#: What is measured, and what the planner keeps its deadline by.
+CLOCK: list[Callable[[], float]] = [time.perf_counter]
+
 Case = dict[str, Any]
 Bar = tuple[str, bool]
 
@@ -39,9 +42,9 @@ def measure(
     preferences = Preferences(deadline=timedelta(seconds=deadline))
     taken = []
     for _ in range(times):
-        start = time.perf_counter()
-        made = plan(pods, offers, (), preferences)
-        taken.append(time.perf_counter() - start)
+        start = CLOCK[0]()
+        made = plan(pods, offers, (), preferences, clock=CLOCK[0])
+        taken.append(CLOCK[0]() - start)
     check(pods, offers, made)
     case = {
         "name": name,
@@ -140,8 +143,11 @@ SUITES: dict[str, Callable[[list[Case]], Iterator[Bar]]] = {
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=SUITES, action="append", help="one of the suites; may be repeated")
+    parser.add_argument("--cpu", action="store_true", help="CPU seconds instead of the clock's, for a busy machine")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.cpu:
+        CLOCK[0] = time.process_time
     if not PRICES.exists():
         print("the price table and the published cases (../shared/data) are not there: nothing is measured")
         return 0
@@ -154,7 +160,7 @@ def main() -> int:
     for name, met in bars:
         print(f"{name}: {'met' if met else 'MISSED'}")
     if options.json:
-        print(json.dumps({"cases": cases, "bars": dict(bars)}))
+        print(json.dumps({"cases": cases, "bars": dict(bars), "clock": "cpu" if options.cpu else "wall"}))
     return 0 if all(met for _, met in bars) else 1
 
 

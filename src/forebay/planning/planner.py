@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -37,22 +37,24 @@ def plan(
     unknown: Sequence[str] = (),
     present: Sequence[Present] = (),
     gangs: Gangs = _NO_GANGS,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Plan:
     """The cheapest capacity for `pods`, none of which fit on anything that is there or coming.
 
     `excluded`: what must not be bought, and `unknown`: sources of which nothing is known, both told to pods that are
     left out. `present`: pods that run, for rules about zones. `gangs`: what is known of groups beyond annotations.
+    `clock`: seconds, by which the deadline is kept.
 
     Total: whatever is wrong with the input becomes the reason why a pod is left out. The same input gives the same
     plan, in whatever order it comes.
     """
-    end = time.monotonic() + preferences.deadline.total_seconds() * _TO_THINK
+    end = clock() + preferences.deadline.total_seconds() * _TO_THINK
     sound, unsound = _sound(candidates)
     caps = sorted(caps, key=_in_order)
     if len(pods) == 1 and (one := _one_pod(pods[0], sound, caps, preferences)) is not None:
         return one
     served = sorted({c.namespaces for c in sound if c.namespaces is not None}, key=sorted)
-    thinking = Thinking(preferences.refine, preferences.seed, lambda: end - time.monotonic())
+    thinking = Thinking(preferences.refine, preferences.seed, lambda: end - clock())
     task = _Task(kinds(pods, served), items(sound, caps, preferences), tuple(caps), preferences, thinking)
     demand, refused, spread = settle(task.demand, task.goods, present, gangs, task.trial)
     needed = _needed(demand, gangs)

@@ -20,9 +20,8 @@ from forebay.planning.rounding import Clock, dive, realise
 _ROUNDS = 200
 _COLUMNS_A_ROUND = 100
 _ENOUGH_COLUMNS = 40
-#: Steps of the search in one shelf, and entries of its tables.
-_TO_FIND_ONE = (1500, 100_000)
-_TO_PROVE_ONE = (20_000, 500_000)
+#: Steps of the search in one shelf, and entries of its tables: at first, and where that proved nothing.
+_EFFORTS = ((1500, 100_000), (20_000, 500_000))
 #: Shares of the time that are left when whole numbers are sought, when columns are sought again, and for the proof.
 _TO_ROUND = 0.6
 _TO_GO_ON = 0.45
@@ -115,29 +114,33 @@ class Refinement:
         """Fillings that gain. What is seen of all others gives a bound; to `prove` that there are none takes longer."""
         numbers = self._numbers
         found: list[Column] = []
-        steps, cells = _TO_PROVE_ONE if prove else _TO_FIND_ONE
         proven = self._ceilings.all(duals.worth)
         target = duals.node * (1 + _EPSILON)
-        # Those that promise most come first: their resource prices are the most telling about others.
-        for shelf in np.argsort(-proven / np.maximum(target, _EPSILON), kind="stable"):
-            if proven[shelf] <= target[shelf]:
-                continue
-            if left() <= 0 or (len(found) >= _ENOUGH_COLUMNS and not prove):
+        efforts = _EFFORTS if prove else _EFFORTS[:1]
+        tried = np.zeros(len(numbers.shelves), dtype=np.int64)
+        while left() > 0 and (prove or len(found) < _ENOUGH_COLUMNS):
+            # The one that promises most is what the bound suffers from, and its prices tell most about others.
+            promise = np.where(tried < len(efforts), proven / np.maximum(target, _EPSILON), 0.0)
+            shelf = int(promise.argmax())
+            if promise[shelf] <= 1.0:
                 break
-            value = duals.worth - numbers.dislike[shelf]
-            capacity, most = numbers.capacity[shelf], numbers.most[shelf]
+            steps, cells = efforts[tried[shelf]]
+            tried[shelf] += 1
             best = exact(
-                value,
+                duals.worth - numbers.dislike[shelf],
                 numbers.need,
-                capacity,
-                most,
+                numbers.capacity[shelf],
+                numbers.most[shelf],
                 above=float(target[shelf]),
                 steps=steps,
                 cells=cells,
             )
             np.minimum(proven, self._ceilings.learn(best.prices, duals.worth), out=proven)
             proven[shelf] = min(best.most, proven[shelf])
-            found += [Column(int(shelf), counts) for counts in best.fillings]
+            if best.fillings:
+                # What is worth more than its node will be worth less when it is known; then is the time to look again.
+                tried[shelf] = len(efforts)
+                found += [Column(shelf, counts) for counts in best.fillings]
         self._bound = max(self._bound, _lagrangian(numbers, self._master, duals, proven))
         return found
 
