@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from forebay.kube.client import Client
 from forebay.kube.informer import Informer
+from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS
 from forebay.model.workloads import Pod
 from tests.cluster.operators import OperatorProcess
 from tests.cluster.powered import Administrator, gpu_pod, node, power_api, rig_client
 from tests.cluster.worlds import FOREBAY, World, create, install_definitions
-from tests.rig import Rig, Tier
+from tests.rig import Part, Rig, Tier
 
-__all__ = ["FOREBAY", "Administrator", "Scene", "gpu_pod", "node", "power_api", "scene"]
+__all__ = ["FOREBAY", "Administrator", "Part", "Scene", "gpu_pod", "node", "power_api", "scene"]
 
 NAMESPACE = "bench"
 _AT_ONCE = 16
@@ -33,13 +34,19 @@ class Scene:
         self.pods = pods
 
     async def create_pods(self, pods: Iterable[Mapping[str, Any]]) -> None:
-        turns = asyncio.Semaphore(_AT_ONCE)
+        await _soon(self.client.create(PODS, pod, namespace=NAMESPACE) for pod in pods)
 
-        async def in_turn(pod: Mapping[str, Any]) -> None:
-            async with turns:
-                await self.client.create(PODS, pod, namespace=NAMESPACE)
+    async def create_nodes(self, nodes: Iterable[Mapping[str, Any]]) -> None:
+        await _soon(self.client.create(NODES, each) for each in nodes)
 
-        await asyncio.gather(*(in_turn(pod) for pod in pods))
+    async def nodes_ready(self, count: int) -> None:
+        """Returns when so many take pods."""
+        async with asyncio.timeout(180):
+            while True:
+                nodes = (await self.client.list_all(NODES)).items
+                if sum(each.ready and not each.taints for each in nodes) >= count:
+                    return
+                await asyncio.sleep(0.5)
 
     async def unschedulable(self, count: int) -> None:
         """Returns when the scheduler has tried so many, in vain."""
@@ -76,6 +83,16 @@ class Scene:
             yield process
         finally:
             process.stop()
+
+
+async def _soon(acts: Iterable[Awaitable[object]]) -> None:
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def in_turn(act: Awaitable[object]) -> None:
+        async with turns:
+            await act
+
+    await asyncio.gather(*map(in_turn, acts))
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@
 The pods ask for 1, 2, 4 and 8 GPUs, 2,400 in all; the machines have 8 each. `forebay run` plans, switches the machines
 on, and when they join (with the startup taint) nominates their pods and opens them; kube-scheduler binds. `as_planned`
 are the pods on exactly the node that was obtained for them, `bound` all on any of the 300. `without` is how many the
-scheduler binds on the same nodes by itself. Ends with 1 where fewer than 995 are as planned.
+scheduler binds by itself on the same nodes, which then appear at once. Ends with 1 where fewer than 995 are as planned.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import structlog
 
 from forebay.api.names import STARTUP_TAINT
 from forebay.simulate.power import Powered
-from on_the_rig import FOREBAY, Administrator, Scene, gpu_pod, node, power_api, scene
+from on_the_rig import FOREBAY, Administrator, Part, Scene, gpu_pod, node, power_api, scene
 
 BAR = 995
 GPUS = {1: 500, 2: 250, 4: 150, 8: 100}
@@ -31,7 +31,14 @@ MACHINES = 300
 def pods(rng: random.Random) -> list[dict[str, Any]]:
     asked = [gpus for gpus, count in GPUS.items() for _ in range(count)]
     rng.shuffle(asked)
-    return [gpu_pod(f"pod-{number:04}", gpus) for number, gpus in enumerate(asked)]
+    return [asking(gpu_pod(f"pod-{number:04}", gpus), gpus) for number, gpus in enumerate(asked)]
+
+
+def asking(pod: dict[str, Any], gpus: int) -> dict[str, Any]:
+    """Also for the processors and the memory that go with the GPUs: by these the scheduler spreads pods over nodes."""
+    [container] = pod["spec"]["containers"]
+    container["resources"]["requests"] = {"cpu": str(8 * gpus), "memory": f"{64 * gpus}Gi"}
+    return pod
 
 
 def machines(rng: random.Random, *, tainted: bool) -> list[Powered]:
@@ -82,10 +89,10 @@ async def without_forebay() -> int:
     rng = random.Random(1)
     async with scene() as world:
         await waiting(world, rng)
-        administrator = Administrator(world.rig)
-        for machine in machines(rng, tainted=False):
-            administrator.call("POST", "/api/v1/nodes", node(machine))
-        administrator.close()
+        # On a slow machine they would come one after the other, and each would be filled before the next.
+        with world.rig.paused(Part.SCHEDULER):
+            await world.create_nodes(node(machine) for machine in machines(rng, tainted=False))
+            await world.nodes_ready(MACHINES)
         return await world.settled(world.bound, len(world.pods))
 
 
