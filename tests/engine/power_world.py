@@ -41,6 +41,19 @@ class Lab:
             kinds.PODS, {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": [container], **spec}}
         )
 
+    def job(self, name, gpus=1, *, runs="60s"):
+        """One pod, begun again however often it is lost."""
+        resources = {"limits": {"nvidia.com/gpu": gpus}}
+        template = {
+            "metadata": {"annotations": {"embedded.forebay.dev/run-time": runs}},
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [{"name": "main", "image": "work:1", "resources": resources}],
+            },
+        }
+        spec = {"template": template, "backoffLimit": 1000}
+        return self.store.create(kinds.JOBS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
     def where(self, name, namespace="default"):
         return self.store.get(kinds.PODS, namespace, name)["spec"].get("nodeName")
 

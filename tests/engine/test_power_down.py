@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from itertools import pairwise
 
 from forebay.embedded import kinds
 from forebay.lifecycle.facts import CORDONED_ANNOTATION
@@ -31,7 +32,7 @@ async def test_the_largest_idle_machine_goes_first_and_one_in_each_cycle():
             await asyncio.sleep(200)
         stops = [call for call in world.power.calls if call.asked == "stop"]
         assert [call.machine for call in stops] == ["large", "middle", "small"]
-        gaps = [later.at - earlier.at for earlier, later in zip(stops, stops[1:], strict=False)]
+        gaps = [later.at - earlier.at for earlier, later in pairwise(stops)]
         assert min(gaps) >= timedelta(seconds=9)
         assert world.power.on == frozenset()
 
@@ -84,7 +85,7 @@ async def test_the_node_is_cordoned_before_it_goes_and_opened_when_it_has_gone()
 async def test_a_pod_that_is_placed_in_the_last_moment_keeps_the_machine():
     async with lab(SMALL) as world, operator(world):
         world.pod("train", 1, runs="30s")
-        while not world.state("small") == "Draining":  # noqa: ASYNC110 (virtual time)
+        while world.state("small") != "Draining":  # noqa: ASYNC110 (virtual time)
             await asyncio.sleep(0.5)
         # As a scheduler does that has chosen the node a moment before the cordon.
         world.pod("late", 1, runs="60s", nodeName="small")

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -53,7 +54,7 @@ async def test_the_wait_doubles_for_a_machine_that_fails_again():
             await asyncio.sleep(3600)
             assert world.phase("train") == "Succeeded"
             starts = [call.at for call in world.power.calls if call.asked is Asked.ON]
-            gaps = [later - earlier for earlier, later in zip(starts, starts[1:], strict=False)]
+            gaps = [later - earlier for earlier, later in pairwise(starts)]
             assert [round(gap / timedelta(minutes=1)) for gap in gaps] == [6, 11, 21]
 
 
@@ -139,17 +140,7 @@ async def test_a_machine_whose_gpus_do_not_show_is_given_back():
 
 async def test_what_ran_on_a_machine_that_lost_its_power_is_demand_again():
     async with lab(FIRST, SECOND) as world, operator(world):
-        template = {
-            "metadata": {"annotations": {"embedded.forebay.dev/run-time": "600s"}},
-            "spec": {
-                "restartPolicy": "Never",
-                "containers": [{"name": "main", "image": "x:1", "resources": {"limits": {"nvidia.com/gpu": 1}}}],
-            },
-        }
-        world.store.create(
-            kinds.JOBS,
-            {"metadata": {"name": "train", "namespace": "default"}, "spec": {"template": template, "backoffLimit": 5}},
-        )
+        world.job("train", 1, runs="600s")
         await asyncio.sleep(120)
         assert world.power.on == {"first"}
         world.power.lose_power("first")
