@@ -5,6 +5,7 @@ node is bought as often as it stays useful, so the work follows the kinds of pod
 """
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -59,6 +60,12 @@ class Packer:
         by_worth = sorted(share, key=lambda kind: (-worth[kind] / (share[kind] or 1.0), kind))
         return (by_size, by_worth) if by_size != by_worth else (by_size,)
 
+    def at_most(self, kinds: Sequence[int], worth: dict[int, float]) -> Callable[[Shelf], float]:
+        """What pods in one node of a shelf are worth at most: by each resource that all of them need."""
+        needed = [d for d in range(len(self.market.resources)) if all(self.market.needs[kind][d] for kind in kinds)]
+        rates = [(d, max(worth[kind] / self.market.needs[kind][d] for kind in kinds)) for d in needed]
+        return lambda shelf: min((shelf.capacity[d] * rate for d, rate in rates), default=math.inf)
+
     def fill(self, shelf: Shelf, remaining: Sequence[int], order: Iterable[int]) -> Pattern:
         free = list(shelf.capacity)
         most = shelf.most
@@ -108,6 +115,8 @@ def greedy(packer: Packer, counts: Sequence[int], shop: Shop, price: Price = lam
     """Buys from `shop`. `price`: what nodes count as instead of their score, where nodes are what is scarce."""
     remaining = list(counts)
     wanted = [kind for kind, count in enumerate(remaining) if count > 0]
+    if not wanted:
+        return Solution((), tuple(remaining))
     worth = packer.worth(wanted, price)
     shelves = packer.market.shelves
     orders: dict[int, tuple[list[int], ...]] = {}
@@ -134,12 +143,18 @@ def greedy(packer: Packer, counts: Sequence[int], shop: Shop, price: Price = lam
         if best is not None:
             heapq.heappush(heap, best)
 
+    # At first each shelf stands for the most it could give; most are never looked at more closely.
+    at_most = packer.at_most(wanted, worth)
     for number, shelf in enumerate(shelves):
         if any(shelf.most[kind] for kind in wanted):
-            offer(number)
+            heap.append((-at_most(shelf) / price(shelf.items[0].score), number, (), 0))
+    heapq.heapify(heap)
     buyings = []
     while heap:
         _, number, pattern, at = heapq.heappop(heap)
+        if not pattern:
+            offer(number)
+            continue
         item = shelves[number].items[at]
         times = shop.can_buy(item)
         if times:

@@ -90,7 +90,7 @@ def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: f
     """The filling worth most, if that is more than `above`; depth first, as far as relaxations do not rule it out.
 
     After so many steps it gives up, and `most` is the relaxations' word for what was not looked at. More `cells` make
-    these tighter, and take longer to prepare.
+    these tighter, and take longer to prepare; with none, there is only the relaxation in parts of pods.
     """
     good = _useful(value, need, capacity, most)
     if not len(good):
@@ -194,7 +194,7 @@ class _Search:
             _Table(
                 value[order], need[order], capacity, most[order], axes=axes, cells=min(cells // len(order), _MOST_CELLS)
             )
-            for axes in _axes(need, capacity, prices)
+            for axes in (_axes(need, capacity, prices) if cells else ())
         ]
         self._room = float(prices @ capacity)
         self._free = [float(amount) for amount in capacity]

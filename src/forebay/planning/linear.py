@@ -15,6 +15,8 @@ from forebay.planning.numbers import Floats, Ints, Numbers, cap_amounts
 
 _INFINITY = highspy.kHighsInf
 _NOTHING = 1e-9
+#: Less would be for nothing.
+_LEAST_SECONDS = 0.15
 
 
 def quiet() -> highspy.Highs:
@@ -183,7 +185,7 @@ class Master:
     def whole(self, floor: Ints, seconds: float) -> Ints | None:
         """How often to use each filling, in whole numbers and at least `floor` times; the best found in that time."""
         highs = quiet()
-        highs.setOptionValue("time_limit", max(seconds, 0.01))
+        highs.setOptionValue("time_limit", max(seconds, _LEAST_SECONDS))
         highs.setOptionValue("mip_max_nodes", 200)
         highs.setOptionValue("mip_rel_gap", 1e-4)
         highs.passModel(self._highs.getLp())

@@ -8,7 +8,9 @@ from forebay.planning.numbers import Floats, Ints, Numbers
 #: More shelves than this are filled in the plain ways only.
 _MANY = 8
 #: With fewer columns than this, more are sought.
-_FEW = 80
+_FEW = 160
+#: A filling that gains less is left to the exact search, which may know a better one.
+_GAIN = 3e-4
 _MORE_WAYS = 12
 _PASSES = 30
 #: So many sets of resource prices are tried on every shelf.
@@ -79,7 +81,7 @@ class Filler:
         for _ in range(passes):
             counts = self.fill(duals.worth, rows, weights, most)
             gain = (net * counts).sum(axis=1) / np.maximum(duals.node[rows], 1e-12)
-            good = np.flatnonzero(gain > 1.0 + 1e-7)
+            good = np.flatnonzero(gain > 1.0 + _GAIN)
             for row in good:
                 key = (int(rows[row]), counts[row].tobytes())
                 found.setdefault(key, (float(gain[row]), Column(int(rows[row]), counts[row].copy())))

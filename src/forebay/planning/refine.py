@@ -20,13 +20,13 @@ from forebay.planning.rounding import Clock, dive, realise
 _ROUNDS = 200
 _COLUMNS_A_ROUND = 100
 _ENOUGH_COLUMNS = 40
-#: Steps of the search in one shelf, and entries of its tables: at first, and where that proved nothing.
-_EFFORTS = ((1500, 100_000), (20_000, 500_000))
+#: Steps of the search in one shelf, and entries of its tables: at first, where that found nothing, and to prove it.
+_EFFORTS = ((300, 0), (1500, 100_000), (20_000, 500_000))
 #: Shares of the time that are left when whole numbers are sought, when columns are sought again, and for the proof.
-_TO_ROUND = 0.6
+_TO_ROUND = 0.55
 _TO_GO_ON = 0.45
-_TO_PROVE = 0.25
-_TO_END = 0.05
+_TO_PROVE = 0.3
+_TO_END = 0.2
 #: A bound within this of the linear program's own value is as good as that.
 _PROVEN = 1e-4
 #: What counts as no gain.
@@ -62,23 +62,25 @@ class Refinement:
         """No worse than the first."""
         time = left()
         self._generate(lambda: left() - time * _TO_ROUND)
+        best = self._first
         sure = np.floor(self._master.used + _EPSILON)
         if sure.sum() < self._master.used.sum() / 2:
             # Fillings that are used once or not at all: diving does better, and takes longer.
-            best = self._round((None, 1.0), rank, lambda: left() - time * _TO_END)
+            best = self._round(best, (None, 1.0), rank, lambda: left() - time * _TO_END)
         else:
-            best = self._round((1.0, None, 0.8, 0.0), rank, lambda: left() - time * _TO_GO_ON)
-        if self._packer.score(best) > self._bound * (1 + _NEAR):
-            # More columns make a better bound, whether or not there is time to use them.
+            best = self._round(best, (1.0,), rank, lambda: left() - time * _TO_GO_ON)
+        while self._packer.score(best) > self._bound * (1 + _NEAR) and left() > time * _TO_END:
+            # More columns make a better bound, and better whole numbers.
             self._generate(lambda: left() - time * _TO_PROVE)
-            self._price(self._master.solve(), left, prove=True)
-        return best
+            if not self._master.add(self._price(self._master.solve(), lambda: left() - time * _TO_END, prove=True)):
+                break
+        self._master.solve()
+        return self._round(best, (1.0, None, 0.8, 0.0), rank, left)
 
-    def _round(self, ways: tuple[float | None, ...], rank: Rank, left: Clock) -> Solution:
+    def _round(self, best: Solution, ways: tuple[float | None, ...], rank: Rank, left: Clock) -> Solution:
         """Whole numbers, in one way after the other until they are near enough to what the linear program says: a
         share of its own that is kept, or None for diving.
         """
-        best = self._first
         value = self._master.value * DOLLAR
         sure = np.floor(self._master.used + _EPSILON)
         for share, gap in zip(ways, _ENOUGH, strict=False):
@@ -116,7 +118,7 @@ class Refinement:
         found: list[Column] = []
         proven = self._ceilings.all(duals.worth)
         target = duals.node * (1 + _EPSILON)
-        efforts = _EFFORTS if prove else _EFFORTS[:1]
+        efforts = _EFFORTS[1:] if prove else _EFFORTS[:2]
         tried = np.zeros(len(numbers.shelves), dtype=np.int64)
         while left() > 0 and (prove or len(found) < _ENOUGH_COLUMNS):
             # The one that promises most is what the bound suffers from, and its prices tell most about others.
