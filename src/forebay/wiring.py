@@ -18,7 +18,7 @@ from forebay.engine.operator import Operator
 from forebay.engine.snapshot import Rules
 from forebay.kube.client import Client, Version
 from forebay.kube.config import Config, load
-from forebay.kube.connection import connected_client, election_client
+from forebay.kube.connection import Rate, connected_client, election_client
 from forebay.kube.informer import Informer
 from forebay.kube.lease import Terms, unique_identity
 from forebay.kube.nodes import NODES
@@ -33,6 +33,9 @@ from forebay.settings import Settings, SettingsError
 from forebay.web.pages import pages
 
 log = structlog.get_logger(__name__)
+
+#: Nodes are opened one by one, each by a few requests that must follow upon each other.
+_OPENING = Rate(qps=500, burst=500)
 
 
 def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor:
@@ -140,7 +143,7 @@ async def run_operator(
     namespace = settings.namespace or config.namespace
     identity = unique_identity()
     async with AsyncExitStack() as stack:
-        client, opening = connected_client(config, redactor), connected_client(config, redactor)
+        client, opening = connected_client(config, redactor), connected_client(config, redactor, _OPENING)
         election = election_client(config, redactor, terms)
         for each in (client, opening, election):
             stack.push_async_callback(each.close)

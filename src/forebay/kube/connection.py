@@ -164,8 +164,12 @@ def connect(
     return RateBudget(EvictionAnswers(authenticating), qps=rate.qps, burst=rate.burst, longest_wait=longest_wait)
 
 
-def connected_client(config: Config, redactor: Redactor | None = None) -> Client:
-    return Client(connect(config, redactor=redactor), config.server)
+def connected_client(
+    config: Config,
+    redactor: Redactor | None = None,
+    rate: Rate = Rate(),  # noqa: B008 (immutable)
+) -> Client:
+    return Client(connect(config, rate=rate, redactor=redactor), config.server)
 
 
 def election_client(
