@@ -191,27 +191,28 @@ class Pods:
                 nominated = names[status.nominated_node_name] if status.nominated_node_name else None
             if template.asks_for_gpu:
                 started, finished, restarted = _ran(status.init_container_statuses, status.container_statuses, phase)
+        # In the order of its fields: by their names it takes four times as long.
         return Pod(
-            namespace=names[meta.namespace],
-            name=meta.name,
-            uid=meta.uid,
-            resource_version=int(meta.resource_version),
-            created=meta.creation_timestamp,
-            shape=template.shape,
-            phase=phase,
-            labels=template.labels,
-            annotations=template.annotations,
-            owner=template.owner,
-            node=names[node] if node else None,
-            nominated_node=nominated,
-            deleted=meta.deletion_timestamp,
-            unschedulable_since=since,
-            unschedulable_message=message,
-            finalizers=template.finalizers,
-            started=started,
-            finished=finished,
-            restarted=restarted,
-            mirror=template.mirror,
+            names[meta.namespace],
+            meta.name,
+            meta.uid,
+            int(meta.resource_version),
+            meta.creation_timestamp,
+            template.shape,
+            phase,
+            template.labels,
+            template.annotations,
+            template.owner,
+            names[node] if node else None,
+            nominated,
+            meta.deletion_timestamp,
+            since,
+            message,
+            template.finalizers,
+            started,
+            finished,
+            restarted,
+            template.mirror,
         )
 
     def abridge(self, text: bytes, start: int, end: int) -> list[Buffer]:

@@ -82,7 +82,9 @@ class Owner(msgspec.Struct, frozen=True):
     uid: str
 
 
-class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    """Made with names of its fields, but where a hundred thousand are: there their order saves a fifth of the time."""
+
     namespace: str
     name: str
     uid: str

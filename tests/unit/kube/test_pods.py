@@ -3,7 +3,7 @@
 import gc
 import json
 import weakref
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -61,6 +61,51 @@ def body(name="p", **changes) -> dict:
 
 def read(pod: dict, wire: Wire | None = None):
     return (wire or wire_for(PODS)).object(json.dumps(pod).encode())
+
+
+def test_everything_is_where_it_belongs():
+    owner = {"kind": "Job", "name": "j", "uid": "uid-of-job", "controller": True}
+    kubelet = {"kubernetes.io/config.mirror": "x", "forebay.dev/a": "b"}
+    meta = {"deletionTimestamp": "2030-01-01T13:00:00Z", "ownerReferences": [owner], "annotations": kubelet}
+    states = [
+        {"state": {"terminated": {"startedAt": "2030-01-01T12:01:00Z", "finishedAt": "2030-01-01T12:59:00Z"}}},
+        {"lastState": {}, "restartCount": 1},
+    ]
+    ended = read(
+        body(metadata=meta | {"finalizers": ["f"]}, status={"phase": "Failed", "containerStatuses": states}),
+    )
+    assert msgspec.structs.asdict(ended) == {
+        "namespace": "team",
+        "name": "p",
+        "uid": "uid-of-p",
+        "resource_version": 17,
+        "created": NOON,
+        "shape": ended.shape,
+        "phase": Phase.FAILED,
+        "labels": {"app": "train"},
+        "annotations": {"forebay.dev/a": "b"},
+        "owner": Owner("Job", "j", "uid-of-job"),
+        "node": "n1",
+        "nominated_node": None,
+        "deleted": NOON + timedelta(hours=1),
+        "unschedulable_since": None,
+        "unschedulable_message": None,
+        "finalizers": ("f",),
+        "started": NOON + timedelta(minutes=1),
+        "finished": NOON + timedelta(minutes=59),
+        "restarted": True,
+        "mirror": True,
+    }
+    why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+    waiting = read(
+        body(
+            spec={"nodeName": ""},
+            status={"nominatedNodeName": "n2", "conditions": [why | {"lastTransitionTime": "2030-01-01T12:00:00Z"}]},
+        )
+    )
+    assert (waiting.node, waiting.nominated_node, waiting.deleted, waiting.mirror) == (None, "n2", None, False)
+    assert (waiting.unschedulable_since, waiting.unschedulable_message) == (NOON, "no room")
+    assert (waiting.started, waiting.finished, waiting.restarted) == (None, None, False)
 
 
 def test_what_scheduling_looks_at_is_in_the_shape():
