@@ -25,6 +25,7 @@ from tests.engine.power_world import POWER, SERVER
 TERMS = Terms(duration=15.0, renew_deadline=10.0, retry=5.0)
 #: A dead task that still runs after so many cancellations would run for ever.
 _MOST_CANCELS = 1000
+_STORM = 300
 
 #: On a request that arrives when its sender no longer waits for it, for whoever looks at it there.
 LATE = "X-Late"
@@ -78,9 +79,16 @@ class Ledger:
     def __init__(self, deaths=()):
         self.requests = []
         self.died = []
+        self.stormed = False
         #: Of the network.
         self.faults = 0
         self._deaths = dict(deaths)
+
+    def storms(self):
+        """So many requests in one second are a loop, which on a virtual clock would last for ever."""
+        now = asyncio.get_running_loop().time()
+        self.stormed = self.stormed or (len(self.requests) > _STORM and self.requests[-_STORM].at > now - 1)
+        return self.stormed
 
     def sent(self, life, request):
         now = asyncio.get_running_loop().time()
@@ -192,6 +200,8 @@ class _Mortal:
 
     async def request(self, request):
         if self._life.dead.is_set():
+            await _never()
+        if self._ledger.storms():
             await _never()
         sent = self._ledger.sent(self._life, request)
         if self._ledger.dies(sent, Moment.BEFORE):

@@ -44,6 +44,6 @@ def test_no_request_is_a_bad_one_to_die_at(scenario, moment, part):
         outcome = happens(scenario, {number: moment})
         killed = [f"{moment} {sent}" for sent, moment in outcome.ledger.died]
         assert (killed, outcome.found) == (killed[:1], ())
-        # A death takes time, in which pods come together that would have come one after the other. That may make a
-        # machine unnecessary, never another one necessary.
-        assert len(outcome.witness.starts) <= bought, killed
+        # A death takes time, in which pods come together that would have come one after the other, or a machine goes
+        # off that the next one needs again: one start more at the most. That none is for nothing is the witness's law.
+        assert len(outcome.witness.starts) <= bought + 1, killed

@@ -56,6 +56,9 @@ class _Hours:
             self.by_hour[int(now // 3600)] += 1
         return sent
 
+    def storms(self):
+        return False
+
     def dies(self, _sent, _moment):
         return False
 

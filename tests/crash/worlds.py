@@ -87,6 +87,11 @@ class Outcome:
         self.witness = witness
         self.quiet_at = None
 
+    @property
+    def over(self):
+        """There is nothing to wait for any more."""
+        return asyncio.get_running_loop().time() > _PATIENCE or self.ledger.stormed
+
     def at_rest(self):
         return (
             all(self._served(work) for work in self.scenario.work)
@@ -111,6 +116,8 @@ class Outcome:
         if self.quiet_at is None:
             waiting = [work.name for work in self.scenario.work if not self._served(work)]
             yield f"no rest: {waiting} not served, {sorted(self.world.power.on)} on, records {self.world.states()}"
+        if self.ledger.stormed:
+            yield f"requests without end at {self.ledger.requests[-1].at:.3f} s: {self.frequent()}"
         yield from (f"switched on twice: {call}" for call in self.world.power.switched_on_again())
         for node in self.world.store.list(NODES):
             if CORDONED_ANNOTATION in (node["metadata"].get("annotations") or {}) or node["spec"].get("unschedulable"):
@@ -152,7 +159,7 @@ async def _happens(scenario, deaths):
         people = asyncio.create_task(_submit(scenario, world))
         try:
             loop = asyncio.get_running_loop()
-            while loop.time() < _PATIENCE and not (people.done() and outcome.at_rest()):  # noqa: ASYNC110 (virtual time)
+            while not (outcome.over or (people.done() and outcome.at_rest())):  # noqa: ASYNC110 (virtual time)
                 await asyncio.sleep(_LOOK)
             if outcome.at_rest():
                 calls = sum(outcome.witness.starts.values())
