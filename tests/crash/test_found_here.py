@@ -12,7 +12,7 @@ class _LateStart(Weather, frozen=True):
 
     machine: str = ""
 
-    def over(self, chance, ledger):
+    def over(self, _chance, _ledger):
         left = [Late(8.0)]
 
         def plan(request: Request):
