@@ -11,6 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -172,13 +173,20 @@ class PowerWorld:
         return total
 
     def switched_on_again(self) -> tuple[Call, ...]:
-        """Calls that switched on what was on, under another key than the one it was switched on with: bought twice."""
-        again, last = [], dict[str, str | None]()
+        """Calls that switched on what was on, under another key than the one it was switched on with: bought twice.
+
+        Unless the machine had answered that it was going off, and did not: whoever believed it cannot be blamed.
+        """
+        again, last, lied = [], dict[str, str | None](), set[str]()
         for call in self.calls:
+            if call.asked is Asked.OFF and call.status == HTTPStatus.OK and not call.acted:
+                lied.add(call.machine)
             if call.asked is Asked.ON and call.acted:
-                if call.power in {Power.ON, Power.STARTING} and call.key != last.get(call.machine):
+                is_on = call.power in {Power.ON, Power.STARTING}
+                if is_on and call.key != last.get(call.machine) and call.machine not in lied:
                     again.append(call)
                 last[call.machine] = call.key
+                lied.discard(call.machine)
         return tuple(again)
 
     def switched_off_in_use(self) -> tuple[Call, ...]:
