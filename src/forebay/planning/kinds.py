@@ -169,7 +169,8 @@ def _rules(pod: Pod) -> Iterable[Rule]:
 def _needs(
     shape: PodShape, rules: Sequence[Rule], owned: Iterable[int], meant: Iterable[int], room: dict[str, int]
 ) -> Mapping[str, int]:
-    needs = dict(shape.requests)
+    # An API server refuses negative requests, a file does not: they make no room.
+    needs = {name: max(amount, 0) for name, amount in shape.requests.items()}
     for port, protocol in shape.host_ports:
         name = f"host port {port}/{protocol}"
         needs[name] = room[name] = 1

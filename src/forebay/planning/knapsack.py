@@ -14,8 +14,9 @@ _FILLINGS = 24
 _ROUNDING = 1e-9
 #: So many kinds are put into one node; what could be done with more is not looked at.
 _DEEPEST = 200
-#: Of one table.
+#: Of one table for one shelf, and of one for many.
 _MOST_CELLS = 10_000
+_LARGE_TABLE = 30_000
 #: What is small enough to be counted one by one.
 _SMALL = 16
 
@@ -70,7 +71,7 @@ def multipliers(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Fl
     return prices
 
 
-def _useful(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Ints:
+def useful(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Ints:
     """Kinds that a best filling may need: not those that another, of which there is plenty, could always replace."""
     good = np.flatnonzero((value > 0) & (most > 0))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -92,7 +93,7 @@ def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: f
     After so many steps it gives up, and `most` is the relaxations' word for what was not looked at. More `cells` make
     these tighter, and take longer to prepare; with none, there is only the relaxation in parts of pods.
     """
-    good = _useful(value, need, capacity, most)
+    good = useful(value, need, capacity, most)
     if not len(good):
         return Best([], 0.0, np.zeros(len(capacity)))
     prices = multipliers(value[good], need[good], capacity, most[good])
@@ -107,7 +108,7 @@ def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: f
     return Best(fillings, at_most, prices)
 
 
-def _counted(d: int, need: Floats, capacity: Floats) -> bool:
+def is_counted(d: int, need: Floats, capacity: Floats) -> bool:
     """Whether there are few of the resource in a node, in whole numbers."""
     return bool(capacity[d] <= _SMALL and (need[:, d] == np.rint(need[:, d])).all())
 
@@ -115,7 +116,7 @@ def _counted(d: int, need: Floats, capacity: Floats) -> bool:
 def _axes(need: Floats, capacity: Floats, prices: Floats) -> list[list[int]]:
     """Which resources to look at together: what is counted, with each of the others that matter most."""
     used = [int(d) for d in np.argsort(-prices * capacity, kind="stable") if need[:, d].any()]
-    counted = [d for d in used if _counted(d, need, capacity)][:1]
+    counted = [d for d in used if is_counted(d, need, capacity)][:1]
     others = [d for d in used if d not in counted][:2]
     if counted:
         return [[*counted, d] for d in others] or [counted]
@@ -133,27 +134,16 @@ class _Table:
     def __init__(
         self, value: Floats, need: Floats, capacity: Floats, most: Ints, *, axes: list[int], cells: int
     ) -> None:
-        for d in axes:
-            cells //= int(capacity[d]) + 1 if _counted(d, need, capacity) else 1
-        others = sum(not _counted(d, need, capacity) for d in axes)
-        fine = max(int(cells ** (1 / others)) - 1, 1) if others else 1
-        steps = [int(capacity[d]) if _counted(d, need, capacity) else fine for d in axes]
-        scale = [step / max(float(capacity[d]), 1e-300) for d, step in zip(axes, steps, strict=True)]
-        sizes = np.floor(need[:, axes] * np.array(scale) + _ROUNDING).astype(np.int64)
-        table: Floats = np.zeros([step + 1 for step in steps])
+        sizes, scale, shape = _steps(need, capacity, axes, cells)
+        table: Floats = np.zeros(shape)
         tables = [table]
         for kind in reversed(range(len(value))):
             table = table.copy()
-            count, times = int(most[kind]), 1
-            while count > 0:
-                # 1, 2, 4, ... of it make up any number; a few too many only make the bound a little looser.
-                _raise(table, sizes[kind] * times, float(value[kind]) * times)
-                count -= times
-                times *= 2
+            _raise(table, sizes[kind], float(value[kind]), int(most[kind]))
             tables.append(table)
         self._cells = [each.ravel().data for each in reversed(tables)]
         self._first, self._second = axes[0], axes[-1]
-        self._scale, self._second_scale = scale[0], scale[-1] if len(axes) > 1 else 0.0
+        self._scale, self._second_scale = float(scale[0]), float(scale[-1]) if len(axes) > 1 else 0.0
         self._stride = table.shape[-1] if len(axes) > 1 else 1
 
     def most(self, at: int, free: list[float]) -> float:
@@ -162,12 +152,44 @@ class _Table:
         return float(self._cells[at][first * self._stride + second])
 
 
-def _raise(table: Floats, size: Ints, value: float) -> None:
-    """To what is had with one of this size and value more."""
-    if all(s < n for s, n in zip(size, table.shape, strict=True)):
-        upper = tuple(slice(int(s), None) for s in size)
-        lower = tuple(slice(0, n - int(s)) for s, n in zip(size, table.shape, strict=True))
-        table[upper] = np.maximum(table[upper], table[lower] + value)
+def whole_table(value: Floats, need: Floats, capacity: Floats, most: Ints, *, axes: list[int]) -> tuple[Floats, Floats]:
+    """What all kinds are worth at most, by the room there is of these resources; and the steps it is measured in."""
+    sizes, scale, shape = _steps(need, capacity, axes, _LARGE_TABLE)
+    table: Floats = np.zeros(shape)
+    for kind in range(len(value)):
+        _raise(table, sizes[kind], float(value[kind]), int(most[kind]))
+    return table, scale
+
+
+def _steps(need: Floats, capacity: Floats, axes: list[int], cells: int) -> tuple[Ints, Floats, list[int]]:
+    """What kinds take of each resource in whole steps, the steps of one unit, and the shape of a table of so many
+    cells.
+    """
+    few = [is_counted(d, need, capacity) for d in axes]
+    for d, one_by_one in zip(axes, few, strict=True):
+        cells //= int(capacity[d]) + 1 if one_by_one else 1
+    fine = max(int(cells ** (1 / few.count(False))) - 1, 1) if not all(few) else 1
+    steps = [int(capacity[d]) if one_by_one else fine for d, one_by_one in zip(axes, few, strict=True)]
+    scale: Floats = np.array([step / max(float(capacity[d]), 1e-300) for d, step in zip(axes, steps, strict=True)])
+    shape = [step + 1 for step in steps]
+    # What does not fit is as good as the first size that does not: numbers beyond that only overflow.
+    sizes: Ints = np.minimum(np.floor(need[:, axes] * scale + _ROUNDING), shape).astype(np.int64)
+    return sizes, scale, shape
+
+
+def _raise(table: Floats, size: Ints, value: float, most: int) -> None:
+    """To what is had with up to so many of this size and value: 1, 2, 4, ... of it make up any number, and a few too
+    many only make the bound a little looser.
+    """
+    times = 1
+    while most > 0:
+        if any(s * times >= n for s, n in zip(size, table.shape, strict=True)):
+            return
+        upper = tuple(slice(int(s) * times, None) for s in size)
+        lower = tuple(slice(0, n - int(s) * times) for s, n in zip(size, table.shape, strict=True))
+        table[upper] = np.maximum(table[upper], table[lower] + value * times)
+        most -= times
+        times *= 2
 
 
 class _Search:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from forebay.planning.knapsack import is_counted, useful, whole_table
 from forebay.planning.linear import Column, Duals
 from forebay.planning.numbers import Floats, Ints, Numbers
 
@@ -13,6 +14,10 @@ _FEW = 160
 _GAIN = 3e-4
 _MORE_WAYS = 12
 _PASSES = 30
+#: For fewer shelves, searching each is quicker than a table for all.
+_WORTH_A_TABLE = 3
+#: Nodes that differ by no more than this in size share a table.
+_ALIKE = 4.0
 #: So many sets of resource prices are tried on every shelf.
 _CEILINGS = 24
 
@@ -112,6 +117,36 @@ class Ceilings:
         """Remembers resource prices; by shelf, the bound that they give."""
         self._prices.append(prices)
         return self._by(prices, worth)
+
+    def tighten(self, ceilings: Floats, worth: Floats, shelves: Ints) -> None:
+        """Of these shelves, by tables of one resource beside the GPUs: each tells of many shelves, being made for the
+        largest. What is worth most in so many GPUs and so much memory is more than any node of that size can hold.
+        """
+        if len(shelves) < _WORTH_A_TABLE:
+            return
+        numbers = self._numbers
+        need, capacity = numbers.need, numbers.capacity[shelves]
+        few = [d for d in range(need.shape[1]) if need[:, d].any() and is_counted(d, need, capacity.max(axis=0))]
+        if not few:
+            return
+        most = numbers.most[shelves].max(axis=0)
+        kinds = useful(worth, need, capacity.max(axis=0), most)
+        for d in range(need.shape[1]):
+            if d == few[0] or not need[:, d].any():
+                continue
+            # In groups of like size: for a small node, the steps of a large one are too coarse.
+            order = np.argsort(capacity[:, d], kind="stable")
+            starts = [0]
+            for at in range(1, len(order)):
+                if capacity[order[at], d] > _ALIKE * capacity[order[starts[-1]], d]:
+                    starts.append(at)
+            for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+                group = order[start:end]
+                largest = capacity[group].max(axis=0)
+                table, scale = whole_table(worth[kinds], need[kinds], largest, most[kinds], axes=[few[0], d])
+                cells = np.floor(capacity[group][:, [few[0], d]] * scale + 1e-9).astype(np.int64)
+                here = shelves[group]
+                ceilings[here] = np.minimum(ceilings[here], table[cells[:, 0], cells[:, 1]])
 
     def _by(self, prices: Floats, worth: Floats) -> Floats:
         numbers = self._numbers

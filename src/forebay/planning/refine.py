@@ -20,8 +20,8 @@ from forebay.planning.rounding import Clock, dive, realise
 _ROUNDS = 200
 _COLUMNS_A_ROUND = 100
 _ENOUGH_COLUMNS = 40
-#: Steps of the search in one shelf, and entries of its tables: at first, where that found nothing, and to prove it.
-_EFFORTS = ((300, 0), (1500, 100_000), (20_000, 500_000))
+#: Steps of the search in one shelf, and entries of its tables: at first, and to prove it where that found nothing.
+_EFFORTS = ((3000, 100_000), (20_000, 500_000))
 #: Shares of the time that are left when whole numbers are sought, when columns are sought again, and for the proof.
 _TO_ROUND = 0.55
 _TO_GO_ON = 0.45
@@ -118,7 +118,9 @@ class Refinement:
         found: list[Column] = []
         proven = self._ceilings.all(duals.worth)
         target = duals.node * (1 + _EPSILON)
-        efforts = _EFFORTS[1:] if prove else _EFFORTS[:2]
+        if prove:
+            self._ceilings.tighten(proven, duals.worth, np.flatnonzero(proven > target))
+        efforts = _EFFORTS if prove else _EFFORTS[:1]
         tried = np.zeros(len(numbers.shelves), dtype=np.int64)
         while left() > 0 and (prove or len(found) < _ENOUGH_COLUMNS):
             # The one that promises most is what the bound suffers from, and its prices tell most about others.

@@ -102,3 +102,15 @@ def test_machines_of_which_only_the_gpus_are_known():
     made = plan(pods(20, shape(cpu="900", memory="9Ti")), [machine(f"m{n}", 4) for n in range(6)])
 
     assert len(made.purchases) == 5
+
+
+def test_a_negative_request_makes_no_room_for_others():
+    """No API server takes one, but a file may hold it; enough of them, all different, to be thought about at length."""
+    sizes = [(7919 * n % 40 + 10, 104729 * n % 40 + 10 if n % 6 else -1) for n in range(60)]
+    odd = [pod(PodShape(requests=Resources({"cpu": cpu, "memory": memory}))) for cpu, memory in sizes]
+
+    made = plan(odd, [candidate(1, "1", cpu="100m", memory="100")])
+
+    assert not made.left_out
+    for purchase in made.purchases:
+        assert sum(max(each.shape.requests["memory"], 0) for each in purchase.pods) <= 100
