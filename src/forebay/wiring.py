@@ -34,7 +34,7 @@ from forebay.web.pages import pages
 
 log = structlog.get_logger(__name__)
 
-#: Nodes are opened one by one, each by a few requests that must follow upon each other.
+#: What tells the scheduler which pods go where should not wait behind a burst of records.
 _OPENING = Rate(qps=500, burst=500)
 
 

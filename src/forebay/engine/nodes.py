@@ -1,8 +1,8 @@
 """What is done to nodes and the pods on them: cordon and drain, open again, keep the plan's promise."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable
+from typing import Any, Final
 
 import structlog
 
@@ -14,7 +14,7 @@ from forebay.engine.decisions import Dress
 from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
-from forebay.kube.errors import Conflict, Invalid, KubeError, NotFound, TooManyRequests
+from forebay.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, TooManyRequests
 from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS
 from forebay.kube.subresources import evict
@@ -23,28 +23,19 @@ from forebay.lifecycle.facts import CORDONED_ANNOTATION, cordon_is_ours, cordon_
 from forebay.lifecycle.steps import Drain, Write
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
-from forebay.model.requirements import Taint
+from forebay.model.requirements import Effect, Taint
 from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.net.transport import TransportError
 
 log = structlog.get_logger(__name__)
 
-_NOMINATIONS_AT_ONCE: Final = 8
+#: With a few pods each.
+_NODES_AT_ONCE: Final = 8
 #: After these the next tick looks again.
 _OPENING_TRIES: Final = 5
 #: Seconds.
 _BETWEEN_TRIES: Final = 0.05
-_BETWEEN_LOOKS: Final = 0.005
-_LATELY: Final = 2.0
-#: A watch that is later than this is not waited for.
-_WATCH_LAG: Final = 0.5
-
-
-class _Opened(NamedTuple):
-    #: On the loop's clock: from then on it is the tick's business alone.
-    until: float
-    welcome: Welcome
 
 
 class NodeActs:
@@ -53,10 +44,7 @@ class NodeActs:
     def __init__(self, client: Client, opening: Client, views: Views, announcements: Announcements) -> None:
         self._client = client
         self._opening = opening
-        #: Every node that is opened makes the scheduler try the pods of all others, and a pod that it tries in vain
-        #: loses its nomination. So nodes are opened one by one, each soon after its pods were nominated.
-        self._one_by_one = asyncio.Lock()
-        self._opened: list[_Opened] = []
+        self._turns = asyncio.Semaphore(_NODES_AT_ONCE)
         self._views = views
         self._announcements = announcements
 
@@ -121,83 +109,76 @@ class NodeActs:
         await self._patch(decision.node, changes)
 
     async def welcome(self, decision: Welcome) -> None:
-        """Nominate first, then open the node at once: pods that were not meant for it have no time in between."""
-        async with self._one_by_one:
-            pods: Sequence[Pod] = decision.pods
-            for _ in range(_OPENING_TRIES):
-                await self._nominate_all(pods, decision.node.name)
-                pods = [pod for pod in pods if self._lost_its_nomination(pod)]
-                if not pods:
-                    break
-            if decision.untaint:
-                await self._open(decision.node)
-                self._opened.append(_Opened(asyncio.get_running_loop().time() + _LATELY, decision))
-            await self._nominate_again()
+        """A node is closed to others before its pods are sent there, and opened after."""
+        async with self._turns:
+            if decision.keep:
+                taint = {"key": STARTUP_TAINT, "value": decision.pass_value, "effect": str(Effect.NO_SCHEDULE)}
+                await self._change_startup_taint(decision.node, taint)
+            came = await asyncio.gather(*(self._send(pod, decision) for pod in decision.pods))
+            if decision.untaint or not all(came):
+                await self._change_startup_taint(decision.node, None)
 
-    async def _nominate_again(self) -> None:
-        """An attempt that the scheduler had begun before the node was opened still ends in vain. When many nodes are
-        opened, the next tick would come too late for such a pod's place.
+    async def _send(self, pod: Pod, decision: Welcome) -> bool:
+        """False: it cannot be let through, as where a policy forbids to change pods. Then it needs an open door."""
+        await self._nominate(pod, decision.node.name)
+        return not decision.keep or await self._let_through(pod, decision.pass_value)
+
+    async def _let_through(self, pod: Pod, value: str) -> bool:
+        """Pods may be given tolerations at any time; this one is for a taint of one node only. It is also what makes
+        the scheduler try the pod again, and no other.
         """
-        now = asyncio.get_running_loop().time()
-        self._opened = [each for each in self._opened if each.until > now]
-        lost = [
-            (pod, each.welcome.node.name)
-            for each in self._opened
-            for pod in each.welcome.pods
-            if self._lost_its_nomination(pod)
-        ]
-        await asyncio.gather(*(self._nominate(pod, node) for pod, node in lost[:_NOMINATIONS_AT_ONCE]))
+        toleration = {"key": STARTUP_TAINT, "operator": "Equal", "value": value}
+        if any(each.key == STARTUP_TAINT and each.value == value for each in pod.shape.tolerations):
+            return True
+        same = {"op": "test", "path": "/metadata/uid", "value": pod.uid}
+        operations: list[dict[str, Any]]
+        if pod.shape.tolerations:
+            operations = [same, {"op": "add", "path": "/spec/tolerations/-", "value": toleration}]
+        else:
+            none = {"op": "test", "path": "/spec/tolerations", "value": None}
+            operations = [same, none, {"op": "add", "path": "/spec/tolerations", "value": [toleration]}]
+        try:
+            changed = await self._opening.patch(PODS, pod.name, writes.json_patch(operations), pod.namespace)
+        except NotFound:
+            return True
+        except (Invalid, Forbidden) as error:
+            log.warning("a pod cannot be let through to its node", pod=str(pod.key), error=str(error))
+            return False
+        self._views.pods.observe(changed)
+        return True
 
-    async def _nominate_all(self, pods: Sequence[Pod], node: str) -> None:
-        """Returns when our watch has brought the nominations: so has the scheduler's, then, or will in a moment."""
-        turns = asyncio.Semaphore(_NOMINATIONS_AT_ONCE)
-
-        async def in_turn(pod: Pod) -> int:
-            async with turns:
-                return await self._nominate(pod, node)
-
-        latest = max(await asyncio.gather(*(in_turn(pod) for pod in pods)), default=0)
-        loop = asyncio.get_running_loop()
-        end = loop.time() + _WATCH_LAG
-        while self._views.pods.resource_version < latest and loop.time() < end:  # noqa: ASYNC110 (it has no event)
-            await asyncio.sleep(_BETWEEN_LOOKS)
-
-    def _lost_its_nomination(self, pod: Pod) -> bool:
-        """The scheduler has tried it meanwhile, in vain."""
-        seen = self._views.pods.get(pod.key)
-        return seen is not None and seen.uid == pod.uid and seen.node is None and seen.nominated_node is None
-
-    async def _open(self, node: Node) -> None:
-        """Takes our startup taint off and touches nothing else, so that it need not wait for what others write there:
-        the first seconds of a node are its busiest.
+    async def _change_startup_taint(self, node: Node, taint: dict[str, str] | None) -> None:
+        """Touches nothing else, so that it need not wait for what others write there: the first seconds of a node are
+        its busiest.
         """
         for _ in range(_OPENING_TRIES):
             operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": node.uid}]
-            for at in reversed([at for at, taint in enumerate(node.taints) if taint.key == STARTUP_TAINT]):
-                operations.append({"op": "test", "path": f"/spec/taints/{at}/key", "value": STARTUP_TAINT})
-                operations.append({"op": "remove", "path": f"/spec/taints/{at}"})
+            for at in reversed([at for at, each in enumerate(node.taints) if each.key == STARTUP_TAINT]):
+                path = f"/spec/taints/{at}"
+                operations.append({"op": "test", "path": f"{path}/key", "value": STARTUP_TAINT})
+                operations.append(
+                    {"op": "replace", "path": path, "value": taint} if taint else {"op": "remove", "path": path}
+                )
             try:
-                opened = await self._opening.patch(NODES, node.name, writes.json_patch(operations))
+                changed = await self._opening.patch(NODES, node.name, writes.json_patch(operations))
             except Invalid:
                 # Another taint has come or gone, and the watch is about to say so.
                 await asyncio.sleep(_BETWEEN_TRIES)
                 node = self._views.nodes.get(node.key) or node
             else:
-                self._views.nodes.observe(opened)
+                self._views.nodes.observe(changed)
                 return
 
-    async def _nominate(self, pod: Pod, node: str) -> int:
-        """The version at which it is nominated; 0 where it cannot be any more."""
+    async def _nominate(self, pod: Pod, node: str) -> None:
         patch = writes.merge({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}})
         try:
             nominated = await self._opening.patch(PODS, pod.name, patch, pod.namespace, subresource="status")
         except (NotFound, Conflict, Invalid):
             # Gone, another pod of that name, or bound meanwhile: nothing to keep a place for.
-            return 0
+            return
         self._views.pods.observe(nominated)
         sentence = f"Node {node}, obtained for this pod, is ready; the scheduler looks there first."
         self._announcements.about(reference(PODS, pod), Reason.NOMINATED, sentence)
-        return nominated.resource_version
 
     async def _patch(self, node: Node, changes: dict[str, Any]) -> None:
         # The version guards lists (taints), which a merge patch replaces whole.

@@ -34,6 +34,9 @@ EVERYWHERE: Final = (
     Permission(
         group="", resources=("nodes",), verbs=("patch",), why="cordons nodes that go, opens nodes that are ready"
     ),
+    Permission(
+        group="", resources=("pods",), verbs=("patch",), why="lets pods through to the node that is kept for them"
+    ),
     Permission(group="", resources=("pods/status",), verbs=("patch",), why="nominates pods to the node meant for them"),
     Permission(group="", resources=("pods/eviction",), verbs=("create",), why="drains, as disruption budgets allow"),
     Permission(

@@ -13,7 +13,7 @@ from forebay.api.gpu_instance import InstanceState
 from forebay.api.names import CLASS_FINALIZER, GROUP, PREDECESSOR_PREFIX
 from forebay.demand.assess import Assessment, assess
 from forebay.demand.capacity import rooms
-from forebay.demand.promise import Welcome, welcomes
+from forebay.demand.promise import Welcome, kept_until, welcomes
 from forebay.demand.settle import GRACE, Settlement, settle
 from forebay.demand.tenancy import promises, refusals
 from forebay.disruption import give_back as disruption
@@ -65,7 +65,13 @@ def tick(snapshot: Snapshot) -> Thought:
     )
     return Thought(
         decisions=decisions,
-        look_again=_soonest(due.look_again, look_at_idle, bought.look_again, _end_of_grace(settlement, snapshot.now)),
+        look_again=_soonest(
+            due.look_again,
+            look_at_idle,
+            bought.look_again,
+            _end_of_grace(settlement, snapshot.now),
+            kept_until(snapshot.records, snapshot.nodes, snapshot.now),
+        ),
         at_once=any(isinstance(each, Request | Adopt | Forget | Write | Hold) for each in decisions),
         memory=Memory(settlement=settlement, unclaimed=unclaimed),
         faults=due.faults,
@@ -151,18 +157,16 @@ def _end_of_grace(settlement: Settlement, now: datetime) -> datetime | None:
 
 
 def keep_promises(snapshot: Snapshot, settlement: Settlement, undressed: set[str]) -> tuple[Welcome, ...]:
-    """First for nodes that are open, where a pod has lost its nomination and others may take its place."""
-    found = welcomes(
+    return welcomes(
         [record for record in snapshot.records if record.node_name not in undressed],
         snapshot.nodes,
         snapshot.pending,
         snapshot.used,
+        snapshot.now,
         ports=snapshot.ports,
         tenants=snapshot.tenants,
         refused={each.pod.uid for each in settlement.refused},
     )
-    closed = [each for each in found if each.untaint]
-    return (*(each for each in found if not each.untaint), *closed[:_OPENED_AT_ONCE])
 
 
 def give_back(
@@ -208,8 +212,6 @@ def answers(snapshot: Snapshot, assessment: Assessment, settlement: Settlement, 
 #: Its node is up, and stays.
 _UP: Final = frozenset({InstanceState.JOINED, InstanceState.READY})
 _OURS: Final = (f"{GROUP}/", PREDECESSOR_PREFIX)
-#: While nodes are opened, nobody looks whether pods have lost their nominations. The next tick opens more.
-_OPENED_AT_ONCE: Final = 16
 #: How often idle machines are looked at: delays and cycles are in seconds.
 _IDLE_LOOK: Final = timedelta(seconds=1)
 #: True of nearly every pod for a moment; not worth an event.

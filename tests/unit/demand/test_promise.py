@@ -4,27 +4,83 @@ import pytest
 
 from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.names import STARTUP_TAINT
-from forebay.demand.promise import Welcome, welcomes
+from forebay.demand.promise import KEPT, Welcome, kept_until, welcomes
 from forebay.demand.tenancy import promises
 from forebay.model.quantities import Resources
 from forebay.model.requirements import LabelSelector, Taint
 from forebay.model.workloads import PodAffinityTerm
-from tests.unit.demand.builders import GPU, NOW, node, pod, record, running
+from tests.unit.demand.builders import GPU, NOW, ago, node, pod, record, running
 
 TAINTED = (Taint(STARTUP_TAINT),)
 
 
-def welcome(records, nodes, pending, used=None, **options):
-    return welcomes(records, {each.name: each for each in nodes}, pending, used or {}, **options)
+def welcome(records, nodes, pending, used=None, now=NOW, **options):
+    return welcomes(records, {each.name: each for each in nodes}, pending, used or {}, now, **options)
+
+
+def made_out_to(record):
+    return (Taint(STARTUP_TAINT, record.uid),)
+
+
+def just_up(*told, **more):
+    return record(*told, since=NOW, **more)
 
 
 @pytest.mark.parametrize("state", [State.JOINED, State.READY])
-def test_when_the_node_is_ready_its_pods_are_nominated_and_the_startup_taint_goes(state):
+def test_when_the_node_is_ready_it_is_kept_for_its_pods_which_are_sent_there(state):
     first, second, stranger = pod("first", 4), pod("second", 4), pod("stranger", 8)
-    machine, there = record(state=state, pods=[first, second]), node(taints=TAINTED)
+    machine, there = just_up(state=state, pods=[first, second]), node(taints=TAINTED)
     assert welcome([machine], [there], [stranger, second, first]) == (
-        Welcome(record=machine, node=there, pods=(first, second), untaint=True),
+        Welcome(record=machine, node=there, pods=(first, second), keep=True),
     )
+
+
+def test_while_its_pods_are_on_their_way_nothing_more_is_done():
+    coming = pod(nominated_node="n1")
+    machine = just_up(pods=[coming])
+    assert welcome([machine], [node(taints=made_out_to(machine))], [coming]) == ()
+
+
+def test_who_has_lost_the_nomination_is_sent_again_and_the_node_stays_closed():
+    waiting = pod()
+    machine = just_up(pods=[waiting])
+    (found,) = welcome([machine], [node(taints=made_out_to(machine))], [waiting])
+    assert (found.pods, found.keep, found.untaint) == ((waiting,), True, False)
+
+
+def test_when_its_pods_are_there_the_node_is_open_to_all():
+    machine = just_up(pods=[pod()])
+    (found,) = welcome([machine], [node(taints=made_out_to(machine))], [], {"n1": Resources({GPU: 1})})
+    assert found.untaint
+
+
+def test_a_full_node_is_opened_when_no_other_is_being_kept():
+    coming = pod("coming", nominated_node="n2")
+    done, busy = just_up(pods=[pod("there")]), just_up("n2", pods=[coming])
+    nodes = [node(taints=made_out_to(done)), node("n2", taints=made_out_to(busy))]
+    full = {"n1": Resources({GPU: 8})}
+    assert welcome([done, busy], nodes, [coming], full) == ()
+    half = {"n1": Resources({GPU: 4})}
+    assert [each.node.name for each in welcome([done, busy], nodes, [coming], half)] == ["n1"]
+    assert {each.node.name for each in welcome([done, busy], nodes, [], full)} == {"n1", "n2"}
+
+
+def test_a_node_is_not_kept_for_ever_for_a_pod_that_does_not_come():
+    coming, other = pod(nominated_node="n1"), pod("other")
+    machine = just_up(pods=[coming, other])
+    there = node(taints=made_out_to(machine))
+    end = kept_until([machine], {"n1": there}, NOW)
+    assert NOW < end <= NOW + KEPT
+    (found,) = welcome([machine], [there], [coming, other], now=end)
+    assert (found.pods, found.untaint) == ((other,), True)
+    assert kept_until([machine], {"n1": node()}, NOW) is None
+
+
+def test_one_that_waited_long_for_its_gpus_is_kept_all_the_same():
+    waiting = pod()
+    machine = record(state=State.JOINED, pods=[waiting], since=ago(minutes=9))
+    (found,) = welcome([machine], [node(taints=TAINTED)], [waiting])
+    assert found.keep
 
 
 def test_a_machine_that_joins_without_our_taint_is_nominated_for_as_well():

@@ -8,6 +8,10 @@
 - apiGroups: [""]
   resources: ["nodes"]
   verbs: ["patch"]
+# lets pods through to the node that is kept for them
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["patch"]
 # nominates pods to the node meant for them
 - apiGroups: [""]
   resources: ["pods/status"]
