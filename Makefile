@@ -28,7 +28,7 @@ demo: env ## everything on this machine: no cluster, no account
 	@$(BIN)/forebay demo
 
 .PHONY: test
-test: env kubectl ## run all tests; the first time builds a real control plane (about 8 minutes)
+test: env kubectl ## run all tests; the first time builds a real control plane (about 9 minutes)
 	@$(BIN)/python -m tests.rig.build >/dev/null || [ "$$CI" != true ]
 	@FOREBAY_REQUIRE_RIG=$$([ "$$CI" = true ] && echo 1) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 

@@ -63,7 +63,7 @@ def locate(*programs: str) -> dict[str, Path]:
     missing = [program for program, path in found.items() if path is None]
     if missing:
         raise RigMissing(
-            f"no {', '.join(missing)} here: run `make rig` (about 8 minutes, once), "
+            f"no {', '.join(missing)} here: run `make rig` (about 9 minutes, once), "
             "or set KUBEBUILDER_ASSETS or FOREBAY_RIG_BIN to a directory that has them"
         )
     return {program: path for program, path in found.items() if path is not None}

@@ -24,16 +24,15 @@ from tests.rig.binaries import GO_MODULES, PROGRAMS, cache_directory, cache_root
 
 #: Measured on 2 cores with cold caches; the first of a module pays for what the others share.
 COLD_SECONDS = {
-    "kube-apiserver": 230,
-    "kube-controller-manager": 55,
-    "kube-scheduler": 5,
-    "kubectl": 21,
-    "etcd": 9,
-    "kwok": 74,
+    "kube-apiserver": 282,
+    "kube-controller-manager": 73,
+    "kube-scheduler": 6,
+    "kubectl": 27,
+    "etcd": 81,
+    "kwok": 96,
 }
 TAIL_LINES = 30
-#: No inlining and no debug information, and a compiler that collects garbage seldom: measured 30 % less CPU to build,
-#: for servers that are fast enough all the same.
+#: No debug information, and (below) a compiler that collects garbage seldom: nobody debugs these, and everybody waits for them.
 COMPILE_FASTER = ("-gcflags", "all=-dwarf=false")
 
 
