@@ -32,7 +32,7 @@ COLD_SECONDS = {
     "kwok": 96,
 }
 TAIL_LINES = 30
-#: No debug information, and (below) a compiler that collects garbage seldom: nobody debugs these, and everybody waits for them.
+#: No debug information, and (below) a compiler that collects garbage seldom: nobody debugs these, everybody waits.
 COMPILE_FASTER = ("-gcflags", "all=-dwarf=false")
 
 
