@@ -2,6 +2,8 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
@@ -14,18 +16,21 @@ from forebay.providers.registry import Context, build, environment_entry
 
 #: The class of machines that the environment names.
 ENVIRONMENT = ""
+#: Of a class that is only in a file.
+_NOT_YET: Final = datetime.max.replace(tzinfo=UTC)
 
 
 def configured(
     classes: Iterable[GPUNodeClass], machines: tuple[Machine, ...], context: Context
 ) -> Iterator[Configured]:
-    """A machine that two name is the first one's: the environment's, then that of the class whose name comes first.
+    """A machine that two name is the first one's: the environment's, then that of the oldest class. So a new class
+    never takes one away that is perhaps running.
 
     A provider that is not enabled still looks after what it runs. One of a class that is being deleted does too.
     """
     taken: set[str] = set()
     entries = [(ENVIRONMENT, environment_entry(machines))] if machines else []
-    entries += [(each.metadata.name, entry) for each in sorted(classes, key=_name) for entry in each.spec.providers]
+    entries += [(each.metadata.name, entry) for each in sorted(classes, key=_age) for entry in each.spec.providers]
     for node_class, entry in entries:
         own = tuple(machine for machine in entry.machines if machine.name not in taken)
         taken.update(machine.name for machine in own)
@@ -38,7 +43,7 @@ def claimed_twice(classes: Iterable[GPUNodeClass], machines: tuple[Machine, ...]
     """By class, the machines that it names in vain, and who has them."""
     owner = dict.fromkeys((machine.name for machine in machines), "the environment of the operator")
     found: dict[str, dict[str, str]] = {}
-    for each in sorted(classes, key=_name):
+    for each in sorted(classes, key=_age):
         for machine in (machine for entry in each.spec.providers for machine in entry.machines):
             if machine.name in owner:
                 found.setdefault(each.metadata.name, {})[machine.name] = owner[machine.name]
@@ -47,8 +52,9 @@ def claimed_twice(classes: Iterable[GPUNodeClass], machines: tuple[Machine, ...]
     return found
 
 
-def _name(node_class: GPUNodeClass) -> str:
-    return node_class.metadata.name
+def _age(node_class: GPUNodeClass) -> tuple[datetime, str]:
+    meta = node_class.metadata
+    return meta.creation_timestamp or _NOT_YET, meta.name
 
 
 def _configured(node_class: str, entry: Entry, context: Context) -> Configured:

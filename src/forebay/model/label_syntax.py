@@ -45,6 +45,11 @@ class InvalidSelector(ValueError):
     pass
 
 
+def label_value(text: str) -> str:
+    """`RTX 4090` as a label can hold it: `RTX-4090`."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_LONGEST_NAME].strip("-_.")
+
+
 def key_problem(key: str) -> str | None:
     """Why `key` cannot be the key of a label or annotation, or None."""
     prefix, slash, name = key.rpartition("/")

@@ -1,6 +1,5 @@
 """Which offers each pool may buy, as the nodes they would be; and those it may not, with the reason."""
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -25,6 +24,7 @@ from forebay.api.names import (
 from forebay.api.parts import LabelSelector as ApiSelector
 from forebay.demand.capacity import daemon_overhead
 from forebay.model.gpu_models import canonical, meant
+from forebay.model.label_syntax import label_value
 from forebay.model.learning import as_learned
 from forebay.model.nodes import Node
 from forebay.model.quantities import CPU, Resources, UsdPerHour
@@ -45,7 +45,6 @@ _GIB: Final = 2**30
 #: An offer states what is left for pods, a user what the machine is sold with: of 16 GiB, some 14 are left.
 _LEFT_OF_MEMORY: Final = Fraction(85, 100)
 _PODS_PER_NODE: Final = 110
-_LONGEST_LABEL: Final = 63
 _GPU_TYPE_KEYS: Final = (GPU_TYPE_LABEL, GPU_TYPE_LABEL.replace(f"{GROUP}/", PREDECESSOR_PREFIX))
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _NO_LABELS: Final[Mapping[str, str]] = {}
@@ -291,8 +290,3 @@ def _always_there() -> dict[str, int]:
 
 def _amount(offer: Offer, resource: str) -> int:
     return offer.allocatable.get(resource, AMPLE)
-
-
-def label_value(text: str) -> str:
-    """`RTX 4090` as a label can hold it: `RTX-4090`."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_LONGEST_LABEL].strip("-_.")

@@ -5,11 +5,11 @@ import pytest
 from forebay.api.machines import Machine
 from forebay.api.parts import Taint as ApiTaint
 from forebay.api.parts import TaintEffect
-from forebay.model.label_syntax import value_problem
+from forebay.model.label_syntax import label_value, value_problem
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint
 from forebay.model.sources import AMPLE
-from forebay.providers.webhook.offers import as_offer, label_value
+from forebay.providers.webhook.offers import as_offer
 
 
 def machine(**more):

@@ -1,6 +1,5 @@
 """Owned machines as offers."""
 
-import re
 from datetime import timedelta
 from typing import Final
 
@@ -8,6 +7,7 @@ from forebay.api.machines import Machine
 from forebay.api.names import GPU_TYPE_LABEL, PROVIDER_LABEL
 from forebay.api.providers import ProviderName
 from forebay.api.values import duration
+from forebay.model.label_syntax import label_value
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint
 from forebay.model.sources import AMPLE, Offer
@@ -18,7 +18,6 @@ DEFAULT_BOOT_DEADLINE: Final = timedelta(minutes=15)
 _UNSTATED: Final = dict.fromkeys(("cpu", "memory", "ephemeral-storage", "pods"), AMPLE)
 #: Labels of nearly every node with GPUs: pods that ask for them must not have to wait until the node has been seen.
 _USUAL: Final = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
-_LONGEST_LABEL: Final = 63
 
 
 def as_offer(machine: Machine) -> Offer:
@@ -44,8 +43,3 @@ def _labels(machine: Machine) -> dict[str, str]:
     model = {GPU_TYPE_LABEL: label_value(machine.gpu_type)} if machine.gpu_type else {}
     own = {"kubernetes.io/hostname": machine.name, PROVIDER_LABEL: ProviderName.WEBHOOK.value, **model}
     return {**_USUAL, **machine.labels, **own}
-
-
-def label_value(text: str) -> str:
-    """`RTX 4090` as a label can hold it: `RTX-4090`."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_LONGEST_LABEL].strip("-_.")

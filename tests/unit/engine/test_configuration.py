@@ -1,0 +1,45 @@
+"""Who has a machine that several name."""
+
+from datetime import UTC, datetime
+
+from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, Provider
+from forebay.api.machines import Machine
+from forebay.api.meta import ObjectMeta
+from forebay.engine.configuration import claimed_twice, configured
+
+
+def machine(name):
+    return Machine(name=name, gpu_count=1, scale_up_endpoint="http://p/on", scale_down_endpoint="http://p/off")
+
+
+def node_class(name, *machines, day=1):
+    return GPUNodeClass(
+        metadata=ObjectMeta(name=name, creation_timestamp=datetime(2026, 3, day, tzinfo=UTC)),
+        spec=GPUNodeClassSpec(providers=(Provider(name="webhook", machines=machines),)),
+    )
+
+
+def sources(classes, environment=()):
+    return [each.key.node_class for each in configured(classes, environment, context=None)]
+
+
+def test_a_new_class_does_not_take_a_machine_from_one_that_has_it():
+    old, new = node_class("old", machine("box")), node_class("a-new-one", machine("box"), day=2)
+    assert sources([new, old]) == ["old"]
+    assert claimed_twice([new, old], ()) == {"a-new-one": {"box": "GPUNodeClass old"}}
+
+
+def test_a_class_keeps_what_nobody_else_names():
+    old, new = node_class("old", machine("box")), node_class("new", machine("box"), machine("other"), day=2)
+    assert sources([new, old]) == ["old", "new"]
+
+
+def test_the_environment_comes_first():
+    assert sources([node_class("old", machine("box"))], (machine("box"),)) == [""]
+    assert claimed_twice([node_class("old", machine("box"))], (machine("box"),)) == {
+        "old": {"box": "the environment of the operator"}
+    }
+
+
+def test_of_two_that_came_together_the_first_by_name_has_it():
+    assert sources([node_class("b", machine("box")), node_class("a", machine("box"))]) == ["a"]
