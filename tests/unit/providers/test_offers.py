@@ -59,3 +59,8 @@ def test_a_machine_without_time_to_boot_gets_the_usual_time():
 @pytest.mark.parametrize("text", ["RTX 4090", "-A100-", "NVIDIA H100 80GB HBM3 (SXM)", "x" * 200, "é", "."])
 def test_any_model_becomes_a_label(text):
     assert value_problem(label_value(text)) is None
+
+
+@pytest.mark.parametrize(("gpu_type", "memory"), [("RTX 4090", 24), ("A100", None), ("Homemade", None), (None, None)])
+def test_the_memory_of_a_gpu_is_known_by_its_name_if_that_means_one(gpu_type, memory):
+    assert as_offer(machine(gpu_type=gpu_type)).gpu_memory_gib == memory

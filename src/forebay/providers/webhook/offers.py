@@ -7,6 +7,7 @@ from forebay.api.machines import Machine
 from forebay.api.names import GPU_TYPE_LABEL, PROVIDER_LABEL
 from forebay.api.providers import ProviderName
 from forebay.api.values import duration
+from forebay.model.gpu_models import gpu_model, meant
 from forebay.model.label_syntax import label_value
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint
@@ -27,6 +28,7 @@ def as_offer(machine: Machine) -> Offer:
         provider=ProviderName.WEBHOOK,
         instance_type=machine.name,
         gpu_type=machine.gpu_type,
+        gpu_memory_gib=_memory(machine.gpu_type) if machine.gpu_type else None,
         gpu_count=machine.gpu_count,
         gpu_resource=machine.gpu_resource_name,
         price=UsdPerHour(machine.hourly_price),
@@ -37,6 +39,13 @@ def as_offer(machine: Machine) -> Offer:
         boot_deadline=duration(machine.boot_timeout) or DEFAULT_BOOT_DEADLINE,
         node_name=machine.name,
     )
+
+
+def _memory(gpu_type: str) -> int | None:
+    """Of one GPU, where the name leaves no doubt."""
+    model = gpu_model(gpu_type)
+    certain = model is not None and len(model.memory_gib) == 1 and len(meant(gpu_type)) == 1
+    return model.memory_gib[0] if model is not None and certain else None
 
 
 def _labels(machine: Machine) -> dict[str, str]:
