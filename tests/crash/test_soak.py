@@ -121,11 +121,11 @@ async def _soak(days, seed):
         replica = asyncio.create_task(_replica(world, hours, chance, lives))
         people = asyncio.create_task(_people(world, random.Random(seed + 1), days * _DAY))
         await asyncio.sleep(min(0.5, days / 3) * _DAY)
-        early = (len(asyncio.all_tasks()), _objects())
+        early = (len(asyncio.all_tasks()), _objects(world))
         pods = await people
         # What failed last may have to wait for an hour before it is tried again.
         await asyncio.sleep(4 * 3600)
-        late = (len(asyncio.all_tasks()), _objects())
+        late = (len(asyncio.all_tasks()), _objects(world))
         waiting = [pod["metadata"]["name"] for pod in world.store.list(PODS) if pod["status"]["phase"] != "Succeeded"]
         found = (waiting, sorted(world.power.on), set(world.states().values()) - {"Gone"}, witness.breaches)
         replica.cancel()
@@ -136,9 +136,11 @@ async def _soak(days, seed):
         return pods, found, (early, late), hours, lives, world
 
 
-def _objects():
+def _objects(world):
+    # What the API server remembers for watches grows until it is full, and is none of the operator's.
+    world.store.compact()
     gc.collect()
-    return len(gc.get_objects())
+    return len(gc.get_objects(world))
 
 
 @pytest.mark.timeout(7200)
@@ -151,4 +153,4 @@ def test_nothing_leaks_in_a_lab_that_runs_for_long():
     assert world.power.switched_on_again() == ()
     # Tasks and objects follow what there is, not how long it has been.
     assert late[0] <= early[0] + 10
-    assert late[1] <= early[1] * 1.5
+    assert late[1] <= early[1] * 1.1
