@@ -58,6 +58,15 @@ EVERYWHERE: Final = (
         why="says how they stand",
     ),
     Permission(
+        group=GROUP,
+        resources=("gpuworkloadbudgets",),
+        verbs=("list", "watch"),
+        why="reads what pods may use",
+    ),
+    Permission(
+        group="batch", resources=("jobs",), verbs=("list", "watch"), why="sees the Jobs it has suspended for a budget"
+    ),
+    Permission(
         group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="tells users what it did, and why"
     ),
 )
@@ -69,6 +78,12 @@ AT_HOME: Final = (
         resources=("leases",),
         verbs=("create", "get", "update"),
         why="elects one leader among its replicas",
+    ),
+    Permission(
+        group="",
+        resources=("configmaps",),
+        verbs=("list", "create", "patch", "delete"),
+        why="keeps the ledgers of budgets",
     ),
     Permission(
         group="",

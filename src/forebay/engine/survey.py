@@ -30,7 +30,8 @@ async def survey(
     client: Client, server: str, machines: tuple[Machine, ...], context: Context, rules: Rules
 ) -> Snapshot:
     """What the operator's next tick would see. Providers are asked for their offers only. Raises `NotSeen`."""
-    async with watching(client.transport, server, gpu_resources=rules.gpu_resources) as views:
+    watch = watching(client.transport, server, clock=context.clock, gpu_resources=rules.gpu_resources)
+    async with watch as views:
         for informer in views.informers:
             try:
                 await asyncio.wait_for(informer.wait_synced(), PATIENCE)
