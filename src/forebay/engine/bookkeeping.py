@@ -183,6 +183,7 @@ class Bookkeeper:
         if not self._begun:
             self._begun = self._views.news.followed = True
             self.accounts.resume()
+            self.keeper.look_for_strays()
 
     def _ended_before(self, pod: Pod) -> bool:
         """Whoever led before has recorded its end."""

@@ -7,6 +7,7 @@ import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import CLASS_FINALIZER
+from forebay.budgets.admission import Admission, Held
 from forebay.engine.decisions import Request
 from forebay.engine.orders import request
 from forebay.engine.snapshot import Snapshot
@@ -17,18 +18,20 @@ from forebay.model.sources import OfferKey
 from forebay.model.workloads import Pod
 from forebay.planning.candidates import World, candidates
 from forebay.planning.limits import caps
-from forebay.planning.plan import Cap, LeftOut, Plan, Preferences
+from forebay.planning.plan import Cap, LeftOut, Plan, Preferences, Purchase
 from forebay.planning.planner import plan
 
 
 class Bought(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Request | Forget, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    #: Pods whose budgets have no dollars for what would be bought.
+    held: tuple[Held, ...] = ()
     #: When an offer that must rest now may be used again.
     look_again: datetime | None = None
 
 
-def buy(snapshot: Snapshot, pods: Sequence[Pod]) -> Bought:
+def buy(snapshot: Snapshot, pods: Sequence[Pod], admission: Admission | None = None) -> Bought:
     if not pods:
         return Bought()
     # Not from a class that could vanish before its machines.
@@ -37,8 +40,12 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod]) -> Bought:
     by_name = {record.metadata.name: record for record in snapshot.records}
     failures: dict[OfferKey, int] = {}
     decisions: list[Request | Forget] = []
+    refused: list[Held] = []
     for purchase in made.purchases:
         source = snapshot.sources[purchase.candidate.source]
+        if (refusal := _refusal(purchase, admission)) is not None:
+            refused += (msgspec.structs.replace(refusal, pod=pod) for pod in purchase.pods)
+            continue
         key = purchase.candidate.offer.key
         if key not in failures:
             failures[key] = failures_so_far(snapshot.records, key)
@@ -51,8 +58,16 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod]) -> Bought:
     return Bought(
         decisions=tuple(decisions),
         left_out=made.left_out,
+        held=tuple(refused),
         look_again=min((each.until for each in cooling(snapshot.records, snapshot.now).values()), default=None),
     )
+
+
+def _refusal(purchase: Purchase, admission: Admission | None) -> Held | None:
+    if admission is None:
+        return None
+    offer = purchase.candidate.offer
+    return admission.ask_to_spend(purchase.pods, offer.price, offer.billing.minimum)
 
 
 def plan_for(

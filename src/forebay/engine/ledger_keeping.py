@@ -97,6 +97,10 @@ class LedgerKeeper:
 
     def close(self, key: Key) -> None:
         self._damages.pop(key, None)
+        self.look_for_strays()
+
+    def look_for_strays(self) -> None:
+        """There may be ledgers of budgets that are gone."""
         self._news.set()
 
     def look(self, now: datetime) -> None:

@@ -34,8 +34,19 @@ EVERYWHERE: Final = (
     Permission(
         group="", resources=("nodes",), verbs=("patch",), why="cordons nodes that go, opens nodes that are ready"
     ),
+    Permission(
+        group="",
+        resources=("pods",),
+        verbs=("patch",),
+        why="keeps pods of exact budgets until their time is recorded, and lets pods go on that waited for a budget",
+    ),
     Permission(group="", resources=("pods/status",), verbs=("patch",), why="nominates pods to the node meant for them"),
-    Permission(group="", resources=("pods/eviction",), verbs=("create",), why="drains, as disruption budgets allow"),
+    Permission(
+        group="",
+        resources=("pods/eviction",),
+        verbs=("create",),
+        why="drains and enforces budgets, as disruption budgets allow",
+    ),
     Permission(
         group=GROUP,
         resources=("gpunodeclasses", "gpunodepools", "gpuinstances"),
@@ -53,18 +64,21 @@ EVERYWHERE: Final = (
     ),
     Permission(
         group=GROUP,
-        resources=("gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status"),
+        resources=("gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status", "gpuworkloadbudgets/status"),
         verbs=("patch",),
         why="says how they stand",
     ),
     Permission(
         group=GROUP,
         resources=("gpuworkloadbudgets",),
-        verbs=("list", "watch"),
-        why="reads what pods may use",
+        verbs=("list", "watch", "patch"),
+        why="reads what pods may use, and labels budgets for its admission policies",
     ),
     Permission(
-        group="batch", resources=("jobs",), verbs=("list", "watch"), why="sees the Jobs it has suspended for a budget"
+        group="batch",
+        resources=("jobs",),
+        verbs=("list", "watch", "patch"),
+        why="suspends Jobs for a budget, and resumes them",
     ),
     Permission(
         group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="tells users what it did, and why"

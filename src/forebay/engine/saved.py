@@ -1,7 +1,7 @@
 """Snapshots as files: what a tick knew, to be looked at and planned for again elsewhere.
 
 Shapes are written once each, as the many pods of a template share one. Which instances had no record is not kept: that
-begins anew with every operator.
+begins anew with every operator. Nor are the books of budgets: who must wait for one is not seen from a file.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,6 +14,7 @@ from msgspec.structs import asdict, replace
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.demand.settle import Settlement
 from forebay.engine.snapshot import Memory, Rules, Snapshot
 from forebay.model.encoding import dec_hook, enc_hook
@@ -78,6 +79,7 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     sources: tuple[Source, ...] = ()
     unusable: tuple[_Unusable, ...] = ()
     claimed_twice: Mapping[str, Mapping[str, str]] = {}
+    budgets: tuple[GPUWorkloadBudget, ...] = ()
     #: Since when pods have seemed to fit somewhere.
     fitting: Mapping[str, datetime] = {}
     busy: frozenset[str] = frozenset()
