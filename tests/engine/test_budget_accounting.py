@@ -163,9 +163,6 @@ async def test_the_owner_is_warned_before_it_is_used_up_and_told_when_it_is():
 async def test_it_is_said_within_moments_of_the_quota_being_reached():
     async with world() as it, operator(it):
         it.budget(hours="0.2", action="AlertOnly")
-        it.pod("train", 1)
-        while it.phase("train") != "Running":
-            await asyncio.sleep(1)
         await passing(720 - it.running_for("train") - 2)
         assert it.condition("QuotaExceeded") == ("False", "WithinBudget")
         await passing(4)
