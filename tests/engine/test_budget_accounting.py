@@ -1,7 +1,5 @@
 """What budgets count while pods come and go, and what their owners read."""
 
-import asyncio
-
 import pytest
 
 from forebay.embedded import kinds
@@ -163,6 +161,8 @@ async def test_the_owner_is_warned_before_it_is_used_up_and_told_when_it_is():
 async def test_it_is_said_within_moments_of_the_quota_being_reached():
     async with world() as it, operator(it):
         it.budget(hours="0.2", action="AlertOnly")
+        it.pod("train", 1)
+        await passing(30)
         await passing(720 - it.running_for("train") - 2)
         assert it.condition("QuotaExceeded") == ("False", "WithinBudget")
         await passing(4)

@@ -69,14 +69,19 @@ def test_the_plain_file_and_the_chart_say_the_same(namespace):
         labels = manifest["metadata"]["labels"]
         manifest["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in OF_HELM}
         manifest.get("rules", []).sort(key=str)
-        return (manifest["kind"], manifest)
+        return ((manifest["kind"], manifest["metadata"]["name"]), manifest)
 
     plain = dict(map(comparable, install_manifests(namespace)))
-    chart = dict(map(comparable, rendered(namespace=namespace)))
+    served = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+    chart = dict(map(comparable, rendered(namespace=namespace, serves=served)))
 
     # Helm makes the namespace itself (--create-namespace).
-    assert plain.pop("Namespace")["metadata"]["name"] == namespace
+    assert plain.pop(("Namespace", namespace))["metadata"]["name"] == namespace
     assert chart == plain
+
+
+def test_a_cluster_that_does_not_serve_the_policies_gets_none():
+    assert not [each for each in rendered() if "AdmissionPolicy" in each["kind"]]
 
 
 def test_the_chart_brings_the_kinds():

@@ -8,11 +8,15 @@
 - apiGroups: [""]
   resources: ["nodes"]
   verbs: ["patch"]
+# keeps pods of exact budgets until their time is recorded, and lets pods go on that waited for a budget
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["patch"]
 # nominates pods to the node meant for them
 - apiGroups: [""]
   resources: ["pods/status"]
   verbs: ["patch"]
-# drains, as disruption budgets allow
+# drains and enforces budgets, as disruption budgets allow
 - apiGroups: [""]
   resources: ["pods/eviction"]
   verbs: ["create"]
@@ -30,8 +34,16 @@
   verbs: ["patch"]
 # says how they stand
 - apiGroups: ["forebay.dev"]
-  resources: ["gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status"]
+  resources: ["gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status", "gpuworkloadbudgets/status"]
   verbs: ["patch"]
+# reads what pods may use, and labels budgets for its admission policies
+- apiGroups: ["forebay.dev"]
+  resources: ["gpuworkloadbudgets"]
+  verbs: ["list", "watch", "patch"]
+# suspends Jobs for a budget, and resumes them
+- apiGroups: ["batch"]
+  resources: ["jobs"]
+  verbs: ["list", "watch", "patch"]
 # tells users what it did, and why
 - apiGroups: ["events.k8s.io"]
   resources: ["events"]
@@ -42,6 +54,10 @@
 - apiGroups: ["coordination.k8s.io"]
   resources: ["leases"]
   verbs: ["create", "get", "update"]
+# keeps the ledgers of budgets
+- apiGroups: [""]
+  resources: ["configmaps"]
+  verbs: ["list", "create", "patch", "delete"]
 {{- end }}
 {{- define "forebay.rules.secrets" -}}
 # reads the credentials that classes and machines name, when they are used
