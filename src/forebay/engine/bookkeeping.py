@@ -1,7 +1,7 @@
 """Keeps the books of budgets: feeds them with what the views show, between two ticks, and has them stored."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, NoReturn
 
@@ -11,6 +11,7 @@ from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
 from forebay.budgets.accounts import Accounts, Key
 from forebay.budgets.assess import Assessor, Limits
+from forebay.budgets.usage import Piece, microseconds, run_of, seconds, thousandths, usage
 from forebay.engine.actions import Actions, paused
 from forebay.engine.counts import Counts
 from forebay.engine.ledger_keeping import LedgerKeeper
@@ -25,7 +26,10 @@ log = structlog.get_logger(__name__)
 
 #: How long nothing can be stored before budgets say so.
 _WORTH_SAYING: Final = timedelta(seconds=30)
+#: From the moment at which the pod must have ended.
+_GIVEN_UP_AFTER: Final = timedelta(seconds=60)
 _AFTER_A_FAULT: Final = 2.0
+_MICROSECOND: Final = timedelta(microseconds=1)
 _COMPACTED_EVERY: Final = timedelta(minutes=10)
 
 
@@ -53,8 +57,14 @@ class Bookkeeper:
         self._begun = False
         self._known: dict[Key, GPUWorkloadBudget] = {}
         self._invalid: dict[Key, str] = {}
+        #: What the ledger of each budget holds of pods that can be seen, over what these say themselves.
+        self.accuracy: dict[Key, float] = {}
         self._counted: frozenset[str] = frozenset()
         self._next_compaction: datetime | None = None
+
+    @property
+    def budgets(self) -> Mapping[Key, GPUWorkloadBudget]:
+        return self._known
 
     async def keep(self) -> NoReturn:
         """Beside the loop."""
@@ -99,9 +109,10 @@ class Bookkeeper:
         self._follow_budgets(now)
         self._follow_pods(now)
         self._compact(now)
+        pods = self._views.pods
+        recorded = tuple(pod for pod in pods.by(MARKED, USAGE_FINALIZER) if self._may_go(pod, now))
         keeper.look(now)
         since = keeper.waiting_since
-        pods = self._views.pods
         return Books(
             accounts=self.accounts,
             assessor=self.assessor,
@@ -113,10 +124,10 @@ class Bookkeeper:
             paused=tuple(paused(self._views.paused_jobs.values())),
             enforced=dict(self.actions.enforced),
             gated=pods.by(MARKED, BUDGET_GATE),
-            recorded=tuple(pod for pod in pods.by(MARKED, USAGE_FINALIZER) if self._may_go(pod)),
+            recorded=recorded,
         )
 
-    def _may_go(self, pod: Pod) -> bool:
+    def _may_go(self, pod: Pod, now: datetime) -> bool:
         """Nothing is lost when the pod goes: its time is stored, or it never had any, or nobody wants it exactly."""
         exact = any(
             self._known[account.key].spec.accounting is Accounting.EXACT
@@ -126,7 +137,14 @@ class Bookkeeper:
         if not exact:
             return True
         never_ran = pod.node is None and pod.deleted is not None
-        return never_ran or self.accounts.may_go(pod)
+        return never_ran or self.accounts.may_go(pod) or self._is_given_up(pod, now)
+
+    def _is_given_up(self, pod: Pod, now: datetime) -> bool:
+        """Its kubelet should have said long ago that it has ended, and nobody will: it must not stay for ever."""
+        if pod.deleted is None or pod.phase.ended or now < pod.deleted + _GIVEN_UP_AFTER:
+            return False
+        self.accounts.gone(pod, now)
+        return all(account.ledger.is_durable(pod.uid) for account in self.accounts.within(pod.namespace))
 
     def _live(self) -> Collection[str] | None:
         """Also of budgets that cannot be counted. Of those that cannot be read, the UID is not known."""
@@ -198,3 +216,22 @@ class Bookkeeper:
             windows = {key: budget.spec.quota.window_hours * 3600 for key, budget in self._known.items()}
             self.accounts.compact(now, windows, {record.uid for record in self._views.instances.values()})
             self._next_compaction = now + _COMPACTED_EVERY
+            self.accuracy = self._audit(now)
+
+    def _audit(self, now: datetime) -> dict[Key, float]:
+        """From the statuses alone, by the plain rule, whatever the ledger has made of them."""
+        at = microseconds(now)
+        found: dict[Key, tuple[int, int]] = dict.fromkeys(self._known, (0, 0))
+        for pod in self._views.pods.values():
+            if pod.started is None or pod.restarted:
+                continue
+            for account in self.accounts.of(pod):
+                rate, run = thousandths(pod.shape, account.resource), run_of(pod, None, seconds(now))
+                if not rate or run is None or (run.end is not None and not run.told):
+                    continue
+                window = timedelta(hours=self._known[account.key].spec.quota.window_hours)
+                expected, held = found[account.key]
+                expected += usage((Piece(run.start, run.end, rate),), now, window).units
+                held += account.ledger.consumed_by(pod.uid, at, window // _MICROSECOND)
+                found[account.key] = (expected, held)
+        return {key: held / expected if expected else 1.0 for key, (expected, held) in found.items()}
