@@ -123,6 +123,10 @@ class Assessor:
             self._forecasts = {key: kept for key, kept in self._forecasts.items() if key in found}
         return found
 
+    def standing(self, budget: GPUWorkloadBudget, account: Account, now: datetime) -> Standing:
+        """Of one."""
+        return self._standing(budget, account, microseconds(now))
+
     def limits(self, budget: GPUWorkloadBudget) -> Limits:
         quota = budget.spec.quota
         known = self._limits.get(budget.key)
