@@ -9,8 +9,8 @@ import msgspec
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget
 from forebay.api.parts import Truth
 from forebay.budgets.accounts import Account, Key
-from forebay.budgets.assess import WORTHWHILE, Limits, Standing, has_room_again
-from forebay.budgets.usage import microseconds
+from forebay.budgets.assess import RECKONED, WORTHWHILE, Limits, Standing, has_room_again, room
+from forebay.budgets.usage import microseconds, thousandths
 from forebay.model.quantities import GpuHours
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
@@ -175,16 +175,17 @@ def _pause(budget: GPUWorkloadBudget, standing: Standing, offenders: list[tuple[
 def _resume(
     budget: GPUWorkloadBudget, account: Account, standing: Standing, paused: list[PausedJob], now: datetime
 ) -> Enforcement:
-    """One at a time: what the first will use is known only when its pods run. Not before it is worthwhile, lest it be
-    suspended again at once.
+    """One at a time, and beside what runs: two that go on together could each time use up what one would have ended
+    with. Not before it is worthwhile, lest it be suspended again at once.
     """
     if not paused:
         return Enforcement()
-    first, left = paused[0], standing.remaining
+    first = paused[0]
+    limits = Limits(standing.quota, standing.quota_usd, standing.window)
+    left = room(account, limits, now).gpu_hours
     if left is not None and standing.quota is not None:
         need = min(GpuHours.from_units(first.rate * (WORTHWHILE // _MICROSECOND)), standing.quota)
-        if left < need:
-            limits = Limits(standing.quota, standing.quota_usd, standing.window)
+        if left < need + _about_to_begin(account, limits):
             return Enforcement(look_again=max(has_room_again(account, limits, need, now), now + _PATIENCE))
     sentence = (
         f"GPUWorkloadBudget {budget.key[1]} has room again ({standing.sentence.removesuffix('.')}): Job "
@@ -194,6 +195,16 @@ def _resume(
         namespace=first.namespace, job=first.job, budget=first.budget, reason=Reason.RESUMED, sentence=sentence
     )
     return Enforcement(decisions=(resumed,))
+
+
+def _about_to_begin(account: Account, limits: Limits) -> GpuHours:
+    """What pods will use that have a node and do not run yet."""
+    rates = (
+        thousandths(pod.shape, account.resource)
+        for uid, pod in account.pods.items()
+        if pod.node is not None and pod.deleted is None and uid not in account.ledger.running
+    )
+    return GpuHours.from_units(sum(rates) * (min(RECKONED, limits.window) // _MICROSECOND))
 
 
 def _job_uid(pod: Pod) -> str | None:

@@ -30,6 +30,8 @@ class Actions:
     def __init__(self) -> None:
         self._refused: dict[str, datetime] = {}
         self._asked: dict[Key, _Asked] = {}
+        #: When a Job of each budget last went on.
+        self._resumed: dict[Key, datetime] = {}
         #: When each budget last had somebody stopped.
         self.enforced: dict[Key, datetime] = {}
         #: How often, since this process leads.
@@ -40,6 +42,9 @@ class Actions:
         self.enforced[budget] = at
         self.counts[budget, action] += 1
 
+    def resumed(self, budget: Key, at: datetime) -> None:
+        self._resumed[budget] = at
+
     def refused(self, pod: Pod, at: datetime) -> None:
         self._refused[pod.uid] = at
 
@@ -48,13 +53,16 @@ class Actions:
         return frozenset(self._refused)
 
     def awaiting(self, now: datetime, pods: Informer[Pod]) -> frozenset[Key]:
-        """Budgets whose last offender the view still shows as if nobody had asked it to go."""
+        """Budgets whose last offender the view still shows as if nobody had asked it to go, and those of a Job that went
+        on a moment ago: what its pods will use is not to be seen yet.
+        """
         self._asked = {
             budget: _Asked(pod, at)
             for budget, (pod, at) in self._asked.items()
             if now < at + _SHOWN_WITHIN and _is_untouched(pods.get(pod.key), pod)
         }
-        return frozenset(self._asked)
+        self._resumed = {budget: at for budget, at in self._resumed.items() if now < at + _SHOWN_WITHIN}
+        return frozenset((*self._asked, *self._resumed))
 
 
 def _is_untouched(seen: Pod | None, asked: Pod) -> bool:

@@ -175,6 +175,7 @@ class BudgetActs:
         job = await self._client.patch(JOBS, decision.job.name, patch, decision.namespace)
         # Still in the view until the watch takes it out; but no longer as one that is suspended.
         self._views.paused_jobs.observe(job)
+        self._actions.resumed(decision.budget, self._clock())
         self._announcements.about(reference(JOBS, job), decision.reason, decision.sentence)
 
     async def _release(self, decision: Release) -> None:
