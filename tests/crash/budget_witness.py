@@ -82,6 +82,7 @@ class Auditor:
         self.breaches = []
         self.pods = {}
         self.lives = []
+        self._born = 0.0
         #: When each life ended.
         self._deaths = {}
         self._changed = 0.0
@@ -124,8 +125,18 @@ class Auditor:
             self.breach(f"the ledger of {limit.name} is damaged: {damages}")
         return {pod.uid: ledger.pieces(pod.uid) for pod in self.pods.values() if ledger.pieces(pod.uid)}
 
+    def born(self, life):
+        self.lives.append(life)
+        self._born = _now()
+
     def died(self, life):
         self._deaths[life.name] = _now()
+
+    @property
+    def someone_works(self):
+        """For long enough to have looked at everything: whoever comes waits until the lease of the dead one ends."""
+        wait = self.scenario.terms.duration if self._deaths else 0.0
+        return len(self.lives) > len(self._deaths) and _now() > self._born + wait + _STORED_WITHIN
 
     def is_sure(self, pod, requests):
         """Somebody had to see it: it was kept for that, or there long enough for a process that was there to store it.

@@ -53,8 +53,8 @@ class Actions:
         return frozenset(self._refused)
 
     def awaiting(self, now: datetime, pods: Informer[Pod]) -> frozenset[Key]:
-        """Budgets whose last offender the view still shows as if nobody had asked it to go, and those of a Job that went
-        on a moment ago: what its pods will use is not to be seen yet.
+        """Budgets whose last offender the view still shows as if nobody had asked it to go, and those with a Job that
+        went on a moment ago: what its pods will use is not to be seen yet.
         """
         self._asked = {
             budget: _Asked(pod, at)
