@@ -174,6 +174,11 @@ class Profile:
             self._add(self.floor, carried)
         self.version += 1
 
+    @property
+    def is_blank(self) -> bool:
+        """It has no change, and so no rate."""
+        return not self._rate and not any(bucket.changes for bucket in self._buckets.values())
+
     def reaches(self, amount: int, now: int, window: int) -> int | None:
         """When the window holds `amount`, if everything goes on as it does now, while what was used leaves it again.
 
