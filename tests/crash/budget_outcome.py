@@ -62,7 +62,8 @@ class Outcome:
         than anybody watches.
         """
         mine = self._need(pod)
-        if mine > 8 * _WORTHWHILE:
+        largest = max((machine.gpus for machine in self.scenario.machines), default=self.scenario.gpus)
+        if mine > largest * _WORTHWHILE:
             return True
         for limit in self.scenario.budgets:
             if not limit.holds or limit.team != self._team(pod) or limit.window < _LONG:

@@ -86,3 +86,15 @@ async def test_raising_the_quota_lets_the_pod_go_on():
         it.change(it.kind, "team-a", lambda each: each["spec"]["quota"].update(gpuHours="10"), "default")
         await passing(10)
         assert len(it.asked("start")) == 2
+
+
+async def test_a_pod_that_nothing_can_serve_takes_no_room_from_others():
+    """It came first, and there is room for one of them."""
+    async with world(*BOXES, nodes=()) as it, operator(it):
+        it.budget(hours="0.1")
+        it.pod("huge", 4)
+        await passing(5)
+        it.pod("small", 1)
+        await passing(30)
+        assert it.asked("start") == ["box-1"]
+        assert it.told("huge", "NoOfferFits")

@@ -20,9 +20,10 @@ from forebay.demand.tenancy import promises, refusals
 from forebay.disruption import give_back as disruption
 from forebay.disruption.machines import idle_marks, machines
 from forebay.engine.budget_reports import report_budgets
-from forebay.engine.budgeting import account, admit, enforcement, gates, held_by, marks, tell_held
-from forebay.engine.buying import Bought, buy
+from forebay.engine.budgeting import account, enforcement, gates, held_by, marks, tell_held
+from forebay.engine.buying import Bought
 from forebay.engine.decisions import Decision, Dress, Hold, Request, Tell
+from forebay.engine.purchasing import purchases
 from forebay.engine.reports import report_classes, report_pools
 from forebay.engine.settling import brakes, found_without_record, own_steps
 from forebay.engine.snapshot import Memory, Snapshot
@@ -48,11 +49,9 @@ def tick(snapshot: Snapshot) -> Thought:
     braked = brakes(snapshot)
     due = own_steps(snapshot, braked)
     adopted, unclaimed = found_without_record(snapshot)
-    budgeting = account(snapshot)
     assessment = demand(snapshot)
     settlement = what_is_taken(snapshot, assessment)
-    admitted = admit(snapshot, budgeting, settlement)
-    bought = buy(snapshot, admitted.pods, budgeting.admission)
+    admitted, bought, budgeting = purchases(snapshot, account(snapshot), settlement)
     gated = gates(snapshot, budgeting)
     held = (*admitted.held, *bought.held, *gated.held)
     dressed = dress(snapshot)
@@ -61,7 +60,7 @@ def tick(snapshot: Snapshot) -> Thought:
     stopped = enforcement(snapshot, budgeting.standings)
     budgets = report_budgets(snapshot, budgeting.standings, held_by(held))
     decisions: tuple[Decision, ...] = (
-        *due.steps,
+        *(step for step in due.steps if not (isinstance(step, Forget) and step.record.uid in snapshot.withheld)),
         *hold_classes(snapshot),
         *adopted,
         *bought.decisions,
