@@ -25,6 +25,8 @@ KEPT = Scenario(
     ),
     away=8,
 )
+#: Started again so often while nobody looks that its status no longer tells its first start.
+OFTEN = Scenario(budgets=(Limit(),), work=(Work(name="often", at=3, runs=4, exits="1,1,1,0"),), outages=((6, 70),))
 #: Nobody is kept, and whoever is seen counts.
 OBSERVED = Scenario(
     budgets=(Limit(accounting="Observed"),),
@@ -77,6 +79,15 @@ def test_no_request_about_budgets_is_a_bad_one_to_die_at(scenario, moment):
         outcome = happens(scenario, {sent.number: moment})
         killed = [f"{moment} {sent}" for sent, moment in outcome.ledger.died]
         assert (killed, outcome.found) == (killed[:1], ())
+
+
+def test_an_exact_budget_keeps_the_first_start_that_was_seen():
+    outcome = happens(OFTEN)
+    assert outcome.found == ()
+    (pod,) = outcome.auditor.pods.values()
+    ((start, end, _),) = outcome.auditor.stored(OFTEN.budgets[0])[pod.uid]
+    assert (start, end) == (pod.start, pod.end)
+    assert pod.shown > pod.start
 
 
 def test_a_job_that_waits_for_the_window_goes_on_whoever_has_died():

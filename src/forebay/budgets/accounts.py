@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from forebay.api.gpu_workload_budget import GPUWorkloadBudget
+from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
 from forebay.budgets.ledger import EXACT, Ledger
 from forebay.budgets.usage import Run, run_of, seconds, thousandths
 from forebay.model.requirements import LabelSelector, Operator, Requirement
@@ -29,6 +29,7 @@ class Account:
         self.uid = budget.uid
         self.resource = budget.spec.gpu_resource_name
         self.selector = selector_of(budget)
+        self.exact = budget.spec.accounting is Accounting.EXACT
         self.ledger = ledger or Ledger(budget.uid)
         #: Dollars, by GPUInstance instead of by pod (`dollars.py`).
         self.money = money or Ledger(budget.uid)
@@ -49,7 +50,8 @@ class Account:
         ledger, uid = self.ledger, pod.uid
         start = max(run.start, at) if joined else run.start
         if run.end is None:
-            ledger.begin(uid, start, rate, at, durable=joined or pod.restarted)
+            # Starts of an exact budget are stored: while nobody looks, restarts may push them out of the status.
+            ledger.begin(uid, start, rate, at, durable=joined or pod.restarted or self.exact)
         elif uid in ledger.running:
             ledger.end(uid, run.end)
         else:
@@ -109,6 +111,7 @@ class Accounts:
     def _opened(self, budget: GPUWorkloadBudget, at: datetime, ledger: Ledger | None, money: Ledger | None) -> Account:
         account = self._accounts.get(budget.key)
         if account is not None and account.uid == budget.uid:
+            account.exact = budget.spec.accounting is Accounting.EXACT
             changed = selector_of(budget)
             if changed == account.selector:
                 return account
