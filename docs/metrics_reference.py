@@ -27,6 +27,8 @@ def _lines() -> Iterator[str]:
     for name, labels, text in engine.COUNTERS:
         yield f"| `forebay_{name}_total` | counter | {_labels(labels)} | {text} |"
     yield f"| `{budgets.LAG[0]}` | gauge |  | {budgets.LAG[1]} |"
+    for name, text in (budgets.SPENT, budgets.RATE):
+        yield f"| `{name}` | gauge | {', '.join(budgets.LINES)} | {text} |"
     yield ""
     yield "## What budgets have used"
     yield ""

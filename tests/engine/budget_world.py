@@ -86,6 +86,10 @@ class Budgets:
         state = container["state"]["terminated"]
         return (_time(state["finishedAt"]) - _time(state["startedAt"])).total_seconds()
 
+    def seconds(self, since, until=None):
+        """From one time, as the API writes it, to another or to now."""
+        return ((clock.now() if until is None else _time(until)) - _time(since)).total_seconds()
+
     def running_for(self, name):
         (container,) = self.the_pod(name)["status"]["containerStatuses"]
         return (clock.now() - _time(container["state"]["running"]["startedAt"])).total_seconds()

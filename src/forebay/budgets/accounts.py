@@ -31,7 +31,7 @@ class Account:
         self.selector = selector_of(budget)
         self.exact = budget.spec.accounting is Accounting.EXACT
         self.ledger = ledger or Ledger(budget.uid)
-        #: Dollars, by GPUInstance instead of by pod (`dollars.py`).
+        #: Dollars, by hour of a GPUInstance instead of by pod (`spend.py`).
         self.money = money or Ledger(budget.uid)
         #: Pods that are taken by the selector, ask for the resource and have not ended.
         self.pods: dict[str, Pod] = {}
@@ -193,15 +193,15 @@ class Accounts:
         for account in self:
             account.ledger.close_missing(visible)
 
-    def compact(self, now: datetime, windows: Mapping[Key, int], instances: Collection[str]) -> None:
-        """Only when the view of the pods is complete. Windows are in seconds; `instances` are the UIDs of all
-        GPUInstances.
+    def compact(self, now: datetime, windows: Mapping[Key, int], charged: Collection[str]) -> None:
+        """Only when the view of the pods is complete. Windows are in seconds; `charged` are the keys of dollars that
+        must not be added up yet (`Spend.recorded`).
         """
         at = seconds(now)
         visible = self.visible()
         for account in self:
             account.ledger.compact(at, windows[account.key], visible)
-            account.money.compact(at, windows[account.key], instances)
+            account.money.compact(at, windows[account.key], charged)
         self._departed = {uid: when for uid, when in self._departed.items() if when > at - EXACT}
 
     def visible(self) -> set[str]:

@@ -11,7 +11,7 @@ from forebay.api.parts import Truth
 from forebay.budgets.accounts import Account, Key
 from forebay.budgets.assess import RECKONED, WORTHWHILE, Limits, Standing, has_room_again, room
 from forebay.budgets.usage import microseconds, thousandths
-from forebay.model.quantities import GpuHours
+from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Owner, Pod
@@ -22,6 +22,8 @@ _PATIENCE: Final = timedelta(seconds=30)
 #: When everybody who runs was refused to be evicted.
 _ASK_AGAIN: Final = timedelta(seconds=10)
 _MICROSECOND: Final = timedelta(microseconds=1)
+#: Which part of its dollars must be free before a budget lets a Job go on: what its machines will cost is not known.
+_PART: Final = 50
 
 
 class Evict(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,11 +184,15 @@ def _resume(
         return Enforcement()
     first = paused[0]
     limits = Limits(standing.quota, standing.quota_usd, standing.window)
-    left = room(account, limits, now).gpu_hours
-    if left is not None and standing.quota is not None:
+    left, need, need_usd = room(account, limits, now), GpuHours.zero(), Usd.zero()
+    if standing.quota is not None:
         need = min(GpuHours.from_units(first.rate * (WORTHWHILE // _MICROSECOND)), standing.quota)
-        if left < need + _about_to_begin(account, limits):
-            return Enforcement(look_again=max(has_room_again(account, limits, need, now), now + _PATIENCE))
+    if standing.quota_usd is not None:
+        need_usd = Usd.from_units(standing.quota_usd.units // _PART)
+    short = left.gpu_hours is not None and left.gpu_hours < need + _about_to_begin(account, limits)
+    if short or (left.usd is not None and left.usd < need_usd):
+        again = has_room_again(account, limits, need, now, need_usd)
+        return Enforcement(look_again=max(again, now + _PATIENCE))
     sentence = (
         f"GPUWorkloadBudget {budget.key[1]} has room again ({standing.sentence.removesuffix('.')}): Job "
         f"{first.job.name} goes on."

@@ -111,7 +111,7 @@ class Spend:
             self._place(machine, on, now)
         machine.record, machine.billing = record, billing
         if machine.node != record.node_name:
-            self._by_node.pop(machine.node or "", None)
+            self._leave(machine)
             machine.node = record.node_name
             self._place(machine, on, now)
         self._changed.add(record.uid)
@@ -130,12 +130,16 @@ class Spend:
         self._changed.discard(uid)
         if machine is None:
             return
-        if self._by_node.get(machine.node or "") is machine:
-            del self._by_node[machine.node or ""]
         paid = billed(machine.record, machine.billing)
         if paid is not None:
             self._settle(machine, paid._replace(end=paid.end or max(seconds(now), paid.start)))
         self._draft(machine, ())
+        self._leave(machine)
+
+    def _leave(self, machine: _Machine) -> None:
+        machine.stays.clear()
+        if self._by_node.get(machine.node or "") is machine:
+            del self._by_node[machine.node or ""]
 
     def see_pod(self, pod: Pod, at: datetime) -> None:
         machine = self._by_node.get(pod.node) if pod.node is not None else None
@@ -201,6 +205,7 @@ class Spend:
         if paid.end is not None:
             self._settle(machine, paid)
             self._draft(machine, ())
+            self._leave(machine)
             return
         if sum(stay.run.end is not None for stay in machine.stays.values()) > _ENDED:
             self._settle_until(machine, at)
@@ -309,9 +314,10 @@ class Spend:
     def _gpus(self, pod: Pod) -> int:
         return int(pod.shape.requests.gpus(self._gpu_resources))
 
-    def is_settled(self, record: GPUInstance, billing: Billing) -> bool:
+    def is_settled(self, record: GPUInstance) -> bool:
         """All it has cost is stored, so that its record may go."""
-        paid = billed(record, billing)
+        machine = self._machines.get(record.uid)
+        paid = None if machine is None else billed(machine.record, machine.billing)
         if paid is None:
             return True
         entries = self.journal.pieces(record.uid)
@@ -321,6 +327,17 @@ class Spend:
             and (entries[-1].end or 0) >= paid.end
             and self.journal.is_durable(record.uid)
         )
+
+    def may_go(self, pod: Pod, now: datetime) -> bool:
+        """What the pod pays is stored, so that nobody need see it again."""
+        machine = self._by_node.get(pod.node) if pod.node is not None else None
+        if machine is None:
+            return True
+        if pod.uid not in machine.stays:
+            return self.journal.is_durable(machine.record.uid)
+        self._settle_until(machine, seconds(now))
+        # Where that settles nothing, nothing is known to be paid.
+        return pod.uid in machine.stays
 
     def recorded(self) -> set[str]:
         """Keys of what must not be added up yet: the time in which machines that are there are not settled."""

@@ -1,25 +1,29 @@
 """Keeps the books of budgets: feeds them with what the views show, between two ticks, and has them stored."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, NoReturn
 
 import structlog
 
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
-from forebay.budgets.accounts import Accounts, Key
+from forebay.budgets.accounts import Account, Accounts, Key
 from forebay.budgets.assess import Assessor, Limits
+from forebay.budgets.ledger import Ledger
 from forebay.budgets.usage import Piece, microseconds, run_of, seconds, thousandths, usage
 from forebay.engine.actions import Actions, paused
 from forebay.engine.counts import Counts
-from forebay.engine.ledger_keeping import LedgerKeeper
-from forebay.engine.ledger_store import LedgerStore, Unit
+from forebay.engine.ledger_keeping import Due, LedgerKeeper
+from forebay.engine.ledger_store import Book, LedgerStore, Unit
 from forebay.engine.snapshot import Books
+from forebay.engine.spending import Spending
 from forebay.engine.views import Views
 from forebay.kube.pods import MARKED, count_resources
 from forebay.model.quantities import GPU_SUFFIX
+from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod
 
 log = structlog.get_logger(__name__)
@@ -44,14 +48,17 @@ class Bookkeeper:
         clock: Callable[[], datetime],
         still_leader: Callable[[], bool],
         counts: Counts,
+        states: Callable[[], Mapping[SourceKey, Source]],
+        gpu_resources: Collection[str] | None = None,
     ) -> None:
         self._views = views
         self._counts = counts
         self.accounts = Accounts()
+        self.spending = Spending(views, self.accounts, states=states, gpu_resources=gpu_resources)
         self.assessor = Assessor()
         self.actions = Actions()
         self.keeper = LedgerKeeper(
-            store, self.accounts, clock=clock, still_leader=still_leader, live=self._live, wake=views.wake.set
+            store, self._ledgers, clock=clock, still_leader=still_leader, live=self._live, wake=views.wake.set
         )
         #: The first look is over.
         self._begun = False
@@ -106,8 +113,11 @@ class Bookkeeper:
         keeper = self.keeper
         if not keeper.ready:
             return None
+        self.spending.open(keeper)
         self._follow_budgets(now)
+        self.spending.follow(now)
         self._follow_pods(now)
+        self.spending.spend.look(now)
         self._compact(now)
         pods = self._views.pods
         recorded = tuple(pod for pod in pods.by(MARKED, USAGE_FINALIZER) if self._may_go(pod, now))
@@ -127,6 +137,18 @@ class Bookkeeper:
             recorded=recorded,
         )
 
+    def withheld(self) -> frozenset[str]:
+        """Records of machines that must not be forgotten yet; all, while what is stored is not read."""
+        if not self.keeper.ready:
+            return frozenset(record.uid for record in self._views.instances.values())
+        return self.spending.withheld()
+
+    def _ledgers(self) -> Iterator[Due]:
+        for account in self.accounts:
+            for unit, ledger in ((Unit.GPU_HOURS, account.ledger), (Unit.DOLLARS, account.money)):
+                yield Due(Book(account.uid, unit), account.key, ledger, partial(_replace, account, unit))
+        yield from self.spending.ledgers()
+
     def _may_go(self, pod: Pod, now: datetime) -> bool:
         """Nothing is lost when the pod goes: its time is stored, or it never had any, or nobody wants it exactly."""
         exact = any(
@@ -137,7 +159,8 @@ class Bookkeeper:
         if not exact:
             return True
         never_ran = pod.node is None and pod.deleted is not None
-        return never_ran or self.accounts.may_go(pod) or self._is_given_up(pod, now)
+        counted = never_ran or self.accounts.may_go(pod) or self._is_given_up(pod, now)
+        return counted and self.spending.spend.may_go(pod, now)
 
     def _is_given_up(self, pod: Pod, now: datetime) -> bool:
         """Its kubelet should have said long ago that it has ended, and nobody will: it must not stay for ever."""
@@ -151,7 +174,7 @@ class Bookkeeper:
         budgets = self._views.budgets
         if not self._begun or budgets.stale or budgets.undecodable:
             return None
-        return {budget.uid for budget in budgets.values()}
+        return {budget.uid for budget in budgets.values()} | self.spending.uids()
 
     def _follow_budgets(self, now: datetime) -> None:
         current = {budget.key: budget for budget in self._views.budgets.values()}
@@ -159,7 +182,16 @@ class Bookkeeper:
         for key in self._known.keys() - current.keys():
             self._forget(key)
         self._known = current
+        selectors = {key: account.selector for key in current if (account := self.accounts.get(key)) is not None}
         self._show([budget for budget in changed if self._open(budget, now)], now)
+        others = {
+            budget.key[0]
+            for budget in changed
+            if (account := self.accounts.get(budget.key)) is not None
+            and selectors.get(budget.key) is not account.selector
+        }
+        if others:
+            self.spending.spend.budgets_changed(others)
 
     def _open(self, budget: GPUWorkloadBudget, now: datetime) -> bool:
         """Whether it is new."""
@@ -196,8 +228,11 @@ class Bookkeeper:
         for pod, at, gone in self._views.news.take():
             if not gone:
                 self.accounts.see(pod, at)
-            elif self._begun or not self._ended_before(pod):
+                self.spending.spend.see_pod(pod, at)
+                continue
+            if self._begun or not self._ended_before(pod):
                 self.accounts.gone(pod, min(at, now))
+            self.spending.spend.pod_gone(pod, min(at, now))
         if not self._begun:
             self._begun = self._views.news.followed = True
             self.accounts.resume()
@@ -214,7 +249,8 @@ class Bookkeeper:
     def _compact(self, now: datetime) -> None:
         if self._next_compaction is None or now >= self._next_compaction:
             windows = {key: budget.spec.quota.window_hours * 3600 for key, budget in self._known.items()}
-            self.accounts.compact(now, windows, {record.uid for record in self._views.instances.values()})
+            self.accounts.compact(now, windows, self.spending.spend.recorded())
+            self.spending.spend.compact(now)
             self._next_compaction = now + _COMPACTED_EVERY
             self.accuracy = self._audit(now)
 
@@ -235,3 +271,10 @@ class Bookkeeper:
                 held += account.ledger.consumed_by(pod.uid, at, window // _MICROSECOND)
                 found[account.key] = (expected, held)
         return {key: held / expected if expected else 1.0 for key, (expected, held) in found.items()}
+
+
+def _replace(account: Account, unit: Unit, ledger: Ledger) -> None:
+    if unit is Unit.GPU_HOURS:
+        account.ledger = ledger
+    else:
+        account.money = ledger

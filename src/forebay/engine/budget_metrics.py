@@ -22,8 +22,9 @@ GAUGES: Final[tuple[tuple[str, str], ...]] = (
         "forecast_exhausted_timestamp_seconds",
         "When the quota is used up if everything goes on. Absent: not in a window.",
     ),
-    ("consumed_usd", "US dollars spent in the window, for budgets that limit them."),
+    ("consumed_usd", "US dollars that its pods have cost in the window."),
     ("remaining_usd", "US dollars left of the quota, never less than 0."),
+    ("burn_usd_per_hour", "US dollars per hour that its pods cost now."),
     (
         "accounting_accuracy_ratio",
         "What the ledger holds of pods that can be seen, over what their statuses say: looked at every 10 minutes.",
@@ -34,6 +35,13 @@ ACTIONS: Final = (
     "Pods that were evicted and Jobs that were suspended, by `action` too. Only what was done is counted.",
 )
 LAG: Final = ("forebay_ledger_lag_seconds", "Age of the oldest change of a ledger that is not stored yet.")
+#: Of the bill for all machines, by who pays, pool and class.
+SPENT: Final = (
+    "forebay_spent_usd",
+    "US dollars that machines have cost in 31 days, by who pays (namespace; none: nobody), pool and class.",
+)
+RATE: Final = ("forebay_spend_usd_per_hour", "US dollars per hour that machines cost now, by the same.")
+LINES: Final = ("namespace", "pool", "class")
 _LABELS: Final = ("namespace", "name")
 
 
@@ -62,10 +70,20 @@ class BudgetCollector(Collector):
         for (key, action), count in keeper.actions.counts.items() if keeper is not None else ():
             counter.add_metric((*key, action.value), count)
         yield counter
+        yield from _bill(keeper, now)
         since = None if keeper is None else keeper.keeper.waiting_since
         lag = GaugeMetricFamily(*LAG)
         lag.add_metric((), 0.0 if since is None else (now - since).total_seconds())
         yield lag
+
+
+def _bill(keeper: Bookkeeper | None, now: datetime) -> Iterator[Metric]:
+    spent, rate = (GaugeMetricFamily(*each, labels=LINES) for each in (SPENT, RATE))
+    for line, each in keeper.spending.spend.spent(now).items() if keeper is not None else ():
+        spent.add_metric(line, float(each.amount.dollars))
+        rate.add_metric(line, float(each.rate.amount))
+    yield spent
+    yield rate
 
 
 def _amount(name: str, standing: Standing, accuracy: dict[Key, float]) -> float | None:
@@ -84,7 +102,9 @@ def _amount(name: str, standing: Standing, accuracy: dict[Key, float]) -> float 
         case "forecast_exhausted_timestamp_seconds":
             return None if standing.exhausted is None else standing.exhausted.timestamp()
         case "consumed_usd":
-            return None if standing.quota_usd is None else float(standing.consumed_usd.dollars)
+            return float(standing.consumed_usd.dollars)
+        case "burn_usd_per_hour":
+            return float(standing.burn_usd.amount)
         case "remaining_usd":
             return None if standing.remaining_usd is None else float(standing.remaining_usd.dollars)
         case _:

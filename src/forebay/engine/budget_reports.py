@@ -15,7 +15,7 @@ from forebay.budgets.enforce import CONDITION
 from forebay.engine.decisions import ReportBudget
 from forebay.engine.reports import Fact, told
 from forebay.engine.snapshot import Books, Snapshot
-from forebay.model.quantities import GpuHours
+from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 
@@ -57,7 +57,7 @@ def report_budgets(snapshot: Snapshot, standings: Mapping[Key, Standing], held: 
             reported[key] = snapshot.now
         elif last is not None:
             reported[key] = last
-        if standing is not None and (standing.burn or standing.exceeded):
+        if standing is not None and (standing.burn or standing.burn_usd or standing.exceeded):
             moving.append(_next_mark(snapshot.now))
             moving += _turning_points(standing, snapshot.now)
     return BudgetReports(decisions=tuple(found), reported=reported, look_again=min(moving, default=None))
@@ -165,12 +165,12 @@ def _figures(
     if standing is None:
         return {"lastEnforcementAt": last}
     remaining, remaining_usd, exhausted = standing.remaining, standing.remaining_usd, standing.exhausted
-    in_dollars = standing.quota_usd is not None
+    in_dollars = standing.quota_usd is not None or bool(standing.consumed_usd)
     return {
         "consumedGpuHours": standing.consumed.quantity(),
         "remainingGpuHours": None if remaining is None else remaining.quantity(),
-        "consumedUsd": standing.consumed_usd.exact() if in_dollars else None,
-        "remainingUsd": None if remaining_usd is None else remaining_usd.exact(),
+        "consumedUsd": standing.consumed_usd.decimals() if in_dollars else None,
+        "remainingUsd": None if remaining_usd is None else remaining_usd.decimals(),
         "trackedPods": standing.tracked,
         "heldPods": held,
         "lastEnforcementAt": last,
@@ -207,11 +207,15 @@ def _worth_writing(
 
 
 def _moved(status: GPUWorkloadBudgetStatus, standing: Standing) -> bool:
-    """By a visible part of the quota."""
-    if standing.quota is None or status.consumed_gpu_hours is None:
-        return True
-    before = GpuHours.parse(status.consumed_gpu_hours)
-    return abs(standing.consumed.units - before.units) * _VISIBLE >= standing.quota.units
+    """By a visible part of a quota."""
+    if standing.quota is not None:
+        before = GpuHours.parse(status.consumed_gpu_hours or 0)
+        if abs(standing.consumed.units - before.units) * _VISIBLE >= standing.quota.units:
+            return True
+    if standing.quota_usd is not None:
+        spent = Usd(str(status.consumed_usd or 0))
+        return abs(standing.consumed_usd.units - spent.units) * _VISIBLE >= standing.quota_usd.units
+    return False
 
 
 def _forewarned(

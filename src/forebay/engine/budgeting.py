@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_workload_budget import Accounting, EnforcementAction, GPUWorkloadBudget
 from forebay.api.names import USAGE_FINALIZER
 from forebay.budgets.accounts import Account, Key, selector_of
@@ -16,6 +17,7 @@ from forebay.budgets.enforce import CannotPause, Evict, Pause, Resume, enforce, 
 from forebay.demand.settle import Settlement
 from forebay.engine.decisions import LetGo, Mark, Tell
 from forebay.engine.snapshot import Books, Snapshot
+from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
 from forebay.planning.gangs import GangKey, gang_key
@@ -68,6 +70,7 @@ def admit(snapshot: Snapshot, budgeting: Budgeting, settlement: Settlement) -> A
         return Admitted(pods=settlement.left)
     for pod in _committed(snapshot, settlement, books):
         admission.commit(pod)
+    _commit_dollars(snapshot, admission)
     held = {pod.uid: found for pod in settlement.left if (found := admission.ask(pod)) is not None}
     held |= _with_company(settlement.left, held)
     return Admitted(
@@ -107,6 +110,17 @@ def _committed(snapshot: Snapshot, settlement: Settlement, books: Books) -> Iter
             if pod.node is not None and uid not in each.ledger.running and uid not in known:
                 known.add(uid)
                 yield pod
+
+
+def _commit_dollars(snapshot: Snapshot, admission: Admission) -> None:
+    """Of machines that were asked for and are not billed yet; the books hold all others."""
+    waiting = {pod.uid: pod for pod in snapshot.pending}
+    for record in snapshot.records:
+        billed = record.status.billed_from if record.status is not None else None
+        if billed is not None or record.state is InstanceState.GONE or not record.spec.hourly_price:
+            continue
+        pods = [waiting[pod.uid] for pod in record.spec.pods if pod.uid in waiting]
+        admission.commit_to_spend(pods, UsdPerHour(str(record.spec.hourly_price)))
 
 
 def _with_company(pods: Iterable[Pod], held: Mapping[str, Held]) -> dict[str, Held]:

@@ -51,7 +51,7 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod], admission: Admission | None = N
             failures[key] = failures_so_far(snapshot.records, key)
         wanted = request(purchase, source.capabilities.delivers, failures[key], by_name)
         if (past := by_name.get(wanted.name)) is not None:
-            if past.state is not InstanceState.GONE:
+            if past.state is not InstanceState.GONE or past.uid in snapshot.withheld:
                 continue  # a machine that something is done about; there is one record of it at a time
             decisions.append(_make_room(past))
         decisions.append(wanted)

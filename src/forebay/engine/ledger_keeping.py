@@ -4,14 +4,15 @@ What is not stored yet counts, and is only not relied on: no pod is let go for i
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
 import structlog
 
-from forebay.budgets.accounts import Account, Accounts, Key
+from forebay.budgets.accounts import Key
 from forebay.budgets.ledger import Ledger
+from forebay.budgets.shelf import Write
 from forebay.budgets.usage import seconds
 from forebay.engine.ledger_store import Book, Chunks, LedgerStore, Overtaken, Unit
 from forebay.kube.errors import KubeError
@@ -29,32 +30,26 @@ _AT_ONCE: Final = 8
 _DAMAGE_LOOK: Final = 60.0
 
 
-class _Due(NamedTuple):
-    account: Account
-    unit: Unit
+class Due(NamedTuple):
+    """One ledger, and where it has its place."""
 
-    @property
-    def book(self) -> Book:
-        return Book(self.account.uid, self.unit)
-
-    @property
-    def ledger(self) -> Ledger:
-        return self.account.ledger if self.unit is Unit.GPU_HOURS else self.account.money
-
-    def replace(self, ledger: Ledger) -> None:
-        if self.unit is Unit.GPU_HOURS:
-            self.account.ledger = ledger
-        else:
-            self.account.money = ledger
+    book: Book
+    #: The budget's key, or what else people know it by.
+    about: Key
+    ledger: Ledger
+    #: Another one takes its place.
+    replace: Callable[[Ledger], None]
 
 
 class LedgerKeeper:
-    """`live` names the UIDs of all budgets that there are, or None while that is not known for sure."""
+    """`ledgers` are all that there are; `live` names the UIDs of all budgets (and lines of the bill) that there are, or
+    None while that is not known for sure.
+    """
 
     def __init__(
         self,
         store: LedgerStore,
-        accounts: Accounts,
+        ledgers: Callable[[], Iterable[Due]],
         *,
         clock: Callable[[], datetime],
         still_leader: Callable[[], bool],
@@ -62,7 +57,7 @@ class LedgerKeeper:
         wake: Callable[[], None],
     ) -> None:
         self._store = store
-        self._accounts = accounts
+        self._ledgers = ledgers
         self._clock = clock
         self._still_leader = still_leader
         self._live = live
@@ -73,7 +68,7 @@ class LedgerKeeper:
         #: Since when each ledger has waited to be stored.
         self._waiting: dict[Book, datetime] = {}
         #: Stored parts that cannot be read.
-        self._damages: dict[Key, dict[Unit, str]] = {}
+        self._damages: dict[Book, tuple[Key, str]] = {}
         #: Why the last round could not store everything.
         self.trouble: str | None = None
 
@@ -88,15 +83,29 @@ class LedgerKeeper:
 
     @property
     def damages(self) -> dict[Key, str]:
-        return {key: " ".join(said.values()) for key, said in self._damages.items() if said}
+        """By budget."""
+        found: dict[Key, str] = {}
+        for book, (key, said) in self._damages.items():
+            if book.unit.of_budgets:
+                found[key] = f"{found[key]} {said}" if key in found else said
+        return found
 
-    def open(self, key: Key, uid: str, unit: Unit) -> Ledger:
-        """As it was stored. Only once for each, when its account is opened."""
+    def open(self, about: Key, uid: str, unit: Unit, owner: str | None = None) -> Ledger:
+        """As it was stored. Only once for each, when its account is opened. The owner is the UID, if not another."""
         assert self._unopened is not None
-        return self._loaded(key, Book(uid, unit), self._unopened.pop(Book(uid, unit), {}))
+        book = Book(uid, unit)
+        return self._loaded(about, book, owner or uid, self._unopened.pop(book, {}))
+
+    def stored(self, unit: Unit) -> dict[Book, Chunks]:
+        """What is not opened yet."""
+        assert self._unopened is not None
+        return {book: chunks for book, chunks in self._unopened.items() if book.unit is unit}
+
+    def is_damaged(self, book: Book) -> bool:
+        return book in self._damages
 
     def close(self, key: Key) -> None:
-        self._damages.pop(key, None)
+        self._damages = {book: said for book, said in self._damages.items() if said[0] != key}
         self.look_for_strays()
 
     def look_for_strays(self) -> None:
@@ -126,7 +135,7 @@ class LedgerKeeper:
     async def store_next(self) -> None:
         """Waits until there is something to store, stores it, and rests."""
         try:
-            async with asyncio.timeout(_DAMAGE_LOOK if self.damages else None):
+            async with asyncio.timeout(_DAMAGE_LOOK if self._damages else None):
                 await self._news.wait()
         except TimeoutError:
             await self._read_damaged_again()
@@ -150,73 +159,89 @@ class LedgerKeeper:
         if self.ready and self._still_leader():
             await self._store_round()
 
-    def _due(self) -> Iterator[_Due]:
-        for account in self._accounts:
-            for unit in Unit:
-                due = _Due(account, unit)
-                if due.ledger.shelf.pending:
-                    yield due
+    def _due(self) -> Iterator[Due]:
+        return (each for each in self._ledgers() if each.ledger.shelf.pending)
 
     async def _store_round(self) -> None:
         now = self._clock()
         due = sorted(self._due(), key=lambda each: self._waiting.get(each.book, now))
-        turns = asyncio.Semaphore(_AT_ONCE)
-
-        async def in_turn(each: _Due) -> None:
-            async with turns:
-                await self._guarded(each)
-
-        await asyncio.gather(*map(in_turn, due[:_PER_ROUND]))
+        journals = [(each, each.ledger.shelf.writes(seconds(now))) for each in due if each.book.unit is Unit.MACHINES]
+        # Until when machines are settled is stored as it was before, and after, what was settled: first where others
+        # rely on it.
+        hours, money, lines = (
+            [each for each in due if each.book.unit is unit] for unit in (Unit.GPU_HOURS, Unit.DOLLARS, Unit.SPEND)
+        )
+        done = {each.book for each in hours[:_PER_ROUND]}
+        whole = await self._store_all(hours[:_PER_ROUND])
+        for stage in (money, lines):
+            if await self._store_all(stage):
+                done |= {each.book for each in stage}
+            else:
+                break
+        else:
+            for each, writes in journals:
+                if await self._guarded(each, writes):
+                    done.add(each.book)
         still = {each.book for each in self._due()}
+        if not whole:
+            done = set()
         # Changes that came meanwhile are younger than those that were just stored.
-        done = {each.book for each in due[:_PER_ROUND]} if self.trouble is None else set()
         self._waiting = {book: now if book in done else since for book, since in self._waiting.items() if book in still}
         if still:
             self._news.set()
 
-    async def _guarded(self, due: _Due) -> None:
+    async def _store_all(self, due: list[Due]) -> bool:
+        """Whether all of them are stored as they were."""
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def in_turn(each: Due) -> bool:
+            async with turns:
+                return await self._guarded(each)
+
+        return all(await asyncio.gather(*map(in_turn, due)))
+
+    async def _guarded(self, due: Due, writes: list[Write] | None = None) -> bool:
         try:
-            await self._store_one(due)
+            return await self._store_one(due, writes)
         except Overtaken as overtaken:
             log.warning("a ledger has changed behind us and is read again", why=str(overtaken))
             await self._reload(due)
         except (KubeError, TransportError) as error:
             self.trouble = str(error)
+        return False
 
-    async def _store_one(self, due: _Due) -> None:
+    async def _store_one(self, due: Due, writes: list[Write] | None) -> bool:
         shelf = due.ledger.shelf
-        for write in shelf.writes(seconds(self._clock())):
+        for write in shelf.writes(seconds(self._clock())) if writes is None else writes:
             if not self._still_leader():
-                return
-            await self._store.write(due.book, write, due.account.key)
+                return False
+            await self._store.write(due.book, write, due.about)
             shelf.wrote(write)
         obsolete = shelf.obsolete()
         if obsolete and self._still_leader():
             await self._store.delete(due.book, obsolete)
             for serial in obsolete:
                 shelf.deleted(serial)
+        return True
 
-    async def _reload(self, due: _Due) -> None:
+    async def _reload(self, due: Due) -> None:
         """What is stored, and what only this process knows: records count once, however often they are stored."""
         try:
             stored = await self._store.load_one(due.book)
         except (KubeError, TransportError) as error:
             self.trouble = str(error)
             return
-        ledger = self._loaded(due.account.key, due.book, stored)
+        ledger = self._loaded(due.about, due.book, due.ledger.shelf.owner, stored)
         ledger.merge(due.ledger)
         due.replace(ledger)
 
     async def _read_damaged_again(self) -> None:
-        for key, said in list(self._damages.items()):
-            account = self._accounts.get(key)
-            for unit in list(said) if account is not None else ():
-                assert account is not None
-                await self._reload(_Due(account, unit))
+        for due in [each for each in self._ledgers() if each.book in self._damages]:
+            await self._reload(due)
         self._wake()
 
     async def _delete_strays(self) -> None:
-        """Ledgers of budgets that are gone."""
+        """Ledgers of what is gone."""
         live = self._live()
         if live is None:
             return
@@ -227,11 +252,11 @@ class LedgerKeeper:
                 except (KubeError, TransportError, Overtaken) as error:
                     self.trouble = str(error)
 
-    def _loaded(self, key: Key, book: Book, stored: Chunks) -> Ledger:
-        ledger, damages = Ledger.load(book.uid, stored)
-        said = self._damages.setdefault(key, {})
+    def _loaded(self, about: Key, book: Book, owner: str, stored: Chunks) -> Ledger:
+        ledger, damages = Ledger.load(owner, stored)
         if damages:
-            said[book.unit] = " ".join(each.sentence for each in damages)
+            self._damages[book] = (about, " ".join(each.sentence for each in damages))
+            log.warning("a ledger is damaged", about="/".join(about), unit=book.unit, why=self._damages[book][1])
         else:
-            said.pop(book.unit, None)
+            self._damages.pop(book, None)
         return ledger

@@ -25,14 +25,21 @@ _PAGE: Final = 20
 
 
 class Unit(StrEnum):
-    """What a ledger is kept in; a budget has one of each."""
+    """What a ledger is kept in; a budget has one of each of the first two."""
 
     GPU_HOURS = "gpu-hours"
     DOLLARS = "dollars"
+    #: A line of the bill for all machines; and until when each of these is on it.
+    SPEND = "spend"
+    MACHINES = "machines"
+
+    @property
+    def of_budgets(self) -> bool:
+        return self in {Unit.GPU_HOURS, Unit.DOLLARS}
 
 
 class Book(NamedTuple):
-    """One ledger of one budget, by its UID."""
+    """One ledger, by the UID of its budget, or of its line of the bill."""
 
     uid: str
     unit: Unit
@@ -87,7 +94,7 @@ class LedgerStore:
         return tuple(book for book, versions in self._versions.items() if versions)
 
     async def write(self, book: Book, chunk: Write, about: tuple[str, str]) -> None:
-        """`about` is the budget's namespace and name, for people who look at the object. Raises `Overtaken`."""
+        """`about` is the budget's namespace and name, or so, for people who look at the object. Raises `Overtaken`."""
         try:
             stored = await self._swap(book, chunk) or await self._create(book, chunk, about)
         except (Conflict, AlreadyExists) as error:

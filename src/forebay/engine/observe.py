@@ -68,6 +68,7 @@ class Observer:
             claimed_twice=claimed_twice(views.classes.values(), self._machines),
             budgets=tuple(views.budgets.values()),
             books=None if self._bookkeeper is None else self._bookkeeper.look(now),
+            withheld=frozenset() if self._bookkeeper is None else self._bookkeeper.withheld(),
             memory=self.memory,
             busy=self._errands.busy,
             rules=self._rules,

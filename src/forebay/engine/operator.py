@@ -147,6 +147,8 @@ class Operator:
             clock=self._clock,
             still_leader=self.elector.still_leader,
             counts=self.counts,
+            states=sources.states,
+            gpu_resources=self._rules.gpu_resources,
         )
         loop = Loop(
             views=views,

@@ -99,6 +99,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     budgets: tuple[GPUWorkloadBudget, ...] = ()
     #: None: not read yet, so that nothing may be bought for pods of budgets.
     books: Books | None = None
+    #: UIDs of records that must not be forgotten yet: what their machines have cost is not stored.
+    withheld: frozenset[str] = frozenset()
     #: What the last tick knew. Losing it costs time, never money: whatever must not be forgotten is in the records.
     memory: Memory = Memory()
     #: Records with a provider call under way, whose outcome is not written yet: nothing is decided about them.

@@ -47,8 +47,8 @@ class Operator:
                 self.spend.lines[line] = self._stored(owner)
         self.spend.journal = self._stored(JOURNAL)
 
-    def _find(self, namespace, name, uid):
-        return next((each for each in self.pods.values() if each.uid == uid), None)
+    def _find(self, _namespace, _name, uid):
+        return self.pods.get(uid)
 
     def _stored(self, owner):
         return self.stores[owner].load(owner) if owner in self.stores else Ledger(owner)
@@ -134,15 +134,28 @@ def test_a_record_may_go_only_when_what_it_cost_is_stored():
     it = Operator()
     it.look(500, machine())
     gone = machine(end=1000)
-    assert not it.spend.is_settled(machine(), Billing())
+    assert not it.spend.is_settled(machine())
     it.look(1000, gone)
-    assert not it.spend.is_settled(gone, Billing())
+    assert not it.spend.is_settled(gone)
     it.store(1000)
-    assert it.spend.is_settled(gone, Billing())
-    assert it.spend.is_settled(machine(price=0, end=10), Billing())
+    assert it.spend.is_settled(gone)
+    assert it.spend.is_settled(machine(price=0, end=10, name="free"))
     it.look(2000)
     it.begin(3000)
     assert it.spent(3000) == {"": Usd("1.00")}
+
+
+def test_a_pod_may_go_only_when_what_it_pays_is_stored():
+    it = Operator()
+    it.look(0, machine())
+    it.see(tenant("a", 0), 10)
+    ended = tenant("a", 0, 900)
+    it.see(ended, 1000)
+    assert not it.spend.may_go(ended, at(1000))
+    assert not it.spend.may_go(ended, at(1000))
+    it.store(1000)
+    assert it.spend.may_go(ended, at(1001))
+    assert it.spend.may_go(tenant("elsewhere", 0, 900, node="n2"), at(1001))
 
 
 def test_a_record_that_somebody_has_taken_away_is_billed_until_then():
@@ -265,7 +278,7 @@ looks = st.lists(st.tuples(st.integers(0, 10_000), st.one_of(st.none(), st.integ
 
 @pytest.mark.law
 @given(st.lists(lives, max_size=6), looks, st.integers(1, 10_000), st.booleans(), st.sampled_from(("3.60", "0.333")))
-def test_the_lines_add_up_to_the_price_whatever_is_seen_and_lost(held, seen, length, bought, price):  # noqa: C901
+def test_the_lines_add_up_to_the_price_whatever_is_seen_and_lost(held, seen, length, bought, price):
     """At each look the operator may die after so many of its requests."""
     it = Operator()
     pods = [pod(f"p{number}", namespace=namespace) for number, (namespace, *_) in enumerate(held)]
