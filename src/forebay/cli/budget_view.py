@@ -12,7 +12,7 @@ from forebay.budgets.accounts import Account
 from forebay.budgets.assess import Assessor, Standing
 from forebay.budgets.usage import microseconds
 from forebay.cli.machines import decimal
-from forebay.model.quantities import GpuHours
+from forebay.model.quantities import GpuHours, Usd
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 #: Columns of the past and of the forecast.
@@ -30,7 +30,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
-    """GPU-hours and dollars are in decimals; absent where the budget does not limit them."""
+    """GPU-hours and dollars are in decimals; a quota is absent where the budget does not limit them."""
 
     namespace: str
     name: str
@@ -41,7 +41,7 @@ class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
     consumed: str
     quota: str | None
     remaining: str | None
-    consumed_usd: str | None
+    consumed_usd: str
     quota_usd: str | None
     exceeded: bool
     pods: int
@@ -77,7 +77,7 @@ def view(budget: GPUWorkloadBudget, account: Account | None, assessor: Assessor,
         consumed=decimal(consumed.hours),
         quota=None if limits.gpu_hours is None else decimal(limits.gpu_hours.hours),
         remaining=None if remaining is None else decimal(remaining.hours),
-        consumed_usd=None if limits.usd is None else _dollars(status, standing),
+        consumed_usd=_dollars(status, standing),
         quota_usd=None if limits.usd is None else decimal(limits.usd.dollars),
         exceeded=standing.exceeded if standing is not None else exceeded is not None and exceeded.status == "True",
         pods=(status.tracked_pods or 0) if standing is None else standing.tracked,
@@ -91,7 +91,8 @@ def view(budget: GPUWorkloadBudget, account: Account | None, assessor: Assessor,
 
 
 def _dollars(status: GPUWorkloadBudgetStatus, standing: Standing | None) -> str:
-    return str(status.consumed_usd or 0) if standing is None else decimal(standing.consumed_usd.dollars)
+    spent = Usd(str(status.consumed_usd or 0)) if standing is None else standing.consumed_usd
+    return decimal(spent.dollars)
 
 
 def _history(account: Account, window: timedelta, now: datetime) -> list[Slice]:

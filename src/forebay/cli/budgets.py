@@ -11,7 +11,6 @@ from forebay.settings import Settings
 
 if TYPE_CHECKING:
     from forebay.cli.budget_view import BudgetView
-    from forebay.cli.inquiry import Leader
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,9 +22,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 async def look(settings: Settings, namespace: str | None, name: str | None) -> "tuple[list[BudgetView], str]":
     """With a note where the ledgers cannot be read, so that only what the operator has written is known."""
     from forebay.budgets.assess import Assessor
+    from forebay.cli.budget_stories import home
     from forebay.cli.budget_view import view
     from forebay.cli.inquiry import absent, asking, present
-    from forebay.engine.opened_books import NotReadable, read_accounts
+    from forebay.engine.opened_books import NotReadable, read_books
     from forebay.kube.errors import NotFound
     from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
 
@@ -42,19 +42,12 @@ async def look(settings: Settings, namespace: str | None, name: str | None) -> "
         now = present(leaders, datetime.now(UTC))
         note, accounts = "", None
         try:
-            accounts = await read_accounts(inquiry.client, _home(settings, leaders), budgets, now)
+            accounts = (await read_books(inquiry.client, home(settings, leaders), budgets, now)).accounts
         except NotReadable as error:
             note = f"Figures are those of the last report, and without history: {error}."
         assessor = Assessor()
         found = [view(each, None if accounts is None else accounts.get(each.key), assessor, now) for each in chosen]
         return sorted(found, key=lambda each: (each.namespace, each.name)), note
-
-
-def _home(settings: Settings, leaders: "list[Leader] | None") -> str:
-    """Where the operator keeps its ledgers."""
-    from forebay.engine.permissions import NAMESPACE
-
-    return settings.namespace or next((each.namespace for each in leaders or ()), NAMESPACE)
 
 
 def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
@@ -64,13 +57,26 @@ def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
         print("There are no budgets.")
         return
     print_table(
-        ("BUDGET", "USED", "QUOTA", "LEFT", "WINDOW", "ACTION", "PODS", "HELD", "USED UP", "USE IN THE WINDOW"),
+        (
+            "BUDGET",
+            "USED",
+            "QUOTA",
+            "LEFT",
+            "DOLLARS",
+            "WINDOW",
+            "ACTION",
+            "PODS",
+            "HELD",
+            "USED UP",
+            "USE IN THE WINDOW",
+        ),
         [
             (
                 f"{each.namespace}/{each.name}",
                 _hours(each.consumed),
-                _hours(each.quota) if each.quota is not None else f"${each.quota_usd}",
+                _hours(each.quota),
                 _hours(each.remaining),
+                _dollars(each.consumed_usd, each.quota_usd),
                 f"{each.window_hours}h",
                 each.action,
                 str(each.pods),
@@ -95,6 +101,12 @@ def _hours(text: str | None) -> str:
     return "-" if text is None else f"{float(text):.3f}".rstrip("0").rstrip(".")
 
 
+def _dollars(consumed: str, quota: str | None) -> str:
+    if quota is None:
+        return f"{float(consumed):,.2f}" if float(consumed) else "-"
+    return f"{float(consumed):,.2f} of {float(quota):,.2f}"
+
+
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
@@ -109,9 +121,9 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
 COMMAND = Command(
     name="budgets",
     summary="what every budget has used, what is left, and when there will be none",
-    description="Show every GPUWorkloadBudget: GPU-hours used in its window, what is left of the quota, the pods that\n"
-    "count and those that wait, when it will be used up if everything goes on, and how the window has filled.\n"
-    "With a name, its window is drawn, with the line of the quota and the forecast (dots).",
+    description="Show every GPUWorkloadBudget: GPU-hours and dollars used in its window, what is left of the quota,\n"
+    "the pods that count and those that wait, when it will be used up if everything goes on, and how the window\n"
+    "has filled. With a name, its window is drawn, with the line of the quota and the forecast (dots).",
     options=add_options,
     run=run,
 )
