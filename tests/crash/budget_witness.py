@@ -136,7 +136,11 @@ class Auditor:
     def someone_works(self):
         """For long enough to have looked at everything: whoever comes waits until the lease of the dead one ends."""
         wait = self.scenario.terms.duration if self._deaths else 0.0
-        return len(self.lives) > len(self._deaths) and _now() > self._born + wait + _STORED_WITHIN
+        return bool(self.alive) and _now() > self._born + wait + _STORED_WITHIN
+
+    @property
+    def alive(self):
+        return [life for life in self.lives if life.name not in self._deaths]
 
     def is_sure(self, pod, requests):
         """Somebody had to see it: it was kept for that, or there long enough for a process that was there to store it.

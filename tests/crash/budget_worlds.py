@@ -81,6 +81,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether the API server runs the admission policies.
     policies: bool = True
     plan: Weather | None = None
+    replicas: int = 1
     #: Longer ones for worlds that last hours.
     terms: Terms = TERMS
     seed: int = 7
@@ -120,7 +121,10 @@ async def _happens(scenario, deaths):
         ledger = Ledger(deaths)
         auditor = Auditor(scenario, world)
         outcome = Outcome(scenario, world, ledger, Witness(world, honest=True), auditor)
-        keeper = asyncio.create_task(_keep_alive(scenario, world, ledger, auditor))
+        keepers = [
+            asyncio.create_task(_keep_alive(scenario, world, ledger, auditor, number))
+            for number in range(scenario.replicas)
+        ]
         people = asyncio.create_task(_act(scenario, world))
         try:
             looks = 0
@@ -130,12 +134,13 @@ async def _happens(scenario, deaths):
             if looks:
                 outcome.quiet_at = asyncio.get_running_loop().time()
                 outcome.remember()
-                auditor.lives[-1].die()
+                for life in auditor.alive:
+                    life.die()
                 await asyncio.sleep(_AFTERWARDS)
         finally:
-            for task in (keeper, people):
+            for task in (*keepers, people):
                 task.cancel()
-            ended = await asyncio.gather(keeper, people, return_exceptions=True)
+            ended = await asyncio.gather(*keepers, people, return_exceptions=True)
             world.power.stop()
         faults = [each for each in ended if isinstance(each, Exception)]
         auditor.breaches += [f"the operator ended by itself: {fault!r}" for fault in faults]
@@ -185,19 +190,19 @@ def _delete(world, work):
         world.store.delete(kind, "default", work.name, grace=0 if work.force else None)
 
 
-async def _keep_alive(scenario, world, ledger, auditor):
-    """As a Deployment does, but for the time of an outage."""
+async def _keep_alive(scenario, world, ledger, auditor, number):
+    """As a Deployment does, but for the time of an outage, which is of all replicas."""
     loop = asyncio.get_running_loop()
     outages = sorted(scenario.outages)
-    plan = scenario.plan.over(random.Random(scenario.seed), ledger) if scenario.plan else None
+    plan = scenario.plan.over(random.Random(scenario.seed * 100 + number), ledger) if scenario.plan else None
     for incarnation in range(1_000):
         life = Life(
             world,
-            f"life-{incarnation}",
+            f"life-{number}-{incarnation}",
             ledger,
             machines=world.power.configured(POWER),
             plan=plan,
-            seed=scenario.seed + incarnation,
+            seed=scenario.seed + number * 1000 + incarnation,
             terms=scenario.terms,
         )
         auditor.born(life)
