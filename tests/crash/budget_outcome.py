@@ -121,14 +121,14 @@ class Outcome:
                 pieces = books.get(pod.uid, ())
                 counted = sum((end - start) * rate // 1000 for start, end, rate in pieces if end is not None)
                 sure = self.auditor.is_sure(pod, self.ledger.requests)
-                low, high = self._between(pod, sure=sure)
+                low, high = self._between(limit, pod, sure=sure)
                 all_sure &= low == high
                 if not low <= counted <= high:
                     yield f"{limit.name} has {counted} GPU-s of {pod.name} ({pieces}); it is {low} to {high}"
             if all_sure and limit.window >= _LONG:
                 yield from self._wrong_status(limit)
 
-    def _between(self, pod, *, sure):
+    def _between(self, limit, pod, *, sure):
         """GPU-seconds that may be booked of a pod, at least and at most."""
         used = pod.used(float("inf"))
         if pod.unsaid:
@@ -137,9 +137,9 @@ class Outcome:
             return (max(used - pod.gpus, 0) if sure else 0), used + late * pod.gpus if used else 0
         if not sure:
             return 0, used + (0 if self.scenario.plan is None else 60 * pod.gpus)
-        # Of a pod that was started three times and more, its status shows only the latest two.
-        shown = pod.gpus * (pod.end - pod.shown) if pod.restarts > 1 and pod.end is not None else used
-        return shown, used
+        if pod.end is None or self.auditor.start_is_sure(pod, limit, self.ledger.requests):
+            return used, used
+        return pod.gpus * (pod.end - pod.shown), used
 
     def _wrong_status(self, limit):
         kind = self.world.store.kinds.named("forebay.dev/v1alpha1", "GPUWorkloadBudget")

@@ -32,9 +32,9 @@ class Truth:
         (container,) = pod["spec"]["containers"]
         self.gpus = int(container["resources"]["limits"]["nvidia.com/gpu"])
         self.start = self.end = None
-        #: What its last status shows: the two latest runs.
+        #: The first start that its last status shows, which has room for two runs; and until when that was the first.
         self.shown = None
-        self.restarts = 0
+        self.shown_until = None
         #: When its end could first be seen, and when it could no longer.
         self.ended_at = self.removed_at = None
         #: It was kept at least until it was let go.
@@ -50,8 +50,9 @@ class Truth:
         states = [status.get("state") or {}, status.get("lastState") or {}]
         runs = [run for state in states if (run := state.get("running") or state.get("terminated"))]
         starts = [_second(run["startedAt"]) for run in runs]
-        self.restarts = max(self.restarts, status.get("restartCount", 0))
         if starts:
+            if self.shown_until is None and self.start is not None and min(starts) > self.start:
+                self.shown_until = now.timestamp()
             self.shown = min(starts)
             self.start = self.shown if self.start is None else min(self.start, self.shown)
         if pod["status"].get("phase") in _ENDED and self.ended_at is None:
@@ -149,20 +150,33 @@ class Auditor:
         """
         if pod.marked:
             return True
-        if self.scenario.plan is not None or pod.start is None:
-            return False
         seen = pod.ended_at or pod.removed_at
-        if seen is None:
+        if self.scenario.plan is not None or pod.start is None or seen is None:
             return False
         told = seen.timestamp()
         gone = float("inf") if pod.removed_at is None else pod.removed_at.timestamp()
+        # Of a pod that goes while somebody watches, the last state comes with the word that it is gone.
+        return any(
+            begins < gone and max(begins, told) + _STORED_WITHIN <= ends for begins, ends in self._looks(requests)
+        )
+
+    def start_is_sure(self, pod, limit, requests):
+        """Of a pod that is kept, in an exact budget: somebody had time to store it before its status no longer told."""
+        if pod.shown_until is None:
+            return True
+        if self.scenario.plan is not None or not pod.marked or limit.accounting != "Exact":
+            return False
+        return any(
+            max(begins, pod.start) + _STORED_WITHIN <= min(ends, pod.shown_until)
+            for begins, ends in self._looks(requests)
+        )
+
+    def _looks(self, requests):
+        """From when to when each life knew what goes on: it had read what is stored."""
         for life in self.lives:
             read = [sent.at for sent in requests if sent.life == life.name and sent.path.endswith("/configmaps")]
-            looks = read[0] + 1 + _T0 if read else gone
-            # Of a pod that goes while somebody watches, the last state comes with the word that it is gone.
-            if looks < gone and max(looks, told) + _STORED_WITHIN <= self._deaths.get(life.name, _now()):
-                return True
-        return False
+            if read:
+                yield read[0] + 1 + _T0, self._deaths.get(life.name, _now())
 
     def _pod_changed(self, change):
         uid = change.new["metadata"]["uid"]
