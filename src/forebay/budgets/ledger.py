@@ -12,7 +12,7 @@ than a day ago and that nobody can see any more are added up by the minute.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from forebay.budgets.chunks import Chunk
 from forebay.budgets.profile import Profile
@@ -23,6 +23,15 @@ from forebay.budgets.usage import MICROSECONDS, Piece
 EXACT: Final = 24 * 3600
 _MINUTE: Final = 60
 _HOUR: Final = 3600
+
+
+class Outline(NamedTuple):
+    """What counts when, and for which pods now; not for which pods before."""
+
+    #: By second: changes of the rate in sixtieths, and how many pods ended.
+    changes: Mapping[int, int]
+    ends: Mapping[int, int]
+    running: tuple[str, ...]
 
 
 class Ledger:
@@ -42,6 +51,20 @@ class Ledger:
         for chunk in shelf.chunks.values():
             ledger._restore(chunk)
         return ledger, damages
+
+    @classmethod
+    def drawn(cls, owner: str, outline: Outline) -> "Ledger":
+        """One that counts the same. It is to be read, not to be kept."""
+        ledger = cls(owner)
+        ledger.profile.change_at_marks(outline.changes)
+        for at, pods in outline.ends.items():
+            ledger.profile.ended(at, pods)
+        ledger._open = set(outline.running)
+        return ledger
+
+    @property
+    def outline(self) -> Outline:
+        return Outline(self.profile.changes, self.profile.ends, tuple(sorted(self._open)))
 
     def _restore(self, chunk: Chunk) -> None:
         self.profile.change_at_marks(chunk.minutes)

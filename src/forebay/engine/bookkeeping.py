@@ -84,7 +84,7 @@ class Bookkeeper:
 
     async def _keep_once(self) -> None:
         try:
-            await self._count_resources()
+            await self.count_resources()
             await self.keeper.store_next()
         except Exception:
             # A fault of ours must not end it: what is not stored would be lost with this process.
@@ -100,7 +100,7 @@ class Bookkeeper:
         except TimeoutError:
             log.warning("not all ledgers of budgets could be stored in time", patience=patience)
 
-    async def _count_resources(self) -> None:
+    async def count_resources(self) -> None:
         """When pods without GPUs ran is read only where somebody counts what they ask for."""
         resources = {budget.spec.gpu_resource_name for budget in self._views.budgets.values()}
         others = frozenset(name for name in resources if not name.endswith(GPU_SUFFIX))

@@ -17,6 +17,7 @@ from forebay.model.reasons import Reason
 from forebay.model.sources import OfferKey
 from forebay.model.workloads import Pod
 from forebay.planning.candidates import World, candidates
+from forebay.planning.gangs import gang_key
 from forebay.planning.limits import caps
 from forebay.planning.plan import Cap, LeftOut, Plan, Preferences, Purchase
 from forebay.planning.planner import plan
@@ -40,12 +41,9 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod], admission: Admission | None = N
     by_name = {record.metadata.name: record for record in snapshot.records}
     failures: dict[OfferKey, int] = {}
     decisions: list[Request | Forget] = []
-    refused: list[Held] = []
-    for purchase in made.purchases:
+    affordable, refused = within_dollars(made.purchases, admission)
+    for purchase in affordable:
         source = snapshot.sources[purchase.candidate.source]
-        if (refusal := _refusal(purchase, admission)) is not None:
-            refused += (msgspec.structs.replace(refusal, pod=pod) for pod in purchase.pods)
-            continue
         key = purchase.candidate.offer.key
         if key not in failures:
             failures[key] = failures_so_far(snapshot.records, key)
@@ -58,16 +56,35 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod], admission: Admission | None = N
     return Bought(
         decisions=tuple(decisions),
         left_out=made.left_out,
-        held=tuple(refused),
+        held=refused,
         look_again=min((each.until for each in cooling(snapshot.records, snapshot.now).values()), default=None),
     )
 
 
-def _refusal(purchase: Purchase, admission: Admission | None) -> Held | None:
+def within_dollars(
+    purchases: Sequence[Purchase], admission: Admission | None
+) -> tuple[list[Purchase], tuple[Held, ...]]:
+    """Which of them budgets have dollars for, and who must wait. Of a gang, all must."""
     if admission is None:
-        return None
-    offer = purchase.candidate.offer
-    return admission.ask_to_spend(purchase.pods, offer.price, offer.billing.minimum)
+        return list(purchases), ()
+    kept: list[Purchase] = []
+    held: list[Held] = []
+    for purchase in purchases:
+        offer = purchase.candidate.offer
+        refusal = admission.ask_to_spend(purchase.pods, offer.price, offer.billing.minimum)
+        if refusal is None:
+            kept.append(purchase)
+        else:
+            held += (msgspec.structs.replace(refusal, pod=pod) for pod in purchase.pods)
+    while held:
+        gangs = {gang: each for each in held if (gang := gang_key(each.pod)) is not None}
+        broken = next((each for each in kept if any(gang_key(pod) in gangs for pod in each.pods)), None)
+        if broken is None:
+            break
+        kept.remove(broken)
+        why = next(gangs[gang] for pod in broken.pods if (gang := gang_key(pod)) in gangs)
+        held += (msgspec.structs.replace(why, pod=pod) for pod in broken.pods)
+    return kept, tuple(held)
 
 
 def plan_for(

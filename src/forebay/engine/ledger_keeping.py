@@ -132,6 +132,10 @@ class LedgerKeeper:
         self._news.set()
         self._wake()
 
+    async def load_once(self) -> None:
+        """For whoever only looks. Raises what the API server says."""
+        self._unopened = await self._store.load()
+
     async def store_next(self) -> None:
         """Waits until there is something to store, stores it, and rests."""
         try:
