@@ -231,7 +231,7 @@ async def stage(load: Load, *, accounting: str = "Observed", lease: float | None
         world = await stack.enter_async_context(scene())
         if accounting == "Exact":
             install_policies(world.rig)
-        nodes = -(-load.rate * (load.runtime + 20) // _PODS_PER_NODE) + 1
+        nodes = min(load.count, load.rate * (load.runtime + 20)) // _PODS_PER_NODE + 1
         amounts = {"cpu": "64", "memory": "64Gi"}
         await world.create_nodes(node(Powered(name=f"n{each}", gpus=0, allocatable=amounts)) for each in range(nodes))
         await world.nodes_ready(nodes)
@@ -320,7 +320,7 @@ async def killed(count: int = 5_000, rate: int = 100, every: float = 5.0) -> lis
 
     The lease is short (`tests/cluster/hasty_operator.py`): under the usual fifteen seconds nobody would lead meanwhile.
     """
-    async with stage(Load(count, rate, runtime=10, deleted=True), accounting="Exact", lease=1.0) as it:
+    async with stage(Load(count, rate, runtime=10, deleted=True), accounting="Exact", lease=2.0) as it:
         submitting = asyncio.create_task(it.submit())
         while not submitting.done() or len(it.kubelet.ends) < count:
             await asyncio.sleep(every)
