@@ -82,7 +82,7 @@ async def test_a_pod_at_the_gate_is_told_by_its_budget():
 def test_budgets_in_files_count_what_the_pods_in_files_have_used():
     now = datetime(2026, 5, 4, 12, tzinfo=UTC)
     container = {"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}
-    made = {"namespace": "team", "labels": {"team": "a"}}
+    made = {"namespace": "team", "labels": {"team": "a"}, "creationTimestamp": "2026-05-04T09:00:00Z"}
     ran = {"terminated": {"startedAt": "2026-05-04T10:00:00Z", "finishedAt": "2026-05-04T11:00:00Z", "exitCode": 0}}
     status = {"phase": "Succeeded", "containerStatuses": [{"name": "m", "state": ran}]}
     documents = [
