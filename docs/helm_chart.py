@@ -11,7 +11,7 @@ from docs.helm_values import Schema, values_schema
 from forebay import __version__
 from forebay.engine.admission_policies import API, KIND, admission_policies
 from forebay.engine.installation import NOT_ON_NODES_OF_OURS
-from forebay.engine.permissions import AT_HOME, EVERYWHERE, Permission
+from forebay.engine.permissions import AT_HOME, EVERYWHERE, TO_UNINSTALL, TO_UNINSTALL_AT_HOME, Permission
 
 CHART = "deploy/helm/forebay"
 
@@ -45,6 +45,8 @@ def permissions_template() -> str:
         _rules("everywhere", EVERYWHERE),
         _rules("atHome", [each for each in AT_HOME if each not in secrets]),
         _rules("secrets", secrets),
+        _rules("toUninstall", TO_UNINSTALL),
+        _rules("toUninstallAtHome", TO_UNINSTALL_AT_HOME),
         _elsewhere(),
     ]
     return "".join(parts)
@@ -56,9 +58,14 @@ def _rules(name: str, permissions: Iterable[Permission]) -> str:
         f"- apiGroups: {json.dumps([each.group])}\n"
         f"  resources: {json.dumps(list(each.resources))}\n"
         f"  verbs: {json.dumps(list(each.verbs))}"
+        f"{_names(each)}"
         for each in permissions
     )
     return f'{{{{- define "forebay.rules.{name}" -}}}}\n{rules}\n{{{{- end }}}}\n'
+
+
+def _names(permission: Permission) -> str:
+    return f"\n  resourceNames: {json.dumps(list(permission.names))}" if permission.names else ""
 
 
 def _elsewhere() -> str:

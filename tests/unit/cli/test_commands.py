@@ -15,7 +15,9 @@ import yaml
 
 
 def environment(**variables):
-    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONUNBUFFERED": "1", **variables}
+    # The package may be tested where it is not installed.
+    source = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONUNBUFFERED": "1", **source, **variables}
 
 
 def forebay(*arguments, **variables):

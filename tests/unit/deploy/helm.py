@@ -60,12 +60,16 @@ def rendered(
     release: str = "forebay",
     namespace: str = "forebay-system",
     serves: str | None = None,
+    hooks: bool = False,
 ) -> list[dict[str, Any]]:
-    """`serves`: a kind that the cluster has beyond those Helm takes for granted."""
+    """What is installed; with `hooks`, what exists only while it is uninstalled. `serves`: a kind that the cluster has
+    beyond those Helm takes for granted.
+    """
     known = () if serves is None else ("--api-versions", serves)
     answer = helm("template", release, str(CHART), "--namespace", namespace, *known, values=values or {})
     assert answer.returncode == 0, answer.stderr
-    return [each for each in yaml.safe_load_all(answer.stdout) if each is not None]
+    found = [each for each in yaml.safe_load_all(answer.stdout) if each is not None]
+    return [each for each in found if ("helm.sh/hook" in each["metadata"].get("annotations", {})) is hooks]
 
 
 def refusal(values: dict[str, Any]) -> str:

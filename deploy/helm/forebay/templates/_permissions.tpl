@@ -65,6 +65,32 @@
   resources: ["secrets"]
   verbs: ["get"]
 {{- end }}
+{{- define "forebay.rules.toUninstall" -}}
+# ends the marking of new pods
+- apiGroups: ["admissionregistration.k8s.io"]
+  resources: ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]
+  verbs: ["delete"]
+  resourceNames: ["forebay-usage-finalizer", "forebay-budget-gate"]
+# takes finalizers and gates off pods
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["list", "patch"]
+# lets Jobs go on that waited for a budget
+- apiGroups: ["batch"]
+  resources: ["jobs"]
+  verbs: ["list", "patch"]
+# sees that no machine is on, and lets classes and records be deleted
+- apiGroups: ["forebay.dev"]
+  resources: ["gpunodeclasses", "gpuinstances"]
+  verbs: ["list", "patch"]
+{{- end }}
+{{- define "forebay.rules.toUninstallAtHome" -}}
+# halts operators while it is at work
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  verbs: ["get", "update"]
+  resourceNames: ["forebay-operator"]
+{{- end }}
 {{- define "forebay.notOnNodesOfOurs" -}}
 - {key: forebay.dev/nodepool, operator: DoesNotExist}
 - {key: nodeprovisioner.compute.baseten.co/provisioner-name, operator: DoesNotExist}
