@@ -318,15 +318,11 @@ class Spend:
         """All it has cost is stored, so that its record may go."""
         machine = self._machines.get(record.uid)
         paid = None if machine is None else billed(machine.record, machine.billing)
-        if paid is None:
+        if machine is None or paid is None:
             return True
-        entries = self.journal.pieces(record.uid)
-        return (
-            bool(entries)
-            and paid.end is not None
-            and (entries[-1].end or 0) >= paid.end
-            and self.journal.is_durable(record.uid)
-        )
+        over = paid.end is not None and machine.settled is not None and machine.settled >= paid.end
+        # The journal is stored last.
+        return over and self.journal.is_durable(record.uid)
 
     def may_go(self, pod: Pod, now: datetime) -> bool:
         """What the pod pays is stored, so that nobody need see it again."""

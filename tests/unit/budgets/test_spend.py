@@ -256,6 +256,10 @@ def test_a_journal_that_cannot_be_read_charges_nothing_twice():
     it.spend.journal_damaged = True
     it.look(2 * HOUR, machine())
     assert it.spent(3 * HOUR) == {"": Usd("7.20")}
+    # Nor does it keep the record of what was gone before.
+    gone = machine("other", end=100)
+    it.look(3 * HOUR, machine(), gone)
+    assert it.spend.is_settled(gone)
 
 
 def test_a_line_is_forgotten_when_nothing_of_it_is_remembered():
