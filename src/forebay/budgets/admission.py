@@ -161,15 +161,18 @@ class Admission:
     def _held(self, left: _Left, pod: Pod, need: GpuHours, why: str, need_usd: Usd = NO_DOLLARS) -> Held:
         key = left.account.key
         until = has_room_again(left.account, left.limits, need, self._now, need_usd)
-        when = f"not before {until:%Y-%m-%d %H:%M:%S} UTC" if until > self._now else "when pods before it have ended"
+        when = "It goes on when pods before it have ended; raise spec.quota to let it go on now."
+        if left.limits.usd is not None and need_usd > left.limits.usd:
+            until, when = self._now + left.limits.window, "It cannot go on with this quota; raise spec.quota."
+        elif until > self._now:
+            when = f"It goes on not before {until:%Y-%m-%d %H:%M:%S} UTC; raise spec.quota to let it go on now."
         return Held(
             pod=pod,
             budget=key,
             until=until,
             reason=Reason.HELD_BY_BUDGET,
             sentence=(
-                f"GPUWorkloadBudget {key[1]} has no room for the pod: {why} in {human(left.limits.window)}. It goes on "
-                f"{when}; raise spec.quota to let it go on now."
+                f"GPUWorkloadBudget {key[1]} has no room for the pod: {why} in {human(left.limits.window)}. {when}"
             ),
         )
 
