@@ -7,7 +7,7 @@ import pytest
 
 from forebay.model.quantities import Usd
 from forebay.net import clock
-from forebay.net.faults import Answer, Faulty
+from forebay.net.faults import Answer, Faulty, Reset
 from forebay.simulate.power import Powered
 from tests.engine.budget_world import operator, passing, world
 
@@ -115,6 +115,33 @@ async def test_an_operator_that_comes_back_goes_on_where_the_machine_is():
             begun = it.record("box-1")["status"]["billedFrom"]
             assert spent(made)["default"] == pytest.approx(it.seconds(begun) / 1000, abs=0.002)
             assert dollars(it.status()["consumedUsd"]) == pytest.approx(it.seconds(begun) / 1000, abs=0.1)
+
+
+@pytest.mark.parametrize("dies", [2, 59, 63, 660, 662, 3700])
+async def test_whenever_the_operator_dies_the_lines_add_up_to_what_was_billed(dies):
+    """It dies without a farewell, and pods come and go while nobody looks."""
+    async with world(BOX, nodes=()) as it:
+        it.budget(hours=None, quota={"usd": "50"}, window=48)
+        switch = {"on": False}
+        async with operator(it, "a", wrap=lambda transport: _cut(transport, switch)):
+            it.pod("short", 1, runs="10m")
+            it.pod("long", 1, runs="2h", labels={"team": "b"})
+            await passing(dies)
+            switch["on"] = True
+        await passing(40)
+        if dies > 600:
+            it.delete_pod("short", grace=0)
+        async with operator(it, "b") as made:
+            await passing(8500 - dies)
+            assert it.state("box-1") == "Gone"
+            status = it.record("box-1")["status"]
+            cost = it.seconds(status["billedFrom"], status["billedUntil"]) / 1000
+            assert sum(spent(made).values()) == pytest.approx(cost, abs=1e-9)
+            assert dollars(it.status()["consumedUsd"]) <= cost
+
+
+def _cut(transport, switch):
+    return Faulty(transport, lambda _: Reset() if switch["on"] else None)
 
 
 async def test_a_machine_that_nobody_asked_for_is_on_nobodys_line():
