@@ -7,10 +7,12 @@ leaks, it is nobody's. So every dollar has exactly one payer at every moment.
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.values import Figure
 from forebay.budgets.usage import Piece, seconds
 from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Billing
@@ -57,9 +59,8 @@ def billed(record: GPUInstance, billing: Billing) -> Piece | None:
     status = record.status
     if status is None or status.billed_from is None:
         return None
-    figure = status.hourly_price if status.hourly_price is not None else record.spec.hourly_price
-    price = UsdPerHour.zero() if figure is None else UsdPerHour(str(figure))
-    if not price:
+    price = _price(status.hourly_price if status.hourly_price is not None else record.spec.hourly_price or 0)
+    if price <= UsdPerHour.zero():
         return None
     start, until = seconds(status.billed_from), status.billed_until
     if until is None and status.state is InstanceState.GONE:
@@ -69,6 +70,15 @@ def billed(record: GPUInstance, billing: Billing) -> Piece | None:
     length = max(until - status.billed_from, timedelta(0), billing.minimum)
     step = max(billing.increment, _SECOND)
     return Piece(start, start + -(-length // step) * (step // _SECOND), price.units)
+
+
+@lru_cache(maxsize=4096)
+def _price(written: Figure) -> UsdPerHour:
+    """What cannot be read costs nothing here: one strange record must not keep all others from being counted."""
+    try:
+        return UsdPerHour(str(written))
+    except ValueError:
+        return UsdPerHour.zero()
 
 
 def shares(

@@ -25,6 +25,8 @@ def test_a_machine_costs_its_price_from_when_it_is_billed_until_it_is_not():
     assert billed(machine(start=None), Billing()) is None
     assert billed(machine(price=None), Billing()) is None
     assert billed(machine(price=0), Billing()) is None
+    assert billed(machine(price="-1"), Billing()) is None
+    assert billed(machine(price="a lot"), Billing()) is None
 
 
 def test_one_that_is_gone_and_says_no_end_is_billed_until_it_was_gone():
