@@ -30,7 +30,7 @@ JOURNAL: Final = "machines"
 #: More pods than this that have ended are settled before their hour has.
 _ENDED: Final = 64
 #: Machines that are settled in one look because their hour is over.
-_AT_ONCE: Final = 200
+_AT_ONCE: Final = 100
 #: Not asked for, or it is not known what came of it: what seems to be billed may turn out not to be.
 _UNSURE: Final = frozenset({InstanceState.REQUESTED, InstanceState.LAUNCHING})
 
@@ -268,10 +268,11 @@ class Spend:
 
     def _entered(self, machine: _Machine, begun: int, end: int) -> tuple[Entered, ...]:
         keys = [hour_key(machine.record.uid, hour) for hour in range(begun // HOUR, end // HOUR + 1)]
+        mine = machine.line("")[1:]
         return tuple(
             Entered(line.namespace, piece)
             for line, ledger in self.lines.items()
-            if line[1:] == machine.line("")[1:]
+            if line[1:] == mine
             for key in keys
             for piece in ledger.pieces(key)
         )
