@@ -10,7 +10,7 @@ WORKERS ?= 2
 
 .PHONY: help
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 .PHONY: env
 env: $(STAMP) ## create .venv from the hash-locked requirements
@@ -78,6 +78,16 @@ generate: env ## write the generated files (CRDs, reference pages)
 .PHONY: bench
 bench: $(VENV)-bench/.stamp ## run the benchmarks against the peers
 	@for b in bench/[a-z]*.py; do echo "== $$b"; $(VENV)-bench/bin/python $$b || exit 1; done
+
+.PHONY: bench-budgets
+bench-budgets: env ## budgets: accuracy, cost and size, also on a real control plane
+	@$(BIN)/python -m tests.rig.build >/dev/null
+	@$(BIN)/python bench/budgets.py --only philly --only assess --only month --only bench --only bench-deleted --only admission
+
+.PHONY: chaos-budgets
+chaos-budgets: env ## budgets: accuracy while the operator is killed, on a real control plane
+	@$(BIN)/python -m tests.rig.build >/dev/null
+	@$(BIN)/python bench/budgets.py --only chaos --only down --only kill
 
 $(VENV)-bench/.stamp: $(STAMP) requirements/bench.txt
 	@test -x $(VENV)-bench/bin/python || $(PYTHON) -m venv $(VENV)-bench

@@ -8,10 +8,15 @@
 
 Seconds are of CPU time: all of this is computing.
 
+On a real control plane, where its programs are (`make rig`; --without-rig leaves them out; about eight minutes):
+- `bench`, `bench deleted`, `chaos`, `down`, `kill -9`: what is reported of pods that run there (`budgets_harness.py`);
+- `admission`: what the creation of a pod costs more (`budgets_admission.py`).
+
 `--json` prints one object as the last line: scenarios[] with name, expected, reported, accuracy, signed_error.
 """
 
 import argparse
+import asyncio
 import base64
 import csv
 import gzip
@@ -21,11 +26,13 @@ import sys
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+import structlog
 
 from forebay.api.gpu_workload_budget import (
     Enforcement,
@@ -48,6 +55,9 @@ PHILLY_S = 60.0
 ASSESS_S = 0.200
 MONTH_MB = 50.0
 OBJECT_BYTES = 512 * 1024
+COMPUTED = ("philly", "assess", "month")
+ON_THE_RIG = ("bench", "bench-deleted", "chaos", "down", "kill", "admission")
+PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 DAY = 86_400
 WHOLE = 400 * DAY
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -276,13 +286,53 @@ def month(budgets: int, days: int = 31, daily: int = 100_000, sample: int = 1) -
     return scenario(f"month-{budgets * sample}", true, reported, bytes=most, objects=objects, largest=largest, met=met)
 
 
+def rig_scenarios(names: Sequence[str], *, left_out: bool) -> list[dict[str, Any]]:
+    """Says in one line what is not run, and why."""
+    if not names:
+        return []
+    # Beside this script; with it comes a control plane.
+    import budgets_admission
+    import budgets_harness
+    from tests.rig.binaries import RigMissing, locate
+
+    why = "--without-rig"
+    if not left_out:
+        try:
+            locate(*PROGRAMS)
+            why = ""
+        except RigMissing as missing:
+            why = str(missing)
+    if why:
+        print(f"not run      {', '.join(names)}: {why}")
+        return []
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("warning"))
+    runs: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "bench": lambda: asyncio.run(budgets_harness.bench()),
+        "bench-deleted": lambda: asyncio.run(budgets_harness.bench(deleted=True)),
+        "chaos": lambda: asyncio.run(budgets_harness.chaos()),
+        "down": lambda: asyncio.run(budgets_harness.down()),
+        "kill": lambda: asyncio.run(budgets_harness.killed()),
+        "admission": budgets_admission.admission,
+    }
+    return [each for name in names for each in runs[name]()]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     parser.add_argument("--full", action="store_true", help="all pods of a month in one budget: three minutes of CPU")
+    parser.add_argument("--without-rig", action="store_true", help="only what needs no control plane")
+    parser.add_argument("--only", action="append", choices=(*COMPUTED, *ON_THE_RIG), help="this one; may be repeated")
     options = parser.parse_args()
-    scenarios = [each for each in (philly(), assess()) if each is not None]
-    scenarios += [month(1, daily=100_000 if options.full else 10_000), month(1_000, sample=100)]
+    chosen = options.only or [*COMPUTED, *ON_THE_RIG]
+    scenarios = []
+    if "philly" in chosen and (replayed := philly()) is not None:
+        scenarios.append(replayed)
+    if "assess" in chosen:
+        scenarios.append(assess())
+    if "month" in chosen:
+        scenarios += [month(1, daily=100_000 if options.full else 10_000), month(1_000, sample=100)]
+    scenarios += rig_scenarios([each for each in ON_THE_RIG if each in chosen], left_out=options.without_rig)
     met = all(each["met"] for each in scenarios)
     if options.json:
         print(json.dumps({"scenarios": scenarios, "met": met}))

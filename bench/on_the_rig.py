@@ -20,7 +20,20 @@ from tests.cluster.powered import Administrator, gpu_pod, node, power_api, rig_c
 from tests.cluster.worlds import FOREBAY, World, create, install_definitions
 from tests.rig import Part, Rig, Tier
 
-__all__ = ["FOREBAY", "Administrator", "Part", "Scene", "gpu_pod", "node", "power_api", "scene"]
+__all__ = [
+    "FOREBAY",
+    "Administrator",
+    "OperatorProcess",
+    "Part",
+    "Scene",
+    "World",
+    "create",
+    "gpu_pod",
+    "install_definitions",
+    "node",
+    "power_api",
+    "scene",
+]
 
 NAMESPACE = "bench"
 _AT_ONCE = 16

@@ -8,7 +8,15 @@ from typing import Any
 
 from docs.api_reference import api_reference
 from docs.cli_reference import cli_reference
-from docs.helm_chart import CHART, chart_yaml, permissions_template, values_reference, values_schema_json, values_yaml
+from docs.helm_chart import (
+    CHART,
+    chart_yaml,
+    permissions_template,
+    policies_template,
+    values_reference,
+    values_schema_json,
+    values_yaml,
+)
 from docs.lifecycle_diagram import lifecycle_diagram
 from docs.metrics_reference import metrics_reference
 from docs.reasons_reference import reasons_reference
@@ -33,6 +41,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     **{f"{CHART}/crds/{kind.crd_name}.yaml": partial(_crd, kind, "---\n") for kind in KINDS},
     f"{CHART}/Chart.yaml": chart_yaml,
     f"{CHART}/templates/_permissions.tpl": permissions_template,
+    f"{CHART}/templates/admission-policies.yaml": policies_template,
     f"{CHART}/values.schema.json": values_schema_json,
     f"{CHART}/values.yaml": values_yaml,
     "docs/lifecycle.md": lifecycle_diagram,

@@ -190,6 +190,20 @@ def values_schema() -> Schema:
             "The least roles that the operator works with.",
             create={"type": "boolean", "default": True, "description": "Create them and bind them to the account."},
         ),
+        "uninstall": _parts(
+            "What happens before the release is uninstalled.",
+            enabled={
+                "type": "boolean",
+                "default": True,
+                "description": "Run `forebay uninstall` as a Job, which takes Forebay's marks off pods, Jobs, classes. "
+                "While machines are on it fails, and with it helm uninstall: its log says which.",
+            },
+            leaveMachines={
+                "type": "boolean",
+                "default": False,
+                "description": "Also while machines are on: they stay on, and are yours to end.",
+            },
+        ),
         "resources": _map(
             "What the container asks for. No CPU limit: a throttled leader loses its lease.",
             default=installation.RESOURCES,

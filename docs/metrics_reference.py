@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from forebay.engine import budget_metrics as budgets
 from forebay.engine import metrics as engine
 from forebay.kube.metrics import COUNTERS, GAUGES
 
@@ -25,6 +26,19 @@ def _lines() -> Iterator[str]:
         yield f"| `forebay_{name}` | gauge | {_labels(labels)} | {text} |"
     for name, labels, text in engine.COUNTERS:
         yield f"| `forebay_{name}_total` | counter | {_labels(labels)} | {text} |"
+    yield f"| `{budgets.LAG[0]}` | gauge |  | {budgets.LAG[1]} |"
+    for name, text in (budgets.SPENT, budgets.RATE):
+        yield f"| `{name}` | gauge | {', '.join(budgets.LINES)} | {text} |"
+    yield ""
+    yield "## What budgets have used"
+    yield ""
+    yield "Labels `namespace` and `name` of the GPUWorkloadBudget; only from the process that leads."
+    yield ""
+    yield "| metric | type | meaning |"
+    yield "|---|---|---|"
+    for name, text in budgets.GAUGES:
+        yield f"| `gwb_{name}` | gauge | {text} |"
+    yield f"| `gwb_{budgets.ACTIONS[0]}_total` | counter | {budgets.ACTIONS[1]} |"
     yield ""
     yield "## What the operator's informers know"
     yield ""

@@ -129,6 +129,7 @@ async def run_operator(
     terms: Terms = Terms(),  # noqa: B008 (immutable)
 ) -> None:
     """The operator with its connections and its pages, until it is cancelled."""
+    from forebay.engine.budget_metrics import BudgetCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.engine.metrics import OperatorCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.kube.metrics import InformerCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.net.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 (brings aiohttp)
@@ -165,6 +166,7 @@ async def run_operator(
         metrics = metrics_page(
             InformerCollector(operator.informers),
             OperatorCollector(lambda: operator.views, operator.elector.still_leader, operator.counts),
+            BudgetCollector(lambda: operator.bookkeeper, clock.now),
         )
         handler = pages(alive=operator.broken, ready=operator.trouble, metrics=metrics)
         await stack.enter_async_context(serving(handler, host=host, port=port))

@@ -5,12 +5,13 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
 import yaml
 
-from forebay.api.names import STARTUP_TAINT
+from forebay.api.names import LEDGER_LABEL, STARTUP_TAINT
 from forebay.engine.permissions import AT_HOME, EVERYWHERE, NAME, NAMESPACE
 from forebay.net.transport import Request, Response
 from forebay.simulate.power import Powered, PowerWorld
@@ -18,11 +19,21 @@ from tests.cluster import audit
 from tests.cluster.operators import OperatorProcess, until
 from tests.cluster.powered import gpu_pod, power_api
 from tests.cluster.worlds import FOREBAY, World, create, install_definitions, world
-from tests.rig import Rig, Tier
+from tests.rig import Rig, RigFailed, Tier
 from tests.rig.parts import PLAY
 from tests.rig.plugin import require
 
-WATCHED = {"nodes", "pods", "namespaces", "gpunodeclasses", "gpunodepools", "gpuinstances"}
+WATCHED = {
+    "nodes",
+    "pods",
+    "namespaces",
+    "gpunodeclasses",
+    "gpunodepools",
+    "gpuinstances",
+    "gpuworkloadbudgets",
+    "jobs",
+}
+BATCH = "/apis/batch/v1"
 MACHINE = "box"
 #: What the machine's power switch wants to be shown.
 KEY = "Bearer of-the-lab"
@@ -86,6 +97,7 @@ class Story:
         await self.pools_are_told_of_their_class()
         await self.a_machine_serves_a_pod_and_goes()
         await self.its_next_record_is_deleted_while_it_is_in_use()
+        await self.a_budget_suspends_a_job_and_goes()
         # The series, due in half a minute, is written before it leaves; the lease is given back.
         await self.operator.leave()
 
@@ -129,6 +141,80 @@ class Story:
     async def off(self) -> bool:
         return not self.power.on
 
+    async def a_budget_suspends_a_job_and_goes(self) -> None:
+        """Its ledger is written, written over and deleted."""
+        budget = {
+            "apiVersion": "forebay.dev/v1alpha1",
+            "kind": "GPUWorkloadBudget",
+            "metadata": {"name": "team"},
+            "spec": {
+                "selector": {"matchLabels": {"team": "a"}},
+                "quota": {"gpuHours": "1", "windowHours": 1},
+                "enforcement": {"action": "Pause", "gracePeriodSeconds": 0},
+                "accounting": "Exact",
+            },
+        }
+        path = f"{FOREBAY}/namespaces/{self.made.name}/gpuworkloadbudgets"
+        await self.made.call("POST", path, budget)
+        pod = gpu_pod("short", 1, **{PLAY["RUN_FOR"]: "1s"})
+        pod["metadata"] |= {"name": "brief", "labels": {"team": "a"}}
+        await self.made.call("POST", f"/api/v1/namespaces/{self.made.name}/pods", pod)
+        await until(self.ledgers(1), "the time of the pod is stored")
+        template = {
+            "metadata": {"labels": {"team": "a"}},
+            "spec": {**gpu_pod("job", 1)["spec"], "restartPolicy": "Never"},
+        }
+        job = {"metadata": {"name": "work"}, "spec": {"template": template}}
+        await self.made.call("POST", f"{BATCH}/namespaces/{self.made.name}/jobs", job)
+        await until(self.job_runs, "the Job runs")
+        await self.lower_the_quota(f"{path}/team")
+        await until(self.suspended(True), "the Job is suspended")
+        # KWOK ends no pod before it deletes it, as kubelets do: after a minute it is not waited for.
+        await until(self.nobody, "its pod was let go, which its ledger was written over for", within=150)
+        await self.made.call("DELETE", f"{path}/team")
+        await until(self.ledgers(0), "the ledger goes with its budget")
+        await until(self.suspended(False), "the Job goes on")
+
+    async def lower_the_quota(self, path: str) -> None:
+        async def is_done() -> bool:
+            budget = await self.made.call("GET", path)
+            budget["spec"]["quota"]["gpuHours"] = "1u"
+            try:
+                await self.made.call("PUT", path, budget)
+            except RigFailed as failure:
+                if ": 409 " not in str(failure):
+                    raise
+                return False
+            return True
+
+        await until(is_done, "the quota is lower")
+
+    async def job_runs(self) -> bool:
+        return any(pod["status"].get("phase") == "Running" for pod in (await self.pods_of_job())["items"])
+
+    def ledgers(self, count: int) -> Callable[[], Awaitable[bool]]:
+        async def is_so() -> bool:
+            found = await self.made.call(
+                "GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps?labelSelector={LEDGER_LABEL}"
+            )
+            return len(found["items"]) == count
+
+        return is_so
+
+    def suspended(self, suspended: bool) -> Callable[[], Awaitable[bool]]:  # noqa: FBT001 (as the field)
+        async def is_so() -> bool:
+            job = await self.made.call("GET", f"{BATCH}/namespaces/{self.made.name}/jobs/work")
+            return bool(job["spec"].get("suspend")) == suspended
+
+        return is_so
+
+    async def nobody(self) -> bool:
+        return not (await self.pods_of_job())["items"]
+
+    async def pods_of_job(self) -> Any:
+        pods = f"/api/v1/namespaces/{self.made.name}/pods"
+        return await self.made.call("GET", f"{pods}?labelSelector=batch.kubernetes.io/job-name")
+
     async def create_pod(self, name: str, **annotations: str) -> None:
         await self.made.call("POST", f"/api/v1/namespaces/{self.made.name}/pods", gpu_pod(name, 1, **annotations))
 
@@ -164,7 +250,7 @@ async def story(rig: Rig, operator: OperatorProcess) -> AsyncIterator[Story]:
 
 
 @pytest.mark.real_time
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 async def test_everything_granted_is_used_and_nothing_used_is_refused(old_rig):
     operator = operator_of(old_rig)
     operator.start()

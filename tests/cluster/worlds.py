@@ -21,6 +21,8 @@ PATHS = {
     "gpunodeclasses": f"{FOREBAY}/gpunodeclasses",
     "gpunodepools": f"{FOREBAY}/gpunodepools",
     "gpuinstances": f"{FOREBAY}/gpuinstances",
+    "gpuworkloadbudgets": f"{FOREBAY}/gpuworkloadbudgets",
+    "jobs": "/apis/batch/v1/jobs",
 }
 _PLURALS = {
     "Namespace": "/api/v1/namespaces",

@@ -82,6 +82,20 @@ async def test_a_crash_loop_waits_longer_each_time():
         assert world.condition(world.the_pod("crash"), "Ready")["status"] == "False"
 
 
+async def test_a_container_that_had_ended_when_its_pod_is_deleted_has_ended_when_it_did():
+    async with World() as world:
+        world.node("only")
+        pod = world.pod("crash", does={"run-time": "5s", "exit-code": "1"})
+        world.store.update(kinds.PODS, {**pod, "metadata": {**pod["metadata"], "finalizers": ["example.com/look"]}})
+        await passing(6.5)
+        before = container(world, "crash")["state"]
+        assert before["terminated"]["exitCode"] == 1
+        world.delete(kinds.PODS, "crash")
+        await passing(5)
+        assert world.phase("crash") == "Failed"
+        assert container(world, "crash")["state"] == before
+
+
 async def test_a_container_may_succeed_at_its_second_start():
     async with World() as world:
         world.node("only")

@@ -36,3 +36,15 @@ CORDONED_ANNOTATION: Final = "forebay.dev/cordoned"
 # Labels of budgets, kept by Forebay: admission policies pick the few budgets they must look at by these.
 EXCEEDED_LABEL: Final = "forebay.dev/exceeded"
 ACCOUNTING_LABEL: Final = "forebay.dev/accounting"
+
+# On the ConfigMaps that hold the ledgers of budgets: which of its books, and the UID of the budget.
+LEDGER_LABEL: Final = "forebay.dev/ledger"
+BUDGET_UID_LABEL: Final = "forebay.dev/budget-uid"
+
+#: On a Job that was suspended for a budget, so that all such can be found.
+PAUSED_LABEL: Final = "forebay.dev/paused"
+# On it and on the pod that had used most: by which budget (its name) and when.
+PAUSED_BY_ANNOTATION: Final = "forebay.dev/paused-by"
+PAUSED_AT_ANNOTATION: Final = "forebay.dev/paused-at"
+#: What its pods asked for together, in thousandths of what the budget counts.
+PAUSED_RATE_ANNOTATION: Final = "forebay.dev/paused-rate"

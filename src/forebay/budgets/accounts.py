@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from forebay.api.gpu_workload_budget import GPUWorkloadBudget
+from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
 from forebay.budgets.ledger import EXACT, Ledger
 from forebay.budgets.usage import Run, run_of, seconds, thousandths
 from forebay.model.requirements import LabelSelector, Operator, Requirement
@@ -29,8 +29,9 @@ class Account:
         self.uid = budget.uid
         self.resource = budget.spec.gpu_resource_name
         self.selector = selector_of(budget)
+        self.exact = budget.spec.accounting is Accounting.EXACT
         self.ledger = ledger or Ledger(budget.uid)
-        #: Dollars, by GPUInstance instead of by pod (`dollars.py`).
+        #: Dollars, by hour of a GPUInstance instead of by pod (`spend.py`).
         self.money = money or Ledger(budget.uid)
         #: Pods that are taken by the selector, ask for the resource and have not ended.
         self.pods: dict[str, Pod] = {}
@@ -49,7 +50,8 @@ class Account:
         ledger, uid = self.ledger, pod.uid
         start = max(run.start, at) if joined else run.start
         if run.end is None:
-            ledger.begin(uid, start, rate, at, durable=joined or pod.restarted)
+            # Starts of an exact budget are stored: while nobody looks, restarts may push them out of the status.
+            ledger.begin(uid, start, rate, at, durable=joined or pod.restarted or self.exact)
         elif uid in ledger.running:
             ledger.end(uid, run.end)
         else:
@@ -109,6 +111,7 @@ class Accounts:
     def _opened(self, budget: GPUWorkloadBudget, at: datetime, ledger: Ledger | None, money: Ledger | None) -> Account:
         account = self._accounts.get(budget.key)
         if account is not None and account.uid == budget.uid:
+            account.exact = budget.spec.accounting is Accounting.EXACT
             changed = selector_of(budget)
             if changed == account.selector:
                 return account
@@ -190,15 +193,15 @@ class Accounts:
         for account in self:
             account.ledger.close_missing(visible)
 
-    def compact(self, now: datetime, windows: Mapping[Key, int], instances: Collection[str]) -> None:
-        """Only when the view of the pods is complete. Windows are in seconds; `instances` are the UIDs of all
-        GPUInstances.
+    def compact(self, now: datetime, windows: Mapping[Key, int], charged: Collection[str]) -> None:
+        """Only when the view of the pods is complete. Windows are in seconds; `charged` are the keys of dollars that
+        must not be added up yet (`Spend.recorded`).
         """
         at = seconds(now)
         visible = self.visible()
         for account in self:
             account.ledger.compact(at, windows[account.key], visible)
-            account.money.compact(at, windows[account.key], instances)
+            account.money.compact(at, windows[account.key], charged)
         self._departed = {uid: when for uid, when in self._departed.items() if when > at - EXACT}
 
     def visible(self) -> set[str]:

@@ -13,7 +13,7 @@ import msgspec
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE
 from forebay.budgets.accounts import Account, Accounts, Key
-from forebay.budgets.assess import RECKONED, WORTHWHILE, Limits, Standing, has_room_again, room
+from forebay.budgets.assess import NO_DOLLARS, RECKONED, WORTHWHILE, Limits, Standing, has_room_again, room
 from forebay.budgets.usage import thousandths
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
@@ -92,21 +92,38 @@ class Admission:
 
         The whole price counts for each of the budgets: who will share the machine is not known.
         """
+        lefts = self._paying(pods)
+        for left, pod in lefts:
+            if left.usd is None or left.limits.usd is None:
+                continue
+            need = max(price * minimum, min(price * WORTHWHILE, left.limits.usd))
+            if left.usd < need:
+                span = human(max(minimum, WORTHWHILE))
+                much = f"the {left.usd} of {left.limits.usd} that are not spoken for"
+                if need > left.limits.usd:
+                    much = f"its whole quota of {left.limits.usd}"
+                return self._held(
+                    left, pod, GpuHours.zero(), f"{price} for at least {span} is more than {much}", need_usd=need
+                )
+        self._spend(lefts, price, minimum)
+        return None
+
+    def commit_to_spend(self, pods: Iterable[Pod], price: UsdPerHour, minimum: timedelta = timedelta(0)) -> None:
+        """This was bought for these pods and does not cost anything yet. It will."""
+        self._spend(self._paying(pods), price, minimum)
+
+    def _paying(self, pods: Iterable[Pod]) -> list[tuple[_Left, Pod]]:
+        """Each budget once, with one of its pods."""
         lefts: dict[Key, tuple[_Left, Pod]] = {}
         for pod in pods:
             for left in self._holding(pod):
                 lefts.setdefault(left.account.key, (left, pod))
-        for left, pod in lefts.values():
-            if left.usd is None or left.limits.usd is None:
-                continue
-            if left.usd < max(price * minimum, min(price * WORTHWHILE, left.limits.usd)):
-                span = human(max(minimum, WORTHWHILE))
-                why = f"{price} for at least {span} is more than the {left.usd} that are left"
-                return self._held(left, pod, GpuHours.zero(), why)
-        for left, _ in lefts.values():
+        return list(lefts.values())
+
+    def _spend(self, lefts: Iterable[tuple[_Left, Pod]], price: UsdPerHour, minimum: timedelta) -> None:
+        for left, _ in lefts:
             if left.usd is not None:
-                left.usd = max(left.usd - price * max(minimum, RECKONED), Usd.zero())
-        return None
+                left.usd = max(left.usd - price * max(minimum, min(RECKONED, left.limits.window)), Usd.zero())
 
     def keys(self, pod: Pod) -> list[Key]:
         """Of the budgets that may keep the pod waiting."""
@@ -141,18 +158,21 @@ class Admission:
             span = min(RECKONED, left.limits.window)
             left.gpu_hours = max(left.gpu_hours - _use(left, pod, span), GpuHours.zero())
 
-    def _held(self, left: _Left, pod: Pod, need: GpuHours, why: str) -> Held:
+    def _held(self, left: _Left, pod: Pod, need: GpuHours, why: str, need_usd: Usd = NO_DOLLARS) -> Held:
         key = left.account.key
-        until = has_room_again(left.account, left.limits, need, self._now)
-        when = f"not before {until:%Y-%m-%d %H:%M:%S} UTC" if until > self._now else "when pods before it have ended"
+        until = has_room_again(left.account, left.limits, need, self._now, need_usd)
+        when = "It goes on when pods before it have ended; raise spec.quota to let it go on now."
+        if left.limits.usd is not None and need_usd > left.limits.usd:
+            until, when = self._now + left.limits.window, "It cannot go on with this quota; raise spec.quota."
+        elif until > self._now:
+            when = f"It goes on not before {until:%Y-%m-%d %H:%M:%S} UTC; raise spec.quota to let it go on now."
         return Held(
             pod=pod,
             budget=key,
             until=until,
             reason=Reason.HELD_BY_BUDGET,
             sentence=(
-                f"GPUWorkloadBudget {key[1]} has no room for the pod: {why} in {human(left.limits.window)}. It goes on "
-                f"{when}; raise spec.quota to let it go on now."
+                f"GPUWorkloadBudget {key[1]} has no room for the pod: {why} in {human(left.limits.window)}. {when}"
             ),
         )
 

@@ -20,6 +20,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 RECKONED: Final = timedelta(hours=1)
 #: For less than this nothing is begun: it would be stopped again as soon as it runs.
 WORTHWHILE: Final = timedelta(minutes=5)
+NO_DOLLARS: Final = Usd.zero()
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +124,10 @@ class Assessor:
             self._forecasts = {key: kept for key, kept in self._forecasts.items() if key in found}
         return found
 
+    def standing(self, budget: GPUWorkloadBudget, account: Account, now: datetime) -> Standing:
+        """Of one."""
+        return self._standing(budget, account, microseconds(now))
+
     def limits(self, budget: GPUWorkloadBudget) -> Limits:
         quota = budget.spec.quota
         known = self._limits.get(budget.key)
@@ -180,7 +185,9 @@ def room(account: Account, limits: Limits, now: datetime, reckoned: timedelta = 
     )
 
 
-def has_room_again(account: Account, limits: Limits, need: GpuHours, now: datetime) -> datetime:
+def has_room_again(
+    account: Account, limits: Limits, need: GpuHours, now: datetime, need_usd: Usd = NO_DOLLARS
+) -> datetime:
     """When the window will have let go of enough for `need`, at the earliest: if nothing more is used from now on."""
     at, window = microseconds(now), limits.window // _MICROSECOND
     moments = [at]
@@ -188,5 +195,6 @@ def has_room_again(account: Account, limits: Limits, need: GpuHours, now: dateti
         most = max(limits.gpu_hours.units - need.units, 0) + 1
         moments.append(account.ledger.profile.falls_below(most, at, window))
     if limits.usd is not None:
-        moments.append(account.money.profile.falls_below(limits.usd.units, at, window))
+        most = max(limits.usd.units - need_usd.units, 0) + (1 if need_usd else 0)
+        moments.append(account.money.profile.falls_below(most, at, window))
     return instant(max(moments))

@@ -9,9 +9,9 @@ import msgspec
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget
 from forebay.api.parts import Truth
 from forebay.budgets.accounts import Account, Key
-from forebay.budgets.assess import WORTHWHILE, Limits, Standing, has_room_again
-from forebay.budgets.usage import microseconds
-from forebay.model.quantities import GpuHours
+from forebay.budgets.assess import RECKONED, WORTHWHILE, Limits, Standing, has_room_again, room
+from forebay.budgets.usage import microseconds, thousandths
+from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Owner, Pod
@@ -22,6 +22,8 @@ _PATIENCE: Final = timedelta(seconds=30)
 #: When everybody who runs was refused to be evicted.
 _ASK_AGAIN: Final = timedelta(seconds=10)
 _MICROSECOND: Final = timedelta(microseconds=1)
+#: Which part of its dollars must be free before a budget lets a Job go on: what its machines will cost is not known.
+_PART: Final = 50
 
 
 class Evict(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,17 +177,22 @@ def _pause(budget: GPUWorkloadBudget, standing: Standing, offenders: list[tuple[
 def _resume(
     budget: GPUWorkloadBudget, account: Account, standing: Standing, paused: list[PausedJob], now: datetime
 ) -> Enforcement:
-    """One at a time: what the first will use is known only when its pods run. Not before it is worthwhile, lest it be
-    suspended again at once.
+    """One at a time, and beside what runs: two that go on together could each time use up what one would have ended
+    with. Not before it is worthwhile, lest it be suspended again at once.
     """
     if not paused:
         return Enforcement()
-    first, left = paused[0], standing.remaining
-    if left is not None and standing.quota is not None:
+    first = paused[0]
+    limits = Limits(standing.quota, standing.quota_usd, standing.window)
+    left, need, need_usd = room(account, limits, now), GpuHours.zero(), Usd.zero()
+    if standing.quota is not None:
         need = min(GpuHours.from_units(first.rate * (WORTHWHILE // _MICROSECOND)), standing.quota)
-        if left < need:
-            limits = Limits(standing.quota, standing.quota_usd, standing.window)
-            return Enforcement(look_again=max(has_room_again(account, limits, need, now), now + _PATIENCE))
+    if standing.quota_usd is not None:
+        need_usd = Usd.from_units(standing.quota_usd.units // _PART)
+    short = left.gpu_hours is not None and left.gpu_hours < need + _about_to_begin(account, limits)
+    if short or (left.usd is not None and left.usd < need_usd):
+        again = has_room_again(account, limits, need, now, need_usd)
+        return Enforcement(look_again=max(again, now + _PATIENCE))
     sentence = (
         f"GPUWorkloadBudget {budget.key[1]} has room again ({standing.sentence.removesuffix('.')}): Job "
         f"{first.job.name} goes on."
@@ -194,6 +201,16 @@ def _resume(
         namespace=first.namespace, job=first.job, budget=first.budget, reason=Reason.RESUMED, sentence=sentence
     )
     return Enforcement(decisions=(resumed,))
+
+
+def _about_to_begin(account: Account, limits: Limits) -> GpuHours:
+    """What pods will use that have a node and do not run yet."""
+    rates = (
+        thousandths(pod.shape, account.resource)
+        for uid, pod in account.pods.items()
+        if pod.node is not None and pod.deleted is None and uid not in account.ledger.running
+    )
+    return GpuHours.from_units(sum(rates) * (min(RECKONED, limits.window) // _MICROSECOND))
 
 
 def _job_uid(pod: Pod) -> str | None:

@@ -11,8 +11,8 @@ than a day ago and that nobody can see any more are added up by the minute.
     ledger, damages = Ledger.load(owner, stored)
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from forebay.budgets.chunks import Chunk
 from forebay.budgets.profile import Profile
@@ -25,6 +25,15 @@ _MINUTE: Final = 60
 _HOUR: Final = 3600
 
 
+class Outline(NamedTuple):
+    """What counts when, and for which pods now; not for which pods before."""
+
+    #: By second: changes of the rate in sixtieths, and how many pods ended.
+    changes: Mapping[int, int]
+    ends: Mapping[int, int]
+    running: tuple[str, ...]
+
+
 class Ledger:
     def __init__(self, owner: str, shelf: Shelf | None = None) -> None:
         self.shelf = shelf or Shelf(owner)
@@ -32,6 +41,7 @@ class Ledger:
         #: Of each pod, by time and without overlap. Only the last may be open.
         self._pieces: dict[str, list[Piece]] = {}
         self._open: set[str] = set()
+        self._drafts: dict[str, tuple[Piece, ...]] = {}
 
     @classmethod
     def load(cls, owner: str, stored: Mapping[int, bytes]) -> "tuple[Ledger, tuple[Damage, ...]]":
@@ -41,6 +51,20 @@ class Ledger:
         for chunk in shelf.chunks.values():
             ledger._restore(chunk)
         return ledger, damages
+
+    @classmethod
+    def drawn(cls, owner: str, outline: Outline) -> "Ledger":
+        """One that counts the same. It is to be read, not to be kept."""
+        ledger = cls(owner)
+        ledger.profile.change_at_marks(outline.changes)
+        for at, pods in outline.ends.items():
+            ledger.profile.ended(at, pods)
+        ledger._open = set(outline.running)
+        return ledger
+
+    @property
+    def outline(self) -> Outline:
+        return Outline(self.profile.changes, self.profile.ends, tuple(sorted(self._open)))
 
     def _restore(self, chunk: Chunk) -> None:
         self.profile.change_at_marks(chunk.minutes)
@@ -68,6 +92,8 @@ class Ledger:
         """The records of another copy of this ledger. Its sums are in its chunks, and are merged by loading these."""
         for uid, pieces in other._pieces.items():  # noqa: SLF001 (of its own class)
             self._merge(uid, pieces)
+        for uid, drafted in other._drafts.items():  # noqa: SLF001 (of its own class)
+            self.draft(uid, drafted)
 
     def _merge(self, uid: str, pieces: Iterable[Piece]) -> None:
         for start, end, rate in pieces:
@@ -141,8 +167,29 @@ class Ledger:
             self.profile.change(each.end or end, -rate)
         pieces.extend(added)
         pieces.sort()
+        _join(pieces)
         self.profile.ended(_last_end(pieces))
         self.shelf.keep(uid, pieces)
+
+    def draft(self, uid: str, pieces: Sequence[Piece]) -> None:
+        """What counts for now, instead of what was drafted before. It is never stored, and says nothing of `uid`."""
+        before, after = self._drafts.get(uid, ()), tuple(pieces)
+        if before == after:
+            return
+        for sign, drafted in ((-1, before), (1, after)):
+            for start, end, rate in drafted:
+                self.profile.change(start, sign * rate)
+                if end is not None:
+                    self.profile.change(end, -sign * rate)
+        if after:
+            self._drafts[uid] = after
+        else:
+            del self._drafts[uid]
+
+    @property
+    def is_blank(self) -> bool:
+        """Nothing counts, and nothing has in any time that is remembered."""
+        return not self._pieces and not self._drafts and self.profile.is_blank
 
     def close_missing(self, visible: Collection[str]) -> None:
         """Pods that were running when this was stored and are not there any more: nobody saw them end, so they count
@@ -240,6 +287,19 @@ class Ledger:
         if mark >= profile.floor:
             profile.ended(mark)
             ends[mark] = ends.get(mark, 0) + 1
+
+
+def _join(pieces: list[Piece]) -> None:
+    """What follows at the same rate is one."""
+    joined = pieces[:1]
+    for piece in pieces[1:]:
+        last = joined[-1]
+        if (last.end, last.rate) == (piece.start, piece.rate):
+            joined[-1] = Piece(last.start, piece.end, last.rate)
+        else:
+            joined.append(piece)
+    if len(joined) < len(pieces):
+        pieces[:] = joined
 
 
 def _last_end(pieces: list[Piece]) -> int:

@@ -174,6 +174,21 @@ class Profile:
             self._add(self.floor, carried)
         self.version += 1
 
+    @property
+    def changes(self) -> dict[int, int]:
+        """By second, in sixtieths."""
+        return {at: part for hour in self._hours for at, part in sorted(self._buckets[hour].changes.items())}
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """How many pods ended, by second."""
+        return {at: pods for hour in self._hours for at, pods in sorted(self._buckets[hour].ends.items()) if pods}
+
+    @property
+    def is_blank(self) -> bool:
+        """It has no change, and so no rate."""
+        return not self._rate and not any(bucket.changes for bucket in self._buckets.values())
+
     def reaches(self, amount: int, now: int, window: int) -> int | None:
         """When the window holds `amount`, if everything goes on as it does now, while what was used leaves it again.
 

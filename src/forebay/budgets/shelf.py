@@ -133,6 +133,11 @@ class Shelf:
         self._revision += 1
         self._changed[serial] = self._revision
 
+    @property
+    def pending(self) -> bool:
+        """Something is to be stored, or to be deleted."""
+        return bool(self._changed) or bool(self.obsolete())
+
     def writes(self, now: int) -> list[Write]:
         """What must be stored, in this order, for everything to be durable as it is."""
         for serial in list(self._changed):

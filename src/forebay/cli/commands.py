@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from forebay.cli import demo, embedded, explain, manifests, offers, plan, run, status
+from forebay.cli import budgets, demo, embedded, explain, manifests, offers, plan, run, status, uninstall
 from forebay.cli.parser import Command
 
 COMMANDS: Final[tuple[Command, ...]] = (
@@ -12,6 +12,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
     explain.COMMAND,
     plan.COMMAND,
     offers.COMMAND,
+    budgets.COMMAND,
     manifests.COMMAND,
+    uninstall.COMMAND,
     embedded.COMMAND,
 )

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from forebay.cli.inquiry import Inquiry, Said
     from forebay.cli.machines import MachineView
     from forebay.cli.stories import Scene, Story
+    from forebay.model.workloads import Pod
 
 #: As kubectl spells them, short and long.
 _KINDS: Final = {
@@ -57,12 +59,12 @@ async def story(
     match kind:
         case "pod":
             pod = await inquiry.pod(where, name)
-            scene = await scenery(inquiry, settings)
+            scene = await scenery(inquiry, settings, [pod])
             return pod_story(pod, scene, await inquiry.said("Pod", where, name)), scene.now
         case "job":
             job = await inquiry.job(where, name)
             pods = [pod for pod in await inquiry.pods(where) if pod.owner is not None and pod.owner.uid == job.uid]
-            scene = await scenery(inquiry, settings)
+            scene = await scenery(inquiry, settings, pods)
             by_pod: defaultdict[str, list[Said]] = defaultdict(list)
             for each in await inquiry.said("Pod", where) or ():
                 by_pod[each.about].append(each)
@@ -77,8 +79,11 @@ async def story(
             return machine_story(record, scene, await inquiry.said("GPUInstance", name=name)), scene.now
 
 
-async def scenery(inquiry: "Inquiry", settings: Settings) -> "Scene":
-    """All of it is listed: a cluster has few nodes and machines, and pods are asked for by the node they are on."""
+async def scenery(inquiry: "Inquiry", settings: Settings, about: "Sequence[Pod]" = ()) -> "Scene":
+    """All of it is listed: a cluster has few nodes and machines, and pods are asked for by the node they are on.
+    `about` are pods of one namespace whose budgets matter.
+    """
+    from forebay.cli.budget_stories import home, waits_in
     from forebay.cli.inquiry import acting, present, tenants_by_node
     from forebay.cli.stories import Scene
     from forebay.net import clock
@@ -98,6 +103,7 @@ async def scenery(inquiry: "Inquiry", settings: Settings) -> "Scene":
         tenants=tenants_by_node(pods),
         acting=acting(leaders, now),
         gpu_resources=rules_of(settings).gpu_resources,
+        waits=await waits_in(inquiry, about[0].namespace, about, home(settings, leaders), now) if about else {},
     )
 
 

@@ -45,6 +45,12 @@ def add_install_options(parser: argparse.ArgumentParser) -> None:
     from forebay.engine.installation import IMAGE
 
     add_namespace_option(parser)
+    parser.add_argument(
+        "--no-policies",
+        action="store_true",
+        help="leave out the admission policies of budgets, for a cluster that does not serve "
+        "MutatingAdmissionPolicies in admissionregistration.k8s.io/v1",
+    )
     parser.add_argument("--image", default=IMAGE, help=f"the operator's image, as you pushed it (default: {IMAGE})")
 
 
@@ -54,7 +60,7 @@ def print_install(arguments: argparse.Namespace, _settings: Settings) -> int:
 
     if not arguments.image or any(letter.isspace() for letter in arguments.image):
         raise UserError(f"--image is {arguments.image!r}; give a name such as registry.example.com/forebay:1.2.3")
-    manifests = install_manifests(namespace_of(arguments), arguments.image)
+    manifests = install_manifests(namespace_of(arguments), arguments.image, policies=not arguments.no_policies)
     sys.stdout.write(crds_yaml())
     print_documents(manifests)
     return 0
@@ -76,7 +82,7 @@ COMMAND = Command(
     commands=(
         Command(
             name="install",
-            summary="everything in one file: CRDs, roles, operator",
+            summary="everything in one file: CRDs, roles, operator, admission policies",
             description="Print all that a cluster needs to run Forebay, as the Helm chart installs it by default:\n\n"
             "  forebay manifests install --image registry.example.com/forebay:1.2.3 | kubectl apply --server-side -f -",
             options=add_install_options,

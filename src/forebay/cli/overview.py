@@ -8,6 +8,7 @@ import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.budgets.lines import Line, Spent
 from forebay.cli.inquiry import Leader, Said, tenants_by_node
 from forebay.cli.machines import FREE, MachineView, cost, decimal, machine_view
 from forebay.demand.assess import not_demand
@@ -60,6 +61,18 @@ class Spend(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None
 
 
+class BillLine(msgspec.Struct, frozen=True, kw_only=True):
+    """What machines have cost in 31 days, by who pays, pool and class."""
+
+    #: "": nobody, as for leftovers and machines that nobody asked for.
+    namespace: str
+    pool: str
+    node_class: str
+    spent: str
+    spent_exact: str
+    hourly: str
+
+
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     source: str
@@ -77,6 +90,8 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     gpus_requested: int
     pods: int
     spend: Spend
+    #: None where the ledgers may not be read.
+    bill: list[BillLine] | None
     pools: list[PoolView]
     machines: list[MachineView]
     waiting: list[Waiting]
@@ -185,6 +200,22 @@ def spend(records: Sequence[GPUInstance], now: datetime) -> Spend:
         machines=len(records),
         since=min(begun, default=None),
     )
+
+
+def bill(found: Mapping[Line, Spent]) -> list[BillLine]:
+    """The largest first."""
+    return [
+        BillLine(
+            namespace=line.namespace,
+            pool=line.pool,
+            node_class=line.node_class,
+            spent=decimal(each.amount.dollars),
+            spent_exact=each.amount.exact(),
+            hourly=each.rate.exact(),
+        )
+        for line, each in sorted(found.items(), key=lambda item: (-item[1].amount.units, item[0]))
+        if each.amount or each.rate
+    ]
 
 
 def spent(spend: Spend) -> str:

@@ -39,7 +39,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="CHANGE",
         help="suppose price=NAME:FACTOR (NAME: provider, instance type or GPU model), without=PROVIDER or "
-        "budget=USD_PER_HOUR, and show the difference; may be repeated",
+        "budget=USD_PER_HOUR or budget=NAMESPACE/NAME:GPU_HOURS (in dollars: NAMESPACE/NAME:50usd), and show the "
+        "difference; may be repeated",
     )
     parser.add_argument("--save", metavar="FILE", help="write what was seen to a file, for -f")
     add_output_option(parser)
@@ -91,6 +92,11 @@ def _notes(snapshot: "Snapshot") -> list[str]:
     )
     if containers:
         notes.append(f"Offers of {', '.join(containers)} are left aside: they run containers, which are no nodes.")
+    if snapshot.budgets and snapshot.books is None:
+        notes.append(
+            "What GPUWorkloadBudgets have used is not known here, so that they are not looked at: their ledgers are "
+            "ConfigMaps in the operator's namespace, which this user may not list."
+        )
     if not snapshot.sources:
         notes.append("No offers are known: give a table with --offers, or a GPUNodeClass with machines of your own.")
     return notes

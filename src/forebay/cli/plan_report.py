@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from forebay.api.names import BUDGET_GATE
 from forebay.engine.what_if import Outlook
 from forebay.model.quantities import UsdPerHour
 from forebay.model.workloads import Pod
@@ -139,7 +140,13 @@ def plan_report(outlook: Outlook) -> PlanReport:
             )
             for each in plan.left_out
         ),
+        *(
+            Told(pod=_name(each.pod), reason=each.reason, sentence=each.sentence)
+            for each in outlook.held
+            if BUDGET_GATE not in each.pod.shape.scheduling_gates
+        ),
     ]
+    gated = {each.pod.uid: each for each in outlook.held if BUDGET_GATE in each.pod.shape.scheduling_gates}
     return PlanReport(
         pods=len(outlook.assessment.wanted),
         machines=[_bought(each) for each in plan.purchases],
@@ -152,7 +159,9 @@ def plan_report(outlook: Outlook) -> PlanReport:
             Told(pod=names[uid], reason=each.reason, sentence=each.sentence) for uid, each in settlement.placed.items()
         ],
         others=[
-            Told(pod=_name(each.pod), reason=each.reason, sentence=each.sentence) for each in outlook.assessment.others
+            Told(pod=_name(each.pod), reason=told.reason, sentence=told.sentence)
+            for each in outlook.assessment.others
+            for told in (gated.get(each.pod.uid, each),)
         ],
     )
 

@@ -11,7 +11,8 @@ from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
 if TYPE_CHECKING:
-    from forebay.cli.overview import ClusterStatus
+    from forebay.cli.inquiry import Inquiry
+    from forebay.cli.overview import BillLine, ClusterStatus
     from forebay.kube.informer import Informer
 
 #: A cluster that cannot be listed in this time is not going to be.
@@ -21,6 +22,7 @@ PATIENCE_S = 60.0
 async def observe(settings: Settings) -> "ClusterStatus":
     from forebay.api.kinds import KINDS
     from forebay.api.names import API_VERSION
+    from forebay.cli.budget_stories import home
     from forebay.cli.inquiry import Inquiry, present
     from forebay.cli.overview import ClusterStatus, ViewAge, figures
     from forebay.kube.pods import PENDING_GPU
@@ -39,6 +41,7 @@ async def observe(settings: Settings) -> "ClusterStatus":
         await synced(views.pods)
         waiting = list(views.pods.by(PENDING_GPU, True))
         said = await inquiry.said("Pod") if waiting else []
+        now = present(leaders, datetime.now(UTC))
         return ClusterStatus(
             server=config.server,
             source=config.source,
@@ -47,6 +50,7 @@ async def observe(settings: Settings) -> "ClusterStatus":
             kinds_installed=[kind.kind for kind in KINDS if kind.plural in served],
             kinds_missing=[kind.kind for kind in KINDS if kind.plural not in served],
             leaders=leaders,
+            bill=await read_bill(inquiry, home(settings, leaders), now) if records is not None else [],
             views=[
                 ViewAge(kind=each.resource.plural, objects=len(each), seconds=round(each.staleness, 3))
                 for each in (views.nodes, views.pods)
@@ -59,9 +63,21 @@ async def observe(settings: Settings) -> "ClusterStatus":
                 pools=pools or [],
                 said=said or [],
                 gpu_resources=gpu_resources,
-                now=present(leaders, datetime.now(UTC)),
+                now=now,
             ),
         )
+
+
+async def read_bill(inquiry: "Inquiry", namespace: str, now: datetime) -> "list[BillLine] | None":
+    """From the ledgers in the operator's namespace; None where this user may not read them."""
+    from forebay.cli.overview import bill
+    from forebay.engine.opened_books import NotReadable, read_books
+
+    try:
+        books = await read_books(inquiry.client, namespace, (), now)
+    except NotReadable:
+        return None
+    return bill(books.spend.spent(now))
 
 
 async def synced(informer: "Informer[Any]") -> None:
@@ -74,7 +90,7 @@ async def synced(informer: "Informer[Any]") -> None:
 
 def show(status: "ClusterStatus", now: datetime) -> None:
     from forebay.cli.overview import spent, told_leader, told_views
-    from forebay.model.quantities import UsdPerHour
+    from forebay.model.quantities import Usd, UsdPerHour
     from forebay.model.spans import human
 
     kinds = f"{len(status.kinds_installed)} kinds installed"
@@ -101,6 +117,21 @@ def show(status: "ClusterStatus", now: datetime) -> None:
             [
                 (each.pool, each.node_class, str(each.nodes), str(UsdPerHour(each.hourly)), each.ready, each.reason)
                 for each in status.pools
+            ],
+        )
+    if status.bill:
+        print()
+        print_table(
+            ("SPENT IN 31 DAYS", "NOW", "PAID BY", "POOL", "CLASS"),
+            [
+                (
+                    str(Usd.from_exact(each.spent_exact)),
+                    str(UsdPerHour(each.hourly)),
+                    each.namespace or "nobody",
+                    each.pool or "-",
+                    each.node_class or "-",
+                )
+                for each in status.bill
             ],
         )
     if status.machines:
@@ -146,7 +177,8 @@ COMMAND = Command(
     name="status",
     summary="pools, machines, spend, leader, and which pods wait for a GPU and why",
     description="Show what Forebay sees of the cluster: pools, machines and what they cost, who leads, and which pods\n"
-    "wait for a GPU and why. The total is that of the machines on record, which is kept for an hour after their end.",
+    "wait for a GPU and why. The total is that of the machines on record, which is kept for an hour after their end;\n"
+    "what was spent in 31 days is in the ledgers, by who pays.",
     options=add_output_option,
     run=run,
 )

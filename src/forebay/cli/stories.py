@@ -8,8 +8,10 @@ import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_pool import ConsolidationPolicy, GPUNodePool
+from forebay.api.names import BUDGET_GATE, PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION
 from forebay.api.parts import Truth
 from forebay.api.values import duration_or_never
+from forebay.cli.budget_stories import Wait, is_gated
 from forebay.cli.inquiry import Job, Said
 from forebay.cli.machines import MachineView, is_going, machine_view, price
 from forebay.demand.assess import not_demand
@@ -59,6 +61,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     #: An operator is at work; None where that cannot be known.
     acting: bool | None = None
     gpu_resources: Collection[str] | None = None
+    #: Of pods that wait, by UID: what their budgets say.
+    waits: Mapping[str, Wait] = {}
 
 
 def pod_story(pod: Pod, scene: Scene, events: list[Said] | None) -> Story:
@@ -76,9 +80,15 @@ def pod_story(pod: Pod, scene: Scene, events: list[Said] | None) -> Story:
             f"{human(scene.now - since)}. {_quoted(pod)}"
         )
         reason, coming = Reason.UNSCHEDULABLE, _coming(pod, for_it, scene, events)
+    elif is_gated(pod):
+        reason = Reason.HELD_BY_BUDGET
+        answer = f"It is held back by the scheduling gate {BUDGET_GATE}: a GPUWorkloadBudget was used up when it came."
+        coming = _held(pod, scene, events)
     else:
         reason, answer = found.reason, f"It is not demand: {found.sentence[0].lower()}{found.sentence[1:]}"
         coming = _after_all(pod, found.reason, scene)
+    if (wait := scene.waits.get(pod.uid)) is not None and reason in {Reason.UNSCHEDULABLE, Reason.HELD_BY_BUDGET}:
+        answer = f"{answer.rstrip()} {' '.join(wait.standing)}"
     if pod.node is not None and not pod.phase.ended:
         answer += _on_node(pod.node, scene)
     return Story(
@@ -104,7 +114,15 @@ def job_story(
     done = f"{job.status.succeeded} of {job.spec.completions or job.spec.parallelism or 1} succeeded"
     failed = f", {job.status.failed} failed" if job.status.failed else ""
     answer = f"Pods: {done}{failed}, {len(told)} not over, {waiting} waiting for capacity."
-    if job.spec.suspend:
+    reason: str
+    if job.spec.suspend and (by := job.metadata.annotations.get(PAUSED_BY_ANNOTATION)) is not None:
+        since = job.metadata.annotations.get(PAUSED_AT_ANNOTATION, "a time that nobody has noted")
+        reason = Reason.PAUSED
+        coming = (
+            f"GPUWorkloadBudget {by} has suspended it, since {since}. It goes on when that has room again, the longest "
+            "paused first; raise spec.quota there to let it go on now."
+        )
+    elif job.spec.suspend:
         reason, coming = "Suspended", "It is suspended, so it has no pods: resume it with spec.suspend: false."
     elif told:
         first = next((story for story in told if story.reason == Reason.UNSCHEDULABLE), told[0])
@@ -182,12 +200,33 @@ def _coming(pod: Pod, for_it: Sequence[GPUInstance], scene: Scene, events: list[
     live = [each for each in for_it if each.state is not InstanceState.GONE and not is_going(each)]
     if live:
         return _next_of_machine(live[-1], scene)
-    told = next((each for each in reversed(events or ()) if each.about == "/".join(pod.key)), None)
+    wait = scene.waits.get(pod.uid)
+    if wait is not None and wait.sentence is not None:
+        return f"{wait.sentence}{halted}"
+    told = _last_word(pod, events)
     if told is not None:
         return f"{told.reason}, said {human(scene.now - told.at)} ago: {told.note}{halted}"
     if scene.acting is False:
         return _NOBODY_ACTS
     return "The operator has said nothing about it yet; it decides within seconds of the scheduler's word."
+
+
+def _held(pod: Pod, scene: Scene, events: list[Said] | None) -> str:
+    """For a pod at the gate of budgets."""
+    if scene.acting is False:
+        return _NOBODY_ACTS
+    wait, told = scene.waits.get(pod.uid), _last_word(pod, events)
+    if wait is not None and wait.sentence is not None:
+        return wait.sentence
+    if (wait is None or wait.unread is not None) and told is not None:
+        return f"{told.reason}, said {human(scene.now - told.at)} ago: {told.note}"
+    if wait is not None and wait.unread is not None:
+        return f"It goes on when its budgets have room. When that is cannot be told: {wait.unread}."
+    return "Its budgets have room: the operator takes the gate away within seconds."
+
+
+def _last_word(pod: Pod, events: list[Said] | None) -> Said | None:
+    return next((each for each in reversed(events or ()) if each.about == "/".join(pod.key)), None)
 
 
 def _after_all(pod: Pod, reason: Reason, scene: Scene) -> str:

@@ -66,14 +66,14 @@ class Announcements:
             if pod is not None and pod.uid == asked.uid and pod.node is None:
                 self._say(reference(PODS, pod), reason, sentence, about)
 
-    def tell(self, told: Tell) -> None:
-        """Again only when the reason is another, or the sentence is and some time has passed: sentences say how long
-        something still takes, and change all the time.
+    def tell(self, told: Tell) -> bool:
+        """Whether it was worth an event: the reason is another, or the sentence is and some time has passed. Sentences
+        say how long something still takes, and change all the time.
         """
         now = asyncio.get_running_loop().time()
         reason, sentence, at = self._told.get(told.pod.uid, (None, "", 0.0))
         if reason is told.reason and (sentence == told.sentence or now - at < _TOLD_AGAIN):
-            return
+            return False
         self._told[told.pod.uid] = (told.reason, told.sentence, now)
         self._told.move_to_end(told.pod.uid)
         while len(self._told) > _REMEMBERED:
@@ -84,6 +84,7 @@ class Announcements:
             note=told.sentence,
             type="Warning" if told.warning else "Normal",
         )
+        return True
 
     def about(self, regarding: ObjectReference, reason: Reason, sentence: str, *, warning: bool = False) -> None:
         self._recorder.event(regarding, reason=reason, note=sentence, type="Warning" if warning else "Normal")

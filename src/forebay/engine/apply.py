@@ -6,7 +6,8 @@ errands beside the loop.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
@@ -14,8 +15,19 @@ import structlog
 
 from forebay.api.names import CLASS_FINALIZER
 from forebay.demand.promise import Welcome
+from forebay.engine.actions import Actions
 from forebay.engine.announcements import Announcements
-from forebay.engine.decisions import Decision, Dress, Hold, ReportClass, ReportPool, Request, Tell, subject
+from forebay.engine.budget_acts import BudgetActs
+from forebay.engine.decisions import (
+    Decision,
+    Dress,
+    Hold,
+    ReportClass,
+    ReportPool,
+    Request,
+    Tell,
+    subject,
+)
 from forebay.engine.launches import Launches
 from forebay.engine.nodes import NodeActs
 from forebay.engine.records import Records
@@ -62,6 +74,8 @@ class Applier:
         elector: Elector,
         *,
         opening: Client,
+        actions: Actions,
+        clock: Callable[[], datetime],
     ) -> None:
         self._client = client
         self._views = views
@@ -69,6 +83,7 @@ class Applier:
         self._launches = launches
         self._records = Records(client, views)
         self._nodes = NodeActs(client, opening, views, announcements)
+        self._budgets = BudgetActs(client, views, announcements, actions, clock)
         self._elector = elector
         self._turns = asyncio.Semaphore(AT_ONCE)
 
@@ -134,6 +149,8 @@ class Applier:
                 await self._report_pool(decision)
             case ReportClass():
                 await self._report_class(decision)
+            case _:
+                await self._budgets.act(decision)
 
     async def _write(self, step: Write) -> None:
         if self._nodes.ends_a_drain(step) and await self._nodes.still_in_use(step.record, step.given_up):

@@ -1,15 +1,19 @@
 """What a tick may decide. Every decision says why, in a word for programs and a sentence for people.
 
-What is decided about a GPUInstance is in `lifecycle.steps`, about a node that its pods wait for in `demand.promise`.
+What is decided about a GPUInstance is in `lifecycle.steps`, about a node that its pods wait for in `demand.promise`,
+about the pods of a budget in `budgets`.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.parts import Condition
+from forebay.budgets.admission import Release
+from forebay.budgets.enforce import CannotPause, Evict, Pause, Resume
 from forebay.demand.promise import Welcome
 from forebay.lifecycle.steps import Adopt, AnyStep
 from forebay.model.nodes import Node
@@ -51,6 +55,37 @@ class ReportClass(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
+class ReportBudget(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell the owner of a GPUWorkloadBudget how it stands, and admission policies which budgets to look at."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: int
+    generation: int
+    conditions: tuple[Condition, ...]
+    #: By the name of their field in the status; None takes one away.
+    figures: Mapping[str, Any]
+    #: None: without it.
+    labels: Mapping[str, str | None]
+    #: It will be used up before long: what to say.
+    forewarned: str | None = None
+    reason: Reason
+    sentence: str
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """Keep the pod from going before its time is recorded."""
+
+    pod: Pod
+
+
+class LetGo(msgspec.Struct, frozen=True, kw_only=True):
+    """Its time is recorded, or nobody needs it any more."""
+
+    pod: Pod
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Write down that this capacity is wanted. Nothing is asked of its provider before that is durable."""
 
@@ -88,7 +123,9 @@ class Tell(msgspec.Struct, frozen=True, kw_only=True):
     warning: bool = False
 
 
-Decision = ReportPool | ReportClass | Request | Adopt | AnyStep | Hold | Dress | Welcome | Tell
+#: About pods for the sake of their budgets.
+BudgetDecision = ReportBudget | Evict | Pause | CannotPause | Resume | Release | Mark | LetGo
+Decision = ReportPool | ReportClass | Request | Adopt | AnyStep | Hold | Dress | Welcome | Tell | BudgetDecision
 
 
 def subject(decision: Decision) -> tuple[str, str, str]:
@@ -102,7 +139,13 @@ def subject(decision: Decision) -> tuple[str, str, str]:
             return ("class", "", decision.node_class.metadata.name)
         case Request() | Adopt():
             return ("record", "", decision.name)
-        case Tell():
+        case ReportBudget():
+            return ("budget", decision.namespace, decision.name)
+        case Pause():
+            return ("job", decision.pod.namespace, decision.job.name)
+        case Resume():
+            return ("job", decision.namespace, decision.job.name)
+        case Tell() | Evict() | CannotPause() | Release() | Mark() | LetGo():
             return ("pod", *decision.pod.key)
         case Dress() | Welcome():
             # Where these fail, the machine must be given back all the same.

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from forebay import __version__
 from forebay.api.names import NODEPOOL_LABEL, PROVIDER_LABEL, PROVISIONER_LABEL
+from forebay.engine.admission_policies import admission_policies
 from forebay.engine.permissions import NAME, NAMESPACE, rbac_manifests
 
 Json = dict[str, Any]
@@ -40,10 +41,12 @@ CONTAINER_SECURITY: Final[Json] = {
 NOT_ON_NODES_OF_OURS: Final = (NODEPOOL_LABEL, PROVISIONER_LABEL, PROVIDER_LABEL)
 
 
-def install_manifests(namespace: str = NAMESPACE, image: str = IMAGE) -> list[Json]:
-    """Everything but the CRDs, in the order in which it can be created."""
+def install_manifests(namespace: str = NAMESPACE, image: str = IMAGE, *, policies: bool = True) -> list[Json]:
+    """Everything but the CRDs, in the order in which it can be created. Not every cluster serves the `policies`:
+    they come last.
+    """
     operator = (_deployment(namespace, image), _disruption_budget(namespace), _service(namespace))
-    return [*rbac_manifests(namespace), *operator]
+    return [*rbac_manifests(namespace), *operator, *(admission_policies() if policies else ())]
 
 
 def _made(api_version: str, kind: str, namespace: str, spec: Json) -> Json:

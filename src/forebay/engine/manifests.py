@@ -17,9 +17,12 @@ from forebay.api.codec import decode_any, unknown_fields
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.kinds import KINDS
 from forebay.api.meta import Object
-from forebay.api.names import API_VERSION
+from forebay.api.names import API_VERSION, BUDGET_GATE
+from forebay.budgets.accounts import Accounts
+from forebay.budgets.assess import Assessor
 from forebay.engine.manifest_documents import (
     DEFAULT_NAMESPACE,
     Document,
@@ -33,7 +36,7 @@ from forebay.engine.manifest_documents import (
     how_many,
     without_floats,
 )
-from forebay.engine.snapshot import Rules, Snapshot
+from forebay.engine.snapshot import Books, Rules, Snapshot
 from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS, is_pending
 from forebay.kube.resources import Resource, T
@@ -102,6 +105,7 @@ class _Drawing:
                     tenants[pod.node].append(pod)
         for pod in self.pods.values():
             self.namespaces.setdefault(pod.namespace, {})
+        budgets = tuple(each for each in self.own if isinstance(each, GPUWorkloadBudget))
         snapshot = Snapshot(
             now=self.now,
             classes=tuple(each for each in self.own if isinstance(each, GPUNodeClass)),
@@ -114,9 +118,21 @@ class _Drawing:
             ports=self.tally.all_ports(),
             daemons=(*self.tally.daemons(), *self.daemons),
             tenants={name: tuple(pods) for name, pods in tenants.items()},
+            budgets=budgets,
+            books=self._books(budgets) if budgets else None,
             rules=self.rules,
         )
         return Drawn(snapshot=snapshot, notes=tuple(self.notes))
+
+    def _books(self, budgets: Iterable[GPUWorkloadBudget]) -> Books:
+        """Only the pods in the files have used anything."""
+        accounts = Accounts()
+        for budget in budgets:
+            accounts.open(budget, self.now)
+        for pod in self.pods.values():
+            accounts.see(pod, self.now)
+        gated = tuple(pod for pod in self.pods.values() if BUDGET_GATE in pod.shape.scheduling_gates)
+        return Books(accounts=accounts, assessor=Assessor(), gated=gated)
 
     def _tried(self, pod: Pod) -> Pod:
         return pod if pod.unschedulable_since is not None else replace(pod, unschedulable_since=self.now)
@@ -151,7 +167,7 @@ class _Drawing:
             raise ManifestError(f"{each.title}: {error}") from error
         if unknown:
             raise ManifestError(f"{each.title}: {unknown[0]} is no field of a {each.header.kind}")
-        if not isinstance(found, GPUNodeClass | GPUNodePool | GPUInstance):
+        if not isinstance(found, GPUNodeClass | GPUNodePool | GPUInstance | GPUWorkloadBudget):
             self.passed_over[each.header.kind] += 1
         self.own.append(found)
 

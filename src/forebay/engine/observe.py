@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from forebay.api.machines import Machine
+from forebay.engine.bookkeeping import Bookkeeper
 from forebay.engine.configuration import claimed_twice
 from forebay.engine.errands import Errands
 from forebay.engine.snapshot import Memory, Rules, Snapshot
@@ -28,6 +29,7 @@ class Observer:
         machines: tuple[Machine, ...],
         rules: Rules,
         clock: Callable[[], datetime],
+        bookkeeper: Bookkeeper | None = None,
     ) -> None:
         self._views = views
         self._sources = sources
@@ -36,6 +38,7 @@ class Observer:
         self._machines = machines
         self._rules = rules
         self._clock = clock
+        self._bookkeeper = bookkeeper
         self._remembered: dict[str, Node] = {}
         #: Of the last tick.
         self.memory = Memory()
@@ -45,8 +48,9 @@ class Observer:
         records = tuple(views.instances.values())
         sources = self._sources.states()
         nodes = {node.name: node for node in views.nodes.values()}
+        now = self._clock()
         return Snapshot(
-            now=self._clock(),
+            now=now,
             cluster=self._cluster,
             classes=tuple(views.classes.values()),
             pools=tuple(views.pools.values()),
@@ -62,6 +66,9 @@ class Observer:
             sources=sources,
             unusable=self._sources.unmade,
             claimed_twice=claimed_twice(views.classes.values(), self._machines),
+            budgets=tuple(views.budgets.values()),
+            books=None if self._bookkeeper is None else self._bookkeeper.look(now),
+            withheld=frozenset() if self._bookkeeper is None else self._bookkeeper.withheld(),
             memory=self.memory,
             busy=self._errands.busy,
             rules=self._rules,

@@ -13,10 +13,12 @@ import structlog
 from forebay.api.machines import Machine
 from forebay.engine.announcements import Announcements
 from forebay.engine.apply import Applier
+from forebay.engine.bookkeeping import Bookkeeper
 from forebay.engine.configuration import configured
 from forebay.engine.counts import Counts
 from forebay.engine.errands import Errands
 from forebay.engine.launches import Launches
+from forebay.engine.ledger_store import LedgerStore
 from forebay.engine.loop import Loop, Pace
 from forebay.engine.observe import Observer
 from forebay.engine.permissions import LEASE
@@ -86,10 +88,17 @@ class Operator:
         #: At work while this process leads.
         self.loop: Loop | None = None
         self.sources: Sources | None = None
+        self.bookkeeper: Bookkeeper | None = None
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.recorder)
-        views = watching(self._client.transport, self._server, gpu_resources=self._rules.gpu_resources, rng=self._rng)
+        views = watching(
+            self._client.transport,
+            self._server,
+            clock=self._clock,
+            gpu_resources=self._rules.gpu_resources,
+            rng=self._rng,
+        )
         self.views = await self._stack.enter_async_context(views)
         return self
 
@@ -132,6 +141,15 @@ class Operator:
             clock=self._clock,
             counts=self.counts,
         )
+        bookkeeper = Bookkeeper(
+            views,
+            LedgerStore(self._client, self._namespace),
+            clock=self._clock,
+            still_leader=self.elector.still_leader,
+            counts=self.counts,
+            states=sources.states,
+            gpu_resources=self._rules.gpu_resources,
+        )
         loop = Loop(
             views=views,
             sources=sources,
@@ -143,18 +161,32 @@ class Operator:
                 machines=self._machines,
                 rules=self._rules,
                 clock=self._clock,
+                bookkeeper=bookkeeper,
             ),
-            applier=Applier(self._client, views, announcements, launches, self.elector, opening=self._opening),
+            applier=Applier(
+                self._client,
+                views,
+                announcements,
+                launches,
+                self.elector,
+                opening=self._opening,
+                actions=bookkeeper.actions,
+                clock=self._clock,
+            ),
             configure=lambda: sources.configure(configured(views.classes.values(), self._machines, context)),
             counts=self.counts,
             pace=self._pace,
         )
-        self.loop, self.sources = loop, sources
+        self.loop, self.sources, self.bookkeeper = loop, sources, bookkeeper
+        keeping = asyncio.create_task(bookkeeper.keep(), name="the books of budgets")
         try:
             await loop.run()
         finally:
-            self.loop = self.sources = None
-            await errands.finish(_FAREWELL if self.elector.still_leader() else 0.0)
+            self.loop = self.sources = self.bookkeeper = None
+            keeping.cancel()
+            await asyncio.wait({keeping})
+            patience = _FAREWELL if self.elector.still_leader() else 0.0
+            await asyncio.gather(errands.finish(patience), bookkeeper.finish(patience))
             await sources.close()
 
     async def _cluster(self, views: Views) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.api.names import GROUP
+from forebay.engine.admission_policies import FINALIZER_POLICY, GATE_POLICY
 
 NAME: Final = "forebay"
 NAMESPACE: Final = "forebay-system"
@@ -19,11 +20,14 @@ class Permission(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
+    #: Only these; none: all.
+    names: tuple[str, ...] = ()
     #: Shown as a comment in the manifest.
     why: str
 
     def rule(self) -> dict[str, Any]:
-        return {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs)}
+        names = {"resourceNames": list(self.names)} if self.names else {}
+        return {"apiGroups": [self.group], "resources": list(self.resources), "verbs": list(self.verbs), **names}
 
 
 #: In the whole cluster.
@@ -35,10 +39,18 @@ EVERYWHERE: Final = (
         group="", resources=("nodes",), verbs=("patch",), why="cordons nodes that go, opens nodes that are ready"
     ),
     Permission(
-        group="", resources=("pods",), verbs=("patch",), why="lets pods through to the node that is kept for them"
+        group="",
+        resources=("pods",),
+        verbs=("patch",),
+        why="lets pods through to their node, keeps them until their time is recorded, ends their wait for a budget",
     ),
     Permission(group="", resources=("pods/status",), verbs=("patch",), why="nominates pods to the node meant for them"),
-    Permission(group="", resources=("pods/eviction",), verbs=("create",), why="drains, as disruption budgets allow"),
+    Permission(
+        group="",
+        resources=("pods/eviction",),
+        verbs=("create",),
+        why="drains and enforces budgets, as disruption budgets allow",
+    ),
     Permission(
         group=GROUP,
         resources=("gpunodeclasses", "gpunodepools", "gpuinstances"),
@@ -56,9 +68,21 @@ EVERYWHERE: Final = (
     ),
     Permission(
         group=GROUP,
-        resources=("gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status"),
+        resources=("gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status", "gpuworkloadbudgets/status"),
         verbs=("patch",),
         why="says how they stand",
+    ),
+    Permission(
+        group=GROUP,
+        resources=("gpuworkloadbudgets",),
+        verbs=("list", "watch", "patch"),
+        why="reads what pods may use, and labels budgets for its admission policies",
+    ),
+    Permission(
+        group="batch",
+        resources=("jobs",),
+        verbs=("list", "watch", "patch"),
+        why="suspends Jobs for a budget, and resumes them",
     ),
     Permission(
         group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="tells users what it did, and why"
@@ -75,9 +99,45 @@ AT_HOME: Final = (
     ),
     Permission(
         group="",
+        resources=("configmaps",),
+        verbs=("list", "create", "patch", "delete"),
+        why="keeps the ledgers of budgets",
+    ),
+    Permission(
+        group="",
         resources=("secrets",),
         verbs=("get",),
         why="reads the credentials that classes and machines name, when they are used",
+    ),
+)
+
+#: Of whoever runs `forebay uninstall`: the chart's last Job.
+TO_UNINSTALL: Final = (
+    Permission(
+        group="admissionregistration.k8s.io",
+        resources=("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"),
+        names=(FINALIZER_POLICY, GATE_POLICY),
+        verbs=("delete",),
+        why="ends the marking of new pods",
+    ),
+    Permission(group="", resources=("pods",), verbs=("list", "patch"), why="takes finalizers and gates off pods"),
+    Permission(
+        group="batch", resources=("jobs",), verbs=("list", "patch"), why="lets Jobs go on that waited for a budget"
+    ),
+    Permission(
+        group=GROUP,
+        resources=("gpunodeclasses", "gpuinstances"),
+        verbs=("list", "patch"),
+        why="sees that no machine is on, and lets classes and records be deleted",
+    ),
+)
+TO_UNINSTALL_AT_HOME: Final = (
+    Permission(
+        group="coordination.k8s.io",
+        resources=("leases",),
+        names=(LEASE,),
+        verbs=("get", "update"),
+        why="halts operators while it is at work",
     ),
 )
 

@@ -1,7 +1,8 @@
 """Snapshots as files: what a tick knew, to be looked at and planned for again elsewhere.
 
 Shapes are written once each, as the many pods of a template share one. Which instances had no record is not kept: that
-begins anew with every operator.
+begins anew with every operator. Of the books of budgets there is what was used when, and who runs: enough to see who
+must wait for one, not whom it would stop.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,8 +15,12 @@ from msgspec.structs import asdict, replace
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.gpu_workload_budget import GPUWorkloadBudget
+from forebay.budgets.accounts import Accounts, Key
+from forebay.budgets.assess import Assessor
+from forebay.budgets.ledger import Ledger, Outline
 from forebay.demand.settle import Settlement
-from forebay.engine.snapshot import Memory, Rules, Snapshot
+from forebay.engine.snapshot import Books, Memory, Rules, Snapshot
 from forebay.model.encoding import dec_hook, enc_hook
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
@@ -54,6 +59,27 @@ class _Pod(msgspec.Struct, kw_only=True, omit_defaults=True):
     mirror: bool = False
 
 
+class _Ledger(msgspec.Struct):
+    #: By second: changes of the rate, which have more digits than JSON's numbers are read with; and pods that ended.
+    changes: tuple[tuple[int, str], ...]
+    ends: tuple[tuple[int, int], ...]
+    running: tuple[str, ...]
+
+
+class _Account(msgspec.Struct):
+    budget: Key
+    gpu_hours: _Ledger
+    dollars: _Ledger
+    pods: tuple[_Pod, ...]
+
+
+class _Books(msgspec.Struct, kw_only=True, omit_defaults=True):
+    accounts: tuple[_Account, ...] = ()
+    gated: tuple[_Pod, ...] = ()
+    damages: tuple[tuple[Key, str], ...] = ()
+    invalid: tuple[tuple[Key, str], ...] = ()
+
+
 class _Unusable(msgspec.Struct):
     key: SourceKey
     why: str
@@ -78,6 +104,9 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     sources: tuple[Source, ...] = ()
     unusable: tuple[_Unusable, ...] = ()
     claimed_twice: Mapping[str, Mapping[str, str]] = {}
+    budgets: tuple[GPUWorkloadBudget, ...] = ()
+    books: _Books | None = None
+    withheld: frozenset[str] = frozenset()
     #: Since when pods have seemed to fit somewhere.
     fitting: Mapping[str, datetime] = {}
     busy: frozenset[str] = frozenset()
@@ -92,7 +121,7 @@ class _Header(msgspec.Struct):
 _ALIKE: Final = tuple(
     sorted({field.name for field in msgspec.structs.fields(Snapshot)} & set(_Saved.__struct_fields__))
 )
-_CHANGED: Final = frozenset({"pending", "daemons", "tenants", "sources", "unusable"})
+_CHANGED: Final = frozenset({"pending", "daemons", "tenants", "sources", "unusable", "books"})
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted")
 _decoder = msgspec.json.Decoder(_Saved, dec_hook=dec_hook)
 
@@ -115,6 +144,7 @@ def save(snapshot: Snapshot) -> bytes:
         sources=tuple(snapshot.sources.values()),
         unusable=tuple(_Unusable(key, why) for key, why in snapshot.unusable.items()),
         fitting=snapshot.memory.settlement.fitting,
+        books=None if snapshot.books is None else _books(snapshot.books, shapes),
         **{name: getattr(snapshot, name) for name in _ALIKE if name not in _CHANGED},
     )
     return _encoder.encode(replace(saved, shapes=tuple(shapes.made)))
@@ -135,10 +165,56 @@ def load(data: bytes) -> Snapshot:
             sources={source.key: source for source in saved.sources},
             unusable={each.key: each.why for each in saved.unusable},
             memory=Memory(settlement=Settlement(fitting=saved.fitting)),
+            books=None if saved.books is None else _opened(saved.books, saved.budgets, saved.now, shapes),
             **{name: getattr(saved, name) for name in _ALIKE if name not in _CHANGED},
         )
     except (msgspec.MsgspecError, IndexError) as error:
         raise NotASnapshot(f"it is not a whole snapshot: {error}") from error
+
+
+def _books(books: Books, shapes: "_Shapes") -> _Books:
+    accounts = sorted(books.accounts, key=lambda each: each.key)
+    return _Books(
+        accounts=tuple(
+            _Account(each.key, _outline(each.ledger), _outline(each.money), shapes.pods(each.pods.values()))
+            for each in accounts
+        ),
+        gated=shapes.pods(books.gated),
+        damages=tuple(sorted(books.damages.items())),
+        invalid=tuple(sorted(books.invalid.items())),
+    )
+
+
+def _outline(ledger: Ledger) -> _Ledger:
+    changes, ends, running = ledger.outline
+    return _Ledger(tuple((at, str(part)) for at, part in changes.items()), tuple(ends.items()), running)
+
+
+def _drawn(owner: str, saved: _Ledger) -> Ledger:
+    try:
+        changes = {at: int(part) for at, part in saved.changes}
+    except ValueError as error:
+        raise NotASnapshot(f"it is not a whole snapshot: {error}") from error
+    return Ledger.drawn(owner, Outline(changes, dict(saved.ends), saved.running))
+
+
+def _opened(saved: _Books, budgets: Iterable[GPUWorkloadBudget], now: datetime, shapes: tuple[PodShape, ...]) -> Books:
+    by_key = {budget.key: budget for budget in budgets}
+    accounts = Accounts()
+    for each in saved.accounts:
+        budget = by_key.get(each.budget)
+        if budget is None:
+            raise NotASnapshot(f"it has books of {'/'.join(each.budget)} and no such budget")
+        hours, dollars = (_drawn(budget.uid, kept) for kept in (each.gpu_hours, each.dollars))
+        account = accounts.open(budget, now, ledger=hours, money=dollars)
+        account.pods.update((pod.uid, pod) for pod in _pods(each.pods, shapes))
+    return Books(
+        accounts=accounts,
+        assessor=Assessor(),
+        gated=_pods(saved.gated, shapes),
+        damages=dict(saved.damages),
+        invalid=dict(saved.invalid),
+    )
 
 
 class _Shapes:

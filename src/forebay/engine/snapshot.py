@@ -8,6 +8,10 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.gpu_workload_budget import GPUWorkloadBudget
+from forebay.budgets.accounts import Accounts, Key
+from forebay.budgets.assess import Assessor
+from forebay.budgets.enforce import PausedJob
 from forebay.demand.settle import Settlement
 from forebay.lifecycle.orphans import Unclaimed
 from forebay.model.nodes import Node
@@ -29,6 +33,30 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     drain_settle: timedelta = timedelta(seconds=3)
 
 
+class Books(msgspec.Struct, frozen=True, kw_only=True):
+    """What budgets have counted, and what is known of those they act upon."""
+
+    #: These two are not copies: whoever keeps the books adds to them only between two ticks.
+    accounts: Accounts
+    assessor: Assessor
+    #: By budget, the stored parts of its ledger that cannot be read; and budgets that cannot be counted at all.
+    damages: Mapping[Key, str] = {}
+    invalid: Mapping[Key, str] = {}
+    #: Why nothing can be stored; None while all is well.
+    unstored: str | None = None
+    #: Pods whose eviction, or whose Job's suspension, was refused a moment ago.
+    blocked: frozenset[str] = frozenset()
+    #: Budgets that have asked somebody to stop, which the views do not show yet.
+    awaiting: frozenset[Key] = frozenset()
+    paused: tuple[PausedJob, ...] = ()
+    #: When each budget last evicted or paused somebody, as far as this process did it.
+    enforced: Mapping[Key, datetime] = {}
+    #: Pods with the budget's gate.
+    gated: tuple[Pod, ...] = ()
+    #: Pods with the finalizer of budgets whose time is stored, or that no budget needs any more.
+    recorded: tuple[Pod, ...] = ()
+
+
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """What one tick hands to the next."""
 
@@ -36,6 +64,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     settlement: Settlement = Settlement()
     #: Found at a provider without a record, and since when.
     unclaimed: Unclaimed = Unclaimed()
+    #: When the figures of each budget were last written.
+    reported: Mapping[Key, datetime] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +96,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     unusable: Mapping[SourceKey, str] = {}
     #: By class, the machines that it names in vain, and who has them.
     claimed_twice: Mapping[str, Mapping[str, str]] = {}
+    budgets: tuple[GPUWorkloadBudget, ...] = ()
+    #: None: not read yet, so that nothing may be bought for pods of budgets.
+    books: Books | None = None
+    #: UIDs of records that must not be forgotten yet: what their machines have cost is not stored.
+    withheld: frozenset[str] = frozenset()
     #: What the last tick knew. Losing it costs time, never money: whatever must not be forgotten is in the records.
     memory: Memory = Memory()
     #: Records with a provider call under way, whose outcome is not written yet: nothing is decided about them.

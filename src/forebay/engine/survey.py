@@ -7,14 +7,19 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.api.machines import Machine
+from forebay.engine.bookkeeping import Bookkeeper
 from forebay.engine.configuration import configured
+from forebay.engine.counts import Counts
 from forebay.engine.errands import Errands
+from forebay.engine.ledger_store import LedgerStore
 from forebay.engine.observe import Observer
 from forebay.engine.snapshot import Rules, Snapshot
 from forebay.engine.sources import CALL_LIMIT, Configured, Sources
-from forebay.engine.views import watching
+from forebay.engine.views import Views, watching
 from forebay.kube.client import Client
+from forebay.kube.errors import KubeError
 from forebay.model.sources import Offer, Source, SourceKey
+from forebay.net.transport import TransportError
 from forebay.providers.base import Provider, ProviderError
 from forebay.providers.registry import Context, NotInThisRelease
 
@@ -30,7 +35,8 @@ async def survey(
     client: Client, server: str, machines: tuple[Machine, ...], context: Context, rules: Rules
 ) -> Snapshot:
     """What the operator's next tick would see. Providers are asked for their offers only. Raises `NotSeen`."""
-    async with watching(client.transport, server, gpu_resources=rules.gpu_resources) as views:
+    watch = watching(client.transport, server, clock=context.clock, gpu_resources=rules.gpu_resources)
+    async with watch as views:
         for informer in views.informers:
             try:
                 await asyncio.wait_for(informer.wait_synced(), PATIENCE)
@@ -38,6 +44,7 @@ async def survey(
                 why = informer.last_error or "the server is answering, but slowly"
                 raise NotSeen(f"could not list {informer.resource.plural} within {PATIENCE:.0f} s: {why}") from None
         nobody = Sources(views.wake.set, context.clock)
+        bookkeeper = await _books(client, views, context, rules)
         observer = Observer(
             views,
             nobody,
@@ -46,9 +53,31 @@ async def survey(
             machines=machines,
             rules=rules,
             clock=context.clock,
+            bookkeeper=bookkeeper,
         )
         seen = observer.observe()
     return await with_offers(seen, machines, context)
+
+
+async def _books(client: Client, views: Views, context: Context, rules: Rules) -> Bookkeeper | None:
+    """What budgets have used; None where there are none, or whoever asks may not see it."""
+    if not views.budgets.values():
+        return None
+    keeper = Bookkeeper(
+        views,
+        LedgerStore(client, context.namespace),
+        clock=context.clock,
+        still_leader=lambda: False,
+        counts=Counts(),
+        states=dict,
+        gpu_resources=rules.gpu_resources,
+    )
+    try:
+        await keeper.keeper.load_once()
+        await keeper.count_resources()
+    except (KubeError, TransportError):
+        return None
+    return keeper
 
 
 async def with_offers(snapshot: Snapshot, machines: tuple[Machine, ...], context: Context) -> Snapshot:

@@ -10,7 +10,8 @@ from typing import Final
 import msgspec
 
 from forebay.api.gpu_instance import InstanceState
-from forebay.api.names import CLASS_FINALIZER, GROUP, PREDECESSOR_PREFIX
+from forebay.api.names import BUDGET_GATE, CLASS_FINALIZER, GROUP, PREDECESSOR_PREFIX
+from forebay.budgets.admission import Held
 from forebay.demand.assess import Assessment, assess
 from forebay.demand.capacity import rooms
 from forebay.demand.promise import Welcome, kept_until, welcomes
@@ -18,8 +19,11 @@ from forebay.demand.settle import GRACE, Settlement, settle
 from forebay.demand.tenancy import promises, refusals
 from forebay.disruption import give_back as disruption
 from forebay.disruption.machines import idle_marks, machines
-from forebay.engine.buying import Bought, buy
+from forebay.engine.budget_reports import report_budgets
+from forebay.engine.budgeting import account, enforcement, gates, held_by, marks, tell_held
+from forebay.engine.buying import Bought
 from forebay.engine.decisions import Decision, Dress, Hold, Request, Tell
+from forebay.engine.purchasing import purchases
 from forebay.engine.reports import report_classes, report_pools
 from forebay.engine.settling import brakes, found_without_record, own_steps
 from forebay.engine.snapshot import Memory, Snapshot
@@ -47,12 +51,16 @@ def tick(snapshot: Snapshot) -> Thought:
     adopted, unclaimed = found_without_record(snapshot)
     assessment = demand(snapshot)
     settlement = what_is_taken(snapshot, assessment)
-    bought = buy(snapshot, settlement.left)
+    admitted, bought, budgeting = purchases(snapshot, account(snapshot), settlement)
+    gated = gates(snapshot, budgeting)
+    held = (*admitted.held, *bought.held, *gated.held)
     dressed = dress(snapshot)
     promised = keep_promises(snapshot, settlement, undressed={each.node.name for each in dressed})
     returned, look_at_idle = give_back(snapshot, settlement, {step.record.metadata.name for step in due.steps})
+    stopped = enforcement(snapshot, budgeting.standings)
+    budgets = report_budgets(snapshot, budgeting.standings, held_by(held))
     decisions: tuple[Decision, ...] = (
-        *due.steps,
+        *(step for step in due.steps if not (isinstance(step, Forget) and step.record.uid in snapshot.withheld)),
         *hold_classes(snapshot),
         *adopted,
         *bought.decisions,
@@ -61,7 +69,12 @@ def tick(snapshot: Snapshot) -> Thought:
         *returned,
         *report_pools(snapshot, braked),
         *report_classes(snapshot),
+        *budgets.decisions,
+        *gated.released,
+        *stopped.decisions,
+        *marks(snapshot),
         *answers(snapshot, assessment, settlement, bought),
+        *tell_held(held),
     )
     return Thought(
         decisions=decisions,
@@ -71,9 +84,12 @@ def tick(snapshot: Snapshot) -> Thought:
             bought.look_again,
             _end_of_grace(settlement, snapshot.now),
             kept_until(snapshot.records, snapshot.nodes, snapshot.now),
+            stopped.look_again,
+            budgets.look_again,
+            *(each.until for each in held if isinstance(each, Held) and each.until > snapshot.now),
         ),
         at_once=any(isinstance(each, Request | Adopt | Forget | Write | Hold) for each in decisions),
-        memory=Memory(settlement=settlement, unclaimed=unclaimed),
+        memory=Memory(settlement=settlement, unclaimed=unclaimed, reported=budgets.reported),
         faults=due.faults,
     )
 
@@ -199,7 +215,8 @@ def give_back(
 def answers(snapshot: Snapshot, assessment: Assessment, settlement: Settlement, bought: Bought) -> Iterator[Tell]:
     """For every pod that waits: why, and what comes next."""
     for each in (*assessment.others, *settlement.refused):
-        if each.reason not in _PASSING:
+        # Whom a budget's gate holds back is told by the budget, which knows until when.
+        if each.reason not in _PASSING and BUDGET_GATE not in each.pod.shape.scheduling_gates:
             yield Tell(pod=each.pod, reason=each.reason, sentence=each.sentence)
     if any(source.offers is None and source.trouble is None for source in snapshot.sources.values()):
         return  # the first answer is on its way, and with it perhaps a place

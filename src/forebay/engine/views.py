@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -11,11 +12,15 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.gpu_workload_budget import GPUWorkloadBudget
+from forebay.api.names import PAUSED_LABEL
+from forebay.engine.pod_news import PodNews
 from forebay.engine.tenants import Tenants
 from forebay.kube.backoff import Backoff
 from forebay.kube.informer import Informer
+from forebay.kube.jobs import JOBS, Job
 from forebay.kube.nodes import NODES
-from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS
+from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS, GPU_WORKLOAD_BUDGETS
 from forebay.kube.pods import PODS, pod_indexes
 from forebay.kube.tally import Tally
 from forebay.kube.types import NAMESPACES, Namespace
@@ -35,13 +40,27 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     classes: Informer[GPUNodeClass]
     pools: Informer[GPUNodePool]
     instances: Informer[GPUInstance]
+    budgets: Informer[GPUWorkloadBudget]
+    #: Only those that were suspended for a budget.
+    paused_jobs: Informer[Job]
     #: What the pods on each node hold.
     used: Tally
     tenants: Tenants
+    #: For whoever keeps the books.
+    news: PodNews
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
-        return (self.nodes, self.pods, self.namespaces, self.classes, self.pools, self.instances)
+        return (
+            self.nodes,
+            self.pods,
+            self.namespaces,
+            self.classes,
+            self.pools,
+            self.instances,
+            self.budgets,
+            self.paused_jobs,
+        )
 
     def trouble(self) -> str | None:
         """Why nothing may be concluded from these views now; None when all are whole and current."""
@@ -63,12 +82,13 @@ async def watching(
     transport: Transport,
     server: str,
     *,
+    clock: Callable[[], datetime],
     gpu_resources: Collection[str] | None = None,
     rng: random.Random | None = None,
 ) -> AsyncIterator[Views]:
     """The informers run while the block does. They start unsynced: nothing may be concluded before they are."""
     wake = asyncio.Event()
-    used, tenants = Tally(), Tenants()
+    used, tenants, news = Tally(), Tenants(), PodNews(clock)
     views = Views(
         wake=wake,
         nodes=Informer(transport, server, NODES, wake=wake, backoff=Backoff(rng)),
@@ -77,7 +97,7 @@ async def watching(
             server,
             PODS,
             indexes=pod_indexes(gpu_resources),
-            kept=(used, tenants),
+            kept=(used, tenants, news),
             wake=wake,
             backoff=Backoff(rng),
         ),
@@ -85,8 +105,11 @@ async def watching(
         classes=Informer(transport, server, GPU_NODE_CLASSES, wake=wake, backoff=Backoff(rng)),
         pools=Informer(transport, server, GPU_NODE_POOLS, wake=wake, backoff=Backoff(rng)),
         instances=Informer(transport, server, GPU_INSTANCES, wake=wake, backoff=Backoff(rng)),
+        budgets=Informer(transport, server, GPU_WORKLOAD_BUDGETS, wake=wake, backoff=Backoff(rng)),
+        paused_jobs=Informer(transport, server, JOBS, label_selector=PAUSED_LABEL, wake=wake, backoff=Backoff(rng)),
         used=used,
         tenants=tenants,
+        news=news,
     )
     async with AsyncExitStack() as stack:
         for informer in views.informers:

@@ -4,28 +4,35 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.providers import RUNS_CONTAINERS
+from forebay.budgets.admission import Held
 from forebay.demand.assess import Assessment
 from forebay.demand.settle import Settlement
-from forebay.engine.buying import plan_for
+from forebay.engine.budgeting import account, admit, gates
+from forebay.engine.buying import plan_for, within_dollars
+from forebay.engine.decisions import Tell
 from forebay.engine.snapshot import Snapshot
 from forebay.engine.tick import demand, what_is_taken
 from forebay.model.gpu_models import canonical, meant
-from forebay.model.quantities import UsdPerHour
+from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.planning.candidates import NO_POOL
 from forebay.planning.plan import Cap, Plan, PoolKey, Preferences
 
-_FORMS: Final = "price=NAME:FACTOR, without=PROVIDER or budget=USD_PER_HOUR"
+_FORMS: Final = "price=NAME:FACTOR, without=PROVIDER, budget=USD_PER_HOUR or budget=NAMESPACE/NAME:GPU_HOURS"
 #: Whoever asks would rather wait for the proof than read that there is none.
 _AT_LEISURE: Final = Preferences(deadline=timedelta(seconds=15))
 #: Class of offers that no class names: anybody may have them.
 _NO_CLASS: Final = ""
+
+
+NOTHING: Final = Plan(cost=UsdPerHour.zero(), bound=UsdPerHour.zero(), price=UsdPerHour.zero())
 
 
 class WhatIfError(ValueError):
@@ -38,6 +45,8 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     assessment: Assessment
     settlement: Settlement
     plan: Plan
+    #: Pods that budgets keep waiting, those at their gates included.
+    held: tuple[Held | Tell, ...] = ()
 
 
 class PriceChange(msgspec.Struct, frozen=True):
@@ -88,7 +97,29 @@ class Budget(msgspec.Struct, frozen=True):
         return Cap(name="the budget of --what-if", pools=pools, hourly_cost=self.most)
 
 
-Change = PriceChange | WithoutProvider | Budget
+class Quota(msgspec.Struct, frozen=True):
+    """Another one for a GPUWorkloadBudget; what it does not name stays."""
+
+    namespace: str
+    name: str
+    gpu_hours: str | None = None
+    usd: str | None = None
+
+    def applied(self, snapshot: Snapshot) -> Snapshot:
+        key = (self.namespace, self.name)
+        if key not in {budget.key for budget in snapshot.budgets}:
+            known = ", ".join(sorted("/".join(budget.key) for budget in snapshot.budgets)) or "none"
+            raise WhatIfError(f'there is no GPUWorkloadBudget "{"/".join(key)}"; budgets are: {known}')
+        budgets = tuple(self._of(each) if each.key == key else each for each in snapshot.budgets)
+        return replace(snapshot, budgets=budgets)
+
+    def _of(self, budget: GPUWorkloadBudget) -> GPUWorkloadBudget:
+        changed = {"gpu_hours": self.gpu_hours} if self.gpu_hours is not None else {"usd": self.usd}
+        quota = replace(budget.spec.quota, **changed)
+        return replace(budget, spec=replace(budget.spec, quota=quota))
+
+
+Change = PriceChange | WithoutProvider | Budget | Quota
 
 
 def parse(text: str) -> Change:
@@ -102,6 +133,8 @@ def parse(text: str) -> Change:
             return PriceChange(name, _factor(factor, text))
         case "without" if value:
             return WithoutProvider(value)
+        case "budget" if "/" in value:
+            return _quota(value, text)
         case "budget":
             return Budget(_budget(value, text))
         case _:
@@ -122,11 +155,41 @@ def suppose(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[Snapshot, tu
 def outlook(snapshot: Snapshot, beside: Sequence[Cap] = ()) -> Outlook:
     assessment = demand(snapshot)
     settlement = what_is_taken(snapshot, assessment)
-    nothing = UsdPerHour.zero()
-    made = Plan(cost=nothing, bound=nothing, price=nothing)
+    made = NOTHING
     if settlement.left:
         made = plan_for(snapshot, settlement.left, _AT_LEISURE, beside=beside)
-    return Outlook(assessment=assessment, settlement=settlement, plan=made)
+    if snapshot.books is None or not snapshot.budgets:
+        return Outlook(assessment=assessment, settlement=settlement, plan=made)
+    found = within_budgets(snapshot, settlement, made, beside)
+    return Outlook(assessment=assessment, settlement=settlement, plan=found.plan, held=found.held)
+
+
+class _Within(NamedTuple):
+    plan: Plan
+    held: tuple[Held | Tell, ...]
+
+
+def within_budgets(snapshot: Snapshot, settlement: Settlement, made: Plan, beside: Sequence[Cap]) -> _Within:
+    """The plan for those whom budgets let through. Whom nothing can be bought for takes no room from others; and for
+    whom there are no dollars, nothing is bought.
+    """
+    hopeless = made.left_out
+    beyond = {each.pod.uid for each in hopeless}
+    refused: list[Held] = []
+    while True:
+        budgeting = account(snapshot)
+        others = tuple(pod for pod in settlement.left if pod.uid not in beyond)
+        admitted = admit(snapshot, budgeting, replace(settlement, left=others))
+        if admitted.held or refused:
+            made = plan_for(snapshot, admitted.pods, _AT_LEISURE, beside=beside) if admitted.pods else NOTHING
+        _, found = within_dollars(made.purchases, budgeting.admission)
+        if not found:
+            break
+        refused += found
+        beyond.update(each.pod.uid for each in found)
+    waiting = gates(snapshot, budgeting).held
+    left_out = made.left_out if made.left_out == hopeless else (*hopeless, *made.left_out)
+    return _Within(replace(made, left_out=left_out), (*admitted.held, *refused, *waiting))
 
 
 def with_table(snapshot: Snapshot, offers: Iterable[Offer], *, spot: bool = False) -> Snapshot:
@@ -166,6 +229,25 @@ def _factor(text: str, whole: str) -> Fraction:
     if not number.is_finite() or not 0 <= number <= 10**6:
         raise WhatIfError(f'"{whole}": "{text}" is no factor; give a number from 0, such as 0.5 or 1.2')
     return Fraction(number)
+
+
+def _quota(value: str, whole: str) -> Quota:
+    key, colon, amount = value.rpartition(":")
+    namespace, slash, name = key.partition("/")
+    if not colon or not slash or not name or not namespace:
+        raise WhatIfError(
+            f'"{whole}" has no quota; give budget=NAMESPACE/NAME:GPU_HOURS, such as budget=team/quota:200, or dollars, '
+            "such as budget=team/quota:50usd"
+        )
+    dollars = amount.removesuffix("usd")
+    in_dollars = dollars != amount
+    try:
+        positive = Usd(dollars) > Usd.zero() if in_dollars else GpuHours.parse(amount) > GpuHours.zero()
+    except ValueError:
+        positive = False
+    if not positive:
+        raise WhatIfError(f'"{whole}": "{amount}" is no quota; give GPU-hours such as 200, or dollars such as 50usd')
+    return Quota(namespace, name, usd=dollars) if in_dollars else Quota(namespace, name, gpu_hours=amount)
 
 
 def _budget(text: str, whole: str) -> UsdPerHour:

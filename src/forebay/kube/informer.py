@@ -82,6 +82,17 @@ class Informer(Generic[T]):
         if not self._task.cancelled() and error is None:
             self._task.result()
 
+    async def list_again(self, before: Callable[[], None]) -> None:
+        """Reads every object anew, after `before`, which may change how they are read. The view stays as it is until
+        then.
+        """
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        before()
+        self._reflector.forget_place()
+        self._task = asyncio.create_task(self.run(), name=f"informer of {self.resource.plural}")
+
     async def wait_synced(self) -> None:
         """Returns once the view is whole. It may never be: what hinders it is in `last_error`."""
         synced = asyncio.ensure_future(self._reflector.synced.wait())

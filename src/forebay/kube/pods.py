@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
 from forebay.kube.abridging import LIKE, NODE, PHASE, TOKEN, Abridging, Buffer
 from forebay.kube.index import Index
 from forebay.kube.interning import Interned, interned_strings
@@ -35,6 +36,7 @@ PENDING_GPU: Final = "pending GPU pods"
 BY_NODE: Final = "pods by node"
 BY_OWNER: Final = "pods by owner"
 BY_LABEL: Final = "GPU pods by namespace and label"
+MARKED: Final = "pods with marks of budgets"
 
 
 class _Meta(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -336,7 +338,8 @@ def asks_for_gpu(pod: Pod) -> bool:
 
 
 def pod_indexes(gpu_resources: Collection[str] | None = None) -> tuple[Index[Pod], ...]:
-    """PENDING_GPU (under True), BY_NODE, BY_OWNER (uid), BY_LABEL (namespace, key, value).
+    """PENDING_GPU (under True), BY_NODE, BY_OWNER (uid), BY_LABEL (namespace, key, value), MARKED (USAGE_FINALIZER,
+    BUDGET_GATE).
 
     `gpu_resources` are the resources by which pods ask for GPUs; None: every `<vendor>/gpu`.
     """
@@ -344,10 +347,18 @@ def pod_indexes(gpu_resources: Collection[str] | None = None) -> tuple[Index[Pod
     return (
         Index(BY_NODE, attrgetter("node")),
         Index(BY_OWNER, lambda pod: None if pod.owner is None else pod.owner.uid),
+        Index(MARKED, _marks, several=True),
         Index(PENDING_GPU, lambda pod: is_pending(pod) or None, among=asks),
         # All labels of all pods would weigh more than the pods, and only GPU pods are ever asked for by label.
         Index(BY_LABEL, _namespace_and_labels, several=True, among=asks),
     )
+
+
+def _marks(pod: Pod) -> tuple[str, ...]:
+    if not pod.finalizers and not pod.shape.scheduling_gates:
+        return ()
+    finalizer = (USAGE_FINALIZER,) if USAGE_FINALIZER in pod.finalizers else ()
+    return (*finalizer, BUDGET_GATE) if BUDGET_GATE in pod.shape.scheduling_gates else finalizer
 
 
 def _namespace_and_labels(pod: Pod) -> Iterable[tuple[str, str, str]]:

@@ -149,6 +149,10 @@ class Reflector(Generic[T]):
             self._log.warning("informer interrupted", why=trouble.why, wait=round(wait, 3), synced=self.synced.is_set())
             await asyncio.sleep(wait)
 
+    def forget_place(self) -> None:
+        """What comes next is a whole listing. Only while it does not run."""
+        self._whole = False
+
     async def _attempt(self, heard: int) -> _Trouble | None:
         """One stream, or one list, until it ends. None where it ended as it should."""
         try:

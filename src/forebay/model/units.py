@@ -140,6 +140,10 @@ class Usd(Exact):
         """For storage: `from_exact` gives back this very amount."""
         return str(self.dollars)
 
+    def decimals(self, places: int = 6) -> str:
+        """For a status field: to the nearest millionth (or so) of a dollar."""
+        return _decimal(self.dollars, 0, places)
+
     @property
     def dollars(self) -> Fraction:
         return Fraction(self._units, _PER_DOLLAR)

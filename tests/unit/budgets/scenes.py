@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, PoolRef
 from forebay.api.gpu_workload_budget import (
     Enforcement,
     EnforcementAction,
@@ -11,9 +12,10 @@ from forebay.api.gpu_workload_budget import (
     Quota,
 )
 from forebay.api.meta import ObjectMeta
-from forebay.api.parts import Condition, LabelSelector, Truth
+from forebay.api.parts import Condition, LabelSelector, PodRef, Truth
 from forebay.budgets.ledger import Ledger
 from forebay.model.quantities import Resources
+from forebay.model.sources import Delivery
 from forebay.model.workloads import Owner, Phase, Pod, PodShape
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -108,3 +110,28 @@ class Store:
         ledger, damages = Ledger.load(owner, self.objects)
         assert damages == ()
         return ledger
+
+
+def machine(name="gi-1", *, price="3.60", start=0, end=None, since=0, pods=(), pool="h100", **fields) -> GPUInstance:
+    """`start` and `end` are when it is billed, in seconds; `pods` whom it was bought for."""
+    state = fields.pop("state", InstanceState.READY if end is None else InstanceState.GONE)
+    node = fields.pop("node", "n1")
+    return GPUInstance(
+        metadata=ObjectMeta(name=name, uid=f"uid-{name}"),
+        spec=GPUInstanceSpec(
+            provider="webhook",
+            delivers=Delivery.NODE,
+            pool_ref=None if pool is None else PoolRef(namespace="infra", name=pool),
+            node_class_name="cloud",
+            hourly_price=price,
+            pods=tuple(PodRef(namespace=each.namespace, name=each.name, uid=each.uid) for each in pods),
+        ),
+        status=GPUInstanceStatus(
+            state=state,
+            since=at(since),
+            node_name=node,
+            billed_from=None if start is None else at(start),
+            billed_until=None if end is None else at(end),
+            **fields,
+        ),
+    )

@@ -174,8 +174,11 @@ def test_dollars_are_asked_before_anything_is_bought():
     assert admission.ask_to_spend([pod()], UsdPerHour(6)) is None
     assert admission.ask_to_spend([pod("other")], UsdPerHour(3)) is None
     held = admission.ask_to_spend([pod("third")], UsdPerHour(24))
+    never = admission.ask_to_spend([pod("fourth")], UsdPerHour(11), timedelta(hours=1))
+    assert "is more than its whole quota of $10.00" in never.sentence
+    assert "It cannot go on with this quota" in never.sentence
     assert held.pod.name == "third"
-    assert "$24.00/h for at least 5m is more than the $1.00 that are left" in held.sentence
+    assert "$24.00/h for at least 5m is more than the $1.00 of $10.00 that are not spoken for" in held.sentence
 
 
 def test_minimum_billing_must_be_paid_whole():

@@ -15,7 +15,9 @@ import yaml
 
 
 def environment(**variables):
-    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONUNBUFFERED": "1", **variables}
+    # The package may be tested where it is not installed.
+    source = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONUNBUFFERED": "1", **source, **variables}
 
 
 def forebay(*arguments, **variables):
@@ -94,6 +96,9 @@ def test_status_shows_pools_machines_money_and_why_pods_wait(served_demo):
     assert document["machines"]
     assert {each["provider"] for each in document["machines"]} == {"webhook"}
     assert float(document["spend"]["total"]) > 0
+    # More than the machines on record: of those that were gone before, too.
+    assert sum(float(each["spent"]) for each in document["bill"]) >= float(document["spend"]["total"]) * 0.99
+    assert "SPENT IN 31 DAYS" in text.stdout
     assert [each["kind"] for each in document["views"]] == ["nodes", "pods"]
     (waiting,) = [each for each in document["waiting"] if each["pod"].startswith("default/giant-05-")]
     assert waiting["gpus"] == 16

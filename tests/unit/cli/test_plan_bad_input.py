@@ -157,7 +157,10 @@ def test_tables_that_cannot_be_read(sentence, offers, said):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("weather=sunny", '"weather=sunny" cannot be supposed; give price=NAME:FACTOR, without=PROVIDER or budget=USD'),
+        (
+            "weather=sunny",
+            '"weather=sunny" cannot be supposed; give price=NAME:FACTOR, without=PROVIDER, budget=USD_PER_HOUR or ',
+        ),
         ("without=", '"without=" cannot be supposed; give price=NAME:FACTOR'),
         ("price=aws", '"price=aws" has no factor; give price=NAME:FACTOR, such as price=H100:0.5'),
         ("price=:2", '"price=:2" has no factor'),

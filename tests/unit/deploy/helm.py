@@ -55,11 +55,21 @@ def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.Co
 
 
 def rendered(
-    values: dict[str, Any] | None = None, *, release: str = "forebay", namespace: str = "forebay-system"
+    values: dict[str, Any] | None = None,
+    *,
+    release: str = "forebay",
+    namespace: str = "forebay-system",
+    serves: str | None = None,
+    hooks: bool = False,
 ) -> list[dict[str, Any]]:
-    answer = helm("template", release, str(CHART), "--namespace", namespace, values=values or {})
+    """What is installed; with `hooks`, what exists only while it is uninstalled. `serves`: a kind that the cluster has
+    beyond those Helm takes for granted.
+    """
+    known = () if serves is None else ("--api-versions", serves)
+    answer = helm("template", release, str(CHART), "--namespace", namespace, *known, values=values or {})
     assert answer.returncode == 0, answer.stderr
-    return [each for each in yaml.safe_load_all(answer.stdout) if each is not None]
+    found = [each for each in yaml.safe_load_all(answer.stdout) if each is not None]
+    return [each for each in found if ("helm.sh/hook" in each["metadata"].get("annotations", {})) is hooks]
 
 
 def refusal(values: dict[str, Any]) -> str:

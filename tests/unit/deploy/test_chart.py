@@ -10,7 +10,7 @@ from docs.helm_chart import paths
 from docs.helm_values import offered_settings, values_schema
 from forebay.api.crd import custom_resource_definitions
 from forebay.engine.installation import install_manifests
-from forebay.engine.permissions import AT_HOME, EVERYWHERE
+from forebay.engine.permissions import AT_HOME, EVERYWHERE, TO_UNINSTALL, TO_UNINSTALL_AT_HOME
 from forebay.providers.webhook.groups import VARIABLES, read_groups
 from forebay.settings import read_settings
 from tests.unit.deploy.helm import (
@@ -69,14 +69,54 @@ def test_the_plain_file_and_the_chart_say_the_same(namespace):
         labels = manifest["metadata"]["labels"]
         manifest["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in OF_HELM}
         manifest.get("rules", []).sort(key=str)
-        return (manifest["kind"], manifest)
+        return ((manifest["kind"], manifest["metadata"]["name"]), manifest)
 
     plain = dict(map(comparable, install_manifests(namespace)))
-    chart = dict(map(comparable, rendered(namespace=namespace)))
+    served = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+    chart = dict(map(comparable, rendered(namespace=namespace, serves=served)))
 
     # Helm makes the namespace itself (--create-namespace).
-    assert plain.pop("Namespace")["metadata"]["name"] == namespace
+    assert plain.pop(("Namespace", namespace))["metadata"]["name"] == namespace
     assert chart == plain
+
+
+def test_a_cluster_that_does_not_serve_the_policies_gets_none():
+    assert not [each for each in rendered() if "AdmissionPolicy" in each["kind"]]
+
+
+def test_before_it_goes_a_job_frees_the_cluster_under_an_account_of_its_own():
+    found = rendered(PREDECESSORS_VALUES, release="gpus", namespace="lab", hooks=True)
+    assert {each["metadata"]["annotations"]["helm.sh/hook"] for each in found} == {"pre-delete"}
+    job = the("Job", found)
+    spec = job["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert container["args"] == ["uninstall"]
+    assert container["image"] == "registry.example.com/forebay:latest"
+    assert container["env"] == [{"name": "FOREBAY_NAMESPACE", "value": "lab"}]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert spec["serviceAccountName"] == "gpus-forebay-uninstall"
+    assert the("ServiceAccount", found)["metadata"]["name"] == "gpus-forebay-uninstall"
+    assert the("ClusterRole", found)["rules"] == [each.rule() for each in TO_UNINSTALL]
+    assert the("Role", found)["rules"] == [each.rule() for each in TO_UNINSTALL_AT_HOME]
+    for binding, role in (("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")):
+        made = the(binding, found)
+        assert (made["roleRef"]["kind"], made["roleRef"]["name"]) == (role, "gpus-forebay-uninstall")
+        assert made["subjects"][0]["name"] == "gpus-forebay-uninstall"
+    # What it works with is there before it.
+    weights = {each["kind"]: int(each["metadata"]["annotations"]["helm.sh/hook-weight"]) for each in found}
+    assert weights["ClusterRole"] < weights["ClusterRoleBinding"] < weights["Job"]
+    # Its pod is none of the operator's.
+    selector = the("Deployment", rendered())["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= job["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_the_last_job_may_leave_machines_on_or_not_be_run_at_all():
+    left = the("Job", rendered({"uninstall": {"leaveMachines": True}}, hooks=True))
+    assert left["spec"]["template"]["spec"]["containers"][0]["args"] == ["uninstall", "--leave-machines"]
+    assert rendered({"uninstall": {"enabled": False}}, hooks=True) == []
+    own = rendered({"rbac": {"create": False}}, hooks=True)
+    assert [each["kind"] for each in own] == ["Job"]
+    assert own[0]["spec"]["template"]["spec"]["serviceAccountName"] == "forebay"
 
 
 def test_the_chart_brings_the_kinds():

@@ -2,9 +2,11 @@
 
 import asyncio
 
+from forebay.engine.actions import Actions
 from forebay.engine.apply import Applier, Outcome
 from forebay.engine.decisions import Tell
 from forebay.model.reasons import Reason
+from forebay.net import clock
 from tests.unit.demand.builders import pod
 
 
@@ -27,7 +29,7 @@ class Leading:
 
 async def test_a_fault_of_ours_in_one_act_is_logged_and_the_others_are_done(capsys):
     announcing = Announcing("b")
-    applier = Applier(None, None, announcing, None, Leading(), opening=None)
+    applier = Applier(None, None, announcing, None, Leading(), opening=None, actions=Actions(), clock=clock.now)
     tell = [Tell(pod=pod(name), reason=Reason.GATED, sentence="It waits.") for name in ("a", "b", "c")]
 
     assert await applier.apply(tell) == Outcome(failed=1, void=0)

@@ -8,11 +8,15 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, Provider
 from forebay.api.meta import ObjectMeta
+from forebay.api.names import BUDGET_GATE
 from forebay.api.parts import Limits
 from forebay.api.providers import ProviderName
+from forebay.budgets.accounts import Accounts
+from forebay.budgets.assess import Assessor
+from forebay.budgets.usage import seconds
 from forebay.demand.settle import Settlement
 from forebay.engine.saved import NotASnapshot, is_snapshot, load, save
-from forebay.engine.snapshot import Memory, Rules, Snapshot
+from forebay.engine.snapshot import Books, Memory, Rules, Snapshot
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import NodeSelectorTerm, Operator, Requirement, Toleration
 from forebay.model.sources import (
@@ -28,6 +32,8 @@ from forebay.model.sources import (
     SourceKey,
 )
 from forebay.model.workloads import Owner, PodShape
+from tests.unit.budgets.scenes import at, budget
+from tests.unit.budgets.scenes import pod as counted_pod
 from tests.unit.cli.scenes import NOW, node, pod, pool, record, running
 
 KEY = SourceKey("owned", "webhook")
@@ -70,6 +76,8 @@ def a_full_snapshot():
         remembered={"m2": node("m2")},
         tenants={"m1": (running(),)},
         records=(record(),),
+        budgets=(budget(),),
+        withheld=frozenset({"uid-m9"}),
         sources={
             KEY: Source(
                 key=KEY,
@@ -101,7 +109,9 @@ def test_a_snapshot_is_the_same_after_it_was_saved():
 def test_no_field_of_a_snapshot_is_forgotten():
     before, nothing = a_full_snapshot(), Snapshot(now=NOW)
     left_empty = {
-        name for name in Snapshot.__struct_fields__ if name != "now" and getattr(before, name) == getattr(nothing, name)
+        name
+        for name in Snapshot.__struct_fields__
+        if name not in ("now", "books") and getattr(before, name) == getattr(nothing, name)
     }
 
     assert left_empty == set(), "the test above would not notice if these were lost"
@@ -121,5 +131,35 @@ def test_times_keep_their_zone():
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"format": "other"}', b"kind: Pod\n"])
 def test_other_files_are_no_snapshots(data):
     assert not is_snapshot(data)
+    with pytest.raises(NotASnapshot):
+        load(data)
+
+
+def with_books():
+    """A budget that one pod has used for an hour, with one that runs and one at its gate."""
+    mine, accounts = budget(usd="5"), Accounts()
+    account = accounts.open(mine, at(0))
+    accounts.see(counted_pod("ended", started=-7200, finished=-3600), at(0))
+    accounts.see(counted_pod("runs", 2, started=-600), at(0))
+    account.money.record("machine", seconds(at(-3600)), seconds(at(0)), UsdPerHour("3").units)
+    gate = counted_pod("gated", gates=(BUDGET_GATE,))
+    books = Books(accounts=accounts, assessor=Assessor(), gated=(gate,), damages={mine.key: "Damaged."})
+    return Snapshot(now=at(0), budgets=(mine,), books=books)
+
+
+def test_budgets_stand_the_same_after_they_were_saved():
+    before = with_books()
+    after = load(save(before))
+    one, other = (each.books.assessor.assess(each.budgets, each.books.accounts, each.now) for each in (before, after))
+    assert one == other
+    (standing,) = other.values()
+    assert (str(standing.consumed), str(standing.consumed_usd)) == ("1.333 GPU-h", "$3.00")
+    assert after.books.gated == before.books.gated
+    assert after.books.damages == before.books.damages
+    assert save(after) == save(before)
+
+
+def test_books_of_no_budget_are_not_read():
+    data = save(with_books()).replace(b'"team-a"', b'"team-b"', 1)
     with pytest.raises(NotASnapshot):
         load(data)

@@ -112,3 +112,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- end -}}
 {{- merge (deepCopy .Values.affinity) $own | toYaml -}}
 {{- end }}
+
+{{- /* Of what exists only while the release is uninstalled, in the order of its weight. What failed stays, to be read. */ -}}
+{{- define "forebay.beforeDelete" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

@@ -8,7 +8,7 @@
 - apiGroups: [""]
   resources: ["nodes"]
   verbs: ["patch"]
-# lets pods through to the node that is kept for them
+# lets pods through to their node, keeps them until their time is recorded, ends their wait for a budget
 - apiGroups: [""]
   resources: ["pods"]
   verbs: ["patch"]
@@ -16,7 +16,7 @@
 - apiGroups: [""]
   resources: ["pods/status"]
   verbs: ["patch"]
-# drains, as disruption budgets allow
+# drains and enforces budgets, as disruption budgets allow
 - apiGroups: [""]
   resources: ["pods/eviction"]
   verbs: ["create"]
@@ -34,8 +34,16 @@
   verbs: ["patch"]
 # says how they stand
 - apiGroups: ["forebay.dev"]
-  resources: ["gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status"]
+  resources: ["gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status", "gpuworkloadbudgets/status"]
   verbs: ["patch"]
+# reads what pods may use, and labels budgets for its admission policies
+- apiGroups: ["forebay.dev"]
+  resources: ["gpuworkloadbudgets"]
+  verbs: ["list", "watch", "patch"]
+# suspends Jobs for a budget, and resumes them
+- apiGroups: ["batch"]
+  resources: ["jobs"]
+  verbs: ["list", "watch", "patch"]
 # tells users what it did, and why
 - apiGroups: ["events.k8s.io"]
   resources: ["events"]
@@ -46,12 +54,42 @@
 - apiGroups: ["coordination.k8s.io"]
   resources: ["leases"]
   verbs: ["create", "get", "update"]
+# keeps the ledgers of budgets
+- apiGroups: [""]
+  resources: ["configmaps"]
+  verbs: ["list", "create", "patch", "delete"]
 {{- end }}
 {{- define "forebay.rules.secrets" -}}
 # reads the credentials that classes and machines name, when they are used
 - apiGroups: [""]
   resources: ["secrets"]
   verbs: ["get"]
+{{- end }}
+{{- define "forebay.rules.toUninstall" -}}
+# ends the marking of new pods
+- apiGroups: ["admissionregistration.k8s.io"]
+  resources: ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]
+  verbs: ["delete"]
+  resourceNames: ["forebay-usage-finalizer", "forebay-budget-gate"]
+# takes finalizers and gates off pods
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["list", "patch"]
+# lets Jobs go on that waited for a budget
+- apiGroups: ["batch"]
+  resources: ["jobs"]
+  verbs: ["list", "patch"]
+# sees that no machine is on, and lets classes and records be deleted
+- apiGroups: ["forebay.dev"]
+  resources: ["gpunodeclasses", "gpuinstances"]
+  verbs: ["list", "patch"]
+{{- end }}
+{{- define "forebay.rules.toUninstallAtHome" -}}
+# halts operators while it is at work
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  verbs: ["get", "update"]
+  resourceNames: ["forebay-operator"]
 {{- end }}
 {{- define "forebay.notOnNodesOfOurs" -}}
 - {key: forebay.dev/nodepool, operator: DoesNotExist}

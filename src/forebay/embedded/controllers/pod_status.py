@@ -58,9 +58,7 @@ def finished(pod: PodView, now: str, code: int, restarts: int) -> Json:
     status = {**pod.status, "phase": phase}
     if pod.status.get("containerStatuses"):
         status["containerStatuses"] = [
-            _container(
-                pod, c, _exit_state(code, _started(pod, c["name"], now), now), restarts, last=_last(pod, c["name"])
-            )
+            _container(pod, c, _last_exit(pod, c["name"], code, now), restarts, last=_last(pod, c["name"]))
             for c in pod.spec["containers"]
         ]
     return _conditions(pod, status, now, ready=False, reason="PodCompleted" if code == 0 else "PodFailed")
@@ -112,6 +110,12 @@ def _container(
 def _exit_state(code: int, started: str, now: str) -> State:
     reason = "Completed" if code == 0 else "Error"
     return {"terminated": {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now}}
+
+
+def _last_exit(pod: PodView, name: str, code: int, now: str) -> State:
+    """Of a pod that ends. A container that had ended already, and was to be started again, has ended when it did."""
+    state = _of(pod, name, "state")
+    return state if "terminated" in state else _exit_state(code, _started(pod, name, now), now)
 
 
 def _of(pod: PodView, name: str, field: str) -> State:

@@ -1,0 +1,17 @@
+"""Jobs, as far as they are suspended and resumed."""
+
+import msgspec
+
+from forebay.api.meta import Object
+from forebay.kube.resources import Resource
+
+
+class JobSpec(msgspec.Struct, omit_defaults=True, kw_only=True):
+    suspend: bool = False
+
+
+class Job(Object):
+    spec: JobSpec = msgspec.field(default_factory=JobSpec)
+
+
+JOBS = Resource(group="batch", version="v1", plural="jobs", kind="Job", namespaced=True, type=Job)

@@ -1,0 +1,177 @@
+"""What has come of a world with budgets, and the laws that only its end can show."""
+
+import asyncio
+from collections import Counter
+
+from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
+from forebay.embedded.kinds import JOBS, PODS
+from forebay.model.units import GpuHours
+from tests.crash.budget_witness import gpu_seconds
+
+_PATIENCE = 4 * 3600.0
+_WORTHWHILE = 300
+#: Hours: nothing leaves such a window before the end.
+_LONG = 24
+#: Requests but for the lease, in any ten minutes.
+_WINDOW = 600.0
+_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+class Outcome:
+    def __init__(self, scenario, world, ledger, witness, auditor):
+        self.scenario = scenario
+        self.world = world
+        self.ledger = ledger
+        self.witness = witness
+        self.auditor = auditor
+        self.quiet_at = None
+        self._remembered = None
+
+    @property
+    def over(self):
+        """There is nothing to wait for any more."""
+        return asyncio.get_running_loop().time() > _PATIENCE or self.ledger.stormed
+
+    def at_rest(self):
+        return not any(self._unrest())
+
+    def _unrest(self):
+        for pod in self.world.store.list(PODS):
+            name, phase = pod["metadata"]["name"], pod["status"]["phase"]
+            if "deletionTimestamp" in pod["metadata"]:
+                yield f"{name} does not go"
+            elif phase in _ENDED:
+                if USAGE_FINALIZER in (pod["metadata"].get("finalizers") or ()):
+                    yield f"{name} has ended and is kept"
+            elif pod["spec"].get("nodeName"):
+                yield f"{name} runs"
+            elif not self._waits_rightly(pod):
+                yield f"{name} waits, gates {pod['spec'].get('schedulingGates')}"
+        for job in self.world.store.list(JOBS):
+            name, status = job["metadata"]["name"], job.get("status") or {}
+            if job["spec"].get("suspend"):
+                if not self._is_paused_rightly(job):
+                    yield f"Job {name} is suspended"
+            elif not status.get("succeeded") and not status.get("active"):
+                yield f"Job {name} has no pod"
+        yield from (f"{machine} is on" for machine in sorted(self.world.power.on))
+        yield from (f"record {name} is {state}" for name, state in self.world.states().items() if state != "Gone")
+
+    def _waits_rightly(self, pod):
+        """For a budget without room for it, or for the one before it at the gate of the same budget; and for longer
+        than anybody watches.
+        """
+        mine = self._need(pod)
+        largest = max((machine.gpus for machine in self.scenario.machines), default=self.scenario.gpus)
+        if mine > largest * _WORTHWHILE:
+            return True
+        for limit in self.scenario.budgets:
+            if not limit.holds or limit.team != self._team(pod) or limit.window < _LONG:
+                continue
+            needs = [mine]
+            if self._is_gated(pod):
+                needs += [self._need(each) for each in self.world.store.list(PODS) if self._is_gated(each)]
+            left = limit.seconds - self.auditor.used(limit)
+            if any(left < min(need, limit.seconds) for need in needs):
+                return True
+        return False
+
+    def _is_paused_rightly(self, job):
+        team, need = self._team(job["spec"]["template"]), self._need(job["spec"]["template"])
+        return any(
+            limit.seconds - self.auditor.used(limit) < min(need, limit.seconds)
+            for limit in self.scenario.budgets
+            if (limit.action, limit.team) == ("Pause", team) and limit.window >= _LONG
+        )
+
+    def _need(self, pod):
+        (container,) = pod["spec"]["containers"]
+        return int(container["resources"]["limits"]["nvidia.com/gpu"]) * _WORTHWHILE
+
+    def _team(self, pod):
+        return (pod["metadata"].get("labels") or {}).get("team")
+
+    def _is_gated(self, pod):
+        return any(each["name"] == BUDGET_GATE for each in pod["spec"].get("schedulingGates") or ())
+
+    def remember(self):
+        self._remembered = self._books()
+
+    def _books(self):
+        return {limit.name: self.auditor.stored(limit) for limit in self.scenario.budgets}
+
+    def breaches(self):
+        yield from self.witness.breaches
+        yield from self.auditor.breaches
+        if self.quiet_at is None:
+            yield f"no rest: {list(self._unrest())}"
+        if self.ledger.stormed:
+            yield f"requests without end at {self.ledger.requests[-1].at:.3f} s: {self.frequent()}"
+        if self._remembered is not None:
+            if self._books() != self._remembered:
+                yield f"the books changed by themselves: {self._remembered} became {self._books()}"
+            yield from (f"stirs again: {each}" for each in self._unrest())
+            yield from self._wrong_books()
+        yield from self._storms()
+
+    def _wrong_books(self):
+        for limit in self.scenario.budgets:
+            books, all_sure = self.auditor.stored(limit), True
+            for pod in self.auditor.of(limit):
+                pieces = books.get(pod.uid, ())
+                counted = sum((end - start) * rate // 1000 for start, end, rate in pieces if end is not None)
+                sure = self.auditor.is_sure(pod, self.ledger.requests)
+                low, high = self._between(limit, pod, sure=sure)
+                all_sure &= low == high
+                if not low <= counted <= high:
+                    yield f"{limit.name} has {counted} GPU-s of {pod.name} ({pieces}); it is {low} to {high}"
+            if all_sure and limit.window >= _LONG:
+                yield from self._wrong_status(limit)
+
+    def _between(self, limit, pod, *, sure):
+        """GPU-seconds that may be booked of a pod, at least and at most."""
+        used = pod.used(float("inf"))
+        if pod.unsaid:
+            # To the moment at which it was missed, which is later where the watch was broken.
+            late = 60 if self.scenario.plan is not None else 1
+            return (max(used - pod.gpus, 0) if sure else 0), used + late * pod.gpus if used else 0
+        if not sure:
+            return 0, used + (0 if self.scenario.plan is None else 60 * pod.gpus)
+        if pod.end is None or self.auditor.start_is_sure(pod, limit, self.ledger.requests):
+            return used, used
+        return pod.gpus * (pod.end - pod.shown), used
+
+    def _wrong_status(self, limit):
+        kind = self.world.store.kinds.named("forebay.dev/v1alpha1", "GPUWorkloadBudget")
+        said = self.world.store.get(kind, "default", limit.name)["status"]["consumedGpuHours"]
+        used = GpuHours.from_units(int(self.auditor.used(limit)) * 10**9)
+        if gpu_seconds(said) != gpu_seconds(used.quantity()):
+            yield f"{limit.name} says {said} in the end, and it is {used.quantity()}"
+
+    def _storms(self):
+        most, allowed = self._most_requests(), self._allowed_requests()
+        if most > allowed:
+            yield f"{most} requests within {_WINDOW:.0f} s, where {allowed} should do: {self.frequent()}"
+        asked = Counter(sent.path for sent in self.ledger.requests if sent.path.endswith("/eviction"))
+        for path, times in asked.items():
+            # A refused or lost request is made again; one that was heard is not.
+            if times > 1 + len(self.auditor.lives) + self.ledger.faults:
+                yield f"{path} was asked for {times} times"
+
+    def _most_requests(self):
+        times = [sent.at for sent in self.ledger.requests if not sent.is_lease]
+        most = first = 0
+        for last, at in enumerate(times):
+            while times[first] <= at - _WINDOW:
+                first += 1
+            most = max(most, last - first + 1)
+        return most
+
+    def _allowed_requests(self):
+        starts = 20 * len(self.auditor.lives) + 8 * self.ledger.faults
+        return (
+            starts + 60 * len(self.scenario.machines) + 100 * len(self.scenario.budgets) + 40 * len(self.auditor.pods)
+        )
+
+    def frequent(self):
+        return Counter((sent.method, sent.path) for sent in self.ledger.requests if not sent.is_lease).most_common(5)

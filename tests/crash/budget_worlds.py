@@ -1,0 +1,224 @@
+"""Small worlds with budgets: pods and Jobs that come, run, restart and are deleted, also while nobody keeps the books.
+
+The API server's admission policies are played by the rules of the embedded store, because that runs none.
+"""
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
+from forebay.embedded.controllers import register_node
+from forebay.embedded.kinds import JOBS, PODS
+from forebay.embedded.pods import PodRules
+from forebay.kube.lease import Terms
+from forebay.simulate.power import Powered
+from forebay.simulate.virtual_time import run
+from tests.crash.budget_outcome import Outcome
+from tests.crash.budget_witness import Auditor, labels_of
+from tests.crash.mortal import TERMS, Ledger, Life
+from tests.crash.witness import Witness
+from tests.crash.worlds import Weather
+from tests.engine.power_world import POWER, lab
+
+_LOOK = 5.0
+#: At so many looks in a row: what has just ended is to be stored.
+_CALM = 2
+#: After the end, with another process of the operator at work: longer than a resync, so that whatever would stir does.
+_AFTERWARDS = 70.0
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget. Its quota is in seconds of one GPU."""
+
+    name: str = "team-a"
+    seconds: int = 10**6
+    window: int = 24
+    action: str = "Evict"
+    accounting: str = "Exact"
+    grace: int = 0
+    team: str = "a"
+
+    @property
+    def holds(self):
+        return self.action != "AlertOnly"
+
+    def manifest(self):
+        spec = {
+            "selector": {"matchLabels": {"team": self.team}},
+            "quota": {"gpuHours": f"{self.seconds * 10**9 // 3600}n", "windowHours": self.window},
+            "enforcement": {"action": self.action, "gracePeriodSeconds": self.grace},
+            "accounting": self.accounting,
+        }
+        return {"metadata": {"name": self.name, "namespace": "default"}, "spec": spec}
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    gpus: int = 1
+    at: float = 0.0
+    runs: float = 20.0
+    team: str = "a"
+    #: When somebody deletes it, if it is still there; at once and without its consent with `force`.
+    deleted: float | None = None
+    force: bool = False
+    #: One exit code per start, until it is 0.
+    exits: str = "0"
+    job: bool = False
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    budgets: tuple[Limit, ...]
+    work: tuple[Work, ...]
+    #: Of a node that is always there; 0: there is none.
+    gpus: int = 8
+    machines: tuple[Powered, ...] = ()
+    #: When the operator dies whatever it does, and for how long there is none; and for how long after any other death.
+    outages: tuple[tuple[float, float], ...] = ()
+    away: float = 2.0
+    #: Whether the API server runs the admission policies.
+    policies: bool = True
+    plan: Weather | None = None
+    replicas: int = 1
+    #: Longer ones for worlds that last hours.
+    terms: Terms = TERMS
+    seed: int = 7
+
+
+class _Policed(PodRules):
+    """As the policies of `engine.admission_policies`: they look only at budgets that are labelled for them."""
+
+    def __init__(self, budgets):
+        self._budgets = budgets
+
+    def create(self, store, kind, obj):
+        for budget in store.list(self._budgets):
+            wanted = budget["spec"]["selector"]["matchLabels"].items()
+            if not wanted <= (obj["metadata"].get("labels") or {}).items():
+                continue
+            labels = labels_of(budget)
+            if labels.get("forebay.dev/accounting") == "Exact":
+                _add(obj["metadata"].setdefault("finalizers", []), USAGE_FINALIZER)
+            if labels.get("forebay.dev/exceeded") == "true" and not obj["spec"].get("nodeName"):
+                _add(obj["spec"].setdefault("schedulingGates", []), {"name": BUDGET_GATE})
+        return super().create(store, kind, obj)
+
+
+def _add(items, item):
+    if item not in items:
+        items.append(item)
+
+
+def happens(scenario, deaths=()):
+    """Runs the world to its rest. The outcome, whose breaches should be none."""
+    return run(_happens(scenario, deaths))
+
+
+async def _happens(scenario, deaths):
+    async with _world(scenario) as world:
+        ledger = Ledger(deaths)
+        auditor = Auditor(scenario, world)
+        outcome = Outcome(scenario, world, ledger, Witness(world, honest=True), auditor)
+        keepers = [
+            asyncio.create_task(_keep_alive(scenario, world, ledger, auditor, number))
+            for number in range(scenario.replicas)
+        ]
+        people = asyncio.create_task(_act(scenario, world))
+        try:
+            looks = 0
+            while not outcome.over and looks < _CALM:
+                await asyncio.sleep(_LOOK)
+                looks = looks + 1 if people.done() and auditor.someone_works and outcome.at_rest() else 0
+            if looks:
+                outcome.quiet_at = asyncio.get_running_loop().time()
+                outcome.remember()
+                for life in auditor.alive:
+                    life.die()
+                await asyncio.sleep(_AFTERWARDS)
+        finally:
+            for task in (*keepers, people):
+                task.cancel()
+            ended = await asyncio.gather(*keepers, people, return_exceptions=True)
+            world.power.stop()
+        faults = [each for each in ended if isinstance(each, Exception)]
+        auditor.breaches += [f"the operator ended by itself: {fault!r}" for fault in faults]
+        outcome.found = tuple(outcome.breaches())
+        return outcome
+
+
+@asynccontextmanager
+async def _world(scenario):
+    async with lab(*scenario.machines, seed=scenario.seed, events=False) as world:
+        kind = world.store.kinds.named("forebay.dev/v1alpha1", "GPUWorkloadBudget")
+        if scenario.policies:
+            world.store.rules[PODS.storage] = _Policed(kind)
+        if scenario.gpus:
+            amounts = {"cpu": "64", "memory": "64Gi", "pods": 110, "nvidia.com/gpu": scenario.gpus}
+            register_node(world.store, "n1", allocatable=amounts)
+        for budget in scenario.budgets:
+            world.store.create(kind, budget.manifest())
+        yield world
+
+
+async def _act(scenario, world):
+    """What people do, in the order of its time."""
+    loop = asyncio.get_running_loop()
+    acts = [(work.at, number, _submit, work) for number, work in enumerate(scenario.work)]
+    acts += [(work.deleted, -1, _delete, work) for work in scenario.work if work.deleted is not None]
+    for at, _, act, work in sorted(acts, key=lambda each: each[:2]):
+        await asyncio.sleep(max(0.0, at - loop.time()))
+        act(world, work)
+
+
+def _submit(world, work):
+    notes = {"embedded.forebay.dev/run-time": f"{work.runs:g}s", "embedded.forebay.dev/exit-code": work.exits}
+    container = {"name": "main", "image": "work:1", "resources": {"limits": {"nvidia.com/gpu": work.gpus}}}
+    spec = {"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 5, "containers": [container]}
+    about = {"labels": {"team": work.team}, "annotations": notes}
+    if work.job:
+        template = {"template": {"metadata": about, "spec": spec}, "backoffLimit": 1000}
+        world.store.create(JOBS, {"metadata": {"name": work.name, "namespace": "default"}, "spec": template})
+    else:
+        world.store.create(PODS, {"metadata": {"name": work.name, "namespace": "default", **about}, "spec": spec})
+
+
+def _delete(world, work):
+    kind = JOBS if work.job else PODS
+    if world.store.find(kind, "default", work.name) is not None:
+        world.store.delete(kind, "default", work.name, grace=0 if work.force else None)
+
+
+async def _keep_alive(scenario, world, ledger, auditor, number):
+    """As a Deployment does, but for the time of an outage, which is of all replicas."""
+    loop = asyncio.get_running_loop()
+    outages = sorted(scenario.outages)
+    plan = scenario.plan.over(random.Random(scenario.seed * 100 + number), ledger) if scenario.plan else None
+    for incarnation in range(1_000):
+        life = Life(
+            world,
+            f"life-{number}-{incarnation}",
+            ledger,
+            machines=world.power.configured(POWER),
+            plan=plan,
+            seed=scenario.seed + number * 1000 + incarnation,
+            terms=scenario.terms,
+        )
+        auditor.born(life)
+        life.start()
+        away = scenario.away
+        try:
+            if outages:
+                begin, length = outages[0]
+                async with asyncio.timeout(max(0.0, begin - loop.time())):
+                    await life.over()
+            else:
+                await life.over()
+        except TimeoutError:
+            outages.pop(0)
+            away = length
+        finally:
+            life.die()
+            auditor.died(life)
+        await asyncio.sleep(away)

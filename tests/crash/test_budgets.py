@@ -1,0 +1,214 @@
+"""Budgets hold and their books are right, whenever the operator dies and whatever becomes of pods meanwhile."""
+
+import pytest
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+from forebay.kube.lease import Terms
+from forebay.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
+from forebay.simulate.power import Powered
+from tests.crash.budget_worlds import Limit, Scenario, Work, happens
+from tests.crash.mortal import Moment
+from tests.crash.test_random_worlds import CONFLICT
+from tests.crash.worlds import Weather
+
+#: Pods that end, restart, are deleted while they run or when they have ended, or are torn away. Whoever dies stays away
+#: for so long that others end and go meanwhile.
+KEPT = Scenario(
+    budgets=(Limit(), Limit(name="other", accounting="Observed", action="AlertOnly")),
+    work=(
+        Work(name="short", at=3, runs=4, deleted=9),
+        Work(name="twice", gpus=2, at=3, runs=3, exits="1,0", deleted=13),
+        Work(name="asked", at=4, runs=60, deleted=10),
+        Work(name="torn", at=5, runs=60, deleted=11, force=True),
+        Work(name="late", at=14, runs=2),
+    ),
+    away=8,
+)
+#: Started again so often while nobody looks that its status no longer tells its first start.
+OFTEN = Scenario(budgets=(Limit(),), work=(Work(name="often", at=3, runs=4, exits="1,1,1,0"),), outages=((6, 70),))
+#: Nobody is kept, and whoever is seen counts.
+OBSERVED = Scenario(
+    budgets=(Limit(accounting="Observed"),),
+    work=(
+        Work(name="short", at=1, runs=4, deleted=25),
+        Work(name="often", at=1, runs=2, exits="1,1,1,0"),
+        Work(name="asked", at=2, runs=60, deleted=12),
+        Work(name="torn", at=2, runs=60, deleted=16, force=True),
+    ),
+)
+#: Two budgets take the same pods; the largest go, one after the other, and the Job's next pod waits at the gate.
+EVICTED = Scenario(
+    budgets=(Limit(seconds=40, grace=3), Limit(name="wide", seconds=60, accounting="Observed")),
+    work=(
+        Work(name="large", gpus=2, runs=300),
+        Work(name="small", runs=300),
+        Work(name="again", runs=300, job=True, at=2),
+        Work(name="late", at=24),
+        Work(name="theirs", at=5, runs=10, team="b"),
+    ),
+)
+#: Jobs are suspended and, an hour later, go on one after the other.
+PAUSED = Scenario(
+    budgets=(Limit(seconds=400, window=1, action="Pause"),),
+    work=(
+        Work(name="long", gpus=2, runs=150, job=True),
+        Work(name="longer", gpus=2, runs=160, job=True),
+        Work(name="lone", runs=30),
+    ),
+    terms=Terms(duration=300.0, renew_deadline=200.0, retry=100.0),
+)
+#: Machines for some of the pods: the budget has room for two at a time.
+BOUGHT = Scenario(
+    budgets=(Limit(seconds=7300, accounting="Observed"),),
+    work=(Work(name="one"), Work(name="two", at=1), Work(name="three", at=2), Work(name="four", at=30, gpus=2)),
+    gpus=0,
+    machines=tuple(Powered(name=f"box-{number}", gpus=2, boot=5, shutdown=1) for number in range(3)),
+)
+_WORLDS = {"kept": KEPT, "observed": OBSERVED, "evicted": EVICTED, "bought": BOUGHT}
+
+
+@pytest.mark.parametrize("moment", Moment)
+@pytest.mark.parametrize("scenario", _WORLDS.values(), ids=_WORLDS)
+def test_no_request_about_budgets_is_a_bad_one_to_die_at(scenario, moment):
+    whole = happens(scenario)
+    assert whole.found == ()
+    # To die before any of them is to die before the first; the lease has tests of its own.
+    acts = [
+        sent for sent in whole.ledger.requests if sent.at <= whole.quiet_at and not (sent.is_lease or sent.is_watch)
+    ]
+    # Machines make many more, which `test_every_request` is about: some of these, others after each moment.
+    for sent in acts[list(Moment).index(moment) * 2 :: 4] if scenario.machines else acts:
+        outcome = happens(scenario, {sent.number: moment})
+        killed = [f"{moment} {sent}" for sent, moment in outcome.ledger.died]
+        assert (killed, outcome.found) == (killed[:1], ())
+
+
+def test_an_exact_budget_keeps_the_first_start_that_was_seen():
+    outcome = happens(OFTEN)
+    assert outcome.found == ()
+    (pod,) = outcome.auditor.pods.values()
+    ((start, end, _),) = outcome.auditor.stored(OFTEN.budgets[0])[pod.uid]
+    assert (start, end) == (pod.start, pod.end)
+    assert pod.shown > pod.start
+
+
+def test_a_job_that_waits_for_the_window_goes_on_whoever_has_died():
+    whole = happens(PAUSED)
+    assert whole.found == ()
+    jobs = [sent.number for sent in whole.ledger.requests if sent.path.endswith(("/long", "/longer"))]
+    assert len(jobs) >= 4
+    for number in jobs:
+        for moment in Moment:
+            outcome = happens(PAUSED, {number: moment})
+            assert (number, moment, outcome.found) == (number, moment, ())
+
+
+#: Of the API server: answers for it, lost and cut ones, delays within the time that a lease leaves.
+rates = st.sampled_from([0.0, 0.01, 0.05])
+weathers = st.builds(
+    Weather,
+    kube=st.tuples(
+        *(
+            st.tuples(st.just(fault), rates)
+            for fault in (
+                Answer(503),
+                Answer(409, body=CONFLICT),
+                LoseAnswer(),
+                LoseRequest(),
+                Reset(),
+                CutAfter(700),
+                Delay(1.5),
+            )
+        )
+    ),
+    until=st.just(120.0),
+)
+deaths = st.dictionaries(st.integers(1, 80), st.sampled_from(Moment), max_size=4)
+budgets = st.lists(
+    st.builds(
+        Limit,
+        seconds=st.sampled_from([30, 90, 400, 10**6]),
+        action=st.sampled_from(["Evict", "Pause", "AlertOnly"]),
+        accounting=st.sampled_from(["Exact", "Observed"]),
+        grace=st.sampled_from([0, 0, 7]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+fair = st.none()
+one = st.just(1)
+
+
+@st.composite
+def worlds(draw, *, weather=fair, replicas=one, machines=()):
+    work = []
+    for number in range(draw(st.integers(1, 5))):
+        at = draw(st.integers(0, 40))
+        work.append(
+            Work(
+                name=f"w{number}",
+                gpus=draw(st.sampled_from([1, 2, 4])),
+                at=at,
+                runs=draw(st.sampled_from([2, 11, 45])),
+                deleted=draw(st.none() | st.integers(at + 1, at + 50)),
+                force=draw(st.booleans()),
+                exits=draw(st.sampled_from(["0", "0", "1,0", "1,1,1,0"])),
+                job=draw(st.booleans()),
+                team=draw(st.sampled_from("aaab")),
+            )
+        )
+    limits = [
+        Limit(
+            name=f"b{number}",
+            seconds=each.seconds,
+            action=each.action,
+            accounting=each.accounting,
+            grace=each.grace,
+            team=draw(st.sampled_from("aab")),
+        )
+        for number, each in enumerate(draw(budgets))
+    ]
+    return Scenario(
+        budgets=tuple(limits),
+        work=tuple(work),
+        gpus=0 if machines else 8,
+        machines=machines,
+        outages=tuple(
+            (begin, length)
+            for begin, length in draw(st.lists(st.tuples(st.integers(2, 70), st.integers(2, 40)), max_size=2))
+        ),
+        away=draw(st.sampled_from([2.0, 15.0])),
+        # Without policies, a Job makes pods to be evicted for as long as it may.
+        policies=draw(st.booleans()) or any(each.job for each in work),
+        replicas=draw(replicas),
+        plan=draw(weather),
+        seed=draw(st.integers(0, 999)),
+    )
+
+
+def all_is_well(scenario, dead):
+    outcome = happens(scenario, dead)
+    for sent, moment in outcome.ledger.died:
+        note(f"died {moment} {sent}")
+    assert outcome.found == ()
+
+
+@pytest.mark.law
+@given(worlds(), deaths)
+def test_books_are_right_whenever_operators_die(scenario, dead):
+    all_is_well(scenario, dead)
+
+
+@pytest.mark.law
+@given(worlds(weather=weathers, replicas=st.integers(1, 2)), deaths)
+def test_books_are_right_where_the_api_server_is_hard_to_reach(scenario, dead):
+    all_is_well(scenario, dead)
+
+
+@pytest.mark.law
+@given(worlds(weather=weathers, machines=BOUGHT.machines), deaths)
+def test_no_more_is_bought_than_budgets_allow(scenario, dead):
+    all_is_well(scenario, dead)

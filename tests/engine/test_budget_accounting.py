@@ -1,0 +1,194 @@
+"""What budgets count while pods come and go, and what their owners read."""
+
+import pytest
+
+from forebay.embedded import kinds
+from tests.engine.budget_world import hours, operator, passing, used, world
+
+
+async def test_a_budget_says_how_it_stands():
+    async with world() as it, operator(it):
+        it.budget(hours="100")
+        await passing(5)
+        assert it.condition("Ready") == ("True", "Reconciled")
+        assert it.condition("QuotaExceeded") == ("False", "WithinBudget")
+        assert it.condition("Degraded") == ("False", "ReconcileSucceeded")
+        assert it.status()["observedGeneration"] == 1
+        assert (used(it.status()), it.status()["remainingGpuHours"], it.status()["trackedPods"]) == (0, "100", 0)
+
+
+async def test_what_pods_use_is_counted_while_they_run_and_after():
+    async with world() as it, operator(it):
+        it.budget(hours="100")
+        it.pod("train", 2, runs="30m")
+        await passing(900)
+        assert used(it.status()) == pytest.approx(hours(it.running_for("train"), 2), abs=hours(62, 2))
+        assert it.status()["trackedPods"] == 1
+        await passing(1800)
+        assert it.phase("train") == "Succeeded"
+        assert used(it.status()) == pytest.approx(hours(it.ran("train"), 2), abs=0.0005)
+
+
+async def test_figures_are_not_written_every_second():
+    async with world() as it, operator(it):
+        it.budget(hours="100")
+        it.pod("train", 1)
+        await passing(60)
+        versions = set()
+        for _ in range(600):
+            versions.add(it.the_budget()["metadata"]["resourceVersion"])
+            await passing(1)
+        assert 5 <= len(versions) <= 12
+
+
+async def test_a_pod_that_was_deleted_still_counts():
+    async with world() as it, operator(it):
+        it.budget(hours="100")
+        it.pod("train", 1, runs="20m")
+        await passing(1300)
+        ran = it.ran("train")
+        it.delete_pod("train")
+        await passing(120)
+        assert not it.is_there("train")
+        assert used(it.status()) == pytest.approx(hours(ran), abs=0.0005)
+        assert it.status()["trackedPods"] == 1
+
+
+async def test_a_pod_that_is_deleted_while_it_runs_counts_until_its_end():
+    async with world() as it, operator(it):
+        it.budget(hours="100")
+        it.pod("train", 1)
+        await passing(1200)
+        ran = it.running_for("train")
+        it.delete_pod("train")
+        await passing(120)
+        assert not it.is_there("train")
+        assert hours(ran) - 0.0005 <= used(it.status()) <= hours(ran + 32)
+
+
+async def test_another_operator_goes_on_where_the_first_ended():
+    async with world() as it:
+        it.budget(hours="100")
+        async with operator(it, "a"):
+            it.pod("short", 1, runs="10m")
+            it.pod("long", 1)
+            await passing(700)
+            ran = it.ran("short")
+            it.delete_pod("short")
+            await passing(10)
+        assert len(it.ledgers()) == 1
+        async with operator(it, "b"):
+            await passing(300)
+            assert used(it.status()) == pytest.approx(hours(ran + it.running_for("long")), abs=hours(62))
+            assert it.status()["trackedPods"] == 2
+
+
+async def test_a_ledger_goes_with_its_budget_and_not_with_another():
+    async with world() as it, operator(it):
+        it.budget("team-a")
+        it.budget("team-b", labels={"team": "b"})
+        it.pod("one", 1, runs="1m")
+        it.pod("two", 1, runs="1m", labels={"team": "b"})
+        await passing(120)
+        assert len(it.ledgers()) == 2
+        it.store.delete(it.kind, "default", "team-a")
+        await passing(10)
+        assert [each["metadata"]["annotations"]["forebay.dev/budget"] for each in it.ledgers()] == ["default/team-b"]
+
+
+async def test_a_ledger_whose_budget_went_while_nobody_looked_is_cleared_away():
+    async with world() as it:
+        it.budget()
+        async with operator(it, "a"):
+            it.pod("one", 1, runs="1m")
+            await passing(120)
+        it.store.delete(it.kind, "default", "team-a")
+        async with operator(it, "b"):
+            await passing(60)
+        assert it.ledgers() == []
+
+
+async def test_a_damaged_ledger_is_said_left_alone_and_forgiven_when_it_is_gone():
+    async with world() as it:
+        it.budget()
+        async with operator(it, "a"):
+            it.pod("one", 1, runs="1m")
+            await passing(120)
+            it.delete_pod("one")
+            await passing(5)
+        (chunk,) = it.ledgers()
+        it.store.update(kinds.CONFIG_MAPS, {**chunk, "binaryData": {"chunk": "Z2FyYmFnZQ=="}})
+        async with operator(it, "b"):
+            it.pod("two", 1, runs="1m")
+            await passing(120)
+            assert it.condition("Degraded") == ("True", "LedgerDamaged")
+            assert it.told("team-a", "LedgerDamaged")
+            assert used(it.status()) == pytest.approx(hours(it.ran("two")), abs=0.0005)
+            assert "Z2FyYmFnZQ==" in [each["binaryData"]["chunk"] for each in it.ledgers()]
+            it.store.delete(kinds.CONFIG_MAPS, "kube-system", chunk["metadata"]["name"])
+            await passing(120)
+            assert it.condition("Degraded") == ("False", "ReconcileSucceeded")
+            assert used(it.status()) == pytest.approx(hours(it.ran("two")), abs=0.0005)
+
+
+async def test_a_budget_of_cores_counts_pods_without_gpus():
+    async with world() as it, operator(it):
+        it.budget("cores", hours="10", gpuResourceName="cpu")
+        container = {"name": "main", "image": "work:1", "resources": {"requests": {"cpu": "500m"}}}
+        it.pod("sim", 0, runs="20m", containers=[container])
+        await passing(1300)
+        assert it.phase("sim") == "Succeeded"
+        assert used(it.status("cores")) == pytest.approx(hours(it.ran("sim")) / 2, abs=0.0005)
+
+
+async def test_the_owner_is_warned_before_it_is_used_up_and_told_when_it_is():
+    async with world() as it, operator(it):
+        it.budget(hours="0.4", window=1, action="AlertOnly")
+        it.pod("train", 1)
+        await passing(900)
+        assert it.told("team-a", "QuotaForecast") == []
+        assert it.status()["forecastExhaustedAt"]
+        await passing(400)
+        assert len(it.told("team-a", "QuotaForecast")) == 1
+        assert it.told("team-a", "QuotaExceeded") == []
+        await passing(300)
+        assert it.condition("QuotaExceeded") == ("True", "QuotaReached")
+        assert len(it.told("team-a", "QuotaExceeded")) == 1
+        assert len(it.told("team-a", "QuotaForecast")) == 1
+        assert it.phase("train") == "Running"
+
+
+async def test_it_is_said_within_moments_of_the_quota_being_reached():
+    async with world() as it, operator(it):
+        it.budget(hours="0.2", action="AlertOnly")
+        it.pod("train", 1)
+        await passing(30)
+        await passing(720 - it.running_for("train") - 2)
+        assert it.condition("QuotaExceeded") == ("False", "WithinBudget")
+        await passing(4)
+        assert it.condition("QuotaExceeded") == ("True", "QuotaReached")
+
+
+async def test_what_leaves_the_window_counts_no_more():
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", window=1, action="AlertOnly")
+        it.pod("train", 1, runs="8m")
+        await passing(500)
+        assert it.condition("QuotaExceeded") == ("True", "QuotaReached")
+        await passing(3700)
+        assert it.condition("QuotaExceeded") == ("False", "WithinBudget")
+        assert used(it.status()) == 0
+        assert it.told("team-a", "WithinBudget")
+
+
+async def test_policies_find_the_budgets_that_matter_by_their_labels():
+    async with world() as it, operator(it):
+        it.budget("exact", accounting="Exact")
+        it.budget("spent", hours="0.1", grace=10000)
+        it.budget("alert", hours="0.1", action="AlertOnly")
+        it.pod("train", 1)
+        await passing(600)
+        assert it.labels("exact") == {"forebay.dev/accounting": "Exact"}
+        assert it.labels("spent") == {"forebay.dev/exceeded": "true"}
+        assert it.labels("alert") == {}
+        assert it.condition("QuotaExceeded", "alert") == ("True", "QuotaReached")

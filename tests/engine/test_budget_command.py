@@ -1,0 +1,26 @@
+"""`forebay budgets` reads what the operator has stored."""
+
+from forebay.budgets.assess import Assessor
+from forebay.cli.budget_view import view
+from forebay.engine.opened_books import read_books
+from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
+from forebay.net import clock
+from tests.engine.budget_world import hours, operator, passing, world
+
+
+async def test_pods_that_are_gone_and_pods_that_run_are_both_counted():
+    async with world() as it, operator(it):
+        it.budget()
+        it.pod("gone", 1, runs="10m")
+        it.pod("here", 1)
+        await passing(700)
+        ran = it.ran("gone")
+        it.delete_pod("gone")
+        await passing(60)
+        budgets = (await it.user.list_all(GPU_WORKLOAD_BUDGETS)).items
+        now = clock.now()
+        accounts = (await read_books(it.user, "kube-system", budgets, now)).accounts
+        shown = view(budgets[0], accounts.get(("default", "team-a")), Assessor(), now)
+        assert abs(float(shown.consumed) - hours(ran + it.running_for("here"))) < 1e-6
+        assert shown.pods == 2
+        assert sum(float(each.gpu_hours) for each in shown.history) - float(shown.consumed) < 1e-4

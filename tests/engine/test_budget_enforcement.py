@@ -1,0 +1,142 @@
+"""Who stops when a budget is used up, when, and how pods come to go on again."""
+
+from forebay.embedded import kinds
+from tests.engine.budget_world import operator, passing, world
+
+
+def _disruption_budget(it, labels):
+    spec = {"minAvailable": 1, "selector": {"matchLabels": labels}}
+    it.store.create(
+        it.store.kinds.named("policy/v1", "PodDisruptionBudget"),
+        {"metadata": {"name": "keep", "namespace": "default"}, "spec": spec},
+    )
+
+
+async def test_the_largest_user_is_evicted_after_the_grace_period_and_the_next_after_it():
+    async with world() as it, operator(it):
+        it.budget(hours="0.3", grace=60)
+        it.pod("small", 1, terminationGracePeriodSeconds=5)
+        it.pod("large", 2, terminationGracePeriodSeconds=5)
+        await passing(365)
+        assert it.condition("QuotaExceeded") == ("True", "QuotaReached")
+        assert it.events("Evicted") == []
+        await passing(62)
+        assert ("Pod", "large", "Evicted") in it.events()
+        assert ("GPUWorkloadBudget", "team-a", "Evicted") in it.events()
+        await passing(30)
+        assert not it.is_there("large")
+        await passing(60)
+        assert not it.is_there("small")
+        assert len(it.told("large", "Evicted")) == len(it.told("small", "Evicted")) == 1
+        assert it.status()["lastEnforcementAt"]
+
+
+async def test_the_grace_period_goes_on_when_another_operator_takes_over():
+    async with world() as it:
+        it.budget(hours="0.1", grace=300)
+        it.pod("train", 1, terminationGracePeriodSeconds=5)
+        async with operator(it, "a"):
+            await passing(500)
+            assert it.condition("QuotaExceeded") == ("True", "QuotaReached")
+            assert it.is_there("train")
+        async with operator(it, "b"):
+            await passing(190)
+            assert ("Pod", "train", "Evicted") in it.events()
+
+
+async def test_eviction_does_not_give_hours_back():
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", grace=0)
+        it.pod("train", 1, terminationGracePeriodSeconds=5)
+        await passing(600)
+        assert not it.is_there("train")
+        assert it.condition("QuotaExceeded") == ("True", "QuotaReached")
+        it.pod("another", 1, terminationGracePeriodSeconds=5)
+        await passing(120)
+        assert it.told("another", "Evicted")
+
+
+async def test_where_a_disruption_budget_refuses_the_next_pod_is_asked():
+    async with world() as it, operator(it):
+        _disruption_budget(it, {"kept": "yes"})
+        it.budget(hours="0.2", grace=0)
+        it.pod("kept", 2, labels={"team": "a", "kept": "yes"}, terminationGracePeriodSeconds=5)
+        it.pod("other", 1, terminationGracePeriodSeconds=5)
+        await passing(400)
+        assert it.told("kept", "EvictionBlocked")
+        assert ("GPUWorkloadBudget", "team-a", "EvictionBlocked") in it.events()
+        assert it.phase("kept") == "Running"
+        assert not it.is_there("other")
+        it.store.delete(it.store.kinds.named("policy/v1", "PodDisruptionBudget"), "default", "keep")
+        await passing(60)
+        assert not it.is_there("kept")
+
+
+async def test_alerts_touch_nobody():
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", action="AlertOnly", grace=0)
+        it.pod("train", 1)
+        await passing(900)
+        assert it.phase("train") == "Running"
+        assert it.told("team-a", "QuotaExceeded")
+        assert "lastEnforcementAt" not in it.status()
+
+
+def _job(it, name="work"):
+    return it.store.get(kinds.JOBS, "default", name)
+
+
+async def test_a_job_is_suspended_and_goes_on_when_the_window_frees_room():
+    async with world() as it, operator(it):
+        it.budget(hours="0.2", window=1, action="Pause", grace=10)
+        it.job("work", 1)
+        await passing(800)
+        job = _job(it)
+        assert job["spec"]["suspend"] is True
+        assert job["metadata"]["annotations"]["forebay.dev/paused-by"] == "team-a"
+        assert job["metadata"]["annotations"]["forebay.dev/paused-at"]
+        assert job["metadata"]["labels"]["forebay.dev/paused"] == "true"
+        assert ("Job", "work", "Paused") in it.events()
+        assert [each for each in it.store.list(kinds.PODS) if each["status"]["phase"] == "Running"] == []
+        assert len(it.told("team-a", "Paused")) == 1
+        await passing(3700)
+        job = _job(it)
+        assert not job["spec"].get("suspend")
+        assert "forebay.dev/paused-by" not in job["metadata"].get("annotations", {})
+        assert "forebay.dev/paused" not in job["metadata"].get("labels", {})
+        assert ("Job", "work", "Resumed") in it.events()
+        assert [each["status"]["phase"] for each in it.store.list(kinds.PODS)] == ["Running"]
+
+
+async def test_a_pod_without_a_job_is_told_that_it_cannot_be_paused():
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", action="Pause", grace=10)
+        it.pod("lone", 1)
+        await passing(600)
+        assert it.phase("lone") == "Running"
+        (said,) = it.told("lone", "CannotPause")
+        assert "has no controller" in said
+        assert it.told("team-a", "CannotPause") == [said]
+        assert "lastEnforcementAt" not in it.status()
+
+
+async def test_a_job_does_not_wait_for_a_budget_that_is_gone():
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", action="Pause", grace=0)
+        it.job("work", 1)
+        await passing(450)
+        assert _job(it)["spec"]["suspend"] is True
+        it.store.delete(it.kind, "default", "team-a")
+        await passing(10)
+        assert not _job(it)["spec"].get("suspend")
+
+
+async def test_a_job_that_somebody_resumes_is_not_paused_for_ever_and_may_be_paused_again():
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", action="Pause", grace=0)
+        it.job("work", 1)
+        await passing(450)
+        it.change(kinds.JOBS, "work", lambda each: each["spec"].update(suspend=False), "default")
+        await passing(60)
+        assert _job(it)["spec"]["suspend"] is True
+        assert len(it.told("work", "Paused")) == 2

@@ -1,0 +1,99 @@
+"""A pod that waits for a budget can be asked about: which, how it stands, and when the pod goes on."""
+
+from forebay.cli.explain import story
+from forebay.cli.inquiry import Inquiry
+from forebay.embedded import kinds
+from forebay.kube.client import Client
+from forebay.net.faults import Answer, Faulty
+from forebay.net.in_process import InProcess
+from forebay.settings import Settings
+from forebay.simulate.power import Powered
+from tests.engine.budget_world import operator, passing, world
+from tests.engine.power_world import SERVER
+
+BOX = Powered(name="box-1", gpus=1, boot=60)
+GATE = [{"name": "forebay.dev/budget"}]
+
+
+async def asked(it, kind, name, client=None):
+    told, _ = await story(Inquiry(client or it.user, "default"), Settings(), kind, name, "default")
+    return told
+
+
+async def test_a_pod_at_the_gate_is_told_which_budget_and_until_when():
+    async with world(nodes=("n1",)) as it, operator(it):
+        it.budget(hours="0.2", window=1, action="Pause", grace=100_000)
+        it.pod("first", 1, runs="15m")
+        await passing(1000)
+        it.pod("second", 1, schedulingGates=GATE)
+        await passing(30)
+        told = await asked(it, "pod", "second")
+        assert told.reason == "HeldByBudget"
+        assert "GPUWorkloadBudget team-a: 0.25 GPU-h of 0.2 GPU-h used in the last 60m." in told.answer
+        assert "GPUWorkloadBudget team-a has no room for the pod" in told.next
+        assert "not before" in told.next
+        (said,) = it.told("second", "HeldByBudget")
+        assert said.split("not before")[1][:20] == told.next.split("not before")[1][:20]
+
+
+async def test_a_pod_that_nothing_is_bought_for_is_told_which_budget():
+    async with world(BOX, nodes=()) as it, operator(it):
+        it.budget("narrow", hours="0.01", window=1, action="Pause", grace=100_000)
+        it.pod("first", 1, runs="10m")
+        await passing(800)
+        it.pod("second", 1)
+        await passing(30)
+        told = await asked(it, "pod", "second")
+        assert told.reason == "Unschedulable"
+        assert "GPUWorkloadBudget narrow: " in told.answer
+        assert "GPUWorkloadBudget narrow has no room for the pod" in told.next
+
+
+async def test_a_pod_whose_budget_has_room_is_told_so():
+    async with world(nodes=("n1",)) as it, operator(it):
+        it.budget(hours="10")
+        it.pod("other", 1, labels={"team": "b"}, schedulingGates=[{"name": "theirs"}, *GATE])
+        await passing(2)
+        it.store.create(
+            kinds.PODS,
+            {
+                "metadata": {"name": "gated", "namespace": "default", "labels": {"team": "a"}},
+                "spec": {
+                    "schedulingGates": GATE,
+                    "containers": [{"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}],
+                },
+            },
+        )
+        told = await asked(it, "pod", "gated")
+        assert told.next == "Its budgets have room: the operator takes the gate away within seconds."
+
+
+async def test_who_may_not_read_ledgers_hears_what_was_written():
+    async with world(nodes=("n1",)) as it, operator(it):
+        it.budget(hours="0.2", window=1, action="Pause", grace=100_000)
+        it.pod("first", 1, runs="15m")
+        await passing(1000)
+        it.pod("second", 1, schedulingGates=GATE)
+        await passing(30)
+        refused = (
+            b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"no","reason":"Forbidden","code":403}'
+        )
+
+        def without_ledgers(request):
+            return Answer(403, body=refused) if "configmaps" in request.url else None
+
+        client = Client(Faulty(InProcess(it.cluster.handler), without_ledgers), SERVER)
+        told = await asked(it, "pod", "second", client)
+        await client.close()
+        assert "GPUWorkloadBudget team-a: 0.25 of 0.2 GPU-h used when it was last written." in told.answer
+        assert told.next.startswith("HeldByBudget, said ")
+
+
+async def test_a_paused_job_is_told_by_whom():
+    async with world(nodes=("n1",)) as it, operator(it):
+        it.budget(hours="0.05", window=1, action="Pause", grace=0)
+        it.job("train")
+        await passing(400)
+        told = await asked(it, "job", "train")
+        assert told.reason == "Paused"
+        assert "GPUWorkloadBudget team-a has suspended it" in told.next

@@ -1,0 +1,68 @@
+"""What Prometheus reads of budgets: exact at the moment it asks."""
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from forebay.engine.budget_metrics import BudgetCollector
+from forebay.net import clock
+from forebay.simulate.power import Powered
+from tests.engine.budget_world import hours, operator, passing, world
+
+
+def _value(registry, name, budget="team-a", **labels):
+    return registry.get_sample_value(name, {"namespace": "default", "name": budget, **labels})
+
+
+async def test_figures_are_of_the_moment_and_unrounded():
+    async with world() as it, operator(it) as made:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(BudgetCollector(lambda: made.bookkeeper, clock.now))
+        it.budget(hours="0.2", grace=0)
+        it.pod("train", 2, terminationGracePeriodSeconds=5)
+        await passing(100)
+        now = hours(it.running_for("train"), 2)
+        assert _value(registry, "gwb_consumed_gpu_hours") == pytest.approx(now, abs=1e-9)
+        assert _value(registry, "gwb_remaining_gpu_hours") == pytest.approx(0.2 - now, abs=1e-9)
+        assert _value(registry, "gwb_tracked_pods") == 1
+        assert _value(registry, "gwb_burn_gpus") == 2
+        assert _value(registry, "gwb_exceeded") == 0
+        assert _value(registry, "gwb_consumed_usd") == 0
+        assert _value(registry, "gwb_remaining_usd") is None
+        assert _value(registry, "gwb_forecast_exhausted_timestamp_seconds") > clock.now().timestamp()
+        await passing(400)
+        assert _value(registry, "gwb_exceeded") == 1
+        assert _value(registry, "gwb_enforcement_actions_total", action="Evict") == 1
+        assert registry.get_sample_value("forebay_ledger_lag_seconds") == 0
+
+
+async def test_what_machines_cost_is_told_by_who_pays_pool_and_class():
+    async with world(Powered(name="box-1", gpus=2, boot=60, hourly_price="3.60"), nodes=()) as it, operator(it) as made:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(BudgetCollector(lambda: made.bookkeeper, clock.now))
+        it.budget(hours=None, quota={"usd": "5"})
+        it.pod("train", 2)
+        await passing(700)
+        spent = it.seconds(it.record("box-1")["status"]["billedFrom"]) / 1000
+        assert _value(registry, "gwb_consumed_usd") == pytest.approx(spent, abs=1e-9)
+        assert _value(registry, "gwb_remaining_usd") == pytest.approx(5 - spent, abs=1e-9)
+        assert _value(registry, "gwb_burn_usd_per_hour") == 3.6
+        line = {"namespace": "default", "pool": "", "class": ""}
+        assert registry.get_sample_value("forebay_spent_usd", line) == pytest.approx(spent, abs=1e-9)
+        assert registry.get_sample_value("forebay_spend_usd_per_hour", line) == 3.6
+
+
+async def test_the_ledger_is_compared_with_what_the_pods_say():
+    async with world() as it, operator(it) as made:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(BudgetCollector(lambda: made.bookkeeper, clock.now))
+        it.budget()
+        it.pod("done", 1, runs="3m")
+        it.pod("going", 3)
+        await passing(700)
+        assert _value(registry, "gwb_accounting_accuracy_ratio") == 1.0
+
+
+async def test_who_does_not_lead_says_nothing_of_budgets():
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(BudgetCollector(lambda: None, clock.now))
+    assert _value(registry, "gwb_consumed_gpu_hours") is None

@@ -1,0 +1,131 @@
+"""`forebay plan` sees budgets as the operator does, in the cluster and in what was saved of it."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from forebay.cli.plan_report import plan_report
+from forebay.engine.manifests import snapshot_of
+from forebay.engine.saved import load, save
+from forebay.engine.snapshot import Rules
+from forebay.engine.what_if import WhatIfError, outlook, parse, suppose, with_table
+from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.sources import Offer
+from forebay.simulate.power import Powered
+from tests.engine.budget_world import operator, passing, world
+from tests.engine.test_survey import seen
+
+BOXES = [Powered(name=f"box-{number}", gpus=1, boot=60, hourly_price="3.60") for number in (1, 2, 3)]
+
+
+def told(view):
+    report = plan_report(view)
+    return len(report.machines), {each.pod.removeprefix("default/"): each.reason for each in report.left_out}
+
+
+async def spent(it):
+    """Most of the quota is used, and what is left is for one pod at the most."""
+    it.budget(hours="1", window=24, action="Pause", grace=100_000)
+    async with operator(it):
+        it.pod("first", 1, runs="20m")
+        await passing(1800)
+    it.pod("second", 1)
+    it.pod("third", 1)
+    it.pod("free", 1, labels={"team": "b"})
+    await passing(1)
+
+
+async def test_what_a_budget_has_no_room_for_is_not_bought():
+    async with world(*BOXES, nodes=()) as it:
+        await spent(it)
+        machines, left = told(outlook(await seen(it)))
+        assert (machines, list(left.values())) == (2, ["HeldByBudget"])
+
+
+async def test_what_was_saved_says_the_same():
+    async with world(*BOXES, nodes=()) as it:
+        await spent(it)
+        snapshot = await seen(it)
+        assert plan_report(outlook(load(save(snapshot)))) == plan_report(outlook(snapshot))
+
+
+async def test_another_quota_can_be_supposed():
+    async with world(*BOXES, nodes=()) as it:
+        await spent(it)
+        snapshot = await seen(it)
+        assert told(outlook(*suppose(snapshot, [parse("budget=default/team-a:10")]))) == (3, {})
+        machines, left = told(outlook(*suppose(snapshot, [parse("budget=default/team-a:0.1")])))
+        assert (machines, sorted(left)) == (1, ["second", "third"])
+        machines, left = told(outlook(*suppose(snapshot, [parse("budget=default/team-a:0.01usd")])))
+        assert (machines, sorted(left)) == (1, ["second", "third"])
+        with pytest.raises(WhatIfError, match="budgets are: default/team-a"):
+            suppose(snapshot, [parse("budget=default/other:10")])
+
+
+@pytest.mark.parametrize("text", ["budget=a/b", "budget=/b:1", "budget=a/b:", "budget=a/b:-1", "budget=a/b:xusd"])
+def test_what_is_no_quota_is_said(text):
+    with pytest.raises(WhatIfError, match="such as"):
+        parse(text)
+
+
+async def test_a_pod_at_the_gate_is_told_by_its_budget():
+    async with world(*BOXES, nodes=()) as it:
+        await spent(it)
+        it.pod("gated", 1, schedulingGates=[{"name": "forebay.dev/budget"}])
+        await passing(1)
+        report = plan_report(outlook(await seen(it)))
+        (gated,) = [each for each in report.others if each.pod == "default/gated"]
+        assert gated.reason == "HeldByBudget"
+        assert "team-a" in gated.sentence
+
+
+def test_budgets_in_files_count_what_the_pods_in_files_have_used():
+    now = datetime(2026, 5, 4, 12, tzinfo=UTC)
+    container = {"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    made = {"namespace": "team", "labels": {"team": "a"}, "creationTimestamp": "2026-05-04T09:00:00Z"}
+    ran = {"terminated": {"startedAt": "2026-05-04T10:00:00Z", "finishedAt": "2026-05-04T11:00:00Z", "exitCode": 0}}
+    status = {"phase": "Succeeded", "containerStatuses": [{"name": "m", "state": ran}]}
+    documents = [
+        {
+            "apiVersion": "forebay.dev/v1alpha1",
+            "kind": "GPUWorkloadBudget",
+            "metadata": {"name": "quota", "namespace": "team"},
+            "spec": {
+                "selector": {"matchLabels": {"team": "a"}},
+                "quota": {"gpuHours": 1, "windowHours": 24},
+                "enforcement": {"action": "Evict"},
+            },
+        },
+        _pod({**made, "name": "done"}, {"containers": [container], "nodeName": "n"}, status),
+        _pod({**made, "name": "next"}, {"containers": [container]}),
+    ]
+    drawn = snapshot_of([("file", each) for each in documents], now, Rules())
+    assert drawn.notes == ()
+    snapshot = with_table(
+        drawn.snapshot,
+        [
+            Offer(
+                provider="aws",
+                instance_type="g6",
+                gpu_count=1,
+                price=UsdPerHour("1"),
+                allocatable=Resources({"cpu": 8000, "memory": 2**34, "pods": 100, "nvidia.com/gpu": 1}),
+            )
+        ],
+    )
+    assert told(outlook(snapshot)) == (0, {"team/next": "HeldByBudget"})
+    assert told(outlook(*suppose(snapshot, [parse("budget=team/quota:2")]))) == (1, {})
+
+
+def _pod(metadata, spec, status=None):
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status or {}}
+
+
+async def test_a_cluster_without_budgets_is_planned_for_as_ever():
+    async with world(*BOXES, nodes=()) as it:
+        it.pod("one", 1)
+        await passing(1)
+        snapshot = await seen(it)
+        assert snapshot.books is None
+        assert snapshot.rules == Rules()
+        assert told(outlook(snapshot)) == (1, {})

@@ -1,0 +1,155 @@
+"""Forebay goes, and nothing in the cluster waits for it."""
+
+import asyncio
+
+import pytest
+
+from forebay.embedded import kinds
+from forebay.engine.admission_policies import admission_policies
+from forebay.engine.uninstall import MachinesAreOn, Uninstalled, Uninstaller
+from forebay.simulate.power import Powered
+from tests.engine.budget_world import operator, passing, world
+
+BOX = Powered(name="box-1", gpus=1, boot=60)
+MACHINE = {"name": "m", "gpuCount": 1, "scaleUpEndpoint": "http://m/on", "scaleDownEndpoint": "http://m/off"}
+GATE = [{"name": "theirs"}, {"name": "forebay.dev/budget"}]
+
+
+async def uninstalled(it, **options):
+    said = []
+    try:
+        return await Uninstaller(it.user, ["kube-system"], say=said.append).run(**options)
+    finally:
+        it.said = said
+
+
+def policies(it):
+    named = {(each["apiVersion"], each["kind"]) for each in admission_policies()}
+    return [each for kind in named for each in it.store.list(it.store.kinds.named(*kind))]
+
+
+def install_policies(it):
+    for each in admission_policies():
+        it.store.create(it.store.kinds.named(each["apiVersion"], each["kind"]), each)
+
+
+def a_class(it):
+    kind = it.store.kinds.named("forebay.dev/v1alpha1", "GPUNodeClass")
+    metadata = {"name": "cloud", "finalizers": ["forebay.dev/nodeclass", "theirs/too"]}
+    body = {"metadata": metadata, "spec": {"providers": [{"name": "webhook", "machines": [MACHINE]}]}}
+    return kind, it.store.create(kind, body)
+
+
+async def test_pods_jobs_and_classes_are_let_go_while_an_operator_still_runs():
+    async with world() as it, operator(it) as made:
+        install_policies(it)
+        it.budget("exact", hours="100", accounting="Exact")
+        it.budget("spent", hours="0.02", action="Pause", grace=0, labels={"team": "b"})
+        it.pod("keeps", 1)
+        it.store.create(kinds.JOBS, _job("work"))
+        await passing(300)
+        it.pod("waits", 1, labels={"team": "b"}, schedulingGates=GATE)
+        await passing(30)
+        assert it.the_pod("keeps")["metadata"]["finalizers"] == ["forebay.dev/usage"]
+        assert it.store.get(kinds.JOBS, "default", "work")["spec"]["suspend"] is True
+        done = await uninstalled(it)
+        assert (done.policies, done.pods, done.jobs, done.machines) == (4, 2, 1, [])
+        assert policies(it) == []
+        await passing(60)
+        assert not it.the_pod("keeps")["metadata"].get("finalizers")
+        assert it.the_pod("waits")["spec"]["schedulingGates"] == [{"name": "theirs"}]
+        job = it.store.get(kinds.JOBS, "default", "work")
+        assert job["spec"]["suspend"] is False
+        assert "forebay.dev/paused" not in job["metadata"].get("labels", {})
+        assert not made.elector.still_leader()
+        it.delete_pod("keeps")
+        await passing(60)
+        assert not it.is_there("keeps")
+
+
+def _job(name):
+    container = {"name": "main", "image": "work:1", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    template = {
+        "metadata": {"labels": {"team": "b"}, "annotations": {"embedded.forebay.dev/run-time": "10000h"}},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"template": template}}
+
+
+async def test_other_finalizers_stay():
+    async with world() as it:
+        kind, _ = a_class(it)
+        it.pod("mine", 1)
+        it.change(
+            kinds.PODS,
+            "mine",
+            lambda pod: pod["metadata"].update(finalizers=["theirs/too", "forebay.dev/usage"]),
+            "default",
+        )
+        done = await uninstalled(it)
+        assert (done.pods, done.classes) == (1, 1)
+        assert it.the_pod("mine")["metadata"]["finalizers"] == ["theirs/too"]
+        assert it.store.get(kind, None, "cloud")["metadata"]["finalizers"] == ["theirs/too"]
+
+
+async def test_nothing_is_touched_while_a_machine_is_on():
+    async with world(BOX, nodes=()) as it, operator(it) as made:
+        install_policies(it)
+        it.budget(accounting="Exact")
+        it.pod("train", 1)
+        await passing(200)
+        with pytest.raises(MachinesAreOn, match=r"1 machine is not shown to be off \(box-1\).*--leave-machines"):
+            await uninstalled(it)
+        assert len(policies(it)) == 4
+        assert it.the_pod("train")["metadata"]["finalizers"] == ["forebay.dev/usage"]
+        assert made.elector.still_leader()
+
+
+async def test_a_machine_that_is_bought_meanwhile_is_not_left_behind():
+    async with world(BOX, nodes=()) as it, operator(it) as made:
+        await passing(30)
+        install_policies(it)
+        work = asyncio.create_task(uninstalled(it))
+        await passing(0.05)
+        it.pod("train", 1)
+        # The leader acts until it notices.
+        with pytest.raises(MachinesAreOn):
+            await work
+        assert len(policies(it)) == 4
+        await passing(120)
+        assert made.elector.still_leader()
+        assert it.phase("train") == "Running"
+
+
+async def test_machines_may_be_left_on():
+    async with world(BOX, nodes=()) as it:
+        async with operator(it):
+            it.budget(accounting="Exact")
+            it.pod("train", 1)
+            await passing(200)
+        done = await uninstalled(it, leave_machines=True)
+        assert done.machines == ["box-1"]
+        assert not it.the_pod("train")["metadata"].get("finalizers")
+        assert it.record("box-1")["metadata"]["finalizers"] == ["forebay.dev/instance"]
+        assert it.asked("stop") == []
+
+
+async def test_records_of_what_is_gone_do_not_keep_the_kinds():
+    async with world(BOX, nodes=()) as it:
+        async with operator(it):
+            it.pod("train", 1, runs="1m")
+            await passing(400)
+            assert it.state("box-1") == "Gone"
+        done = await uninstalled(it)
+        assert done.records == 1
+        it.give_back("box-1")
+        assert it.records() == {}
+
+
+async def test_it_can_be_repeated_and_where_nothing_is_installed_nothing_is_done():
+    async with world() as it:
+        for definition in it.store.list(kinds.DEFINITIONS):
+            it.store.delete(kinds.DEFINITIONS, None, definition["metadata"]["name"])
+        assert await uninstalled(it) == Uninstalled()
+        assert await uninstalled(it) == Uninstalled()
+        assert it.said == []

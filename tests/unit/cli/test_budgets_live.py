@@ -1,0 +1,79 @@
+"""`forebay budgets` as a user runs it, against a cluster that is served over a socket and has an operator."""
+
+import json
+import urllib.request
+
+import pytest
+import yaml
+
+from tests.unit.cli.test_commands import forebay, running
+
+BUDGETS = "/apis/forebay.dev/v1alpha1/namespaces/default/gpuworkloadbudgets"
+QUOTA = {
+    "apiVersion": "forebay.dev/v1alpha1",
+    "kind": "GPUWorkloadBudget",
+    "metadata": {"name": "lab", "namespace": "default"},
+    "spec": {
+        "selector": {"matchExpressions": [{"key": "batch.kubernetes.io/job-name", "operator": "Exists"}]},
+        "quota": {"gpuHours": "1000", "usd": "500", "windowHours": 24},
+        "enforcement": {"action": "AlertOnly"},
+    },
+}
+
+
+def ask(server, path, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{server}{path}", data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=90) as answer:
+        return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def kubeconfig():
+    """A lab whose operator has counted something for a budget."""
+    with running("demo", "--serve", "--speed", "60") as (_, path):
+        server = yaml.safe_load(path.read_text())["clusters"][0]["cluster"]["server"]
+        made = ask(server, BUDGETS, QUOTA)
+        version = made["metadata"]["resourceVersion"]
+        watch = f"{server}{BUDGETS}?watch=true&timeoutSeconds=3600&resourceVersion={version}"
+        with urllib.request.urlopen(watch, timeout=90) as events:
+            for line in events:
+                status = json.loads(line)["object"].get("status", {})
+                if str(status.get("consumedGpuHours", "0")) != "0" and status.get("trackedPods"):
+                    break
+        yield str(path)
+
+
+@pytest.mark.real_time
+def test_the_table_says_what_is_used_of_what(kubeconfig):
+    text = forebay("budgets", KUBECONFIG=kubeconfig)
+    assert (text.returncode, text.stderr) == (0, "")
+    header, row = text.stdout.splitlines()[:2]
+    assert header.split()[:5] == ["BUDGET", "USED", "QUOTA", "LEFT", "DOLLARS"]
+    assert row.startswith("default/lab ")
+    assert " of 500.00 " in row
+
+
+@pytest.mark.real_time
+def test_one_budget_has_its_window_drawn(kubeconfig):
+    text = forebay("budgets", "lab", "-n", "default", KUBECONFIG=kubeconfig)
+    assert (text.returncode, text.stderr) == (0, "")
+    assert "quota 1000" in text.stdout
+    assert "-24h" in text.stdout
+
+
+@pytest.mark.real_time
+def test_scripts_read_exact_figures(kubeconfig):
+    document = json.loads(forebay("budgets", "--output", "json", KUBECONFIG=kubeconfig).stdout)
+    (found,) = document["budgets"]
+    assert document["note"] == ""
+    assert float(found["consumed"]) > 0
+    assert float(found["consumed"]) + float(found["remaining"]) == pytest.approx(1000)
+    assert len(found["history"]) == 48
+
+
+@pytest.mark.real_time
+def test_a_budget_that_is_not_there_is_one_sentence(kubeconfig):
+    outcome = forebay("budgets", "nothing", "-n", "default", KUBECONFIG=kubeconfig)
+    assert (outcome.returncode, outcome.stdout) == (2, "")
+    assert 'there is no GPUWorkloadBudget "nothing" in namespace "default"' in outcome.stderr

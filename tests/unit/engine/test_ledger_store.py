@@ -1,0 +1,155 @@
+"""Ledgers as ConfigMaps: written as they were left, or not at all; read as far as they can be."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+
+from forebay.budgets.ledger import Ledger
+from forebay.embedded import kinds
+from forebay.embedded.server import EmbeddedCluster
+from forebay.engine.ledger_store import Book, LedgerStore, Overtaken, Unit
+from forebay.kube.client import Client
+from forebay.net.in_process import InProcess
+
+UID = "0b1c2d3e-0000-4000-8000-000000000001"
+OTHER = "0b1c2d3e-0000-4000-8000-000000000002"
+HOURS, DOLLARS = Book(UID, Unit.GPU_HOURS), Book(UID, Unit.DOLLARS)
+ABOUT = ("team", "quota")
+
+
+@asynccontextmanager
+async def cluster():
+    async with EmbeddedCluster(seed=7) as found:
+        yield found
+
+
+def store_of(found):
+    return LedgerStore(Client(InProcess(found.handler), "http://embedded"), "kube-system")
+
+
+def ledger(uid=UID, *, ended=100):
+    made = Ledger(uid)
+    made.record("pod-1", 0, ended, 1000)
+    return made
+
+
+async def save(store, book, made):
+    for write in made.shelf.writes(1000):
+        await store.write(book, write, ABOUT)
+        made.shelf.wrote(write)
+
+
+def stored(found):
+    return [each for each in found.store.list(kinds.CONFIG_MAPS) if "forebay.dev/ledger" in _labels(each)]
+
+
+def _labels(each):
+    return each["metadata"].get("labels", {})
+
+
+async def test_what_was_stored_is_read_by_the_next_process():
+    async with cluster() as found:
+        await save(store_of(found), HOURS, ledger())
+        read = await store_of(found).load()
+        again, damages = Ledger.load(UID, read[HOURS])
+        assert damages == ()
+        assert again.consumed(200 * 10**6, 200 * 10**6) == ledger().consumed(200 * 10**6, 200 * 10**6)
+
+
+async def test_the_object_says_whose_ledger_it_holds():
+    async with cluster() as found:
+        await save(store_of(found), HOURS, ledger())
+        (each,) = stored(found)
+        assert _labels(each) == {"forebay.dev/ledger": "gpu-hours", "forebay.dev/budget-uid": UID}
+        assert each["metadata"]["annotations"] == {"forebay.dev/budget": "team/quota"}
+
+
+async def test_a_chunk_that_changes_is_written_over():
+    async with cluster() as found:
+        store, made = store_of(found), ledger()
+        await save(store, HOURS, made)
+        made.record("pod-2", 0, 50, 1000)
+        await save(store, HOURS, made)
+        assert len(stored(found)) == 1
+        again, _ = Ledger.load(UID, (await store_of(found).load())[HOURS])
+        assert again.pieces("pod-2") == made.pieces("pod-2")
+
+
+async def test_hours_and_dollars_and_budgets_do_not_mix():
+    async with cluster() as found:
+        store = store_of(found)
+        await save(store, HOURS, ledger())
+        await save(store, DOLLARS, ledger(ended=7))
+        await save(store, Book(OTHER, Unit.GPU_HOURS), ledger(OTHER))
+        read = await store_of(found).load()
+        assert set(read) == {HOURS, DOLLARS, Book(OTHER, Unit.GPU_HOURS)}
+        assert Ledger.load(UID, read[DOLLARS])[0].pieces("pod-1")[0].end == 7
+
+
+async def test_of_two_that_keep_the_same_ledger_neither_undoes_the_other():
+    async with cluster() as found:
+        mine, made = store_of(found), ledger()
+        await save(mine, HOURS, made)
+        theirs = store_of(found)
+        other, _ = Ledger.load(UID, (await theirs.load())[HOURS])
+        other.record("pod-2", 0, 50, 1000)
+        await save(theirs, HOURS, other)
+        made.record("pod-3", 0, 50, 1000)
+        with pytest.raises(Overtaken):
+            await save(mine, HOURS, made)
+        again, _ = Ledger.load(UID, await mine.load_one(HOURS))
+        assert again.pieces("pod-2")
+        again.merge(made)
+        await save(mine, HOURS, again)
+        last, _ = Ledger.load(UID, (await store_of(found).load())[HOURS])
+        assert last.pieces("pod-1")
+        assert last.pieces("pod-2")
+        assert last.pieces("pod-3")
+
+
+async def test_a_first_write_does_not_take_the_place_of_a_chunk_that_is_there():
+    async with cluster() as found:
+        await save(store_of(found), HOURS, ledger())
+        with pytest.raises(Overtaken):
+            await save(store_of(found), HOURS, ledger(ended=50))
+
+
+async def test_a_chunk_that_somebody_deleted_is_written_anew():
+    async with cluster() as found:
+        store, made = store_of(found), ledger()
+        await save(store, HOURS, made)
+        found.store.delete(kinds.CONFIG_MAPS, "kube-system", stored(found)[0]["metadata"]["name"])
+        made.record("pod-2", 0, 50, 1000)
+        await save(store, HOURS, made)
+        again, _ = Ledger.load(UID, (await store_of(found).load())[HOURS])
+        assert again.pieces("pod-1")
+
+
+async def test_a_damaged_chunk_is_read_as_one_and_the_others_count():
+    async with cluster() as found:
+        await save(store_of(found), HOURS, ledger())
+        meta = {"name": f"forebay-ledger-{UID}-gpu-hours-000007", "namespace": "kube-system"}
+        meta["labels"] = {"forebay.dev/ledger": "gpu-hours", "forebay.dev/budget-uid": UID}
+        found.store.create(kinds.CONFIG_MAPS, {"metadata": meta, "binaryData": {"chunk": "Z2FyYmFnZQ=="}})
+        again, damages = Ledger.load(UID, (await store_of(found).load())[HOURS])
+        assert [each.serial for each in damages] == [7]
+        assert again.pieces("pod-1")
+
+
+async def test_objects_with_our_label_that_are_not_ours_are_left_alone():
+    async with cluster() as found:
+        meta = {"name": "notes", "namespace": "kube-system", "labels": {"forebay.dev/ledger": "gpu-hours"}}
+        found.store.create(kinds.CONFIG_MAPS, {"metadata": meta})
+        store = store_of(found)
+        assert await store.load() == {}
+        assert store.books() == ()
+
+
+async def test_a_ledger_goes_with_its_budget():
+    async with cluster() as found:
+        store = store_of(found)
+        await save(store, HOURS, ledger())
+        await save(store, Book(OTHER, Unit.GPU_HOURS), ledger(OTHER))
+        await store.delete_all(HOURS)
+        assert [_labels(each)["forebay.dev/budget-uid"] for each in stored(found)] == [OTHER]
+        assert store.books() == (Book(OTHER, Unit.GPU_HOURS),)
