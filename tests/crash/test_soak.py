@@ -140,7 +140,7 @@ def _objects(world):
     # What the API server remembers for watches grows until it is full, and is none of the operator's.
     world.store.compact()
     gc.collect()
-    return len(gc.get_objects(world))
+    return len(gc.get_objects())
 
 
 @pytest.mark.timeout(7200)
