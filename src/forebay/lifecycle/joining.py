@@ -11,6 +11,7 @@ from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.facts import boot_deadline, cordon_is_ours
 from forebay.lifecycle.leaving import give_up, revoked, uncordon
 from forebay.lifecycle.node_evidence import gpus_allocatable, usable
+from forebay.lifecycle.serving import UNHEALTHY_AFTER
 from forebay.lifecycle.sightings import Sighting, sighting
 from forebay.lifecycle.steps import Write
 from forebay.lifecycle.thinking import Known, Thought, Wait
@@ -58,11 +59,16 @@ def joined(known: Known) -> Thought:
     if now < late:
         return Wait(late)
     reason, sentence = _what_is_missing(known)
-    if facts.tenants:
+    # Of a node that has fallen silent nobody can tell whether its pods still run: they are not waited for for long.
+    silent_for_long = None
+    if node is not None and not node.ready:
+        silent_for_long = (node.unready_since or known.since) + UNHEALTHY_AFTER
+    if facts.tenants and (silent_for_long is None or now < silent_for_long):
         waiting = (
             f"{sentence} It is given back when the {len(facts.tenants)} pods that run on it all the same have ended."
         )
-        return known.write(remarked(known.status, reason, waiting), reason, waiting)
+        said = known.write(remarked(known.status, reason, waiting), reason, waiting)
+        return said or (None if silent_for_long is None else Wait(silent_for_long))
     return give_up(known, reason, f"{sentence} It is given back and left alone for a while.", failed=True)
 
 

@@ -151,6 +151,19 @@ def test_pods_that_run_without_the_gpus_may_finish_first():
     assert next_step(told, NOW + RENTED.gpu_deadline + minutes(7)) is None, "it is said once, not with every minute"
 
 
+def test_pods_on_a_node_that_has_fallen_silent_are_not_waited_for_for_ever():
+    """It lost its power just after it had joined: its pods will never be seen to end."""
+    late = NOW + RENTED.gpu_deadline
+    silent = node(ready=False, unready_since=NOW + minutes(1))
+    dark = facts(record(S.JOINED), node=silent, tenants=(pod(),))
+
+    told = after(next_step(dark, late - minutes(1))) if next_step(dark, late - minutes(1)) else record(S.JOINED)
+    step = next_step(facts(told, node=silent, tenants=(pod(),)), late)
+
+    assert late >= NOW + minutes(6)
+    assert (step.status.state, step.status.reason) == (S.DRAINING, R.JOIN_TIMEOUT)
+
+
 def test_a_launch_that_vanishes_before_it_was_of_use_counts_as_failed():
     launched = record(S.LAUNCHED)
     first, second = NOW + RENTED.settle + seconds(1), NOW + RENTED.settle + seconds(40)
