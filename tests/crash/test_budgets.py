@@ -78,7 +78,7 @@ def test_no_request_about_budgets_is_a_bad_one_to_die_at(scenario, moment):
         sent for sent in whole.ledger.requests if sent.at <= whole.quiet_at and not (sent.is_lease or sent.is_watch)
     ]
     # Machines make many more, which `test_every_request` is about: some of these, others after each moment.
-    for sent in acts[list(Moment).index(moment) * 2 :: 4] if scenario.machines else acts:
+    for sent in acts[list(Moment).index(moment) * 3 :: 6] if scenario.machines else acts:
         outcome = happens(scenario, {sent.number: moment})
         killed = [f"{moment} {sent}" for sent, moment in outcome.ledger.died]
         assert (killed, outcome.found) == (killed[:1], ())
@@ -98,7 +98,7 @@ def test_a_job_that_waits_for_the_window_goes_on_whoever_has_died():
     assert whole.found == ()
     jobs = [sent.number for sent in whole.ledger.requests if sent.path.endswith(("/long", "/longer"))]
     assert len(jobs) >= 4
-    for number in jobs:
+    for number in (jobs[0], jobs[-1]):
         for moment in Moment:
             outcome = happens(PAUSED, {number: moment})
             assert (number, moment, outcome.found) == (number, moment, ())
@@ -143,9 +143,9 @@ one = st.just(1)
 
 
 @st.composite
-def worlds(draw, *, weather=fair, replicas=one, machines=()):
+def worlds(draw, *, weather=fair, replicas=one, machines=(), most=5):
     work = []
-    for number in range(draw(st.integers(1, 5))):
+    for number in range(draw(st.integers(1, most))):
         at = draw(st.integers(0, 40))
         work.append(
             Work(
@@ -209,6 +209,6 @@ def test_books_are_right_where_the_api_server_is_hard_to_reach(scenario, dead):
 
 
 @pytest.mark.law
-@given(worlds(weather=weathers, machines=BOUGHT.machines), deaths)
+@given(worlds(weather=weathers, machines=BOUGHT.machines, most=3), deaths)
 def test_no_more_is_bought_than_budgets_allow(scenario, dead):
     all_is_well(scenario, dead)

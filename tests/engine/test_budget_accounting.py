@@ -41,6 +41,15 @@ async def test_figures_are_not_written_every_second():
         assert 5 <= len(versions) <= 12
 
 
+async def test_the_last_word_is_said_soon_after_the_last_pod_has_ended():
+    async with world() as it, operator(it):
+        it.budget(hours="1000")
+        it.pod("train", 1, runs="100s")
+        await passing(110)
+        assert it.phase("train") == "Succeeded"
+        assert used(it.status()) == pytest.approx(hours(it.ran("train")), abs=0.0005)
+
+
 async def test_a_pod_that_was_deleted_still_counts():
     async with world() as it, operator(it):
         it.budget(hours="100")

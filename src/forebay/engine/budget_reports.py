@@ -22,7 +22,7 @@ from forebay.model.spans import human
 #: How often the figures of a budget are written: at most, and where they have changed at all.
 _OFTEN: Final = timedelta(seconds=10)
 _SELDOM: Final = timedelta(seconds=60)
-#: Counts of pods, which change in jumps.
+#: Counts of pods, which change in jumps, and what was used when the last of them has ended.
 _COUNTS: Final = timedelta(seconds=5)
 #: Parts of the quota: less is not worth a write before its time.
 _VISIBLE: Final = 1000
@@ -60,6 +60,8 @@ def report_budgets(snapshot: Snapshot, standings: Mapping[Key, Standing], held: 
         if standing is not None and (standing.burn or standing.burn_usd or standing.exceeded):
             moving.append(_next_mark(snapshot.now))
             moving += _turning_points(standing, snapshot.now)
+        elif standing is not None and report is None and _says_too_little(budget.status, standing):
+            moving.append(snapshot.now + _COUNTS)
     return BudgetReports(decisions=tuple(found), reported=reported, look_again=min(moving, default=None))
 
 
@@ -201,9 +203,16 @@ def _worth_writing(
     if not changed:
         return False
     waited = _SELDOM if last is None else now - last + _EARLY
-    if changed & {"trackedPods", "heldPods"} and waited >= _COUNTS:
+    if (changed & {"trackedPods", "heldPods"} or _says_too_little(status, standing)) and waited >= _COUNTS:
         return True
     return waited >= _SELDOM or (waited >= _OFTEN and _moved(status, standing))
+
+
+def _says_too_little(status: GPUWorkloadBudgetStatus | None, standing: Standing) -> bool:
+    """Of what was used by pods that have all ended: the last word for now, until it leaves the window."""
+    if status is None or status.consumed_gpu_hours is None or standing.burn:
+        return False
+    return GpuHours.parse(status.consumed_gpu_hours) < GpuHours.parse(standing.consumed.quantity())
 
 
 def _moved(status: GPUWorkloadBudgetStatus, standing: Standing) -> bool:
