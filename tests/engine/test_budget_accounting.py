@@ -3,6 +3,7 @@
 import pytest
 
 from forebay.embedded import kinds
+from forebay.kube.pods import count_resources
 from tests.engine.budget_world import hours, operator, passing, used, world
 
 
@@ -147,6 +148,41 @@ async def test_a_budget_of_cores_counts_pods_without_gpus():
         it.pod("sim", 0, runs="20m", containers=[container])
         await passing(1300)
         assert it.phase("sim") == "Succeeded"
+        assert used(it.status("cores")) == pytest.approx(hours(it.ran("sim")) / 2, abs=0.0005)
+
+
+async def test_cores_that_were_used_while_nobody_looked_are_counted_before_anybody_is_let_go():
+    """A new process does not know yet that anybody counts cores: it must not take what it has not read for nothing."""
+    container = {"name": "main", "image": "work:1", "resources": {"requests": {"cpu": "500m"}}}
+    async with world() as it:
+        it.budget("cores", hours="10", gpuResourceName="cpu", accounting="Exact")
+        async with operator(it, "a"):
+            it.pod("seen", 0, runs="10m", containers=[container])
+            await passing(60)
+        kept = {"labels": {"team": "a"}, "finalizers": ["forebay.dev/usage"]}
+        it.lab.pod("unseen", 0, runs="5m", containers=[container], metadata=kept)
+        it.lab.pod("long", 0, runs="100h", containers=[container], metadata=kept)
+        await passing(700)
+        ran = it.ran("seen") + it.ran("unseen")
+        for name in ("seen", "unseen"):
+            it.delete_pod(name)
+        count_resources(())
+        async with operator(it, "b"):
+            await passing(60)
+            assert not it.is_there("seen")
+            assert not it.is_there("unseen")
+            running = it.running_for("long")
+            assert used(it.status("cores")) == pytest.approx(hours(ran + running) / 2, abs=hours(31))
+
+
+async def test_a_budget_of_cores_that_comes_later_counts_from_the_beginning():
+    container = {"name": "main", "image": "work:1", "resources": {"requests": {"cpu": "500m"}}}
+    count_resources(())
+    async with world() as it, operator(it):
+        it.pod("sim", 0, runs="5m", containers=[container])
+        await passing(600)
+        it.budget("cores", hours="10", gpuResourceName="cpu")
+        await passing(10)
         assert used(it.status("cores")) == pytest.approx(hours(it.ran("sim")) / 2, abs=0.0005)
 
 

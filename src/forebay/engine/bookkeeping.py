@@ -102,16 +102,24 @@ class Bookkeeper:
 
     async def count_resources(self) -> None:
         """When pods without GPUs ran is read only where somebody counts what they ask for."""
-        resources = {budget.spec.gpu_resource_name for budget in self._views.budgets.values()}
-        others = frozenset(name for name in resources if not name.endswith(GPU_SUFFIX))
+        others = self._asked_for()
         if not others <= self._counted:
+            await self._views.pods.list_again(lambda: count_resources(self._counted | others))
             self._counted |= others
-            await self._views.pods.list_again(lambda: count_resources(self._counted))
+            self._views.wake.set()
+
+    def _asked_for(self) -> frozenset[str]:
+        resources = {budget.spec.gpu_resource_name for budget in self._views.budgets.values()}
+        return frozenset(name for name in resources if not name.endswith(GPU_SUFFIX))
 
     def look(self, now: datetime) -> Books | None:
-        """The books as they are now; None while what is stored is not read yet."""
+        """The books as they are now; None while what is stored is not read yet, or what pods have used."""
         keeper = self.keeper
         if not keeper.ready:
+            return None
+        if not self._asked_for() <= self._counted:
+            # A pod of which it is not known when it ran must neither be let go nor count for nothing.
+            keeper.look_for_strays()
             return None
         self.spending.open(keeper)
         self._follow_budgets(now)

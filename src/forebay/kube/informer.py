@@ -84,18 +84,30 @@ class Informer(Generic[T]):
 
     async def list_again(self, before: Callable[[], None]) -> None:
         """Reads every object anew, after `before`, which may change how they are read. The view stays as it is until
-        then.
+        then. Returns when it is whole again.
         """
         assert self._task is not None
-        self._task.cancel()
-        await asyncio.wait({self._task})
+        last = self._task
+        last.cancel()
+        # Before anything is waited for: whoever asks may be cancelled, and must not leave it standing still.
+        self._reflector.refilled.clear()
+        self._task = asyncio.create_task(self._run_after(last, before), name=f"informer of {self.resource.plural}")
+        await self._wait(self._reflector.refilled)
+
+    async def _run_after(self, last: "asyncio.Task[NoReturn]", before: Callable[[], None]) -> NoReturn:
+        await asyncio.wait({last})
+        if not last.cancelled():
+            last.result()
         before()
         self._reflector.forget_place()
-        self._task = asyncio.create_task(self.run(), name=f"informer of {self.resource.plural}")
+        await self.run()
 
     async def wait_synced(self) -> None:
         """Returns once the view is whole. It may never be: what hinders it is in `last_error`."""
-        synced = asyncio.ensure_future(self._reflector.synced.wait())
+        await self._wait(self._reflector.synced)
+
+    async def _wait(self, event: asyncio.Event) -> None:
+        synced = asyncio.ensure_future(event.wait())
         try:
             await asyncio.wait({synced, *([self._task] if self._task else [])}, return_when=asyncio.FIRST_COMPLETED)
             if self._task is not None and self._task.done():

@@ -127,6 +127,8 @@ class Reflector(Generic[T]):
         self._log = log.bind(resource=resource.plural)
         self.counters = Counters()
         self.synced = asyncio.Event()
+        #: Cleared while everything is read anew.
+        self.refilled = asyncio.Event()
         #: Loop time at which the view was last known to be what the server has.
         self.current_at: float | None = None
         #: What keeps the view from being current, in one sentence. None while all is well.
@@ -152,6 +154,7 @@ class Reflector(Generic[T]):
     def forget_place(self) -> None:
         """What comes next is a whole listing. Only while it does not run."""
         self._whole = False
+        self.refilled.clear()
 
     async def _attempt(self, heard: int) -> _Trouble | None:
         """One stream, or one list, until it ends. None where it ended as it should."""
@@ -348,6 +351,7 @@ class Reflector(Generic[T]):
         self._view.end_listing(version, now)
         self._bring_old_objects_back()
         self._whole = True
+        self.refilled.set()
         self._filled_at = now
         self._broken_watch_lists = 0
         self.current_at = as_of

@@ -238,7 +238,8 @@ class View(Generic[T]):
             if before.uid != new.uid:
                 self._remove(key, keep_ahead=True)
                 before = None
-            elif before.resource_version == new.resource_version:
+            elif before.resource_version == new.resource_version and not (self._is_listing and before != new):
+                # A listing may show the same version with more of it read (`Informer.list_again`).
                 return
         self._objects[key] = new
         self._indexes.change(key, before, new)
