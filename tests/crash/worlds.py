@@ -139,7 +139,8 @@ class Outcome:
 
     def allowed_requests(self):
         starts = self.scenario.replicas * 20 + len(self.ledger.died) * 20 + 8 * self.ledger.faults
-        polls = self.scenario.status * len(self.scenario.machines) * 150
+        # Every two seconds at the most, while a launch or an end waits for what they say.
+        polls = self.scenario.status * len(self.scenario.machines) * 310
         return starts + polls + 60 * len(self.scenario.machines) + 40 * len(self.scenario.work)
 
     def frequent(self):

@@ -31,6 +31,9 @@ LOST_AFTER: Final = timedelta(minutes=10)
 #: Causes for which pods have to leave. For any other the machine was only to go because it was empty.
 EVICTING: Final = TABLE[InstanceState.DRAINING][InstanceState.TERMINATING] - {Reason.IDLE}
 
+#: Of these nothing is left once the node is ready with its GPUs; and pods may have come by then.
+_MENDED: Final = frozenset({Reason.UNHEALTHY, Reason.JOIN_TIMEOUT, Reason.GPUS_MISSING})
+
 
 def revoked(facts: Facts) -> tuple[Reason, str] | None:
     """It has to go, whatever it is doing."""
@@ -68,8 +71,8 @@ def draining(known: Known) -> Thought:
             return known.move(InstanceState.DRAINING, revocation[0], f"Given back: {revocation[1]}.")
         if facts.tenants:
             return _back(known, Reason.BACK_IN_USE, f"{named(facts.tenants)} came before it was given back; it stays.")
-    if why == Reason.UNHEALTHY and usable(facts) and revoked(facts) is None:
-        return _back(known, Reason.NODE_READY, "Its node is ready again; it stays.")
+    if why in _MENDED and usable(facts) and revoked(facts) is None:
+        return _back(known, Reason.NODE_READY, "Its node is ready after all, with its GPUs; it stays.")
     if (thought := vanished(known, sighting(facts))) is not None:
         return thought
     if node is None:

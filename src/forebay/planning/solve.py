@@ -4,13 +4,15 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from forebay.planning.greedy import Buying, Packer, Solution, greedy
+from forebay.planning.greedy import Buying, Packer, Pattern, Solution, greedy
 from forebay.planning.kinds import Kind
 from forebay.planning.market import LARGEST_TIE, Market, Shop, owned
 from forebay.planning.small import cheapest, is_small
 
 #: More kinds than this are more than a linear program can deal with in the time.
 _MOST_KINDS = 600
+#: Of more owned machines at once none is looked at again.
+_MOST_NODES = 100
 
 
 class Thinking(NamedTuple):
@@ -120,7 +122,40 @@ def smallest_first(packer: Packer, counts: Sequence[int], shop: Shop) -> Solutio
             for kind, count in pattern:
                 remaining[kind] -= count * times
             buyings.append(Buying(number, item, pattern, times))
-    return None if any(remaining) else Solution(tuple(buyings), tuple(remaining))
+    return None if any(remaining) else Solution(_without_needless(packer, buyings), tuple(remaining))
+
+
+def _without_needless(packer: Packer, buyings: Sequence[Buying]) -> tuple[Buying, ...]:
+    """The small ones came first; a larger one that was needed after them may have room for their pods too."""
+    nodes = [each._replace(times=1) for each in buyings for _ in range(each.times)]
+    if not 1 < len(nodes) <= _MOST_NODES:
+        return tuple(buyings)
+    kept: list[Buying] = []
+    for at, node in enumerate(nodes):
+        later = nodes[at + 1 :]
+        if _move(packer, node.pattern, later):
+            nodes[at + 1 :] = later
+        else:
+            kept.append(node)
+    return tuple(kept)
+
+
+def _move(packer: Packer, pattern: Pattern, into: list[Buying]) -> bool:
+    """All of these pods, or none."""
+    moved = list(into)
+    for kind, count in pattern:
+        for _ in range(count):
+            for at, node in enumerate(moved):
+                fuller = dict(node.pattern)
+                fuller[kind] = fuller.get(kind, 0) + 1
+                more = tuple(sorted(fuller.items()))
+                if packer.takes(packer.market.shelves[node.shelf], more):
+                    moved[at] = node._replace(pattern=more)
+                    break
+            else:
+                return False
+    into[:] = moved
+    return True
 
 
 def served(solution: Solution) -> dict[int, int]:

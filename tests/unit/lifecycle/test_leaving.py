@@ -75,18 +75,29 @@ def test_a_users_cordon_is_left_on_a_machine_that_stays():
 def test_pods_are_asked_to_leave_what_has_to_go(why):
     tenants = (pod("a"), pod("b"), pod("leaving", deleted=NOW))
     draining = record(S.DRAINING, because=why)
-    lost = why is R.UNHEALTHY
+    there = node(cordoned=NOW, ready=why is not R.UNHEALTHY, gpus=0 if why is R.GPUS_MISSING else 2)
 
-    step = next_step(facts(draining, node=node(cordoned=NOW, ready=not lost), tenants=tenants), NOW + seconds(5))
+    step = next_step(facts(draining, node=there, tenants=tenants), NOW + seconds(5))
 
     assert isinstance(step, Drain)
     assert [each.name for each in step.evict] == ["a", "b"], "one is leaving already"
     assert "team/a, team/b and team/leaving" in step.sentence
-    waiting = facts(after(step), node=node(cordoned=NOW, ready=not lost), tenants=tenants)
+    waiting = facts(after(step), node=there, tenants=tenants)
     assert next_step(waiting, NOW + seconds(6)) is None, "they are not asked with every tick"
     assert isinstance(next_step(waiting, NOW + seconds(15)), Drain), "but again, for as long as it takes"
-    empty = next_step(facts(after(step), node=node(cordoned=NOW, ready=not lost)), NOW + seconds(20))
+    empty = next_step(facts(after(step), node=there), NOW + seconds(20))
     assert (empty.status.state, empty.status.reason) == (S.TERMINATING, why)
+
+
+@pytest.mark.parametrize("why", [R.UNHEALTHY, R.JOIN_TIMEOUT, R.GPUS_MISSING])
+def test_what_was_too_late_and_then_came_all_the_same_stays_and_so_do_its_pods(why):
+    """Pods came between the decision and the cordon; they run, and the machine is what they wanted."""
+    draining = record(S.DRAINING, because=why)
+
+    step = next_step(facts(draining, node=node(cordoned=NOW), tenants=(pod(),)), NOW + seconds(5))
+    assert isinstance(step, Uncordon)
+    back = next_step(facts(draining, node=node(), tenants=(pod(),)), NOW + seconds(6))
+    assert (back.status.state, back.status.reason) == (S.READY, R.NODE_READY)
 
 
 def test_pods_that_are_leaving_are_waited_for():

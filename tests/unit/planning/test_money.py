@@ -147,3 +147,13 @@ def test_sources_that_could_not_be_asked_are_not_taken_for_none():
 
     assert list(why(made).values()) == [Reason.PROVIDER_UNAVAILABLE]
     assert "aws of GPUNodeClass gpu: it does not answer" in made.left_out[0].sentence
+
+
+def test_a_machine_that_a_larger_one_makes_needless_stays_off():
+    """From the smallest up would be both: one pod on each."""
+    made = plan(pods(2, shape(gpus=2)), [machine("small", 2), machine("large", 4)])
+
+    assert bought(made) == ["large"]
+    assert not made.left_out
+    assert bought(plan(pods(1, shape(gpus=2)), [machine("small", 2), machine("large", 4)])) == ["small"]
+    assert bought(plan(pods(3, shape(gpus=2)), [machine("small", 2), machine("large", 4)])) == ["large", "small"]
