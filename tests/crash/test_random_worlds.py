@@ -48,6 +48,8 @@ switch_faults = st.lists(
     max_size=3,
 ).map(tuple)
 lying = st.sampled_from([(), (lies(),), (lies(), lies())])
+#: One that comes up after its deadline is given back, and who has come to it by then must leave: worlds with these have
+#: Jobs, which begin again.
 boots = st.lists(
     st.sampled_from([Boot(), Boot(joins=False), Boot(drives=False), Boot(after=55), Boot(after=70)]), max_size=2
 ).map(tuple)
@@ -101,7 +103,7 @@ def test_operators_may_die_at_any_time(scenario, dead):
 
 
 @pytest.mark.law
-@given(worlds(switches=switch_faults, starts=boots, weather=st.builds(Weather, power=power_weather)), deaths)
+@given(worlds(switches=switch_faults, starts=boots, weather=st.builds(Weather, power=power_weather), jobs=True), deaths)
 def test_machines_and_their_switches_may_fail(scenario, dead):
     all_is_well(scenario, dead)
 
@@ -113,7 +115,7 @@ def test_the_api_server_may_be_hard_to_reach(scenario, dead):
 
 
 @pytest.mark.law
-@given(worlds(starts=boots, weather=st.builds(Weather, kube=kube_faults), replicas=2), deaths)
+@given(worlds(starts=boots, weather=st.builds(Weather, kube=kube_faults), replicas=2, jobs=True), deaths)
 def test_there_may_be_two_replicas(scenario, dead):
     all_is_well(scenario, dead)
 

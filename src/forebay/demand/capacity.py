@@ -121,8 +121,12 @@ def _obtained(
     planned = future_node(record, node)
     if planned is None:
         return None
-    # What is there already may include DaemonSets: the larger of the two is the better guess.
-    taken = used.max(daemon_overhead(planned, daemons))
+    taken = daemon_overhead(planned, daemons)
+    if node is not None and node.ready:
+        # What is there already may include DaemonSets: the larger of the two is the better guess.
+        taken = used.max(taken)
+    # While it is off, pods of its last time may still be said to be on it. Whoever bought it did not count them, and
+    # would buy another for the same pods.
     return Room(node=planned, free=planned.allocatable - taken, promised=promised, coming=record.metadata.name)
 
 

@@ -77,6 +77,13 @@ def test_an_owned_machine_that_boots_is_counted_by_its_plan_not_by_the_node_it_l
     assert room.node.taints == ()
 
 
+def test_pods_of_its_last_time_do_not_fill_a_machine_that_boots():
+    """Or a second machine would be bought for the pod that this one was bought for."""
+    machine = record(state=State.LAUNCHED, gpus=2, pods=[pod(gpus=2)])
+    (room,) = rooms({"n1": node(gpus=2, ready=False)}, {"n1": Resources({GPU: 2})}, [machine])
+    assert room.free[GPU] == 2
+
+
 def test_a_cordon_of_ours_on_a_machine_that_boots_will_be_gone_but_one_of_the_users_will_not():
     ours = node(ready=False, unschedulable=True, annotations={CORDONED_ANNOTATION: "2026-03-02T11:00:00Z"})
     users = node(ready=False, unschedulable=True)
