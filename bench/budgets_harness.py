@@ -68,11 +68,11 @@ class Kubelet:
         self.starts: dict[str, int] = {}
         self.ends: dict[str, int] = {}
         self.gone: set[str] = set()
+        self.told_twice = 0
         self._rig = scene.rig
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._connection = self._connect()
-        self._connection.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods?watch=true&timeoutSeconds=3600")
-        self._answer = self._connection.getresponse()
+        #: The version that the watch has come to.
+        self._seen = "0"
         threading.Thread(target=self._read, daemon=True).start()
         if delete:
             threading.Thread(target=self._delete, daemon=True).start()
@@ -84,22 +84,36 @@ class Kubelet:
         return HTTPSConnection(host, int(port), context=context)
 
     def _read(self) -> None:
-        # Ends with the control plane.
-        with suppress(OSError, ValueError, AttributeError):
-            while line := self._answer.readline():
-                self._note(json.loads(line))
+        # Ends with the control plane. A server ends the watch of whoever is slow, as this is beside all else.
+        with suppress(OSError):
+            while True:
+                connection = self._connect()
+                path = f"/api/v1/namespaces/{NAMESPACE}/pods?watch=true&resourceVersion={self._seen}"
+                connection.request("GET", path)
+                answer = connection.getresponse()
+                while line := answer.readline():
+                    self._note(json.loads(line))
+                connection.close()
 
     def _note(self, event: dict[str, Any]) -> None:
         pod = event["object"]
+        if event["type"] == "ERROR":
+            raise RuntimeError(f"the watch of the pods has lost its place: {pod}")
         uid = pod["metadata"]["uid"]
+        self._seen = pod["metadata"]["resourceVersion"]
         for container in pod["status"].get("containerStatuses", ()):
             state = container["state"]
             ran = state.get("running") or state.get("terminated") or {}
             if "startedAt" in ran:
-                self.starts.setdefault(uid, _second(ran["startedAt"]))
-            if pod["status"]["phase"] in _ENDED and "finishedAt" in ran and uid not in self.ends:
-                self.ends[uid] = _second(ran["finishedAt"])
-                self._ended.put(pod["metadata"]["name"])
+                started = _second(ran["startedAt"])
+                self.starts[uid] = min(started, self.starts.get(uid, started))
+            if pod["status"]["phase"] in _ENDED and "finishedAt" in ran:
+                if uid not in self.ends:
+                    self._ended.put(pod["metadata"]["name"])
+                # Told twice where the kubelet's write met another one; the last word holds.
+                finished = _second(ran["finishedAt"])
+                self.told_twice += self.ends.get(uid, finished) != finished
+                self.ends[uid] = finished
         if event["type"] == "DELETED":
             self.gone.add(uid)
 
