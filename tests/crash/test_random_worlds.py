@@ -76,17 +76,26 @@ def worlds(draw, *, switches=none, starts=none, weather=fair, replicas=1, jobs=F
         Work(f"p{number}", draw(gpus), at=draw(st.integers(0, 90)), runs=draw(st.sampled_from([5, 20, 60])))
         for number in range(draw(st.integers(1, 4)))
     )
+    begun = {machine.name: draw(starts) for machine in machines}
+    faults = {(machine.name, asked): draw(switches) for machine in machines for asked in (Asked.ON, Asked.OFF)}
     return Scenario(
         machines=machines,
         work=work,
-        boots={machine.name: draw(starts) for machine in machines},
-        faults={(machine.name, asked): draw(switches) for machine in machines for asked in (Asked.ON, Asked.OFF)},
+        boots={
+            name: tuple(boot for boot in each if boot.joins or not _lies(faults, name)) for name, each in begun.items()
+        },
+        faults=faults,
         plan=draw(weather),
         replicas=replicas,
         jobs=jobs,
         status=draw(st.booleans()),
         seed=draw(st.integers(0, 999)),
     )
+
+
+def _lies(faults, name):
+    """Of a machine that says it is off, is not, and never joins, nobody could know that it is on."""
+    return lies() in faults[name, Asked.OFF]
 
 
 def all_is_well(scenario, dead):
