@@ -20,6 +20,8 @@ _EPSILON = 1e-4
 _ROUNDING = 0.5 * 3.6 + _EPSILON
 #: How long after a look began, or an end was there to see, it is stored for sure.
 _STORED_WITHIN = 10.0
+#: How long somebody may still wait who was refused again and again.
+_BACK_OFF = 30.0
 
 
 class Truth:
@@ -135,9 +137,12 @@ class Auditor:
 
     @property
     def someone_works(self):
-        """For long enough to have looked at everything: whoever comes waits until the lease of the dead one ends."""
-        wait = self.scenario.terms.duration if self._deaths else 0.0
-        return bool(self.alive) and _now() > self._born + wait + _STORED_WITHIN
+        """For long enough to have looked at everything: whoever comes waits until the lease of the dead one ends, and
+        until the weather is better.
+        """
+        lease = self.scenario.terms.duration if self._deaths else 0.0
+        clears = 0.0 if self.scenario.plan is None else self.scenario.plan.until + _BACK_OFF + _T0
+        return bool(self.alive) and _now() > max(self._born + lease, clears) + _STORED_WITHIN
 
     @property
     def alive(self):

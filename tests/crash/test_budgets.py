@@ -122,7 +122,7 @@ weathers = st.builds(
             )
         )
     ),
-    until=st.just(120.0),
+    until=st.just(100.0),
 )
 deaths = st.dictionaries(st.integers(1, 80), st.sampled_from(Moment), max_size=4)
 budgets = st.lists(
