@@ -104,8 +104,10 @@ async def lead(rig: Rig, namespace: str, name: str = NAME) -> OperatorProcess:
 @pytest.mark.real_time
 @pytest.mark.timeout(300)
 async def test_the_operator_leads_under_the_account_that_helm_installed(bare):
-    # Another name than the plain file's: what is not of a release, Helm does not touch.
+    # Another name than the plain file's: what is not of a release, Helm does not touch. The policies have one name in
+    # every cluster; those of the plain file, if it came first, are in the way.
     name = "lab-forebay"
+    kubectl(bare, "delete", "--all", "mutatingadmissionpolicybindings,mutatingadmissionpolicies")
     deployment = f"/apis/apps/v1/namespaces/gpus/deployments/{name}"
     install = [name, str(chart.CHART), "--namespace", "gpus"]
     notes = helm(bare, "install", *install, "--create-namespace", values=chart.PREDECESSORS_VALUES)
