@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.api.crd import custom_resource_definitions
+from forebay.api.names import PAUSED_LABEL
 from forebay.engine.permissions import LEASE, rbac_manifests
 from tests.cluster.operators import OperatorProcess, until
 from tests.rig import Rig, RigFailed
@@ -22,7 +23,7 @@ PATHS = {
     "gpunodepools": f"{FOREBAY}/gpunodepools",
     "gpuinstances": f"{FOREBAY}/gpuinstances",
     "gpuworkloadbudgets": f"{FOREBAY}/gpuworkloadbudgets",
-    "jobs": "/apis/batch/v1/jobs",
+    "jobs": f"/apis/batch/v1/jobs?labelSelector={PAUSED_LABEL}",
 }
 _PLURALS = {
     "Namespace": "/api/v1/namespaces",
