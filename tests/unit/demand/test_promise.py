@@ -7,7 +7,7 @@ from forebay.api.names import STARTUP_TAINT
 from forebay.demand.promise import KEPT, Welcome, kept_until, welcomes
 from forebay.demand.tenancy import promises
 from forebay.model.quantities import Resources
-from forebay.model.requirements import LabelSelector, Taint
+from forebay.model.requirements import LabelSelector, Taint, Toleration
 from forebay.model.workloads import PodAffinityTerm
 from tests.unit.demand.builders import GPU, NOW, ago, node, pod, record, running
 
@@ -35,8 +35,19 @@ def test_when_the_node_is_ready_it_is_kept_for_its_pods_which_are_sent_there(sta
     )
 
 
+def let_through(name="n1"):
+    return (Toleration(STARTUP_TAINT, "Equal", record(name).uid),)
+
+
+def test_a_pod_that_was_nominated_by_one_who_died_is_let_through_by_the_next():
+    stuck = pod(nominated_node="n1")
+    machine = just_up(pods=[stuck])
+    (found,) = welcome([machine], [node(taints=made_out_to(machine))], [stuck])
+    assert (found.pods, found.keep) == ((stuck,), True)
+
+
 def test_while_its_pods_are_on_their_way_nothing_more_is_done():
-    coming = pod(nominated_node="n1")
+    coming = pod(nominated_node="n1", tolerations=let_through())
     machine = just_up(pods=[coming])
     assert welcome([machine], [node(taints=made_out_to(machine))], [coming]) == ()
 
@@ -55,7 +66,7 @@ def test_when_its_pods_are_there_the_node_is_open_to_all():
 
 
 def test_a_full_node_is_opened_when_no_other_is_being_kept():
-    coming = pod("coming", nominated_node="n2")
+    coming = pod("coming", nominated_node="n2", tolerations=let_through("n2"))
     done, busy = just_up(pods=[pod("there")]), just_up("n2", pods=[coming])
     nodes = [node(taints=made_out_to(done)), node("n2", taints=made_out_to(busy))]
     full = {"n1": Resources({GPU: 8})}
@@ -66,7 +77,7 @@ def test_a_full_node_is_opened_when_no_other_is_being_kept():
 
 
 def test_a_node_is_not_kept_for_ever_for_a_pod_that_does_not_come():
-    coming, other = pod(nominated_node="n1"), pod("other")
+    coming, other = pod(nominated_node="n1", tolerations=let_through()), pod("other")
     machine = just_up(pods=[coming, other])
     there = node(taints=made_out_to(machine))
     end = kept_until([machine], {"n1": there}, NOW)
