@@ -103,7 +103,7 @@ def welcomes(
             del waiting[pod.uid]
         if taint is not None:
             # Whoever nominated these died before they were let through, and they would wait for nothing.
-            chosen += [pod for pod in there if pod in guests and not _is_let_through(pod, record)]
+            chosen += [pod for pod in there if pod in guests and not is_let_through(pod, record)]
         welcome = Welcome(record=record, node=node, pods=tuple(chosen))
         if taint is None:
             found += [welcome] if chosen else []
@@ -173,7 +173,7 @@ def _is_free(pod: Pod, nodes: Mapping[str, Node]) -> bool:
     return node is None or not node.ready
 
 
-def _is_let_through(pod: Pod, record: GPUInstance) -> bool:
+def is_let_through(pod: Pod, record: GPUInstance) -> bool:
     return any(each.key == STARTUP_TAINT and each.value == record.uid for each in pod.shape.tolerations)
 
 

@@ -8,7 +8,7 @@ import structlog
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import STARTUP_TAINT
-from forebay.demand.promise import Welcome
+from forebay.demand.promise import Welcome, is_let_through
 from forebay.engine.announcements import Announcements
 from forebay.engine.decisions import Dress
 from forebay.engine.views import Views
@@ -121,15 +121,15 @@ class NodeActs:
     async def _send(self, pod: Pod, decision: Welcome) -> bool:
         """False: it cannot be let through, as where a policy forbids to change pods. Then it needs an open door."""
         await self._nominate(pod, decision.node.name)
-        return not decision.keep or await self._let_through(pod, decision.pass_value)
+        return not decision.keep or await self._let_through(pod, decision)
 
-    async def _let_through(self, pod: Pod, value: str) -> bool:
+    async def _let_through(self, pod: Pod, decision: Welcome) -> bool:
         """Pods may be given tolerations at any time; this one is for a taint of one node only. It is also what makes
         the scheduler try the pod again, and no other.
         """
-        toleration = {"key": STARTUP_TAINT, "operator": "Equal", "value": value}
-        if any(each.key == STARTUP_TAINT and each.value == value for each in pod.shape.tolerations):
+        if is_let_through(pod, decision.record):
             return True
+        toleration = {"key": STARTUP_TAINT, "operator": "Equal", "value": decision.pass_value}
         same = {"op": "test", "path": "/metadata/uid", "value": pod.uid}
         operations: list[dict[str, Any]]
         if pod.shape.tolerations:
