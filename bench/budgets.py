@@ -44,8 +44,8 @@ from forebay.api.gpu_workload_budget import (
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import LabelSelector
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.assess import Assessor
-from forebay.budgets.ledger import Ledger
+from forebay.budgets.assessment import Assessor
+from forebay.budgets.ledger.ledger import Ledger
 from forebay.model.quantities import GpuHours, Resources
 from forebay.model.workloads import Phase, Pod, PodShape
 

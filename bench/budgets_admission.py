@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from budgets_harness import ADMISSION, install_policies
-from forebay.engine.admission_policies import admission_policies
+from forebay.install.admission_policies import admission_policies
 from on_the_rig import FOREBAY, Administrator, create, install_definitions
 from tests.rig import Rig, RigFailed, Tier
 

@@ -19,11 +19,11 @@ from fractions import Fraction
 from http.client import HTTPSConnection
 from typing import Any, NamedTuple
 
-from forebay.engine.admission_policies import admission_policies
+from forebay.install.admission_policies import admission_policies
 from forebay.kube.pods import PODS
 from forebay.model.quantities import GpuHours
 from forebay.simulate.power import Powered
-from on_the_rig import FOREBAY, Administrator, OperatorProcess, Scene, World, create, node, scene
+from on_the_rig import FOREBAY, Administrator, BenchCluster, OperatorProcess, World, bench_cluster, create, node
 from tests.rig import RigFailed
 from tests.rig.parts import PLAY
 
@@ -64,12 +64,12 @@ class Load(NamedTuple):
 class Kubelet:
     """What the kubelet has told of every pod: read from a watch of its own, in a thread, with nothing of Forebay's."""
 
-    def __init__(self, scene: Scene, *, delete: bool) -> None:
+    def __init__(self, cluster: BenchCluster, *, delete: bool) -> None:
         self.starts: dict[str, int] = {}
         self.ends: dict[str, int] = {}
         self.gone: set[str] = set()
         self.told_twice = 0
-        self._rig = scene.rig
+        self._rig = cluster.rig
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         #: The version that the watch has come to.
         self._seen = "0"
@@ -136,7 +136,7 @@ class Kubelet:
 class Stage:
     """A cluster with enough nodes, a budget, and the operator as a process."""
 
-    def __init__(self, world: Scene, operator: OperatorProcess, kubelet: Kubelet, load: Load) -> None:
+    def __init__(self, world: BenchCluster, operator: OperatorProcess, kubelet: Kubelet, load: Load) -> None:
         self.operator = operator
         self.kubelet = kubelet
         self.load = load
@@ -242,7 +242,7 @@ class Stage:
 @asynccontextmanager
 async def stage(load: Load, *, accounting: str = "Observed", lease: float | None = None) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
-        world = await stack.enter_async_context(scene())
+        world = await stack.enter_async_context(bench_cluster())
         if accounting == "Exact":
             install_policies(world.rig)
         nodes = min(load.count, load.rate * (load.runtime + 20)) // _PODS_PER_NODE + 1

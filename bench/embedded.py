@@ -10,7 +10,7 @@ import json
 import sys
 import time
 
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.embedded.controllers import register_node
 from forebay.embedded.server import EmbeddedCluster
 from forebay.simulate.virtual_time import run

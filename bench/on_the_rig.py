@@ -23,23 +23,23 @@ from tests.rig import Part, Rig, Tier
 __all__ = [
     "FOREBAY",
     "Administrator",
+    "BenchCluster",
     "OperatorProcess",
     "Part",
-    "Scene",
     "World",
+    "bench_cluster",
     "create",
     "gpu_pod",
     "install_definitions",
     "node",
     "power_api",
-    "scene",
 ]
 
 NAMESPACE = "bench"
 _AT_ONCE = 16
 
 
-class Scene:
+class BenchCluster:
     def __init__(self, rig: Rig, client: Client, pods: Informer[Pod]) -> None:
         self.rig = rig
         self.client = client
@@ -109,7 +109,7 @@ async def _soon(acts: Iterable[Awaitable[object]]) -> None:
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[Scene]:
+async def bench_cluster() -> AsyncIterator[BenchCluster]:
     """A control plane of its own, with our kinds and a namespace, and somebody who watches the pods."""
     with Rig.start(Tier.CLUSTER) as rig:
         install_definitions(rig)
@@ -119,6 +119,6 @@ async def scene() -> AsyncIterator[Scene]:
         try:
             async with Informer(client.transport, rig.url, PODS) as pods:
                 await pods.wait_synced()
-                yield Scene(rig, client, pods)
+                yield BenchCluster(rig, client, pods)
         finally:
             await client.close()

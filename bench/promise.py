@@ -21,7 +21,7 @@ import structlog
 
 from forebay.api.names import STARTUP_TAINT
 from forebay.simulate.power import Powered
-from on_the_rig import FOREBAY, Administrator, Part, Scene, gpu_pod, node, power_api, scene
+from on_the_rig import FOREBAY, Administrator, BenchCluster, Part, bench_cluster, gpu_pod, node, power_api
 
 BAR = 995
 GPUS = {1: 500, 2: 250, 4: 150, 8: 100}
@@ -50,7 +50,7 @@ def machines(rng: random.Random, *, tainted: bool) -> list[Powered]:
     ]
 
 
-async def waiting(world: Scene, rng: random.Random) -> None:
+async def waiting(world: BenchCluster, rng: random.Random) -> None:
     everyone = pods(rng)
     await world.create_pods(everyone)
     await world.unschedulable(len(everyone))
@@ -59,7 +59,7 @@ async def waiting(world: Scene, rng: random.Random) -> None:
 async def with_forebay() -> dict[str, Any]:
     rng = random.Random(1)
     async with (
-        scene() as world,
+        bench_cluster() as world,
         power_api(world.rig, machines(rng, tainted=True), look_for_pods=False) as (power, base),
     ):
         await waiting(world, rng)
@@ -87,7 +87,7 @@ async def with_forebay() -> dict[str, Any]:
 
 async def without_forebay() -> int:
     rng = random.Random(1)
-    async with scene() as world:
+    async with bench_cluster() as world:
         await waiting(world, rng)
         # On a slow machine they would come one after the other, and each would be filled before the next.
         with world.rig.paused(Part.SCHEDULER):

@@ -22,7 +22,7 @@ from forebay.kube.view import Change
 from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.simulate.power import Asked, Powered, PowerWorld
-from on_the_rig import Administrator, Scene, gpu_pod, node, power_api, scene
+from on_the_rig import Administrator, BenchCluster, bench_cluster, gpu_pod, node, power_api
 
 BAR_MS = 200.0
 OTHERS = 1_000
@@ -37,7 +37,7 @@ def other_pod(number: int) -> dict[str, Any]:
     return {"metadata": {"name": f"other-{number:04}"}, "spec": spec}
 
 
-async def populate(world: Scene) -> None:
+async def populate(world: BenchCluster) -> None:
     administrator = Administrator(world.rig)
     for number in range(NODES):
         amounts = {"cpu": "32", "memory": "256Gi"}
@@ -68,7 +68,7 @@ def switched_on(power: PowerWorld) -> dict[str, datetime]:
     return calls
 
 
-async def sample(world: Scene, watcher: Watcher, power: PowerWorld, number: int) -> float:
+async def sample(world: BenchCluster, watcher: Watcher, power: PowerWorld, number: int) -> float:
     """Milliseconds."""
     name, before = f"pod-{number:03}", len(switched_on(power))
     await world.create_pods([gpu_pod(name, 1)])
@@ -80,7 +80,7 @@ async def sample(world: Scene, watcher: Watcher, power: PowerWorld, number: int)
 async def work(samples: int) -> list[float]:
     rng = random.Random(1)
     machines = [Powered(name=f"machine-{number:03}", gpus=1, boot=NEVER) for number in range(samples + 1)]
-    async with scene() as world, power_api(world.rig, machines, look_for_pods=False) as (power, base):
+    async with bench_cluster() as world, power_api(world.rig, machines, look_for_pods=False) as (power, base):
         await populate(world)
         watcher = Watcher()
         world.pods.subscribe(watcher)

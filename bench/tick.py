@@ -22,7 +22,7 @@ import structlog
 
 from forebay.api.crd import custom_resource_definitions
 from forebay.api.machines import Machine
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.embedded.server import EmbeddedCluster
 from forebay.engine.operator import Operator
 from forebay.kube.client import Client

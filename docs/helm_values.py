@@ -7,7 +7,7 @@ operator itself declares elsewhere is taken from there: its settings, the fields
 from typing import Any, Final
 
 from forebay.api.crd import custom_resource_definitions
-from forebay.engine import installation
+from forebay.install import manifests
 from forebay.providers.webhook.groups import VARIABLES
 from forebay.settings import Setting, all_settings
 
@@ -135,7 +135,7 @@ def values_schema() -> Schema:
             "The operator's image.",
             repository=_text(
                 "Registry and name of the image that you built from the Dockerfile.",
-                default=installation.REPOSITORY,
+                default=manifests.REPOSITORY,
                 minLength=1,
             ),
             tag=_text("Tag, also with a digest: `1.2.3@sha256:...`. Default: the version of the chart."),
@@ -160,14 +160,14 @@ def values_schema() -> Schema:
         "replicaCount": {
             "type": "integer",
             "minimum": 0,
-            "default": installation.REPLICAS,
+            "default": manifests.REPLICAS,
             "description": "One leads, the others stand by with warm views and take over within seconds.",
         },
         "port": {
             "type": "integer",
             "minimum": 1024,
             "maximum": 65535,
-            "default": installation.PORT,
+            "default": manifests.PORT,
             "description": "Where the operator serves /healthz, /readyz and /metrics.",
         },
         "service": _parts(
@@ -206,13 +206,13 @@ def values_schema() -> Schema:
         ),
         "resources": _map(
             "What the container asks for. No CPU limit: a throttled leader loses its lease.",
-            default=installation.RESOURCES,
+            default=manifests.RESOURCES,
         ),
         "podSecurityContext": _map(
             "Security of the pod. On OpenShift, which chooses users itself, set runAsUser and runAsGroup to null.",
-            default=installation.POD_SECURITY,
+            default=manifests.POD_SECURITY,
         ),
-        "securityContext": _map("Security of the container.", default=installation.CONTAINER_SECURITY),
+        "securityContext": _map("Security of the container.", default=manifests.CONTAINER_SECURITY),
         "podDisruptionBudget": _parts(
             "How many replicas a drain may take away at once.",
             enabled={"type": "boolean", "default": True, "description": "Create a PodDisruptionBudget."},

@@ -15,7 +15,6 @@ from structlog.typing import Processor
 
 from forebay.api.values import NotADuration, duration
 from forebay.engine.operator import Operator
-from forebay.engine.snapshot import Rules
 from forebay.kube.client import Client, Version
 from forebay.kube.config import Config, load
 from forebay.kube.connection import Rate, connected_client, election_client
@@ -29,6 +28,7 @@ from forebay.net import clock
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.providers.webhook.groups import read_groups
+from forebay.reconcile.snapshot import Rules
 from forebay.settings import Settings, SettingsError
 from forebay.web.pages import pages
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from forebay.engine.admission_policies import admission_policies
+from forebay.install.admission_policies import admission_policies
 from tests.cluster.worlds import FOREBAY
 from tests.rig import Rig, RigFailed
 

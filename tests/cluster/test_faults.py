@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from forebay.engine.apply import AT_ONCE
+from forebay.engine.apply.applier import AT_ONCE
 from tests.cluster import audit
 from tests.cluster.operators import until
 from tests.cluster.proxy import Proxy
@@ -30,7 +30,7 @@ def polite(seconds: float) -> int:
     return len(PATHS) * 6 + int(seconds) + AT_ONCE
 
 
-class Story:
+class FaultCase:
     """Objects of before, changes while it hurts, and what must be true afterwards."""
 
     def __init__(self, world, operator, proxy) -> None:
@@ -107,7 +107,7 @@ async def story(rig):
         Proxy(int(rig.url.rpartition(":")[2])) as proxy,
         made.leading("operator", proxy.port) as operator,
     ):
-        scene = Story(made, operator, proxy)
+        scene = FaultCase(made, operator, proxy)
         await scene.begin()
         yield scene
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from forebay.api.kinds import KINDS
-from forebay.engine.permissions import LEASE, NAME, NAMESPACE
+from forebay.api.names import OPERATOR_LEASE, OPERATOR_NAME, OPERATOR_NAMESPACE
 from tests.cluster import audit
 from tests.cluster.operators import OperatorProcess, until
 from tests.rig import Rig, RigFailed, Tier
@@ -69,7 +69,7 @@ def variables(deployment: dict) -> dict[str, str]:
     return {each["name"]: each["value"] for each in container["env"] if "value" in each}
 
 
-async def lead(rig: Rig, namespace: str, name: str = NAME) -> OperatorProcess:
+async def lead(rig: Rig, namespace: str, name: str = OPERATOR_NAME) -> OperatorProcess:
     """What the Deployment's pod would do: its environment, its account's token, and no more. Ends as a pod ends."""
     deployment = rig.call("GET", f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
     account = deployment["spec"]["template"]["spec"]["serviceAccountName"]
@@ -85,7 +85,7 @@ async def lead(rig: Rig, namespace: str, name: str = NAME) -> OperatorProcess:
 
         async def leads() -> bool:
             try:
-                lease = rig.call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEASE}")
+                lease = rig.call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{OPERATOR_LEASE}")
             except RigFailed:
                 return False
             return lease["spec"].get("holderIdentity") == identity
@@ -111,7 +111,7 @@ async def test_the_operator_leads_under_the_account_that_helm_installed(bare):
     deployment = f"/apis/apps/v1/namespaces/gpus/deployments/{name}"
     install = [name, str(chart.CHART), "--namespace", "gpus"]
     notes = helm(bare, "install", *install, "--create-namespace", values=chart.PREDECESSORS_VALUES)
-    assert f"kubectl -n gpus get lease {LEASE}" in notes
+    assert f"kubectl -n gpus get lease {OPERATOR_LEASE}" in notes
     assert "gpu-worker-2 (8 GPUs)" in notes
 
     operator = await lead(bare, "gpus", name)
@@ -142,7 +142,7 @@ async def test_the_operator_leads_under_the_account_of_the_plain_file(bare):
     # Where Helm has installed the kinds before, they are taken over from it.
     said = kubectl(bare, "apply", "--server-side", "--force-conflicts", "-f", "-", text=plain)
     assert "deployment.apps/forebay serverside-applied" in said
-    await lead(bare, NAMESPACE)
+    await lead(bare, OPERATOR_NAMESPACE)
 
 
 @chart.needs_helm

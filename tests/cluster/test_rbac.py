@@ -11,8 +11,8 @@ import msgspec
 import pytest
 import yaml
 
-from forebay.api.names import LEDGER_LABEL, STARTUP_TAINT
-from forebay.engine.permissions import AT_HOME, EVERYWHERE, NAME, NAMESPACE
+from forebay.api.names import LEDGER_LABEL, OPERATOR_NAME, OPERATOR_NAMESPACE, STARTUP_TAINT
+from forebay.install.permissions import AT_HOME, EVERYWHERE
 from forebay.net.transport import Request, Response
 from forebay.simulate.power import Powered, PowerWorld
 from tests.cluster import audit
@@ -37,7 +37,7 @@ BATCH = "/apis/batch/v1"
 MACHINE = "box"
 #: What the machine's power switch wants to be shown.
 KEY = "Bearer of-the-lab"
-ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
+ACCOUNT = f"system:serviceaccount:{OPERATOR_NAMESPACE}:{OPERATOR_NAME}"
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def grants() -> set[tuple[str, str, str, str]]:
 
 def use(entry: audit.Entry) -> tuple[str, str, str, str]:
     """What a request needs. What is asked of another namespace, or of all, must be granted everywhere."""
-    scope = "at home" if entry.namespace == NAMESPACE else "everywhere"
+    scope = "at home" if entry.namespace == OPERATOR_NAMESPACE else "everywhere"
     return (scope, entry.group, entry.resource, entry.verb)
 
 
@@ -75,12 +75,12 @@ def operator_of(rig: Rig) -> OperatorProcess:
         create(rig, manifest)
     kubeconfig = rig.kubeconfig_for("replaced")
     document = yaml.safe_load(kubeconfig.read_text())
-    document["users"][0]["user"] = {"token": rig.token_for(f"{NAMESPACE}/{NAME}")}
+    document["users"][0]["user"] = {"token": rig.token_for(f"{OPERATOR_NAMESPACE}/{OPERATOR_NAME}")}
     kubeconfig.write_text(yaml.safe_dump(document))
-    return OperatorProcess(rig, "operator", kubeconfig, NAMESPACE)
+    return OperatorProcess(rig, "operator", kubeconfig, OPERATOR_NAMESPACE)
 
 
-class Story:
+class RbacCase:
     """Every reason that there is to act, once."""
 
     def __init__(self, made: World, operator: OperatorProcess, power: PowerWorld, base: str) -> None:
@@ -93,7 +93,7 @@ class Story:
     async def tell(self) -> None:
         await until(self.operator.is_ready, "the operator is ready")
         secret = {"metadata": {"name": "power-api"}, "stringData": {"Authorization": KEY}}
-        await self.made.call("POST", f"/api/v1/namespaces/{NAMESPACE}/secrets", secret)
+        await self.made.call("POST", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets", secret)
         await self.pools_are_told_of_their_class()
         await self.a_machine_serves_a_pod_and_goes()
         await self.its_next_record_is_deleted_while_it_is_in_use()
@@ -195,7 +195,7 @@ class Story:
     def ledgers(self, count: int) -> Callable[[], Awaitable[bool]]:
         async def is_so() -> bool:
             found = await self.made.call(
-                "GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps?labelSelector={LEDGER_LABEL}"
+                "GET", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/configmaps?labelSelector={LEDGER_LABEL}"
             )
             return len(found["items"]) == count
 
@@ -238,7 +238,7 @@ class Story:
 
 
 @asynccontextmanager
-async def story(rig: Rig, operator: OperatorProcess) -> AsyncIterator[Story]:
+async def story(rig: Rig, operator: OperatorProcess) -> AsyncIterator[RbacCase]:
     def guard(request: Request) -> Response | None:
         return None if request.headers.get("Authorization") == KEY else Response(401)
 
@@ -246,7 +246,7 @@ async def story(rig: Rig, operator: OperatorProcess) -> AsyncIterator[Story]:
     taint = {"key": STARTUP_TAINT, "effect": "NoSchedule"}
     machine = Powered(name=MACHINE, gpus=1, boot=0.5, shutdown=0.1, taints=(taint,))
     async with world(rig) as made, power_api(rig, [machine], guard=guard) as (power, base):
-        yield Story(made, operator, power, base)
+        yield RbacCase(made, operator, power, base)
 
 
 @pytest.mark.real_time

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
-from forebay.engine.admission_policies import admission_policies
-from forebay.engine.permissions import LEASE, TO_UNINSTALL, TO_UNINSTALL_AT_HOME
+from forebay.api.names import OPERATOR_LEASE
+from forebay.install.admission_policies import admission_policies
+from forebay.install.permissions import TO_UNINSTALL, TO_UNINSTALL_AT_HOME
 from tests.cluster import audit
 from tests.cluster.test_budget_policies import ADMISSION, EXACT, GATE, SPENT, USAGE, budget, marks, settled
 from tests.cluster.worlds import FOREBAY
@@ -45,7 +46,7 @@ def uninstall(rig: Rig, account: str) -> subprocess.CompletedProcess[str]:
 def lease():
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": "an-operator", "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now}
-    meta = {"name": LEASE, "namespace": HOME}
+    meta = {"name": OPERATOR_LEASE, "namespace": HOME}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
 
 

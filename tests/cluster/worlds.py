@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from forebay.api.crd import custom_resource_definitions
-from forebay.api.names import PAUSED_LABEL
-from forebay.engine.permissions import LEASE, rbac_manifests
+from forebay.api.names import OPERATOR_LEASE, PAUSED_LABEL
+from forebay.install.permissions import rbac_manifests
 from tests.cluster.operators import OperatorProcess, until
 from tests.rig import Rig, RigFailed
 
@@ -137,7 +137,7 @@ class World:
 
     async def leader(self) -> str:
         try:
-            path = f"/apis/coordination.k8s.io/v1/namespaces/{self.home}/leases/{LEASE}"
+            path = f"/apis/coordination.k8s.io/v1/namespaces/{self.home}/leases/{OPERATOR_LEASE}"
             return (await self.call("GET", path))["spec"].get("holderIdentity") or ""
         except RigFailed:
             return ""

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
-from forebay.embedded.kinds import JOBS, PODS
+from forebay.embedded.api.kinds import JOBS, PODS
 from forebay.model.units import GpuHours
 from tests.crash.budget_witness import gpu_seconds
 

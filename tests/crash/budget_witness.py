@@ -5,10 +5,10 @@ from collections import defaultdict
 from datetime import datetime
 
 from forebay.api.names import USAGE_FINALIZER
-from forebay.budgets.ledger import Ledger
+from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import seconds
-from forebay.embedded.kinds import CONFIG_MAPS, JOBS, PODS
-from forebay.embedded.shelf import ADDED, DELETED
+from forebay.embedded.api.collection import ADDED, DELETED
+from forebay.embedded.api.kinds import CONFIG_MAPS, JOBS, PODS
 from forebay.net import clock
 
 _ENDED = frozenset({"Succeeded", "Failed"})

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
+from forebay.embedded.api.kinds import JOBS, PODS
+from forebay.embedded.api.pods import PodRules
 from forebay.embedded.controllers import register_node
-from forebay.embedded.kinds import JOBS, PODS
-from forebay.embedded.pods import PodRules
 from forebay.kube.lease import Terms
 from forebay.simulate.power import Powered
 from forebay.simulate.virtual_time import run

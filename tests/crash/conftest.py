@@ -5,7 +5,7 @@ import logging
 import pytest
 import structlog
 
-from forebay.embedded import cel
+from forebay.embedded.api import cel
 
 # Raises the recursion limit, which Hypothesis does not want to see inside a law.
 cel._environment()

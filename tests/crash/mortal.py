@@ -12,13 +12,13 @@ from enum import StrEnum
 import msgspec
 
 from forebay.engine.operator import Operator
-from forebay.engine.snapshot import Rules
 from forebay.kube.client import Client
 from forebay.kube.lease import Terms
 from forebay.net import clock
 from forebay.net.faults import Faulty
 from forebay.net.in_process import InProcess
 from forebay.net.transport import Headers, OutcomeUnknown
+from forebay.reconcile.snapshot import Rules
 from tests.engine.power_world import POWER, SERVER
 
 #: Longer terms make fewer requests, each of which is a place to die at; they are in proportion.

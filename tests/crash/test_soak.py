@@ -12,7 +12,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from forebay.embedded.kinds import PODS
+from forebay.embedded.api.kinds import PODS
 from forebay.kube.lease import Terms
 from forebay.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
 from forebay.simulate.power import Powered

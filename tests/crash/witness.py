@@ -3,9 +3,9 @@
 import asyncio
 from collections import Counter
 
-from forebay.embedded.kinds import PODS
-from forebay.embedded.shelf import ADDED, DELETED
-from forebay.lifecycle.outcomes import MOST_ATTEMPTS
+from forebay.embedded.api.collection import ADDED, DELETED
+from forebay.embedded.api.kinds import PODS
+from forebay.lifecycle.call_outcomes import MOST_ATTEMPTS
 from forebay.simulate.power import Asked, Power
 from tests.crash.mortal import LATE
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from forebay.embedded.kinds import JOBS, NODES, PODS
+from forebay.embedded.api.kinds import JOBS, NODES, PODS
 from forebay.lifecycle.facts import CORDONED_ANNOTATION
 from forebay.simulate.power import Asked, Powered
 from forebay.simulate.virtual_time import run

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from datetime import datetime
 
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.embedded.controllers import register_node
 from forebay.net import clock
 from tests.engine.power_world import Lab, lab, operator

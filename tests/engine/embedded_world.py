@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from forebay.embedded import kinds
-from forebay.embedded.bootstrap import open_store
+from forebay.embedded.api import kinds
+from forebay.embedded.api.bootstrap import open_store
 from forebay.embedded.controllers import Controllers, register_node
 
 Json = dict[str, Any]

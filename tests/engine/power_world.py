@@ -7,13 +7,13 @@ from functools import cache
 import msgspec
 
 from forebay.api.crd import custom_resource_definitions
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.embedded.server import EmbeddedCluster
 from forebay.engine.operator import Operator
-from forebay.engine.snapshot import Rules
 from forebay.kube.client import Client
 from forebay.net import clock
 from forebay.net.in_process import InProcess
+from forebay.reconcile.snapshot import Rules
 from forebay.simulate.power import PowerWorld
 from forebay.simulate.power_nodes import EmbeddedNodes
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.kube.pods import count_resources
 from tests.engine.budget_world import hours, operator, passing, used, world
 

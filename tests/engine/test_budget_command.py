@@ -1,10 +1,10 @@
 """`forebay budgets` reads what the operator has stored."""
 
-from forebay.budgets.assess import Assessor
-from forebay.cli.budget_view import view
-from forebay.engine.opened_books import read_books
+from forebay.budgets.assessment import Assessor
+from forebay.engine.ledger.ledger_reader import read_books
 from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
 from forebay.net import clock
+from forebay.reporting.budget_views import view
 from tests.engine.budget_world import hours, operator, passing, world
 
 

@@ -1,6 +1,6 @@
 """Who stops when a budget is used up, when, and how pods come to go on again."""
 
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from tests.engine.budget_world import operator, passing, world
 
 

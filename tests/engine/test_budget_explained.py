@@ -1,8 +1,8 @@
 """A pod that waits for a budget can be asked about: which, how it stands, and when the pod goes on."""
 
-from forebay.cli.explain import story
-from forebay.cli.inquiry import Inquiry
-from forebay.embedded import kinds
+from forebay.cli.cluster_reader import ClusterReader
+from forebay.cli.explain.command import explanation_of
+from forebay.embedded.api import kinds
 from forebay.kube.client import Client
 from forebay.net.faults import Answer, Faulty
 from forebay.net.in_process import InProcess
@@ -16,7 +16,7 @@ GATE = [{"name": "forebay.dev/budget"}]
 
 
 async def asked(it, kind, name, client=None):
-    told, _ = await story(Inquiry(client or it.user, "default"), Settings(), kind, name, "default")
+    told, _ = await explanation_of(ClusterReader(client or it.user, "default"), Settings(), kind, name, "default")
     return told
 
 

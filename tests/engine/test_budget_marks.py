@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from tests.engine.budget_world import hours, operator, passing, used, world
 
 USAGE = "forebay.dev/usage"

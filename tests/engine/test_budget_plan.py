@@ -4,13 +4,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from forebay.cli.plan_report import plan_report
-from forebay.engine.manifests import snapshot_of
-from forebay.engine.saved import load, save
-from forebay.engine.snapshot import Rules
-from forebay.engine.what_if import WhatIfError, outlook, parse, suppose, with_table
+from forebay.cli.plan.manifests import snapshot_of
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Offer
+from forebay.reconcile.saved_snapshot import load, save
+from forebay.reconcile.snapshot import Rules
+from forebay.reporting.plans import plan_report
+from forebay.reporting.what_if import WhatIfError, outlook, parse, suppose, with_table
 from forebay.simulate.power import Powered
 from tests.engine.budget_world import operator, passing, world
 from tests.engine.test_survey import seen

@@ -15,11 +15,11 @@ import pytest
 from rich.console import Console
 
 from forebay.api.gpu_instance import InstanceState
-from forebay.cli import explain
-from forebay.cli.demo_story import summary, told
-from forebay.cli.demo_view import Lines, picture
-from forebay.cli.demo_world import playing
-from forebay.cli.inquiry import Inquiry
+from forebay.cli.cluster_reader import ClusterReader
+from forebay.cli.demo.recorder import summary, told
+from forebay.cli.demo.view import Lines, picture
+from forebay.cli.demo.world import playing
+from forebay.cli.explain import command as explain
 from forebay.cli.parser import UserError
 from forebay.embedded.server import EmbeddedCluster
 from forebay.kube.client import Client
@@ -45,8 +45,8 @@ async def demo(jobs=JOBS, seed=SEED):
 
 async def explained(made, kind, name):
     async with asyncio.timeout(5):
-        inquiry = Inquiry(Client(InProcess(made.cluster.handler), "http://embedded"), "default")
-        story, _ = await explain.story(inquiry, Settings(), kind, name, None)
+        reader = ClusterReader(Client(InProcess(made.cluster.handler), "http://embedded"), "default")
+        story, _ = await explain.explanation_of(reader, Settings(), kind, name, None)
         return story
 
 

@@ -1,6 +1,6 @@
 """Pods on embedded nodes: timers that write what a kubelet writes."""
 
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.embedded.controllers import Controllers
 from tests.engine.embedded_world import World, passing
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from forebay.embedded import kinds
-from forebay.embedded.failures import ApiFailure
-from forebay.embedded.subresources import evict
+from forebay.embedded.api import kinds
+from forebay.embedded.api.failures import ApiFailure
+from forebay.embedded.api.subresources import evict
 from tests.engine.embedded_world import World, passing
 
 KUBELET = "embedded.forebay.dev/kubelet"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from tests.engine.embedded_world import World, passing
 
 WEB = {"app": "web"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from forebay.embedded import kinds
-from forebay.embedded.subresources import bind
+from forebay.embedded.api import kinds
+from forebay.embedded.api.subresources import bind
 from tests.engine.embedded_world import World, passing
 
 PREEMPTION = " no new claims to deallocate, preemption: "

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from forebay.embedded import kinds
-from forebay.embedded.conditions import with_condition
+from forebay.embedded.api import kinds
+from forebay.embedded.api.conditions import with_condition
 from forebay.simulate.power import Powered
 from tests.engine.power_world import lab, operator
 

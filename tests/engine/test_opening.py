@@ -3,7 +3,7 @@
 import asyncio
 
 from forebay.api.names import STARTUP_TAINT
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.net.transport import Response
 from forebay.simulate.power import Powered
 from tests.engine.power_world import lab, operator

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from forebay.api.crd import custom_resource_definitions
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.embedded.server import EmbeddedCluster
 from forebay.engine.operator import Operator
 from forebay.kube.client import Client

@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 from itertools import pairwise
 
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.lifecycle.facts import CORDONED_ANNOTATION
 from forebay.simulate.power import Power, Powered
 from tests.engine.power_world import lab, operator

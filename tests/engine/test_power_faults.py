@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from forebay.embedded import kinds
-from forebay.embedded.conditions import with_condition
+from forebay.embedded.api import kinds
+from forebay.embedded.api.conditions import with_condition
 from forebay.simulate.power import Asked, Power, Powered
 from forebay.simulate.power_faults import (
     Boot,

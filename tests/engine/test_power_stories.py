@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from forebay.api.parts import Taint, TaintEffect
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.simulate.power import Powered
 from tests.engine.power_world import lab, operator
 

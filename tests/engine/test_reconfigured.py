@@ -2,7 +2,7 @@
 
 import asyncio
 
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.simulate.power import Asked, Powered
 from forebay.simulate.power_faults import Boot, refuses
 from tests.engine.power_world import lab, operator

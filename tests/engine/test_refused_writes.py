@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.net.transport import Headers, Response
 from forebay.simulate.power import Powered
 from tests.engine.power_world import lab, operator

@@ -5,11 +5,9 @@ import asyncio
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, Provider
 from forebay.api.meta import ObjectMeta
 from forebay.api.providers import ProviderName
-from forebay.engine.secrets import ClusterSecrets
-from forebay.engine.snapshot import Rules
-from forebay.engine.sources import CALL_LIMIT, Configured
+from forebay.engine.sources.secrets import ClusterSecrets
+from forebay.engine.sources.sources import CALL_LIMIT, Configured
 from forebay.engine.survey import ask, survey
-from forebay.engine.what_if import outlook
 from forebay.kube.client import Client
 from forebay.kube.own_kinds import GPU_NODE_CLASSES
 from forebay.model.sources import Capabilities, Delivery, SourceKey
@@ -18,6 +16,8 @@ from forebay.net.in_process import InProcess
 from forebay.net.redaction import Redactor
 from forebay.providers.base import BadCredentials
 from forebay.providers.registry import Context
+from forebay.reconcile.snapshot import Rules
+from forebay.reporting.what_if import outlook
 from forebay.simulate.power import Powered
 from tests.engine.power_world import SERVER, lab, operator
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from forebay.embedded import kinds
-from forebay.engine.admission_policies import admission_policies
-from forebay.engine.uninstall import MachinesAreOn, Uninstalled, Uninstaller
+from forebay.embedded.api import kinds
+from forebay.install.admission_policies import admission_policies
+from forebay.install.uninstall import MachinesAreOn, Uninstalled, Uninstaller
 from forebay.simulate.power import Powered
 from tests.engine.budget_world import operator, passing, world
 

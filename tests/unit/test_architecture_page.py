@@ -46,13 +46,14 @@ def test_every_room_is_in_the_table():
 
 def test_a_name_that_does_not_exist_is_noticed():
     with pytest.raises(AttributeError):
-        found("engine.tick.no_such_thing")
+        found("reconcile.tick.no_such_thing")
 
 
 def test_the_tick_is_told_in_its_own_order():
-    source = (Path(forebay.__file__).parent / "engine/tick.py").read_text()
+    source = (Path(forebay.__file__).parent / "reconcile/tick.py").read_text()
     body = source[source.index("def tick(") :]
-    told = re.findall(r"^\d+\. `engine\.\w+\.(\w+)`", PAGE, re.MULTILINE)
+    told = re.findall(r"^\d+\. `reconcile\.\w+\.(\w+)`", PAGE, re.MULTILINE)
 
+    assert len(told) > 8
     order = [body.index(f"{name}(") for name in told]
     assert order == sorted(order)

@@ -6,6 +6,11 @@ GROUP: Final = "forebay.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 
+# The operator itself: its Deployment and account, the namespace it is installed in by default, and its Lease.
+OPERATOR_NAME: Final = "forebay"
+OPERATOR_NAMESPACE: Final = "forebay-system"
+OPERATOR_LEASE: Final = "forebay-operator"
+
 # Labels of nodes that Forebay obtained. `tgp.io/...` means the same wherever users select by it.
 NODEPOOL_LABEL: Final = "forebay.dev/nodepool"
 NODECLASS_LABEL: Final = "forebay.dev/nodeclass"

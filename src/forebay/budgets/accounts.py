@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
-from forebay.budgets.ledger import EXACT, Ledger
+from forebay.budgets.ledger.ledger import EXACT, Ledger
 from forebay.budgets.usage import Run, run_of, seconds, thousandths
 from forebay.model.requirements import LabelSelector, Operator, Requirement
 from forebay.model.workloads import Pod

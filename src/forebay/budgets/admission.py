@@ -13,7 +13,7 @@ import msgspec
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE
 from forebay.budgets.accounts import Account, Accounts, Key
-from forebay.budgets.assess import NO_DOLLARS, RECKONED, WORTHWHILE, Limits, Standing, has_room_again, room
+from forebay.budgets.assessment import NO_DOLLARS, RECKONED, WORTHWHILE, Limits, Standing, has_room_again, room
 from forebay.budgets.usage import thousandths
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason

@@ -2,8 +2,12 @@
 
 from typing import Final
 
-from forebay.cli import budgets, demo, embedded, explain, manifests, offers, plan, run, status, uninstall
+from forebay.cli import embedded, manifests, offers, run, status, uninstall
+from forebay.cli.budgets import command as budgets
+from forebay.cli.demo import command as demo
+from forebay.cli.explain import command as explain
 from forebay.cli.parser import Command
+from forebay.cli.plan import command as plan
 
 COMMANDS: Final[tuple[Command, ...]] = (
     run.COMMAND,

@@ -16,9 +16,11 @@ def print_crds(_arguments: argparse.Namespace, _settings: Settings) -> int:
 
 
 def add_namespace_option(parser: argparse.ArgumentParser) -> None:
-    from forebay.engine.permissions import NAMESPACE
+    from forebay.api.names import OPERATOR_NAMESPACE
 
-    parser.add_argument("--namespace", default=NAMESPACE, help=f"where the operator lives (default: {NAMESPACE})")
+    parser.add_argument(
+        "--namespace", default=OPERATOR_NAMESPACE, help=f"where the operator lives (default: {OPERATOR_NAMESPACE})"
+    )
 
 
 def namespace_of(arguments: argparse.Namespace) -> str:
@@ -35,14 +37,14 @@ def namespace_of(arguments: argparse.Namespace) -> str:
 
 
 def print_rbac(arguments: argparse.Namespace, _settings: Settings) -> int:
-    from forebay.engine.permissions import rbac_manifests
+    from forebay.install.permissions import rbac_manifests
 
     print_documents(rbac_manifests(namespace_of(arguments)))
     return 0
 
 
 def add_install_options(parser: argparse.ArgumentParser) -> None:
-    from forebay.engine.installation import IMAGE
+    from forebay.install.manifests import IMAGE
 
     add_namespace_option(parser)
     parser.add_argument(
@@ -56,7 +58,7 @@ def add_install_options(parser: argparse.ArgumentParser) -> None:
 
 def print_install(arguments: argparse.Namespace, _settings: Settings) -> int:
     from forebay.api.crd import crds_yaml
-    from forebay.engine.installation import install_manifests
+    from forebay.install.manifests import install_manifests
 
     if not arguments.image or any(letter.isspace() for letter in arguments.image):
         raise UserError(f"--image is {arguments.image!r}; give a name such as registry.example.com/forebay:1.2.3")

@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def all_rows(arguments: argparse.Namespace, settings: Settings) -> tuple[list["Row"], list[str]]:
     """And what is to be said about what is not there."""
-    from forebay.cli.plan_inputs import look_at_cluster, read_offers
+    from forebay.cli.plan.inputs import look_at_cluster, read_offers
     from forebay.planning.offer_table import Row
 
     if arguments.from_file is not None:
@@ -63,40 +63,18 @@ def all_rows(arguments: argparse.Namespace, settings: Settings) -> tuple[list["R
 
 
 def chosen(rows: Iterable["Row"], arguments: argparse.Namespace) -> list["Row"]:
-    """Those that pass all filters, cheapest GPU first; machines without a GPU last."""
-    import fnmatch
+    """The rows that pass every filter of the command line, cheapest GPU first."""
+    from forebay.reporting.offers import OfferFilter, matching
 
-    from forebay.model.gpu_models import canonical
-
-    least = _number(arguments.min_vram, "--min-vram")
-    most = _price(arguments.max_price)
     rows = list(rows)
-    models = _models(arguments.gpu, rows)
-    patterns = [each.casefold() for each in arguments.region]
-    found = []
-    for row in rows:
-        offer = row.offer
-        places = [place.casefold() for place in (offer.region, offer.zone) if place]
-        if (
-            (models and canonical(offer.gpu_type or "", offer.gpu_memory_gib) not in models)
-            or (least is not None and (offer.gpu_memory_gib or 0) < least)
-            or (patterns and not any(fnmatch.fnmatchcase(place, each) for place in places for each in patterns))
-            or (most is not None and offer.price > most)
-            or (arguments.spot is not None and offer.spot is not arguments.spot)
-        ):
-            continue
-        found.append(row)
-    return sorted(found, key=_order)[: _limit(arguments.limit)]
-
-
-def _order(row: "Row") -> tuple[object, ...]:
-    offer = row.offer
-    return (not row.gpus, _each(row) or Fraction(0), offer.price.units, offer.key)
-
-
-def _each(row: "Row") -> Fraction | None:
-    """Units of price for one whole GPU."""
-    return row.offer.price.units / row.gpus if row.gpus else None
+    wanted = OfferFilter(
+        models=_models(arguments.gpu, rows),
+        min_vram=_number(arguments.min_vram, "--min-vram"),
+        places=tuple(arguments.region),
+        max_price=_price(arguments.max_price),
+        spot=arguments.spot,
+    )
+    return matching(rows, wanted)[: _limit(arguments.limit)]
 
 
 def _models(names: Sequence[str], rows: Sequence["Row"]) -> frozenset[str]:
@@ -148,37 +126,6 @@ def _limit(text: str | None) -> int | None:
     return int(text)
 
 
-def document(rows: Iterable["Row"], notes: Sequence[str]) -> dict[str, object]:
-    return {
-        "offers": [
-            {
-                "provider": row.offer.provider,
-                "instance_type": row.offer.instance_type,
-                "region": row.offer.region,
-                "zone": row.offer.zone,
-                "spot": row.offer.spot,
-                "gpu_type": row.offer.gpu_type,
-                "gpu_count": float(row.gpus),
-                "gpu_memory_gib": row.offer.gpu_memory_gib,
-                "price": row.offer.price.exact(),
-                "price_per_gpu": _dollars_each(row).exact() if row.gpus else None,
-                "stock": row.offer.stock,
-                "machine": row.offer.node_name,
-                "as_of": row.as_of or None,
-            }
-            for row in rows
-        ],
-        "notes": list(notes),
-    }
-
-
-def _dollars_each(row: "Row") -> "UsdPerHour":
-    """Rounded to what a price can say: a third of a dollar has no end."""
-    from forebay.model.quantities import UsdPerHour
-
-    return UsdPerHour.from_units(round(_each(row) or 0))
-
-
 def show(rows: Sequence["Row"]) -> None:
     header = ("GPU/H", "ALL/H", "GPUS", "VRAM", "MARKET", "WHERE", "PROVIDER", "TYPE")
     cells = [_cells(row) for row in rows]
@@ -199,10 +146,12 @@ def show(rows: Sequence["Row"]) -> None:
 
 
 def _cells(row: "Row") -> tuple[str, ...]:
+    from forebay.reporting.offers import price_per_gpu
+
     offer = row.offer
     count = f"{float(row.gpus):g}"
     return (
-        str(_dollars_each(row)).removesuffix("/h") if row.gpus else "-",
+        str(price_per_gpu(row)).removesuffix("/h") if row.gpus else "-",
         str(offer.price).removesuffix("/h"),
         f"{count} x {offer.gpu_type}" if offer.gpu_type else count,
         f"{offer.gpu_memory_gib}G" if offer.gpu_memory_gib is not None else "-",
@@ -214,6 +163,8 @@ def _cells(row: "Row") -> tuple[str, ...]:
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    from forebay.reporting.offers import document
+
     rows, notes = all_rows(arguments, settings)
     found = chosen(rows, arguments)
     if arguments.output == "json":

@@ -11,9 +11,9 @@ from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
 if TYPE_CHECKING:
-    from forebay.cli.inquiry import Inquiry
-    from forebay.cli.overview import BillLine, ClusterStatus
+    from forebay.cli.cluster_reader import ClusterReader
     from forebay.kube.informer import Informer
+    from forebay.reporting.status import BillLine, ClusterStatus
 
 #: A cluster that cannot be listed in this time is not going to be.
 PATIENCE_S = 60.0
@@ -22,25 +22,26 @@ PATIENCE_S = 60.0
 async def observe(settings: Settings) -> "ClusterStatus":
     from forebay.api.kinds import KINDS
     from forebay.api.names import API_VERSION
-    from forebay.cli.budget_stories import home
-    from forebay.cli.inquiry import Inquiry, present
-    from forebay.cli.overview import ClusterStatus, ViewAge, figures
+    from forebay.cli.budgets.waits import home
+    from forebay.cli.cluster_reader import ClusterReader
     from forebay.kube.pods import PENDING_GPU
     from forebay.kube.types import NAMESPACES
+    from forebay.reporting.cluster_view import present
+    from forebay.reporting.status import ClusterStatus, ViewAge, figures
     from forebay.wiring import cluster_config, configure_logging, rules_of, watched_cluster
 
     redactor = configure_logging(settings)
     config = cluster_config(settings, os.environ)
     gpu_resources = rules_of(settings).gpu_resources
     async with watched_cluster(config, redactor) as views:
-        inquiry = Inquiry(views.client, config.namespace)
+        reader = ClusterReader(views.client, config.namespace)
         cluster = await views.client.get(NAMESPACES, "kube-system")
         served = await views.client.served(API_VERSION)
-        records, pools, leaders = await inquiry.records(), await inquiry.pools(), await inquiry.leaders()
+        records, pools, leaders = await reader.records(), await reader.pools(), await reader.leaders()
         await synced(views.nodes)
         await synced(views.pods)
         waiting = list(views.pods.by(PENDING_GPU, True))
-        said = await inquiry.said("Pod") if waiting else []
+        said = await reader.said("Pod") if waiting else []
         now = present(leaders, datetime.now(UTC))
         return ClusterStatus(
             server=config.server,
@@ -50,7 +51,7 @@ async def observe(settings: Settings) -> "ClusterStatus":
             kinds_installed=[kind.kind for kind in KINDS if kind.plural in served],
             kinds_missing=[kind.kind for kind in KINDS if kind.plural not in served],
             leaders=leaders,
-            bill=await read_bill(inquiry, home(settings, leaders), now) if records is not None else [],
+            bill=await read_bill(reader, home(settings, leaders), now) if records is not None else [],
             views=[
                 ViewAge(kind=each.resource.plural, objects=len(each), seconds=round(each.staleness, 3))
                 for each in (views.nodes, views.pods)
@@ -68,13 +69,13 @@ async def observe(settings: Settings) -> "ClusterStatus":
         )
 
 
-async def read_bill(inquiry: "Inquiry", namespace: str, now: datetime) -> "list[BillLine] | None":
+async def read_bill(reader: "ClusterReader", namespace: str, now: datetime) -> "list[BillLine] | None":
     """From the ledgers in the operator's namespace; None where this user may not read them."""
-    from forebay.cli.overview import bill
-    from forebay.engine.opened_books import NotReadable, read_books
+    from forebay.engine.ledger.ledger_reader import NotReadable, read_books
+    from forebay.reporting.status import bill
 
     try:
-        books = await read_books(inquiry.client, namespace, (), now)
+        books = await read_books(reader.client, namespace, (), now)
     except NotReadable:
         return None
     return bill(books.spend.spent(now))
@@ -89,9 +90,9 @@ async def synced(informer: "Informer[Any]") -> None:
 
 
 def show(status: "ClusterStatus", now: datetime) -> None:
-    from forebay.cli.overview import spent, told_leader, told_views
     from forebay.model.quantities import Usd, UsdPerHour
     from forebay.model.spans import human
+    from forebay.reporting.status import spent, told_leader, told_views
 
     kinds = f"{len(status.kinds_installed)} kinds installed"
     if status.kinds_missing:
@@ -163,7 +164,7 @@ def show(status: "ClusterStatus", now: datetime) -> None:
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
-    from forebay.cli.inquiry import present
+    from forebay.reporting.cluster_view import present
 
     status = asyncio.run(observe(settings))
     if arguments.output == "json":

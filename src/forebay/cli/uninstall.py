@@ -11,7 +11,7 @@ from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
 if TYPE_CHECKING:
-    from forebay.engine.uninstall import Uninstalled
+    from forebay.install.uninstall import Uninstalled
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +25,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 async def uninstall(settings: Settings, *, leave_machines: bool) -> "tuple[Uninstalled, list[str]]":
     """What was done, and the namespaces of operators."""
-    from forebay.cli.inquiry import Inquiry
-    from forebay.engine.uninstall import MachinesAreOn, NotLetGo, Uninstaller
+    from forebay.cli.cluster_reader import ClusterReader
+    from forebay.install.uninstall import MachinesAreOn, NotLetGo, Uninstaller
     from forebay.kube.connection import connected_client
     from forebay.wiring import cluster_config, configure_logging
 
@@ -38,7 +38,7 @@ async def uninstall(settings: Settings, *, leave_machines: bool) -> "tuple[Unins
             homes = [settings.namespace]
         else:
             # Who may not list Leases is a pod of the chart, in the namespace of its operator.
-            leaders = await Inquiry(client, config.namespace).leaders()
+            leaders = await ClusterReader(client, config.namespace).leaders()
             homes = [config.namespace] if leaders is None else [each.namespace for each in leaders]
         try:
             done = await Uninstaller(client, homes, say=_say).run(leave_machines=leave_machines)

@@ -7,10 +7,10 @@ from typing import Final, Self
 
 import yaml
 
-from forebay.embedded.bootstrap import open_store
+from forebay.embedded.api.bootstrap import open_store
+from forebay.embedded.api.handler import ApiHandler
+from forebay.embedded.api.store import Store
 from forebay.embedded.controllers import Controllers
-from forebay.embedded.handler import ApiHandler
-from forebay.embedded.store import Store
 from forebay.net.clock import now
 
 #: The name of cluster, user and context in the kubeconfigs below: how they are told from others.

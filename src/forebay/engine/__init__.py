@@ -1,6 +1,6 @@
-"""The operator's heartbeat: observe, think, apply, and wait for the next reason to.
+"""The operator's shell: observe the cluster, run the tick, apply its decisions, wait for the next change.
 
-Belongs here: the snapshot, the tick that turns it into decisions (pure, `now` an argument), their application through
-the client, and the loop with its wake-ups. Does not belong here: how Kubernetes or a provider is spoken to, what a
-price means, or any question that another room can answer from values alone.
+Belongs here: the operator and its loop, the informers it watches, the snapshot taken from them, metrics; in rooms
+of their own the application of decisions (`apply`), the providers at work (`sources`) and the ledgers (`ledger`).
+Does not belong here: decisions (`reconcile`), how Kubernetes or a provider is spoken to (`kube`, `providers`).
 """

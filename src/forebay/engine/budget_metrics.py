@@ -8,8 +8,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from forebay.budgets.accounts import Key
-from forebay.budgets.assess import Assessor, Standing
-from forebay.engine.bookkeeping import Bookkeeper
+from forebay.budgets.assessment import Assessor, Standing
+from forebay.engine.ledger.budget_accounting import Bookkeeper
 
 #: Name without the prefix, and what it means. All have the labels namespace and name.
 GAUGES: Final[tuple[tuple[str, str], ...]] = (

@@ -8,15 +8,15 @@ from typing import Final, NoReturn
 import msgspec
 import structlog
 
-from forebay.engine.apply import Applier
+from forebay.engine.apply.applier import Applier
 from forebay.engine.counts import Counts
 from forebay.engine.observe import Observer
-from forebay.engine.orders import source_of
-from forebay.engine.snapshot import Snapshot
-from forebay.engine.sources import Sources
-from forebay.engine.tick import Thought, tick
+from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
 from forebay.lifecycle.next_step import awaits_listing
+from forebay.reconcile.orders import source_of
+from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.tick import Thought, tick
 
 log = structlog.get_logger(__name__)
 

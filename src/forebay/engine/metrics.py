@@ -9,10 +9,10 @@ from prometheus_client.registry import Collector
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.engine.counts import Counts
-from forebay.engine.reports import hourly_cost
 from forebay.engine.views import Views
 from forebay.kube.pods import PENDING_GPU
 from forebay.model.reasons import Reason
+from forebay.reconcile.reports import hourly_cost
 
 #: Name without the prefix, labels, and what it means.
 GAUGES: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (

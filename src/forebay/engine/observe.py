@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from forebay.api.machines import Machine
-from forebay.engine.bookkeeping import Bookkeeper
-from forebay.engine.configuration import claimed_twice
-from forebay.engine.errands import Errands
-from forebay.engine.snapshot import Memory, Rules, Snapshot
-from forebay.engine.sources import Sources
+from forebay.engine.apply.provider_calls import Errands
+from forebay.engine.ledger.budget_accounting import Bookkeeper
+from forebay.engine.sources.configuration import claimed_twice
+from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
 from forebay.kube.pods import BY_NODE, PENDING_GPU
 from forebay.model.nodes import Node
 from forebay.model.sources import Source
 from forebay.model.workloads import Pod
+from forebay.reconcile.snapshot import Memory, Rules, Snapshot
 
 
 class Observer:

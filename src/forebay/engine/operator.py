@@ -11,21 +11,20 @@ from typing import Any, Final, NoReturn, Self
 import structlog
 
 from forebay.api.machines import Machine
-from forebay.engine.announcements import Announcements
-from forebay.engine.apply import Applier
-from forebay.engine.bookkeeping import Bookkeeper
-from forebay.engine.configuration import configured
+from forebay.api.names import OPERATOR_LEASE
+from forebay.engine.apply.applier import Applier
+from forebay.engine.apply.events import Announcements
+from forebay.engine.apply.launches import Launches
+from forebay.engine.apply.provider_calls import Errands
+from forebay.engine.apply.records import Records
 from forebay.engine.counts import Counts
-from forebay.engine.errands import Errands
-from forebay.engine.launches import Launches
-from forebay.engine.ledger_store import LedgerStore
+from forebay.engine.ledger.budget_accounting import Bookkeeper
+from forebay.engine.ledger.store import LedgerStore
 from forebay.engine.loop import Loop, Pace
 from forebay.engine.observe import Observer
-from forebay.engine.permissions import LEASE
-from forebay.engine.records import Records
-from forebay.engine.secrets import ClusterSecrets
-from forebay.engine.snapshot import Rules
-from forebay.engine.sources import Sources
+from forebay.engine.sources.configuration import configured
+from forebay.engine.sources.secrets import ClusterSecrets
+from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views, watching
 from forebay.kube.client import Client
 from forebay.kube.events import EventRecorder
@@ -35,6 +34,7 @@ from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import Transport
 from forebay.providers.registry import Context
+from forebay.reconcile.snapshot import Rules
 
 log = structlog.get_logger(__name__)
 
@@ -70,7 +70,9 @@ class Operator:
         rng: random.Random | None = None,
     ) -> None:
         self.recorder = EventRecorder(client, instance=identity)
-        self.elector = Elector(election, namespace, LEASE, identity, terms=terms, recorder=self.recorder, rng=rng)
+        self.elector = Elector(
+            election, namespace, OPERATOR_LEASE, identity, terms=terms, recorder=self.recorder, rng=rng
+        )
         self._client = client
         self._opening = opening or client
         self._server = server

@@ -7,14 +7,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.api.machines import Machine
-from forebay.engine.bookkeeping import Bookkeeper
-from forebay.engine.configuration import configured
+from forebay.engine.apply.provider_calls import Errands
 from forebay.engine.counts import Counts
-from forebay.engine.errands import Errands
-from forebay.engine.ledger_store import LedgerStore
+from forebay.engine.ledger.budget_accounting import Bookkeeper
+from forebay.engine.ledger.store import LedgerStore
 from forebay.engine.observe import Observer
-from forebay.engine.snapshot import Rules, Snapshot
-from forebay.engine.sources import CALL_LIMIT, Configured, Sources
+from forebay.engine.sources.configuration import configured
+from forebay.engine.sources.sources import CALL_LIMIT, Configured, Sources
 from forebay.engine.views import Views, watching
 from forebay.kube.client import Client
 from forebay.kube.errors import KubeError
@@ -22,6 +21,7 @@ from forebay.model.sources import Offer, Source, SourceKey
 from forebay.net.transport import TransportError
 from forebay.providers.base import Provider, ProviderError
 from forebay.providers.registry import Context, NotInThisRelease
+from forebay.reconcile.snapshot import Rules, Snapshot
 
 #: A cluster that cannot be listed in this time is not going to be.
 PATIENCE: Final = 60.0

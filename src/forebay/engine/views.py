@@ -14,8 +14,8 @@ from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import PAUSED_LABEL
-from forebay.engine.pod_news import PodNews
-from forebay.engine.tenants import Tenants
+from forebay.engine.pod_changes import PodNews
+from forebay.engine.pods_by_node import Tenants
 from forebay.kube.backoff import Backoff
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import JOBS, Job

@@ -5,18 +5,18 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
-from forebay.lifecycle.asking import launching, made_for_adoption, requested, unasked
+from forebay.lifecycle.call_outcomes import MOST_ATTEMPTS
+from forebay.lifecycle.disappearance import vanished
 from forebay.lifecycle.facts import Facts
-from forebay.lifecycle.joining import joined, launched
-from forebay.lifecycle.leaving import draining, forgotten, into_terminating, revoked, terminating
-from forebay.lifecycle.outcomes import MOST_ATTEMPTS
-from forebay.lifecycle.serving import ready
-from forebay.lifecycle.sightings import ENOUGH, sighting
+from forebay.lifecycle.launch import launching, made_for_adoption, requested, unasked
+from forebay.lifecycle.liveness import ready
+from forebay.lifecycle.presence import ENOUGH, sighting
+from forebay.lifecycle.registration import joined, launched
+from forebay.lifecycle.rule import Known, Thought, Wait
 from forebay.lifecycle.steps import AnyStep, Write
-from forebay.lifecycle.thinking import Known, Thought, Wait
+from forebay.lifecycle.termination import draining, forgotten, into_terminating, revoked, terminating
 from forebay.lifecycle.transitions import as_entered, remarked
-from forebay.lifecycle.vanishing import vanished
-from forebay.lifecycle.words import thing
+from forebay.lifecycle.wording import thing
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 

@@ -14,8 +14,8 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, InstanceState
 from forebay.api.providers import ProviderName
 from forebay.lifecycle.facts import instance_id
-from forebay.lifecycle.recording import planned, recorded
-from forebay.lifecycle.sightings import ENOUGH, FRESH
+from forebay.lifecycle.presence import ENOUGH, FRESH
+from forebay.lifecycle.record_fields import planned, recorded
 from forebay.lifecycle.steps import Adopt
 from forebay.lifecycle.transitions import moved, whole
 from forebay.model.nodes import Node

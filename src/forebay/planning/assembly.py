@@ -9,10 +9,10 @@ from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
 from forebay.planning.gangs import GangKey
 from forebay.planning.greedy import Packer, Pattern
-from forebay.planning.kinds import Kinds
 from forebay.planning.market import Item, Shop, admits, order
-from forebay.planning.places import Refused
+from forebay.planning.placement import Refused
 from forebay.planning.plan import Alternative, Excluded, LeftOut, Plan, Purchase
+from forebay.planning.pod_groups import Kinds
 from forebay.planning.sentences import Known, chosen, left_out
 from forebay.planning.solve import Solved
 

@@ -22,11 +22,11 @@ from forebay.api.names import (
     SPOT_LABEL,
 )
 from forebay.api.parts import LabelSelector as ApiSelector
-from forebay.demand.capacity import daemon_overhead
+from forebay.demand.free_capacity import daemon_overhead
 from forebay.model.gpu_models import canonical, meant
 from forebay.model.label_syntax import label_value
-from forebay.model.learning import as_learned
 from forebay.model.nodes import Node
+from forebay.model.observed_capacity import as_learned
 from forebay.model.quantities import CPU, Resources, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.requirement_sets import Requirements

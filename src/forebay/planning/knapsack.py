@@ -6,8 +6,8 @@ from typing import NamedTuple
 import highspy
 import numpy as np
 
+from forebay.planning.arrays import Floats, Ints
 from forebay.planning.linear import quiet
-from forebay.planning.numbers import Floats, Ints
 
 #: So many fillings of a shelf are of use at once.
 _FILLINGS = 24

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import highspy
 import numpy as np
 
-from forebay.planning.numbers import Floats, Ints, Numbers, cap_amounts
+from forebay.planning.arrays import Floats, Ints, Numbers, cap_amounts
 
 _INFINITY = highspy.kHighsInf
 _NOTHING = 1e-9

@@ -16,8 +16,8 @@ from forebay.model.quantities import UsdPerHour
 from forebay.model.requirements import Effect, tolerates
 from forebay.model.sources import AMPLE
 from forebay.model.workloads import PodShape
-from forebay.planning.kinds import Kind, Kinds
 from forebay.planning.plan import Candidate, Cap, Preferences
+from forebay.planning.pod_groups import Kind, Kinds
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _HOUR: Final = timedelta(hours=1) // _MICROSECOND

@@ -14,10 +14,10 @@ from forebay.model.requirements import Effect
 from forebay.model.workloads import Pod
 from forebay.planning.assembly import Answer, assemble
 from forebay.planning.gangs import GangKey, Gangs, gang_key, least_size
-from forebay.planning.kinds import Kind, Kinds, kinds
 from forebay.planning.market import Item, Shop, expected_units, items, market, order, score_units
-from forebay.planning.places import Spread, settle
+from forebay.planning.placement import Spread, settle
 from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, Preferences, Present, Purchase
+from forebay.planning.pod_groups import Kind, Kinds, kinds
 from forebay.planning.sentences import chosen
 from forebay.planning.solve import Thinking, solve
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from forebay.planning.arrays import Floats, Ints, Numbers
 from forebay.planning.knapsack import is_counted, useful, whole_table
 from forebay.planning.linear import Column, Duals
-from forebay.planning.numbers import Floats, Ints, Numbers
 
 #: More shelves than this are filled in the plain ways only.
 _MANY = 8

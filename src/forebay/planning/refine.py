@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from forebay.planning.arrays import DOLLAR, Floats, Ints, Numbers
 from forebay.planning.greedy import Packer, Solution
 from forebay.planning.knapsack import exact
 from forebay.planning.linear import Column, Duals, Master
 from forebay.planning.market import LARGEST_TIE, Shop
-from forebay.planning.numbers import DOLLAR, Floats, Ints, Numbers
 from forebay.planning.pricing import Ceilings, Filler
 from forebay.planning.rounding import Clock, dive, realise
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from forebay.planning.arrays import Ints, Numbers
 from forebay.planning.greedy import Buying, Pattern, Solution, cheaper, greedy
 from forebay.planning.linear import Column, Master
-from forebay.planning.numbers import Ints, Numbers
 from forebay.planning.pricing import Filler
 
 #: Seconds that are left.

@@ -8,9 +8,9 @@ from forebay.model.fit import misfit
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
-from forebay.planning.kinds import Kind
 from forebay.planning.market import Item, Shop, admits
 from forebay.planning.plan import Alternative, Candidate, Excluded
+from forebay.planning.pod_groups import Kind
 
 _NAMED = 3
 

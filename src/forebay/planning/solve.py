@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from forebay.planning.greedy import Buying, Packer, Pattern, Solution, greedy
-from forebay.planning.kinds import Kind
 from forebay.planning.market import LARGEST_TIE, Market, Shop, owned
+from forebay.planning.pod_groups import Kind
 from forebay.planning.small import cheapest, is_small
 
 #: More kinds than this are more than a linear program can deal with in the time.

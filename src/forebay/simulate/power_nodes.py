@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from forebay.embedded.conditions import with_condition
+from forebay.embedded.api.conditions import with_condition
+from forebay.embedded.api.kinds import NODES, PODS
+from forebay.embedded.api.store import Json, Store
 from forebay.embedded.controllers import register_node
 from forebay.embedded.controllers.nodes import KUBELET
-from forebay.embedded.kinds import NODES, PODS
-from forebay.embedded.store import Json, Store
 from forebay.simulate.power import Powered
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})

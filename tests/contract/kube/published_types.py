@@ -1,4 +1,4 @@
-"""Writes src/forebay/embedded/builtin_types.json from the OpenAPI documents of a real API server.
+"""Writes src/forebay/embedded/api/builtin_types.json from the OpenAPI documents of a real API server.
 
     KUBECONFIG=... python -m tests.contract.kube.published_types
 
@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from forebay.embedded.kinds import BUILT_IN
+from forebay.embedded.api.kinds import BUILT_IN
 
-OUTPUT = Path(__file__).parents[3] / "src/forebay/embedded/builtin_types.json"
+OUTPUT = Path(__file__).parents[3] / "src/forebay/embedded/api/builtin_types.json"
 SCHEMAS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 PLAIN = {
     "io.k8s.apimachinery.pkg.apis.meta.v1.Time": "time",

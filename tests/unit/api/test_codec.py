@@ -12,7 +12,7 @@ from forebay.api.gpu_node_pool import GPU_NODE_POOL
 from forebay.api.gpu_workload_budget import GPU_WORKLOAD_BUDGET, EnforcementAction
 from forebay.api.kinds import KINDS
 from forebay.api.schema import object_schema
-from forebay.embedded.schema import default
+from forebay.embedded.api.schema import default
 from tests.unit.api.documents import documents
 from tests.unit.api.examples import NAMES, changed, example
 

@@ -7,7 +7,7 @@ import pytest
 
 from forebay.api.codec import unknown_fields
 from forebay.api.crd import custom_resource_definitions
-from forebay.embedded.schema import default, validate
+from forebay.embedded.api.schema import default, validate
 from tests.unit.api.examples import NAMES, changed, example
 from tests.unit.api.refusals import ACCEPTED, FORBIDDEN_CHANGES, REFUSALS
 

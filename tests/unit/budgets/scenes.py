@@ -13,7 +13,7 @@ from forebay.api.gpu_workload_budget import (
 )
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import Condition, LabelSelector, PodRef, Truth
-from forebay.budgets.ledger import Ledger
+from forebay.budgets.ledger.ledger import Ledger
 from forebay.model.quantities import Resources
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Owner, Phase, Pod, PodShape

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.admission import Admission, Held, Release, release
-from forebay.budgets.assess import Assessor, Limits, room
+from forebay.budgets.assessment import Assessor, Limits, room
 from forebay.budgets.usage import seconds
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason

@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from forebay.budgets.chunks import VERSION, Chunk, Damaged, decode, encode
-from forebay.budgets.ledger import EXACT, Ledger
+from forebay.budgets.ledger.chunks import VERSION, Chunk, Damaged, decode, encode
+from forebay.budgets.ledger.ledger import EXACT, Ledger
 from forebay.budgets.usage import Piece
 from tests.unit.budgets.scenes import DAY, MICRO, Store
 

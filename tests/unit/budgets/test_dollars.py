@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.api.gpu_instance import InstanceState
-from forebay.budgets.dollars import NOBODY, Entered, Payer, Share, Tenant, billed, shares
+from forebay.budgets.bill_shares import NOBODY, Entered, Payer, Share, Tenant, billed, shares
 from forebay.budgets.usage import Piece
 from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Billing

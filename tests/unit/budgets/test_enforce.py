@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.assess import Assessor
-from forebay.budgets.enforce import CannotPause, Evict, Pause, PausedJob, Resume, enforce, exceeded_since
+from forebay.budgets.assessment import Assessor
+from forebay.budgets.enforcement import CannotPause, Evict, Pause, PausedJob, Resume, enforce, exceeded_since
 from forebay.model.workloads import Owner, Phase
 from tests.unit.budgets.scenes import at, budget, pod
 

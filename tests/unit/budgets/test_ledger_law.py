@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.budgets.ledger import EXACT, Ledger
+from forebay.budgets.ledger.ledger import EXACT, Ledger
 from tests.unit.budgets.scenes import DAY, MICRO, Store
 
 OWNER = "uid-of-team-a"

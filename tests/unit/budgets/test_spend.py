@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.ledger import Ledger
-from forebay.budgets.lines import Line
-from forebay.budgets.spend import JOURNAL, Spend
+from forebay.budgets.bill import JOURNAL, Spend
+from forebay.budgets.bill_lines import Line
+from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import microseconds, seconds
 from forebay.model.quantities import Usd
 from forebay.model.sources import Billing

@@ -1,9 +1,10 @@
 """How a budget is drawn: what was used, the line of the quota, and what is to come."""
 
 from forebay.budgets.accounts import Account
-from forebay.budgets.assess import Assessor
-from forebay.cli.budget_view import AHEAD, PAST, plot, sparkline, view
-from forebay.cli.budgets import show
+from forebay.budgets.assessment import Assessor
+from forebay.cli.budgets.command import show
+from forebay.cli.budgets.plot import plot, sparkline
+from forebay.reporting.budget_views import AHEAD, PAST, view
 from tests.unit.budgets.scenes import at, budget
 
 HOUR = 3600

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 from forebay.api.gpu_node_pool import GPUNodePoolStatus
 from forebay.api.parts import Condition, Truth
-from forebay.cli.inquiry import Leader, Said, present
 from forebay.cli.output import print_table
-from forebay.cli.overview import ViewAge, figures, spent, told_leader, told_views
+from forebay.reporting.cluster_view import EventLine, Leader, present
+from forebay.reporting.status import ViewAge, figures, spent, told_leader, told_views
 from tests.unit.cli.scenes import NOW, S, before, node, pod, pool, record, running
 
 
@@ -31,7 +31,7 @@ def test_a_cluster_without_machines_has_spent_nothing():
 
 def test_waiting_pods_have_the_best_reason_there_is():
     coming = record("m2", S.LAUNCHED, pods=("a",), deadline=NOW + timedelta(minutes=3))
-    word = Said(about="team/b", at=NOW, type="Warning", reason="NoOfferFits", note="Too large.")
+    word = EventLine(about="team/b", at=NOW, type="Warning", reason="NoOfferFits", note="Too large.")
     pods = [pod("a"), pod("b"), pod("c"), pod("d", gates=("x/y",)), pod("e", unschedulable_since=None)]
 
     found = seen(waiting=pods, records=[coming], said=[word])

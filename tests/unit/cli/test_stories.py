@@ -5,24 +5,23 @@ from fractions import Fraction
 
 import pytest
 
-from forebay.api.meta import ObjectMeta
-from forebay.cli.explain import target
-from forebay.cli.inquiry import Job, JobSpec, JobStatus, Said, tenants_by_node
-from forebay.cli.machines import cost, decimal
+from forebay.cli.explain.command import target
 from forebay.cli.parser import UserError
-from forebay.cli.stories import Scene, job_story, machine_story, node_story, pod_story
 from forebay.model.workloads import Owner
+from forebay.reporting.cluster_view import EventLine, JobView, pods_by_node
+from forebay.reporting.explanations import ClusterView, explain_instance, explain_job, explain_node, explain_pod
+from forebay.reporting.machines import cost, decimal
 from tests.unit.cli.scenes import NOW, S, before, node, pod, pool, record, running
 
 
 def scene(*records, pods=(), **fields):
-    return Scene(
+    return ClusterView(
         **{
             "now": NOW,
             "records": records,
             "pools": (pool(),),
             "nodes": {"m1": node()},
-            "tenants": tenants_by_node(pods),
+            "tenants": pods_by_node(pods),
             "acting": True,
             **fields,
         }
@@ -30,7 +29,7 @@ def scene(*records, pods=(), **fields):
 
 
 def said(note, reason="NoOfferFits", about="team/train"):
-    return Said(about=about, at=before(seconds=30), type="Warning", reason=reason, note=note)
+    return EventLine(about=about, at=before(seconds=30), type="Warning", reason=reason, note=note)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_what_cannot_be_explained_is_said_with_what_can(text):
 def test_a_waiting_pod_is_told_which_machine_comes_and_by_when():
     coming = record(state=S.LAUNCHED, deadline=NOW + timedelta(minutes=4))
 
-    story = pod_story(pod(), scene(coming, nodes={}), [])
+    story = explain_pod(pod(), scene(coming, nodes={}), [])
 
     assert story.reason == "Unschedulable"
     assert "asks for 1 GPU and the scheduler has found no node for it for 2m" in story.answer
@@ -66,7 +65,7 @@ def test_a_waiting_pod_is_told_which_machine_comes_and_by_when():
 
 
 def test_a_pod_that_nothing_can_serve_hears_forebays_last_word():
-    story = pod_story(pod(), scene(), [said("Too large for any machine."), said("Not this.", about="team/other")])
+    story = explain_pod(pod(), scene(), [said("Too large for any machine."), said("Not this.", about="team/other")])
 
     assert story.next == "NoOfferFits, said 30s ago: Too large for any machine."
 
@@ -75,7 +74,7 @@ def test_a_machine_that_failed_is_part_of_the_story_but_not_of_the_future():
     failed = record("m1", S.TERMINATING)
     coming = record("m2", S.LAUNCHING, deadline=NOW + timedelta(minutes=9))
 
-    story = pod_story(pod(), scene(failed, coming), [])
+    story = explain_pod(pod(), scene(failed, coming), [])
 
     assert [machine.name for machine in story.machines] == ["m1", "m2"]
     assert story.next.startswith("m2 must be")
@@ -84,14 +83,14 @@ def test_a_machine_that_failed_is_part_of_the_story_but_not_of_the_future():
 def test_without_an_operator_at_work_nothing_is_promised():
     stopped = scene(record(state=S.LAUNCHED, deadline=NOW + timedelta(minutes=4)), acting=False)
 
-    assert "No operator is at work" in pod_story(pod(), stopped, []).next
-    assert "No operator is at work" in pod_story(pod(), scene(acting=False), [said("Too large.")]).next
-    assert "said nothing about it yet" in pod_story(pod(), scene(acting=None), []).next
+    assert "No operator is at work" in explain_pod(pod(), stopped, []).next
+    assert "No operator is at work" in explain_pod(pod(), scene(acting=False), [said("Too large.")]).next
+    assert "said nothing about it yet" in explain_pod(pod(), scene(acting=None), []).next
 
 
 def test_without_forebays_kinds_it_says_how_to_install_them():
-    assert "forebay manifests install" in pod_story(pod(), scene(records=None), []).next
-    assert "forebay manifests install" in node_story(node(), scene(records=None), []).next
+    assert "forebay manifests install" in explain_pod(pod(), scene(records=None), []).next
+    assert "forebay manifests install" in explain_node(node(), scene(records=None), []).next
 
 
 @pytest.mark.parametrize(
@@ -106,7 +105,7 @@ def test_without_forebays_kinds_it_says_how_to_install_them():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_pod_that_is_no_demand_is_told_why_and_what_would_help(asked, reason, words):
-    story = pod_story(asked, scene(), [])
+    story = explain_pod(asked, scene(), [])
 
     assert story.reason == reason
     assert story.answer.startswith("It is not demand: the ")
@@ -114,23 +113,19 @@ def test_a_pod_that_is_no_demand_is_told_why_and_what_would_help(asked, reason, 
 
 
 def test_a_pod_with_a_node_learns_whose_it_is():
-    of_forebay = pod_story(running(), scene(record()), [])
-    of_the_user = pod_story(running(node="mine"), scene(record()), [])
+    of_forebay = explain_pod(running(), scene(record()), [])
+    of_the_user = explain_pod(running(node="mine"), scene(record()), [])
 
     assert "obtained that node, as GPUInstance m1, at $1.80/h" in of_forebay.answer
     assert "did not obtain that node" in of_the_user.answer
 
 
 def test_a_job_tells_of_the_pods_that_are_not_over():
-    job = Job(
-        metadata=ObjectMeta(name="sweep", namespace="team", uid="j"),
-        spec=JobSpec(parallelism=3, completions=3),
-        status=JobStatus(active=2, succeeded=1),
-    )
+    job = JobView(namespace="team", name="sweep", completions=3, succeeded=1)
     owner = Owner(kind="Job", name="sweep", uid="j")
     pods = [running("a", owner=owner), pod("b", owner=owner)]
 
-    story = job_story(job, pods, scene(record(pods=("a",))), [], {"team/b": [said("Too large.", about="team/b")]})
+    story = explain_job(job, pods, scene(record(pods=("a",))), [], {"team/b": [said("Too large.", about="team/b")]})
 
     assert story.answer == "Pods: 1 of 3 succeeded, 2 not over, 1 waiting for capacity."
     assert story.next == "NoOfferFits, said 30s ago: Too large."
@@ -138,9 +133,9 @@ def test_a_job_tells_of_the_pods_that_are_not_over():
 
 
 def test_a_suspended_job_is_told_how_to_resume():
-    job = Job(metadata=ObjectMeta(name="sweep", namespace="team"), spec=JobSpec(suspend=True))
+    job = JobView(namespace="team", name="sweep", suspended=True)
 
-    assert "spec.suspend: false" in job_story(job, [], scene(), [], {}).next
+    assert "spec.suspend: false" in explain_job(job, [], scene(), [], {}).next
 
 
 def test_the_cost_of_a_machine_is_exact_to_the_second_it_was_billed_for():
@@ -161,7 +156,7 @@ def test_money_for_scripts_is_rounded_to_a_millionth_and_keeps_its_sign():
 
 
 def test_a_machine_tells_its_history_and_who_is_on_it():
-    story = machine_story(record(), scene(record(), pods=[running(), running("other", node="elsewhere")]), [])
+    story = explain_instance(record(), scene(record(), pods=[running(), running("other", node="elsewhere")]), [])
 
     (machine,) = story.machines
     assert [(step.state, step.reason) for step in machine.history] == [
@@ -183,7 +178,7 @@ def test_an_idle_machine_says_when_it_goes():
 
 
 def _next(machine, **fields):
-    return machine_story(machine, scene(machine, **fields), []).next
+    return explain_instance(machine, scene(machine, **fields), []).next
 
 
 @pytest.mark.parametrize(
@@ -201,8 +196,8 @@ def test_every_state_has_its_next_step(state, words):
 
 
 def test_a_node_says_why_it_is_here():
-    obtained = node_story(node(), scene(record("m1", S.GONE, pods=("old",)), record(), pods=[running()]), [])
-    own = node_story(node("mine"), scene(record()), [])
+    obtained = explain_node(node(), scene(record("m1", S.GONE, pods=("old",)), record(), pods=[running()]), [])
+    own = explain_node(node("mine"), scene(record()), [])
 
     assert obtained.answer == (
         "Forebay obtained it for team/train, at $1.80/h. It is the cheapest that fits. Pods on it: 1."

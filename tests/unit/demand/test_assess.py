@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.demand.assess import assess, not_demand
+from forebay.demand.assessment import assess, not_demand
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Phase
 from tests.unit.demand.builders import NOW, ago, node, pod

@@ -6,7 +6,7 @@ from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
 from forebay.api.parts import Taint as PlannedTaint
 from forebay.api.parts import TaintEffect
-from forebay.demand.capacity import daemon_overhead, planned_amounts, planned_figures, rooms
+from forebay.demand.free_capacity import daemon_overhead, planned_amounts, planned_figures, rooms
 from forebay.model.fit import misfit
 from forebay.model.quantities import Resources
 from forebay.model.requirements import NodeSelectorTerm, Operator, Requirement, Taint, Toleration

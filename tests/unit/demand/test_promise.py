@@ -4,8 +4,8 @@ import pytest
 
 from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.names import STARTUP_TAINT
-from forebay.demand.promise import KEPT, Welcome, kept_until, welcomes
-from forebay.demand.tenancy import promises
+from forebay.demand.nomination import KEPT, Welcome, kept_until, welcomes
+from forebay.demand.planned_pods import promises
 from forebay.model.quantities import Resources
 from forebay.model.requirements import LabelSelector, Taint, Toleration
 from forebay.model.workloads import PodAffinityTerm

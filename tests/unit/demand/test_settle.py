@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 from forebay.api.parts import Condition, Truth
-from forebay.demand.capacity import Room
-from forebay.demand.settle import GRACE, settle
-from forebay.demand.tenancy import refusals
+from forebay.demand.free_capacity import Room
+from forebay.demand.planned_pods import refusals
+from forebay.demand.reservation import GRACE, settle
 from forebay.model.reasons import Reason
 from forebay.model.requirements import LabelSelector, Taint
 from forebay.model.workloads import PodAffinityTerm

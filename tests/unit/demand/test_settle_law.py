@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.demand.capacity import Room
-from forebay.demand.settle import settle
+from forebay.demand.free_capacity import Room
+from forebay.demand.reservation import settle
 from forebay.model.fit import misfit
 from forebay.model.quantities import Resources
 from forebay.model.requirements import LabelSelector, Taint, Toleration

@@ -9,8 +9,8 @@ import yaml
 from docs.helm_chart import paths
 from docs.helm_values import offered_settings, values_schema
 from forebay.api.crd import custom_resource_definitions
-from forebay.engine.installation import install_manifests
-from forebay.engine.permissions import AT_HOME, EVERYWHERE, TO_UNINSTALL, TO_UNINSTALL_AT_HOME
+from forebay.install.manifests import install_manifests
+from forebay.install.permissions import AT_HOME, EVERYWHERE, TO_UNINSTALL, TO_UNINSTALL_AT_HOME
 from forebay.providers.webhook.groups import VARIABLES, read_groups
 from forebay.settings import read_settings
 from tests.unit.deploy.helm import (

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from forebay.engine.installation import CONTAINER_SECURITY, POD_SECURITY, PORT, install_manifests
+from forebay.install.manifests import CONTAINER_SECURITY, POD_SECURITY, PORT, install_manifests
 from tests.unit.deploy.helm import ROOT
 
 UV = Path(sys.executable).with_name("uv")

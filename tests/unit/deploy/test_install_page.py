@@ -8,7 +8,7 @@ import yaml
 
 from forebay.cli.commands import COMMANDS
 from forebay.cli.parser import parse
-from forebay.engine.installation import POD_SECURITY, PORT
+from forebay.install.manifests import POD_SECURITY, PORT
 from forebay.providers.webhook.groups import read_groups
 from tests.unit.deploy.helm import ROOT, environment, helm, needs_helm, rendered
 

@@ -6,9 +6,9 @@ import yaml
 from docs.generate import stale
 from docs.helm_chart import CHART
 from forebay.api.crd import custom_resource_definitions
+from forebay.api.names import OPERATOR_NAMESPACE
 from forebay.cli import main
-from forebay.engine.installation import IMAGE, install_manifests
-from forebay.engine.permissions import NAMESPACE
+from forebay.install.manifests import IMAGE, install_manifests
 
 
 def printed(capsys, *options):
@@ -17,7 +17,7 @@ def printed(capsys, *options):
 
 
 def test_one_file_has_everything(capsys):
-    assert printed(capsys) == [*custom_resource_definitions(), *install_manifests(NAMESPACE, IMAGE)]
+    assert printed(capsys) == [*custom_resource_definitions(), *install_manifests(OPERATOR_NAMESPACE, IMAGE)]
 
 
 def test_it_can_live_elsewhere_and_come_from_elsewhere(capsys):

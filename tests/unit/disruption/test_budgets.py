@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from forebay.api.gpu_node_pool import DisruptionBudget, DisruptionReason
-from forebay.disruption.budgets import allowance, trouble
+from forebay.disruption.node_budgets import allowance, trouble
 from tests.unit.demand.builders import NOW
 
 IDLE = DisruptionReason.IDLE

@@ -11,8 +11,8 @@ from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.gpu_instance import Transition
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionBudget
 from forebay.api.parts import Condition, Truth
-from forebay.disruption.give_back import Rules, give_back, must_stay
-from forebay.disruption.machines import Machine, idle_marks
+from forebay.disruption.consolidation import Rules, give_back, must_stay
+from forebay.disruption.machine_use import Machine, idle_marks
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Owner

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.parts import Condition, Truth
-from forebay.demand.assess import NotDemand
-from forebay.demand.settle import Placed, Settlement
-from forebay.demand.tenancy import idle_condition
-from forebay.disruption.machines import Machine, idle_marks, machines
+from forebay.demand.assessment import NotDemand
+from forebay.demand.planned_pods import idle_condition
+from forebay.demand.reservation import Placed, Settlement
+from forebay.disruption.machine_use import Machine, idle_marks, machines
 from forebay.model.reasons import Reason
 from tests.unit.demand.builders import NOW, node, pod, record, running
 

@@ -5,7 +5,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.embedded.apply import _decode, _encode
+from forebay.embedded.api.apply import _decode, _encode
 from tests.unit.embedded.worlds import Api, a_store, define
 
 PODS = "/api/v1/namespaces/default/pods/p"

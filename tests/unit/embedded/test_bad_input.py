@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.embedded import cel
+from forebay.embedded.api import cel
 from forebay.simulate.virtual_time import run
 from tests.unit.embedded.worlds import Api, a_definition, a_store
 

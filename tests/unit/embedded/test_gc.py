@@ -2,8 +2,8 @@
 
 import pytest
 
-from forebay.embedded.kinds import CONFIG_MAPS, DEFINITIONS, JOBS, NAMESPACES, NODES, PODS, SECRETS
-from forebay.embedded.store import ApiFailure
+from forebay.embedded.api.kinds import CONFIG_MAPS, DEFINITIONS, JOBS, NAMESPACES, NODES, PODS, SECRETS
+from forebay.embedded.api.store import ApiFailure
 from tests.unit.embedded.worlds import a_definition, a_pod, a_store, define, named, owned_by
 
 
@@ -104,7 +104,7 @@ def test_a_definition_goes_when_the_last_of_its_objects_has():
     held["metadata"]["finalizers"] = ["example.com/x"]
     store.create(things, held)
     store.create(things, named("free"))
-    from forebay.embedded.kinds import DEFINITIONS
+    from forebay.embedded.api.kinds import DEFINITIONS
 
     store.delete(DEFINITIONS, None, "things.example.dev")
     [left] = store.list(things)

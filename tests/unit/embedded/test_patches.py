@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.embedded import builtin, patches
-from forebay.embedded.kinds import NODES, PODS, SERVICES
-from forebay.embedded.store import ApiFailure
+from forebay.embedded.api import builtin, patches
+from forebay.embedded.api.kinds import NODES, PODS, SERVICES
+from forebay.embedded.api.store import ApiFailure
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab/~", max_size=3),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from forebay.embedded import protobuf
-from forebay.embedded.store import ApiFailure
+from forebay.embedded.api.store import ApiFailure
+from forebay.embedded.kubectl import protobuf
 
 
 def field(number, content):

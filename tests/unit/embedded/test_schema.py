@@ -2,9 +2,9 @@
 
 import pytest
 
-from forebay.embedded import cel, schema
-from forebay.embedded.kinds import DEFINITIONS
-from forebay.embedded.store import ApiFailure
+from forebay.embedded.api import cel, schema
+from forebay.embedded.api.kinds import DEFINITIONS
+from forebay.embedded.api.store import ApiFailure
 from tests.unit.embedded.worlds import a_definition, a_store, define, named
 
 

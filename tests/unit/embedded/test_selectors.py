@@ -2,9 +2,9 @@
 
 import pytest
 
-from forebay.embedded.kinds import CONFIG_MAPS, EVENTS, EVENTS_V1, NODES, PODS
-from forebay.embedded.selectors import field_selector, label_selector, selects
-from forebay.embedded.store import ApiFailure
+from forebay.embedded.api.kinds import CONFIG_MAPS, EVENTS, EVENTS_V1, NODES, PODS
+from forebay.embedded.api.selectors import field_selector, label_selector, selects
+from forebay.embedded.api.store import ApiFailure
 
 
 def labelled(**labels):

@@ -2,7 +2,7 @@
 
 import yaml
 
-from forebay.embedded.kinds import NAMESPACES, PODS
+from forebay.embedded.api.kinds import NAMESPACES, PODS
 from forebay.embedded.server import EmbeddedCluster, is_embedded_kubeconfig, kubeconfig_for
 from tests.unit.embedded.worlds import a_pod
 

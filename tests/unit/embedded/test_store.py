@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.embedded.kinds import CONFIG_MAPS, DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
-from forebay.embedded.store import ADDED, DELETED, MODIFIED, ApiFailure, Store
+from forebay.embedded.api.kinds import CONFIG_MAPS, DISRUPTION_BUDGETS, EVENTS, NAMESPACES, NODES, PODS
+from forebay.embedded.api.store import ADDED, DELETED, MODIFIED, ApiFailure, Store
 from tests.unit.embedded.worlds import Api, Clock, a_pod, a_store, named
 
 

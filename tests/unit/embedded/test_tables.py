@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from forebay.embedded import tables
-from forebay.embedded.columns import pod_status
-from forebay.embedded.definitions import CustomVersion
-from forebay.embedded.json_path import JsonPath
-from forebay.embedded.kinds import EVENTS, JOBS, PODS, Kind
+from forebay.embedded.api.definitions import CustomVersion
+from forebay.embedded.api.json_path import JsonPath
+from forebay.embedded.api.kinds import EVENTS, JOBS, PODS, Kind
+from forebay.embedded.kubectl import tables
+from forebay.embedded.kubectl.columns import pod_status
 from forebay.model.spans import human
 from tests.unit.embedded.worlds import Clock
 

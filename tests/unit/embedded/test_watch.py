@@ -3,9 +3,9 @@
 import asyncio
 import json
 
-from forebay.embedded.bootstrap import open_store
-from forebay.embedded.kinds import CONFIG_MAPS, DEFINITIONS
-from forebay.embedded.watch import MOST_UNTOLD
+from forebay.embedded.api.bootstrap import open_store
+from forebay.embedded.api.kinds import CONFIG_MAPS, DEFINITIONS
+from forebay.embedded.api.watch import MOST_UNTOLD
 from tests.unit.embedded.worlds import Api, define, named
 
 PATH = "/api/v1/namespaces/default/configmaps"

@@ -3,9 +3,9 @@
 import json
 from datetime import UTC, datetime, timedelta
 
-from forebay.embedded.bootstrap import open_store
-from forebay.embedded.handler import ApiHandler
-from forebay.embedded.kinds import DEFINITIONS
+from forebay.embedded.api.bootstrap import open_store
+from forebay.embedded.api.handler import ApiHandler
+from forebay.embedded.api.kinds import DEFINITIONS
 from forebay.net.transport import Headers, Request
 
 

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from forebay.engine.actions import Actions
-from forebay.engine.apply import Applier, Outcome
-from forebay.engine.decisions import Tell
+from forebay.engine.apply.applier import Applier, Outcome
+from forebay.engine.apply.pending_enforcement import Actions
 from forebay.model.reasons import Reason
 from forebay.net import clock
+from forebay.reconcile.decisions import Tell
 from tests.unit.demand.builders import pod
 
 

@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.api.meta import ObjectMeta
-from forebay.engine.buying import buy
-from forebay.engine.decisions import Request
-from forebay.engine.snapshot import Snapshot
 from forebay.lifecycle.steps import Forget
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
+from forebay.reconcile.buying import buy
+from forebay.reconcile.decisions import Request
+from forebay.reconcile.snapshot import Snapshot
 from tests.unit.demand.builders import NOW, pod
 
 RENTED = Source(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, Provider
 from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
-from forebay.engine.configuration import claimed_twice, configured
+from forebay.engine.sources.configuration import claimed_twice, configured
 
 
 def machine(name):

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from forebay.engine.errands import Errands
+from forebay.engine.apply.provider_calls import Errands
 
 
 class Woken:

@@ -4,10 +4,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from forebay.budgets.ledger import Ledger
-from forebay.embedded import kinds
+from forebay.budgets.ledger.ledger import Ledger
+from forebay.embedded.api import kinds
 from forebay.embedded.server import EmbeddedCluster
-from forebay.engine.ledger_store import Book, LedgerStore, Overtaken, Unit
+from forebay.engine.ledger.store import Book, LedgerStore, Overtaken, Unit
 from forebay.kube.client import Client
 from forebay.net.in_process import InProcess
 

@@ -9,9 +9,9 @@ from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec, GPUNodePoolStatus
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import Condition, NodeClassRef, Truth
-from forebay.engine.reports import report_pools
-from forebay.engine.snapshot import Snapshot
 from forebay.model.reasons import Reason
+from forebay.reconcile.reports import report_pools
+from forebay.reconcile.snapshot import Snapshot
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

@@ -12,11 +12,9 @@ from forebay.api.names import BUDGET_GATE
 from forebay.api.parts import Limits
 from forebay.api.providers import ProviderName
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.assess import Assessor
+from forebay.budgets.assessment import Assessor
 from forebay.budgets.usage import seconds
-from forebay.demand.settle import Settlement
-from forebay.engine.saved import NotASnapshot, is_snapshot, load, save
-from forebay.engine.snapshot import Books, Memory, Rules, Snapshot
+from forebay.demand.reservation import Settlement
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import NodeSelectorTerm, Operator, Requirement, Toleration
 from forebay.model.sources import (
@@ -32,6 +30,8 @@ from forebay.model.sources import (
     SourceKey,
 )
 from forebay.model.workloads import Owner, PodShape
+from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load, save
+from forebay.reconcile.snapshot import Books, Memory, Rules, Snapshot
 from tests.unit.budgets.scenes import at, budget
 from tests.unit.budgets.scenes import pod as counted_pod
 from tests.unit.cli.scenes import NOW, node, pod, pool, record, running

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from forebay.engine.sources import CALL_LIMIT, HURRIED, OFFERS_EVERY, Configured, Sources
+from forebay.engine.sources.sources import CALL_LIMIT, HURRIED, OFFERS_EVERY, Configured, Sources
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Found, Instance, InstancePhase, Offer, SourceKey
 from forebay.net import clock

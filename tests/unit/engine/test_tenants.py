@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forebay.engine.tenants import Tenants
+from forebay.engine.pods_by_node import Tenants
 from forebay.kube.pods import BY_NODE, pod_indexes
 from forebay.kube.view import View
 from forebay.model.workloads import Owner, Phase

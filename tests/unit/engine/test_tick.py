@@ -1,8 +1,8 @@
 """The tick as a whole: when it wants to be asked again."""
 
-from forebay.demand.settle import GRACE
-from forebay.engine.snapshot import Snapshot
-from forebay.engine.tick import tick
+from forebay.demand.reservation import GRACE
+from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.tick import tick
 from tests.unit.demand.builders import NOW, node, pod
 
 

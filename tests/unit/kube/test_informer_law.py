@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.embedded.bootstrap import open_store
-from forebay.embedded.handler import ApiHandler
+from forebay.embedded.api.bootstrap import open_store
+from forebay.embedded.api.handler import ApiHandler
 from forebay.kube.backoff import Backoff
 from forebay.kube.index import Indexes
 from forebay.kube.informer import Informer

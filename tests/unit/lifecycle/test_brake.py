@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.lifecycle.brake import braked
+from forebay.lifecycle.unhealthy_limit import braked
 from tests.unit.lifecycle.scenes import R, S, node, record
 
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance
+from forebay.lifecycle.call_outcomes import launch_failed, launched, termination_accepted, termination_failed
 from forebay.lifecycle.next_step import look_again, next_step
-from forebay.lifecycle.outcomes import launch_failed, launched, termination_accepted, termination_failed
-from forebay.lifecycle.sightings import FRESH, is_of
+from forebay.lifecycle.presence import FRESH, is_of
 from forebay.lifecycle.steps import Launch, Terminate, Write
 from forebay.lifecycle.transitions import TABLE, moved
 from forebay.model.reasons import Reason

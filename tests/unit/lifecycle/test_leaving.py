@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import SecondaryResource
+from forebay.lifecycle.call_outcomes import termination_accepted, termination_failed
 from forebay.lifecycle.next_step import awaits_listing, look_again, next_step
-from forebay.lifecycle.outcomes import termination_accepted, termination_failed
 from forebay.lifecycle.steps import Drain, Forget, Terminate, Uncordon, Write
 from forebay.model.sources import Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.scenes import (

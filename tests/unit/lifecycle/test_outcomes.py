@@ -3,7 +3,7 @@
 import pytest
 
 from forebay.api.parts import Truth
-from forebay.lifecycle.outcomes import launch_failed, launched, termination_accepted, termination_failed
+from forebay.lifecycle.call_outcomes import launch_failed, launched, termination_accepted, termination_failed
 from forebay.model.sources import Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.scenes import IDEMPOTENT, NOW, OWNED, RENTED, R, S, instance, minutes, record, said, seconds
 

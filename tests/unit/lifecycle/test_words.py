@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from forebay.api.parts import PodRef
 from forebay.lifecycle.facts import CORDONED_ANNOTATION
 from forebay.lifecycle.next_step import next_step
-from forebay.lifecycle.words import ended, for_pods, named, started, thing
+from forebay.lifecycle.wording import ended, for_pods, named, started, thing
 from tests.unit.lifecycle.scenes import NOW, R, S, facts, minutes, node, pod, record, rented_spec, seconds
 
 

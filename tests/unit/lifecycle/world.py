@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
 from forebay.api.meta import ObjectMeta
+from forebay.lifecycle.call_outcomes import launch_failed, launched, termination_accepted, termination_failed
 from forebay.lifecycle.next_step import next_step
 from forebay.lifecycle.orphans import Unclaimed, leftovers, unclaimed
-from forebay.lifecycle.outcomes import launch_failed, launched, termination_accepted, termination_failed
 from forebay.lifecycle.steps import Drain, Forget, Launch, Terminate, Uncordon, Write
 from forebay.lifecycle.transitions import moved
 from forebay.model.quantities import Resources, UsdPerHour

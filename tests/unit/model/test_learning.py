@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from forebay.api.names import GPU_TYPE_LABEL
-from forebay.model.learning import GPU_TYPE_LABELS, as_learned
 from forebay.model.nodes import Node
+from forebay.model.observed_capacity import GPU_TYPE_LABELS, as_learned
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint
 from forebay.model.sources import AMPLE, Offer

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from forebay.api.values import duration
-from forebay.embedded import kinds
+from forebay.embedded.api import kinds
 from forebay.model.quantities import Gpus
 from forebay.net.in_process import InProcess
 from forebay.net.transport import Headers, OutcomeUnknown, Request, Timeouts

@@ -2,9 +2,9 @@
 
 import msgspec
 
+from forebay.embedded.api.store import Json
 from forebay.embedded.controllers.books import Ask
 from forebay.embedded.controllers.cluster import PodView
-from forebay.embedded.store import Json
 from forebay.kube.pods import PODS
 from forebay.kube.wire import wire_for
 from forebay.model.encoding import enc_hook

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from forebay.embedded.api.kinds import NODES, PODS
+from forebay.embedded.api.store import ADDED, DELETED, Change, Json, Store
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
-from forebay.embedded.kinds import NODES, PODS
-from forebay.embedded.store import ADDED, DELETED, Change, Json, Store
 from forebay.kube import nodes as kube_nodes
 from forebay.kube.wire import wire_for
 from forebay.model.nodes import Node

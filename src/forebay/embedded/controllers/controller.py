@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import ClassVar
 
+from forebay.embedded.api.kinds import Kind
+from forebay.embedded.api.store import ADDED, Change, Json, Subscriber
 from forebay.embedded.controllers.cluster import Cluster, Key
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import K, Worklist
-from forebay.embedded.kinds import Kind
-from forebay.embedded.store import ADDED, Change, Json, Subscriber
 
 
 class Controller:

@@ -5,14 +5,14 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from forebay.embedded.conditions import with_condition
+from forebay.embedded.api.conditions import with_condition
+from forebay.embedded.api.kinds import DISRUPTION_BUDGETS, REPLICA_SETS
+from forebay.embedded.api.selectors import selects
+from forebay.embedded.api.store import DELETED, Change, Json
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Worklist
-from forebay.embedded.kinds import DISRUPTION_BUDGETS, REPLICA_SETS
-from forebay.embedded.selectors import selects
-from forebay.embedded.store import DELETED, Change, Json
 
 #: An eviction that was allowed and not followed by a deletion is forgotten after this long.
 _DISRUPTION_TIMEOUT = timedelta(minutes=2)

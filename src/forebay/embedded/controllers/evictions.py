@@ -2,12 +2,12 @@
 
 import asyncio
 
-from forebay.embedded.conditions import disrupted
+from forebay.embedded.api.conditions import disrupted
+from forebay.embedded.api.kinds import PODS
+from forebay.embedded.api.store import Json
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.kinds import PODS
-from forebay.embedded.store import Json
 from forebay.model.requirements import Effect, Taint, Toleration
 
 

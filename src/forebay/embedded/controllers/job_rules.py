@@ -6,9 +6,9 @@ from itertools import groupby, repeat
 
 import msgspec
 
+from forebay.embedded.api.store import Json
 from forebay.embedded.controllers.cluster import PodView
 from forebay.embedded.controllers.templates import pod_from
-from forebay.embedded.store import Json
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"

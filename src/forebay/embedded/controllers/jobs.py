@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
 
-from forebay.embedded.conditions import condition, with_condition
+from forebay.embedded.api.conditions import condition, with_condition
+from forebay.embedded.api.failures import ApiFailure
+from forebay.embedded.api.kinds import JOBS, PODS
+from forebay.embedded.api.store import DELETED, Change, Json
 from forebay.embedded.controllers import job_rules as rules
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.job_rules import TRACKING, Backoff, JobSpec, Tally
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.replicasets import deletion_order
-from forebay.embedded.failures import ApiFailure
-from forebay.embedded.kinds import JOBS, PODS
-from forebay.embedded.store import DELETED, Change, Json
 
 #: News about pods waits this long, so that many ends cost one pass (the real controller's batch period).
 _BATCH_PERIOD = 1.0

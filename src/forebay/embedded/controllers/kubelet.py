@@ -15,15 +15,15 @@ from datetime import datetime
 
 import msgspec
 
-from forebay.embedded.conditions import pod_condition, with_condition
+from forebay.embedded.api.conditions import pod_condition, with_condition
+from forebay.embedded.api.kinds import PODS
+from forebay.embedded.api.store import Json
 from forebay.embedded.controllers import pod_status as statuses
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.nodes import kubelet_alive, seconds
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
-from forebay.embedded.kinds import PODS
-from forebay.embedded.store import Json
 
 START_DELAY = "embedded.forebay.dev/start-delay"
 RUN_TIME = "embedded.forebay.dev/run-time"

@@ -5,13 +5,13 @@ One part plays the kubelet (a registered node turns Ready), the rest is the node
 
 import asyncio
 
-from forebay.embedded.conditions import condition, disrupted, pod_condition, with_condition
+from forebay.embedded.api.conditions import condition, disrupted, pod_condition, with_condition
+from forebay.embedded.api.kinds import LEASES, NODES, PODS
+from forebay.embedded.api.store import DELETED, Change, Json
 from forebay.embedded.controllers.cluster import Cluster, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.nodes import READY_AFTER, kubelet_alive, seconds
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.kinds import LEASES, NODES, PODS
-from forebay.embedded.store import DELETED, Change, Json
 
 _LEASES = "kube-node-lease"
 #: Silence after which a node is unreachable: node-monitor-grace-period, and a bit for its period of 5 s.

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from forebay.api.values import NotADuration, duration
-from forebay.embedded.kinds import NODES
-from forebay.embedded.store import Json, Store
+from forebay.embedded.api.kinds import NODES
+from forebay.embedded.api.store import Json, Store
 
 KUBELET = "embedded.forebay.dev/kubelet"
 READY_AFTER = "embedded.forebay.dev/ready-after"

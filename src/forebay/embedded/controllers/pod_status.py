@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from forebay.embedded.conditions import with_conditions
+from forebay.embedded.api.conditions import with_conditions
+from forebay.embedded.api.store import Json
 from forebay.embedded.controllers.cluster import PodView
-from forebay.embedded.store import Json
 
 State = dict[str, Any]
 

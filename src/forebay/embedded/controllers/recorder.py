@@ -1,8 +1,8 @@
 """Events as controllers write them: what is said again is counted, not written anew. The store lets them fade."""
 
-from forebay.embedded.failures import ApiFailure
-from forebay.embedded.kinds import EVENTS
-from forebay.embedded.store import Json, Store
+from forebay.embedded.api.failures import ApiFailure
+from forebay.embedded.api.kinds import EVENTS
+from forebay.embedded.api.store import Json, Store
 
 #: An Event's note may not be longer.
 _LONGEST_NOTE = 1024

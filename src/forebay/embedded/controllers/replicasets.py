@@ -2,14 +2,14 @@
 
 import msgspec
 
-from forebay.embedded.conditions import with_condition
+from forebay.embedded.api.conditions import with_condition
+from forebay.embedded.api.failures import ApiFailure
+from forebay.embedded.api.kinds import PODS, REPLICA_SETS
+from forebay.embedded.api.store import Change, Json
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.templates import pod_from
-from forebay.embedded.failures import ApiFailure
-from forebay.embedded.kinds import PODS, REPLICA_SETS
-from forebay.embedded.store import Change, Json
 
 _MOST_PER_PASS = 500
 _PHASES = ("Pending", "Unknown", "Running")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from typing import Final
 
+from forebay.embedded.api.store import Store
 from forebay.embedded.controllers.cluster import Cluster
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.disruption import DisruptionController
@@ -13,7 +14,6 @@ from forebay.embedded.controllers.lifecycle import NodeLifecycle
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.replicasets import ReplicaSetController
 from forebay.embedded.controllers.scheduler import Scheduler
-from forebay.embedded.store import Store
 
 #: In the order in which they hear of a change.
 CONTROLLERS: Final[dict[str, Callable[[Cluster, Recorder], Controller]]] = {

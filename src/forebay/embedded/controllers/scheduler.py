@@ -13,7 +13,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from forebay.embedded.conditions import pod_condition, with_condition
+from forebay.embedded.api.conditions import pod_condition, with_condition
+from forebay.embedded.api.failures import ApiFailure
+from forebay.embedded.api.store import Json
+from forebay.embedded.api.subresources import bind
 from forebay.embedded.controllers.asks import Asks
 from forebay.embedded.controllers.books import Ask
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of
@@ -22,9 +25,6 @@ from forebay.embedded.controllers.neighbours import Neighbour, meant
 from forebay.embedded.controllers.placement import Placement
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
-from forebay.embedded.failures import ApiFailure
-from forebay.embedded.store import Json
-from forebay.embedded.subresources import bind
 
 NAME = "default-scheduler"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from forebay.embedded.store import Json
+from forebay.embedded.api.store import Json
 
 
 def pod_from(

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from forebay.embedded.failures import ApiFailure
+from forebay.embedded.api.failures import ApiFailure
 
 K = TypeVar("K")
 

@@ -1,0 +1,155 @@
+"""One look at a cluster, for the commands that only read it. What is not there is an error of one sentence."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import NoReturn
+
+from forebay.api.gpu_instance import GPUInstance
+from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.names import OPERATOR_LEASE
+from forebay.cli.parser import UserError
+from forebay.kube.client import Client
+from forebay.kube.connection import connected_client
+from forebay.kube.errors import Forbidden, NotFound
+from forebay.kube.events import CONTROLLER
+from forebay.kube.jobs import JOBS, Job
+from forebay.kube.nodes import NODES
+from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_POOLS
+from forebay.kube.pods import PODS
+from forebay.kube.resources import Resource, T
+from forebay.kube.types import EVENTS, LEASES, Event, Lease
+from forebay.model.nodes import Node
+from forebay.model.workloads import Pod
+from forebay.reporting.cluster_view import EventLine, JobView, Leader
+from forebay.settings import Settings
+from forebay.wiring import cluster_config, configure_logging
+
+
+class ClusterReader:
+    """Answers from one cluster. `namespace` is where things are looked for that are named without one."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+
+    async def pod(self, namespace: str, name: str) -> Pod:
+        return await self._one(PODS, name, namespace)
+
+    async def job(self, namespace: str, name: str) -> tuple[JobView, str]:
+        """The Job and its UID, by which its pods name it."""
+        job = await self._one(JOBS, name, namespace)
+        return _job_view(job), job.uid
+
+    async def node(self, name: str) -> Node:
+        return await self._one(NODES, name)
+
+    async def record(self, name: str) -> GPUInstance:
+        return await self._one(GPU_INSTANCES, name)
+
+    async def pods(self, namespace: str | None = None, *, node: str | None = None) -> list[Pod]:
+        fields = "" if node is None else f"spec.nodeName={node}"
+        return (await self.client.list_all(PODS, namespace, fields=fields)).items
+
+    async def nodes(self) -> dict[str, Node]:
+        return {node.name: node for node in (await self.client.list_all(NODES)).items}
+
+    async def records(self) -> list[GPUInstance] | None:
+        """None where Forebay's kinds are not installed."""
+        return await self._installed(GPU_INSTANCES)
+
+    async def pools(self) -> list[GPUNodePool] | None:
+        return await self._installed(GPU_NODE_POOLS)
+
+    async def leaders(self) -> list[Leader] | None:
+        """One for each operator that was ever installed; None where this user may not see Leases."""
+        try:
+            leases = (await self.client.list_all(LEASES, fields=f"metadata.name={OPERATOR_LEASE}")).items
+        except Forbidden:
+            return None
+        return [_leader(lease) for lease in leases]
+
+    async def said(self, kind: str, namespace: str = "", name: str = "") -> list[EventLine] | None:
+        """What Forebay wrote on objects of the kind, oldest first; None where this user may not read events.
+
+        The API server keeps events for an hour.
+        """
+        selectors = {"reportingController": CONTROLLER, "regarding.kind": kind}
+        if name:
+            selectors |= {"regarding.name": name}
+        fields = ",".join(f"{field}={value}" for field, value in selectors.items())
+        # Events on objects without a namespace are kept in "default".
+        where = namespace or ("default" if name else None)
+        try:
+            events = (await self.client.list_all(EVENTS, where, fields=fields)).items
+        except Forbidden:
+            return None
+        return sorted((_said(event) for event in events), key=lambda each: each.at)
+
+    async def _installed(self, resource: Resource[T]) -> list[T] | None:
+        try:
+            return (await self.client.list_all(resource)).items
+        except NotFound:
+            return None
+
+    async def _one(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
+        try:
+            return await self.client.get(resource, name, namespace)
+        except NotFound:
+            absent(resource.kind, name, namespace)
+
+
+@asynccontextmanager
+async def asking(settings: Settings) -> AsyncIterator[ClusterReader]:
+    redactor = configure_logging(settings)
+    config = cluster_config(settings, os.environ)
+    client = connected_client(config, redactor)
+    try:
+        yield ClusterReader(client, config.namespace)
+    finally:
+        await client.close()
+
+
+def absent(kind: str, name: str, namespace: str | None) -> NoReturn:
+    if namespace is None:
+        raise UserError(f'there is no {kind} "{name}"')
+    raise UserError(f'there is no {kind} "{name}" in namespace "{namespace}"; another is chosen with -n')
+
+
+def _job_view(job: Job) -> JobView:
+    namespace, name = job.key
+    return JobView(
+        namespace=namespace,
+        name=name,
+        annotations=job.metadata.annotations,
+        suspended=job.spec.suspend,
+        completions=job.spec.completions or job.spec.parallelism or 1,
+        succeeded=job.status.succeeded,
+        failed=job.status.failed,
+    )
+
+
+def _leader(lease: Lease) -> Leader:
+    renewed = lease.spec.renew_time
+    return Leader(
+        namespace=lease.metadata.namespace or "",
+        holder=lease.spec.holder_identity or "",
+        renewed=None if renewed is None else datetime.fromisoformat(renewed),
+        duration=timedelta(seconds=lease.spec.lease_duration_seconds or 0),
+    )
+
+
+def _said(event: Event) -> EventLine:
+    about = event.regarding
+    last = event.series.last_observed_time if event.series is not None else event.event_time
+    at = datetime.fromisoformat(last) if last else event.metadata.creation_timestamp
+    assert at is not None, "the API server has dated it"
+    return EventLine(
+        about=f"{about.namespace}/{about.name}" if about.namespace else about.name,
+        at=at,
+        type=event.type,
+        reason=event.reason,
+        note=event.note,
+        times=event.series.count if event.series is not None else 1,
+    )

@@ -1,0 +1,213 @@
+"""`forebay explain`: why is this pending, why is this machine here, and what comes next."""
+
+import argparse
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from forebay.cli.output import add_output_option, print_json, print_paragraph, print_table
+from forebay.cli.parser import Command, UserError
+from forebay.settings import Settings
+
+if TYPE_CHECKING:
+    from forebay.cli.cluster_reader import ClusterReader
+    from forebay.model.workloads import Pod
+    from forebay.reporting.cluster_view import ClusterView, EventLine
+    from forebay.reporting.explanations import Explanation
+    from forebay.reporting.machines import MachineView
+
+#: As kubectl spells them, short and long.
+_KINDS: Final = {
+    **dict.fromkeys(("pod", "pods", "po"), "pod"),
+    **dict.fromkeys(("job", "jobs"), "job"),
+    **dict.fromkeys(("node", "nodes", "no"), "node"),
+    **dict.fromkeys(("gi", "gpuinstance", "gpuinstances"), "gi"),
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("object", metavar="KIND/NAME", help="pod/NAME, job/NAME, node/NAME or gi/NAME")
+    parser.add_argument(
+        "-n", "--namespace", dest="in_namespace", metavar="NAMESPACE", help="of the pod or Job (default: the context's)"
+    )
+    add_output_option(parser)
+
+
+def target(text: str) -> tuple[str, str]:
+    """`pod/x` and what `kubectl get -o name` prints: `job.batch/x`."""
+    kind, slash, name = text.partition("/")
+    known = _KINDS.get(kind.partition(".")[0].lower())
+    if not slash or not name or known is None:
+        raise UserError(f"{text!r} is nothing that can be explained; give pod/NAME, job/NAME, node/NAME or gi/NAME")
+    return known, name
+
+
+async def explain(settings: Settings, kind: str, name: str, namespace: str | None) -> "tuple[Explanation, datetime]":
+    from forebay.cli.cluster_reader import asking
+
+    async with asking(settings) as reader:
+        return await explanation_of(reader, settings, kind, name, namespace)
+
+
+async def explanation_of(
+    reader: "ClusterReader", settings: Settings, kind: str, name: str, namespace: str | None
+) -> "tuple[Explanation, datetime]":
+    from forebay.reporting.explanations import explain_instance, explain_job, explain_node, explain_pod
+
+    where = namespace or reader.namespace
+    match kind:
+        case "pod":
+            pod = await reader.pod(where, name)
+            view = await observe_cluster(reader, settings, [pod])
+            return explain_pod(pod, view, await reader.said("Pod", where, name)), view.now
+        case "job":
+            job, uid = await reader.job(where, name)
+            pods = [pod for pod in await reader.pods(where) if pod.owner is not None and pod.owner.uid == uid]
+            view = await observe_cluster(reader, settings, pods)
+            by_pod: defaultdict[str, list[EventLine]] = defaultdict(list)
+            for each in await reader.said("Pod", where) or ():
+                by_pod[each.about].append(each)
+            return explain_job(job, pods, view, await reader.said("Job", where, name), by_pod), view.now
+        case "node":
+            node = await reader.node(name)
+            view = await observe_cluster(reader, settings)
+            return explain_node(node, view, await reader.said("Node", name=name)), view.now
+        case _:
+            record = await reader.record(name)
+            view = await observe_cluster(reader, settings)
+            return explain_instance(record, view, await reader.said("GPUInstance", name=name)), view.now
+
+
+async def observe_cluster(reader: "ClusterReader", settings: Settings, about: "Sequence[Pod]" = ()) -> "ClusterView":
+    """All of it is listed: a cluster has few nodes and machines, and pods are asked for by the node they are on.
+    `about` are pods of one namespace whose budgets matter.
+    """
+    from forebay.cli.budgets.waits import home, waits_in
+    from forebay.net import clock
+    from forebay.reporting.cluster_view import ClusterView, acting, pods_by_node, present
+    from forebay.wiring import rules_of
+
+    records = await reader.records()
+    names = {name for name in (each.node_name for each in records or ()) if name is not None}
+    nodes = await reader.nodes()
+    pods = [pod for name in sorted(names & nodes.keys()) for pod in await reader.pods(node=name)]
+    leaders = await reader.leaders()
+    now = present(leaders, clock.now())
+    return ClusterView(
+        now=now,
+        records=records,
+        pools=await reader.pools() or (),
+        nodes=nodes,
+        tenants=pods_by_node(pods),
+        acting=acting(leaders, now),
+        gpu_resources=rules_of(settings).gpu_resources,
+        waits=await waits_in(reader, about[0].namespace, about, home(settings, leaders), now) if about else {},
+    )
+
+
+def show(explanation: "Explanation", now: datetime) -> None:
+    print_paragraph(f"{explanation.about}: {explanation.reason}")
+    print_paragraph(explanation.answer, indent=2)
+    print_paragraph(f"Next: {explanation.next}", indent=2)
+    for machine in explanation.machines:
+        print()
+        show_machine(machine)
+    for pod in explanation.pods:
+        print()
+        print_paragraph(f"{pod.about}: {pod.reason}")
+        print_paragraph(pod.answer, indent=2)
+        print_paragraph(f"Next: {pod.next}", indent=2)
+        for machine in pod.machines:
+            price = dollars_an_hour(machine)
+            print_paragraph(f"GPUInstance {machine.name} ({price}): {machine.state}. {machine.message}", indent=2)
+        show_events(pod.events or [], now, indent=2)
+    # What is in the history need not be said twice.
+    shown = {step.message for machine in explanation.machines for step in machine.history}
+    show_events(
+        explanation.events and [event for event in explanation.events if event.note not in shown], now, indent=0
+    )
+
+
+def show_machine(machine: "MachineView") -> None:
+    from forebay.model.quantities import Usd
+
+    what = f"{machine.gpus} x {machine.gpu_type}" if machine.gpu_type else f"{machine.gpus} GPUs"
+    print(f"GPUInstance {machine.name}: {machine.type} of {machine.provider}, {what}, {dollars_an_hour(machine)}")
+    billed = "not billed"
+    if machine.billed_from is not None:
+        until = f"{machine.billed_until:%Y-%m-%d %H:%M:%S}" if machine.billed_until is not None else "now"
+        cost = Usd.from_exact(machine.cost_exact)
+        billed = f"{cost} so far (billed from {machine.billed_from:%Y-%m-%d %H:%M:%S} to {until}, UTC)"
+    rows = [
+        ("Cost", billed),
+        ("Pool", machine.pool or "none"),
+        ("Node", machine.node or "none"),
+        ("Pods", ", ".join(machine.pods) or "none"),
+        ("For", ", ".join(machine.asked_for) or "no pod in particular"),
+    ]
+    for title, text in rows:
+        print_paragraph(f"{title:<6}{text}", indent=2, hanging=6)
+    if machine.why:
+        print_paragraph(f"{'Why':<6}{machine.why}", indent=2, hanging=6)
+    if machine.history:
+        table = [(f"{step.at:%H:%M:%S}", step.state, step.reason, step.message) for step in machine.history]
+        print_table((f"  {machine.history[0].at:%Y-%m-%d}", "STATE", "REASON", "MESSAGE"), _indented(table))
+
+
+def show_events(events: "list[EventLine] | None", now: datetime, *, indent: int) -> None:
+    from forebay.model.spans import human
+
+    if events is None:
+        print_paragraph("What Forebay wrote on it may not be read by this user (list events).", indent=indent)
+        return
+    if not events:
+        return
+    print()
+    rows = [
+        (
+            f"{'':{indent}}{human(now - each.at)}" + (f" (x{each.times})" if each.times > 1 else ""),
+            each.type,
+            each.reason,
+            each.note,
+        )
+        for each in events
+    ]
+    print_table((f"{'':{indent}}SAID AGO", "TYPE", "REASON", "NOTE"), rows)
+
+
+def dollars_an_hour(machine: "MachineView") -> str:
+    from forebay.model.quantities import UsdPerHour
+
+    return str(UsdPerHour(machine.price_per_hour))
+
+
+def _indented(rows: list[tuple[str, str, str, str]]) -> list[tuple[str, str, str, str]]:
+    return [(f"  {first}", *rest) for first, *rest in rows]  # type: ignore[misc]
+
+
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    import msgspec
+
+    kind, name = target(arguments.object)
+    explanation, now = asyncio.run(explain(settings, kind, name, arguments.in_namespace))
+    if arguments.output == "json":
+        print_json(msgspec.to_builtins(explanation))
+    else:
+        show(explanation, now)
+    return 0
+
+
+COMMAND = Command(
+    name="explain",
+    summary="why a pod or Job waits, why a machine is here, and what comes next",
+    description="Say whether a pod is demand and why, what was obtained for it, what Forebay wrote on it and what\n"
+    "comes next; or the history and cost of a machine, and when it goes:\n\n"
+    "  forebay explain pod/train-0 -n team\n"
+    "  forebay explain job/train\n"
+    "  forebay explain node/gpu-1\n"
+    "  forebay explain gi/gpu-1 --output json",
+    options=add_options,
+    run=run,
+)

@@ -1,0 +1,5 @@
+"""`forebay plan`: what would be bought now, and why.
+
+Belongs here: where the demand and the offers come from (a cluster, manifests, a saved snapshot, a price table) and
+how a plan is drawn. Does not belong here: planning (`planning`), and the plan as values (`reporting`).
+"""

@@ -1,0 +1,195 @@
+"""Where `forebay plan` and `forebay offers` look: a cluster, files of manifests, saved snapshots, tables of offers."""
+
+import asyncio
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from forebay.api.names import API_VERSION
+from forebay.cli.cluster_reader import ClusterReader
+from forebay.cli.parser import UserError
+from forebay.cli.plan.manifest_documents import ManifestError
+from forebay.cli.plan.manifests import snapshot_of
+from forebay.engine.sources.secrets import ClusterSecrets
+from forebay.engine.survey import NotSeen, survey, with_offers
+from forebay.kube.connection import connected_client
+from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS
+from forebay.kube.types import NAMESPACES
+from forebay.net import clock
+from forebay.net.aiohttp_transport import AiohttpTransport
+from forebay.net.redaction import Redactor
+from forebay.net.tls import TlsOptions
+from forebay.net.transport import NeverSent, Request, Response
+from forebay.planning.offer_table import Row, TableError, read_table
+from forebay.providers.registry import Context
+from forebay.providers.secrets import NoSecret
+from forebay.providers.webhook.groups import read_groups
+from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load
+from forebay.reconcile.snapshot import Snapshot
+from forebay.settings import Settings, SettingsError
+from forebay.wiring import cluster_config, configure_logging, rules_of
+
+STDIN: Final = "-"
+_GZIP: Final = b"\x1f\x8b"
+_ENDINGS: Final = (".yaml", ".yml", ".json")
+_CSafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Looked(msgspec.Struct, frozen=True, kw_only=True):
+    #: For people: the cluster's address, or the names of the files.
+    where: str
+    snapshot: Snapshot
+    notes: tuple[str, ...] = ()
+
+
+def look_at_cluster(settings: Settings) -> Looked:
+    try:
+        return asyncio.run(_cluster(settings))
+    except (NotSeen, SettingsError) as error:
+        raise UserError(str(error)) from error
+
+
+async def _cluster(settings: Settings) -> Looked:
+    redactor = configure_logging(settings)
+    config = cluster_config(settings, os.environ)
+    groups = read_groups(os.environ)
+    rules = rules_of(settings)
+    client = connected_client(config, redactor)
+    try:
+        served = await client.served(API_VERSION)
+        needed = (GPU_NODE_CLASSES, GPU_NODE_POOLS, GPU_INSTANCES)
+        missing = [each.kind for each in needed if each.plural not in served]
+        if missing:
+            raise UserError(
+                f"{config.server} does not serve {', '.join(missing)}; run: forebay manifests crds | kubectl apply -f -"
+                ", or plan from files with -f"
+            )
+        cluster = await client.get(NAMESPACES, "kube-system")
+        # Secrets that are named without a namespace are the operator's neighbours.
+        leaders = await ClusterReader(client, config.namespace).leaders()
+        context = Context(
+            make_transport=lambda tls: AiohttpTransport(tls=tls or TlsOptions()),
+            secrets=ClusterSecrets(client),
+            namespace=leaders[0].namespace if leaders else config.namespace,
+            cluster=cluster.uid,
+            redactor=redactor,
+            clock=clock.now,
+        )
+        seen = await survey(client, config.server, groups.machines, context, rules)
+    finally:
+        await client.close()
+    return Looked(where=config.server, snapshot=seen, notes=tuple(groups.problems))
+
+
+def look_at_files(names: Sequence[str], settings: Settings) -> Looked:
+    """One saved snapshot, or any number of manifests; a folder stands for the YAML and JSON files in it."""
+    files = [each for name in names for each in _named(name)]
+    texts = [(name, _read(name)) for name in files]
+    saved = [(name, data) for name, data in texts if is_snapshot(data)]
+    where = ", ".join(name if name != STDIN else "standard input" for name in names)
+    if saved:
+        if len(texts) > 1:
+            raise UserError(f"{saved[0][0]} is a saved snapshot, a whole of its own: give no other file with it")
+        name, data = saved[0]
+        try:
+            return Looked(where=where, snapshot=load(data))
+        except NotASnapshot as error:
+            raise UserError(f"{name} cannot be read: {error}") from error
+    try:
+        rules = rules_of(settings)
+        drawn = snapshot_of(
+            ((origin, document) for name, data in texts for origin, document in _documents(name, data)),
+            datetime.now(UTC),
+            rules,
+        )
+    except (ManifestError, SettingsError) as error:
+        raise UserError(str(error)) from error
+    configure_logging(settings)
+    context = Context(
+        make_transport=lambda _tls: _Nowhere(),
+        secrets=_NoSecrets(),
+        namespace="",
+        cluster="",
+        redactor=Redactor(),
+        clock=clock.now,
+    )
+    return Looked(where=where, snapshot=asyncio.run(with_offers(drawn.snapshot, (), context)), notes=drawn.notes)
+
+
+def read_offers(name: str) -> list[Row]:
+    data = _read(name)
+    if data.startswith(_GZIP):
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise UserError(f"{name} is not a whole gzip file: {error}") from error
+    try:
+        return read_table(io.StringIO(data.decode("utf-8"), newline=""))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name} is not text: {error}") from error
+    except TableError as error:
+        raise UserError(f"{name}: {error}") from error
+
+
+def _named(name: str) -> list[str]:
+    if name == STDIN or not Path(name).is_dir():
+        return [name]
+    found = sorted(str(each) for each in Path(name).iterdir() if each.suffix in _ENDINGS and each.is_file())
+    if not found:
+        raise UserError(f"{name} has no files that end in {', '.join(_ENDINGS)}")
+    return found
+
+
+def _read(name: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+    except OSError as error:
+        raise UserError(f"{name} cannot be read: {error.strerror or error}") from error
+
+
+def _documents(name: str, data: bytes) -> Iterator[tuple[str, Any]]:
+    origin = "standard input" if name == STDIN else name
+    if data.lstrip().startswith(b"{"):
+        # A list of thousands of pods, as kubectl -o json writes it, would take YAML's reader minutes.
+        try:
+            yield origin, msgspec.json.decode(data)
+        except msgspec.DecodeError:
+            pass
+        else:
+            return
+    try:
+        for number, document in enumerate(yaml.load_all(data, Loader=_CSafeLoader)):
+            yield f"{origin}, document {number + 1}", document
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = f"line {mark.line + 1}: " if mark is not None else ""
+        raise UserError(f"{origin} is not YAML: {line}{error.problem}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"{origin} is not YAML: {' '.join(str(error).split())}") from error
+    except (ValueError, RecursionError) as error:
+        # A date such as 2026-13-45, or brackets without end.
+        raise UserError(f"{origin} is not YAML: {error}") from error
+
+
+class _Nowhere:
+    """Whoever plans from files asks nobody."""
+
+    async def request(self, request: Request) -> Response:
+        raise NeverSent("nothing is asked over the network when planning from files", request, lasting=True)
+
+    async def close(self) -> None:
+        pass
+
+
+class _NoSecrets:
+    async def get(self, namespace: str, name: str) -> dict[str, bytes]:
+        raise NoSecret(f"Secret {namespace}/{name} is not at hand when planning from files: give --offers")

@@ -1,0 +1,189 @@
+"""A plan as people read it: on a terminal in its width and in colour, elsewhere in 80 columns without."""
+
+import sys
+import textwrap
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from forebay.model.quantities import UsdPerHour
+from forebay.reporting.plans import Bought, PlanReport, Report, Told, WhatIfReport
+
+_COLUMNS: Final = 80
+_NAMED: Final = 4
+_LEAST_SHOWN: Final = 0.001
+_ZERO: Final = UsdPerHour.zero()
+
+
+def console() -> Console:
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _COLUMNS)
+
+
+def show(report: Report) -> None:
+    out = console()
+    if report.what_if is not None:
+        _show_what_if(out, report.plan, report.what_if)
+    _show_plan(out, report.answer)
+    if report.notes:
+        out.print()
+    for note in report.notes:
+        _say(out, f"Note: {note}", hanging=2)
+
+
+def _show_plan(out: Console, plan: PlanReport) -> None:
+    _say(out, summary(plan), style="bold")
+    if plan.machines:
+        out.print()
+        out.print(_machines(_alike(plan.machines, key=lambda each: each.kind)))
+        for group in _alike(plan.machines, key=lambda each: (each.kind, each.sentence)):
+            out.print()
+            _show_why(out, group)
+        out.print()
+        _say(out, money(plan))
+    _show_told(out, "Left out", plan.left_out, "red")
+    _show_told(out, "Served by what is there or coming", plan.placed, "green")
+    _show_told(out, "Not counted", plan.others, "dim")
+
+
+def summary(plan: PlanReport) -> str:
+    if not plan.pods:
+        return "No pod waits for a GPU: nothing would be bought."
+    waiting = _count(plan.pods, "pod waits", "pods wait")
+    left = f" {_count(len(plan.left_out), 'is', 'are')} left out." if plan.left_out else ""
+    here = f" {_count(len(plan.placed), 'fits', 'fit')} on what is there or coming." if plan.placed else ""
+    if not plan.machines:
+        return f"{waiting} for a GPU. Nothing would be bought.{here}{left}"
+    served = sum(len(each.pods) for each in plan.machines)
+    machines = _count(len(plan.machines), "machine", "machines")
+    whom = "it" if plan.pods == 1 else f"all {served}" if served == plan.pods else f"{served} of them"
+    return f"{waiting} for a GPU. {machines} would be bought for {whom}, at {UsdPerHour(plan.price)}.{here}{left}"
+
+
+def money(plan: PlanReport) -> str:
+    price, cost, bound = UsdPerHour(plan.price), UsdPerHour(plan.cost), UsdPerHour(plan.bound)
+    counted = (
+        "" if cost == price else f" It counts as {cost} with priorities, minimum billing, reclaims and preferences."
+    )
+    if not cost:
+        return f"Cost: {price}.{counted}"
+    if cost <= bound:
+        return f"Cost: {price}.{counted} Nothing that serves the same pods can cost less: this is proven."
+    above = f"at most {_percent(plan.gap)} above it" if plan.gap is not None else "how far above it is not known"
+    return f"Cost: {price}.{counted} Nothing that serves the same pods can cost less than {bound}: this is {above}."
+
+
+def _alike(machines: Iterable[Bought], key: Callable[[Bought], Hashable]) -> list[list[Bought]]:
+    groups: dict[Hashable, list[Bought]] = {}
+    for each in machines:
+        groups.setdefault(key(each), []).append(each)
+    return list(groups.values())
+
+
+def _machines(groups: Sequence[Sequence[Bought]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title, justify in (("BUY", "right"), ("MACHINE", "left"), ("GPUS", "left"), ("WHERE", "left")):
+        table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    table.add_column("EACH", justify="right", no_wrap=True)
+    table.add_column("PODS", justify="right", no_wrap=True)
+    for group in groups:
+        kind = group[0].kind
+        spot = Text(" spot", "yellow") if kind.spot else Text()
+        table.add_row(
+            Text(str(len(group)), "bold green"),
+            Text.assemble(kind.title, spot),
+            Text(kind.gpus),
+            Text(kind.where),
+            Text(str(UsdPerHour(kind.price))),
+            Text(str(sum(len(each.pods) for each in group))),
+        )
+    return table
+
+
+def _show_why(out: Console, group: Sequence[Bought]) -> None:
+    first = group[0]
+    many = f"{len(group)} x " if len(group) > 1 else ""
+    pool = f" in GPUNodePool {first.kind.pool}" if first.kind.pool is not None else ""
+    pods = [pod for each in group for pod in each.pods]
+    _say(out, f"{many}{first.kind.title}{pool}, for {_named(pods)}", style="bold")
+    _say(out, _capital(first.sentence), indent=2)
+    # The first of them is in the sentence.
+    others = [f"{each.kind.title} {_signed(UsdPerHour(each.more))}" for each in first.alternatives[1:]]
+    if others:
+        _say(out, f"Also possible: {'; '.join(others)}.", indent=2, style="dim")
+
+
+def _show_told(out: Console, title: str, told: Sequence[Told], style: str) -> None:
+    if not told:
+        return
+    groups: dict[tuple[str, str], list[str]] = {}
+    for each in told:
+        groups.setdefault((each.reason, each.sentence), []).append(each.pod)
+    out.print()
+    out.print(Text(title, f"bold {style}"))
+    for (reason, sentence), pods in groups.items():
+        _say(out, f"{_named(pods)}: {reason}", indent=2)
+        _say(out, sentence, indent=4)
+
+
+def _show_what_if(out: Console, before: PlanReport, supposed: WhatIfReport) -> None:
+    change = supposed.difference
+    _say(out, f"What if {', '.join(supposed.supposed)}:", style="bold")
+    after = supposed.plan
+    price = f"{UsdPerHour(before.price)} -> {UsdPerHour(after.price)} ({_signed(UsdPerHour(change.price))})"
+    lines = [f"Price     {price}"]
+    if (change.cost, before.cost, after.cost) != (change.price, before.price, after.price):
+        lines.append(f"Cost      {UsdPerHour(before.cost)} -> {UsdPerHour(after.cost)}")
+    lines.append(f"Machines  {len(before.machines)} -> {len(after.machines)}")
+    lines += [
+        f"          {each.after - each.before:+d} {each.kind.title} ({each.kind.gpus}, {each.kind.where}"
+        f"{', spot' if each.kind.spot else ''})"
+        for each in change.machines
+    ]
+    lines.append(f"Left out  {len(before.left_out)} -> {len(after.left_out)}")
+    if change.served:
+        lines.append(f"          now served: {_named(change.served)}")
+    if change.no_longer_served:
+        lines.append(f"          no longer served: {_named(change.no_longer_served)}")
+    for line in lines:
+        _say(out, line, indent=2, hanging=10)
+    out.print()
+    out.print("Then:")
+
+
+def _say(out: Console, text: str, *, indent: int = 0, hanging: int = 0, style: str = "") -> None:
+    """Wrapped here: rich would fill every line up with blanks."""
+    first = text[: len(text) - len(text.lstrip())]
+    wrapped = textwrap.fill(
+        text.lstrip(),
+        out.width,
+        initial_indent=" " * indent + first,
+        subsequent_indent=" " * (indent + hanging),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    out.print(Text(wrapped, style), soft_wrap=True)
+
+
+def _named(pods: Sequence[str]) -> str:
+    if len(pods) > _NAMED + 1:
+        return f"{', '.join(pods[:_NAMED])} and {len(pods) - _NAMED} more"
+    return " and ".join((", ".join(pods[:-1]), pods[-1])) if len(pods) > 1 else "".join(pods)
+
+
+def _signed(more: UsdPerHour) -> str:
+    return f"+{more}" if more >= _ZERO else str(more)
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %" if share >= _LEAST_SHOWN else "0.1 %"
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

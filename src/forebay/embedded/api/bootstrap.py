@@ -1,0 +1,44 @@
+"""A store that behaves like a cluster: the rules of the built-in kinds, what cleans up, and what is always there."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from forebay.embedded.api import kinds
+from forebay.embedded.api.definitions import DefinitionLifecycle, DefinitionRules
+from forebay.embedded.api.events import EventExpiry, EventRules
+from forebay.embedded.api.gc import GarbageCollector
+from forebay.embedded.api.namespaces import NamespaceLifecycle, NamespaceRules
+from forebay.embedded.api.pods import PodRules
+from forebay.embedded.api.store import Json, Store
+from forebay.embedded.api.workloads import BUILT_IN
+from forebay.net.clock import now
+
+
+def open_store(*, clock: Callable[[], datetime] = now, seed: int | None = None) -> Store:
+    """The cluster's identity is the UID of kube-system: the same seed gives the same one."""
+    rules = {
+        **BUILT_IN,
+        kinds.PODS.storage: PodRules(),
+        kinds.NAMESPACES.storage: NamespaceRules(),
+        kinds.DEFINITIONS.storage: DefinitionRules(),
+        kinds.EVENTS.storage: EventRules(),
+    }
+    store = Store(clock=clock, seed=seed, rules=rules)
+    GarbageCollector(store)
+    NamespaceLifecycle(store)
+    DefinitionLifecycle(store)
+    EventExpiry(store)
+    for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
+        store.create(kinds.NAMESPACES, {"metadata": {"name": name}})
+    for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)):
+        store.create(kinds.PRIORITY_CLASSES, _priority_class(name, value))
+    return store
+
+
+def _priority_class(name: str, value: int) -> Json:
+    where = "in the cluster." if name == "system-cluster-critical" else "on a node."
+    return {
+        "metadata": {"name": name},
+        "value": value,
+        "description": f"Used for system critical pods that must not be moved from where they run {where}",
+    }

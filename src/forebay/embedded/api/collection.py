@@ -1,0 +1,81 @@
+"""The objects of one storage, and what lately happened to them."""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from forebay.embedded.api import failures, metadata
+from forebay.embedded.api.kinds import Kind
+
+Json = dict[str, Any]
+
+ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    version: int
+    type: str
+    kind: Kind
+    old: Json | None
+    #: Of something DELETED its last state, with the version of the deletion.
+    new: Json
+
+
+class Shelf:
+    def __init__(self, history: int) -> None:
+        self.namespaces: dict[str, dict[str, Json]] = {}
+        self._history: deque[Change] = deque(maxlen=history)
+        #: Changes up to this version may be missing from the history.
+        self._compacted = 0
+        #: The last list of the past, which the next page most likely asks for again.
+        self._page: tuple[int, str | None, Sequence[Json]] | None = None
+
+    def put(self, change: Change) -> None:
+        space, name = metadata.key(change.new)
+        if change.type == DELETED:
+            objects = self.namespaces[space]
+            del objects[name]
+            if not objects:
+                del self.namespaces[space]
+        else:
+            self.namespaces.setdefault(space, {})[name] = change.new
+        if len(self._history) == self._history.maxlen:
+            self._compacted = self._history[0].version
+        self._history.append(change)
+
+    def list(self, namespace: str | None) -> list[Json]:
+        spaces = sorted(self.namespaces) if namespace is None else [namespace]
+        return [obj for space in spaces for _, obj in sorted(self.namespaces.get(space, {}).items())]
+
+    def list_at(self, namespace: str | None, version: int) -> Sequence[Json]:
+        """Today's list, with the later changes undone."""
+        since = self.changes_since(version)
+        if self._page is not None and self._page[:2] == (version, namespace):
+            return self._page[2]
+        then = {metadata.key(obj): obj for obj in self.list(namespace)}
+        for change in reversed(since):
+            key = metadata.key(change.new)
+            if namespace is not None and key[0] != namespace:
+                continue
+            if change.old is None:
+                then.pop(key, None)
+            else:
+                then[key] = change.old
+        page = [obj for _, obj in sorted(then.items())]
+        self._page = (version, namespace, page)
+        return page
+
+    def changes_since(self, version: int) -> Sequence[Change]:
+        if version < self._compacted:
+            raise failures.too_old(version, self._compacted)
+        start = bisect_right(self._history, version, key=lambda change: change.version)
+        return list(islice(self._history, start, None))
+
+    def forget(self, version: int) -> None:
+        self._history.clear()
+        self._page = None
+        self._compacted = version

@@ -1,0 +1,259 @@
+"""CustomResourceDefinitions: what makes one acceptable, and the kinds it adds to the server while it lives."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from forebay.embedded.api import builtin, cel
+from forebay.embedded.api import schema as schemas
+from forebay.embedded.api.failures import Cause, bad_value, required, unsupported
+from forebay.embedded.api.json_path import JsonPath
+from forebay.embedded.api.kinds import DEFINITIONS, Kind
+from forebay.embedded.api.rules import Rules
+from forebay.embedded.api.store import ADDED, DELETED, Change, Json, Store
+
+_CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+_PRESERVE = "x-kubernetes-preserve-unknown-fields"
+_INT_OR_STRING = "x-kubernetes-int-or-string"
+
+
+class CustomVersion(msgspec.Struct, frozen=True):
+    """What one version of a CRD says about its objects."""
+
+    schema: Json
+    columns: tuple[Json, ...]
+    selectable: tuple[str, ...]
+    #: The JSON paths of the scale subresource, where there is one.
+    scale: Mapping[str, str] | None
+
+
+class CustomRules(Rules):
+    def __init__(self, versions: Mapping[str, CustomVersion]) -> None:
+        self.versions = versions
+
+    def unknown_fields(self, kind: Kind, obj: Json) -> list[str]:
+        """Prunes the object and tells what went."""
+        return list(schemas.prune(self.versions[kind.version].schema, obj))
+
+    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+        super().create(store, kind, obj)
+        return self._settle(kind, obj, None)
+
+    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
+        return self._settle(kind, new, old)
+
+    def _settle(self, kind: Kind, obj: Json, old: Json | None) -> Sequence[Cause]:
+        schema = self.versions[kind.version].schema
+        self.unknown_fields(kind, obj)
+        schemas.default(schema, obj)
+        return schemas.validate(schema, obj, old)
+
+
+def custom_version(store: Store, kind: Kind) -> CustomVersion | None:
+    rules = store.rules.get(kind.storage)
+    return rules.versions.get(kind.version) if isinstance(rules, CustomRules) else None
+
+
+def schema_of(store: Store, kind: Kind) -> Json:
+    """The schema by which objects of the kind are merged and applied."""
+    custom = custom_version(store, kind)
+    if custom is None:
+        return builtin.schema_of(kind) or {}
+    properties = {**(custom.schema.get("properties") or {}), "metadata": builtin.object_meta()}
+    return {**custom.schema, "properties": properties}
+
+
+class DefinitionRules(Rules):
+    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+        causes = super().create(store, kind, obj)
+        if not causes:
+            obj["status"] = _accepted(store, obj)
+        return causes
+
+    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:
+        causes = super().update(store, kind, old, new, subresource)
+        if not causes and subresource != "status":
+            stored = {one["name"] for one in new["spec"]["versions"] if one.get("storage")}
+            status = new["status"]
+            versions = [*status["storedVersions"], *(stored - set(status["storedVersions"]))]
+            new["status"] = {**status, "acceptedNames": new["spec"]["names"], "storedVersions": versions}
+        return causes
+
+    def deleting(self, store: Store, obj: Json) -> None:
+        meta, status = obj["metadata"], obj["status"]
+        meta["finalizers"] = [*(meta.get("finalizers") or ()), _CLEANUP]
+        message = "CustomResource deletion is in progress"
+        terminating = _condition(store, "Terminating", "InstanceDeletionInProgress", message)
+        obj["status"] = {**status, "conditions": [*status["conditions"], terminating]}
+
+    def default(self, obj: Json) -> None:
+        spec = obj.setdefault("spec", {})
+        names = spec.setdefault("names", {})
+        if names.get("kind"):
+            names.setdefault("singular", names["kind"].lower())
+            names.setdefault("listKind", f"{names['kind']}List")
+        spec.setdefault("conversion", {"strategy": "None"})
+
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+        yield from _definition_causes(obj["metadata"]["name"], obj["spec"])
+        for field in ("group", "scope"):
+            if old is not None and obj["spec"].get(field) != old["spec"][field]:
+                yield bad_value(f"spec.{field}", obj["spec"].get(field), "field is immutable")
+
+
+def _definition_causes(name: str, spec: Json) -> Iterator[Cause]:
+    names = spec["names"]
+    for field, value in (
+        ("group", spec.get("group")),
+        ("names.plural", names.get("plural")),
+        ("names.kind", names.get("kind")),
+    ):
+        if not value:
+            yield required(f"spec.{field}")
+    expected = f"{names.get('plural')}.{spec.get('group')}"
+    if name != expected:
+        yield bad_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
+    if spec.get("scope") not in {"Cluster", "Namespaced"}:
+        yield unsupported("spec.scope", spec.get("scope", ""), ["Cluster", "Namespaced"])
+    if spec["conversion"].get("strategy") != "None":
+        yield unsupported("spec.conversion.strategy", spec["conversion"].get("strategy"), ["None"])
+    versions = spec.get("versions") or []
+    if sum(bool(version.get("storage")) for version in versions) != 1:
+        why = "must have exactly one version marked as storage version"
+        yield bad_value("spec.versions", [version.get("name") for version in versions], why)
+    for index, version in enumerate(versions):
+        where = f"spec.versions[{index}].schema.openAPIV3Schema"
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
+        if not schema:
+            yield required(where, "schemas are required")
+        else:
+            yield from _schema_causes(schema, where)
+        for number, column in enumerate(version.get("additionalPrinterColumns") or ()):
+            try:
+                JsonPath(column["jsonPath"])
+            except ValueError as error:
+                where = f"spec.versions[{index}].additionalPrinterColumns[{number}].jsonPath"
+                yield bad_value(where, column["jsonPath"], str(error))
+
+
+def _schema_causes(schema: Json, path: str) -> Iterator[Cause]:
+    """Structural: every place says its type. And every rule can be compiled."""
+    if not schema.get("type") and not schema.get(_INT_OR_STRING) and not schema.get(_PRESERVE):
+        yield required(f"{path}.type", "must not be empty for specified object fields")
+    try:
+        cel.rules_of(schema)
+    except cel.BadRule as error:
+        rules = schema.get("x-kubernetes-validations")
+        yield bad_value(f"{path}.x-kubernetes-validations[0].rule", rules, str(error))
+    for key, inner in (schema.get("properties") or {}).items():
+        yield from _schema_causes(inner, f"{path}.properties[{key}]")
+    inner = schema.get("additionalProperties")
+    if isinstance(inner, dict):
+        # A schema or a flag: the published types do not say which, so what is in it has not been looked at yet.
+        list(builtin.decode(DEFINITIONS, builtin.json_schema(), inner))
+        yield from _schema_causes(inner, f"{path}.additionalProperties")
+    elif inner is not None and not isinstance(inner, bool):
+        yield bad_value(f"{path}.additionalProperties", inner, "must be a schema or a boolean")
+    if schema.get("items"):
+        yield from _schema_causes(schema["items"], f"{path}.items")
+
+
+def _condition(store: Store, kind: str, reason: str, message: str) -> Json:
+    return {
+        "type": kind,
+        "status": "True",
+        "lastTransitionTime": store.timestamp(),
+        "reason": reason,
+        "message": message,
+    }
+
+
+def _accepted(store: Store, obj: Json) -> Json:
+    spec = obj["spec"]
+    return {
+        "conditions": [
+            _condition(store, "NamesAccepted", "NoConflicts", "no conflicts found"),
+            _condition(store, "Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+        "acceptedNames": spec["names"],
+        "storedVersions": [version["name"] for version in spec["versions"] if version.get("storage")],
+    }
+
+
+class DefinitionLifecycle:
+    """Serves the kinds of every definition; a definition goes after the last of its objects."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._served: dict[str, list[Kind]] = {}
+        self._leaving: set[str] = set()
+        store.subscribe(None, self._on_change)
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind.storage in self._leaving and change.type == DELETED:
+            self._finish(change.kind)
+        if change.kind.storage != DEFINITIONS.storage:
+            return
+        name = change.new["metadata"]["name"]
+        if change.type == DELETED:
+            self._withdraw(name)
+            return
+        if change.type == ADDED or change.old is None or change.old["spec"] != change.new["spec"]:
+            self._serve(name, change.new["spec"])
+        if "deletionTimestamp" in change.new["metadata"] and name not in self._leaving:
+            self._leaving.add(name)
+            # Its objects are there even when no version is served.
+            kind = _kind(change.new["spec"], change.new["spec"]["versions"][0])
+            for obj in self._store.list(kind):
+                meta = obj["metadata"]
+                self._store.delete(kind, meta.get("namespace"), meta["name"])
+            self._finish(kind)
+
+    def _serve(self, name: str, spec: Json) -> None:
+        for kind in self._served.get(name, ()):
+            self._store.kinds.remove(kind)
+        self._store.rules[name] = CustomRules({version["name"]: _version(version) for version in spec["versions"]})
+        self._served[name] = [_kind(spec, version) for version in spec["versions"] if version.get("served")]
+        for kind in self._served[name]:
+            self._store.kinds.add(kind)
+
+    def _withdraw(self, name: str) -> None:
+        self._leaving.discard(name)
+        self._store.rules.pop(name, None)
+        for kind in self._served.pop(name, ()):
+            self._store.kinds.remove(kind)
+
+    def _finish(self, kind: Kind) -> None:
+        definition = self._store.find(DEFINITIONS, None, kind.storage)
+        if definition is not None and self._store.is_empty(kind):
+            self._store.remove_finalizer(DEFINITIONS, definition, _CLEANUP)
+
+
+def _version(version: Json) -> CustomVersion:
+    subresources = version.get("subresources") or {}
+    fields = version.get("selectableFields") or ()
+    return CustomVersion(
+        schema=version["schema"]["openAPIV3Schema"],
+        columns=tuple(version.get("additionalPrinterColumns") or ()),
+        selectable=tuple(field["jsonPath"].removeprefix(".") for field in fields),
+        scale=subresources.get("scale"),
+    )
+
+
+def _kind(spec: Json, version: Json) -> Kind:
+    names = spec["names"]
+    return Kind(
+        group=spec["group"],
+        version=version["name"],
+        plural=names["plural"],
+        kind=names["kind"],
+        namespaced=spec["scope"] == "Namespaced",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources=tuple(name for name in ("status", "scale") if name in (version.get("subresources") or {})),
+        generation=True,
+        unconditional_update=False,
+        custom=True,
+        singular_name=names["singular"],
+        list_name=names["listKind"],
+    )

@@ -1,0 +1,228 @@
+"""The rules of `metadata`, the same for every kind: names, identities, finalizers, preconditions."""
+
+import random
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from forebay.embedded.api import failures
+from forebay.embedded.api.failures import Cause, bad_value
+from forebay.embedded.api.kinds import Kind
+
+Json = dict[str, Any]
+
+_PLAIN_FINALIZERS = frozenset({"foregroundDeletion", "orphan", "kubernetes"})
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+IS_LABEL = re.compile(_LABEL)
+_IS_SUBDOMAIN = re.compile(_SUBDOMAIN)
+_IS_LABEL_KEY = re.compile(rf"({_SUBDOMAIN}/)?([A-Za-z0-9][-A-Za-z0-9_.]{{0,61}})?[A-Za-z0-9]")
+_IS_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?")
+#: No vowels and nothing that reads as another character: Kubernetes' alphabet for generated names.
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_LONGEST_GENERATED = 58
+_LONGEST_NAME = 253
+_LONGEST_LABEL = 63
+
+_SUBDOMAIN_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
+    "an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_LABEL_VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+_LABEL_KEY_RULE = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+
+
+def timestamp(moment: datetime) -> str:
+    # strftime takes five times as long, and every write needs one.
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
+
+
+def key(obj: Json) -> tuple[str, str]:
+    meta = obj["metadata"]
+    return (meta.get("namespace") or "", meta["name"])
+
+
+def new_uid(source: random.Random) -> str:
+    return str(uuid.UUID(int=source.getrandbits(128), version=4))
+
+
+def name_new(kind: Kind, meta: Json, source: random.Random, taken: Callable[[str], bool]) -> None:
+    """Completes `generateName`."""
+    if meta.get("name"):
+        return
+    base = meta.get("generateName")
+    if not base:
+        cause = failures.required("metadata.name", "name or generateName is required")
+        raise failures.invalid(kind, "", [cause])
+    while True:
+        suffix = "".join(source.choices(_SUFFIX, k=5))
+        meta["name"] = base[:_LONGEST_GENERATED] + suffix
+        if not taken(meta["name"]):
+            return
+
+
+def settle_new(meta: Json, moment: str, uid: str) -> None:
+    """What a client cannot choose."""
+    for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "resourceVersion"):
+        meta.pop(field, None)
+    meta["uid"] = uid
+    meta["creationTimestamp"] = moment
+    _drop_empty(meta)
+
+
+def check(kind: Kind, meta: Json, old: Json | None = None, *, causes: Sequence[Cause] = ()) -> None:
+    """Refuses names, labels and finalizers that Kubernetes would refuse, together with what else was found."""
+    found = [*_metadata_causes(kind, meta, old), *causes]
+    if found:
+        raise failures.invalid(kind, meta["name"], found)
+
+
+def _metadata_causes(kind: Kind, meta: Json, old: Json | None) -> list[Cause]:
+    causes = [] if old is not None else _name_causes(kind, meta["name"])
+    # What an update leaves as it was has been looked at before.
+    new = {field: value for field, value in meta.items() if old is None or old.get(field) != value}
+    for label, value in (new.get("labels") or {}).items():
+        if not _IS_LABEL_KEY.fullmatch(label):
+            causes.append(bad_value("metadata.labels", label, _LABEL_KEY_RULE))
+        if not isinstance(value, str):
+            raise failures.undecodable(kind, value, "ObjectMeta.metadata.labels", "string")
+        if len(value) > _LONGEST_LABEL:
+            causes.append(
+                Cause(
+                    "metadata.labels", "FieldValueInvalid", f'Invalid value: "{value}": must be no more than 63 bytes'
+                )
+            )
+        elif not _IS_LABEL_VALUE.fullmatch(value):
+            causes.append(bad_value("metadata.labels", value, _LABEL_VALUE_RULE))
+    for note, value in (new.get("annotations") or {}).items():
+        if not _IS_LABEL_KEY.fullmatch(note.lower()):
+            causes.append(bad_value("metadata.annotations", note, _LABEL_KEY_RULE))
+        if not isinstance(value, str):
+            raise failures.undecodable(kind, value, "ObjectMeta.metadata.annotations", "string")
+    for index, finalizer in enumerate(new.get("finalizers") or ()):
+        if "/" not in finalizer and finalizer not in _PLAIN_FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(bad_value(f"metadata.finalizers[{index}]", finalizer, why))
+    causes += _owner_causes(new.get("ownerReferences") or ())
+    if old is not None and old.get("deletionTimestamp"):
+        added = [one for one in new.get("finalizers") or () if one not in (old.get("finalizers") or ())]
+        if added:
+            found = ", ".join(f'"{one}"' for one in added)
+            why = (
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{" + found
+            )
+            causes.append(failures.not_allowed("metadata.finalizers", why + "}"))
+    return causes
+
+
+def _owner_causes(owners: Sequence[Json]) -> list[Cause]:
+    causes = [
+        failures.required(f"metadata.ownerReferences[{index}].{field}", f"{field} must not be empty")
+        for index, owner in enumerate(owners)
+        for field in ("apiVersion", "kind", "name", "uid")
+        if not owner.get(field)
+    ]
+    controllers = [f"{owner.get('kind')} {owner.get('name')}" for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        why = "Only one reference can have Controller set to true. Found "
+        listed = " and ".join(f'"true" in references for {owner}' for owner in controllers[:2])
+        causes.append(bad_value("metadata.ownerReferences", owners, why + listed))
+    return causes
+
+
+def _name_causes(kind: Kind, name: str) -> list[Cause]:
+    if kind.group == "rbac.authorization.k8s.io":
+        bad = name in {".", ".."} or "/" in name or "%" in name
+        return [bad_value("metadata.name", name, "may not contain '/' or '%'")] if bad else []
+    label = kind.plural in {"namespaces", "services"} and not kind.group
+    longest = _LONGEST_LABEL if label else _LONGEST_NAME
+    causes = []
+    if len(name) > longest:
+        causes.append(bad_value("metadata.name", name, f"must be no more than {longest} bytes"))
+    if not (IS_LABEL if label else _IS_SUBDOMAIN).fullmatch(name):
+        causes.append(bad_value("metadata.name", name, LABEL_RULE if label else _SUBDOMAIN_RULE))
+    return causes
+
+
+def carried_over(kind: Kind, old: Json, meta: Json) -> Json:
+    """The metadata of an update (changed in place) with all that an update cannot change as it was."""
+    uid = meta.get("uid")
+    if uid and uid != old["uid"]:
+        raise failures.conflict(
+            kind, meta["name"], f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['uid']}"
+        )
+    marked = meta.get("deletionTimestamp")
+    if marked and marked != old.get("deletionTimestamp"):
+        cause = bad_value("metadata.deletionTimestamp", marked, "field is immutable")
+        raise failures.invalid(kind, meta["name"], [cause])
+    for field in (
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "generateName",
+    ):
+        if field in old:
+            meta[field] = old[field]
+        else:
+            meta.pop(field, None)
+    _drop_empty(meta)
+    return meta
+
+
+def _drop_empty(meta: Json) -> None:
+    """An empty list or map is how Kubernetes spells absence."""
+    for field in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
+        if field in meta and not meta[field]:
+            del meta[field]
+
+
+def require(kind: Kind, meta: Json, preconditions: Mapping[str, str]) -> None:
+    uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
+    if uid and uid != meta["uid"]:
+        raise failures.uid_mismatch(kind, meta, uid)
+    if version and version != meta["resourceVersion"]:
+        shown = msgspec.structs.replace(kind, plural=kind.kind, group="")
+        why = f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+        again = f"({meta['resourceVersion']}). The object might have been modified"
+        raise failures.conflict(shown, meta["name"], why + again)
+
+
+def propagate(meta: Json, propagation: str | None) -> None:
+    """Foreground and Orphan are finalizers that the garbage collector takes off when its work is done."""
+    if propagation is None:
+        return
+    finalizers = [one for one in meta.get("finalizers") or () if one not in {FOREGROUND, ORPHAN}]
+    if propagation == "Foreground":
+        finalizers.append(FOREGROUND)
+    elif propagation == "Orphan":
+        finalizers.append(ORPHAN)
+    elif propagation != "Background":
+        raise failures.bad_request(f'invalid propagation policy "{propagation}"')
+    if finalizers:
+        meta["finalizers"] = finalizers
+    else:
+        meta.pop("finalizers", None)

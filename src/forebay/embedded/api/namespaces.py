@@ -1,0 +1,72 @@
+"""Namespaces: what a new one starts with, and how one empties before it goes."""
+
+from collections.abc import Sequence
+
+from forebay.embedded.api.failures import Cause, forbidden
+from forebay.embedded.api.kinds import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Kind
+from forebay.embedded.api.rules import Rules
+from forebay.embedded.api.store import ADDED, DELETED, Change, Json, Store
+
+_HOLD = "kubernetes"
+_PERMANENT = frozenset({"default", "kube-system", "kube-public"})
+
+
+class NamespaceRules(Rules):
+    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
+        labels = obj["metadata"].get("labels") or {}
+        obj["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": obj["metadata"]["name"]}
+        obj["spec"] = {"finalizers": [_HOLD]}
+        obj["status"] = {"phase": "Active"}
+        return ()
+
+    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
+        if subresource != "finalize":
+            new["spec"] = old["spec"]
+        return ()
+
+    def deleting(self, store: Store, obj: Json) -> None:  # noqa: ARG002
+        name = obj["metadata"]["name"]
+        if name in _PERMANENT:
+            raise forbidden(NAMESPACES, name, "this namespace may not be deleted")
+        obj["status"] = {**obj.get("status", {}), "phase": "Terminating"}
+
+    def held(self, obj: Json) -> bool:
+        return super().held(obj) or bool(obj["spec"].get("finalizers"))
+
+
+class NamespaceLifecycle:
+    """Fills new namespaces and empties those that are being deleted."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._terminating: set[str] = set()
+        store.subscribe(None, self._on_change)
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind.storage != NAMESPACES.storage:
+            if change.type == DELETED and (space := change.new["metadata"].get("namespace")) in self._terminating:
+                self._finish(space)
+            return
+        name = change.new["metadata"]["name"]
+        if change.type == ADDED:
+            self._store.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": name}})
+            root = {"metadata": {"name": "kube-root-ca.crt", "namespace": name}, "data": {"ca.crt": ""}}
+            self._store.create(CONFIG_MAPS, root)
+        elif change.type == DELETED:
+            self._terminating.discard(name)
+        elif "deletionTimestamp" in change.new["metadata"] and name not in self._terminating:
+            self._terminating.add(name)
+            for kind in self._contents():
+                for obj in self._store.list(kind, name):
+                    self._store.delete(kind, name, obj["metadata"]["name"], propagation="Background")
+            self._finish(name)
+
+    def _contents(self) -> list[Kind]:
+        # One view of each shelf is enough.
+        return list({kind.storage: kind for kind in self._store.kinds if kind.namespaced}.values())
+
+    def _finish(self, name: str) -> None:
+        space = self._store.find(NAMESPACES, None, name)
+        if space is None or not all(self._store.is_empty(kind, name) for kind in self._contents()):
+            return
+        self._store.update(NAMESPACES, {**space, "spec": {"finalizers": []}}, subresource="finalize")

@@ -1,0 +1,202 @@
+"""Patches: JSON merge (RFC 7396), JSON (RFC 6902) and strategic merge.
+
+All of them return a new document and leave the original alone.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from forebay.embedded.api.failures import UNPROCESSABLE, ApiFailure, bad_request
+
+Json = dict[str, Any]
+
+
+class _Rejected(Exception):
+    """An operation of a JSON patch that does not apply."""
+
+
+def merge(original: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(original) if isinstance(original, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge(merged.get(key), value)
+    return merged
+
+
+def json_patch(original: Json, operations: Sequence[Json]) -> Json:
+    """RFC 6902: every operation applies or nothing changes."""
+    document: Any = original
+    try:
+        for operation in operations:
+            document = _operated(document, operation)
+    except (_Rejected, KeyError):
+        # The API server gives no more than this away.
+        message = "the server rejected our request due to an error in our request"
+        raise ApiFailure(UNPROCESSABLE, "Invalid", message, details={}) from None
+    if not isinstance(document, dict):
+        raise bad_request("the patch does not leave an object")
+    return document
+
+
+def _operated(document: Any, operation: Json) -> Any:
+    path = _steps(operation["path"])
+    match operation["op"]:
+        case "add":
+            return _put(document, path, operation["value"], add=True)
+        case "replace":
+            _at(document, path)
+            return _put(document, path, operation["value"], add=False)
+        case "remove":
+            return _without(document, path)
+        case "copy":
+            return _put(document, path, _at(document, _steps(operation["from"])), add=True)
+        case "move":
+            source = _steps(operation["from"])
+            return _put(_without(document, source), path, _at(document, source), add=True)
+        case "test":
+            if _at(document, path) != operation["value"]:
+                raise _Rejected
+            return document
+        case _:
+            raise _Rejected
+
+
+def _steps(pointer: str) -> list[str]:
+    if pointer and not pointer.startswith("/"):
+        raise _Rejected
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+
+
+def _index(items: Sequence[Any], step: str, *, end: bool = False) -> int:
+    if end and step == "-":
+        return len(items)
+    if not step.isdigit() or int(step) >= len(items) + end:
+        raise _Rejected
+    return int(step)
+
+
+def _at(document: Any, path: Sequence[str]) -> Any:
+    for step in path:
+        if isinstance(document, list):
+            document = document[_index(document, step)]
+        elif isinstance(document, dict) and step in document:
+            document = document[step]
+        else:
+            raise _Rejected
+    return document
+
+
+def _put(document: Any, path: Sequence[str], value: Any, *, add: bool) -> Any:
+    if not path:
+        return value
+    step, rest = path[0], path[1:]
+    if isinstance(document, list):
+        if not rest and add:
+            index = _index(document, step, end=True)
+            return [*document[:index], value, *document[index:]]
+        index = _index(document, step)
+        return [*document[:index], _put(document[index], rest, value, add=add), *document[index + 1 :]]
+    if not isinstance(document, dict) or (rest and step not in document):
+        raise _Rejected
+    return {**document, step: _put(document.get(step), rest, value, add=add)}
+
+
+def _without(document: Any, path: Sequence[str]) -> Any:
+    if not path:
+        raise _Rejected
+    step, rest = path[0], path[1:]
+    inner = _at(document, [step])
+    kept = [_without(inner, rest)] if rest else []
+    if isinstance(document, list):
+        index = _index(document, step)
+        return [*document[:index], *kept, *document[index + 1 :]]
+    others = {key: value for key, value in document.items() if key != step}
+    return {key: kept[0] if key == step else value for key, value in document.items()} if rest else others
+
+
+def strategic(original: Any, patch: Json, schema: Json) -> Json:
+    """Strategic merge with its directives, by what the schema says of each list."""
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != "$patch"}
+    if directive == "delete":
+        return {}
+    merged = dict(original) if isinstance(original, dict) else {}
+    if "$retainKeys" in patch:
+        merged = {key: value for key, value in merged.items() if key in patch["$retainKeys"]}
+    properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
+    for key, value in patch.items():
+        name = key.partition("/")[2]
+        if key.startswith("$deleteFromPrimitiveList/"):
+            merged[name] = [one for one in merged.get(name) or () if one not in value]
+        elif key.startswith("$setElementOrder/"):
+            if name in merged and name not in patch:
+                merged[name] = _ordered(merged[name], value, _merge_key(properties.get(name) or {}))
+        elif key.startswith("$"):
+            continue
+        elif value is None or (isinstance(value, dict) and value.get("$patch") == "delete"):
+            merged.pop(key, None)
+        else:
+            inner = properties.get(key) or (rest if isinstance(rest, dict) else {})
+            merged[key] = _merged(key, merged.get(key), value, inner)
+            if f"$setElementOrder/{key}" in patch and isinstance(value, list):
+                merged[key] = _ordered(merged[key], patch[f"$setElementOrder/{key}"], _merge_key(inner))
+    return merged
+
+
+def _merged(name: str, original: Any, value: Any, schema: Json) -> Any:
+    if isinstance(value, dict) and schema.get("x-kubernetes-patch-strategy") != "replace":
+        return strategic(original, value, schema)
+    if not isinstance(value, list) or schema.get("x-kubernetes-patch-strategy") != "merge":
+        return value
+    if original is not None and not isinstance(original, list):
+        raise bad_request(f"cannot merge the list {name} into something that is none")
+    if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in value):
+        return [item for item in value if item.get("$patch") != "replace"]
+    key = _merge_key(schema)
+    if key is not None and not all(isinstance(item, dict) for item in value):
+        raise bad_request(f"the entries of {name} are objects")
+    if key is None:
+        return [*(original or ()), *(item for item in value if item not in (original or ()))]
+    return _merged_entries(key, original or [], value, schema.get("items") or {})
+
+
+def _merge_key(schema: Json) -> str | None:
+    """The field that tells entries apart; None for a list of plain values."""
+    return schema.get("x-kubernetes-patch-merge-key") or None
+
+
+def _merged_entries(key: str, original: list[Json], patch: list[Json], schema: Json) -> list[Json]:
+    for item in patch:
+        if not isinstance(item.get(key), str | int):
+            raise ApiFailure(500, "", f"map: {item} does not contain declared merge key: {key}")
+    gone = {item[key] for item in patch if item.get("$patch") == "delete"}
+    changes = {item[key]: item for item in patch if item.get("$patch") != "delete"}
+    known = {item.get(key): item for item in original}
+    new = [strategic({}, item, schema) for name, item in changes.items() if name not in known]
+    kept = [
+        strategic(item, changes[name], schema) if name in changes else item
+        for name, item in known.items()
+        if name not in gone
+    ]
+    # What a patch adds goes first, as on a real server, unless the patch gives an order.
+    return [*new, *kept]
+
+
+def _ordered(items: list[Any], order: list[Any], key: str | None) -> list[Any]:
+    """In the given order; entries it does not name stay behind the one they followed."""
+
+    def identity(item: Any) -> Any:
+        return item.get(key) if key and isinstance(item, dict) else item
+
+    ranks = {identity(item): rank for rank, item in enumerate(order)}
+    ranked, rank = [], -1
+    for item in items:
+        rank = ranks.get(identity(item), rank)
+        ranked.append((rank, item))
+    return [item for _, item in sorted(ranked, key=lambda pair: pair[0])]

@@ -1,0 +1,279 @@
+"""Pods: the defaults clients rely on, the mistakes users make, and what may change once a pod exists."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from forebay.embedded.api import failures, metadata
+from forebay.embedded.api.conditions import pod_condition, with_condition
+from forebay.embedded.api.failures import Cause, bad_value, duplicate, not_allowed, required, unsupported
+from forebay.embedded.api.kinds import PODS, PRIORITY_CLASSES, SERVICE_ACCOUNTS, Kind
+from forebay.embedded.api.rules import Rules
+from forebay.embedded.api.store import Json, Store
+from forebay.model.notation import InvalidQuantity, Quantity
+
+_DEFAULTS = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "securityContext": {},
+    "schedulerName": "default-scheduler",
+}
+#: The same few amounts in every pod.
+_quantity = lru_cache(maxsize=4096)(Quantity.parse)
+_NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
+_CHANGEABLE = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+
+
+def default_pod_spec(spec: Json) -> None:
+    """What every pod and every pod template gets."""
+    for field, value in _DEFAULTS.items():
+        spec.setdefault(field, {} if value == {} else value)
+    for container in _containers(spec):
+        container.setdefault("terminationMessagePath", "/dev/termination-log")
+        container.setdefault("terminationMessagePolicy", "File")
+        tag = str(container.get("image", "")).rpartition("/")[2]
+        fixed = "@" in tag or (":" in tag and not tag.endswith(":latest"))
+        container.setdefault("imagePullPolicy", "IfNotPresent" if fixed else "Always")
+        for port in container.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+        resources = container.setdefault("resources", {}) or {}
+        for amounts in ("limits", "requests"):
+            if amounts in resources:
+                resources[amounts] = canonical(PODS, resources[amounts])
+        if "limits" in resources:
+            resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
+
+
+def canonical(kind: Kind, amounts: Json | None) -> Json:
+    """Quantities as the server writes them back: 1000m is 1, and a number is text."""
+    try:
+        return {name: str(_quantity(amount)) for name, amount in (amounts or {}).items()}
+    except InvalidQuantity as error:
+        raise failures.cannot_handle(kind, error.reason) from None
+    except TypeError:
+        raise failures.cannot_handle(kind, "quantities must be strings or integers") from None
+
+
+def pod_spec_causes(spec: Json, path: str) -> Iterator[Cause]:
+    if not spec.get("containers"):
+        yield required(f"{path}.containers")
+    names: set[str] = set()
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            yield from _container_causes(container, f"{path}.{field}[{index}]", names)
+    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    for index, container in enumerate(spec.get("containers") or ()):
+        for mount, one in enumerate(container.get("volumeMounts") or ()):
+            if one.get("name") not in volumes:
+                where = f"{path}.containers[{index}].volumeMounts[{mount}].name"
+                yield Cause(where, "FieldValueNotFound", f"Not found: {failures.shown(one.get('name'))}")
+    if spec.get("restartPolicy") not in {"Always", "OnFailure", "Never"}:
+        yield unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), ["Always", "OnFailure", "Never"])
+    if spec.get("nodeName") and spec.get("schedulingGates"):
+        yield not_allowed(f"{path}.nodeName", "cannot be set until all schedulingGates have been cleared")
+
+
+def _container_causes(container: Json, path: str, names: set[str]) -> Iterator[Cause]:
+    name = container.get("name")
+    if not name:
+        yield required(f"{path}.name")
+    elif not metadata.IS_LABEL.fullmatch(name):
+        yield bad_value(f"{path}.name", name, metadata.LABEL_RULE)
+    elif name in names:
+        yield duplicate(f"{path}.name", name)
+    else:
+        names.add(name)
+    if not container.get("image"):
+        yield required(f"{path}.image")
+    resources = container.get("resources") or {}
+    limits, requests = resources.get("limits", {}), resources.get("requests", {})
+    for field, amounts in (("limits", limits), ("requests", requests)):
+        for resource, text in amounts.items():
+            where, amount = f"{path}.resources.{field}[{resource}]", _quantity(text)
+            if resource not in _NATIVE and "/" not in resource and not resource.startswith("hugepages-"):
+                yield bad_value(where, resource, "must be a standard resource type or fully qualified")
+                yield bad_value(where, resource, "must be a standard resource for containers")
+            elif "/" in resource and amount.nano % 10**9:
+                yield bad_value(where, text, "must be an integer")
+            if amount.nano < 0:
+                yield bad_value(where, text, "must be greater than or equal to 0")
+    for resource, text in requests.items():
+        limit, where = limits.get(resource), f"{path}.resources.requests"
+        if limit is None:
+            if resource not in _NATIVE and "/" in resource:
+                yield required(f"{path}.resources.limits", "Limit must be set for non overcommitable resources")
+        elif "/" in resource and _quantity(text) != _quantity(limit):
+            yield bad_value(where, text, f"must be equal to {resource} limit of {limit}")
+        elif _quantity(text).nano > _quantity(limit).nano:
+            yield bad_value(where, text, f"must be less than or equal to {resource} limit of {limit}")
+
+
+def _containers(spec: Json) -> Iterator[Json]:
+    for field in ("initContainers", "containers"):
+        yield from spec.get(field) or ()
+
+
+class PodRules(Rules):
+    graceful = True
+
+    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+        spec = obj.setdefault("spec", {})
+        default_pod_spec(spec)
+        spec.setdefault("enableServiceLinks", True)
+        _admit(store, kind, metadata.key(obj), spec)
+        obj["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
+        if spec.get("schedulingGates"):
+            message = "Scheduling is blocked due to non-empty scheduling gates"
+            gated = pod_condition("PodScheduled", "False", reason="SchedulingGated", message=message)
+            obj["status"] = with_condition(obj["status"], gated, store.timestamp())
+        return list(pod_spec_causes(spec, "spec"))
+
+    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
+        if subresource == "binding":
+            return ()
+        if subresource == "status":
+            return list(_status_causes(old, new))
+        if new.get("spec") == old["spec"]:
+            return ()
+        default_pod_spec(new.setdefault("spec", {}))
+        _tolerate(new["spec"])
+        _ungate(old, new)
+        return list(_spec_change_causes(old["spec"], new["spec"]))
+
+    def grace(self, obj: Json, asked: int | None) -> int:
+        spec = obj["spec"]
+        if not spec.get("nodeName") or obj.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
+            return 0
+        seconds = asked if asked is not None else spec.get("terminationGracePeriodSeconds", 30)
+        return int(seconds) if seconds >= 0 else 1
+
+
+def _admit(store: Store, kind: Kind, key: tuple[str, str], spec: Json) -> None:
+    """What the default admission plugins do: service account, priority and the two tolerations."""
+    namespace, name = key
+    account = str(spec.get("serviceAccountName") or spec.get("serviceAccount") or "default")
+    spec["serviceAccountName"] = spec["serviceAccount"] = account
+    if store.find(SERVICE_ACCOUNTS, namespace, account) is None:
+        why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
+        raise failures.forbidden(kind, name, why)
+    chosen = spec.get("priorityClassName")
+    if chosen:
+        found = store.find(PRIORITY_CLASSES, None, chosen)
+        if found is None:
+            raise failures.forbidden(kind, name, f"no PriorityClass with name {chosen} was found")
+    else:
+        found = next((one for one in store.list(PRIORITY_CLASSES) if one.get("globalDefault")), None)
+        if found is not None:
+            spec["priorityClassName"] = found["metadata"]["name"]
+    value = found["value"] if found else 0
+    if spec.get("priority") not in {None, value}:
+        why = (
+            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission "
+        )
+        raise failures.forbidden(kind, name, f"{why}controller computed {value} from the given PriorityClass name")
+    spec["priority"] = value
+    policy = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
+    spec.setdefault("preemptionPolicy", policy)
+    _tolerate(spec)
+
+
+def _tolerate(spec: Json) -> None:
+    """A pod outlives five minutes of its node's silence, unless it says otherwise."""
+    tolerations = spec.get("tolerations") or []
+    for key in _NOT_READY:
+        if not any(_tolerates(one, key) for one in tolerations):
+            added = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+            tolerations = [*tolerations, added]
+    spec["tolerations"] = tolerations
+
+
+def _tolerates(toleration: Json, key: str) -> bool:
+    return toleration.get("key") in {None, "", key} and toleration.get("effect") in {None, "", "NoExecute"}
+
+
+def _quality(spec: Json) -> str:
+    wanted = [container.get("resources") or {} for container in _containers(spec)]
+    named = [one.get(field, {}) for one in wanted for field in ("requests", "limits")]
+    if not any({"cpu", "memory"} & amounts.keys() for amounts in named):
+        return "BestEffort"
+    same = all(
+        one.get("limits", {}).get(name) is not None and one["limits"][name] == one.get("requests", {}).get(name)
+        for one in wanted
+        for name in ("cpu", "memory")
+    )
+    return "Guaranteed" if same else "Burstable"
+
+
+def bound(store: Store, pod: Json, node: str) -> Json:
+    """The pod as its binding leaves it."""
+    status = with_condition(pod.get("status", {}), pod_condition("PodScheduled", "True"), store.timestamp())
+    status.pop("nominatedNodeName", None)
+    return {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status}
+
+
+def _ungate(old: Json, new: Json) -> None:
+    """With its last gate a pod loses the condition that told of them."""
+    if old["spec"].get("schedulingGates") and not new["spec"].get("schedulingGates"):
+        new["spec"].pop("schedulingGates", None)
+        status = new["status"]
+        kept = [one for one in status.get("conditions", ()) if one.get("reason") != "SchedulingGated"]
+        new["status"] = {**status, "conditions": kept}
+        if not kept:
+            del new["status"]["conditions"]
+
+
+def _status_causes(old: Json, new: Json) -> Iterator[Cause]:
+    before, after = old.get("status", {}), new.get("status") or {}
+    nominated = after.get("nominatedNodeName")
+    if nominated and nominated != before.get("nominatedNodeName") and old["spec"].get("nodeName"):
+        yield not_allowed("status.nominatedNodeName", "may not be set on pods that are already bound to a node")
+    policy = old["spec"].get("restartPolicy")
+    ended = {one["name"]: one for one in before.get("containerStatuses") or () if _exit(one) is not None}
+    if policy == "Always":
+        return
+    for index, one in enumerate(after.get("containerStatuses") or ()):
+        if one.get("name") not in ended or (policy == "OnFailure" and _exit(ended[one["name"]]) != 0):
+            continue
+        if _exit(one) is None:
+            where = f"status.containerStatuses[{index}].state"
+            yield not_allowed(where, "may not be transitioned to non-terminated state")
+
+
+def _exit(container: Json) -> Any:
+    ended = (container.get("state") or {}).get("terminated")
+    return None if ended is None else ended.get("exitCode", 0)
+
+
+def _spec_change_causes(old: Json, new: Json) -> Iterator[Cause]:
+    gates = {gate["name"] for gate in old.get("schedulingGates") or ()}
+    for index, gate in enumerate(new.get("schedulingGates") or ()):
+        if gate["name"] not in gates:
+            why = f"only deletion is allowed, but found new scheduling gate '{gate['name']}'"
+            yield not_allowed(f"spec.schedulingGates[{index}].name", why)
+    # While a pod is gated its node selection may still be narrowed: gating exists so that somebody can decide.
+    free = {"schedulingGates", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds"}
+    if gates:
+        free |= {"nodeSelector", "affinity"}
+    if _frozen(old, free) != _frozen(new, free):
+        yield not_allowed("spec", _CHANGEABLE)
+    kept = [_timeless(one) for one in new.get("tolerations") or ()]
+    if any(_timeless(one) not in kept for one in old.get("tolerations") or ()):
+        yield not_allowed("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
+
+
+def _frozen(spec: Json, free: set[str]) -> Json:
+    rest = {field: value for field, value in spec.items() if field not in free}
+    for field in ("containers", "initContainers"):
+        if field in rest:
+            rest[field] = [{**container, "image": ""} for container in rest[field]]
+    return rest
+
+
+def _timeless(toleration: Json) -> Json:
+    return {field: value for field, value in toleration.items() if field != "tolerationSeconds"}

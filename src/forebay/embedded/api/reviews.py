@@ -1,0 +1,108 @@
+"""Who is it, and may they: TokenReviews, access reviews by the RBAC objects in the store, tokens of service accounts.
+
+The server itself asks nobody for credentials. These answers exist for those who do, such as a metrics endpoint.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+
+from forebay.embedded.api import metadata
+from forebay.embedded.api.kinds import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    Kind,
+)
+from forebay.embedded.api.store import Json, Store
+
+_ADMINS = "system:masters"
+_HOUR = 3600
+
+
+class Reviews:
+    """`tokens` are the bearer tokens that are known from the start, with their users; those are administrators."""
+
+    def __init__(self, store: Store, tokens: Mapping[str, str]) -> None:
+        self._store = store
+        self._users: dict[str, Json] = {
+            token: {"username": user, "groups": [_ADMINS, "system:authenticated"]} for token, user in tokens.items()
+        }
+
+    def answer(self, kind: Kind, namespace: str | None, review: Json) -> Json:
+        review = {**review, "kind": kind.kind, "apiVersion": kind.api_version}
+        spec = review.get("spec") or {}
+        if kind.kind == "TokenReview":
+            user = self._users.get(spec.get("token", ""))
+            if user is None:
+                return {**review, "status": {"user": {}, "error": "invalid bearer token"}}
+            return {**review, "status": {"authenticated": True, "user": user}}
+        if kind.kind == "SelfSubjectAccessReview":
+            spec = {**spec, "user": "system:admin", "groups": [_ADMINS]}
+        return {**review, "status": {"allowed": self._allowed(spec, namespace)}}
+
+    def issue(self, namespace: str, name: str, request: Json) -> Json:
+        """A token of a service account, as a TokenRequest asks for it."""
+        account = self._store.get(SERVICE_ACCOUNTS, namespace, name)
+        token = f"embedded.{metadata.new_uid(self._store.random)}"
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+        user = {"username": f"system:serviceaccount:{namespace}:{name}", "uid": account["metadata"]["uid"]}
+        self._users[token] = {**user, "groups": groups}
+        spec = request.get("spec") or {}
+        end = self._store.clock() + timedelta(seconds=spec.get("expirationSeconds") or _HOUR)
+        status = {"token": token, "expirationTimestamp": metadata.timestamp(end)}
+        head = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": {"name": name}}
+        return {**head, "spec": spec, "status": status}
+
+    def _allowed(self, spec: Json, namespace: str | None) -> bool:
+        groups = spec.get("groups") or ()
+        if _ADMINS in groups:
+            return True
+        wanted = spec.get("resourceAttributes") or {}
+        place = wanted.get("namespace") or namespace or ""
+        return any(_permits(rule, spec) for rule in self._rules(spec.get("user", ""), groups, place))
+
+    def _rules(self, user: str, groups: object, namespace: str) -> Iterator[Json]:
+        bindings = [*self._store.list(CLUSTER_ROLE_BINDINGS)]
+        bindings += self._store.list(ROLE_BINDINGS, namespace) if namespace else []
+        for binding in bindings:
+            home = binding["metadata"].get("namespace", "")
+            if not any(_is(subject, user, groups, home) for subject in binding.get("subjects") or ()):
+                continue
+            reference = binding["roleRef"]
+            kind = CLUSTER_ROLES if reference["kind"] == "ClusterRole" else ROLES
+            role = self._store.find(kind, home, reference["name"])
+            yield from (role or {}).get("rules") or ()
+
+
+def _is(subject: Json, user: str, groups: object, namespace: str) -> bool:
+    match subject.get("kind"):
+        case "User":
+            return bool(subject["name"] == user)
+        case "Group":
+            return subject["name"] in (groups if isinstance(groups, list) else ())
+        case _:
+            home = subject.get("namespace") or namespace
+            return user == f"system:serviceaccount:{home}:{subject.get('name')}"
+
+
+def _permits(rule: Json, spec: Json) -> bool:
+    path, wanted = spec.get("nonResourceAttributes"), spec.get("resourceAttributes") or {}
+    if path is not None:
+        return _in(rule, "verbs", path.get("verb")) and any(
+            url in {"*", path.get("path")} or (url.endswith("*") and str(path.get("path")).startswith(url[:-1]))
+            for url in rule.get("nonResourceURLs") or ()
+        )
+    resource = "/".join(filter(None, (wanted.get("resource"), wanted.get("subresource"))))
+    names = rule.get("resourceNames")
+    return (
+        _in(rule, "verbs", wanted.get("verb"))
+        and _in(rule, "apiGroups", wanted.get("group", ""))
+        and _in(rule, "resources", resource)
+        and (not names or wanted.get("name") in names)
+    )
+
+
+def _in(rule: Json, field: str, value: object) -> bool:
+    return bool({"*", value} & set(rule.get(field) or ()))

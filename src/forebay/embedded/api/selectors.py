@@ -1,0 +1,166 @@
+"""Which objects a request means: label selectors, field selectors, and the selectors inside objects."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from forebay.embedded.api.failures import bad_request
+from forebay.embedded.api.kinds import EVENTS, EVENTS_V1, JOBS, NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS, Kind
+
+Json = dict[str, Any]
+Predicate = Callable[[Json], bool]
+Labels = Mapping[str, str]
+
+_REQUIREMENT = re.compile(
+    r"""\s*(?:
+        (?P<absent>!)\s*(?P<absent_key>[^\s,!=()<>]+)
+      | (?P<key>[^\s,!=()<>]+)\s*(?:
+            (?P<set>in|notin)\s*\((?P<values>[^()]*)\)
+          | (?P<compare>==|=|!=|<|>)\s*(?P<value>[^\s,()=!<>]*)
+        )?
+    )\s*(?:,|$)""",
+    re.VERBOSE,
+)
+
+_REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_EVENT_FIELDS = ("reason", "type", "source")
+#: What may be selected beyond name and namespace, and where it is kept when that is elsewhere.
+_FIELDS: dict[str, dict[str, str]] = {
+    PODS.storage: dict.fromkeys(
+        (
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ),
+        "",
+    ),
+    NODES.storage: {"spec.unschedulable": ""},
+    NAMESPACES.storage: {"status.phase": ""},
+    SECRETS.storage: {"type": ""},
+    JOBS.storage: {"status.successful": "status.succeeded"},
+    REPLICA_SETS.storage: {"status.replicas": ""},
+    EVENTS.storage: {
+        **{f"involvedObject.{field}": "" for field in _REFERENCE},
+        **dict.fromkeys(_EVENT_FIELDS, ""),
+        "source": "source.component",
+        "reportingComponent": "",
+    },
+}
+_EVENT_V1_FIELDS = {
+    **{f"regarding.{field}": f"involvedObject.{field}" for field in _REFERENCE},
+    **dict.fromkeys(_EVENT_FIELDS, ""),
+    "reportingController": "reportingComponent",
+}
+#: Whose absence means false, not nothing.
+_FLAGS = frozenset({"spec.unschedulable", "spec.hostNetwork"})
+
+
+def label_selector(text: str) -> Predicate | None:
+    """`a=b,c!=d,e in (x,y),!f` as a test of objects; None where everything matches."""
+    tests = _label_tests(text)
+    if not tests:
+        return None
+
+    def matches(obj: Json) -> bool:
+        labels = obj["metadata"].get("labels") or {}
+        return all(test(labels) for test in tests)
+
+    return matches
+
+
+def _label_tests(text: str) -> list[Callable[[Labels], bool]]:
+    tests: list[Callable[[Labels], bool]] = []
+    position = 0
+    while position < len(text.rstrip()):
+        found = _REQUIREMENT.match(text, position)
+        if found is None:
+            raise bad_request(f"unable to parse requirement: found '{text[position:]}' expected: a label requirement")
+        position = found.end()
+        if found["absent"]:
+            tests.append(_test(found["absent_key"], "DoesNotExist", ()))
+        elif found["set"]:
+            values = [value.strip() for value in found["values"].split(",")]
+            tests.append(_test(found["key"], "In" if found["set"] == "in" else "NotIn", values))
+        elif found["compare"]:
+            operator = {"!=": "NotIn", "<": "Lt", ">": "Gt"}.get(found["compare"], "In")
+            tests.append(_test(found["key"], operator, [found["value"]]))
+        else:
+            tests.append(_test(found["key"], "Exists", ()))
+    return tests
+
+
+def _test(key: str, operator: str, values: Sequence[str]) -> Callable[[Labels], bool]:
+    chosen = frozenset(values)
+    if operator == "In":
+        return lambda labels: key in labels and labels[key] in chosen
+    if operator == "NotIn":
+        return lambda labels: key not in labels or labels[key] not in chosen
+    if operator == "Exists":
+        return lambda labels: key in labels
+    if operator == "DoesNotExist":
+        return lambda labels: key not in labels
+    if operator in {"Gt", "Lt"}:
+        try:
+            bound = int(values[0])
+        except ValueError:
+            why = "for 'Gt', 'Lt' operators, the value must be an integer"
+            raise bad_request(f'values[0][{key}]: Invalid value: "{values[0]}": {why}') from None
+        above = operator == "Gt"
+
+        def compares(labels: Labels) -> bool:
+            label = labels.get(key, "")
+            if not label.lstrip("-").isdigit():
+                return False
+            return int(label) > bound if above else int(label) < bound
+
+        return compares
+    raise bad_request(f'"{operator}" is not a valid label selector operator')
+
+
+def selects(selector: Json, labels: Labels) -> bool:
+    """Whether a LabelSelector of an object (a PDB's, a ReplicaSet's) matches. An empty one matches everything."""
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    expressions = selector.get("matchExpressions") or ()
+    return all(_test(one["key"], one["operator"], one.get("values") or ())(labels) for one in expressions)
+
+
+def field_selector(kind: Kind, text: str, selectable: Sequence[str] = ()) -> Predicate | None:
+    """`spec.nodeName=n1,status.phase!=Failed` as a test of objects as they are stored."""
+    tests: list[tuple[str, bool, str]] = []
+    fields = _EVENT_V1_FIELDS if kind is EVENTS_V1 else _FIELDS.get(kind.storage, {})
+    for part in filter(None, re.split(r"(?<!\\),", text)):
+        name, equal, value = _field_test(part)
+        if name not in {"metadata.name", "metadata.namespace", *fields, *selectable}:
+            if kind.custom or kind.storage in _FIELDS:
+                raise bad_request(f"field label not supported: {name}")
+            only = '"metadata.name", "metadata.namespace"'
+            raise bad_request(f'"{name}" is not a known field selector: only {only}')
+        tests.append((fields.get(name) or name, equal, value))
+    if not tests:
+        return None
+    return lambda obj: all((_field(obj, path) == value) is equal for path, equal, value in tests)
+
+
+def _field_test(part: str) -> tuple[str, bool, str]:
+    found = re.fullmatch(r"([^=!]+)(!=|==|=)(.*)", part.strip(), re.DOTALL)
+    if found is None:
+        raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
+    return found[1], found[2] != "!=", re.sub(r"\\([\\,=])", r"\1", found[3])
+
+
+def _field(obj: Json, path: str) -> str:
+    value: Any = obj
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    if value is None:
+        return "false" if path in _FLAGS else ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,154 @@
+"""One watch: a stream of changes as JSON lines, from a version on, that can be resumed by the next."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from forebay.embedded.api.failures import ApiFailure, gone
+from forebay.embedded.api.kinds import DEFINITIONS, Kind
+from forebay.embedded.api.reads import Form
+from forebay.embedded.api.store import ADDED, DELETED, MODIFIED, Change, Store
+
+Json = dict[str, Any]
+
+_BOOKMARK_EVERY = 60.0
+_BEFORE_THE_END = 2.0
+_INITIAL_BATCH = 500
+_END_OF_LIST = {"k8s.io/initial-events-end": "true"}
+#: A client that falls further behind has to list again.
+MOST_UNTOLD = 50_000
+
+
+class Watch:
+    """Follows the store from its creation on, so that nothing is missed before the first read. Must be closed."""
+
+    def __init__(
+        self,
+        store: Store,
+        kind: Kind,
+        *,
+        namespace: str | None,
+        matches: Callable[[Json], bool],
+        form: Form,
+        since: int | None,
+        bookmarks: bool,
+        end_of_list: bool,
+        timeout: float,
+    ) -> None:
+        self._store = store
+        self._kind = kind
+        self._namespace = namespace
+        self._matches = matches
+        self._form = form
+        self._bookmarks = bookmarks
+        self._end_of_list = end_of_list
+        self._timeout = timeout
+        self._wake = asyncio.Event()
+        self._news: deque[Change] = deque()
+        self._expired: ApiFailure | None = None
+        self._initial: list[Json] | None = None
+        self._since = since or 0
+        if since is None:
+            self._initial = [obj for obj in store.list(kind, namespace) if matches(obj)]
+            self._since = store.version
+        else:
+            try:
+                self._news.extend(store.changes_since(kind, since))
+            except ApiFailure as failure:
+                # A watch that is too old has already been answered with 200 on a real server.
+                self._expired = failure
+        self._ends = [store.subscribe(kind, self._hear)]
+        if kind.custom:
+            self._ends.append(store.subscribe(DEFINITIONS, lambda _: self._wake.set()))
+
+    async def close(self) -> None:
+        for end in self._ends:
+            end()
+
+    def _hear(self, change: Change) -> None:
+        if len(self._news) < MOST_UNTOLD:
+            self._news.append(change)
+        else:
+            self._expired = gone("the client does not keep up with the changes")
+        self._wake.set()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        if self._initial is not None:
+            async for batch in self._initial_lines(self._initial):
+                yield batch
+        end = loop.time() + self._timeout
+        # The last one comes shortly before the end, so that the next watch begins where this one stopped.
+        bookmark = min(loop.time() + _BOOKMARK_EVERY, max(loop.time(), end - _BEFORE_THE_END))
+        while loop.time() < end:
+            if self._expired is not None:
+                yield _line("ERROR", self._expired.status())
+                return
+            if self._news:
+                batch = b"".join(self._news_lines())
+                if batch:
+                    yield batch
+                continue
+            if (
+                self._kind.custom
+                and self._store.kinds.at(self._kind.group, self._kind.version, self._kind.plural) is None
+            ):
+                return
+            self._wake.clear()
+            try:
+                async with asyncio.timeout_at(min(end, bookmark) if self._bookmarks else end):
+                    await self._wake.wait()
+            except TimeoutError:
+                if self._bookmarks and not self._news and loop.time() < end:
+                    last = end - _BEFORE_THE_END
+                    bookmark = min(loop.time() + _BOOKMARK_EVERY, last) if loop.time() < last else end
+                    yield self._bookmark()
+
+    async def _initial_lines(self, objects: list[Json]) -> AsyncIterator[bytes]:
+        version = self._since
+        for start in range(0, len(objects), _INITIAL_BATCH):
+            part = objects[start : start + _INITIAL_BATCH]
+            yield b"".join(_line(ADDED, self._form.event(obj)) for obj in part)
+        if self._end_of_list:
+            yield self._bookmark(version, _END_OF_LIST)
+
+    def _news_lines(self) -> Iterator[bytes]:
+        while self._news:
+            change = self._news.popleft()
+            if change.version <= self._since:
+                continue
+            self._since = change.version
+            line = self._told(change)
+            if line is not None:
+                yield line
+
+    def _told(self, change: Change) -> bytes | None:
+        """What the change is to those who see only what the selectors let through."""
+        if self._namespace is not None and change.new["metadata"].get("namespace") != self._namespace:
+            return None
+        before = change.old is not None and self._matches(change.old)
+        after = change.type != DELETED and self._matches(change.new)
+        if after:
+            return _line(MODIFIED if before else ADDED, self._form.event(change.new))
+        if not before:
+            return None
+        if change.type == DELETED:
+            return _line(DELETED, self._form.event(change.new))
+        # It left the selection: shown as it last was in it, with the version at which it left.
+        assert change.old is not None
+        meta = {**change.old["metadata"], "resourceVersion": change.new["metadata"]["resourceVersion"]}
+        return _line(DELETED, self._form.event({**change.old, "metadata": meta}))
+
+    def _bookmark(self, version: int | None = None, annotations: Json | None = None) -> bytes:
+        # Nothing older is still to come: whatever was written is either told or in the queue.
+        meta: Json = {"resourceVersion": str(version or max(self._store.version, self._since))}
+        if annotations:
+            meta["annotations"] = annotations
+        return _line("BOOKMARK", self._form.bookmark(meta))
+
+
+def _line(event: str, obj: Json) -> bytes:
+    return msgspec.json.encode({"type": event, "object": obj}) + b"\n"

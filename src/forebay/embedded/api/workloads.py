@@ -1,0 +1,205 @@
+"""Defaults and validation of the other built-in kinds that have any: Jobs, ReplicaSets, DaemonSets, budgets, nodes."""
+
+import base64
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from forebay.embedded.api import failures, kinds
+from forebay.embedded.api.failures import Cause, bad_value, required
+from forebay.embedded.api.kinds import Kind
+from forebay.embedded.api.pods import canonical, default_pod_spec, pod_spec_causes
+from forebay.embedded.api.rules import Rules
+from forebay.embedded.api.selectors import selects
+from forebay.embedded.api.store import Json, Store
+
+_NOT_READY = "node.kubernetes.io/not-ready"
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def _template_causes(spec: Json, policies: Sequence[str]) -> Iterator[Cause]:
+    pod = spec["template"]["spec"]
+    yield from pod_spec_causes(pod, "spec.template.spec")
+    if pod["restartPolicy"] not in policies:
+        if "Always" in policies:
+            yield failures.unsupported("spec.template.spec.restartPolicy", pod["restartPolicy"], policies)
+        else:
+            choices = ", ".join(f'"{policy}"' for policy in policies)
+            yield required("spec.template.spec.restartPolicy", f"valid values: {choices}")
+    if not spec.get("selector"):
+        yield required("spec.selector")
+    labels = spec["template"].get("metadata", {}).get("labels")
+    if not spec.get("selector") or not selects(spec["selector"], labels or {}):
+        yield bad_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+
+
+def _default_template(spec: Json) -> None:
+    template = spec.setdefault("template", {})
+    template.setdefault("metadata", {})
+    default_pod_spec(template.setdefault("spec", {}))
+
+
+def _immutable(old: Json, new: Json, *fields: str) -> list[Cause]:
+    return [
+        bad_value(f"spec.{field}", new["spec"].get(field), "field is immutable")
+        for field in fields
+        if new["spec"].get(field) != old["spec"].get(field)
+    ]
+
+
+class JobRules(Rules):
+    # For the sake of clients from before there was a garbage collector, a plain DELETE leaves a Job's pods alone.
+    propagation = "Orphan"
+    first_status: ClassVar[Json] = {}
+
+    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+        meta, spec = obj["metadata"], obj.setdefault("spec", {})
+        if not spec.get("manualSelector"):
+            marks = {"controller-uid": meta["uid"], "job-name": meta["name"]}
+            marks = {**{f"batch.kubernetes.io/{key}": value for key, value in marks.items()}, **marks}
+            template = spec.setdefault("template", {}).setdefault("metadata", {})
+            template["labels"] = {**(template.get("labels") or {}), **marks}
+            meta["labels"] = {**marks, **(meta.get("labels") or {})}
+            spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": meta["uid"]}}
+        return super().create(store, kind, obj)
+
+    def default(self, obj: Json) -> None:
+        spec = obj.setdefault("spec", {})
+        _default_template(spec)
+        if spec.get("completions") is None and spec.get("parallelism") is None:
+            spec["completions"] = 1
+        spec.setdefault("parallelism", 1)
+        spec.setdefault("backoffLimit", 6 if "backoffLimitPerIndex" not in spec else 2**31 - 1)
+        spec.setdefault("completionMode", "NonIndexed")
+        spec.setdefault("suspend", False)
+        spec.setdefault("manualSelector", False)
+        spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
+
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+        spec = obj["spec"]
+        yield from _template_causes(spec, ["OnFailure", "Never"])
+        if old is None:
+            return
+        elastic = spec["completionMode"] == "Indexed" and spec.get("completions") == spec["parallelism"]
+        # A suspended Job that has not started may still be told where to run.
+        movable = old["spec"].get("suspend") and not old.get("status", {}).get("startTime")
+        fields = (
+            "selector",
+            "completionMode",
+            *(() if elastic else ("completions",)),
+            *(() if movable else ("template",)),
+        )
+        yield from _immutable(old, obj, *fields)
+
+
+class DaemonSetRules(Rules):
+    first_status = dict.fromkeys(
+        ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"), 0
+    )
+
+    def default(self, obj: Json) -> None:
+        _default_template(obj.setdefault("spec", {}))
+
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+        yield from _template_causes(obj["spec"], ["Always"])
+        if old is not None:
+            yield from _immutable(old, obj, "selector")
+
+
+class ReplicaSetRules(DaemonSetRules):
+    first_status: ClassVar[Json] = {"replicas": 0}
+
+    def default(self, obj: Json) -> None:
+        super().default(obj)
+        obj["spec"].setdefault("replicas", 1)
+
+
+class DisruptionBudgetRules(Rules):
+    first_status = dict.fromkeys(("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), 0)
+
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:  # noqa: ARG002
+        spec = obj.setdefault("spec", {})
+        if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+            yield bad_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")
+
+
+class NodeRules(Rules):
+    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
+        # A kubelet registers its node together with the status, so that is kept.
+        spec = obj.setdefault("spec", {})
+        taints = spec.get("taints") or []
+        if not any(taint["key"] == _NOT_READY for taint in taints):
+            spec["taints"] = [*taints, {"key": _NOT_READY, "effect": "NoSchedule"}]
+        self.default(obj)
+        return list(self.causes(obj, None))
+
+    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:
+        return super().update(store, kind, old, new, None if subresource == "status" else subresource)
+
+    def default(self, obj: Json) -> None:
+        obj.setdefault("spec", {})
+        status = obj["status"] = dict(obj.get("status") or {})
+        for amounts in ("capacity", "allocatable"):
+            if status.get(amounts):
+                status[amounts] = canonical(kinds.NODES, status[amounts])
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = dict(status["capacity"])
+        status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+        seen = set()
+        for index, taint in enumerate(obj["spec"].get("taints") or ()):
+            effect, where = taint.get("effect"), f"metadata.taints[{index}]"
+            if effect not in _EFFECTS:
+                yield failures.unsupported(f"{where}.effect", effect, _EFFECTS)
+            if (taint.get("key"), effect) in seen:
+                yield failures.duplicate(where, taint)
+            seen.add((taint.get("key"), effect))
+        before = old["spec"].get("providerID") if old else None
+        if before and obj["spec"].get("providerID") != before:
+            why = 'node updates may not change providerID except from "" to valid'
+            yield failures.not_allowed("spec.providerID", why)
+
+
+class PriorityClassRules(Rules):
+    def default(self, obj: Json) -> None:
+        obj.setdefault("value", 0)
+        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+        if old is not None and obj["value"] != old["value"]:
+            yield failures.not_allowed("value", "may not be changed in an update.")
+
+
+class LeaseRules(Rules):
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:  # noqa: ARG002
+        spec = obj.get("spec") or {}
+        signs = (("leaseDurationSeconds", 1, "greater than 0"), ("leaseTransitions", 0, "greater than or equal to 0"))
+        for field, least, sign in signs:
+            if spec.get(field) is not None and spec[field] < least:
+                yield bad_value(f"spec.{field}", spec[field], f"must be {sign}")
+
+
+class SecretRules(Rules):
+    def default(self, obj: Json) -> None:
+        """Plain text becomes data, as it does on the way in."""
+        obj.setdefault("type", "Opaque")
+        plain = obj.pop("stringData", None) or {}
+        if plain:
+            encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
+            obj["data"] = {**(obj.get("data") or {}), **encoded}
+
+    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+        if old is not None and obj["type"] != old["type"]:
+            yield bad_value("type", obj["type"], "field is immutable")
+
+
+BUILT_IN: dict[str, Rules] = {
+    kinds.LEASES.storage: LeaseRules(),
+    kinds.SECRETS.storage: SecretRules(),
+    kinds.JOBS.storage: JobRules(),
+    kinds.REPLICA_SETS.storage: ReplicaSetRules(),
+    kinds.DAEMON_SETS.storage: DaemonSetRules(),
+    kinds.DISRUPTION_BUDGETS.storage: DisruptionBudgetRules(),
+    kinds.NODES.storage: NodeRules(),
+    kinds.PRIORITY_CLASSES.storage: PriorityClassRules(),
+}

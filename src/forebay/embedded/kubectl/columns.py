@@ -1,0 +1,267 @@
+"""The columns of the built-in kinds, and what stands in each."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from forebay.embedded.api import kinds
+from forebay.embedded.api.ages import age, between, moment
+from forebay.model.spans import human
+
+Json = dict[str, Any]
+Cell = Callable[[Json, datetime], Any]
+
+_NONE = "<none>"
+
+
+class Column(msgspec.Struct, frozen=True):
+    name: str
+    cell: Cell
+    type: str = "string"
+    #: 0 always, more only with `-o wide`.
+    priority: int = 0
+    format: str = ""
+
+    def definition(self) -> Json:
+        kept = {"name": self.name, "type": self.type, "format": self.format}
+        return {**kept, "description": "", "priority": self.priority}
+
+
+def _at(*path: str, otherwise: Any = _NONE) -> Cell:
+    def cell(obj: Json, _now: datetime) -> Any:
+        value: Any = obj
+        for step in path:
+            value = (value or {}).get(step)
+        return otherwise if value is None or value == "" else value
+
+    return cell
+
+
+def _count(*path: str) -> Cell:
+    return _at(*path, otherwise=0)
+
+
+def _size(*fields: str) -> Cell:
+    return lambda obj, _now: sum(len(obj.get(field) or ()) for field in fields)
+
+
+def _pairs(*path: str) -> Cell:
+    find = _at(*path, otherwise={})
+    return lambda obj, now: ",".join(f"{key}={value}" for key, value in sorted(find(obj, now).items())) or _NONE
+
+
+def _containers(field: str) -> Cell:
+    find = _at("spec", "template", "spec", "containers", otherwise=())
+    return lambda obj, now: ",".join(container.get(field, "") for container in find(obj, now))
+
+
+NAME = Column("Name", _at("metadata", "name"), format="name")
+AGE = Column("Age", age)
+
+
+def pod_status(pod: Json) -> str:
+    status = pod.get("status") or {}
+    reason = status.get("reason") or status.get("phase") or "Unknown"
+    if any(one.get("reason") == "SchedulingGated" for one in status.get("conditions") or ()):
+        reason = "SchedulingGated"
+    running = False
+    for container in status.get("containerStatuses") or ():
+        state = container.get("state") or {}
+        ended = state.get("terminated")
+        if (state.get("waiting") or {}).get("reason"):
+            reason = state["waiting"]["reason"]
+        elif ended is not None:
+            reason = ended.get("reason") or f"ExitCode:{ended.get('exitCode', 0)}"
+        running = running or ("running" in state and bool(container.get("ready")))
+    if reason == "Completed" and running:
+        reason = "Running"
+    if pod["metadata"].get("deletionTimestamp"):
+        return "Unknown" if status.get("reason") == "NodeLost" else "Terminating"
+    return reason
+
+
+def _pod_ready(pod: Json, _now: datetime) -> str:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return f"{sum(bool(one.get('ready')) for one in statuses)}/{len(pod['spec'].get('containers') or ())}"
+
+
+def _pod_restarts(pod: Json, now: datetime) -> str:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    count = sum(one.get("restartCount", 0) for one in statuses)
+    ends = [((one.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for one in statuses]
+    last = max(filter(None, ends), default=None)
+    return f"{count} ({between(last, now)} ago)" if count and last else str(count)
+
+
+def _node_status(node: Json, _now: datetime) -> str:
+    ready = [one for one in (node.get("status") or {}).get("conditions") or () if one["type"] == "Ready"]
+    words = [("Ready" if one.get("status") == "True" else "NotReady") for one in ready] or ["Unknown"]
+    return ",".join([*words, *(["SchedulingDisabled"] if node["spec"].get("unschedulable") else [])])
+
+
+def _node_roles(node: Json, _now: datetime) -> str:
+    labels = node["metadata"].get("labels") or {}
+    prefix = "node-role.kubernetes.io/"
+    roles = {label.removeprefix(prefix) for label in labels if label.startswith(prefix)}
+    roles |= {labels["kubernetes.io/role"]} if labels.get("kubernetes.io/role") else set()
+    return ",".join(sorted(filter(None, roles))) or _NONE
+
+
+def _node_address(kind: str) -> Cell:
+    def cell(node: Json, _now: datetime) -> str:
+        addresses = (node.get("status") or {}).get("addresses") or ()
+        return next((one["address"] for one in addresses if one["type"] == kind), _NONE)
+
+    return cell
+
+
+def _job_status(job: Json, _now: datetime) -> str:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    true = {one["type"] for one in conditions if one.get("status") == "True"}
+    for condition, word in (("Complete", "Complete"), ("Failed", "Failed")):
+        if condition in true:
+            return word
+    if job["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    others = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
+    return next((condition for condition in others if condition in true), "Running")
+
+
+def _job_completions(job: Json, _now: datetime) -> str:
+    spec, done = job["spec"], (job.get("status") or {}).get("succeeded", 0)
+    if spec.get("completions") is not None:
+        return f"{done}/{spec['completions']}"
+    parallel = spec.get("parallelism", 0)
+    return f"{done}/1 of {parallel}" if parallel > 1 else f"{done}/1"
+
+
+def _job_duration(job: Json, now: datetime) -> str:
+    status = job.get("status") or {}
+    if not status.get("startTime"):
+        return ""
+    end = moment(status["completionTime"]) if status.get("completionTime") else now
+    return human(end - moment(status["startTime"]))
+
+
+def _event_first(event: Json, now: datetime) -> str:
+    return between(event.get("firstTimestamp") or event.get("eventTime"), now)
+
+
+def _event_last(event: Json, now: datetime) -> str:
+    series = event.get("series") or {}
+    return between(series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime"), now)
+
+
+def _event_object(event: Json, _now: datetime) -> str:
+    about = event.get("involvedObject") or {}
+    return f"{about.get('kind', '').lower()}/{about['name']}" if about.get("name") else about.get("kind", "").lower()
+
+
+def _event_source(event: Json, _now: datetime) -> str:
+    source = event.get("source") or {}
+    parts = (source.get("component") or event.get("reportingComponent"), source.get("host"))
+    return ", ".join(filter(None, parts))
+
+
+def _event_count(event: Json, _now: datetime) -> str:
+    return str((event.get("series") or {}).get("count") or event.get("count") or 1)
+
+
+def _number(name: str, *path: str) -> Column:
+    return Column(name, _count(*path), "integer")
+
+
+_TEMPLATE = (
+    Column("Containers", _containers("name"), priority=1),
+    Column("Images", _containers("image"), priority=1),
+    Column("Selector", _pairs("spec", "selector", "matchLabels"), priority=1),
+)
+
+BUILT_IN: dict[str, tuple[Column, ...]] = {
+    kinds.PODS.storage: (
+        NAME,
+        Column("Ready", _pod_ready),
+        Column("Status", lambda pod, _now: pod_status(pod)),
+        Column("Restarts", _pod_restarts),
+        AGE,
+        Column("IP", _at("status", "podIP"), priority=1),
+        Column("Node", _at("spec", "nodeName"), priority=1),
+        Column("Nominated Node", _at("status", "nominatedNodeName"), priority=1),
+        Column("Readiness Gates", lambda _pod, _now: _NONE, priority=1),
+    ),
+    kinds.NODES.storage: (
+        NAME,
+        Column("Status", _node_status),
+        Column("Roles", _node_roles),
+        AGE,
+        Column("Version", _at("status", "nodeInfo", "kubeletVersion", otherwise="")),
+        Column("Internal-IP", _node_address("InternalIP"), priority=1),
+        Column("External-IP", _node_address("ExternalIP"), priority=1),
+        Column("OS-Image", _at("status", "nodeInfo", "osImage", otherwise="<unknown>"), priority=1),
+        Column("Kernel-Version", _at("status", "nodeInfo", "kernelVersion", otherwise="<unknown>"), priority=1),
+        Column(
+            "Container-Runtime", _at("status", "nodeInfo", "containerRuntimeVersion", otherwise="<unknown>"), priority=1
+        ),
+    ),
+    kinds.NAMESPACES.storage: (NAME, Column("Status", _at("status", "phase")), AGE),
+    kinds.EVENTS.storage: (
+        Column("Last Seen", _event_last),
+        Column("Type", _at("type")),
+        Column("Reason", _at("reason")),
+        Column("Object", _event_object),
+        Column("Subobject", _at("involvedObject", "fieldPath", otherwise=""), priority=1),
+        Column("Source", _event_source, priority=1),
+        Column("Message", _at("message", otherwise="")),
+        Column("First Seen", _event_first, priority=1),
+        Column("Count", _event_count, priority=1),
+        Column("Name", _at("metadata", "name"), priority=1, format="name"),
+    ),
+    kinds.CONFIG_MAPS.storage: (NAME, Column("Data", _size("data", "binaryData")), AGE),
+    kinds.SECRETS.storage: (NAME, Column("Type", _at("type")), Column("Data", _size("data")), AGE),
+    kinds.JOBS.storage: (
+        NAME,
+        Column("Status", _job_status),
+        Column("Completions", _job_completions),
+        Column("Duration", _job_duration),
+        AGE,
+        *_TEMPLATE,
+    ),
+    kinds.REPLICA_SETS.storage: (
+        NAME,
+        _number("Desired", "spec", "replicas"),
+        _number("Current", "status", "replicas"),
+        _number("Ready", "status", "readyReplicas"),
+        AGE,
+        *_TEMPLATE,
+    ),
+    kinds.DAEMON_SETS.storage: (
+        NAME,
+        _number("Desired", "status", "desiredNumberScheduled"),
+        _number("Current", "status", "currentNumberScheduled"),
+        _number("Ready", "status", "numberReady"),
+        _number("Up-to-date", "status", "updatedNumberScheduled"),
+        _number("Available", "status", "numberAvailable"),
+        Column("Node Selector", _pairs("spec", "template", "spec", "nodeSelector")),
+        AGE,
+        *_TEMPLATE,
+    ),
+    kinds.DISRUPTION_BUDGETS.storage: (
+        NAME,
+        Column("Min Available", lambda obj, now: str(_at("spec", "minAvailable", otherwise="N/A")(obj, now))),
+        Column("Max Unavailable", lambda obj, now: str(_at("spec", "maxUnavailable", otherwise="N/A")(obj, now))),
+        _number("Allowed Disruptions", "status", "disruptionsAllowed"),
+        AGE,
+    ),
+    kinds.LEASES.storage: (NAME, Column("Holder", _at("spec", "holderIdentity", otherwise="")), AGE),
+    kinds.PRIORITY_CLASSES.storage: (
+        NAME,
+        _number("Value", "value"),
+        Column("Global-Default", _at("globalDefault", otherwise=False), "boolean"),
+        AGE,
+        Column("PreemptionPolicy", _at("preemptionPolicy")),
+    ),
+    kinds.RUNTIME_CLASSES.storage: (NAME, Column("Handler", _at("handler")), AGE),
+    kinds.DEFINITIONS.storage: (NAME, Column("Created At", _at("metadata", "creationTimestamp"), "date")),
+}

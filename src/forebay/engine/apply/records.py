@@ -1,0 +1,108 @@
+"""GPUInstances as they are written: created with their intent, and changed only by whoever saw their latest state."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus
+from forebay.api.names import INSTANCE_FINALIZER, NODEPOOL_LABEL, PROVIDER_LABEL
+from forebay.engine.views import Views
+from forebay.kube import writes
+from forebay.kube.client import Client
+from forebay.kube.errors import Conflict, KubeError, NotFound
+from forebay.kube.own_kinds import GPU_INSTANCES
+from forebay.lifecycle.record_fields import INITIAL_STATUS_ANNOTATION
+
+#: How long a conflicting state is waited for, in looks at the view.
+_LOOKS: Final = 100
+_BETWEEN_LOOKS: Final = 0.1
+
+
+class NotKept(KubeError):
+    """The same would be decided at once and again: a person must act."""
+
+
+class Records:
+    """Every write is a compare-and-swap on what was seen, and goes into the view at once."""
+
+    def __init__(self, client: Client, views: Views) -> None:
+        self._client = client
+        self._views = views
+
+    async def create(self, name: str, spec: GPUInstanceSpec, status: GPUInstanceStatus | None = None) -> GPUInstance:
+        labels = {PROVIDER_LABEL: str(spec.provider)}
+        if spec.pool_ref is not None:
+            labels[NODEPOOL_LABEL] = spec.pool_ref.name[:63].strip("-.")
+        metadata: dict[str, Any] = {"name": name, "finalizers": [INSTANCE_FINALIZER], "labels": labels}
+        if status is not None:
+            metadata["annotations"] = {INITIAL_STATUS_ANNOTATION: msgspec.json.encode(status).decode()}
+        record = await self._client.create(GPU_INSTANCES, {"metadata": metadata, "spec": spec})
+        self._views.instances.observe(record)
+        return record
+
+    async def write(self, record: GPUInstance, status: GPUInstanceStatus) -> GPUInstance:
+        """Raises `Conflict` where the record has changed since it was seen, `NotKept` where that changed nothing."""
+        metadata = {"uid": record.uid, "resourceVersion": str(record.resource_version)}
+        patch = writes.merge({"metadata": metadata, "status": _replacing(record.status, status)})
+        written = await self._client.patch(GPU_INSTANCES, record.metadata.name, patch, subresource="status")
+        self._views.instances.observe(written)
+        if written.resource_version == record.resource_version and status != record.status:
+            raise NotKept(
+                f"GPUInstance {record.metadata.name}: the API server kept nothing of what was written to its status. "
+                "Its CustomResourceDefinition is of another release than this Forebay: apply the one of this release"
+            )
+        return written
+
+    async def write_outcome(
+        self, record: GPUInstance, outcome: Callable[[GPUInstance], GPUInstanceStatus]
+    ) -> GPUInstance | None:
+        """What came of a provider call, also where somebody has touched the record meanwhile (asked it to go, say).
+
+        None where the record is no longer at the attempt that was made: then somebody has found out already.
+        """
+        made = _attempt(record)
+        while True:
+            try:
+                return await self.write(record, outcome(record))
+            except NotFound:
+                return None
+            except Conflict:
+                newer = await self._newer(record)
+                if newer is None or _attempt(newer) != made:
+                    return None
+                record = newer
+
+    async def _newer(self, record: GPUInstance) -> GPUInstance | None:
+        """The state that was in the way, once the watch has brought it."""
+        for _ in range(_LOOKS):
+            seen = self._views.instances.get(record.key)
+            if seen is None or seen.uid != record.uid:
+                return None
+            if seen.resource_version != record.resource_version:
+                return seen
+            await asyncio.sleep(_BETWEEN_LOOKS)
+        return None
+
+    async def forget(self, record: GPUInstance) -> None:
+        name, uid = record.metadata.name, record.uid
+        kept = [each for each in record.metadata.finalizers if each != INSTANCE_FINALIZER]
+        metadata = {"uid": uid, "resourceVersion": str(record.resource_version), "finalizers": kept or None}
+        written = await self._client.patch(GPU_INSTANCES, name, writes.merge({"metadata": metadata}))
+        if written.metadata.deletion_timestamp is None:
+            await self._client.delete(GPU_INSTANCES, name, uid=uid)
+        if not kept:
+            self._views.instances.observe_deleted(record.key, uid)
+
+
+def _attempt(record: GPUInstance) -> tuple[str, Any, Any, Any]:
+    status = record.status or GPUInstanceStatus()
+    return (record.uid, status.state, status.attempt, status.attempted_at)
+
+
+def _replacing(old: GPUInstanceStatus | None, new: GPUInstanceStatus) -> Mapping[str, Any]:
+    """As a merge patch: what is no longer said must be taken back by name."""
+    said = msgspec.to_builtins(new)
+    before = {} if old is None else msgspec.to_builtins(old)
+    return {**dict.fromkeys(before.keys() - said.keys()), **said}

@@ -1,0 +1,57 @@
+"""Offers, planned nodes and initial statuses in the form a GPUInstance stores them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, PlannedNode
+from forebay.api.gpu_instance import Offer as RecordedOffer
+from forebay.api.names import GROUP
+from forebay.api.parts import Taint as RecordedTaint
+from forebay.api.parts import TaintEffect
+from forebay.model.quantities import CPU, Resources
+from forebay.model.requirements import Taint
+from forebay.model.sources import AMPLE, Offer
+
+#: Annotation with the status that the record of a found instance starts with. A status cannot be created together with
+#: its object, and a record without status would be launched.
+INITIAL_STATUS_ANNOTATION: Final = f"{GROUP}/first-status"
+
+
+def recorded(offer: Offer) -> RecordedOffer:
+    boot = offer.boot_deadline
+    return RecordedOffer(
+        instance_type=offer.instance_type,
+        region=offer.region,
+        zone=offer.zone,
+        spot=offer.spot,
+        gpu_type=offer.gpu_type,
+        gpu_count=offer.gpu_count,
+        gpu_memory_gib=offer.gpu_memory_gib,
+        boot_deadline=f"{int(boot.total_seconds())}s" if boot is not None else None,
+    )
+
+
+def planned(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocatable: Resources) -> PlannedNode:
+    return PlannedNode(
+        name=name,
+        labels=dict(labels),
+        taints=tuple(
+            RecordedTaint(key=each.key, value=each.value or None, effect=TaintEffect(each.effect)) for each in taints
+        ),
+        # What nobody has stated is left out, and read back as ample.
+        allocatable={
+            resource: f"{amount}m" if resource == CPU else str(amount)
+            for resource, amount in allocatable.items()
+            if amount < AMPLE
+        },
+    )
+
+
+def initial_status(record: GPUInstance) -> GPUInstanceStatus | None:
+    """The status to write on the record of a found instance that has none yet; None for every other record."""
+    text = record.metadata.annotations.get(INITIAL_STATUS_ANNOTATION)
+    if record.status is not None or text is None:
+        return None
+    return msgspec.json.decode(text, type=GPUInstanceStatus)

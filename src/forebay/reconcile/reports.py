@@ -1,0 +1,213 @@
+"""How pools and classes stand, for the owners who look at them. Only what is not said yet is said."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.parts import Condition, Truth
+from forebay.api.values import Figure
+from forebay.lifecycle.transitions import shortened
+from forebay.model.quantities import UsdPerHour
+from forebay.model.reasons import Reason
+from forebay.model.sources import SourceKey
+from forebay.reconcile.decisions import ReportClass, ReportPool
+from forebay.reconcile.snapshot import Snapshot
+
+_COSTS_NOTHING: Final = frozenset({InstanceState.REQUESTED, InstanceState.GONE})
+_FREE: Final = UsdPerHour(0)
+
+
+class Fact(NamedTuple):
+    """A condition before it is known since when it holds."""
+
+    type: str
+    status: Truth
+    reason: Reason
+    sentence: str
+
+
+class Figures(NamedTuple):
+    """Of some machines together."""
+
+    machines: int = 0
+    cost: UsdPerHour = _FREE
+
+
+def report_pools(snapshot: Snapshot, brakes: Mapping[tuple[str, str], str]) -> Iterable[ReportPool]:
+    """`brakes` are the pools in which nothing is replaced at the moment, with the sentence why."""
+    if not snapshot.pools:
+        return
+    classes = {each.metadata.name: each for each in snapshot.classes}
+    figures = _figures(snapshot.records, _pool_key)
+    for pool in snapshot.pools:
+        if pool.metadata.deletion_timestamp is not None:
+            continue
+        found = node_class_ready(pool, classes)
+        facts = (found, _pool_ready(found, brakes.get(pool.key)))
+        said = pool.status.conditions if pool.status is not None else ()
+        conditions = told(said, facts, pool.metadata.generation, snapshot.now)
+        count, cost = figures[pool.key]
+        shown = (pool.status.node_count, pool.status.hourly_cost) if pool.status is not None else (None, None)
+        if conditions == said and shown == (count, cost.exact()):
+            continue
+        namespace, name = pool.key
+        worst = next((fact for fact in facts if fact.status is not Truth.TRUE), found)
+        yield ReportPool(
+            namespace=namespace,
+            name=name,
+            uid=pool.uid,
+            resource_version=pool.resource_version,
+            generation=pool.metadata.generation or 0,
+            conditions=conditions,
+            node_count=count,
+            hourly_cost=cost.exact(),
+            reason=worst.reason,
+            sentence=worst.sentence,
+        )
+
+
+def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
+    if not snapshot.classes:
+        return
+    figures = _figures(snapshot.records, lambda record: ("", record.spec.node_class_name or ""))
+    for node_class in snapshot.classes:
+        if node_class.metadata.deletion_timestamp is not None:
+            continue
+        facts = _class_facts(node_class, snapshot, snapshot.claimed_twice.get(node_class.metadata.name, {}))
+        status = node_class.status
+        said = status.conditions if status is not None else ()
+        conditions = told(said, facts, node_class.metadata.generation, snapshot.now)
+        count, cost = figures["", node_class.metadata.name]
+        offers = sum(
+            len(source.offers or ())
+            for key, source in snapshot.sources.items()
+            if key.node_class == node_class.metadata.name
+        )
+        shown = (status.active_nodes, status.hourly_cost, status.offers) if status is not None else None
+        if conditions == said and shown == (count, cost.exact(), offers):
+            continue
+        yield ReportClass(
+            name=node_class.metadata.name,
+            uid=node_class.uid,
+            resource_version=node_class.resource_version,
+            generation=node_class.metadata.generation or 0,
+            conditions=conditions,
+            active_nodes=count,
+            hourly_cost=cost.exact(),
+            offers=offers,
+            reason=facts[0].reason,
+            sentence=facts[0].sentence,
+        )
+
+
+def node_class_ready(pool: GPUNodePool, classes: Mapping[str, GPUNodeClass]) -> Fact:
+    name = pool.spec.node_class_ref.name
+    found = classes.get(name)
+    if found is None:
+        sentence = f'GPUNodeClass "{name}" does not exist: create it, or correct spec.nodeClassRef.name.'
+        return Fact("NodeClassReady", Truth.FALSE, Reason.NODE_CLASS_NOT_FOUND, sentence)
+    if found.metadata.deletion_timestamp is not None:
+        sentence = f'GPUNodeClass "{name}" is being deleted: name another in spec.nodeClassRef, or delete this pool.'
+        return Fact("NodeClassReady", Truth.FALSE, Reason.NODE_CLASS_DELETING, sentence)
+    return Fact("NodeClassReady", Truth.TRUE, Reason.NODE_CLASS_FOUND, f'GPUNodeClass "{name}" exists.')
+
+
+def _pool_ready(node_class: Fact, brake: str | None) -> Fact:
+    if node_class.status is Truth.TRUE and brake is not None:
+        return Fact("Ready", Truth.FALSE, Reason.BRAKE, brake)
+    return node_class._replace(type="Ready")
+
+
+def _class_facts(node_class: GPUNodeClass, snapshot: Snapshot, doubly_claimed: Mapping[str, str]) -> tuple[Fact, ...]:
+    """Ready first, then whether each provider can be used."""
+    name = node_class.metadata.name
+    facts = [
+        _provider_ready(SourceKey(name, entry.name), snapshot, doubly_claimed)
+        for entry in node_class.spec.providers
+        if entry.enabled
+    ]
+    wrong = [fact for fact in facts if fact.status is not Truth.TRUE]
+    if wrong:
+        sentence = " ".join(fact.sentence for fact in wrong)
+        status = Truth.FALSE if len(wrong) == len(facts) else Truth.TRUE
+        valid = Fact("ProviderValidation", Truth.FALSE, wrong[0].reason, sentence)
+        return (Fact("Ready", status, wrong[0].reason, sentence), valid, *facts)
+    sentence = "Every enabled provider can be used."
+    return (
+        Fact("Ready", Truth.TRUE, Reason.PROVIDERS_READY, sentence),
+        Fact("ProviderValidation", Truth.TRUE, Reason.PROVIDERS_READY, sentence),
+        *facts,
+    )
+
+
+def _provider_ready(key: SourceKey, snapshot: Snapshot, doubly_claimed: Mapping[str, str]) -> Fact:
+    condition = f"{key.provider[:1].upper()}{key.provider[1:]}Ready"
+    if (why := snapshot.unusable.get(key)) is not None:
+        return Fact(condition, Truth.FALSE, Reason.PROVIDER_NOT_SERVED, why)
+    if doubly_claimed and key.provider == "webhook":
+        names = "; ".join(f"{machine} belongs to {owner}" for machine, owner in sorted(doubly_claimed.items()))
+        sentence = f"Machines that another already names are left out: {names}. Name each in one place."
+        return Fact(condition, Truth.FALSE, Reason.CLAIMED_TWICE, sentence)
+    source = snapshot.sources.get(key)
+    if source is None:
+        return Fact(condition, Truth.UNKNOWN, Reason.PROVIDER_UNAVAILABLE, f"{key.provider} is being set up.")
+    if source.trouble is not None:
+        return Fact(condition, Truth.FALSE, Reason.PROVIDER_UNAVAILABLE, source.trouble)
+    return Fact(condition, Truth.TRUE, Reason.PROVIDERS_READY, f"{key.provider} answers.")
+
+
+def told(
+    said: tuple[Condition, ...], facts: Iterable[Fact], generation: int | None, now: datetime
+) -> tuple[Condition, ...]:
+    """The whole list with these facts in it. One that was true before keeps the time since when it is."""
+    conditions = {each.type: each for each in said}
+    for fact in facts:
+        before = conditions.get(fact.type)
+        held = before is not None and before.status is fact.status
+        conditions[fact.type] = Condition(
+            type=fact.type,
+            status=fact.status,
+            reason=fact.reason,
+            message=shortened(fact.sentence),
+            # The API keeps whole seconds; with more, what is read back would never equal what was decided.
+            last_transition_time=(
+                before.last_transition_time if before is not None and held else now.replace(microsecond=0)
+            ),
+            observed_generation=generation,
+        )
+    return tuple(conditions.values())
+
+
+def hourly_cost(record: GPUInstance) -> UsdPerHour:
+    """What it costs now: from the moment it was asked for until it is shown to be gone."""
+    if record.state in _COSTS_NOTHING:
+        return _FREE
+    billed = record.status.hourly_price if record.status is not None else None
+    return _price(billed if billed is not None else record.spec.hourly_price or 0)
+
+
+@lru_cache(maxsize=4096)
+def _price(written: Figure) -> UsdPerHour:
+    """Many machines, few prices; and reading one exactly takes its time."""
+    return UsdPerHour(str(written))
+
+
+def _figures(
+    records: Iterable[GPUInstance], key_of: Callable[[GPUInstance], tuple[str, str]]
+) -> defaultdict[tuple[str, str], Figures]:
+    found: defaultdict[tuple[str, str], Figures] = defaultdict(Figures)
+    for record in records:
+        if record.state is not InstanceState.GONE:
+            count, cost = found[key_of(record)]
+            found[key_of(record)] = Figures(count + 1, cost + hourly_cost(record))
+    return found
+
+
+def _pool_key(record: GPUInstance) -> tuple[str, str]:
+    pool = record.spec.pool_ref
+    return ("", "") if pool is None else (pool.namespace, pool.name)

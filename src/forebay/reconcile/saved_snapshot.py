@@ -1,0 +1,247 @@
+"""Snapshots as files: what a tick knew, to be looked at and planned for again elsewhere.
+
+Shapes are written once each, as the many pods of a template share one. Which instances had no record is not kept: that
+begins anew with every operator. Of the books of budgets there is what was used when, and who runs: enough to see who
+must wait for one, not whom it would stop.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from forebay.api.gpu_instance import GPUInstance
+from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.api.gpu_workload_budget import GPUWorkloadBudget
+from forebay.budgets.accounts import Accounts, Key
+from forebay.budgets.assessment import Assessor
+from forebay.budgets.ledger.ledger import Ledger, Outline
+from forebay.demand.reservation import Settlement
+from forebay.model.encoding import dec_hook, enc_hook
+from forebay.model.nodes import Node
+from forebay.model.quantities import Resources
+from forebay.model.sources import Source, SourceKey
+from forebay.model.workloads import Owner, Phase, Pod, PodShape
+from forebay.reconcile.snapshot import Books, Memory, Rules, Snapshot
+
+FORMAT: Final = "forebay.dev/snapshot.v1"
+
+
+class NotASnapshot(ValueError):
+    """One sentence: what is wrong with the file."""
+
+
+class _Pod(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A pod with the number of its shape."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: int
+    created: datetime
+    shape: int
+    phase: Phase
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    owner: Owner | None = None
+    node: str | None = None
+    nominated_node: str | None = None
+    deleted: datetime | None = None
+    unschedulable_since: datetime | None = None
+    unschedulable_message: str | None = None
+    finalizers: tuple[str, ...] = ()
+    started: datetime | None = None
+    finished: datetime | None = None
+    restarted: bool = False
+    mirror: bool = False
+
+
+class _Ledger(msgspec.Struct):
+    #: By second: changes of the rate, which have more digits than JSON's numbers are read with; and pods that ended.
+    changes: tuple[tuple[int, str], ...]
+    ends: tuple[tuple[int, int], ...]
+    running: tuple[str, ...]
+
+
+class _Account(msgspec.Struct):
+    budget: Key
+    gpu_hours: _Ledger
+    dollars: _Ledger
+    pods: tuple[_Pod, ...]
+
+
+class _Books(msgspec.Struct, kw_only=True, omit_defaults=True):
+    accounts: tuple[_Account, ...] = ()
+    gated: tuple[_Pod, ...] = ()
+    damages: tuple[tuple[Key, str], ...] = ()
+    invalid: tuple[tuple[Key, str], ...] = ()
+
+
+class _Unusable(msgspec.Struct):
+    key: SourceKey
+    why: str
+
+
+class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
+    format: str
+    now: datetime
+    cluster: str = ""
+    classes: tuple[GPUNodeClass, ...] = ()
+    pools: tuple[GPUNodePool, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = {}
+    nodes: Mapping[str, Node] = {}
+    shapes: tuple[PodShape, ...] = ()
+    pending: tuple[_Pod, ...] = ()
+    used: Mapping[str, Resources] = {}
+    ports: Mapping[str, frozenset[tuple[int, str]]] = {}
+    daemons: tuple[int, ...] = ()
+    remembered: Mapping[str, Node] = {}
+    tenants: Mapping[str, tuple[_Pod, ...]] = {}
+    records: tuple[GPUInstance, ...] = ()
+    sources: tuple[Source, ...] = ()
+    unusable: tuple[_Unusable, ...] = ()
+    claimed_twice: Mapping[str, Mapping[str, str]] = {}
+    budgets: tuple[GPUWorkloadBudget, ...] = ()
+    books: _Books | None = None
+    withheld: frozenset[str] = frozenset()
+    #: Since when pods have seemed to fit somewhere.
+    fitting: Mapping[str, datetime] = {}
+    busy: frozenset[str] = frozenset()
+    rules: Rules = Rules()
+
+
+class _Header(msgspec.Struct):
+    format: str = ""
+
+
+#: Fields that are written as they are.
+_ALIKE: Final = tuple(
+    sorted({field.name for field in msgspec.structs.fields(Snapshot)} & set(_Saved.__struct_fields__))
+)
+_CHANGED: Final = frozenset({"pending", "daemons", "tenants", "sources", "unusable", "books"})
+_encoder = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted")
+_decoder = msgspec.json.Decoder(_Saved, dec_hook=dec_hook)
+
+
+def is_snapshot(data: bytes) -> bool:
+    """Whether it says so of itself."""
+    try:
+        return msgspec.json.decode(data, type=_Header).format.startswith("forebay.dev/snapshot")
+    except msgspec.MsgspecError:
+        return False
+
+
+def save(snapshot: Snapshot) -> bytes:
+    shapes = _Shapes()
+    saved = _Saved(
+        format=FORMAT,
+        pending=shapes.pods(snapshot.pending),
+        daemons=tuple(map(shapes.number, snapshot.daemons)),
+        tenants={name: shapes.pods(pods) for name, pods in snapshot.tenants.items()},
+        sources=tuple(snapshot.sources.values()),
+        unusable=tuple(_Unusable(key, why) for key, why in snapshot.unusable.items()),
+        fitting=snapshot.memory.settlement.fitting,
+        books=None if snapshot.books is None else _books(snapshot.books, shapes),
+        **{name: getattr(snapshot, name) for name in _ALIKE if name not in _CHANGED},
+    )
+    return _encoder.encode(replace(saved, shapes=tuple(shapes.made)))
+
+
+def load(data: bytes) -> Snapshot:
+    """Raises `NotASnapshot`."""
+    try:
+        said = msgspec.json.decode(data, type=_Header).format
+        if said != FORMAT:
+            raise NotASnapshot(f'it is of the format "{said}"; this release reads {FORMAT}')
+        saved = _decoder.decode(data)
+        shapes = saved.shapes
+        return Snapshot(
+            pending=_pods(saved.pending, shapes),
+            daemons=tuple(shapes[number] for number in saved.daemons),
+            tenants={name: _pods(pods, shapes) for name, pods in saved.tenants.items()},
+            sources={source.key: source for source in saved.sources},
+            unusable={each.key: each.why for each in saved.unusable},
+            memory=Memory(settlement=Settlement(fitting=saved.fitting)),
+            books=None if saved.books is None else _opened(saved.books, saved.budgets, saved.now, shapes),
+            **{name: getattr(saved, name) for name in _ALIKE if name not in _CHANGED},
+        )
+    except (msgspec.MsgspecError, IndexError) as error:
+        raise NotASnapshot(f"it is not a whole snapshot: {error}") from error
+
+
+def _books(books: Books, shapes: "_Shapes") -> _Books:
+    accounts = sorted(books.accounts, key=lambda each: each.key)
+    return _Books(
+        accounts=tuple(
+            _Account(each.key, _outline(each.ledger), _outline(each.money), shapes.pods(each.pods.values()))
+            for each in accounts
+        ),
+        gated=shapes.pods(books.gated),
+        damages=tuple(sorted(books.damages.items())),
+        invalid=tuple(sorted(books.invalid.items())),
+    )
+
+
+def _outline(ledger: Ledger) -> _Ledger:
+    changes, ends, running = ledger.outline
+    return _Ledger(tuple((at, str(part)) for at, part in changes.items()), tuple(ends.items()), running)
+
+
+def _drawn(owner: str, saved: _Ledger) -> Ledger:
+    try:
+        changes = {at: int(part) for at, part in saved.changes}
+    except ValueError as error:
+        raise NotASnapshot(f"it is not a whole snapshot: {error}") from error
+    return Ledger.drawn(owner, Outline(changes, dict(saved.ends), saved.running))
+
+
+def _opened(saved: _Books, budgets: Iterable[GPUWorkloadBudget], now: datetime, shapes: tuple[PodShape, ...]) -> Books:
+    by_key = {budget.key: budget for budget in budgets}
+    accounts = Accounts()
+    for each in saved.accounts:
+        budget = by_key.get(each.budget)
+        if budget is None:
+            raise NotASnapshot(f"it has books of {'/'.join(each.budget)} and no such budget")
+        hours, dollars = (_drawn(budget.uid, kept) for kept in (each.gpu_hours, each.dollars))
+        account = accounts.open(budget, now, ledger=hours, money=dollars)
+        account.pods.update((pod.uid, pod) for pod in _pods(each.pods, shapes))
+    return Books(
+        accounts=accounts,
+        assessor=Assessor(),
+        gated=_pods(saved.gated, shapes),
+        damages=dict(saved.damages),
+        invalid=dict(saved.invalid),
+    )
+
+
+class _Shapes:
+    """Numbers shapes in the order in which they come."""
+
+    def __init__(self) -> None:
+        self.made: list[PodShape] = []
+        self._numbers: dict[bytes, int] = {}
+        self._known: dict[int, int] = {}
+
+    def number(self, shape: PodShape) -> int:
+        known = self._known.get(id(shape))
+        if known is None:
+            known = self._numbers.setdefault(_encoder.encode(shape), len(self.made))
+            if known == len(self.made):
+                self.made.append(shape)
+            self._known[id(shape)] = known
+        return known
+
+    def pods(self, pods: Iterable[Pod]) -> tuple[_Pod, ...]:
+        return tuple(_Pod(**{**asdict(pod), "shape": self.number(pod.shape)}) for pod in pods)
+
+
+def _pods(saved: Iterable[_Pod], shapes: tuple[PodShape, ...]) -> tuple[Pod, ...]:
+    return tuple(_pod(each, shapes) for each in saved)
+
+
+def _pod(saved: _Pod, shapes: tuple[PodShape, ...]) -> Pod:
+    fields: dict[str, Any] = asdict(saved)
+    return Pod(**{**fields, "shape": shapes[saved.shape]})

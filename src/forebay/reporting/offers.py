@@ -1,0 +1,79 @@
+"""Offers as people look at them: filtered, and cheapest GPU first."""
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+import msgspec
+
+from forebay.model.gpu_models import canonical
+from forebay.model.quantities import UsdPerHour
+from forebay.planning.offer_table import Row
+
+
+class OfferFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What an offer must have to be shown. None and empty: anything will do."""
+
+    #: Canonical names of GPU models.
+    models: frozenset[str] = frozenset()
+    #: GiB of one GPU.
+    min_vram: Fraction | None = None
+    #: Patterns (`us-*`) for the region or the zone.
+    places: tuple[str, ...] = ()
+    max_price: UsdPerHour | None = None
+    spot: bool | None = None
+
+    def admits(self, row: Row) -> bool:
+        offer = row.offer
+        names = [place.casefold() for place in (offer.region, offer.zone) if place]
+        patterns = [each.casefold() for each in self.places]
+        return not (
+            (self.models and canonical(offer.gpu_type or "", offer.gpu_memory_gib) not in self.models)
+            or (self.min_vram is not None and (offer.gpu_memory_gib or 0) < self.min_vram)
+            or (patterns and not any(fnmatch.fnmatchcase(name, each) for name in names for each in patterns))
+            or (self.max_price is not None and offer.price > self.max_price)
+            or (self.spot is not None and offer.spot is not self.spot)
+        )
+
+
+def matching(rows: Iterable[Row], wanted: OfferFilter) -> list[Row]:
+    """The rows that the filter admits, cheapest GPU first; machines without a GPU last."""
+    return sorted((row for row in rows if wanted.admits(row)), key=_order)
+
+
+def _order(row: Row) -> tuple[object, ...]:
+    offer = row.offer
+    return (not row.gpus, _units_per_gpu(row), offer.price.units, offer.key)
+
+
+def _units_per_gpu(row: Row) -> Fraction:
+    return row.offer.price.units / row.gpus if row.gpus else Fraction(0)
+
+
+def price_per_gpu(row: Row) -> UsdPerHour:
+    """Price of one whole GPU, rounded to what a price can hold: a third of a dollar has no end."""
+    return UsdPerHour.from_units(round(_units_per_gpu(row)))
+
+
+def document(rows: Iterable[Row], notes: Sequence[str]) -> dict[str, object]:
+    return {
+        "offers": [
+            {
+                "provider": row.offer.provider,
+                "instance_type": row.offer.instance_type,
+                "region": row.offer.region,
+                "zone": row.offer.zone,
+                "spot": row.offer.spot,
+                "gpu_type": row.offer.gpu_type,
+                "gpu_count": float(row.gpus),
+                "gpu_memory_gib": row.offer.gpu_memory_gib,
+                "price": row.offer.price.exact(),
+                "price_per_gpu": price_per_gpu(row).exact() if row.gpus else None,
+                "stock": row.offer.stock,
+                "machine": row.offer.node_name,
+                "as_of": row.as_of or None,
+            }
+            for row in rows
+        ],
+        "notes": list(notes),
+    }

@@ -1,0 +1,231 @@
+"""What `forebay plan` answers, as values: for scripts as they are, for people by `plan_view`. Money is exact."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from forebay.api.names import BUDGET_GATE
+from forebay.model.quantities import UsdPerHour
+from forebay.model.workloads import Pod
+from forebay.planning.plan import Candidate, Plan, Purchase
+from forebay.reporting.what_if import Outlook
+
+
+class MachineKind(msgspec.Struct, frozen=True, kw_only=True):
+    """What would be bought, one of it."""
+
+    provider: str
+    instance_type: str
+    #: Name of the node, for a machine that is owned.
+    machine: str | None
+    region: str | None
+    zone: str | None
+    spot: bool
+    gpu_type: str | None
+    gpu_count: int
+    #: Dollars an hour, exact.
+    price: str
+    #: `namespace/name` of the GPUNodePool; none for what belongs to no pool.
+    pool: str | None
+    node_class: str | None
+
+    @property
+    def title(self) -> str:
+        return f"machine {self.machine}" if self.machine is not None else f"{self.provider} {self.instance_type}"
+
+    @property
+    def gpus(self) -> str:
+        return f"{self.gpu_count} x {self.gpu_type}" if self.gpu_type else str(self.gpu_count)
+
+    @property
+    def where(self) -> str:
+        return self.zone or self.region or "-"
+
+
+class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    """What would have taken the same pods."""
+
+    kind: MachineKind
+    #: Expected dollars an hour more, exact.
+    more: str
+
+
+class Bought(msgspec.Struct, frozen=True, kw_only=True):
+    kind: MachineKind
+    pods: list[str]
+    reason: str
+    sentence: str
+    alternatives: list[Rejected]
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod for which nothing is bought, and why."""
+
+    pod: str
+    reason: str
+    sentence: str
+
+
+class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
+    #: Pods that wait and count as demand.
+    pods: int
+    machines: list[Bought]
+    #: Dollars an hour that will be billed, exact.
+    price: str
+    #: Expected dollars an hour: with priorities of providers, minimum billing, reclaims and preferences of pods.
+    cost: str
+    #: What no plan for the same pods can cost less than.
+    bound: str
+    #: Which share of the bound the cost may be above it; none where the bound is nothing.
+    gap: float | None
+    left_out: list[Told]
+    #: Pods that free capacity will take, or capacity that is coming.
+    placed: list[Told]
+    #: Pods that are no demand (yet).
+    others: list[Told]
+
+
+class Swing(msgspec.Struct, frozen=True, kw_only=True):
+    """More or fewer of one kind of machine."""
+
+    kind: MachineKind
+    before: int
+    after: int
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """From the plan as it is to the plan as it would be."""
+
+    price: str
+    cost: str
+    machines: list[Swing]
+    served: list[str]
+    no_longer_served: list[str]
+
+
+class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
+    supposed: list[str]
+    plan: PlanReport
+    difference: Difference
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    where: str
+    now: datetime
+    plan: PlanReport
+    what_if: WhatIfReport | None
+    notes: list[str]
+
+    @property
+    def answer(self) -> PlanReport:
+        """What was asked for: the plan, or the one that is supposed."""
+        return self.plan if self.what_if is None else self.what_if.plan
+
+
+def plan_report(outlook: Outlook) -> PlanReport:
+    plan, settlement, names = outlook.plan, outlook.settlement, {}
+    for pod in outlook.assessment.wanted:
+        names[pod.uid] = _name(pod)
+    notes = settlement.notes
+    left = [
+        *(Told(pod=_name(each.pod), reason=each.reason, sentence=each.sentence) for each in settlement.refused),
+        *(
+            Told(
+                pod=_name(each.pod),
+                reason=each.reason,
+                sentence=" ".join(part for part in (notes.get(each.pod.uid), each.sentence) if part),
+            )
+            for each in plan.left_out
+        ),
+        *(
+            Told(pod=_name(each.pod), reason=each.reason, sentence=each.sentence)
+            for each in outlook.held
+            if BUDGET_GATE not in each.pod.shape.scheduling_gates
+        ),
+    ]
+    gated = {each.pod.uid: each for each in outlook.held if BUDGET_GATE in each.pod.shape.scheduling_gates}
+    return PlanReport(
+        pods=len(outlook.assessment.wanted),
+        machines=[_bought(each) for each in plan.purchases],
+        price=plan.price.exact(),
+        cost=plan.cost.exact(),
+        bound=plan.bound.exact(),
+        gap=_gap(plan),
+        left_out=left,
+        placed=[
+            Told(pod=names[uid], reason=each.reason, sentence=each.sentence) for uid, each in settlement.placed.items()
+        ],
+        others=[
+            Told(pod=_name(each.pod), reason=told.reason, sentence=told.sentence)
+            for each in outlook.assessment.others
+            for told in (gated.get(each.pod.uid, each),)
+        ],
+    )
+
+
+def what_if_report(supposed: Sequence[str], before: PlanReport, after: PlanReport) -> WhatIfReport:
+    counts = Counter(each.kind for each in before.machines), Counter(each.kind for each in after.machines)
+    # A price that was supposed is a difference of its own: the same machine at another price is still the same.
+    swings: dict[tuple[object, ...], Swing] = {}
+    for at, counted in enumerate(counts):
+        for kind, number in counted.items():
+            known = swings.get(identity(kind), Swing(kind=kind, before=0, after=0))
+            swings[identity(kind)] = Swing(
+                kind=kind, before=known.before + number * (at == 0), after=known.after + number * (at == 1)
+            )
+    waiting = [{each.pod for each in plan.left_out} for plan in (before, after)]
+    return WhatIfReport(
+        supposed=list(supposed),
+        plan=after,
+        difference=Difference(
+            price=(UsdPerHour(after.price) - UsdPerHour(before.price)).exact(),
+            cost=(UsdPerHour(after.cost) - UsdPerHour(before.cost)).exact(),
+            machines=[each for each in swings.values() if each.before != each.after],
+            served=sorted(waiting[0] - waiting[1]),
+            no_longer_served=sorted(waiting[1] - waiting[0]),
+        ),
+    )
+
+
+def identity(kind: MachineKind) -> tuple[object, ...]:
+    return (kind.provider, kind.instance_type, kind.machine, kind.region, kind.zone, kind.spot, kind.pool)
+
+
+def _bought(purchase: Purchase) -> Bought:
+    return Bought(
+        kind=_kind(purchase.candidate),
+        pods=[_name(pod) for pod in purchase.pods],
+        reason=purchase.reason,
+        sentence=purchase.sentence,
+        alternatives=[
+            Rejected(kind=_kind(other.candidate), more=other.more.exact()) for other in purchase.alternatives
+        ],
+    )
+
+
+def _kind(candidate: Candidate) -> MachineKind:
+    offer, pool = candidate.offer, candidate.pool
+    return MachineKind(
+        provider=offer.provider,
+        instance_type=offer.instance_type,
+        machine=offer.node_name,
+        region=offer.region,
+        zone=offer.zone,
+        spot=offer.spot,
+        gpu_type=offer.gpu_type,
+        gpu_count=offer.gpu_count,
+        price=offer.price.exact(),
+        pool=f"{pool.namespace}/{pool.name}" if pool.name else None,
+        node_class=candidate.source.node_class or None,
+    )
+
+
+def _gap(plan: Plan) -> float | None:
+    return plan.gap if math.isfinite(plan.gap) else None
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}"
