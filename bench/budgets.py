@@ -42,7 +42,7 @@ from forebay.api.gpu_workload_budget import (
     Quota,
 )
 from forebay.api.meta import ObjectMeta
-from forebay.api.parts import LabelSelector
+from forebay.api.parts import LabelSelectorEntry
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
 from forebay.budgets.ledger.ledger import Ledger
@@ -127,7 +127,7 @@ def philly() -> dict[str, Any] | None:
     met = total == PHILLY and taken <= PHILLY_S and not damages
     objects = sum(len(store.objects) for store in stores.values())
     size = sum(store.bytes for store in stores.values())
-    print(f"philly       {len(jobs):,} jobs of {len(stores)} tenants: {total} (must be {PHILLY}) in {taken:.1f} s")
+    print(f"philly       {len(jobs):,} jobs of {len(stores)} pods_by_node: {total} (must be {PHILLY}) in {taken:.1f} s")
     print(f"             {objects} objects, {size / 1e6:.2f} MB: {'met' if met else 'MISSED'}")
     return scenario("philly", PHILLY, total, seconds=taken, jobs=len(jobs), objects=objects, bytes=size, met=met)
 
@@ -165,7 +165,7 @@ def budget(number: int) -> GPUWorkloadBudget:
     return GPUWorkloadBudget(
         metadata=ObjectMeta(name=name, namespace=f"space-{number % 50:02d}", uid=f"uid-{name}"),
         spec=GPUWorkloadBudgetSpec(
-            selector=LabelSelector(match_labels={"team": name}),
+            selector=LabelSelectorEntry(match_labels={"team": name}),
             quota=Quota(gpu_hours=str(100 + number), window_hours=24 + number % 700),
             enforcement=Enforcement(action=EnforcementAction.EVICT),
         ),

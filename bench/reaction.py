@@ -21,7 +21,7 @@ import structlog
 from forebay.kube.view import Change
 from forebay.model.workloads import Pod
 from forebay.net import clock
-from forebay.simulate.power import Asked, Powered, PowerWorld
+from forebay.simulate.power import PowerCall, Powered, PowerWorld
 from on_the_rig import Administrator, BenchCluster, bench_cluster, gpu_pod, node, power_api
 
 BAR_MS = 200.0
@@ -63,7 +63,7 @@ def switched_on(power: PowerWorld) -> dict[str, datetime]:
     """By machine, the first call."""
     calls: dict[str, datetime] = {}
     for call in power.calls:
-        if call.asked is Asked.ON:
+        if call.asked is PowerCall.ON:
             calls.setdefault(call.machine, call.at)
     return calls
 

@@ -28,7 +28,7 @@ from forebay.net import clock
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.providers.webhook.groups import read_groups
-from forebay.reconcile.snapshot import Rules
+from forebay.reconcile.snapshot import OperatorRules
 from forebay.settings import Settings, SettingsError
 from forebay.web.pages import pages
 
@@ -105,10 +105,10 @@ def listen_address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 (a pod's probes come from outside)
 
 
-def rules_of(settings: Settings) -> Rules:
+def rules_of(settings: Settings) -> OperatorRules:
     """Raises `SettingsError` for what cannot be understood."""
     resources = (settings.gpu_resources or "").replace(",", " ").split()
-    return Rules(
+    return OperatorRules(
         gpu_resources=frozenset(resources) or None,
         idle_delay=_duration("idle_delay", settings.idle_delay),
         scale_down_interval=_duration("scale_down_interval", settings.scale_down_interval),
@@ -168,7 +168,7 @@ async def run_operator(
             OperatorCollector(lambda: operator.views, operator.elector.still_leader, operator.counts),
             BudgetCollector(lambda: operator.bookkeeper, clock.now),
         )
-        handler = pages(alive=operator.broken, ready=operator.trouble, metrics=metrics)
+        handler = pages(alive=operator.broken, ready=operator.error, metrics=metrics)
         await stack.enter_async_context(serving(handler, host=host, port=port))
         log.info("started", server=config.server, source=config.source, namespace=namespace, identity=identity)
         await operator.run()

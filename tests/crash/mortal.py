@@ -18,7 +18,7 @@ from forebay.net import clock
 from forebay.net.faults import Faulty
 from forebay.net.in_process import InProcess
 from forebay.net.transport import Headers, OutcomeUnknown
-from forebay.reconcile.snapshot import Rules
+from forebay.reconcile.snapshot import OperatorRules
 from tests.engine.power_world import POWER, SERVER
 
 #: Longer terms make fewer requests, each of which is a place to die at; they are in proportion.
@@ -114,7 +114,7 @@ class Life:
         self._ledger = ledger
         self._machines = machines
         self._plan = plan
-        self._rules = rules or Rules()
+        self._rules = rules or OperatorRules()
         self._terms = terms
         self._rng = random.Random(seed)
         self._wires = []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.simulate.power import Asked, Powered
+from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.power_faults import Boot, breaks_off
 from tests.crash.mortal import Moment
 from tests.crash.worlds import Scenario, Work, happens
@@ -18,7 +18,7 @@ LAB = Scenario(
     ),
     work=(Work("one", 1), Work("two", 2), Work("four", 4, at=8), Work("late", 1, at=27)),
     boots={"middle": (Boot(joins=False),)},
-    faults={("small", Asked.ON): (breaks_off(acts=True),)},
+    faults={("small", PowerCall.ON): (breaks_off(acts=True),)},
     boot_timeout="30s",
 )
 
@@ -26,7 +26,7 @@ LAB = Scenario(
 TOLD = Scenario(
     machines=(Powered(name="box", gpus=2, boot=5, shutdown=1),),
     work=(Work("one", 1, runs=10), Work("two", 2, at=3, runs=10)),
-    faults={("box", Asked.OFF): (breaks_off(acts=False),)},
+    faults={("box", PowerCall.OFF): (breaks_off(acts=False),)},
     status=True,
 )
 

@@ -1,7 +1,7 @@
 """Worlds that once went wrong."""
 
 from forebay.net.transport import Request
-from forebay.simulate.power import Asked, Powered
+from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.power_faults import Boot
 from tests.crash.mortal import Late, Moment
 from tests.crash.worlds import Scenario, Weather, Work, happens
@@ -16,7 +16,7 @@ class _LateStart(Weather, frozen=True):
         left = [Late(8.0)]
 
         def plan(request: Request):
-            return (left.pop(),) if left and request.url.endswith(f"/{self.machine}/{Asked.ON}") else ()
+            return (left.pop(),) if left and request.url.endswith(f"/{self.machine}/{PowerCall.ON}") else ()
 
         return plan
 
@@ -45,4 +45,4 @@ def test_a_start_that_arrives_after_the_end_is_ended_too():
     )
     outcome = happens(scenario)
     assert outcome.found == ()
-    assert any(call.machine == "a" and call.asked is Asked.ON and call.acted for call in outcome.world.power.calls)
+    assert any(call.machine == "a" and call.asked is PowerCall.ON and call.acted for call in outcome.world.power.calls)

@@ -5,7 +5,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from forebay.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
-from forebay.simulate.power import Asked, Powered
+from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.power_faults import Boot, breaks_off, fails_after_acting, lies, refuses, silent, slow
 from tests.crash.mortal import Late, Moment
 from tests.crash.worlds import Scenario, Weather, Work, happens
@@ -77,7 +77,7 @@ def worlds(draw, *, switches=none, starts=none, weather=fair, replicas=1, jobs=F
         for number in range(draw(st.integers(1, 4)))
     )
     begun = {machine.name: draw(starts) for machine in machines}
-    faults = {(machine.name, asked): draw(switches) for machine in machines for asked in (Asked.ON, Asked.OFF)}
+    faults = {(machine.name, asked): draw(switches) for machine in machines for asked in (PowerCall.ON, PowerCall.OFF)}
     return Scenario(
         machines=machines,
         work=work,
@@ -95,7 +95,7 @@ def worlds(draw, *, switches=none, starts=none, weather=fair, replicas=1, jobs=F
 
 def _lies(faults, name):
     """Of a machine that says it is off, is not, and never joins, nobody could know that it is on."""
-    return lies() in faults[name, Asked.OFF]
+    return lies() in faults[name, PowerCall.OFF]
 
 
 def all_is_well(scenario, dead):

@@ -6,7 +6,7 @@ from collections import Counter
 from forebay.embedded.api.collection import ADDED, DELETED
 from forebay.embedded.api.kinds import PODS
 from forebay.lifecycle.call_outcomes import MOST_ATTEMPTS
-from forebay.simulate.power import Asked, Power
+from forebay.simulate.power import Power, PowerCall
 from tests.crash.mortal import LATE
 
 #: Records whose machine is there or will be: it counts on both sides of "is more needed?".
@@ -40,12 +40,12 @@ class Witness:
 
     async def _call(self, request):
         _, _, _, name, word = request.url.split("/")
-        asked = Asked(word)
+        asked = PowerCall(word)
         record = self._world.store.find(self._kind, None, name)
         late = LATE in request.headers
-        if asked is Asked.ON:
+        if asked is PowerCall.ON:
             self._switched_on(name, record, request.headers["Idempotency-Key"], late=late)
-        elif asked is Asked.OFF:
+        elif asked is PowerCall.OFF:
             self._switched_off(name, record, late=late)
         return await self._answer(request)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from forebay.embedded.api.kinds import JOBS, NODES, PODS
 from forebay.lifecycle.facts import CORDONED_ANNOTATION
-from forebay.simulate.power import Asked, Powered
+from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.virtual_time import run
 from tests.crash.mortal import Ledger, Life
 from tests.crash.witness import Witness
@@ -60,7 +60,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     machines: tuple[Powered, ...]
     work: tuple[Work, ...]
     boots: dict[str, tuple] = {}
-    faults: dict[tuple[str, Asked], tuple] = {}
+    faults: dict[tuple[str, PowerCall], tuple] = {}
     #: Of the network of each replica.
     plan: Weather | None = None
     #: The work is done by Jobs, which begin again what a machine takes down with it.
@@ -73,7 +73,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def honest(self):
-        told = (fault for (_, asked), faults in self.faults.items() if asked is Asked.OFF for fault in faults)
+        told = (fault for (_, asked), faults in self.faults.items() if asked is PowerCall.OFF for fault in faults)
         return not any(fault is not None and not fault.acts and fault.status == 200 for fault in told)
 
 

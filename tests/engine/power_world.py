@@ -13,7 +13,7 @@ from forebay.engine.operator import Operator
 from forebay.kube.client import Client
 from forebay.net import clock
 from forebay.net.in_process import InProcess
-from forebay.reconcile.snapshot import Rules
+from forebay.reconcile.snapshot import OperatorRules
 from forebay.simulate.power import PowerWorld
 from forebay.simulate.power_nodes import EmbeddedNodes
 
@@ -148,7 +148,7 @@ async def operator(world, name="a", *, machines=None, status=False, wrap=lambda 
             clock=clock.now,
             make_transport=lambda _: wrap(InProcess(world.power.answer)),
             machines=world.power.configured(POWER, status=status) if machines is None else machines,
-            rules=Rules(**rules),
+            rules=OperatorRules(**rules),
         )
         await stack.enter_async_context(made)
         work = asyncio.create_task(made.run())

@@ -1,7 +1,7 @@
 """`forebay budgets` reads what the operator has stored."""
 
 from forebay.budgets.assessment import Assessor
-from forebay.engine.ledger.ledger_reader import read_books
+from forebay.engine.ledger.ledger_reader import read_ledgers
 from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
 from forebay.net import clock
 from forebay.reporting.budget_views import view
@@ -19,7 +19,7 @@ async def test_pods_that_are_gone_and_pods_that_run_are_both_counted():
         await passing(60)
         budgets = (await it.user.list_all(GPU_WORKLOAD_BUDGETS)).items
         now = clock.now()
-        accounts = (await read_books(it.user, "kube-system", budgets, now)).accounts
+        accounts = (await read_ledgers(it.user, "kube-system", budgets, now)).accounts
         shown = view(budgets[0], accounts.get(("default", "team-a")), Assessor(), now)
         assert abs(float(shown.consumed) - hours(ran + it.running_for("here"))) < 1e-6
         assert shown.pods == 2

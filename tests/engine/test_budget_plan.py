@@ -8,7 +8,7 @@ from forebay.cli.plan.manifests import snapshot_of
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Offer
 from forebay.reconcile.saved_snapshot import load, save
-from forebay.reconcile.snapshot import Rules
+from forebay.reconcile.snapshot import OperatorRules
 from forebay.reporting.plans import plan_report
 from forebay.reporting.what_if import WhatIfError, outlook, parse, suppose, with_table
 from forebay.simulate.power import Powered
@@ -99,7 +99,7 @@ def test_budgets_in_files_count_what_the_pods_in_files_have_used():
         _pod({**made, "name": "done"}, {"containers": [container], "nodeName": "n"}, status),
         _pod({**made, "name": "next"}, {"containers": [container]}),
     ]
-    drawn = snapshot_of([("file", each) for each in documents], now, Rules())
+    drawn = snapshot_of([("file", each) for each in documents], now, OperatorRules())
     assert drawn.notes == ()
     snapshot = with_table(
         drawn.snapshot,
@@ -127,5 +127,5 @@ async def test_a_cluster_without_budgets_is_planned_for_as_ever():
         await passing(1)
         snapshot = await seen(it)
         assert snapshot.books is None
-        assert snapshot.rules == Rules()
+        assert snapshot.rules == OperatorRules()
         assert told(outlook(snapshot)) == (1, {})

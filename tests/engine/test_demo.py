@@ -16,8 +16,8 @@ from rich.console import Console
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.cli.cluster_reader import ClusterReader
-from forebay.cli.demo.recorder import summary, told
-from forebay.cli.demo.view import Lines, picture
+from forebay.cli.demo.recorder import summary, summary_lines
+from forebay.cli.demo.view import PlainView, picture
 from forebay.cli.demo.world import playing
 from forebay.cli.explain import command as explain
 from forebay.cli.parser import UserError
@@ -94,7 +94,7 @@ def test_the_sums_are_those_of_the_machines_own_meters(ended):
     # Forebay's own records count from before the call until there is proof.
     assert cost <= Fraction(found.cost_on_record_exact) < cost * Fraction(11, 10)
     assert Fraction(found.gpu_hours_used) < Fraction(found.gpu_hours_powered)
-    assert dict(told(found))["Cost"].startswith(f"${found.cost[:3]}")
+    assert dict(summary_lines(found))["Cost"].startswith(f"${found.cost[:3]}")
 
 
 def hours(span):
@@ -107,7 +107,7 @@ async def test_a_machine_that_does_not_come_up_is_switched_off_and_others_serve(
 
     words = [word.reason for word in made.chronicle.words if word.name == SULKS]
     assert "JoinTimeout" in words
-    assert words.index("JoinTimeout") < words.index("Gone")
+    assert words.index("JoinTimeout") < words.index("Terminated")
     assert all(life.finished for life in made.chronicle.pods.values() if int(life.gpus) <= 8)
 
 
@@ -198,14 +198,14 @@ async def test_the_picture_fits_eighty_columns_without_colour_and_shows_all_part
 
 async def test_where_there_is_no_terminal_each_decision_is_a_line(capsys):
     async with demo(jobs=1) as made:
-        lines = Lines(made)
+        lines = PlainView(made)
         await made.until_idle()
         lines.close()
 
     # Without the operator's own log, which tests do not send elsewhere.
     told_lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("0:")]
     assert told_lines[0].startswith("0:00:05   desk-1  CapacityNeeded: ")
-    assert [line.split()[2].rstrip(":") for line in told_lines][-1] == "Gone"
+    assert [line.split()[2].rstrip(":") for line in told_lines][-1] == "Terminated"
 
 
 def run_demo(*arguments, **variables):

@@ -130,12 +130,12 @@ async def test_without_its_kinds_the_operator_says_what_is_missing_and_goes_on_o
         user = Client(InProcess(cluster.handler), SERVER)
         async with operator(cluster, "a") as made:
             await asyncio.sleep(10)
-            assert "gpunode" in made.trouble()
+            assert "gpunode" in made.error()
             for definition in custom_resource_definitions():
                 cluster.store.create(kinds.DEFINITIONS, definition)
             await user.create(GPU_NODE_POOLS, POOL)
             await asyncio.sleep(120)
-            assert made.trouble() is None
+            assert made.error() is None
             assert await reason(user) == "NodeClassNotFound"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.embedded.api import kinds
 from forebay.embedded.api.conditions import with_condition
-from forebay.simulate.power import Asked, Power, Powered
+from forebay.simulate.power import Power, PowerCall, Powered
 from forebay.simulate.power_faults import (
     Boot,
     breaks_off,
@@ -53,7 +53,7 @@ async def test_the_wait_doubles_for_a_machine_that_fails_again():
             world.pod("train", 1, runs="60s")
             await asyncio.sleep(3600)
             assert world.phase("train") == "Succeeded"
-            starts = [call.at for call in world.power.calls if call.asked is Asked.ON]
+            starts = [call.at for call in world.power.calls if call.asked is PowerCall.ON]
             gaps = [later - earlier for earlier, later in pairwise(starts)]
             assert [round(gap / timedelta(minutes=1)) for gap in gaps] == [6, 11, 21]
 
@@ -74,7 +74,7 @@ async def test_the_wait_doubles_for_a_machine_that_fails_again():
 )
 async def test_a_power_api_that_fails_is_told_on_the_pod_and_another_machine_is_tried(fault, reason):
     async with lab(FIRST, SECOND) as world:
-        world.power.script("first", Asked.ON, *[fault] * 10)
+        world.power.script("first", PowerCall.ON, *[fault] * 10)
         world.power.script_boots("first", *[Boot(joins=False)] * 10)
         async with operator(world):
             world.pod("train", 1, runs="60s")
@@ -90,18 +90,18 @@ async def test_a_power_api_that_fails_is_told_on_the_pod_and_another_machine_is_
 
 async def test_a_passing_failure_is_tried_again_under_the_same_key():
     async with lab(FIRST) as world:
-        world.power.script("first", Asked.ON, refuses(500), refuses(429, headers={"Retry-After": "30"}))
+        world.power.script("first", PowerCall.ON, refuses(500), refuses(429, headers={"Retry-After": "30"}))
         async with operator(world):
             world.pod("train", 1, runs="60s")
             await asyncio.sleep(240)
             assert world.phase("train") == "Succeeded"
-            keys = [call.key for call in world.power.calls if call.asked is Asked.ON]
+            keys = [call.key for call in world.power.calls if call.asked is PowerCall.ON]
             assert keys == [world.record("first")["metadata"]["uid"]] * 3
 
 
 async def test_a_machine_that_cannot_be_switched_off_is_asked_for_as_long_as_it_takes():
     async with lab(FIRST) as world:
-        world.power.script("first", Asked.OFF, *[refuses(500)] * 6)
+        world.power.script("first", PowerCall.OFF, *[refuses(500)] * 6)
         async with operator(world):
             world.pod("train", 1, runs="30s")
             await asyncio.sleep(130)
@@ -115,7 +115,7 @@ async def test_a_machine_that_cannot_be_switched_off_is_asked_for_as_long_as_it_
 
 async def test_a_power_api_that_lies_about_switching_off_is_not_believed():
     async with lab(FIRST) as world:
-        world.power.script("first", Asked.OFF, lies(), lies())
+        world.power.script("first", PowerCall.OFF, lies(), lies())
         async with operator(world):
             world.pod("train", 1, runs="30s")
             await asyncio.sleep(200)
@@ -175,7 +175,9 @@ async def test_many_nodes_that_turn_unhealthy_at_once_are_not_given_up():
             unreachable(f"m{number}", "Unknown")
         await asyncio.sleep(3000)
         assert world.asked("stop") == []
-        assert ("GPUInstance", "m0", "Brake") in world.events() or world.record("m0")["status"]["reason"] == "Brake"
+        assert ("GPUInstance", "m0", "DisruptionPaused") in world.events() or world.record("m0")["status"][
+            "reason"
+        ] == "DisruptionPaused"
         for number in range(5):
             unreachable(f"m{number}", "True")
         await asyncio.sleep(120)
@@ -185,7 +187,7 @@ async def test_many_nodes_that_turn_unhealthy_at_once_are_not_given_up():
 
 async def test_a_slow_power_api_holds_up_nobody_else():
     async with lab(FIRST, SECOND) as world:
-        world.power.script("first", Asked.ON, silent(acts=False), silent(acts=False), silent(acts=False))
+        world.power.script("first", PowerCall.ON, silent(acts=False), silent(acts=False), silent(acts=False))
         async with operator(world, machines=world.configured(every={"timeout": "50s"})):
             world.pod("one", 1, runs="60s")
             await asyncio.sleep(2)

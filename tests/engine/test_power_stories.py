@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from forebay.api.parts import Taint, TaintEffect
+from forebay.api.parts import TaintEffect, TaintEntry
 from forebay.embedded.api import kinds
 from forebay.simulate.power import Powered
 from tests.engine.power_world import lab, operator
@@ -115,7 +115,7 @@ async def test_a_pod_with_a_selector_gets_a_machine_that_has_the_label():
 
 
 async def test_a_tainted_machine_is_for_pods_that_tolerate_it():
-    taint = Taint(key="team", value="vision", effect=TaintEffect.NO_SCHEDULE)
+    taint = TaintEntry(key="team", value="vision", effect=TaintEffect.NO_SCHEDULE)
     tolerated = [{"key": "team", "operator": "Equal", "value": "vision", "effect": "NoSchedule"}]
     async with lab(SMALL, MIDDLE) as world, operator(world, machines=world.configured(small={"taints": (taint,)})):
         world.pod("anybody", 1)

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, Provider
+from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
 from forebay.api.meta import ObjectMeta
 from forebay.api.providers import ProviderName
 from forebay.engine.sources.secrets import ClusterSecrets
-from forebay.engine.sources.sources import CALL_LIMIT, Configured
+from forebay.engine.sources.sources import CALL_LIMIT, SourceConfig
 from forebay.engine.survey import ask, survey
 from forebay.kube.client import Client
 from forebay.kube.own_kinds import GPU_NODE_CLASSES
@@ -15,8 +15,8 @@ from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.net.redaction import Redactor
 from forebay.providers.base import BadCredentials
-from forebay.providers.registry import Context
-from forebay.reconcile.snapshot import Rules
+from forebay.providers.registry import ProviderContext
+from forebay.reconcile.snapshot import OperatorRules
 from forebay.reporting.what_if import outlook
 from forebay.simulate.power import Powered
 from tests.engine.power_world import SERVER, lab, operator
@@ -27,7 +27,7 @@ LARGE = Powered(name="large", gpus=4, boot=60)
 
 async def seen(world, *, machines=None):
     client = Client(InProcess(world.cluster.handler), SERVER)
-    context = Context(
+    context = ProviderContext(
         make_transport=lambda _: InProcess(world.power.answer),
         secrets=ClusterSecrets(client),
         namespace="kube-system",
@@ -36,7 +36,9 @@ async def seen(world, *, machines=None):
         clock=clock.now,
     )
     try:
-        return await survey(client, SERVER, world.configured() if machines is None else machines, context, Rules())
+        return await survey(
+            client, SERVER, world.configured() if machines is None else machines, context, OperatorRules()
+        )
     finally:
         await client.close()
 
@@ -74,12 +76,12 @@ async def test_what_is_on_its_way_is_not_bought_again():
 
         assert world.asked("start") == ["small"]
         assert view.plan.purchases == ()
-        assert [str(each.reason) for each in view.settlement.placed.values()] == ["Coming"]
+        assert [str(each.reason) for each in view.reservations.placed.values()] == ["CapacityLaunching"]
 
 
 async def test_a_provider_that_this_release_lacks_is_said_to_be_unusable():
     async with lab() as world:
-        spec = GPUNodeClassSpec(providers=(Provider(name=ProviderName.SIMULATED),))
+        spec = GPUNodeClassSpec(providers=(ProviderEntry(name=ProviderName.SIMULATED),))
         await world.user.create(GPU_NODE_CLASSES, GPUNodeClass(metadata=ObjectMeta(name="cloud"), spec=spec))
 
         snapshot = await seen(world)
@@ -114,14 +116,14 @@ async def test_providers_that_fail_or_never_answer_are_unknown_and_not_empty():
 
     providers = {name: Reluctant(answer) for name, answer in (("strict", refuses), ("stuck", never))}
     wanted = [
-        Configured(key=SourceKey("cloud", name), digest="", priority=2, enabled=True, build=lambda each=each: each)
+        SourceConfig(key=SourceKey("cloud", name), digest="", priority=2, enabled=True, build=lambda each=each: each)
         for name, each in providers.items()
     ]
 
     sources, unusable = await ask(wanted)
 
     assert unusable == {}
-    assert {key.provider: (each.offers, each.trouble) for key, each in sources.items()} == {
+    assert {key.provider: (each.offers, each.error) for key, each in sources.items()} == {
         "strict": (None, "The key is wrong: correct Secret a/b."),
         "stuck": (None, "stuck did not answer within 60 s"),
     }

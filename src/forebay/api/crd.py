@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from forebay.api.declaration import Column, CustomKind
+from forebay.api.declaration import CustomKind, PrinterColumn
 from forebay.api.kinds import KINDS
 from forebay.api.schema import object_schema
 
@@ -43,7 +43,7 @@ def custom_resource_definition(kind: CustomKind[Any]) -> Json:
     }
 
 
-def _column(column: Column) -> Json:
+def _column(column: PrinterColumn) -> Json:
     shown = {"name": column.name, "type": str(column.type), "jsonPath": column.path}
     return shown | {"priority": 1} if column.wide else shown
 

@@ -17,7 +17,7 @@ class ColumnType(StrEnum):
     DATE = "date"
 
 
-class Column(msgspec.Struct, frozen=True):
+class PrinterColumn(msgspec.Struct, frozen=True):
     """One column of `kubectl get`; `wide` ones only with `-o wide`."""
 
     name: str
@@ -26,7 +26,7 @@ class Column(msgspec.Struct, frozen=True):
     wide: bool = False
 
 
-AGE = Column("Age", ".metadata.creationTimestamp", ColumnType.DATE)
+AGE = PrinterColumn("Age", ".metadata.creationTimestamp", ColumnType.DATE)
 
 
 def condition(type: str, field: str = "status") -> str:  # noqa: A002 (a condition's own word)
@@ -41,7 +41,7 @@ class CustomKind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     short_names: tuple[str, ...]
     namespaced: bool
     type: type[T]
-    columns: tuple[Column, ...]
+    columns: tuple[PrinterColumn, ...]
     #: JSON paths that field selectors may use.
     selectable: tuple[str, ...] = ()
     group: str = GROUP

@@ -6,11 +6,11 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from forebay.api.declaration import AGE, Column, ColumnType, CustomKind
+from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn
 from forebay.api.meta import Object
 from forebay.api.parts import Figures, Observed, Part, PodRef, Taints
 from forebay.api.providers import ProviderName
-from forebay.api.rules import ATOMIC_LIST, Cause, Rule, immutable, keyed_by
+from forebay.api.rules import ATOMIC_LIST, RefusalCause, ValidationRule, immutable, keyed_by
 from forebay.api.values import Count, Duration, Figure, LabelValue, NamespaceName, ObjectName, PositiveCount, ShortText
 from forebay.model.sources import Delivery
 
@@ -33,7 +33,7 @@ class ProvisionerRef(Part, frozen=True, kw_only=True):
     """Name of the NodeProvisioner."""
 
 
-class Offer(Part, frozen=True, kw_only=True):
+class OfferRecord(Part, frozen=True, kw_only=True):
     """What was chosen at the provider, as it was offered."""
 
     instance_type: ShortText
@@ -74,10 +74,10 @@ class GPUInstanceSpec(Part, frozen=True, kw_only=True):
 
     rules: ClassVar = (
         immutable("a GPUInstance is the record of one purchase and cannot be changed"),
-        Rule(
+        ValidationRule(
             "!(has(self.poolRef) && has(self.provisionerRef))",
             "poolRef and provisionerRef exclude each other",
-            reason=Cause.FORBIDDEN,
+            reason=RefusalCause.FORBIDDEN,
             field_path=".provisionerRef",
         ),
     )
@@ -93,7 +93,7 @@ class GPUInstanceSpec(Part, frozen=True, kw_only=True):
     """The NodeProvisioner it belongs to."""
     node_class_name: ObjectName | None = None
     """The GPUNodeClass by which it was bought."""
-    offer: Offer | None = None
+    offer: OfferRecord | None = None
     """What was chosen. Absent for found leftovers."""
     hourly_price: Figure | None = None
     """Price per hour in US dollars at which it was offered."""
@@ -228,21 +228,21 @@ GPU_INSTANCE = CustomKind(
     namespaced=False,
     type=GPUInstance,
     columns=(
-        Column("State", ".status.state"),
-        Column("Reason", ".status.reason"),
-        Column("Since", ".status.since", ColumnType.DATE),
-        Column("Provider", ".spec.provider"),
-        Column("GPU", ".spec.offer.gpuType"),
-        Column("GPUs", ".spec.offer.gpuCount", ColumnType.INTEGER),
-        Column("Price/h", ".spec.hourlyPrice"),
-        Column("Node", ".status.nodeName"),
-        Column("For", ".spec.pods[0].name"),
-        Column("Pool", ".spec.poolRef.name", wide=True),
-        Column("Type", ".spec.offer.instanceType", wide=True),
-        Column("Region", ".spec.offer.region", wide=True),
-        Column("Instance", ".status.instanceID", wide=True),
-        Column("Attempt", ".status.attempt", ColumnType.INTEGER, wide=True),
-        Column("Message", ".status.message", wide=True),
+        PrinterColumn("State", ".status.state"),
+        PrinterColumn("Reason", ".status.reason"),
+        PrinterColumn("Since", ".status.since", ColumnType.DATE),
+        PrinterColumn("Provider", ".spec.provider"),
+        PrinterColumn("GPU", ".spec.offer.gpuType"),
+        PrinterColumn("GPUs", ".spec.offer.gpuCount", ColumnType.INTEGER),
+        PrinterColumn("Price/h", ".spec.hourlyPrice"),
+        PrinterColumn("Node", ".status.nodeName"),
+        PrinterColumn("For", ".spec.pods[0].name"),
+        PrinterColumn("Pool", ".spec.poolRef.name", wide=True),
+        PrinterColumn("Type", ".spec.offer.instanceType", wide=True),
+        PrinterColumn("Region", ".spec.offer.region", wide=True),
+        PrinterColumn("Instance", ".status.instanceID", wide=True),
+        PrinterColumn("Attempt", ".status.attempt", ColumnType.INTEGER, wide=True),
+        PrinterColumn("Message", ".status.message", wide=True),
         AGE,
     ),
     selectable=(".spec.provider", ".spec.delivers", ".spec.nodeClassName", ".status.state", ".status.nodeName"),

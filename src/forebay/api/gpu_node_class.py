@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from forebay.api.declaration import AGE, Column, ColumnType, CustomKind, condition
+from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition
 from forebay.api.joining import CloudInit, K3sConfig, KubeadmConfig, TailscaleConfig, TalosConfig
 from forebay.api.machines import Machine
 from forebay.api.meta import Object
@@ -19,7 +19,7 @@ from forebay.api.providers import (
     ProviderName,
     can_use,
 )
-from forebay.api.rules import INT32, Cause, Rule, keyed_by
+from forebay.api.rules import INT32, RefusalCause, ValidationRule, keyed_by
 from forebay.api.values import Count, Figure, PositiveCount, ShortText, Url
 
 
@@ -27,17 +27,17 @@ def _names(names: tuple[ProviderName, ...]) -> str:
     return "[" + ", ".join(f"'{name}'" for name in names) + "]"
 
 
-class Provider(Part, frozen=True, kw_only=True):
+class ProviderEntry(Part, frozen=True, kw_only=True):
     """One source of capacity."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             f"!(self.name in {_names(NEEDS_CREDENTIALS)}) || has(self.credentialsRef)",
             "this provider needs an API key: set credentialsRef to the Secret and the key that hold it",
-            reason=Cause.REQUIRED,
+            reason=RefusalCause.REQUIRED,
             field_path=".credentialsRef",
         ),
-        Rule(
+        ValidationRule(
             "(self.name == 'webhook') == (has(self.machines) && size(self.machines) > 0)",
             "machines belong to the provider webhook: list at least one there, and none under other providers",
             field_path=".machines",
@@ -86,36 +86,36 @@ def _enabled(*names: ProviderName) -> str:
     return f"self.providers.exists(p, p.enabled && p.name in {_names(names)})"
 
 
-def _must_join(name: ProviderName) -> Rule:
-    return Rule(
+def _must_join(name: ProviderName) -> ValidationRule:
+    return ValidationRule(
         f"{_JOINS} >= 1 || !{_enabled(name)}",
         f"{name} rents machines that must be told how to join the cluster: set {_ONE_OF}",
-        reason=Cause.REQUIRED,
+        reason=RefusalCause.REQUIRED,
     )
 
 
-def _cannot_boot_talos(name: ProviderName) -> Rule:
+def _cannot_boot_talos(name: ProviderName) -> ValidationRule:
     instead = (
         "it runs containers, so move it to a GPUNodeClass that needs no such config"
         if name in RUNS_CONTAINERS
         else "use k3sConfig, kubeadmConfig or cloudInit, or move it to another GPUNodeClass"
     )
-    return Rule(
+    return ValidationRule(
         f"!has(self.talosConfig) || !{_enabled(name)}",
         f"{name} cannot boot Talos: {instead}",
-        reason=Cause.FORBIDDEN,
+        reason=RefusalCause.FORBIDDEN,
         field_path=".talosConfig",
     )
 
 
-def _unused(join: Join) -> Rule:
+def _unused(join: Join) -> ValidationRule:
     users = can_use(join)
     # A provider that cannot boot Talos is refused with a message of its own; one is enough.
     heard = (*users, *WITHOUT_TALOS) if join is Join.TALOS else users
-    return Rule(
+    return ValidationRule(
         f"!has(self.{join}) || {_enabled(*heard)}",
         f"no enabled provider can use {join}: it is for {', '.join(users)}; remove it or add such a provider",
-        reason=Cause.FORBIDDEN,
+        reason=RefusalCause.FORBIDDEN,
         field_path=f".{join}",
     )
 
@@ -124,30 +124,30 @@ class GPUNodeClassSpec(Part, frozen=True, kw_only=True):
     """Where capacity may come from, how it joins, and how much of it there may be."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "self.providers.exists(p, p.enabled)",
             "at least one provider must be enabled",
             field_path=".providers",
         ),
-        Rule(
+        ValidationRule(
             f"{_JOINS} <= 1",
             f"a machine joins in one way only: set one of {_ONE_OF}",
-            reason=Cause.FORBIDDEN,
+            reason=RefusalCause.FORBIDDEN,
         ),
         *map(_must_join, RENTS_MACHINES),
         *map(_cannot_boot_talos, WITHOUT_TALOS),
         *map(_unused, Join),
-        Rule(
+        ValidationRule(
             "has(self.tailscaleConfig) || !(has(self.talosConfig) && has(self.talosConfig.machineConfigTemplate)"
             " && self.talosConfig.machineConfigTemplate.contains('.TailscaleAuthKey')"
             " || has(self.cloudInit) && self.cloudInit.template.contains('.TailscaleAuthKey'))",
             "the template uses TailscaleAuthKey: set tailscaleConfig, which makes the keys",
-            reason=Cause.REQUIRED,
+            reason=RefusalCause.REQUIRED,
             field_path=".tailscaleConfig",
         ),
     )
 
-    providers: Annotated[tuple[Provider, ...], Meta(min_length=1, max_length=16), keyed_by("name")]
+    providers: Annotated[tuple[ProviderEntry, ...], Meta(min_length=1, max_length=16), keyed_by("name")]
     """Where capacity may come from. Offers of all enabled providers compete by price."""
     talos_config: TalosConfig | None = None
     """Rented machines boot Talos. For aws and gcp."""
@@ -247,14 +247,14 @@ GPU_NODE_CLASS = CustomKind(
     namespaced=False,
     type=GPUNodeClass,
     columns=(
-        Column("Ready", condition("Ready")),
-        Column("Nodes", ".status.activeNodes", ColumnType.INTEGER),
-        Column("Max", ".spec.limits.maxNodes", ColumnType.INTEGER),
-        Column("Cost/h", ".status.hourlyCost"),
-        Column("Max/h", ".spec.limits.maxHourlyCost"),
-        Column("Offers", ".status.offers", ColumnType.INTEGER),
-        Column("Reason", condition("Ready", "reason"), wide=True),
-        Column("Message", condition("Ready", "message"), wide=True),
+        PrinterColumn("Ready", condition("Ready")),
+        PrinterColumn("Nodes", ".status.activeNodes", ColumnType.INTEGER),
+        PrinterColumn("Max", ".spec.limits.maxNodes", ColumnType.INTEGER),
+        PrinterColumn("Cost/h", ".status.hourlyCost"),
+        PrinterColumn("Max/h", ".spec.limits.maxHourlyCost"),
+        PrinterColumn("Offers", ".status.offers", ColumnType.INTEGER),
+        PrinterColumn("Reason", condition("Ready", "reason"), wide=True),
+        PrinterColumn("Message", condition("Ready", "message"), wide=True),
         AGE,
     ),
 )

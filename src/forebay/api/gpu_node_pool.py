@@ -5,11 +5,11 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from forebay.api.declaration import AGE, Column, ColumnType, CustomKind, condition
+from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition
 from forebay.api.meta import Object
 from forebay.api.parts import (
     Figures,
-    LabelSelector,
+    LabelSelectorEntry,
     Limits,
     NodeClassRef,
     NodeLabels,
@@ -19,7 +19,7 @@ from forebay.api.parts import (
     Selector,
     Taints,
 )
-from forebay.api.rules import AS_SET, ATOMIC_LIST, INT32, Rule, checked
+from forebay.api.rules import AS_SET, ATOMIC_LIST, INT32, ValidationRule, checked
 from forebay.api.values import Count, Dollars, Duration, DurationOrNever, Figure, IntOrString
 
 
@@ -73,13 +73,15 @@ class DisruptionBudget(Part, frozen=True, kw_only=True):
     """How many nodes of the pool may be on their way out at one time."""
 
     rules: ClassVar = (
-        Rule("has(self.schedule) == has(self.duration)", "schedule and duration belong together: set both or neither"),
+        ValidationRule(
+            "has(self.schedule) == has(self.duration)", "schedule and duration belong together: set both or neither"
+        ),
     )
 
     nodes: Annotated[
         IntOrString,
         checked(
-            Rule(
+            ValidationRule(
                 "type(self) == int ? self >= 0 : self.matches('^([0-9]{1,9}|(100|[0-9]{1,2})%)$')",
                 "must be a number of nodes, such as 2, or a share of them, such as 10%",
             )
@@ -93,7 +95,7 @@ class DisruptionBudget(Part, frozen=True, kw_only=True):
             str,
             Meta(max_length=128),
             checked(
-                Rule(
+                ValidationRule(
                     "self.matches('^(@(hourly|daily|midnight|weekly|monthly|yearly|annually)"
                     "|[^ ]+ +[^ ]+ +[^ ]+ +[^ ]+ +[^ ]+)$')",
                     'must be a cron schedule in UTC, such as "0 9 * * 1-5" or @daily',
@@ -126,7 +128,7 @@ class GPUNodePoolSpec(Part, frozen=True, kw_only=True):
 
     node_class_ref: NodeClassRef
     """The GPUNodeClass that capacity comes from."""
-    namespace_selector: Selector = LabelSelector()
+    namespace_selector: Selector = LabelSelectorEntry()
     """Namespaces whose pods get capacity from this pool, by their labels. Default: all."""
     template: NodeTemplate = NodeTemplate()
     """What nodes of the pool carry and are like."""
@@ -167,17 +169,17 @@ GPU_NODE_POOL = CustomKind(
     namespaced=True,
     type=GPUNodePool,
     columns=(
-        Column("Class", ".spec.nodeClassRef.name"),
-        Column("Ready", condition("Ready")),
-        Column("Nodes", ".status.nodeCount", ColumnType.INTEGER),
-        Column("Cost/h", ".status.hourlyCost"),
-        Column("Max price", ".spec.maxHourlyPrice"),
-        Column("Weight", ".spec.weight", ColumnType.INTEGER, wide=True),
-        Column("Give back", ".spec.disruption.consolidationPolicy", wide=True),
-        Column("After", ".spec.disruption.consolidateAfter", wide=True),
-        Column("GPUs", r".status.resources.nvidia\.com/gpu", wide=True),
-        Column("Reason", condition("Ready", "reason"), wide=True),
-        Column("Message", condition("Ready", "message"), wide=True),
+        PrinterColumn("Class", ".spec.nodeClassRef.name"),
+        PrinterColumn("Ready", condition("Ready")),
+        PrinterColumn("Nodes", ".status.nodeCount", ColumnType.INTEGER),
+        PrinterColumn("Cost/h", ".status.hourlyCost"),
+        PrinterColumn("Max price", ".spec.maxHourlyPrice"),
+        PrinterColumn("Weight", ".spec.weight", ColumnType.INTEGER, wide=True),
+        PrinterColumn("Give back", ".spec.disruption.consolidationPolicy", wide=True),
+        PrinterColumn("After", ".spec.disruption.consolidateAfter", wide=True),
+        PrinterColumn("GPUs", r".status.resources.nvidia\.com/gpu", wide=True),
+        PrinterColumn("Reason", condition("Ready", "reason"), wide=True),
+        PrinterColumn("Message", condition("Ready", "message"), wide=True),
         AGE,
     ),
     selectable=(".spec.nodeClassRef.name",),

@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from forebay.api.declaration import AGE, Column, ColumnType, CustomKind, condition
+from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition
 from forebay.api.meta import Object
-from forebay.api.parts import NOT_EMPTY, LabelSelector, Observed, Part
-from forebay.api.rules import ATOMIC_MAP, INT32, Cause, Rule, checked, immutable
+from forebay.api.parts import NOT_EMPTY, LabelSelectorEntry, Observed, Part
+from forebay.api.rules import ATOMIC_MAP, INT32, RefusalCause, ValidationRule, checked, immutable
 from forebay.api.values import Count, Figure, PositiveDollars, PositiveQuantity, ResourceName
 
 
@@ -17,10 +17,10 @@ class Quota(Part, frozen=True, kw_only=True):
     """How much may be used in the window. With both gpuHours and usd, the first to be reached counts."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "has(self.gpuHours) || has(self.usd)",
             'set gpuHours to the GPU-hours that may be used in the window, such as "100", or usd, or both',
-            reason=Cause.REQUIRED,
+            reason=RefusalCause.REQUIRED,
             field_path=".gpuHours",
         ),
     )
@@ -58,7 +58,7 @@ class Accounting(StrEnum):
 class GPUWorkloadBudgetSpec(Part, frozen=True, kw_only=True):
     """Which pods count, how much they may use, and what happens beyond."""
 
-    selector: Annotated[LabelSelector, ATOMIC_MAP, NOT_EMPTY]
+    selector: Annotated[LabelSelectorEntry, ATOMIC_MAP, NOT_EMPTY]
     """Pods of this namespace whose GPU time counts, by their labels. It must not be empty."""
     quota: Quota
     """How much may be used in the window."""
@@ -111,17 +111,17 @@ GPU_WORKLOAD_BUDGET = CustomKind(
     namespaced=True,
     type=GPUWorkloadBudget,
     columns=(
-        Column("Consumed", ".status.consumedGpuHours"),
-        Column("Remaining", ".status.remainingGpuHours"),
-        Column("Window", ".spec.quota.windowHours", ColumnType.INTEGER),
-        Column("Action", ".spec.enforcement.action"),
-        Column("Pods", ".status.trackedPods", ColumnType.INTEGER),
-        Column("Quota", ".spec.quota.gpuHours", wide=True),
-        Column("USD", ".status.consumedUsd", wide=True),
-        Column("Max USD", ".spec.quota.usd", wide=True),
-        Column("Held", ".status.heldPods", ColumnType.INTEGER, wide=True),
-        Column("Exceeded", condition("QuotaExceeded"), wide=True),
-        Column("Exhausted", ".status.forecastExhaustedAt", wide=True),
+        PrinterColumn("Consumed", ".status.consumedGpuHours"),
+        PrinterColumn("Remaining", ".status.remainingGpuHours"),
+        PrinterColumn("Window", ".spec.quota.windowHours", ColumnType.INTEGER),
+        PrinterColumn("Action", ".spec.enforcement.action"),
+        PrinterColumn("Pods", ".status.trackedPods", ColumnType.INTEGER),
+        PrinterColumn("Quota", ".spec.quota.gpuHours", wide=True),
+        PrinterColumn("USD", ".status.consumedUsd", wide=True),
+        PrinterColumn("Max USD", ".spec.quota.usd", wide=True),
+        PrinterColumn("Held", ".status.heldPods", ColumnType.INTEGER, wide=True),
+        PrinterColumn("Exceeded", condition("QuotaExceeded"), wide=True),
+        PrinterColumn("Exhausted", ".status.forecastExhaustedAt", wide=True),
         AGE,
     ),
 )

@@ -5,34 +5,34 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, field
 
 from forebay.api.parts import Part, SecretKeyRef
-from forebay.api.rules import AS_SET, ATOMIC_LIST, CIDR, Cause, Rule, checked
+from forebay.api.rules import AS_SET, ATOMIC_LIST, CIDR, RefusalCause, ValidationRule, checked
 from forebay.api.values import Duration, NamespaceName, ObjectName, ShortText, Url
 
 _TEMPLATE = Meta(min_length=1, max_length=262144)
 _VERSION = Meta(max_length=64, pattern="^v[0-9]{1,3}[.][0-9]{1,3}[.][0-9]{1,3}([-+][-+0-9A-Za-z.]+)?$")
 
 
-def _talos(pattern: str, remedy: str) -> Rule:
+def _talos(pattern: str, remedy: str) -> ValidationRule:
     """A text check: the template is YAML only after its variables are filled in, long after admission."""
-    return Rule(f"self.matches('(?m)^{pattern}')", f"is not a Talos machine config: {remedy}")
+    return ValidationRule(f"self.matches('(?m)^{pattern}')", f"is not a Talos machine config: {remedy}")
 
 
 class TalosConfig(Part, frozen=True, kw_only=True):
     """Machines boot Talos Linux and join with the cluster's own machine secrets."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "has(self.machineConfigTemplate) || has(self.secretsRef)",
             "set machineConfigTemplate, or secretsRef and let Forebay write the machine config, or both",
-            reason=Cause.REQUIRED,
+            reason=RefusalCause.REQUIRED,
             field_path=".machineConfigTemplate",
         ),
-        Rule(
+        ValidationRule(
             "has(self.secretsRef) || !has(self.machineConfigTemplate) || !self.machineConfigTemplate"
             ".matches('[{][{]-? *[.](MachineToken|ClusterCA|ClusterID|ClusterSecret) *-?[}][}]')",
             "machineConfigTemplate uses MachineToken, ClusterCA, ClusterID or ClusterSecret:"
             " set secretsRef to the Secret they come from",
-            reason=Cause.REQUIRED,
+            reason=RefusalCause.REQUIRED,
             field_path=".secretsRef",
         ),
     )
@@ -56,11 +56,11 @@ class TalosConfig(Part, frozen=True, kw_only=True):
                 _talos(
                     " +controlPlane:", "cluster.controlPlane is missing; give it endpoint: {{.ControlPlaneEndpoint}}"
                 ),
-                Rule(
+                ValidationRule(
                     "self.matches('[{][{]-? *[.]NodeName *-?[}][}]')",
                     "must set the hostname to {{.NodeName}}, or Forebay cannot tell which node is which machine",
                 ),
-                Rule(
+                ValidationRule(
                     "!self.matches('(?m)^ +systemd:')",
                     "Talos has no systemd: remove that section; with tailscaleConfig Forebay adds Tailscale by itself",
                 ),

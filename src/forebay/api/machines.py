@@ -5,7 +5,7 @@ from typing import ClassVar
 from msgspec import field
 
 from forebay.api.parts import NodeLabels, Part, SecretKeyRef, SecretRef, Taints
-from forebay.api.rules import Cause, Rule
+from forebay.api.rules import RefusalCause, ValidationRule
 from forebay.api.values import (
     Dollars,
     Duration,
@@ -22,10 +22,10 @@ class MachineTLS(Part, frozen=True, kw_only=True):
     """How calls to the machine's https endpoints are secured."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "!(self.insecureSkipVerify && has(self.caSecretRef))",
             "caSecretRef has no effect with insecureSkipVerify: set one of them",
-            reason=Cause.FORBIDDEN,
+            reason=RefusalCause.FORBIDDEN,
             field_path=".insecureSkipVerify",
         ),
     )
@@ -44,7 +44,7 @@ class Machine(Part, frozen=True, kw_only=True):
     """One machine. Forebay posts {} to switch it on or off; any answer but 2xx is a failure."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "self.scaleUpEndpoint != self.scaleDownEndpoint",
             "scaleUpEndpoint and scaleDownEndpoint are the same URL: one must switch on, the other off",
             field_path=".scaleDownEndpoint",

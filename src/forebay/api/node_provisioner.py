@@ -5,10 +5,10 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from forebay.api.declaration import AGE, Column, ColumnType, CustomKind, condition
+from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition
 from forebay.api.meta import Object
 from forebay.api.parts import Observed, Part, SecretKeyRef
-from forebay.api.rules import AS_SET, INT32, Cause, Rule, checked, immutable
+from forebay.api.rules import AS_SET, INT32, RefusalCause, ValidationRule, checked, immutable
 from forebay.api.values import Count, Duration, PositiveCount, ShortText, Url
 
 
@@ -23,10 +23,10 @@ class GroupProvider(Part, frozen=True, kw_only=True):
     """The cloud in which the instance groups are."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "self.name != 'gcp' || has(self.location)",
             "gcp needs the zone or region of the instance groups, such as us-central1-a",
-            reason=Cause.REQUIRED,
+            reason=RefusalCause.REQUIRED,
             field_path=".location",
         ),
     )
@@ -49,13 +49,13 @@ class NodeProvisionerSpec(Part, frozen=True, kw_only=True):
     """Which instance groups, and how full they should be."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "has(self.minGPUUtilizationPercent) || has(self.minUnutilizedGPUNodes)",
             "set minGPUUtilizationPercent, minUnutilizedGPUNodes or both: they decide the size of the group",
-            reason=Cause.REQUIRED,
+            reason=RefusalCause.REQUIRED,
             field_path=".minGPUUtilizationPercent",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.maxNodes) || !has(self.minUnutilizedGPUNodes) || self.minUnutilizedGPUNodes <= self.maxNodes",
             "minUnutilizedGPUNodes must not be larger than maxNodes",
             field_path=".minUnutilizedGPUNodes",
@@ -103,7 +103,7 @@ class NodeProvisioner(Object, kw_only=True):
     """
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "size(self.metadata.name) <= 63",
             "the name is also the value of a node label: use at most 63 characters",
         ),
@@ -120,16 +120,16 @@ NODE_PROVISIONER = CustomKind(
     namespaced=False,
     type=NodeProvisioner,
     columns=(
-        Column("Ready", condition("Ready")),
-        Column("Current", ".status.currentSize", ColumnType.INTEGER),
-        Column("Target", ".status.targetSize", ColumnType.INTEGER),
-        Column("Reason", ".status.reason"),
-        Column("In use", ".status.utilizedNodes", ColumnType.INTEGER, wide=True),
-        Column("Tainted", ".status.taintedNodes", ColumnType.INTEGER, wide=True),
-        Column("Max", ".spec.maxNodes", ColumnType.INTEGER, wide=True),
-        Column("Min %", ".spec.minGPUUtilizationPercent", ColumnType.INTEGER, wide=True),
-        Column("Min empty", ".spec.minUnutilizedGPUNodes", ColumnType.INTEGER, wide=True),
-        Column("Message", ".status.message", wide=True),
+        PrinterColumn("Ready", condition("Ready")),
+        PrinterColumn("Current", ".status.currentSize", ColumnType.INTEGER),
+        PrinterColumn("Target", ".status.targetSize", ColumnType.INTEGER),
+        PrinterColumn("Reason", ".status.reason"),
+        PrinterColumn("In use", ".status.utilizedNodes", ColumnType.INTEGER, wide=True),
+        PrinterColumn("Tainted", ".status.taintedNodes", ColumnType.INTEGER, wide=True),
+        PrinterColumn("Max", ".spec.maxNodes", ColumnType.INTEGER, wide=True),
+        PrinterColumn("Min %", ".spec.minGPUUtilizationPercent", ColumnType.INTEGER, wide=True),
+        PrinterColumn("Min empty", ".spec.minUnutilizedGPUNodes", ColumnType.INTEGER, wide=True),
+        PrinterColumn("Message", ".status.message", wide=True),
         AGE,
     ),
 )

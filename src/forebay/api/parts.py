@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, field
 
 from forebay.api.names import GROUP
-from forebay.api.rules import AS_SET, ATOMIC_LIST, ATOMIC_MAP, Cause, Rule, checked, keyed_by
+from forebay.api.rules import AS_SET, ATOMIC_LIST, ATOMIC_MAP, RefusalCause, ValidationRule, checked, keyed_by
 from forebay.api.values import (
     Dollars,
     Figure,
@@ -17,7 +17,7 @@ from forebay.api.values import (
     NamespaceName,
     ObjectName,
     PositiveCount,
-    Quantity,
+    QuantityText,
     ShortText,
 )
 
@@ -26,7 +26,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """Everything inside an object. Its docstring and those below its fields are what `kubectl explain` prints."""
 
     #: Checked by the API server wherever this part stands.
-    rules: ClassVar[tuple[Rule, ...]] = ()
+    rules: ClassVar[tuple[ValidationRule, ...]] = ()
 
 
 class Truth(StrEnum):
@@ -120,7 +120,7 @@ class NodeOperator(StrEnum):
     LT = "Lt"
 
 
-_VALUES_MATCH_OPERATOR = Rule(
+_VALUES_MATCH_OPERATOR = ValidationRule(
     "self.operator in ['In', 'NotIn'] ? (has(self.values) && size(self.values) > 0)"
     " : self.operator in ['Exists', 'DoesNotExist'] ? (!has(self.values) || size(self.values) == 0) : true",
     "values must be set for In and NotIn, and left out for Exists and DoesNotExist",
@@ -140,13 +140,13 @@ class SelectorExpression(Part, frozen=True, kw_only=True):
     """For In and NotIn: one or more values. For Exists and DoesNotExist: none."""
 
 
-_LABEL_KEYS = Rule(
+_LABEL_KEYS = ValidationRule(
     "self.all(k, size(k) <= 317 && k.matches('^([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",
     "keys must be label keys, such as team or example.com/team",
 )
 
 
-class LabelSelector(Part, frozen=True, kw_only=True):
+class LabelSelectorEntry(Part, frozen=True, kw_only=True):
     """Picks objects by their labels. All of matchLabels and matchExpressions must hold."""
 
     match_labels: Annotated[dict[str, LabelValue], Meta(max_length=64), checked(_LABEL_KEYS)] = {}
@@ -156,14 +156,14 @@ class LabelSelector(Part, frozen=True, kw_only=True):
 
 
 NOT_EMPTY = checked(
-    Rule(
+    ValidationRule(
         "(has(self.matchLabels) && size(self.matchLabels) > 0)"
         " || (has(self.matchExpressions) && size(self.matchExpressions) > 0)",
         "must not be empty, as that would match every pod of the namespace: set matchLabels or matchExpressions",
-        reason=Cause.REQUIRED,
+        reason=RefusalCause.REQUIRED,
     )
 )
-Selector = Annotated[LabelSelector, ATOMIC_MAP]
+Selector = Annotated[LabelSelectorEntry, ATOMIC_MAP]
 
 
 class NodeRequirement(Part, frozen=True, kw_only=True):
@@ -171,7 +171,7 @@ class NodeRequirement(Part, frozen=True, kw_only=True):
 
     rules: ClassVar = (
         _VALUES_MATCH_OPERATOR,
-        Rule(
+        ValidationRule(
             "!(self.operator in ['Gt', 'Lt'])"
             " || (has(self.values) && size(self.values) == 1 && self.values[0].matches('^-?[0-9]{1,18}$'))",
             "Gt and Lt take exactly one value, a whole number",
@@ -192,7 +192,7 @@ class TaintEffect(StrEnum):
     NO_EXECUTE = "NoExecute"
 
 
-class Taint(Part, frozen=True, kw_only=True):
+class TaintEntry(Part, frozen=True, kw_only=True):
     """Keeps pods without a matching toleration off the node."""
 
     key: LabelKey
@@ -203,20 +203,20 @@ class Taint(Part, frozen=True, kw_only=True):
     """What happens to pods that do not tolerate it."""
 
 
-Taints = Annotated[tuple[Taint, ...], Meta(max_length=32), keyed_by("key", "effect")]
+Taints = Annotated[tuple[TaintEntry, ...], Meta(max_length=32), keyed_by("key", "effect")]
 
 NodeLabels = Annotated[
     dict[str, LabelValue],
     Meta(max_length=64),
     checked(
         _LABEL_KEYS,
-        Rule(
+        ValidationRule(
             f"self.all(k, !k.startsWith('{GROUP}/') && k != 'kubernetes.io/hostname')",
             f"labels under {GROUP}/ and kubernetes.io/hostname are set by Forebay: choose another key",
         ),
     ),
 ]
-Amounts = Annotated[dict[str, Quantity], Meta(max_length=32)]
+Amounts = Annotated[dict[str, QuantityText], Meta(max_length=32)]
 Figures = Annotated[dict[str, Figure], Meta(max_length=64)]
 Names = Annotated[tuple[ShortText, ...], Meta(max_length=64), AS_SET]
 

@@ -32,7 +32,7 @@ class Join(StrEnum):
     CLOUD_INIT = "cloudInit"
 
 
-class Admission(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderAdmission(msgspec.Struct, frozen=True, kw_only=True):
     #: Ways its machines can be made to join. None: it runs containers, or machines that are installed already.
     joins: frozenset[Join]
     #: A cloud that rents machines which are nobody's until they join.
@@ -45,17 +45,17 @@ _TALOS_TOO: Final = frozenset(Join)
 _SCRIPTED: Final = frozenset(Join) - {Join.TALOS}
 _NOTHING: Final[frozenset[Join]] = frozenset()
 
-ADMISSION: Final[dict[ProviderName, Admission]] = {
-    ProviderName.AWS: Admission(joins=_TALOS_TOO, rents_machines=True, needs_credentials=False),
-    ProviderName.CRUSOE: Admission(joins=_SCRIPTED, rents_machines=True),
-    ProviderName.GCP: Admission(joins=_TALOS_TOO, rents_machines=True, needs_credentials=False),
-    ProviderName.LAMBDALABS: Admission(joins=_SCRIPTED, rents_machines=True),
-    ProviderName.NEBIUS: Admission(joins=_SCRIPTED, rents_machines=True),
-    ProviderName.PAPERSPACE: Admission(joins=_SCRIPTED, rents_machines=True),
-    ProviderName.RUNPOD: Admission(joins=_NOTHING),
-    ProviderName.SIMULATED: Admission(joins=_TALOS_TOO, needs_credentials=False),
-    ProviderName.VAST: Admission(joins=_NOTHING),
-    ProviderName.WEBHOOK: Admission(joins=_NOTHING, needs_credentials=False),
+ADMISSION: Final[dict[ProviderName, ProviderAdmission]] = {
+    ProviderName.AWS: ProviderAdmission(joins=_TALOS_TOO, rents_machines=True, needs_credentials=False),
+    ProviderName.CRUSOE: ProviderAdmission(joins=_SCRIPTED, rents_machines=True),
+    ProviderName.GCP: ProviderAdmission(joins=_TALOS_TOO, rents_machines=True, needs_credentials=False),
+    ProviderName.LAMBDALABS: ProviderAdmission(joins=_SCRIPTED, rents_machines=True),
+    ProviderName.NEBIUS: ProviderAdmission(joins=_SCRIPTED, rents_machines=True),
+    ProviderName.PAPERSPACE: ProviderAdmission(joins=_SCRIPTED, rents_machines=True),
+    ProviderName.RUNPOD: ProviderAdmission(joins=_NOTHING),
+    ProviderName.SIMULATED: ProviderAdmission(joins=_TALOS_TOO, needs_credentials=False),
+    ProviderName.VAST: ProviderAdmission(joins=_NOTHING),
+    ProviderName.WEBHOOK: ProviderAdmission(joins=_NOTHING, needs_credentials=False),
 }
 
 RENTS_MACHINES: Final = tuple(name for name, admission in ADMISSION.items() if admission.rents_machines)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 
-class Cause(StrEnum):
+class RefusalCause(StrEnum):
     """How the API server words a refusal."""
 
     INVALID = "FieldValueInvalid"
@@ -19,23 +19,23 @@ class Cause(StrEnum):
     REQUIRED = "FieldValueRequired"
 
 
-class Rule(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+class ValidationRule(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """One `x-kubernetes-validations` entry. The message tells the user what to write instead."""
 
     rule: str
     message: str
-    reason: Cause | None = None
+    reason: RefusalCause | None = None
     #: Below the place the rule stands at, such as `.credentialsRef`.
     field_path: str | None = None
 
 
-def checked(*rules: Rule) -> Meta:
+def checked(*rules: ValidationRule) -> Meta:
     """Annotate a field: its value must satisfy the rules."""
     return _schema({"x-kubernetes-validations": [msgspec.to_builtins(rule) for rule in rules]})
 
 
-def immutable(message: str) -> Rule:
-    return Rule("self == oldSelf", message)
+def immutable(message: str) -> ValidationRule:
+    return ValidationRule("self == oldSelf", message)
 
 
 def keyed_by(*keys: str) -> Meta:

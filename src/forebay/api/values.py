@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from forebay.api.rules import INT32, Rule, checked
+from forebay.api.rules import INT32, ValidationRule, checked
 
 NEVER: Final = "Never"
 
@@ -23,10 +23,10 @@ IntOrString = int | Annotated[str, Meta(max_length=32)]
 #: A quantity or dollars that only Forebay writes, with all its digits.
 Figure = int | Annotated[str, Meta(max_length=64)]
 
-Quantity = Annotated[
+QuantityText = Annotated[
     IntOrString,
     checked(
-        Rule(
+        ValidationRule(
             "type(self) == int ? self >= 0 : (isQuantity(self) && !self.startsWith('-'))",
             "must be a Kubernetes quantity that is not negative, such as 8, 500m or 64Gi",
         )
@@ -35,7 +35,7 @@ Quantity = Annotated[
 PositiveQuantity = Annotated[
     IntOrString,
     checked(
-        Rule(
+        ValidationRule(
             "type(self) == int ? self > 0 : (isQuantity(self) && quantity(self).isGreaterThan(quantity('0')))",
             'must be a quantity greater than 0, such as 100, "1.5" or 500m',
         )
@@ -46,7 +46,7 @@ _DOLLARS: Final = "^[0-9]{1,9}([.][0-9]{1,6})?$"
 Dollars = Annotated[
     IntOrString,
     checked(
-        Rule(
+        ValidationRule(
             f"type(self) == int ? self >= 0 : self.matches('{_DOLLARS}')",
             'must be US dollars as a plain decimal number that is not negative, such as 10 or "2.50"',
         )
@@ -55,7 +55,7 @@ Dollars = Annotated[
 PositiveDollars = Annotated[
     IntOrString,
     checked(
-        Rule(
+        ValidationRule(
             f"type(self) == int ? self > 0 : (self.matches('{_DOLLARS}') && self.matches('[1-9]'))",
             'must be US dollars greater than 0 as a plain decimal number, such as 500 or "99.50"',
         )
@@ -65,13 +65,15 @@ PositiveDollars = Annotated[
 Duration = Annotated[
     str,
     Meta(max_length=32),
-    checked(Rule(f"self.matches('^{_DURATION}$')", "must be a duration such as 30s, 5m or 1h30m")),
+    checked(ValidationRule(f"self.matches('^{_DURATION}$')", "must be a duration such as 30s, 5m or 1h30m")),
 ]
 DurationOrNever = Annotated[
     str,
     Meta(max_length=32),
     checked(
-        Rule(f"self.matches('^({NEVER}|{_DURATION})$')", f"must be a duration such as 30s, 5m or 1h30m, or {NEVER}")
+        ValidationRule(
+            f"self.matches('^({NEVER}|{_DURATION})$')", f"must be a duration such as 30s, 5m or 1h30m, or {NEVER}"
+        )
     ),
 ]
 
@@ -80,7 +82,7 @@ Url = Annotated[
     Meta(max_length=2048),
     checked(
         # Not by a regular expression: for hundreds of machines those would exceed what the API server lets rules cost.
-        Rule(
+        ValidationRule(
             "(self.startsWith('http://') || self.startsWith('https://'))"
             " && !self.endsWith('://') && !self.contains(' ')",
             "must be a URL that starts with http:// or https://",

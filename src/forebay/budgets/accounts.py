@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
 from forebay.budgets.ledger.ledger import EXACT, Ledger
 from forebay.budgets.usage import Run, run_of, seconds, thousandths
-from forebay.model.requirements import LabelSelector, Operator, Requirement
+from forebay.model.requirements import LabelOperator, LabelSelector, Requirement
 from forebay.model.workloads import Pod
 
-Key = tuple[str, str]
+BudgetKey = tuple[str, str]
 _Label = tuple[str, str, str]
 _NOBODY: Final = ()
 _NOTHING: Final[frozenset[str]] = frozenset()
@@ -25,7 +25,7 @@ class Account:
     """The books of one budget."""
 
     def __init__(self, budget: GPUWorkloadBudget, ledger: Ledger | None = None, money: Ledger | None = None) -> None:
-        self.key: Key = budget.key
+        self.key: BudgetKey = budget.key
         self.uid = budget.uid
         self.resource = budget.spec.gpu_resource_name
         self.selector = selector_of(budget)
@@ -75,8 +75,8 @@ class _Seen(NamedTuple):
 
 class Accounts:
     def __init__(self) -> None:
-        self._accounts: dict[Key, Account] = {}
-        self._within: dict[str, dict[Key, Account]] = {}
+        self._accounts: dict[BudgetKey, Account] = {}
+        self._within: dict[str, dict[BudgetKey, Account]] = {}
         self._by_label: dict[_Label, list[Account]] = {}
         self._by_namespace: dict[str, list[Account]] = {}
         self._seen: dict[str, dict[str, _Seen]] = {}
@@ -88,7 +88,7 @@ class Accounts:
     def __iter__(self) -> Iterator[Account]:
         return iter(self._accounts.values())
 
-    def get(self, key: Key) -> Account | None:
+    def get(self, key: BudgetKey) -> Account | None:
         return self._accounts.get(key)
 
     def open(
@@ -134,7 +134,7 @@ class Accounts:
             self._look(seen.pod, seen, seconds(at))
         return account
 
-    def close(self, key: Key) -> None:
+    def close(self, key: BudgetKey) -> None:
         """The budget is gone."""
         self._remove(self._accounts[key])
         if key[0] not in self._counted:
@@ -193,7 +193,7 @@ class Accounts:
         for account in self:
             account.ledger.close_missing(visible)
 
-    def compact(self, now: datetime, windows: Mapping[Key, int], charged: Collection[str]) -> None:
+    def compact(self, now: datetime, windows: Mapping[BudgetKey, int], charged: Collection[str]) -> None:
         """Only when the view of the pods is complete. Windows are in seconds; `charged` are the keys of dollars that
         must not be added up yet (`Spend.recorded`).
         """
@@ -258,5 +258,7 @@ def selector_of(budget: GPUWorkloadBudget) -> LabelSelector:
     written = budget.spec.selector
     return LabelSelector(
         written.match_labels,
-        tuple(Requirement(each.key, Operator(each.operator.value), each.values) for each in written.match_expressions),
+        tuple(
+            Requirement(each.key, LabelOperator(each.operator.value), each.values) for each in written.match_expressions
+        ),
     )

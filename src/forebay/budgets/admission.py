@@ -12,8 +12,8 @@ import msgspec
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE
-from forebay.budgets.accounts import Account, Accounts, Key
-from forebay.budgets.assessment import NO_DOLLARS, RECKONED, WORTHWHILE, Limits, Standing, has_room_again, room
+from forebay.budgets.accounts import Account, Accounts, BudgetKey
+from forebay.budgets.assessment import NO_DOLLARS, RECKONED, WORTHWHILE, QuotaLimits, Standing, has_room_again, headroom
 from forebay.budgets.usage import thousandths
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
@@ -27,7 +27,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     """Let the pod wait, and say until when. Nothing is bought for it."""
 
     pod: Pod
-    budget: Key
+    budget: BudgetKey
     #: When its budget has room again, at the earliest.
     until: datetime
     reason: Reason
@@ -47,10 +47,10 @@ class _Left:
 
     __slots__ = ("account", "gpu_hours", "limits", "usd")
 
-    def __init__(self, account: Account, limits: Limits, now: datetime) -> None:
+    def __init__(self, account: Account, limits: QuotaLimits, now: datetime) -> None:
         self.account = account
         self.limits = limits
-        free = room(account, limits, now)
+        free = headroom(account, limits, now)
         self.gpu_hours = free.gpu_hours
         self.usd = free.usd
 
@@ -61,15 +61,15 @@ class Admission:
     def __init__(
         self,
         accounts: Accounts,
-        budgets: Mapping[Key, GPUWorkloadBudget],
-        standings: Mapping[Key, Standing],
+        budgets: Mapping[BudgetKey, GPUWorkloadBudget],
+        standings: Mapping[BudgetKey, Standing],
         now: datetime,
     ) -> None:
         self._accounts = accounts
         self._budgets = budgets
         self._standings = standings
         self._now = now
-        self._left: dict[Key, _Left] = {}
+        self._left: dict[BudgetKey, _Left] = {}
 
     def commit(self, pod: Pod) -> None:
         """Capacity is bought for the pod, or it has its node: it will run, and is not asked about any more."""
@@ -114,7 +114,7 @@ class Admission:
 
     def _paying(self, pods: Iterable[Pod]) -> list[tuple[_Left, Pod]]:
         """Each budget once, with one of its pods."""
-        lefts: dict[Key, tuple[_Left, Pod]] = {}
+        lefts: dict[BudgetKey, tuple[_Left, Pod]] = {}
         for pod in pods:
             for left in self._holding(pod):
                 lefts.setdefault(left.account.key, (left, pod))
@@ -125,7 +125,7 @@ class Admission:
             if left.usd is not None:
                 left.usd = max(left.usd - price * max(minimum, min(RECKONED, left.limits.window)), Usd.zero())
 
-    def keys(self, pod: Pod) -> list[Key]:
+    def keys(self, pod: Pod) -> list[BudgetKey]:
         """Of the budgets that may keep the pod waiting."""
         return [left.account.key for left in self._holding(pod)]
 
@@ -137,7 +137,7 @@ class Admission:
                 continue
             left = self._left.get(account.key)
             if left is None:
-                limits = Limits.of(self._budgets[account.key].spec.quota)
+                limits = QuotaLimits.of(self._budgets[account.key].spec.quota)
                 left = self._left[account.key] = _Left(account, limits, self._now)
             found.append(left)
         return found
@@ -182,7 +182,7 @@ def release(gated: Iterable[Pod], admission: Admission) -> tuple[Release | Held,
     that must wait does not overtake it, lest the large ones wait for ever.
     """
     found: list[Release | Held] = []
-    waiting: dict[Key, Held] = {}
+    waiting: dict[BudgetKey, Held] = {}
     for pod in sorted(gated, key=lambda each: (each.created, each.namespace, each.name)):
         if BUDGET_GATE not in pod.shape.scheduling_gates or pod.deleted is not None:
             continue

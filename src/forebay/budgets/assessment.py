@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget, Quota
-from forebay.budgets.accounts import Account, Accounts, Key
+from forebay.budgets.accounts import Account, Accounts, BudgetKey
 from forebay.budgets.usage import instant, microseconds
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
@@ -26,7 +26,7 @@ NO_DOLLARS: Final = Usd.zero()
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """One budget at one moment."""
 
-    key: Key
+    key: BudgetKey
     uid: str
     window: timedelta
     action: EnforcementAction
@@ -78,7 +78,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return f"{' and '.join(figures)} used in the last {human(self.window)}."
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True):
+class Headroom(msgspec.Struct, frozen=True, kw_only=True):
     """What nobody has a claim on: the quota less the most that the window will hold while what runs goes on."""
 
     #: None: without limit.
@@ -88,7 +88,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime
 
 
-class Limits(msgspec.Struct, frozen=True):
+class QuotaLimits(msgspec.Struct, frozen=True):
     """A quota, parsed."""
 
     gpu_hours: GpuHours | None
@@ -96,7 +96,7 @@ class Limits(msgspec.Struct, frozen=True):
     window: timedelta
 
     @classmethod
-    def of(cls, quota: Quota) -> "Limits":
+    def of(cls, quota: Quota) -> "QuotaLimits":
         return cls(
             None if quota.gpu_hours is None else GpuHours.parse(quota.gpu_hours),
             None if quota.usd is None else Usd(quota.usd),
@@ -108,13 +108,15 @@ class Assessor:
     """Remembers, between two looks at the same books, what only a change of them can change."""
 
     def __init__(self) -> None:
-        self._limits: dict[Key, tuple[Quota, Limits]] = {}
-        self._forecasts: dict[Key, tuple[tuple[int, int, Limits], int | None, int]] = {}
+        self._limits: dict[BudgetKey, tuple[Quota, QuotaLimits]] = {}
+        self._forecasts: dict[BudgetKey, tuple[tuple[int, int, QuotaLimits], int | None, int]] = {}
 
-    def assess(self, budgets: Iterable[GPUWorkloadBudget], accounts: Accounts, now: datetime) -> Mapping[Key, Standing]:
+    def assess(
+        self, budgets: Iterable[GPUWorkloadBudget], accounts: Accounts, now: datetime
+    ) -> Mapping[BudgetKey, Standing]:
         """Of the budgets that have an account."""
         at = microseconds(now)
-        found: dict[Key, Standing] = {}
+        found: dict[BudgetKey, Standing] = {}
         for budget in budgets:
             account = accounts.get(budget.key)
             if account is not None:
@@ -128,11 +130,11 @@ class Assessor:
         """Of one."""
         return self._standing(budget, account, microseconds(now))
 
-    def limits(self, budget: GPUWorkloadBudget) -> Limits:
+    def limits(self, budget: GPUWorkloadBudget) -> QuotaLimits:
         quota = budget.spec.quota
         known = self._limits.get(budget.key)
         if known is None or (known[0] is not quota and known[0] != quota):
-            known = self._limits[budget.key] = (quota, Limits.of(quota))
+            known = self._limits[budget.key] = (quota, QuotaLimits.of(quota))
         return known[1]
 
     def _standing(self, budget: GPUWorkloadBudget, account: Account, at: int) -> Standing:
@@ -155,7 +157,7 @@ class Assessor:
             exhausted=None if exhausted is None else instant(exhausted),
         )
 
-    def _exhausted(self, account: Account, limits: Limits, at: int, window: int) -> int | None:
+    def _exhausted(self, account: Account, limits: QuotaLimits, at: int, window: int) -> int | None:
         profile, dollars = account.ledger.profile, account.money.profile
         state = (profile.version, dollars.version, limits)
         known = self._forecasts.get(account.key)
@@ -171,14 +173,14 @@ class Assessor:
         return first
 
 
-def room(account: Account, limits: Limits, now: datetime, reckoned: timedelta = RECKONED) -> Room:
+def headroom(account: Account, limits: QuotaLimits, now: datetime, reckoned: timedelta = RECKONED) -> Headroom:
     at, window, span = microseconds(now), limits.window // _MICROSECOND, reckoned // _MICROSECOND
     hours = usd = None
     if limits.gpu_hours is not None:
         hours = GpuHours.from_units(limits.gpu_hours.units - account.ledger.profile.peak(at, window, span))
     if limits.usd is not None:
         usd = Usd.from_units(limits.usd.units - account.money.profile.peak(at, window, span))
-    return Room(
+    return Headroom(
         gpu_hours=None if hours is None else max(hours, GpuHours.zero()),
         usd=None if usd is None else max(usd, Usd.zero()),
         until=now + min(reckoned, limits.window),
@@ -186,7 +188,7 @@ def room(account: Account, limits: Limits, now: datetime, reckoned: timedelta = 
 
 
 def has_room_again(
-    account: Account, limits: Limits, need: GpuHours, now: datetime, need_usd: Usd = NO_DOLLARS
+    account: Account, limits: QuotaLimits, need: GpuHours, now: datetime, need_usd: Usd = NO_DOLLARS
 ) -> datetime:
     """When the window will have let go of enough for `need`, at the earliest: if nothing more is used from now on."""
     at, window = microseconds(now), limits.window // _MICROSECOND

@@ -15,9 +15,9 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.budgets.accounts import Account, Accounts, Key
-from forebay.budgets.bill_lines import HOUR, Line, Spent, hour_key, joined, record_by_hour
-from forebay.budgets.bill_shares import Entered, Payer, Share, Tenant, billed, shares
+from forebay.budgets.accounts import Account, Accounts, BudgetKey
+from forebay.budgets.bill_lines import HOUR, BillLine, Spent, hour_key, merge_adjacent, record_by_hour
+from forebay.budgets.bill_shares import Payer, PodStay, RecordedSpend, Share, billed, shares
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import Piece, Run, microseconds, run_of, seconds, thousandths
 from forebay.model.quantities import Usd, UsdPerHour
@@ -56,13 +56,13 @@ class _Machine:
         self.settled: int | None = None
         #: Before it is first settled here, lines may have what the journal has not.
         self.fresh = True
-        self.drafted: set[Line | Key] = set()
+        self.drafted: set[BillLine | BudgetKey] = set()
 
-    def line(self, namespace: str) -> Line:
-        return Line(namespace, self.pool, self.record.spec.node_class_name or "")
+    def line(self, namespace: str) -> BillLine:
+        return BillLine(namespace, self.pool, self.record.spec.node_class_name or "")
 
 
-class Spend:
+class Bill:
     """`find` looks a pod up by namespace, name and UID, where it is still there."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Spend:
         self._accounts = accounts
         self._find = find
         self._gpu_resources = gpu_resources
-        self.lines: dict[Line, Ledger] = {}
+        self.lines: dict[BillLine, Ledger] = {}
         self.journal = Ledger(JOURNAL)
         #: The journal cannot be read: where it is silent, nothing is settled again from the beginning.
         self.journal_damaged = False
@@ -175,7 +175,7 @@ class Spend:
         self._settle_until(machine, seconds(at))
 
     def budgets_changed(self, namespaces: Collection[str]) -> None:
-        """Other budgets pay there than did, from the last settlement on."""
+        """Other budgets pay there than did, from the last reservations on."""
         for uid, machine in self._machines.items():
             paying = {stay.pod.namespace for stay in machine.stays.values()}
             paying.update(pod.namespace for pod in machine.record.spec.pods)
@@ -252,34 +252,36 @@ class Spend:
     def _draft(self, machine: _Machine, found: Iterable[Share]) -> None:
         entries = self._entries(machine, found)
         for where in machine.drafted - entries.keys():
-            if isinstance(where, Line) or self._accounts.get(where) is not None:
+            if isinstance(where, BillLine) or self._accounts.get(where) is not None:
                 self._ledger(where).draft(machine.record.uid, ())
         for where, pieces in entries.items():
             self._ledger(where).draft(machine.record.uid, pieces)
         machine.drafted = set(entries)
 
-    def _shares(self, machine: _Machine, paid: Piece, entered: Sequence[Entered]) -> Iterator[Share]:
-        tenants = [
-            Tenant(Payer(pod.namespace, pod.uid), Piece(run.start, run.end, self._gpus(pod)))
+    def _shares(self, machine: _Machine, paid: Piece, entered: Sequence[RecordedSpend]) -> Iterator[Share]:
+        stays = [
+            PodStay(Payer(pod.namespace, pod.uid), Piece(run.start, run.end, self._gpus(pod)))
             for pod, run in machine.stays.values()
         ]
         bought_for = [Payer(pod.namespace, pod.uid) for pod in machine.record.spec.pods]
-        return shares(paid, tenants, bought_for, entered)
+        return shares(paid, stays, bought_for, entered)
 
-    def _entered(self, machine: _Machine, begun: int, end: int) -> tuple[Entered, ...]:
+    def _entered(self, machine: _Machine, begun: int, end: int) -> tuple[RecordedSpend, ...]:
         keys = [hour_key(machine.record.uid, hour) for hour in range(begun // HOUR, end // HOUR + 1)]
         mine = machine.line("")[1:]
         return tuple(
-            Entered(line.namespace, piece)
+            RecordedSpend(line.namespace, piece)
             for line, ledger in self.lines.items()
             if line[1:] == mine
             for key in keys
             for piece in ledger.pieces(key)
         )
 
-    def _entries(self, machine: _Machine, found: Iterable[Share]) -> Mapping[Line | Key, list[Piece]]:
+    def _entries(self, machine: _Machine, found: Iterable[Share]) -> Mapping[BillLine | BudgetKey, list[Piece]]:
         """By line and by budget: the rates of all who pay there, added up; what follows at the same rate is one."""
-        rates: defaultdict[Line | Key, defaultdict[tuple[int, int | None], int]] = defaultdict(lambda: defaultdict(int))
+        rates: defaultdict[BillLine | BudgetKey, defaultdict[tuple[int, int | None], int]] = defaultdict(
+            lambda: defaultdict(int)
+        )
         budgets: dict[Payer, list[Account]] = {}
         for payer, (start, end, rate) in found:
             rates[machine.line(payer.namespace)][start, end] += rate
@@ -287,7 +289,7 @@ class Spend:
                 budgets[payer] = self._budgets(machine, payer)
             for account in budgets[payer]:
                 rates[account.key][start, end] += rate
-        return {where: joined(by_time) for where, by_time in rates.items()}
+        return {where: merge_adjacent(by_time) for where, by_time in rates.items()}
 
     def _budgets(self, machine: _Machine, payer: Payer) -> list[Account]:
         if not payer.uid:
@@ -302,8 +304,8 @@ class Spend:
         # It is gone: those who have counted its time.
         return [each for each in self._accounts.within(payer.namespace) if each.ledger.pieces(payer.uid)]
 
-    def _ledger(self, where: Line | Key) -> Ledger:
-        if not isinstance(where, Line):
+    def _ledger(self, where: BillLine | BudgetKey) -> Ledger:
+        if not isinstance(where, BillLine):
             account = self._accounts.get(where)
             assert account is not None
             return account.money
@@ -352,7 +354,7 @@ class Spend:
         self.journal.compact(at, KEPT, self._machines.keys())
         self.lines = {line: ledger for line, ledger in self.lines.items() if not ledger.is_blank}
 
-    def spent(self, now: datetime, window: int = KEPT) -> Mapping[Line, Spent]:
+    def spent(self, now: datetime, window: int = KEPT) -> Mapping[BillLine, Spent]:
         """In so many seconds until now, and what it costs now."""
         at = microseconds(now)
         return {

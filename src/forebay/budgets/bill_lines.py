@@ -12,7 +12,7 @@ from forebay.model.quantities import Usd, UsdPerHour
 HOUR: Final = 3600
 
 
-class Line(NamedTuple):
+class BillLine(NamedTuple):
     """One line of the bill. Nobody's has no namespace; a machine of no pool or class has none."""
 
     namespace: str
@@ -29,7 +29,7 @@ class Line(NamedTuple):
         return digest(self.owner)
 
     @classmethod
-    def parse(cls, owner: str) -> "Line | None":
+    def parse(cls, owner: str) -> "BillLine | None":
         kind, *parts = owner.split(" ")
         return cls(*parts) if kind == "spend" and len(parts) == len(cls._fields) else None
 
@@ -49,7 +49,7 @@ def record_by_hour(ledger: Ledger, uid: str, piece: Piece) -> None:
         start = upto
 
 
-def joined(rates: Mapping[tuple[int, int | None], int]) -> list[Piece]:
+def merge_adjacent(rates: Mapping[tuple[int, int | None], int]) -> list[Piece]:
     """By time; what follows at the same rate is one."""
     found: list[Piece] = []
     for (start, end), rate in sorted(rates.items(), key=lambda each: each[0][0]):

@@ -30,7 +30,7 @@ class Payer(NamedTuple):
 NOBODY: Final = Payer("", "")
 
 
-class Tenant(NamedTuple):
+class PodStay(NamedTuple):
     """A pod on the machine: how much of its GPUs it held, and when."""
 
     payer: Payer
@@ -44,7 +44,7 @@ class Share(NamedTuple):
     piece: Piece
 
 
-class Entered(NamedTuple):
+class RecordedSpend(NamedTuple):
     """What the pods of a namespace are known to have paid."""
 
     namespace: str
@@ -83,9 +83,9 @@ def _price(written: Figure) -> UsdPerHour:
 
 def shares(
     paid: Piece,
-    tenants: Sequence[Tenant],
+    pods_by_node: Sequence[PodStay],
     bought_for: Sequence[Payer] = (),
-    entered: Sequence[Entered] = (),
+    entered: Sequence[RecordedSpend] = (),
 ) -> Iterator[Share]:
     """Who pays for which time, in order. What does not divide evenly (10^-24 dollars an hour) falls to the first.
 
@@ -93,7 +93,7 @@ def shares(
     """
     start, end, price = paid
     marks = {start}
-    for piece in (*(each.piece for each in tenants), *(each.piece for each in entered)):
+    for piece in (*(each.piece for each in pods_by_node), *(each.piece for each in entered)):
         marks.update(
             at for at in (piece.start, piece.end) if at is not None and start < at and (end is None or at < end)
         )
@@ -105,7 +105,7 @@ def shares(
         left = price - sum(each.piece.rate for each in there)
         if left <= 0:
             continue
-        parts = [(payer, piece.rate) for payer, piece in tenants if _covers(piece, begun)]
+        parts = [(payer, piece.rate) for payer, piece in pods_by_node if _covers(piece, begun)]
         parts = parts or [(payer, 1) for payer in bought_for]
         if there:
             settled = {each.namespace for each in there}

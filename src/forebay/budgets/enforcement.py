@@ -8,8 +8,8 @@ import msgspec
 
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget
 from forebay.api.parts import Truth
-from forebay.budgets.accounts import Account, Key
-from forebay.budgets.assessment import RECKONED, WORTHWHILE, Limits, Standing, has_room_again, room
+from forebay.budgets.accounts import Account, BudgetKey
+from forebay.budgets.assessment import RECKONED, WORTHWHILE, QuotaLimits, Standing, has_room_again, headroom
 from forebay.budgets.usage import microseconds, thousandths
 from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
@@ -32,7 +32,7 @@ class Evict(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     pod: Pod
-    budget: Key
+    budget: BudgetKey
     reason: Reason
     sentence: str
 
@@ -42,7 +42,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
     pod: Pod
     job: Owner
-    budget: Key
+    budget: BudgetKey
     reason: Reason
     sentence: str
 
@@ -51,7 +51,7 @@ class CannotPause(msgspec.Struct, frozen=True, kw_only=True):
     """Tell the pod and its budget why it goes on."""
 
     pod: Pod
-    budget: Key
+    budget: BudgetKey
     reason: Reason
     sentence: str
 
@@ -61,7 +61,7 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     job: Owner
-    budget: Key
+    budget: BudgetKey
     reason: Reason
     sentence: str
 
@@ -71,13 +71,13 @@ class PausedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     namespace: str
     job: Owner
-    budget: Key
+    budget: BudgetKey
     since: datetime
     #: What its pods ask for together, in thousandths.
     rate: int = 1000
 
 
-class Enforcement(msgspec.Struct, frozen=True, kw_only=True):
+class EnforcementResult(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Evict | Pause | CannotPause | Resume, ...] = ()
     #: When time alone may bring the next one; None: only news can.
     look_again: datetime | None = None
@@ -100,7 +100,7 @@ def enforce(
     since: datetime | None,
     blocked: Collection[str] = (),
     paused: Iterable[PausedJob] = (),
-) -> Enforcement:
+) -> EnforcementResult:
     """`since` is when the quota was used up (`exceeded_since`, or now where that is not written yet). `blocked` are
     UIDs of pods whose eviction, or whose Job's suspension, was refused a moment ago.
     """
@@ -109,19 +109,19 @@ def enforce(
         return _resume(budget, account, standing, mine, now)
     action = budget.spec.enforcement.action
     if action is EnforcementAction.ALERT_ONLY or since is None:
-        return Enforcement()
+        return EnforcementResult()
     due = since + timedelta(seconds=budget.spec.enforcement.grace_period_seconds)
     if now < due:
-        return Enforcement(look_again=due)
+        return EnforcementResult(look_again=due)
     leaving = [pod.deleted for pod in account.pods.values() if pod.deleted is not None]
     waited_for = [deadline + _PATIENCE for deadline in leaving if deadline + _PATIENCE > now]
     if waited_for:
-        return Enforcement(look_again=min(waited_for))
+        return EnforcementResult(look_again=min(waited_for))
     offenders = _offenders(account, standing, now, blocked)
     if not offenders and any(uid in account.pods for uid in blocked):
-        return Enforcement(look_again=now + _ASK_AGAIN)
+        return EnforcementResult(look_again=now + _ASK_AGAIN)
     if action is EnforcementAction.EVICT:
-        return Enforcement(decisions=tuple(_evict(budget, standing, pod, used) for pod, used in offenders[:1]))
+        return EnforcementResult(decisions=tuple(_evict(budget, standing, pod, used) for pod, used in offenders[:1]))
     suspended = {each.job.uid for each in mine}
     return _pause(budget, standing, [each for each in offenders if _job_uid(each[0]) not in suspended])
 
@@ -151,7 +151,7 @@ def _evict(budget: GPUWorkloadBudget, standing: Standing, pod: Pod, used: GpuHou
     )
 
 
-def _pause(budget: GPUWorkloadBudget, standing: Standing, offenders: list[tuple[Pod, GpuHours]]) -> Enforcement:
+def _pause(budget: GPUWorkloadBudget, standing: Standing, offenders: list[tuple[Pod, GpuHours]]) -> EnforcementResult:
     """The first Job, and a word to each pod before it that has none."""
     found: list[Pause | CannotPause] = []
     name = budget.key[1]
@@ -171,20 +171,20 @@ def _pause(budget: GPUWorkloadBudget, standing: Standing, offenders: list[tuple[
             "can be suspended. Delete it or scale it down, or set spec.enforcement.action to Evict."
         )
         found.append(CannotPause(pod=pod, budget=budget.key, reason=Reason.CANNOT_PAUSE, sentence=sentence))
-    return Enforcement(decisions=tuple(found))
+    return EnforcementResult(decisions=tuple(found))
 
 
 def _resume(
     budget: GPUWorkloadBudget, account: Account, standing: Standing, paused: list[PausedJob], now: datetime
-) -> Enforcement:
+) -> EnforcementResult:
     """One at a time, and beside what runs: two that go on together could each time use up what one would have ended
     with. Not before it is worthwhile, lest it be suspended again at once.
     """
     if not paused:
-        return Enforcement()
+        return EnforcementResult()
     first = paused[0]
-    limits = Limits(standing.quota, standing.quota_usd, standing.window)
-    left, need, need_usd = room(account, limits, now), GpuHours.zero(), Usd.zero()
+    limits = QuotaLimits(standing.quota, standing.quota_usd, standing.window)
+    left, need, need_usd = headroom(account, limits, now), GpuHours.zero(), Usd.zero()
     if standing.quota is not None:
         need = min(GpuHours.from_units(first.rate * (WORTHWHILE // _MICROSECOND)), standing.quota)
     if standing.quota_usd is not None:
@@ -192,7 +192,7 @@ def _resume(
     short = left.gpu_hours is not None and left.gpu_hours < need + _about_to_begin(account, limits)
     if short or (left.usd is not None and left.usd < need_usd):
         again = has_room_again(account, limits, need, now, need_usd)
-        return Enforcement(look_again=max(again, now + _PATIENCE))
+        return EnforcementResult(look_again=max(again, now + _PATIENCE))
     sentence = (
         f"GPUWorkloadBudget {budget.key[1]} has room again ({standing.sentence.removesuffix('.')}): Job "
         f"{first.job.name} goes on."
@@ -200,10 +200,10 @@ def _resume(
     resumed = Resume(
         namespace=first.namespace, job=first.job, budget=first.budget, reason=Reason.RESUMED, sentence=sentence
     )
-    return Enforcement(decisions=(resumed,))
+    return EnforcementResult(decisions=(resumed,))
 
 
-def _about_to_begin(account: Account, limits: Limits) -> GpuHours:
+def _about_to_begin(account: Account, limits: QuotaLimits) -> GpuHours:
     """What pods will use that have a node and do not run yet."""
     rates = (
         thousandths(pod.shape, account.resource)

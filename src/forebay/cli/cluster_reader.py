@@ -101,7 +101,7 @@ class ClusterReader:
 
 
 @asynccontextmanager
-async def asking(settings: Settings) -> AsyncIterator[ClusterReader]:
+async def cluster_reader(settings: Settings) -> AsyncIterator[ClusterReader]:
     redactor = configure_logging(settings)
     config = cluster_config(settings, os.environ)
     client = connected_client(config, redactor)

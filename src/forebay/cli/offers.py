@@ -56,7 +56,7 @@ def all_rows(arguments: argparse.Namespace, settings: Settings) -> tuple[list["R
     rows: dict[tuple[object, ...], Row] = {}
     for key, source in sorted(snapshot.sources.items()):
         if source.offers is None:
-            notes.append(f"Of {key.provider} in GPUNodeClass {key.node_class} no offers are known: {source.trouble}")
+            notes.append(f"Of {key.provider} in GPUNodeClass {key.node_class} no offers are known: {source.error}")
         for offer in source.offers or ():
             rows[offer.key, offer.price] = Row(offer=offer, gpus=Fraction(offer.gpu_count))
     return list(rows.values()), notes

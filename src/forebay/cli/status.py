@@ -13,7 +13,7 @@ from forebay.settings import Settings
 if TYPE_CHECKING:
     from forebay.cli.cluster_reader import ClusterReader
     from forebay.kube.informer import Informer
-    from forebay.reporting.status import BillLine, ClusterStatus
+    from forebay.reporting.status import BillRow, ClusterStatus
 
 #: A cluster that cannot be listed in this time is not going to be.
 PATIENCE_S = 60.0
@@ -69,14 +69,14 @@ async def observe(settings: Settings) -> "ClusterStatus":
         )
 
 
-async def read_bill(reader: "ClusterReader", namespace: str, now: datetime) -> "list[BillLine] | None":
+async def read_bill(reader: "ClusterReader", namespace: str, now: datetime) -> "list[BillRow] | None":
     """From the ledgers in the operator's namespace; None where this user may not read them."""
-    from forebay.engine.ledger.ledger_reader import NotReadable, read_books
+    from forebay.engine.ledger.ledger_reader import LedgersNotReadable, read_ledgers
     from forebay.reporting.status import bill
 
     try:
-        books = await read_books(reader.client, namespace, (), now)
-    except NotReadable:
+        books = await read_ledgers(reader.client, namespace, (), now)
+    except LedgersNotReadable:
         return None
     return bill(books.spend.spent(now))
 

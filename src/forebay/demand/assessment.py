@@ -96,7 +96,10 @@ def _why_not(
         if shape.scheduler_name != DEFAULT_SCHEDULER:
             who = shape.scheduler_name
             return Reason.OTHER_SCHEDULER, f"Scheduler {who} has not marked the pod Unschedulable; only then it counts."
-        return Reason.NOT_TRIED, f"The scheduler has not tried the pod yet; it was made {human(now - pod.created)} ago."
+        return (
+            Reason.NOT_YET_SCHEDULED,
+            f"The scheduler has not tried the pod yet; it was made {human(now - pod.created)} ago.",
+        )
     return None
 
 

@@ -12,7 +12,7 @@ from forebay.model.workloads import Pod, PodAffinityTerm
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-def is_picky(pod: Pod) -> bool:
+def has_anti_affinity(pod: Pod) -> bool:
     return any(term.topology_key == HOSTNAME for term in pod.shape.pod_anti_affinity)
 
 

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from forebay.demand.co_location import is_picky, keeps_apart
-from forebay.demand.free_capacity import Port, Room
+from forebay.demand.co_location import has_anti_affinity, keeps_apart
+from forebay.demand.free_capacity import FreeNode, Port
 from forebay.model.fit import barred
 from forebay.model.workloads import Pod, PodShape
 
@@ -16,12 +16,12 @@ class Space:
 
     __slots__ = ("free", "guests", "picky", "ports", "room")
 
-    def __init__(self, room: Room, tenants: Mapping[str, Collection[Pod]] | None) -> None:
+    def __init__(self, room: FreeNode, pods_by_node: Mapping[str, Collection[Pod]] | None) -> None:
         self.room = room
         self.free = room.free
         self.ports: set[Port] | frozenset[Port] = room.ports
-        self.guests: list[Pod] = list(tenants.get(room.node.name, ())) if tenants else []
-        self.picky = any(is_picky(guest) for guest in self.guests)
+        self.guests: list[Pod] = list(pods_by_node.get(room.node.name, ())) if pods_by_node else []
+        self.picky = any(has_anti_affinity(guest) for guest in self.guests)
 
     def takes(self, shape: PodShape) -> bool:
         """The part of `fit.misfit` that changes as the room fills up."""

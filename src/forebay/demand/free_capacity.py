@@ -31,7 +31,7 @@ _NO_PORTS: Final[frozenset[Port]] = frozenset()
 _NOBODY: Final[frozenset[str]] = frozenset()
 
 
-class Room(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class FreeNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node with a GPU to spare, as it is or will be."""
 
     node: Node
@@ -48,7 +48,7 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.coming is None
 
 
-def rooms(
+def free_nodes(
     nodes: Mapping[str, Node],
     used: Mapping[str, Resources],
     records: Iterable[GPUInstance] = (),
@@ -57,7 +57,7 @@ def rooms(
     daemons: Collection[PodShape] = (),
     holding: Iterable[Pod] = (),
     gpu_resources: Collection[str] | None = None,
-) -> tuple[Room, ...]:
+) -> tuple[FreeNode, ...]:
     """Only those with a GPU to spare: no other can help a pod that asks for one.
 
     A GPUInstance is coming capacity from Requested until its node can be used, with the figures of its plan. One that
@@ -68,7 +68,7 @@ def rooms(
     for pod in holding:
         if pod.nominated_node is not None and pod.node is None:
             kept[pod.nominated_node] += pod.shape.requests
-    found: list[Room] = []
+    found: list[FreeNode] = []
     obtained: set[str] = set()
     for record in records:
         state, name = record.state, record.node_name
@@ -85,7 +85,7 @@ def rooms(
         if name not in obtained and _takes_pods(node):
             taken = used.get(name, _NOTHING)
             if _spare(node, taken, gpu_resources):
-                found.append(Room(node=node, free=node.allocatable - taken))
+                found.append(FreeNode(node=node, free=node.allocatable - taken))
     if kept:
         found = [_less(room, kept) for room in found]
     if ports:
@@ -93,7 +93,7 @@ def rooms(
     return tuple(room for room in found if int(room.free.gpus(gpu_resources)) > 0)
 
 
-def _less(room: Room, kept: Mapping[str, Resources]) -> Room:
+def _less(room: FreeNode, kept: Mapping[str, Resources]) -> FreeNode:
     taken = kept.get(room.node.name)
     return room if taken is None else replace(room, free=room.free - taken)
 
@@ -108,14 +108,14 @@ def _takes_pods(node: Node) -> bool:
 
 def _obtained(
     record: GPUInstance, state: InstanceState, node: Node | None, used: Resources, daemons: Collection[PodShape]
-) -> Room | None:
+) -> FreeNode | None:
     promised = frozenset([pod.uid for pod in record.spec.pods])
     if state is InstanceState.READY and (node is None or not node.ready):
         return None  # it was, and is not now: lifecycle looks after it
     if node is not None:
         up = state is InstanceState.READY or (state is InstanceState.JOINED and is_usable(record, node))
         if up and not any(taint.key == STARTUP_TAINT for taint in node.taints):
-            return Room(node=node, free=node.allocatable - used, promised=promised) if _takes_pods(node) else None
+            return FreeNode(node=node, free=node.allocatable - used, promised=promised) if _takes_pods(node) else None
         if node.unschedulable and CORDONED_ANNOTATION not in node.annotations:
             return None  # somebody does not want pods there
     planned = future_node(record, node)
@@ -127,7 +127,7 @@ def _obtained(
         taken = used.max(taken)
     # While it is off, pods of its last time may still be said to be on it. Whoever bought it did not count them, and
     # would buy another for the same pods.
-    return Room(node=planned, free=planned.allocatable - taken, promised=promised, coming=record.metadata.name)
+    return FreeNode(node=planned, free=planned.allocatable - taken, promised=promised, coming=record.metadata.name)
 
 
 def is_usable(record: GPUInstance, node: Node) -> bool:

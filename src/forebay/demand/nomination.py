@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import STARTUP_TAINT
-from forebay.demand.co_location import is_picky, keeps_apart
+from forebay.demand.co_location import has_anti_affinity, keeps_apart
 from forebay.demand.free_capacity import PASSING_TAINTS, Port, is_usable
 from forebay.demand.planned_pods import is_leaving
-from forebay.demand.reservation import rank
+from forebay.demand.reservation import service_order
 from forebay.model.fit import misfit
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
@@ -36,7 +36,7 @@ _NO_PORTS: Final[frozenset[Port]] = frozenset()
 KEPT: Final = timedelta(seconds=60)
 
 
-class Welcome(msgspec.Struct, frozen=True, kw_only=True):
+class NominatePods(msgspec.Struct, frozen=True, kw_only=True):
     """Nominate the pods to the node. Before that, make our startup taint out to them; or after that, take it off."""
 
     record: GPUInstance
@@ -51,7 +51,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.record.uid
 
 
-def welcomes(
+def nominations(
     records: Iterable[GPUInstance],
     nodes: Mapping[str, Node],
     pending: Iterable[Pod],
@@ -59,9 +59,9 @@ def welcomes(
     now: datetime,
     *,
     ports: Mapping[str, frozenset[Port]] | None = None,
-    tenants: Mapping[str, Collection[Pod]] | None = None,
+    pods_by_node: Mapping[str, Collection[Pod]] | None = None,
     refused: Collection[str] = (),
-) -> tuple[Welcome, ...]:
+) -> tuple[NominatePods, ...]:
     """For every node that Forebay obtained and that can be used now. `pending` are all GPU pods without a node.
 
     Each node that is opened makes the scheduler try all pods that wait. So one that is full is opened when no other is
@@ -73,8 +73,8 @@ def welcomes(
     for pod in waiting.values():
         if pod.nominated_node is not None:
             nominated.setdefault(pod.nominated_node, []).append(pod)
-    found: list[Welcome] = []
-    full: list[Welcome] = []
+    found: list[NominatePods] = []
+    full: list[NominatePods] = []
     keeping = False
     for record in records:
         name = record.node_name if record.state in _UP else None
@@ -93,18 +93,18 @@ def welcomes(
             bare,
             used.get(node.name, _NOTHING),
             ports.get(node.name, _NO_PORTS) if ports else _NO_PORTS,
-            tenants.get(node.name, ()) if tenants else (),
+            pods_by_node.get(node.name, ()) if pods_by_node else (),
         )
         for pod in there:
             room.take(pod)
-        chosen = [pod for pod in sorted(guests, key=rank) if _is_free(pod, nodes) and room.offer(pod)]
+        chosen = [pod for pod in sorted(guests, key=service_order) if _is_free(pod, nodes) and room.offer(pod)]
         for pod in chosen:
             # Another record may have been made for the same pod.
             del waiting[pod.uid]
         if taint is not None:
             # Whoever nominated these died before they were let through, and they would wait for nothing.
             chosen += [pod for pod in there if pod in guests and not is_let_through(pod, record)]
-        welcome = Welcome(record=record, node=node, pods=tuple(chosen))
+        welcome = NominatePods(record=record, node=node, pods=tuple(chosen))
         if taint is None:
             found += [welcome] if chosen else []
         elif now >= _up_since(record, now) + KEPT:
@@ -118,7 +118,7 @@ def welcomes(
     return (*found, *(() if keeping else full))
 
 
-def kept_until(records: Iterable[GPUInstance], nodes: Mapping[str, Node], now: datetime) -> datetime | None:
+def reserved_until(records: Iterable[GPUInstance], nodes: Mapping[str, Node], now: datetime) -> datetime | None:
     """When the first of the nodes that are still closed to others is opened in any case."""
     ends = (
         _up_since(record, now) + KEPT
@@ -138,18 +138,18 @@ def _up_since(record: GPUInstance, now: datetime) -> datetime:
 
 
 class _Room:
-    def __init__(self, node: Node, used: Resources, ports: frozenset[Port], tenants: Collection[Pod]) -> None:
+    def __init__(self, node: Node, used: Resources, ports: frozenset[Port], pods_by_node: Collection[Pod]) -> None:
         self.node = node
         self.free = node.allocatable - used
         self.ports = set(ports)
-        self.company = list(tenants)
-        self.picky = any(is_picky(pod) for pod in tenants)
+        self.company = list(pods_by_node)
+        self.picky = any(has_anti_affinity(pod) for pod in pods_by_node)
 
     def offer(self, pod: Pod) -> bool:
         """True where the pod fits, and then it has its place."""
         if misfit(pod.shape, self.node, self.free, self.ports) is not None:
             return False
-        if (self.picky or is_picky(pod)) and keeps_apart(pod, self.company):
+        if (self.picky or has_anti_affinity(pod)) and keeps_apart(pod, self.company):
             return False
         self.take(pod)
         return True
@@ -158,7 +158,7 @@ class _Room:
         self.free -= pod.shape.requests
         self.ports.update(pod.shape.host_ports)
         self.company.append(pod)
-        self.picky = self.picky or is_picky(pod)
+        self.picky = self.picky or has_anti_affinity(pod)
 
 
 def _may_be_nominated(pod: Pod) -> bool:

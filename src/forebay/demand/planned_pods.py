@@ -19,7 +19,7 @@ def is_leaving(record: GPUInstance) -> bool:
     return state in _LEAVING or (record.metadata.deletion_timestamp is not None and state is not InstanceState.GONE)
 
 
-def promises(records: Iterable[GPUInstance], among: Collection[str]) -> dict[str, set[str]]:
+def planned_nodes(records: Iterable[GPUInstance], among: Collection[str]) -> dict[str, set[str]]:
     """Of the pods `among` (by uid): the nodes that were obtained for each and are not on their way out."""
     found: dict[str, set[str]] = {}
     if not among:

@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from forebay.demand.assessment import NotDemand
-from forebay.demand.co_location import is_picky
+from forebay.demand.co_location import has_anti_affinity
 from forebay.demand.filling import Ask, Space, Taste, Tier, may_take
-from forebay.demand.free_capacity import Room
+from forebay.demand.free_capacity import FreeNode
 from forebay.model.quantities import GPU_SUFFIX
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
@@ -29,7 +29,7 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Reservations(msgspec.Struct, frozen=True, kw_only=True):
     #: By uid of the pod.
     placed: Mapping[str, Placed] = {}
     #: In the order in which they are to be served.
@@ -38,37 +38,37 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     notes: Mapping[str, str] = {}
     #: Pods for which a machine was obtained that the scheduler does not use: another one is not bought.
     refused: tuple[NotDemand, ...] = ()
-    #: Since when each pod has seemed to fit on a node that is there. For the next settlement.
+    #: Since when each pod has seemed to fit on a node that is there. For the next reservations.
     fitting: Mapping[str, datetime] = {}
 
 
-def settle(
+def reserve(
     wanted: Iterable[Pod],
-    rooms: Iterable[Room],
+    rooms: Iterable[FreeNode],
     now: datetime,
     *,
-    before: Settlement | None = None,
-    tenants: Mapping[str, Collection[Pod]] | None = None,
+    before: Reservations | None = None,
+    pods_by_node: Mapping[str, Collection[Pod]] | None = None,
     refusals: Mapping[str, str] | None = None,
     gpu_resources: Collection[str] | None = None,
     grace: timedelta = GRACE,
-) -> Settlement:
+) -> Reservations:
     """Pods in rooms: those promised to one first; then by priority, size and age, each where it leaves the least.
 
-    `before` is the settlement of the last tick: it knows since when a pod has seemed to fit. `tenants` are pods on
-    nodes, for anti-affinity. `refusals` (`tenancy.refusals`) names machines that were obtained in vain.
+    `before` holds the reservations of the last tick, which know since when a pod has seemed to fit. `pods_by_node`
+    serves anti-affinity. `refusals` names, by pod, the machine launched for it that the scheduler did not use.
     """
-    order = sorted(wanted, key=lambda pod: rank(pod, gpu_resources))
+    order = sorted(wanted, key=lambda pod: service_order(pod, gpu_resources))
     if not order:
-        return Settlement()
-    spaces = [Space(room, tenants) for room in sorted(rooms, key=lambda room: room.node.name)]
+        return Reservations()
+    spaces = [Space(room, pods_by_node) for room in sorted(rooms, key=lambda room: room.node.name)]
     settling = _Settling(spaces, now, refusals=refusals or {}, gpu_resources=gpu_resources, grace=grace)
     if before is not None:
         settling.since = before.fitting
     return settling.run(order)
 
 
-def rank(pod: Pod, gpu_resources: Collection[str] | None = None) -> tuple[int, int, datetime, str, str, str]:
+def service_order(pod: Pod, gpu_resources: Collection[str] | None = None) -> tuple[int, int, datetime, str, str, str]:
     """Whose turn it is: the more important, then the larger, then the older first."""
     shape = pod.shape
     return -shape.priority, -int(shape.gpus(gpu_resources)), pod.created, pod.namespace, pod.name, pod.uid
@@ -100,7 +100,7 @@ class _Settling:
         self.refused: list[NotDemand] = []
         self.fitting: dict[str, datetime] = {}
 
-    def run(self, order: Sequence[Pod]) -> Settlement:
+    def run(self, order: Sequence[Pod]) -> Reservations:
         promised: dict[str, list[int]] = {}
         for index, space in enumerate(self.spaces):
             for uid in space.room.promised:
@@ -108,7 +108,7 @@ class _Settling:
         rest = [pod for pod in order if pod.uid not in promised or not self._keep_promise(pod, promised[pod.uid])]
         for pod in rest:
             self._find_room(pod)
-        return Settlement(
+        return Reservations(
             placed=self.placed,
             left=tuple(self.left),
             notes=self.notes,
@@ -173,7 +173,7 @@ class _Settling:
         self.placed[pod.uid] = Placed(
             node=room.node.name,
             coming=room.coming,
-            reason=Reason.FITS_EXISTING if room.ready else Reason.COMING,
+            reason=Reason.FITS_EXISTING if room.ready else Reason.CAPACITY_LAUNCHING,
             sentence=sentence,
         )
 
@@ -187,7 +187,7 @@ class _Settling:
                 shape=shape,
                 gpu=gpu,
                 amount=shape.requests.amount(gpu),
-                picky=is_picky(pod),
+                picky=has_anti_affinity(pod),
                 taste=self.tastes.setdefault(taste, Taste(set(), set())),
                 hopeless=set(),
             )

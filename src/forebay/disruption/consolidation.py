@@ -10,7 +10,7 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionReason
 from forebay.api.values import NEVER, duration_or_never
-from forebay.disruption.machine_use import Machine
+from forebay.disruption.machine_use import MachineUse
 from forebay.disruption.node_budgets import allowance
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
@@ -24,7 +24,7 @@ _DO_NOT_DISRUPT: Final = ("forebay.dev/do-not-disrupt", "karpenter.sh/do-not-dis
 _SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class ScaleDownRules(msgspec.Struct, frozen=True, kw_only=True):
     #: How long an owned machine of no pool must have been idle. Zero: it goes at once.
     idle_delay: timedelta = timedelta(0)
     #: At most one owned machine begins to go in this time.
@@ -33,14 +33,14 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[PoolName, Disruption] = {}
 
 
-class GiveBack(msgspec.Struct, frozen=True, kw_only=True):
+class ScaleDown(msgspec.Struct, frozen=True, kw_only=True):
     record: GPUInstance
     #: IDLE or EXPIRED.
     reason: Reason
     sentence: str
 
 
-def give_back(machines: Iterable[Machine], now: datetime, rules: Rules) -> tuple[GiveBack, ...]:
+def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> tuple[ScaleDown, ...]:
     """Of all machines there are records of, those that have gone included: from these it is known when the last one
     went, and how many are on their way.
 
@@ -59,20 +59,20 @@ def give_back(machines: Iterable[Machine], now: datetime, rules: Rules) -> tuple
         return ()
     pools = _Pools(machines, rules.pools, now)
     may_power_off = _may_power_off(machines, now, rules.cycle)
-    found: dict[str, GiveBack] = {}
+    found: dict[str, ScaleDown] = {}
     for machine, sentence in sorted(idle, key=lambda pair: _largest_first(pair[0])):
         owned = machine.record.spec.delivers is Delivery.POWER
         if (owned and not may_power_off) or not pools.admit(machine, DisruptionReason.IDLE):
             continue
         may_power_off = may_power_off and not owned
-        found[machine.name] = GiveBack(record=machine.record, reason=Reason.IDLE, sentence=sentence)
+        found[machine.name] = ScaleDown(record=machine.record, reason=Reason.IDLE, sentence=sentence)
     for machine, sentence in sorted(old, key=lambda pair: _oldest_first(pair[0])):
         if machine.name not in found and pools.admit(machine, DisruptionReason.EXPIRED):
-            found[machine.name] = GiveBack(record=machine.record, reason=Reason.EXPIRED, sentence=sentence)
+            found[machine.name] = ScaleDown(record=machine.record, reason=Reason.EXPIRED, sentence=sentence)
     return tuple(found.values())
 
 
-def _idle_long_enough(machine: Machine, now: datetime, rules: Rules) -> str | None:
+def _idle_long_enough(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:
     if machine.node is None or _kept_by_annotation(machine.node.annotations):
         return None
     if machine.refused is not None and not machine.marked_refused:
@@ -92,7 +92,7 @@ def _idle_long_enough(machine: Machine, now: datetime, rules: Rules) -> str | No
     return f"Nothing but DaemonSets has run on node {machine.node.name}{lasted}; it is given back."
 
 
-def _delay(machine: Machine, rules: Rules) -> timedelta | None:
+def _delay(machine: MachineUse, rules: ScaleDownRules) -> timedelta | None:
     """How long it must have been idle; None: it is not given back for that."""
     pool = _pool(machine)
     if pool is None:
@@ -105,7 +105,7 @@ def _delay(machine: Machine, rules: Rules) -> timedelta | None:
     return duration_or_never(disruption.consolidate_after)
 
 
-def _expired(machine: Machine, now: datetime, rules: Rules) -> str | None:
+def _expired(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:
     pool = _pool(machine)
     disruption = rules.pools.get(pool) if pool is not None else None
     born = machine.record.metadata.creation_timestamp
@@ -116,7 +116,7 @@ def _expired(machine: Machine, now: datetime, rules: Rules) -> str | None:
         return None
     if machine.node is not None and _kept_by_annotation(machine.node.annotations):
         return None
-    if any(must_stay(pod) for pod in machine.tenants):
+    if any(must_stay(pod) for pod in machine.pods):
         return None
     return (
         f"It is {human(now - born)} old and its pool's expireAfter is {disruption.expire_after}: it is drained and"
@@ -133,7 +133,7 @@ def _kept_by_annotation(annotations: Mapping[str, str]) -> bool:
     return any(annotations.get(key) == "true" for key in _DO_NOT_DISRUPT)
 
 
-def _may_power_off(machines: Iterable[Machine], now: datetime, cycle: timedelta) -> bool:
+def _may_power_off(machines: Iterable[MachineUse], now: datetime, cycle: timedelta) -> bool:
     """Told from the records, so that a restart does not begin a new cycle."""
     latest = max(
         (
@@ -151,7 +151,7 @@ def _may_power_off(machines: Iterable[Machine], now: datetime, cycle: timedelta)
 class _Pools:
     """How many machines of each pool may still go."""
 
-    def __init__(self, machines: Sequence[Machine], pools: Mapping[PoolName, Disruption], now: datetime) -> None:
+    def __init__(self, machines: Sequence[MachineUse], pools: Mapping[PoolName, Disruption], now: datetime) -> None:
         self._pools = pools
         self._now = now
         self._nodes: defaultdict[PoolName, int] = defaultdict(int)
@@ -166,7 +166,7 @@ class _Pools:
             self._leaving[pool] += leaving
             self._nodes[pool] += leaving or machine.state in (InstanceState.JOINED, InstanceState.READY)
 
-    def admit(self, machine: Machine, reason: DisruptionReason) -> bool:
+    def admit(self, machine: MachineUse, reason: DisruptionReason) -> bool:
         """Whether the budgets let it go; if so, it counts as leaving."""
         pool = _pool(machine)
         if pool is None:
@@ -179,16 +179,16 @@ class _Pools:
         return True
 
 
-def _pool(machine: Machine) -> PoolName | None:
+def _pool(machine: MachineUse) -> PoolName | None:
     pool = machine.record.spec.pool_ref
     return None if pool is None else (pool.namespace, pool.name)
 
 
-def _largest_first(machine: Machine) -> tuple[int, str]:
+def _largest_first(machine: MachineUse) -> tuple[int, str]:
     offer = machine.record.spec.offer
     return -(offer.gpu_count if offer is not None else 0), machine.name
 
 
-def _oldest_first(machine: Machine) -> tuple[bool, float, str]:
+def _oldest_first(machine: MachineUse) -> tuple[bool, float, str]:
     born = machine.record.metadata.creation_timestamp
     return born is None, born.timestamp() if born is not None else 0.0, machine.name

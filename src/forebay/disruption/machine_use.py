@@ -10,18 +10,18 @@ from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceSta
 from forebay.api.parts import Condition, Truth
 from forebay.demand.assessment import DEFAULT_SCHEDULER
 from forebay.demand.planned_pods import IDLE_CONDITION, idle_condition
-from forebay.demand.reservation import Settlement
+from forebay.demand.reservation import Reservations
 from forebay.model.fit import misfit
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
     record: GPUInstance
     node: Node | None = None
-    #: Pods on its node that count (`is_tenant`).
-    tenants: tuple[Pod, ...] = ()
+    #: Pods on its node that count (`occupies_node`).
+    pods: tuple[Pod, ...] = ()
     #: A waiting pod (`namespace/name`) that is expected on it.
     awaited_by: str | None = None
     #: A pod that it was obtained for and that the scheduler does not place there.
@@ -52,7 +52,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def idle(self) -> bool:
-        return not self.tenants and self.awaited_by is None and self.in_service
+        return not self.pods and self.awaited_by is None and self.in_service
 
     @property
     def marked_refused(self) -> bool:
@@ -66,34 +66,34 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
         return mark.last_transition_time if mark is not None and mark.status is Truth.TRUE else None
 
 
-def machines(
+def machine_uses(
     records: Iterable[GPUInstance],
     nodes: Mapping[str, Node],
-    tenants: Mapping[str, Collection[Pod]],
-    settlement: Settlement,
+    pods_by_node: Mapping[str, Collection[Pod]],
+    reservations: Reservations,
     pending: Iterable[Pod],
-) -> tuple[Machine, ...]:
+) -> tuple[MachineUse, ...]:
     """One for each record. A pod waits for the machine on which it was settled in this tick; and one that the scheduler
     has not tried yet, for any machine that it may be put on in a moment.
     """
     pending = tuple(pending)
     names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pending}
     untried = [pod for pod in pending if _untried(pod)]
-    awaited = {placed.node: names.get(uid, uid) for uid, placed in settlement.placed.items()}
-    refused = {each.pod.uid: f"{each.pod.namespace}/{each.pod.name}" for each in settlement.refused}
-    found: list[Machine] = []
+    awaited = {placed.node: names.get(uid, uid) for uid, placed in reservations.placed.items()}
+    refused = {each.pod.uid: f"{each.pod.namespace}/{each.pod.name}" for each in reservations.refused}
+    found: list[MachineUse] = []
     for record in records:
         name = record.node_name
         node = nodes.get(name) if name is not None else None
         if name is None or node is None:
-            found.append(Machine(record=record))
+            found.append(MachineUse(record=record))
             continue
-        on_it = tuple(tenants.get(name, ()))
+        on_it = tuple(pods_by_node.get(name, ()))
         awaited_by = awaited.get(name)
         if untried and awaited_by is None and not on_it:
             awaited_by = next((names[pod.uid] for pod in untried if _may_go_to(pod, node)), None)
         vain = next((refused[pod.uid] for pod in record.spec.pods if pod.uid in refused), None) if refused else None
-        found.append(Machine(record=record, node=node, tenants=on_it, awaited_by=awaited_by, refused=vain))
+        found.append(MachineUse(record=record, node=node, pods=on_it, awaited_by=awaited_by, refused=vain))
     return tuple(found)
 
 
@@ -122,7 +122,7 @@ class IdleMark(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-def idle_marks(machines: Iterable[Machine], now: datetime) -> tuple[IdleMark, ...]:
+def idle_marks(machines: Iterable[MachineUse], now: datetime) -> tuple[IdleMark, ...]:
     """For the machines in service whose mark does not say what is so."""
     found: list[IdleMark] = []
     for machine in machines:
@@ -149,8 +149,8 @@ def idle_marks(machines: Iterable[Machine], now: datetime) -> tuple[IdleMark, ..
     return tuple(found)
 
 
-def _fact(machine: Machine) -> tuple[Truth, Reason, str]:
-    if machine.tenants:
+def _fact(machine: MachineUse) -> tuple[Truth, Reason, str]:
+    if machine.pods:
         return Truth.FALSE, Reason.IN_USE, "Pods run on it."
     if machine.awaited_by is not None:
         return Truth.FALSE, Reason.AWAITED, f"It is kept for pods that still wait, such as {machine.awaited_by}."

@@ -37,7 +37,7 @@ def most(budget: DisruptionBudget, nodes: int) -> int:
 def holds(budget: DisruptionBudget, now: datetime) -> bool:
     """It does between each time the schedule strikes and the end of the duration after it, that end excluded.
 
-    A schedule that cannot be read holds always: rather too few nodes go than too many. `trouble` says so.
+    A schedule that cannot be read holds always: rather too few nodes go than too many. `budget_error` says so.
     """
     if budget.schedule is None or budget.duration is None:
         return True
@@ -50,7 +50,7 @@ def holds(budget: DisruptionBudget, now: datetime) -> bool:
     return struck is not None and now < struck + span
 
 
-def trouble(budgets: Iterable[DisruptionBudget]) -> str | None:
+def budget_error(budgets: Iterable[DisruptionBudget]) -> str | None:
     """What a pool's owner must correct; None where all can be read."""
     for budget in budgets:
         if budget.schedule is not None:

@@ -7,9 +7,9 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from forebay.budgets.accounts import Key
+from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.assessment import Assessor, Standing
-from forebay.engine.ledger.budget_accounting import Bookkeeper
+from forebay.engine.ledger.budget_accounting import BudgetAccounting
 
 #: Name without the prefix, and what it means. All have the labels namespace and name.
 GAUGES: Final[tuple[tuple[str, str], ...]] = (
@@ -48,7 +48,7 @@ _LABELS: Final = ("namespace", "name")
 class BudgetCollector(Collector):
     """Says nothing of budgets while this process does not lead: it keeps no books then."""
 
-    def __init__(self, bookkeeper: Callable[[], Bookkeeper | None], clock: Callable[[], datetime]) -> None:
+    def __init__(self, bookkeeper: Callable[[], BudgetAccounting | None], clock: Callable[[], datetime]) -> None:
         self._bookkeeper = bookkeeper
         self._clock = clock
         # Not the tick's, which may be at work in another thread.
@@ -77,7 +77,7 @@ class BudgetCollector(Collector):
         yield lag
 
 
-def _bill(keeper: Bookkeeper | None, now: datetime) -> Iterator[Metric]:
+def _bill(keeper: BudgetAccounting | None, now: datetime) -> Iterator[Metric]:
     spent, rate = (GaugeMetricFamily(*each, labels=LINES) for each in (SPENT, RATE))
     for line, each in keeper.spending.spend.spent(now).items() if keeper is not None else ():
         spent.add_metric(line, float(each.amount.dollars))
@@ -86,7 +86,7 @@ def _bill(keeper: Bookkeeper | None, now: datetime) -> Iterator[Metric]:
     yield rate
 
 
-def _amount(name: str, standing: Standing, accuracy: dict[Key, float]) -> float | None:
+def _amount(name: str, standing: Standing, accuracy: dict[BudgetKey, float]) -> float | None:
     """A float only here: Prometheus knows nothing else."""
     match name:
         case "consumed_gpu_hours":

@@ -16,7 +16,7 @@ from forebay.engine.views import Views
 from forebay.lifecycle.next_step import awaits_listing
 from forebay.reconcile.orders import source_of
 from forebay.reconcile.snapshot import Snapshot
-from forebay.reconcile.tick import Thought, tick
+from forebay.reconcile.tick import TickResult, tick
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Loop:
         self._counts = counts
         self._pace = pace
         #: Why the last tick did not take place; None where it did.
-        self.trouble: str | None = None
+        self.error: str | None = None
 
     async def run(self) -> NoReturn:
         while True:
@@ -73,8 +73,8 @@ class Loop:
 
     async def _once(self) -> float:
         """Seconds until the next tick, where nothing happens before."""
-        self.trouble = self._views.trouble()
-        if self.trouble is not None:
+        self.error = self._views.error()
+        if self.error is not None:
             return self._pace.again
         began = time.perf_counter()
         try:
@@ -105,7 +105,7 @@ class Loop:
         until = (thought.look_again - snapshot.now).total_seconds()
         return min(max(until, self._pace.at_least), self._pace.resync)
 
-    async def _think(self, snapshot: Snapshot) -> Thought:
+    async def _think(self, snapshot: Snapshot) -> TickResult:
         if len(snapshot.pending) <= _MANY_PODS:
             return tick(snapshot)
         return await asyncio.to_thread(tick, snapshot)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from forebay.api.machines import Machine
-from forebay.engine.apply.provider_calls import Errands
-from forebay.engine.ledger.budget_accounting import Bookkeeper
+from forebay.engine.apply.provider_calls import ProviderCalls
+from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.sources.configuration import claimed_twice
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
@@ -13,7 +13,7 @@ from forebay.kube.pods import BY_NODE, PENDING_GPU
 from forebay.model.nodes import Node
 from forebay.model.sources import Source
 from forebay.model.workloads import Pod
-from forebay.reconcile.snapshot import Memory, Rules, Snapshot
+from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
 
 
 class Observer:
@@ -23,13 +23,13 @@ class Observer:
         self,
         views: Views,
         sources: Sources,
-        errands: Errands,
+        errands: ProviderCalls,
         *,
         cluster: str,
         machines: tuple[Machine, ...],
-        rules: Rules,
+        rules: OperatorRules,
         clock: Callable[[], datetime],
-        bookkeeper: Bookkeeper | None = None,
+        bookkeeper: BudgetAccounting | None = None,
     ) -> None:
         self._views = views
         self._sources = sources
@@ -61,7 +61,7 @@ class Observer:
             used=views.used.all_used(),
             ports=views.used.all_ports(),
             daemons=views.used.daemons(),
-            tenants={name: self._tenants(name) for record in records if (name := record.node_name) is not None},
+            pods_by_node={name: self._tenants(name) for record in records if (name := record.node_name) is not None},
             records=records,
             sources=sources,
             unusable=self._sources.unmade,
@@ -83,7 +83,7 @@ class Observer:
         return dict(self._remembered)
 
     def _tenants(self, node: str) -> tuple[Pod, ...]:
-        return self._views.tenants.of(node, self._on)
+        return self._views.pods_by_node.of(node, self._on)
 
     def _on(self, node: str) -> tuple[Pod, ...]:
         return self._views.pods.by(BY_NODE, node)

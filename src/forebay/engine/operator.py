@@ -13,16 +13,16 @@ import structlog
 from forebay.api.machines import Machine
 from forebay.api.names import OPERATOR_LEASE
 from forebay.engine.apply.applier import Applier
-from forebay.engine.apply.events import Announcements
+from forebay.engine.apply.events import Events
 from forebay.engine.apply.launches import Launches
-from forebay.engine.apply.provider_calls import Errands
+from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
 from forebay.engine.counts import Counts
-from forebay.engine.ledger.budget_accounting import Bookkeeper
+from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.ledger.store import LedgerStore
 from forebay.engine.loop import Loop, Pace
 from forebay.engine.observe import Observer
-from forebay.engine.sources.configuration import configured
+from forebay.engine.sources.configuration import source_configs
 from forebay.engine.sources.secrets import ClusterSecrets
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views, watching
@@ -33,8 +33,8 @@ from forebay.kube.lease import Elector, LeadershipLost, Terms
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import Transport
-from forebay.providers.registry import Context
-from forebay.reconcile.snapshot import Rules
+from forebay.providers.registry import ProviderContext
+from forebay.reconcile.snapshot import OperatorRules
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +63,7 @@ class Operator:
         make_transport: Callable[[TlsOptions | None], Transport],
         redactor: Redactor | None = None,
         machines: tuple[Machine, ...] = (),
-        rules: Rules = Rules(),  # noqa: B008 (immutable)
+        rules: OperatorRules = OperatorRules(),  # noqa: B008 (immutable)
         terms: Terms = Terms(),  # noqa: B008 (immutable)
         pace: Pace = Pace(),  # noqa: B008 (immutable)
         opening: Client | None = None,
@@ -90,7 +90,7 @@ class Operator:
         #: At work while this process leads.
         self.loop: Loop | None = None
         self.sources: Sources | None = None
-        self.bookkeeper: Bookkeeper | None = None
+        self.bookkeeper: BudgetAccounting | None = None
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.recorder)
@@ -121,7 +121,7 @@ class Operator:
         assert self.views is not None, "run() needs the block around it"
         views = self.views
         cluster = await self._cluster(views)
-        context = Context(
+        context = ProviderContext(
             make_transport=self._make_transport,
             secrets=ClusterSecrets(self._client),
             namespace=self._namespace,
@@ -130,9 +130,9 @@ class Operator:
             clock=self._clock,
         )
         sources = Sources(views.wake.set, self._clock)
-        errands = Errands(views.wake.set)
+        errands = ProviderCalls(views.wake.set)
         records = Records(self._client, views)
-        announcements = Announcements(self.recorder, views)
+        announcements = Events(self.recorder, views)
         launches = Launches(
             records=records,
             sources=sources,
@@ -143,7 +143,7 @@ class Operator:
             clock=self._clock,
             counts=self.counts,
         )
-        bookkeeper = Bookkeeper(
+        bookkeeper = BudgetAccounting(
             views,
             LedgerStore(self._client, self._namespace),
             clock=self._clock,
@@ -175,7 +175,7 @@ class Operator:
                 actions=bookkeeper.actions,
                 clock=self._clock,
             ),
-            configure=lambda: sources.configure(configured(views.classes.values(), self._machines, context)),
+            configure=lambda: sources.configure(source_configs(views.classes.values(), self._machines, context)),
             counts=self.counts,
             pace=self._pace,
         )
@@ -210,11 +210,11 @@ class Operator:
         ended = next((each.resource.plural for each in self.informers if each.ended), None)
         return None if ended is None else f"the watch of {ended} has ended by a fault of Forebay: see its log"
 
-    def trouble(self) -> str | None:
+    def error(self) -> str | None:
         """Why it could not act if it led; None when it could."""
         if self.views is None:
             return "starting"
         # Views that are young enough to think with do not show that the server is gone; the lease, asked for every few
         # seconds, does.
         silence = self.elector.out_of_reach
-        return self.views.trouble() or (f"the lease cannot be asked for: {silence}" if silence is not None else None)
+        return self.views.error() or (f"the lease cannot be asked for: {silence}" if silence is not None else None)

@@ -11,18 +11,18 @@ from forebay.model.workloads import Pod
 _REMEMBERED: Final = 10_000
 
 
-class Seen(NamedTuple):
+class PodChange(NamedTuple):
     pod: Pod
     at: datetime
     gone: bool
 
 
-class PodNews:
+class PodChanges:
     """Kept current with the view of pods."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
-        self._news: deque[Seen] = deque()
+        self._news: deque[PodChange] = deque()
         #: Somebody reads all of it, and soon.
         self.followed = False
 
@@ -32,13 +32,13 @@ class PodNews:
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and old.started is not None and (new is None or new.uid != old.uid):
-            self._news.append(Seen(old, self._clock(), True))
+            self._news.append(PodChange(old, self._clock(), True))
             if not self.followed and len(self._news) > _REMEMBERED:
                 self._news.popleft()
         if new is not None and self.followed:
-            self._news.append(Seen(new, self._clock(), False))
+            self._news.append(PodChange(new, self._clock(), False))
 
-    def take(self) -> list[Seen]:
+    def take(self) -> list[PodChange]:
         found = list(self._news)
         self._news.clear()
         return found

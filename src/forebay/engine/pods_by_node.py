@@ -5,7 +5,7 @@ from collections.abc import Callable
 from forebay.model.workloads import Pod
 
 
-class Tenants:
+class PodsByNode:
     """Kept current with the view of pods. `on` are the pods bound to a node, whoever they are."""
 
     def __init__(self) -> None:
@@ -23,5 +23,5 @@ class Tenants:
     def of(self, node: str, on: Callable[[str], tuple[Pod, ...]]) -> tuple[Pod, ...]:
         found = self._known.get(node)
         if found is None:
-            found = self._known[node] = tuple(pod for pod in on(node) if pod.is_tenant)
+            found = self._known[node] = tuple(pod for pod in on(node) if pod.occupies_node)
         return found

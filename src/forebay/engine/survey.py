@@ -7,21 +7,21 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.api.machines import Machine
-from forebay.engine.apply.provider_calls import Errands
+from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.counts import Counts
-from forebay.engine.ledger.budget_accounting import Bookkeeper
+from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.ledger.store import LedgerStore
 from forebay.engine.observe import Observer
-from forebay.engine.sources.configuration import configured
-from forebay.engine.sources.sources import CALL_LIMIT, Configured, Sources
+from forebay.engine.sources.configuration import source_configs
+from forebay.engine.sources.sources import CALL_LIMIT, SourceConfig, Sources
 from forebay.engine.views import Views, watching
 from forebay.kube.client import Client
 from forebay.kube.errors import KubeError
 from forebay.model.sources import Offer, Source, SourceKey
 from forebay.net.transport import TransportError
 from forebay.providers.base import Provider, ProviderError
-from forebay.providers.registry import Context, NotInThisRelease
-from forebay.reconcile.snapshot import Rules, Snapshot
+from forebay.providers.registry import NotInThisRelease, ProviderContext
+from forebay.reconcile.snapshot import OperatorRules, Snapshot
 
 #: A cluster that cannot be listed in this time is not going to be.
 PATIENCE: Final = 60.0
@@ -32,7 +32,7 @@ class NotSeen(Exception):
 
 
 async def survey(
-    client: Client, server: str, machines: tuple[Machine, ...], context: Context, rules: Rules
+    client: Client, server: str, machines: tuple[Machine, ...], context: ProviderContext, rules: OperatorRules
 ) -> Snapshot:
     """What the operator's next tick would see. Providers are asked for their offers only. Raises `NotSeen`."""
     watch = watching(client.transport, server, clock=context.clock, gpu_resources=rules.gpu_resources)
@@ -48,7 +48,7 @@ async def survey(
         observer = Observer(
             views,
             nobody,
-            Errands(views.wake.set),
+            ProviderCalls(views.wake.set),
             cluster=context.cluster,
             machines=machines,
             rules=rules,
@@ -59,11 +59,13 @@ async def survey(
     return await with_offers(seen, machines, context)
 
 
-async def _books(client: Client, views: Views, context: Context, rules: Rules) -> Bookkeeper | None:
+async def _books(
+    client: Client, views: Views, context: ProviderContext, rules: OperatorRules
+) -> BudgetAccounting | None:
     """What budgets have used; None where there are none, or whoever asks may not see it."""
     if not views.budgets.values():
         return None
-    keeper = Bookkeeper(
+    keeper = BudgetAccounting(
         views,
         LedgerStore(client, context.namespace),
         clock=context.clock,
@@ -80,16 +82,16 @@ async def _books(client: Client, views: Views, context: Context, rules: Rules) -
     return keeper
 
 
-async def with_offers(snapshot: Snapshot, machines: tuple[Machine, ...], context: Context) -> Snapshot:
+async def with_offers(snapshot: Snapshot, machines: tuple[Machine, ...], context: ProviderContext) -> Snapshot:
     """With what the providers of its classes and these machines offer now."""
-    sources, unusable = await ask(configured(snapshot.classes, machines, context))
+    sources, unusable = await ask(source_configs(snapshot.classes, machines, context))
     return replace(snapshot, sources=sources, unusable=unusable)
 
 
-async def ask(wanted: Iterable[Configured]) -> tuple[dict[SourceKey, Source], dict[SourceKey, str]]:
+async def ask(wanted: Iterable[SourceConfig]) -> tuple[dict[SourceKey, Source], dict[SourceKey, str]]:
     """Each for its offers, once; and those that cannot be asked at all, with the reason."""
     unusable: dict[SourceKey, str] = {}
-    made: list[tuple[Configured, Provider]] = []
+    made: list[tuple[SourceConfig, Provider]] = []
     for each in wanted:
         try:
             made.append((each, each.build()))
@@ -99,14 +101,14 @@ async def ask(wanted: Iterable[Configured]) -> tuple[dict[SourceKey, Source], di
     return {source.key: source for source in sources}, unusable
 
 
-async def _asked(each: Configured, provider: Provider) -> Source:
+async def _asked(each: SourceConfig, provider: Provider) -> Source:
     offers: tuple[Offer, ...] | None = None
-    trouble: str | None = None
+    why: str | None = None
     try:
         async with asyncio.timeout(CALL_LIMIT):
             offers = tuple(await provider.offers())
     except (ProviderError, TimeoutError) as error:
-        trouble = str(error) or f"{each.key.provider} did not answer within {CALL_LIMIT:.0f} s"
+        why = str(error) or f"{each.key.provider} did not answer within {CALL_LIMIT:.0f} s"
     finally:
         await provider.close()
     return Source(
@@ -115,5 +117,5 @@ async def _asked(each: Configured, provider: Provider) -> Source:
         priority=each.priority,
         enabled=each.enabled,
         offers=offers,
-        trouble=trouble,
+        error=why,
     )

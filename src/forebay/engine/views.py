@@ -14,8 +14,8 @@ from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import PAUSED_LABEL
-from forebay.engine.pod_changes import PodNews
-from forebay.engine.pods_by_node import Tenants
+from forebay.engine.pod_changes import PodChanges
+from forebay.engine.pods_by_node import PodsByNode
 from forebay.kube.backoff import Backoff
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import JOBS, Job
@@ -45,9 +45,9 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     paused_jobs: Informer[Job]
     #: What the pods on each node hold.
     used: Tally
-    tenants: Tenants
+    pods_by_node: PodsByNode
     #: For whoever keeps the books.
-    news: PodNews
+    news: PodChanges
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
@@ -62,7 +62,7 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
             self.paused_jobs,
         )
 
-    def trouble(self) -> str | None:
+    def error(self) -> str | None:
         """Why nothing may be concluded from these views now; None when all are whole and current."""
         for informer in self.informers:
             kind = informer.resource.plural
@@ -88,7 +88,7 @@ async def watching(
 ) -> AsyncIterator[Views]:
     """The informers run while the block does. They start unsynced: nothing may be concluded before they are."""
     wake = asyncio.Event()
-    used, tenants, news = Tally(), Tenants(), PodNews(clock)
+    used, pods_by_node, news = Tally(), PodsByNode(), PodChanges(clock)
     views = Views(
         wake=wake,
         nodes=Informer(transport, server, NODES, wake=wake, backoff=Backoff(rng)),
@@ -97,7 +97,7 @@ async def watching(
             server,
             PODS,
             indexes=pod_indexes(gpu_resources),
-            kept=(used, tenants, news),
+            kept=(used, pods_by_node, news),
             wake=wake,
             backoff=Backoff(rng),
         ),
@@ -108,7 +108,7 @@ async def watching(
         budgets=Informer(transport, server, GPU_WORKLOAD_BUDGETS, wake=wake, backoff=Backoff(rng)),
         paused_jobs=Informer(transport, server, JOBS, label_selector=PAUSED_LABEL, wake=wake, backoff=Backoff(rng)),
         used=used,
-        tenants=tenants,
+        pods_by_node=pods_by_node,
         news=news,
     )
     async with AsyncExitStack() as stack:

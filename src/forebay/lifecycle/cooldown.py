@@ -34,14 +34,14 @@ FAILURES: Final = frozenset(
 _ON_THE_WAY_OUT: Final = (InstanceState.DRAINING, InstanceState.TERMINATING, InstanceState.GONE)
 
 
-class Cooling(NamedTuple):
+class Cooldown(NamedTuple):
     until: datetime
     sentence: str
 
 
-def cooling(records: Iterable[GPUInstance], now: datetime) -> Mapping[OfferKey, Cooling]:
+def cooldowns(records: Iterable[GPUInstance], now: datetime) -> Mapping[OfferKey, Cooldown]:
     """Offers that must not be tried now, until when, and why."""
-    found: dict[OfferKey, Cooling] = {}
+    found: dict[OfferKey, Cooldown] = {}
     for record in records:
         key, failure = offer_key(record), _failure(record)
         if key is None or failure is None:
@@ -53,7 +53,7 @@ def cooling(records: Iterable[GPUInstance], now: datetime) -> Mapping[OfferKey, 
         sentence = (
             f"{record.metadata.name} failed {human(now - failure.at)} ago ({failure.reason}); used again in {left}."
         )
-        found[key] = Cooling(until, sentence)
+        found[key] = Cooldown(until, sentence)
     return found
 
 

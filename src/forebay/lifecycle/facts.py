@@ -23,7 +23,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     listing: Listing | None = None
     node: Node | None = None
     #: Pods on its node that count: not of a DaemonSet, not a static pod's mirror, not ended.
-    tenants: tuple[Pod, ...] = ()
+    pods: tuple[Pod, ...] = ()
     #: Some pod it was asked for still waits.
     wanted: bool = True
     pool_exists: bool = True

@@ -6,15 +6,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
-from forebay.lifecycle.call_outcomes import MOST_ATTEMPTS, found, launch_wait
+from forebay.lifecycle.call_outcomes import MOST_ATTEMPTS, instance_found, launch_wait
 from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.facts import Facts, instance_id
-from forebay.lifecycle.presence import NO_ABSENCES, Sighting, settle, sighting, surely_there
-from forebay.lifecycle.rule import Known, Thought, Wait
-from forebay.lifecycle.steps import Launch, Write
+from forebay.lifecycle.presence import NO_ABSENCES, Presence, confirmed_present, presence_of, settled_at
+from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
+from forebay.lifecycle.steps import Launch, WriteStatus
 from forebay.lifecycle.termination import into_terminating, revoked
-from forebay.lifecycle.transitions import moved, whole
-from forebay.lifecycle.wording import for_pods, started, thing
+from forebay.lifecycle.transitions import transition, whole_seconds
+from forebay.lifecycle.wording import describe, for_pods, started
 from forebay.model.reasons import Reason
 from forebay.model.sources import Instance, InstancePhase
 from forebay.model.spans import human
@@ -23,7 +23,7 @@ from forebay.model.spans import human
 _LOOK_AGAIN: Final = timedelta(seconds=5)
 
 
-def unasked(facts: Facts, now: datetime) -> Write | None:
+def abandon_unlaunched(facts: Facts, now: datetime) -> WriteStatus | None:
     """The end of a record for which nothing runs, if it has no future. Its provider is not needed for this."""
     record = facts.record
     if (why := revoked(facts)) is not None:
@@ -32,12 +32,12 @@ def unasked(facts: Facts, now: datetime) -> Write | None:
         reason, words = Reason.NOT_NEEDED, _unwanted(record)
     elif facts.capabilities is None and not made_for_adoption(record):
         # Pods would wait for it for ever.
-        reason, words = Reason.PROVIDER_NOT_CONFIGURED, f"{thing(record)} is no longer configured"
+        reason, words = Reason.PROVIDER_NOT_CONFIGURED, f"{describe(record)} is no longer configured"
     else:
         return None
     sentence = f"Given up before anything was started: {words}."
-    status = moved(begun(record, now), InstanceState.GONE, reason, sentence, now, billed_from=None)
-    return Write(record=record, reason=reason, sentence=sentence, status=status)
+    status = transition(begun(record, now), InstanceState.GONE, reason, sentence, now, billed_from=None)
+    return WriteStatus(record=record, reason=reason, sentence=sentence, status=status)
 
 
 def begun(record: GPUInstance, now: datetime) -> GPUInstanceStatus:
@@ -46,7 +46,7 @@ def begun(record: GPUInstance, now: datetime) -> GPUInstanceStatus:
         return record.status
     why = record.spec.why or f"Needed for {for_pods(record)}."
     created = record.metadata.creation_timestamp or now
-    return moved(record.status, InstanceState.REQUESTED, Reason.CAPACITY_NEEDED, why, created)
+    return transition(record.status, InstanceState.REQUESTED, Reason.CAPACITY_NEEDED, why, created)
 
 
 def _unwanted(record: GPUInstance) -> str:
@@ -58,12 +58,12 @@ def made_for_adoption(record: GPUInstance) -> bool:
     return not record.spec.pods and record.spec.provisioner_ref is None
 
 
-def requested(known: Known) -> Thought:
+def requested(known: RuleContext) -> RuleResult:
     facts, now = known.facts, known.now
-    seen = sighting(facts)
+    seen = presence_of(facts)
     if not facts.owned and seen.present:
         return _adopt(known, seen)
-    if (end := unasked(facts, now)) is not None:
+    if (end := abandon_unlaunched(facts, now)) is not None:
         return end
     if made_for_adoption(known.record):
         # Its status is not written yet: whoever found the instance finds it again and writes it.
@@ -76,10 +76,10 @@ def requested(known: Known) -> Thought:
     return _launch(known)
 
 
-def launching(known: Known) -> Thought:
+def launching(known: RuleContext) -> RuleResult:
     """The provider was asked, and no answer is recorded: whoever asked crashed, or the answer was lost."""
     facts, status, now = known.facts, known.status, known.now
-    seen = sighting(facts)
+    seen = presence_of(facts)
     # Before anything else: pods that no longer wait may be running on it.
     if (thought := _already_on(known, seen)) is not None:
         return thought
@@ -95,7 +95,7 @@ def launching(known: Known) -> Thought:
         if now < again:
             return Wait(again)
         return _launch(known) if attempts < MOST_ATTEMPTS else _failed(known, attempts)
-    if seen.absent_after(asked + settle(known.capabilities)):
+    if seen.absent_after(asked + settled_at(known.capabilities)):
         # It would be shown by now: that launch never happened, so another cannot bring a second one.
         return _launch(known) if attempts < MOST_ATTEMPTS else _failed(known, attempts)
     late = deadline(known.record, status, known.capabilities) or now
@@ -108,31 +108,31 @@ def launching(known: Known) -> Thought:
     return into_terminating(known, Reason.LAUNCH_TIMEOUT, sentence, failed=True)
 
 
-def _launch(known: Known) -> Launch:
+def _launch(known: RuleContext) -> Launch:
     record, status = known.record, known.status
     attempt = (status.attempt or 0) + 1
     again = f" (attempt {attempt} of {MOST_ATTEMPTS})" if attempt > 1 else ""
     sentence = f"{started(record)} for {for_pods(record)}{again}. The provider's answer decides what is next."
-    asked = moved(
+    asked = transition(
         begun(record, known.now),
         InstanceState.LAUNCHING,
         Reason.LAUNCH_STARTED,
         sentence,
         known.now,
         attempt=attempt,
-        attempted_at=whole(known.now),
+        attempted_at=whole_seconds(known.now),
         # Until the provider says that nothing was started, it may cost money from here on.
-        billed_from=status.billed_from or whole(known.now),
+        billed_from=status.billed_from or whole_seconds(known.now),
         **NO_ABSENCES,
     )
     asked = replace(asked, deadline=deadline(record, asked, known.capabilities))
     return Launch(record=record, reason=Reason.LAUNCH_STARTED, sentence=sentence, status=asked)
 
 
-def _already_on(known: Known, seen: Sighting) -> Thought:
+def _already_on(known: RuleContext, seen: Presence) -> RuleResult:
     """By the provider's list; for an owned machine also by its node, often the only sign that there is."""
     facts = known.facts
-    if surely_there(facts, seen, known.now):
+    if confirmed_present(facts, seen, known.now):
         return _adopt(known, seen)
     if facts.owned and facts.node is not None and facts.node.ready:
         machine = instance_id(known.record) or facts.name
@@ -141,25 +141,25 @@ def _already_on(known: Known, seen: Sighting) -> Thought:
     return None
 
 
-def _adopt(known: Known, seen: Sighting) -> Thought:
+def _adopt(known: RuleContext, seen: Presence) -> RuleResult:
     """Of two, the oldest is kept; `orphans` gives the other back."""
     instance = seen.instances[0]
     if known.facts.owned and instance.phase is InstancePhase.ENDING:
         # It is on its way down, and a call to switch it on might come too early to be heeded.
         return Wait(known.now + _LOOK_AGAIN)
     return _take_over(
-        known, instance, f"{thing(known.record)} was found at the provider as {instance.id}, and is taken over."
+        known, instance, f"{describe(known.record)} was found at the provider as {instance.id}, and is taken over."
     )
 
 
-def _take_over(known: Known, instance: Instance, sentence: str) -> Write:
-    status = found(known.record, instance, Reason.ADOPTED, sentence, known.now, known.capabilities)
-    return Write(record=known.record, reason=Reason.ADOPTED, sentence=sentence, status=status)
+def _take_over(known: RuleContext, instance: Instance, sentence: str) -> WriteStatus:
+    status = instance_found(known.record, instance, Reason.ADOPTED, sentence, known.now, known.capabilities)
+    return WriteStatus(record=known.record, reason=Reason.ADOPTED, sentence=sentence, status=status)
 
 
-def _failed(known: Known, attempts: int) -> Thought:
+def _failed(known: RuleContext, attempts: int) -> RuleResult:
     sentence = (
-        f"{thing(known.record)} was asked for {attempts} times and the provider never said what became of it. "
+        f"{describe(known.record)} was asked for {attempts} times and the provider never said what became of it. "
         "Whatever may have been started is ended, and other capacity is looked for."
     )
     return into_terminating(known, Reason.LAUNCH_FAILED, sentence, failed=True)

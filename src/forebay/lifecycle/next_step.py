@@ -8,15 +8,15 @@ from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceSta
 from forebay.lifecycle.call_outcomes import MOST_ATTEMPTS
 from forebay.lifecycle.disappearance import vanished
 from forebay.lifecycle.facts import Facts
-from forebay.lifecycle.launch import launching, made_for_adoption, requested, unasked
+from forebay.lifecycle.launch import abandon_unlaunched, launching, made_for_adoption, requested
 from forebay.lifecycle.liveness import ready
-from forebay.lifecycle.presence import ENOUGH, sighting
+from forebay.lifecycle.presence import ENOUGH, presence_of
 from forebay.lifecycle.registration import joined, launched
-from forebay.lifecycle.rule import Known, Thought, Wait
-from forebay.lifecycle.steps import AnyStep, Write
-from forebay.lifecycle.termination import draining, forgotten, into_terminating, revoked, terminating
-from forebay.lifecycle.transitions import as_entered, remarked
-from forebay.lifecycle.wording import thing
+from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
+from forebay.lifecycle.steps import AnyStep, WriteStatus
+from forebay.lifecycle.termination import draining, expired_record, into_terminating, revoked, terminating
+from forebay.lifecycle.transitions import restore_message, with_message
+from forebay.lifecycle.wording import describe
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 
@@ -53,28 +53,28 @@ def awaits_listing(record: GPUInstance, now: datetime) -> bool:
     return status.state in (InstanceState.LAUNCHING, InstanceState.TERMINATING) and now < latest + HASTE
 
 
-def _thought(facts: Facts, now: datetime) -> Thought:
+def _thought(facts: Facts, now: datetime) -> RuleResult:
     state = facts.record.state
     if state is InstanceState.GONE:
-        return forgotten(facts, now)
+        return expired_record(facts, now)
     if facts.capabilities is None:
-        return (unasked(facts, now) if state is InstanceState.REQUESTED else None) or _cannot_ask(facts)
-    known = Known(facts, facts.capabilities, now)
+        return (abandon_unlaunched(facts, now) if state is InstanceState.REQUESTED else None) or _cannot_ask(facts)
+    known = RuleContext(facts, facts.capabilities, now)
     if known.status.reason == Reason.PROVIDER_NOT_CONFIGURED:
-        return known.write(as_entered(known.status), Reason.ADOPTED, "Its provider is configured again.")
+        return known.write(restore_message(known.status), Reason.ADOPTED, "Its provider is configured again.")
     if facts.record.spec.delivers is Delivery.CONTAINER and state in _CONTAINER_STATES:
         return _container(known)
     return _RULES[state](known)
 
 
-def _container(known: Known) -> Thought:
+def _container(known: RuleContext) -> RuleResult:
     """How it runs and ends is for `offload` to say; here only that it may have to go or is gone."""
     if (why := revoked(known.facts)) is not None:
         return into_terminating(known, why[0], f"Given back: {why[1]}.")
-    return vanished(known, sighting(known.facts))
+    return vanished(known, presence_of(known.facts))
 
 
-def _cannot_ask(facts: Facts) -> Write | None:
+def _cannot_ask(facts: Facts) -> WriteStatus | None:
     record, status = facts.record, facts.status
     if status.state is None and made_for_adoption(record):
         return None
@@ -83,17 +83,17 @@ def _cannot_ask(facts: Facts) -> Write | None:
     if facts.owned:
         what = f"No machine of that name is configured{of_class} any more, so nothing can be asked about"
     sentence = (
-        f"{what} {thing(record)}, which may still cost money. Configure it again; or end it by hand, make sure that it "
-        "is gone, and take the finalizer off this GPUInstance."
+        f"{what} {describe(record)}, which may still cost money. Configure it again; or end it by hand, make sure that "
+        "it is gone, and take the finalizer off this GPUInstance."
     )
-    said: GPUInstanceStatus = remarked(status, Reason.PROVIDER_NOT_CONFIGURED, sentence)
+    said: GPUInstanceStatus = with_message(status, Reason.PROVIDER_NOT_CONFIGURED, sentence)
     if said == record.status:
         return None
-    return Write(record=record, reason=Reason.PROVIDER_NOT_CONFIGURED, sentence=sentence, status=said)
+    return WriteStatus(record=record, reason=Reason.PROVIDER_NOT_CONFIGURED, sentence=sentence, status=said)
 
 
 _CONTAINER_STATES: Final = (InstanceState.LAUNCHED, InstanceState.RUNNING, InstanceState.FINISHED)
-_RULES: Final[Mapping[InstanceState, Callable[[Known], Thought]]] = {
+_RULES: Final[Mapping[InstanceState, Callable[[RuleContext], RuleResult]]] = {
     InstanceState.REQUESTED: requested,
     InstanceState.LAUNCHING: launching,
     InstanceState.LAUNCHED: launched,

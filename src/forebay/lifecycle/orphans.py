@@ -15,9 +15,9 @@ from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, InstanceState
 from forebay.api.providers import ProviderName
 from forebay.lifecycle.facts import instance_id
 from forebay.lifecycle.presence import ENOUGH, FRESH
-from forebay.lifecycle.record_fields import planned, recorded
+from forebay.lifecycle.record_fields import offer_record, planned_node
 from forebay.lifecycle.steps import Adopt
-from forebay.lifecycle.transitions import moved, whole
+from forebay.lifecycle.transitions import transition, whole_seconds
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery, Instance, InstancePhase, Offer, Source, SourceKey
@@ -26,7 +26,7 @@ from forebay.model.sources import Delivery, Instance, InstancePhase, Offer, Sour
 PATIENCE: Final = timedelta(seconds=60)
 
 
-class Sightings(NamedTuple):
+class OrphanSightings(NamedTuple):
     """The lists that showed one instance unclaimed."""
 
     first: datetime
@@ -34,20 +34,20 @@ class Sightings(NamedTuple):
     lists: int = 1
 
 
-class Unclaimed(msgspec.Struct, frozen=True):
+class Orphans(msgspec.Struct, frozen=True):
     """Of each instance that no record claims, since when. Kept from tick to tick; lost in a restart, it begins anew."""
 
-    seen: Mapping[tuple[SourceKey, str], Sightings] = {}
+    seen: Mapping[tuple[SourceKey, str], OrphanSightings] = {}
 
     def long_enough(self, key: SourceKey, instance: str, now: datetime) -> bool:
         found = self.seen.get((key, instance))
         return found is not None and found.lists >= ENOUGH and now >= found.first + PATIENCE
 
 
-def unclaimed(before: Unclaimed, sources: Iterable[Source], records: Iterable[GPUInstance]) -> Unclaimed:
+def orphans_seen(before: Orphans, sources: Iterable[Source], records: Iterable[GPUInstance]) -> Orphans:
     """With what the latest lists show. What is claimed, gone or not listed any more is dropped."""
     claims = _Claims(records)
-    seen: dict[tuple[SourceKey, str], Sightings] = {}
+    seen: dict[tuple[SourceKey, str], OrphanSightings] = {}
     for source in sources:
         if source.listing is None:
             continue
@@ -57,15 +57,15 @@ def unclaimed(before: Unclaimed, sources: Iterable[Source], records: Iterable[GP
                 continue
             known = before.seen.get((source.key, instance.id))
             if known is None:
-                known = Sightings(asked, asked)
+                known = OrphanSightings(asked, asked)
             elif asked > known.last:
-                known = Sightings(known.first, asked, known.lists + 1)
+                known = OrphanSightings(known.first, asked, known.lists + 1)
             seen[source.key, instance.id] = known
-    return Unclaimed(seen)
+    return Orphans(seen)
 
 
-def leftovers(
-    found: Unclaimed,
+def adoptions(
+    found: Orphans,
     sources: Iterable[Source],
     records: Iterable[GPUInstance],
     nodes: Mapping[str, Node],
@@ -113,7 +113,7 @@ class _Claims:
         return Reason.DUPLICATE if instance_id(owner) is not None else None
 
 
-def _instances(found: Unclaimed, source: Source, claims: _Claims, now: datetime) -> Iterator[Adopt]:
+def _instances(found: Orphans, source: Source, claims: _Claims, now: datetime) -> Iterator[Adopt]:
     for instance in source.listing.found.instances if source.listing is not None else ():
         reason = claims.reason_against(instance, source)
         if reason is None or not found.long_enough(source.key, instance.id, now):
@@ -131,7 +131,7 @@ def _instances(found: Unclaimed, source: Source, claims: _Claims, now: datetime)
                 hourly_price=price,
                 why=sentence,
             ),
-            status=moved(
+            status=transition(
                 None,
                 InstanceState.TERMINATING,
                 reason,
@@ -141,7 +141,7 @@ def _instances(found: Unclaimed, source: Source, claims: _Claims, now: datetime)
                 provider_id=instance.provider_id,
                 node_name=instance.node_name,
                 hourly_price=price,
-                billed_from=whole(instance.created or now),
+                billed_from=whole_seconds(instance.created or now),
             ),
             reason=reason,
             sentence=sentence,
@@ -161,7 +161,7 @@ def _name(provider: str, instance: str, claims: _Claims) -> str:
 
 
 def _machines(
-    found: Unclaimed, source: Source, claims: _Claims, nodes: Mapping[str, Node], now: datetime
+    found: Orphans, source: Source, claims: _Claims, nodes: Mapping[str, Node], now: datetime
 ) -> Iterator[Adopt]:
     listing = source.listing
     if listing is None:
@@ -197,12 +197,12 @@ def _machine(  # noqa: PLR0917 (each is a part of what is made)
             provider=ProviderName(source.key.provider),
             delivers=Delivery.POWER,
             node_class_name=source.key.node_class or None,
-            offer=recorded(offer),
+            offer=offer_record(offer),
             hourly_price=offer.price.exact(),
-            node=planned(machine, offer.labels, offer.taints, offer.allocatable),
+            node=planned_node(machine, offer.labels, offer.taints, offer.allocatable),
             why=sentence,
         ),
-        status=moved(
+        status=transition(
             None,
             state,
             Reason.ADOPTED,
@@ -210,7 +210,7 @@ def _machine(  # noqa: PLR0917 (each is a part of what is made)
             now,
             instance_id=machine,
             node_name=machine,
-            billed_from=whole(now),
+            billed_from=whole_seconds(now),
         ),
         reason=Reason.ADOPTED,
         sentence=sentence,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
 from forebay.lifecycle.facts import Facts, instance_id
-from forebay.lifecycle.transitions import whole
+from forebay.lifecycle.transitions import whole_seconds
 from forebay.model.sources import Capabilities, Delivery, Found, Instance, InstancePhase
 
 #: A machine is taken to be on only by a listing this young: an old one is kept when its provider stops answering.
@@ -24,7 +24,7 @@ NO_ABSENCES: Final[Mapping[str, None]] = {"absences": None, "absent_since": None
 _LAST: Final = timedelta(days=365_000)
 
 
-class Sighting(NamedTuple):
+class Presence(NamedTuple):
     """`asked` is when; None: nothing is known. `instances` are those that are its own, the oldest first."""
 
     asked: datetime | None
@@ -39,14 +39,14 @@ class Sighting(NamedTuple):
         return self.asked is not None and not self.instances and self.asked >= moment + _CUT
 
 
-def sighting(facts: Facts) -> Sighting:
+def presence_of(facts: Facts) -> Presence:
     listing = facts.listing
     if listing is None:
-        return Sighting(None)
+        return Presence(None)
     own = _shown(listing.found).of(facts.record)
     if not own and instance_id(facts.record) in listing.found.unknown:
-        return Sighting(None)
-    return Sighting(listing.asked, own)
+        return Presence(None)
+    return Presence(listing.asked, own)
 
 
 class _Shown:
@@ -97,14 +97,14 @@ def _age(instance: Instance) -> tuple[float, str]:
     return (instance.created.timestamp() if instance.created is not None else _LAST.total_seconds(), instance.id)
 
 
-def surely_there(facts: Facts, seen: Sighting, now: datetime) -> bool:
+def confirmed_present(facts: Facts, seen: Presence, now: datetime) -> bool:
     """A rented instance bears the mark of its record, so that any list that shows it will do."""
     if not seen.present or seen.asked is None:
         return False
     return not facts.owned or seen.asked >= now - FRESH
 
 
-def counted(status: GPUInstanceStatus, seen: Sighting, after: datetime) -> GPUInstanceStatus:
+def count_absences(status: GPUInstanceStatus, seen: Presence, after: datetime) -> GPUInstanceStatus:
     """The absences, with this list among them if it is one more; none, if it shows the instance."""
     if seen.asked is None:
         return status
@@ -112,14 +112,14 @@ def counted(status: GPUInstanceStatus, seen: Sighting, after: datetime) -> GPUIn
         if not status.absences or (status.absent_at is not None and seen.asked <= status.absent_at):
             return status
         return replace(status, **NO_ABSENCES)
-    if not seen.absent_after(after) or (status.absent_at is not None and whole(seen.asked) <= status.absent_at):
+    if not seen.absent_after(after) or (status.absent_at is not None and whole_seconds(seen.asked) <= status.absent_at):
         return status
-    asked, absences = whole(seen.asked), (status.absences or 0) + 1
+    asked, absences = whole_seconds(seen.asked), (status.absences or 0) + 1
     if absences > ENOUGH:
         return status
     return replace(status, absences=absences, absent_since=status.absent_since or asked, absent_at=asked)
 
 
-def settle(capabilities: Capabilities) -> timedelta:
+def settled_at(capabilities: Capabilities) -> timedelta:
     """From the call on: what no list shows after this long was never launched."""
     return capabilities.settle if capabilities.idempotent_launch else max(capabilities.settle, _LONGEST_CALL)

@@ -6,10 +6,10 @@ from typing import Final
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, PlannedNode
-from forebay.api.gpu_instance import Offer as RecordedOffer
+from forebay.api.gpu_instance import OfferRecord as RecordedOffer
 from forebay.api.names import GROUP
-from forebay.api.parts import Taint as RecordedTaint
 from forebay.api.parts import TaintEffect
+from forebay.api.parts import TaintEntry as RecordedTaint
 from forebay.model.quantities import CPU, Resources
 from forebay.model.requirements import Taint
 from forebay.model.sources import AMPLE, Offer
@@ -19,7 +19,7 @@ from forebay.model.sources import AMPLE, Offer
 INITIAL_STATUS_ANNOTATION: Final = f"{GROUP}/first-status"
 
 
-def recorded(offer: Offer) -> RecordedOffer:
+def offer_record(offer: Offer) -> RecordedOffer:
     boot = offer.boot_deadline
     return RecordedOffer(
         instance_type=offer.instance_type,
@@ -33,7 +33,7 @@ def recorded(offer: Offer) -> RecordedOffer:
     )
 
 
-def planned(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocatable: Resources) -> PlannedNode:
+def planned_node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocatable: Resources) -> PlannedNode:
     return PlannedNode(
         name=name,
         labels=dict(labels),

@@ -12,18 +12,25 @@ from forebay.lifecycle.disappearance import vanished
 from forebay.lifecycle.facts import boot_deadline, cordon_is_ours
 from forebay.lifecycle.liveness import UNHEALTHY_AFTER
 from forebay.lifecycle.node_state import gpus_allocatable, usable
-from forebay.lifecycle.presence import Sighting, sighting
-from forebay.lifecycle.rule import Known, Thought, Wait
-from forebay.lifecycle.steps import Write
+from forebay.lifecycle.presence import Presence, presence_of
+from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
+from forebay.lifecycle.steps import WriteStatus
 from forebay.lifecycle.termination import give_up, revoked, uncordon
-from forebay.lifecycle.transitions import MACHINE_RUNNING, NODE_READY, condition, moved, remarked, with_condition
-from forebay.lifecycle.wording import thing
+from forebay.lifecycle.transitions import (
+    MACHINE_RUNNING,
+    NODE_READY,
+    condition,
+    transition,
+    with_condition,
+    with_message,
+)
+from forebay.lifecycle.wording import describe
 from forebay.model.reasons import Reason
 from forebay.model.sources import InstancePhase
 from forebay.model.spans import human
 
 
-def launched(known: Known) -> Thought:
+def launched(known: RuleContext) -> RuleResult:
     facts, now = known.facts, known.now
     if (why := revoked(facts)) is not None:
         return give_up(known, why[0], f"Given back: {why[1]}.")
@@ -33,10 +40,10 @@ def launched(known: Known) -> Thought:
     # The Node of an owned machine is always there: only when it is ready has the machine come up.
     if node is not None and (node.ready or not facts.owned):
         sentence = f"Node {node.name} has joined. Next: it must be ready, with its GPUs."
-        status = moved(known.status, InstanceState.JOINED, Reason.NODE_JOINED, sentence, now, node_name=node.name)
+        status = transition(known.status, InstanceState.JOINED, Reason.NODE_JOINED, sentence, now, node_name=node.name)
         status = replace(status, deadline=deadline(known.record, status, known.capabilities))
-        return Write(record=known.record, reason=Reason.NODE_JOINED, sentence=sentence, status=status)
-    seen = sighting(facts)
+        return WriteStatus(record=known.record, reason=Reason.NODE_JOINED, sentence=sentence, status=status)
+    seen = presence_of(facts)
     # Not so for owned ones: many report "off" until they have booted.
     if not facts.owned and (thought := _runs(known, seen) or vanished(known, seen)) is not None:
         return thought
@@ -44,7 +51,7 @@ def launched(known: Known) -> Thought:
     return Wait(end.at) if now < end.at else give_up(known, end.reason, end.sentence, failed=True)
 
 
-def joined(known: Known) -> Thought:
+def joined(known: RuleContext) -> RuleResult:
     facts, now = known.facts, known.now
     if (why := revoked(facts)) is not None:
         return give_up(known, why[0], f"Given back: {why[1]}.")
@@ -53,7 +60,7 @@ def joined(known: Known) -> Thought:
         return uncordon(known, node)
     if node is not None and usable(facts):
         return _ready(known, node.name)
-    if (thought := vanished(known, sighting(facts))) is not None:
+    if (thought := vanished(known, presence_of(facts))) is not None:
         return thought
     late = deadline(known.record, known.status, known.capabilities) or now
     if now < late:
@@ -63,27 +70,25 @@ def joined(known: Known) -> Thought:
     silent_for_long = None
     if node is not None and not node.ready:
         silent_for_long = (node.unready_since or known.since) + UNHEALTHY_AFTER
-    if facts.tenants and (silent_for_long is None or now < silent_for_long):
-        waiting = (
-            f"{sentence} It is given back when the {len(facts.tenants)} pods that run on it all the same have ended."
-        )
-        said = known.write(remarked(known.status, reason, waiting), reason, waiting)
+    if facts.pods and (silent_for_long is None or now < silent_for_long):
+        waiting = f"{sentence} It is given back when the {len(facts.pods)} pods that run on it all the same have ended."
+        said = known.write(with_message(known.status, reason, waiting), reason, waiting)
         return said or (None if silent_for_long is None else Wait(silent_for_long))
     return give_up(known, reason, f"{sentence} It is given back and left alone for a while.", failed=True)
 
 
-def _ready(known: Known, node: str) -> Thought:
+def _ready(known: RuleContext, node: str) -> RuleResult:
     called = known.status.attempted_at
     took = f", {human(known.now - called)} after it was asked for" if called is not None else ""
     sentence = f"Node {node} is ready with its GPUs{took}. Pods can run on it."
-    status = moved(
+    status = transition(
         known.status, InstanceState.READY, Reason.NODE_READY, sentence, known.now, failures=None, node_name=node
     )
     status = with_condition(status, NODE_READY, True, Reason.NODE_READY, sentence, known.now)
-    return Write(record=known.record, reason=Reason.NODE_READY, sentence=sentence, status=status)
+    return WriteStatus(record=known.record, reason=Reason.NODE_READY, sentence=sentence, status=status)
 
 
-def _what_is_missing(known: Known) -> tuple[Reason, str]:
+def _what_is_missing(known: RuleContext) -> tuple[Reason, str]:
     node = known.facts.node
     if node is None or not node.ready:
         return Reason.JOIN_TIMEOUT, f"Node {known.record.node_name} joined but was not ready in time."
@@ -95,16 +100,16 @@ def _what_is_missing(known: Known) -> tuple[Reason, str]:
     return Reason.GPUS_MISSING, sentence
 
 
-def _runs(known: Known, seen: Sighting) -> Thought:
+def _runs(known: RuleContext, seen: Presence) -> RuleResult:
     """The first time that the provider shows it running: from then on it has its time to join."""
     before = condition(known.status, MACHINE_RUNNING)
     if before is not None and before.status is Truth.TRUE:
         return None
     if not any(each.phase is InstancePhase.RUNNING for each in seen.instances):
         return None
-    sentence = f"{thing(known.record)} runs. Next: it must become a node."
+    sentence = f"{describe(known.record)} runs. Next: it must become a node."
     status = with_condition(known.status, MACHINE_RUNNING, True, Reason.LAUNCH_ACCEPTED, sentence, known.now)
-    status = remarked(status, Reason.LAUNCH_ACCEPTED, sentence)
+    status = with_message(status, Reason.LAUNCH_ACCEPTED, sentence)
     status = replace(status, deadline=deadline(known.record, status, known.capabilities))
     return known.write(status, Reason.LAUNCH_ACCEPTED, sentence)
 
@@ -115,23 +120,27 @@ class _End(NamedTuple):
     sentence: str
 
 
-def _end_of_patience(known: Known, seen: Sighting) -> _End:
+def _end_of_patience(known: RuleContext, seen: Presence) -> _End:
     at = deadline(known.record, known.status, known.capabilities) or known.now
     next_ = "It is ended and left alone for a while."
     running = condition(known.status, MACHINE_RUNNING)
     if known.facts.owned or boot_deadline(known.record) is not None or running is not None:
         name = known.record.node_name
-        sentence = f"{thing(known.record)} was switched on but node {name} was not ready {_in_time(known, at)}. {next_}"
+        sentence = (
+            f"{describe(known.record)} was switched on but node {name} was not ready {_in_time(known, at)}. {next_}"
+        )
         if not known.facts.owned:
-            sentence = f"{thing(known.record)} runs but node {name} did not join {_in_time(known, at)}. {next_}"
+            sentence = f"{describe(known.record)} runs but node {name} did not join {_in_time(known, at)}. {next_}"
         return _End(at, Reason.JOIN_TIMEOUT, sentence)
     if seen.present or known.now < at:
-        sentence = f"{thing(known.record)} was accepted but did not run {_in_time(known, at)}. {next_}"
+        sentence = f"{describe(known.record)} was accepted but did not run {_in_time(known, at)}. {next_}"
         return _End(at, Reason.LAUNCH_TIMEOUT, sentence)
     # Nobody can tell whether it runs; that it is no node is certain.
     at += known.capabilities.join_deadline
-    return _End(at, Reason.JOIN_TIMEOUT, f"{thing(known.record)} did not become a node {_in_time(known, at)}. {next_}")
+    return _End(
+        at, Reason.JOIN_TIMEOUT, f"{describe(known.record)} did not become a node {_in_time(known, at)}. {next_}"
+    )
 
 
-def _in_time(known: Known, late: datetime) -> str:
+def _in_time(known: RuleContext, late: datetime) -> str:
     return f"within {human(late - (known.status.attempted_at or known.since))}"

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.lifecycle.facts import Facts
-from forebay.lifecycle.steps import AnyStep, Write
-from forebay.lifecycle.transitions import moved
+from forebay.lifecycle.steps import AnyStep, WriteStatus
+from forebay.lifecycle.transitions import transition
 from forebay.model.reasons import Reason
 from forebay.model.sources import Capabilities
 
@@ -17,10 +17,10 @@ class Wait(NamedTuple):
     until: datetime
 
 
-Thought = AnyStep | Wait | None
+RuleResult = AnyStep | Wait | None
 
 
-class Known(NamedTuple):
+class RuleContext(NamedTuple):
     """What every rule looks at: the facts, with a provider that is configured."""
 
     facts: Facts
@@ -39,12 +39,12 @@ class Known(NamedTuple):
     def since(self) -> datetime:
         return self.facts.since or self.now
 
-    def move(self, to: InstanceState, reason: Reason, sentence: str, **changes: Any) -> Write:
-        status = moved(self.record.status, to, reason, sentence, self.now, **changes)
-        return Write(record=self.record, reason=reason, sentence=sentence, status=status)
+    def move(self, to: InstanceState, reason: Reason, sentence: str, **changes: Any) -> WriteStatus:
+        status = transition(self.record.status, to, reason, sentence, self.now, **changes)
+        return WriteStatus(record=self.record, reason=reason, sentence=sentence, status=status)
 
-    def write(self, status: GPUInstanceStatus, reason: Reason, sentence: str) -> Write | None:
+    def write(self, status: GPUInstanceStatus, reason: Reason, sentence: str) -> WriteStatus | None:
         """None where it is written already."""
         if status is self.record.status or status == self.record.status:
             return None
-        return Write(record=self.record, reason=reason, sentence=sentence, status=status)
+        return WriteStatus(record=self.record, reason=reason, sentence=sentence, status=status)

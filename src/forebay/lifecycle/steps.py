@@ -22,7 +22,7 @@ class Launch(Step, frozen=True, kw_only=True):
     status: GPUInstanceStatus
 
 
-class Write(Step, frozen=True, kw_only=True):
+class WriteStatus(Step, frozen=True, kw_only=True):
     """Write `status`, as a compare-and-swap. Where its state is another than the record's, it is a transition and gets
     an event.
     """
@@ -63,7 +63,7 @@ class Uncordon(Step, frozen=True, kw_only=True):
     node: Node
 
 
-class Forget(Step, frozen=True, kw_only=True):
+class DeleteRecord(Step, frozen=True, kw_only=True):
     """Proof of absence is there: take the finalizer off and delete the record."""
 
 
@@ -77,4 +77,4 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-AnyStep = Launch | Write | Terminate | Drain | Uncordon | Forget
+AnyStep = Launch | WriteStatus | Terminate | Drain | Uncordon | DeleteRecord

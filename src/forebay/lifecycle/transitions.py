@@ -79,7 +79,7 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
         S.TERMINATING: _REVOKED | _NO_NODE | _NO_GPUS | {R.IDLE, R.EXPIRED, R.UNHEALTHY},
         S.GONE: _VANISHED,
     },
-    S.TERMINATING: {S.GONE: frozenset({R.GONE})},
+    S.TERMINATING: {S.GONE: frozenset({R.TERMINATED})},
     S.GONE: {},
 }
 
@@ -94,14 +94,14 @@ NODE_READY: Final = "NodeReady"
 MACHINE_RUNNING: Final = "MachineRunning"
 
 
-class IllegalMove(AssertionError):
+class IllegalTransition(AssertionError):
     """A fault of ours: the table does not know this step."""
 
     def __init__(self, before: InstanceState | None, to: InstanceState, reason: Reason) -> None:
         super().__init__(f"a GPUInstance does not go from {before or 'nothing'} to {to} because of {reason}")
 
 
-def moved(
+def transition(
     status: GPUInstanceStatus | None,
     to: InstanceState,
     reason: Reason,
@@ -117,8 +117,8 @@ def moved(
         # A record as it was created says nothing of its state, which means Requested.
         before = S.REQUESTED
     if reason not in TABLE[before].get(to, ()):
-        raise IllegalMove(before, to, reason)
-    at, message = whole(now), shortened(sentence)
+        raise IllegalTransition(before, to, reason)
+    at, message = whole_seconds(now), shortened(sentence)
     old = status or GPUInstanceStatus()
     transitions = (*old.transitions, Transition(state=to, at=at, reason=reason, message=message))
     if len(transitions) > MOST_TRANSITIONS:
@@ -136,12 +136,12 @@ def moved(
     return with_condition(new, READY, to in SERVING, reason, message, now)
 
 
-def remarked(status: GPUInstanceStatus, reason: Reason, sentence: str, **changes: Any) -> GPUInstanceStatus:
+def with_message(status: GPUInstanceStatus, reason: Reason, sentence: str, **changes: Any) -> GPUInstanceStatus:
     """The same state, with something else to say about it. Equal to `status` where that has been said already."""
     return replace(status, reason=reason, message=shortened(sentence), **changes)
 
 
-def as_entered(status: GPUInstanceStatus) -> GPUInstanceStatus:
+def restore_message(status: GPUInstanceStatus) -> GPUInstanceStatus:
     """What was remarked no longer holds: reason and message are again those with which it came into its state."""
     last = status.transitions[-1] if status.transitions else None
     if last is None:
@@ -173,7 +173,7 @@ def with_condition(  # noqa: PLR0917 (a condition has so many fields)
         reason=reason,
         message=shortened(sentence),
         last_transition_time=(
-            before.last_transition_time if before is not None and before.status is truth else whole(now)
+            before.last_transition_time if before is not None and before.status is truth else whole_seconds(now)
         ),
     )
     if before is None:
@@ -188,7 +188,7 @@ def condition(status: GPUInstanceStatus | None, type: str) -> Condition | None: 
     return None
 
 
-def whole(moment: datetime) -> datetime:
+def whole_seconds(moment: datetime) -> datetime:
     """The API keeps whole seconds; with more, what is read back would never equal what was decided."""
     return moment.replace(microsecond=0)
 

@@ -13,7 +13,7 @@ MANY: Final = 3
 SHARE: Final = 5
 
 
-def braked(records: Iterable[GPUInstance], nodes: Mapping[str, Node]) -> str | None:
+def replacement_paused(records: Iterable[GPUInstance], nodes: Mapping[str, Node]) -> str | None:
     """Of the records of one pool: why none is given up as unhealthy now, and what to do."""
     unhealthy: list[str] = []
     counted = 0

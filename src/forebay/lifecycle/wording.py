@@ -7,7 +7,7 @@ from forebay.model.sources import Delivery
 from forebay.model.workloads import Pod
 
 
-def thing(record: GPUInstance) -> str:
+def describe(record: GPUInstance) -> str:
     offer = record.spec.offer
     if record.spec.delivers is Delivery.POWER:
         return f"Machine {offer.instance_type if offer is not None else record.metadata.name}"
@@ -19,11 +19,11 @@ def thing(record: GPUInstance) -> str:
 
 def started(record: GPUInstance) -> str:
     """What is done to it so that it begins: `Machine gpu-1 is switched on`."""
-    return f"{thing(record)} is {'switched on' if record.spec.delivers is Delivery.POWER else 'asked for'}"
+    return f"{describe(record)} is {'switched on' if record.spec.delivers is Delivery.POWER else 'asked for'}"
 
 
 def ended(record: GPUInstance) -> str:
-    return f"{thing(record)} is {'switched off' if record.spec.delivers is Delivery.POWER else 'ended'}"
+    return f"{describe(record)} is {'switched off' if record.spec.delivers is Delivery.POWER else 'ended'}"
 
 
 def for_pods(record: GPUInstance) -> str:

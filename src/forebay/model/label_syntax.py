@@ -6,7 +6,7 @@ The messages are apimachinery's: people search for them.
 import re
 from typing import Final
 
-from forebay.model.requirements import LabelSelector, Operator, Requirement, integer
+from forebay.model.requirements import LabelOperator, LabelSelector, Requirement, integer
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -31,13 +31,13 @@ _LONGEST_PREFIX: Final = 253
 _TOKEN: Final = re.compile(r"[ \t\r\n]*(==|!=|[=!(),<>]|[^=!(),<> \t\r\n]+)")
 _SYMBOLS: Final = frozenset("=!(),<>") | {"==", "!="}
 _OPERATORS: Final = {
-    "in": Operator.IN,
-    "=": Operator.IN,
-    "==": Operator.IN,
-    "notin": Operator.NOT_IN,
-    "!=": Operator.NOT_IN,
-    ">": Operator.GT,
-    "<": Operator.LT,
+    "in": LabelOperator.IN,
+    "=": LabelOperator.IN,
+    "==": LabelOperator.IN,
+    "notin": LabelOperator.NOT_IN,
+    "!=": LabelOperator.NOT_IN,
+    ">": LabelOperator.GT,
+    "<": LabelOperator.LT,
 }
 
 
@@ -111,7 +111,7 @@ class _Reader:
         if problem := key_problem(key):
             raise InvalidSelector(f'Invalid value: "{key}": {problem}')
         if absent or self._next in (",", ""):
-            return Requirement(key, Operator.DOES_NOT_EXIST if absent else Operator.EXISTS)
+            return Requirement(key, LabelOperator.DOES_NOT_EXIST if absent else LabelOperator.EXISTS)
         lexeme = self._take()
         if lexeme not in _OPERATORS:
             raise InvalidSelector(f"found '{lexeme}', expected: in, notin, =, ==, !=, gt, lt")
@@ -120,7 +120,7 @@ class _Reader:
         for value in values:
             if problem := value_problem(value):
                 raise InvalidSelector(f'values[0][{key}]: Invalid value: "{value}": {problem}')
-            if operator in (Operator.GT, Operator.LT) and integer(value) is None:
+            if operator in (LabelOperator.GT, LabelOperator.LT) and integer(value) is None:
                 raise InvalidSelector(
                     f"values[0]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
                 )

@@ -66,7 +66,7 @@ class Reason(StrEnum):
     """The node has not been ready for too long."""
     DUPLICATE = "Duplicate"
     """The provider has two of it; one is kept, this one is given back."""
-    BRAKE = "Brake"
+    DISRUPTION_PAUSED = "DisruptionPaused"
     """Too many of the pool's nodes turned unhealthy at once, so none is replaced until somebody has looked."""
 
     PROVIDER_NOT_CONFIGURED = "ProviderNotConfigured"
@@ -95,7 +95,7 @@ class Reason(StrEnum):
     """The provider was asked to end it; until it is shown to be gone it counts as billed."""
     TERMINATION_FAILED = "TerminationFailed"
     """The provider did not end it; it is asked again, for as long as it takes."""
-    GONE = "Gone"
+    TERMINATED = "Terminated"
     """The provider has shown that nothing is left of it."""
 
     # Pods.
@@ -103,7 +103,7 @@ class Reason(StrEnum):
     """The node obtained for this pod is ready, and the scheduler is told to look there first."""
     FITS_EXISTING = "FitsExisting"
     """A node that is there has room for the pod; kube-scheduler will place it."""
-    COMING = "Coming"
+    CAPACITY_LAUNCHING = "CapacityLaunching"
     """Capacity for the pod is on its way."""
     UNSCHEDULABLE = "Unschedulable"
     """The scheduler finds no node for the pod and it asks for a GPU: capacity is sought for it."""
@@ -117,7 +117,7 @@ class Reason(StrEnum):
     """The pod is being deleted."""
     GATED = "Gated"
     """Scheduling gates hold the pod back; capacity is sought when whoever set them has taken them away."""
-    NOT_TRIED = "NotTried"
+    NOT_YET_SCHEDULED = "NotYetScheduled"
     """The scheduler has not said yet that no node takes the pod."""
     OTHER_SCHEDULER = "OtherScheduler"
     """The pod belongs to another scheduler, which has not said that no node takes it: only that word counts."""

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.model.requirements import Operator, Requirement, integer
+from forebay.model.requirements import LabelOperator, Requirement, integer
 
 _LOWEST: Final = -(2**63)
 _HIGHEST: Final = 2**63 - 1
@@ -70,19 +70,19 @@ _NOTHING: Final = Allowed(absent=False, others=False)
 
 def _allowed(requirement: Requirement) -> Allowed:
     match requirement.operator:
-        case Operator.IN:
+        case LabelOperator.IN:
             return Allowed(absent=False, others=False, values=frozenset(requirement.values))
-        case Operator.NOT_IN:
+        case LabelOperator.NOT_IN:
             return Allowed(absent=True, others=True, values=frozenset(requirement.values))
-        case Operator.EXISTS:
+        case LabelOperator.EXISTS:
             return Allowed(absent=False, others=True)
-        case Operator.DOES_NOT_EXIST:
+        case LabelOperator.DOES_NOT_EXIST:
             return Allowed(absent=True, others=False)
-        case Operator.GT | Operator.LT:
+        case LabelOperator.GT | LabelOperator.LT:
             bound = requirement.bound
             if bound is None:
                 return _NOTHING
-            if requirement.operator is Operator.GT:
+            if requirement.operator is LabelOperator.GT:
                 return Allowed(absent=False, others=True, integers=True, above=bound)
             return Allowed(absent=False, others=True, integers=True, below=bound)
 

@@ -22,7 +22,7 @@ def integer(text: str) -> int | None:
     return number if number in _INT64 else None
 
 
-class Operator(StrEnum):
+class LabelOperator(StrEnum):
     IN = "In"
     NOT_IN = "NotIn"
     EXISTS = "Exists"
@@ -33,26 +33,26 @@ class Operator(StrEnum):
 
 class Requirement(msgspec.Struct, frozen=True):
     key: str
-    operator: Operator
+    operator: LabelOperator
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         value = labels.get(self.key)
         match self.operator:
-            case Operator.IN:
+            case LabelOperator.IN:
                 return value in self.values
-            case Operator.NOT_IN:
+            case LabelOperator.NOT_IN:
                 return value not in self.values
-            case Operator.EXISTS:
+            case LabelOperator.EXISTS:
                 return value is not None
-            case Operator.DOES_NOT_EXIST:
+            case LabelOperator.DOES_NOT_EXIST:
                 return value is None
-            case Operator.GT | Operator.LT:
+            case LabelOperator.GT | LabelOperator.LT:
                 bound = self.bound
                 number = integer(value) if value is not None else None
                 if bound is None or number is None:
                     return False
-                return number > bound if self.operator is Operator.GT else number < bound
+                return number > bound if self.operator is LabelOperator.GT else number < bound
 
     @property
     def bound(self) -> int | None:
@@ -63,16 +63,16 @@ class Requirement(msgspec.Struct, frozen=True):
         """As a selector on kubectl's command line says it."""
         values = ",".join(sorted(self.values))
         match self.operator:
-            case Operator.IN:
+            case LabelOperator.IN:
                 return f"{self.key}={values}" if len(self.values) == 1 else f"{self.key} in ({values})"
-            case Operator.NOT_IN:
+            case LabelOperator.NOT_IN:
                 return f"{self.key}!={values}" if len(self.values) == 1 else f"{self.key} notin ({values})"
-            case Operator.EXISTS:
+            case LabelOperator.EXISTS:
                 return self.key
-            case Operator.DOES_NOT_EXIST:
+            case LabelOperator.DOES_NOT_EXIST:
                 return f"!{self.key}"
-            case Operator.GT | Operator.LT:
-                return f"{self.key}{'>' if self.operator is Operator.GT else '<'}{values}"
+            case LabelOperator.GT | LabelOperator.LT:
+                return f"{self.key}{'>' if self.operator is LabelOperator.GT else '<'}{values}"
 
 
 class LabelSelector(msgspec.Struct, frozen=True):
@@ -115,9 +115,9 @@ def _field_matches(requirement: Requirement, name: str) -> bool:
         return False
     equal = requirement.values[0] == (name if requirement.key == NODE_NAME_FIELD else "")
     match requirement.operator:
-        case Operator.IN:
+        case LabelOperator.IN:
             return equal
-        case Operator.NOT_IN:
+        case LabelOperator.NOT_IN:
             return not equal
         case _:
             return False

@@ -158,7 +158,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     #: None until they are known.
     offers: tuple[Offer, ...] | None = None
     #: What is wrong with it now, and what to do.
-    trouble: str | None = None
+    error: str | None = None
 
 
 class FailureKind(StrEnum):

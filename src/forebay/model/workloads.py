@@ -117,7 +117,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
         return (self.namespace, self.name)
 
     @property
-    def is_tenant(self) -> bool:
+    def occupies_node(self) -> bool:
         """Its node is in use because of it. Pods that every node has, and pods that have ended, are no reason to keep
         a machine on.
         """

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forebay.planning.greedy import Packer
-from forebay.planning.market import NO_END, Item, Shop, counted
+from forebay.planning.market import NO_END, Inventory, Item, limit_amounts
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -37,17 +37,17 @@ class Numbers:
     which of the market's they are.
     """
 
-    def __init__(self, packer: Packer, counts: Sequence[int], shop: Shop) -> None:
+    def __init__(self, packer: Packer, counts: Sequence[int], shop: Inventory) -> None:
         market = packer.market
         self.packer = packer
         self.shop = shop
-        self.kinds = [kind for kind, count in enumerate(counts) if count > 0]
-        self.demand: Ints = np.array([counts[kind] for kind in self.kinds], dtype=np.int64)
+        self.groups = [kind for kind, count in enumerate(counts) if count > 0]
+        self.demand: Ints = np.array([counts[kind] for kind in self.groups], dtype=np.int64)
         pods = int(self.demand.sum())
         shelves: list[tuple[int, list[Offered]]] = []
         self.offered: list[Offered] = []
         for number, shelf in enumerate(market.shelves):
-            if not any(shelf.most[kind] for kind in self.kinds):
+            if not any(shelf.most[kind] for kind in self.groups):
                 continue
             enough = pods
             here = []
@@ -68,17 +68,17 @@ class Numbers:
 
     def _arrays(self, pods: int) -> None:
         market = self.packer.market
-        used = [d for d in range(len(market.resources)) if any(market.needs[kind][d] for kind in self.kinds)]
-        self.need: Floats = np.array([[market.needs[kind][d] for d in used] for kind in self.kinds], dtype=np.float64)
-        self.need = self.need.reshape(len(self.kinds), len(used))
+        used = [d for d in range(len(market.resources)) if any(market.needs[kind][d] for kind in self.groups)]
+        self.need: Floats = np.array([[market.needs[kind][d] for d in used] for kind in self.groups], dtype=np.float64)
+        self.need = self.need.reshape(len(self.groups), len(used))
         shelves = [market.shelves[number] for number in self.shelves]
         self.capacity: Floats = np.array([[s.capacity[d] for d in used] for s in shelves], dtype=np.float64)
         self.capacity = self.capacity.reshape(len(shelves), len(used))
-        most = np.array([[min(s.most[kind], NO_END) for kind in self.kinds] for s in shelves], dtype=np.int64)
-        self.most: Ints = np.minimum(most.reshape(len(shelves), len(self.kinds)), self.demand)
+        most = np.array([[min(s.most[kind], NO_END) for kind in self.groups] for s in shelves], dtype=np.int64)
+        self.most: Ints = np.minimum(most.reshape(len(shelves), len(self.groups)), self.demand)
         self.dislike: Floats = np.array(
-            [[s.dislike[kind] / DOLLAR for kind in self.kinds] for s in shelves], dtype=np.float64
-        ).reshape(len(shelves), len(self.kinds))
+            [[s.dislike[kind] / DOLLAR for kind in self.groups] for s in shelves], dtype=np.float64
+        ).reshape(len(shelves), len(self.groups))
         self.price: Floats = np.array([here[0].score for here in self.offered_on])
         #: Without end and without limits: its nodes simply cost their price.
         self.plain = np.array(
@@ -113,7 +113,7 @@ class Numbers:
         self.dislike, self.price, self.plain = self.dislike[numbers], self.price[numbers], self.plain[numbers]
 
 
-def cap_amounts(shop: Shop, number: int, item: Item) -> list[tuple[float, float]]:
+def cap_amounts(shop: Inventory, number: int, item: Item) -> list[tuple[float, float]]:
     """By limit of the cap, in a fixed order: how much one of the item takes of it, and how much is left."""
     amounts = []
     nodes, money, resources = shop.cap_left(number)
@@ -122,5 +122,5 @@ def cap_amounts(shop: Shop, number: int, item: Item) -> list[tuple[float, float]
     if money is not None:
         amounts.append((item.candidate.offer.price.units / DOLLAR, money / DOLLAR))
     for name, left in sorted(resources.items()):
-        amounts.append((float(counted(item.candidate, name)), float(left)))
+        amounts.append((float(limit_amounts(item.candidate, name)), float(left)))
     return amounts

@@ -9,24 +9,24 @@ from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
 from forebay.planning.gangs import GangKey
 from forebay.planning.greedy import Packer, Pattern
-from forebay.planning.market import Item, Shop, admits, order
+from forebay.planning.market import Inventory, Item, admits, order
 from forebay.planning.placement import Refused
 from forebay.planning.plan import Alternative, Excluded, LeftOut, Plan, Purchase
-from forebay.planning.pod_groups import Kinds
-from forebay.planning.sentences import Known, chosen, left_out
+from forebay.planning.pod_groups import PodGroups
+from forebay.planning.sentences import Considered, chosen, left_out
 from forebay.planning.solve import Solved
 
 _ALTERNATIVES = 3
 
 
-class Bought(NamedTuple):
+class Assignment(NamedTuple):
     item: Item
     pattern: Pattern
     times: int
 
 
-class Answer(NamedTuple):
-    bought: tuple[Bought, ...]
+class PartialPlan(NamedTuple):
+    bought: tuple[Assignment, ...]
     #: By kind.
     left: tuple[int, ...]
     # In units.
@@ -34,19 +34,19 @@ class Answer(NamedTuple):
     score: int = 0
     bound: int = 0
     #: As it is after everything was bought.
-    shop: Shop | None = None
+    shop: Inventory | None = None
     #: Kinds of which more would have been too many in their zone.
     held: frozenset[int] = frozenset()
 
     @classmethod
-    def nothing(cls, counts: Sequence[int]) -> "Answer":
+    def nothing(cls, counts: Sequence[int]) -> "PartialPlan":
         return cls((), tuple(counts))
 
-    def plus(self, packer: Packer, solved: Solved) -> "Answer":
+    def plus(self, packer: Packer, solved: Solved) -> "PartialPlan":
         """With what was then done about what this had left."""
         solution = solved.solution
-        return Answer(
-            (*self.bought, *(Bought(b.item, b.pattern, b.times) for b in solution.buyings)),
+        return PartialPlan(
+            (*self.bought, *(Assignment(b.item, b.pattern, b.times) for b in solution.buyings)),
             solution.left,
             self.expected + packer.expected(solution),
             self.score + packer.score(solution),
@@ -55,9 +55,9 @@ class Answer(NamedTuple):
 
 
 def assemble(
-    demand: Kinds,
+    demand: PodGroups,
     goods: Sequence[Item],
-    answer: Answer,
+    answer: PartialPlan,
     *,
     excluded: Sequence[Excluded],
     unknown: Sequence[str],
@@ -69,7 +69,9 @@ def assemble(
         purchases=tuple(_purchases(demand, goods, answer.bought)),
         left_out=(
             *(LeftOut(pod=pod, reason=why, sentence=sentence) for pods, why, sentence in refused for pod in pods),
-            *_left_out(demand, answer, Known(goods, answer.shop or Shop(goods, ()), excluded, unknown), needed),
+            *_left_out(
+                demand, answer, Considered(goods, answer.shop or Inventory(goods, ()), excluded, unknown), needed
+            ),
         ),
         cost=UsdPerHour.from_units(answer.expected),
         bound=UsdPerHour.from_units(answer.bound),
@@ -77,8 +79,8 @@ def assemble(
     )
 
 
-def _purchases(demand: Kinds, goods: Sequence[Item], bought: Iterable[Bought]) -> Iterable[Purchase]:
-    taken = [0] * len(demand.kinds)
+def _purchases(demand: PodGroups, goods: Sequence[Item], bought: Iterable[Assignment]) -> Iterable[Purchase]:
+    taken = [0] * len(demand.groups)
     said: dict[tuple[int, Pattern], tuple[str, tuple[Alternative, ...]]] = {}
     for item, pattern, times in sorted(bought, key=lambda each: (each[0].score, order(each[0].candidate), each[1])):
         about = (id(item), pattern)
@@ -89,7 +91,7 @@ def _purchases(demand: Kinds, goods: Sequence[Item], bought: Iterable[Bought]) -
         for _ in range(times):
             members: list[Pod] = []
             for kind, count in pattern:
-                members += demand.kinds[kind].pods[taken[kind] : taken[kind] + count]
+                members += demand.groups[kind].pods[taken[kind] : taken[kind] + count]
                 taken[kind] += count
             yield Purchase(
                 candidate=item.candidate,
@@ -100,11 +102,11 @@ def _purchases(demand: Kinds, goods: Sequence[Item], bought: Iterable[Bought]) -
             )
 
 
-def alternatives(demand: Kinds, goods: Sequence[Item], item: Item, pattern: Pattern) -> tuple[Alternative, ...]:
+def alternatives(demand: PodGroups, goods: Sequence[Item], item: Item, pattern: Pattern) -> tuple[Alternative, ...]:
     """The cheapest other things that would take the same pods; the same type elsewhere is not another thing."""
     need: defaultdict[str, int] = defaultdict(int)
     for kind, count in pattern:
-        for name, amount in demand.kinds[kind].needs.items():
+        for name, amount in demand.groups[kind].needs.items():
             if name not in demand.room:
                 need[name] += amount * count
     mine = item.candidate.offer
@@ -118,7 +120,7 @@ def alternatives(demand: Kinds, goods: Sequence[Item], item: Item, pattern: Patt
             continue
         free = candidate.node.allocatable
         if all(amount <= free.amount(name) for name, amount in need.items()) and all(
-            admits(demand.kinds[kind], candidate) for kind, _ in pattern
+            admits(demand.groups[kind], candidate) for kind, _ in pattern
         ):
             more = UsdPerHour.from_units(other.expected - item.expected)
             found.append(Alternative(candidate=candidate, more=more))
@@ -127,13 +129,15 @@ def alternatives(demand: Kinds, goods: Sequence[Item], item: Item, pattern: Patt
     return tuple(found)
 
 
-def _left_out(demand: Kinds, answer: Answer, known: Known, needed: Mapping[GangKey, int]) -> Iterable[LeftOut]:
+def _left_out(
+    demand: PodGroups, answer: PartialPlan, known: Considered, needed: Mapping[GangKey, int]
+) -> Iterable[LeftOut]:
     members = demand.gangs()
     left_of: Counter[GangKey] = Counter()
-    for kind, left in zip(demand.kinds, answer.left, strict=True):
+    for kind, left in zip(demand.groups, answer.left, strict=True):
         if kind.gang is not None:
             left_of[kind.gang] += left
-    for number, (kind, left) in enumerate(zip(demand.kinds, answer.left, strict=True)):
+    for number, (kind, left) in enumerate(zip(demand.groups, answer.left, strict=True)):
         if not left:
             continue
         reason, sentence = left_out(kind, known)

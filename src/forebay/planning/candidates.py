@@ -21,7 +21,7 @@ from forebay.api.names import (
     REGION_LABEL,
     SPOT_LABEL,
 )
-from forebay.api.parts import LabelSelector as ApiSelector
+from forebay.api.parts import LabelSelectorEntry as ApiSelector
 from forebay.demand.free_capacity import daemon_overhead
 from forebay.model.gpu_models import canonical, meant
 from forebay.model.label_syntax import label_value
@@ -30,7 +30,7 @@ from forebay.model.observed_capacity import as_learned
 from forebay.model.quantities import CPU, Resources, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.requirement_sets import Requirements
-from forebay.model.requirements import LabelSelector, Operator, Requirement, Taint
+from forebay.model.requirements import LabelOperator, LabelSelector, Requirement, Taint
 from forebay.model.sources import AMPLE, Delivery, Offer, OfferKey, Source, SourceKey
 from forebay.model.workloads import POD_COUNT, PodShape
 from forebay.planning.plan import Candidate, Excluded, PoolKey
@@ -92,7 +92,7 @@ def candidates(
             continue
         if source.offers is None:
             where = f"of GPUNodeClass {key.node_class}" if key.node_class else "that the environment names"
-            unknown.append(f"{key.provider} {where}: {source.trouble or 'it has not been asked yet'}")
+            unknown.append(f"{key.provider} {where}: {source.error or 'it has not been asked yet'}")
             continue
         for offer in source.offers:
             for buyer in buyers[key.node_class]:
@@ -157,7 +157,9 @@ class _Buyer(msgspec.Struct, frozen=True, kw_only=True):
         spec = pool.spec
         nodes = spec.template.spec or NodeSpec()
         wanted = node_class.spec.instance_requirements or InstanceRequirements()
-        requirements = tuple(_canonical(Requirement(r.key, Operator(r.operator), r.values)) for r in nodes.requirements)
+        requirements = tuple(
+            _canonical(Requirement(r.key, LabelOperator(r.operator), r.values)) for r in nodes.requirements
+        )
         return cls(
             pool=PoolKey(*pool.key),
             node_class=node_class.metadata.name,
@@ -275,7 +277,7 @@ def _served(selector: ApiSelector, namespaces: Mapping[str, Mapping[str, str]]) 
     if not selector.match_labels and not selector.match_expressions:
         return None
     expressions = tuple(
-        Requirement(each.key, Operator(each.operator), each.values) for each in selector.match_expressions
+        Requirement(each.key, LabelOperator(each.operator), each.values) for each in selector.match_expressions
     )
     picks = LabelSelector(selector.match_labels, expressions)
     # The API server puts this label on every namespace.

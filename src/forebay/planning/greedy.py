@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from forebay.planning.market import Item, Market, Shelf, Shop
+from forebay.planning.market import CandidateGroup, Inventory, Item, Market
 
 Pattern = tuple[tuple[int, int], ...]
 """A filling of one node: (kind, how many), by kind."""
@@ -60,13 +60,13 @@ class Packer:
         by_worth = sorted(share, key=lambda kind: (-worth[kind] / (share[kind] or 1.0), kind))
         return (by_size, by_worth) if by_size != by_worth else (by_size,)
 
-    def at_most(self, kinds: Sequence[int], worth: dict[int, float]) -> Callable[[Shelf], float]:
+    def at_most(self, kinds: Sequence[int], worth: dict[int, float]) -> Callable[[CandidateGroup], float]:
         """What pods in one node of a shelf are worth at most: by each resource that all of them need."""
         needed = [d for d in range(len(self.market.resources)) if all(self.market.needs[kind][d] for kind in kinds)]
         rates = [(d, max(worth[kind] / self.market.needs[kind][d] for kind in kinds)) for d in needed]
         return lambda shelf: min((shelf.capacity[d] * rate for d, rate in rates), default=math.inf)
 
-    def fill(self, shelf: Shelf, remaining: Sequence[int], order: Iterable[int]) -> Pattern:
+    def fill(self, shelf: CandidateGroup, remaining: Sequence[int], order: Iterable[int]) -> Pattern:
         free = list(shelf.capacity)
         most = shelf.most
         pattern = []
@@ -85,7 +85,7 @@ class Packer:
         pattern.sort()
         return tuple(pattern)
 
-    def takes(self, shelf: Shelf, pattern: Pattern) -> bool:
+    def takes(self, shelf: CandidateGroup, pattern: Pattern) -> bool:
         free = list(shelf.capacity)
         for kind, count in pattern:
             if shelf.most[kind] < count:
@@ -96,7 +96,7 @@ class Packer:
                     return False
         return True
 
-    def disliked(self, shelf: Shelf, pattern: Pattern) -> int:
+    def disliked(self, shelf: CandidateGroup, pattern: Pattern) -> int:
         return sum(shelf.dislike[kind] * count for kind, count in pattern)
 
     def score(self, solution: Solution) -> int:
@@ -111,7 +111,7 @@ class Packer:
         )
 
 
-def greedy(packer: Packer, counts: Sequence[int], shop: Shop, price: Price = lambda score: score) -> Solution:
+def greedy(packer: Packer, counts: Sequence[int], shop: Inventory, price: Price = lambda score: score) -> Solution:
     """Buys from `shop`. `price`: what nodes count as instead of their score, where nodes are what is scarce."""
     remaining = list(counts)
     wanted = [kind for kind, count in enumerate(remaining) if count > 0]
@@ -169,7 +169,7 @@ def greedy(packer: Packer, counts: Sequence[int], shop: Shop, price: Price = lam
     return cheaper(packer, Solution(tuple(buyings), tuple(remaining)), shop)
 
 
-def cheaper(packer: Packer, solution: Solution, shop: Shop) -> Solution:
+def cheaper(packer: Packer, solution: Solution, shop: Inventory) -> Solution:
     """The same fillings, each on the cheapest item that takes it."""
     shelves = packer.market.shelves
     by_score = sorted((item.score, number, at) for number, s in enumerate(shelves) for at, item in enumerate(s.items))

@@ -17,7 +17,7 @@ from forebay.model.requirements import Effect, tolerates
 from forebay.model.sources import AMPLE
 from forebay.model.workloads import PodShape
 from forebay.planning.plan import Candidate, Cap, Preferences
-from forebay.planning.pod_groups import Kind, Kinds
+from forebay.planning.pod_groups import PodGroup, PodGroups
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _HOUR: Final = timedelta(hours=1) // _MICROSECOND
@@ -55,7 +55,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
     caps: tuple[int, ...]
 
 
-class Shelf(msgspec.Struct, frozen=True, gc=False):
+class CandidateGroup(msgspec.Struct, frozen=True, gc=False):
     """Items that no pod at hand can tell apart."""
 
     capacity: tuple[int, ...]
@@ -71,7 +71,7 @@ class Market(msgspec.Struct, frozen=True, gc=False):
     resources: tuple[str, ...]
     #: By kind.
     needs: tuple[tuple[int, ...], ...]
-    shelves: tuple[Shelf, ...]
+    shelves: tuple[CandidateGroup, ...]
 
 
 def expected_units(candidate: Candidate, preferences: Preferences) -> int:
@@ -134,7 +134,7 @@ def items(candidates: Iterable[Candidate], caps: Sequence[Cap], preferences: Pre
     return made
 
 
-class Tastes:
+class Eligibility:
     """What shapes say to nodes, asked once per look of a node: of its labels only those that some shape mentions."""
 
     def __init__(self, shapes: Iterable[PodShape]) -> None:
@@ -157,7 +157,7 @@ class Tastes:
         )
 
 
-def admits(kind: Kind, candidate: Candidate) -> bool:
+def admits(kind: PodGroup, candidate: Candidate) -> bool:
     """Whatever their sizes."""
     if candidate.namespaces is not None and kind.namespace not in candidate.namespaces:
         return False
@@ -177,11 +177,11 @@ def dislike(shape: PodShape, node: Node, point: int) -> int:
     return points * point
 
 
-def market(demand: Kinds, goods: Sequence[Item], preferences: Preferences) -> Market:
-    kinds = demand.kinds
+def market(demand: PodGroups, goods: Sequence[Item], preferences: Preferences) -> Market:
+    kinds = demand.groups
     resources = tuple(sorted({name for kind in kinds for name in kind.needs}))
     needs = tuple(tuple(kind.needs.get(name, 0) for name in resources) for kind in kinds)
-    tastes = Tastes(kind.shape for kind in kinds)
+    tastes = Eligibility(kind.shape for kind in kinds)
     pins = tuple(sorted({kind.pin.key for kind in kinds if kind.pin is not None}))
     point = preferences.per_preference_point.units
     opinions: dict[tuple[object, ...], _Opinion] = {}
@@ -204,7 +204,7 @@ def market(demand: Kinds, goods: Sequence[Item], preferences: Preferences) -> Ma
             _how_many(need, capacity) if welcome else 0 for need, welcome in zip(needs, opinion[0], strict=True)
         )
         if any(most):
-            shelves.append(Shelf(capacity, most, opinion[1], tuple(alike)))
+            shelves.append(CandidateGroup(capacity, most, opinion[1], tuple(alike)))
     return Market(resources, needs, tuple(shelves))
 
 
@@ -218,7 +218,7 @@ def _how_many(need: tuple[int, ...], capacity: tuple[int, ...]) -> int:
     return most
 
 
-class Shop:
+class Inventory:
     """What is left of stock and limits."""
 
     def __init__(self, goods: Iterable[Item], caps: Sequence[Cap]) -> None:
@@ -235,8 +235,8 @@ class Shop:
             stock[item.stock_key] = min(stock.get(item.stock_key, NO_END), max(available, 0))
         self._stock = stock
 
-    def copy(self) -> "Shop":
-        other = object.__new__(Shop)
+    def copy(self) -> "Inventory":
+        other = object.__new__(Inventory)
         other._caps = self._caps
         other._nodes = list(self._nodes)
         other._money = list(self._money)
@@ -263,7 +263,7 @@ class Shop:
         if money is not None and price > 0:
             most = min(most, money // price)
         for name, left in self._resources[number].items():
-            amount = counted(item.candidate, name)
+            amount = limit_amounts(item.candidate, name)
             if amount > 0:
                 most = min(most, left // amount)
         return most
@@ -278,7 +278,7 @@ class Shop:
                 self._money[number] = money - item.candidate.offer.price.units * count
             left = self._resources[number]
             for name in left:
-                left[name] -= counted(item.candidate, name) * count
+                left[name] -= limit_amounts(item.candidate, name) * count
 
     def give_back(self, item: Item, count: int) -> None:
         self.buy(item, -count)
@@ -292,7 +292,7 @@ class Shop:
         return self._nodes[number], self._money[number], self._resources[number]
 
 
-def counted(candidate: Candidate, resource: str) -> int:
+def limit_amounts(candidate: Candidate, resource: str) -> int:
     """What one of it adds to a limit on resources. An amount that nobody has stated cannot be counted."""
     amount = candidate.node.capacity.amount(resource) or candidate.node.allocatable.amount(resource)
     return 0 if amount >= AMPLE else amount

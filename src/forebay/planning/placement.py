@@ -16,7 +16,7 @@ from forebay.model.workloads import Pod, PodAffinityTerm
 from forebay.planning.gangs import TOGETHER, Gangs
 from forebay.planning.market import Item, admits
 from forebay.planning.plan import Present
-from forebay.planning.pod_groups import HOSTNAME, Kind, Kinds, Pin, Rule
+from forebay.planning.pod_groups import HOSTNAME, Pin, PodGroup, PodGroups, PodRule
 
 _LABELS: Final = {
     "zone": "topology.kubernetes.io/zone",
@@ -32,21 +32,23 @@ class Refused(NamedTuple):
 
 
 #: What it takes to serve these kinds and nothing else: how many pods are left over, and the cost of the others.
-Trial = Callable[[Sequence[Kind]], tuple[int, int]]
+Trial = Callable[[Sequence[PodGroup]], tuple[int, int]]
 
 
-class Settled(NamedTuple):
-    demand: Kinds
+class PlacedGroups(NamedTuple):
+    demand: PodGroups
     refused: list[Refused]
     spread: "Spread"
 
 
-def settle(demand: Kinds, goods: Sequence[Item], present: Sequence[Present], gangs: Gangs, trial: Trial) -> Settled:
+def assign_places(
+    demand: PodGroups, goods: Sequence[Item], present: Sequence[Present], gangs: Gangs, trial: Trial
+) -> PlacedGroups:
     refused: list[Refused] = []
-    settled: list[Kind] = []
-    groups: defaultdict[tuple[str, str], list[Kind]] = defaultdict(list)
+    settled: list[PodGroup] = []
+    groups: defaultdict[tuple[str, str], list[PodGroup]] = defaultdict(list)
     spread = Spread(demand.rules, goods, present)
-    for kind in demand.kinds:
+    for kind in demand.groups:
         together = _together(kind, gangs)
         if kind.shape.pod_affinity:
             groups["", f"{kind.namespace} {kind.shape.pod_affinity}"].append(kind)
@@ -73,10 +75,10 @@ def settle(demand: Kinds, goods: Sequence[Item], present: Sequence[Present], gan
             refused.append(Refused(pods, Reason.AFFINITY_NOT_PLANNED, sentence))
             continue
         settled += _one_place(members, key, places, trial)
-    return Settled(msgspec.structs.replace(demand, kinds=tuple(settled)), refused, spread)
+    return PlacedGroups(msgspec.structs.replace(demand, groups=tuple(settled)), refused, spread)
 
 
-def _together(kind: Kind, gangs: Gangs) -> str | None:
+def _together(kind: PodGroup, gangs: Gangs) -> str | None:
     if kind.gang is None:
         return None
     known = gangs.get(kind.gang)
@@ -86,12 +88,12 @@ def _together(kind: Kind, gangs: Gangs) -> str | None:
     return None if asked is None else _LABELS.get(asked, asked)
 
 
-def _not_planned(kind: Kind, demand: Kinds) -> str | None:
+def _not_planned(kind: PodGroup, demand: PodGroups) -> str | None:
     keys = sorted({demand.rules[number].topology_key for number in kind.rules})
     if len(keys) > 1:
         return f"It has rules about {' and '.join(keys)} at once, which Forebay does not plan for: keep one of them."
     for number in kind.rules:
-        if any(number in other.meant and number not in other.rules for other in demand.kinds):
+        if any(number in other.meant and number not in other.rules for other in demand.groups):
             rule = demand.rules[number]
             return (
                 f"Its rule about {rule.topology_key} is also about waiting pods that do not have that rule "
@@ -104,7 +106,7 @@ def _places(key: str, goods: Iterable[Item]) -> list[str]:
     return sorted({value for item in goods if (value := item.candidate.node.labels.get(key)) is not None})
 
 
-def _prices(kind: Kind, key: str, goods: Sequence[Item]) -> dict[str, int]:
+def _prices(kind: PodGroup, key: str, goods: Sequence[Item]) -> dict[str, int]:
     """By place: the cheapest node that takes one such pod."""
     found: dict[str, int] = {}
     for item in goods:
@@ -124,13 +126,13 @@ def _prices(kind: Kind, key: str, goods: Sequence[Item]) -> dict[str, int]:
 class Spread:
     """Sends pods to the cheapest place that every rule of theirs allows, and remembers how many went where."""
 
-    def __init__(self, rules: Sequence[Rule], goods: Sequence[Item], present: Sequence[Present]) -> None:
+    def __init__(self, rules: Sequence[PodRule], goods: Sequence[Item], present: Sequence[Present]) -> None:
         self._rules = rules
         self._goods = goods
         self._present = present
         self._counts: dict[int, Counter[str]] = {}
 
-    def over(self, kind: Kind) -> tuple[list[Kind], list[Refused]]:
+    def over(self, kind: PodGroup) -> tuple[list[PodGroup], list[Refused]]:
         key = self._rules[kind.rules[0]].topology_key
         prices = _prices(kind, key, self._goods)
         order = sorted(prices, key=lambda place: (prices[place], place))
@@ -161,7 +163,7 @@ class Spread:
         )
         return parts, [Refused(waiting, Reason.SPREAD_IMPOSSIBLE, sentence)] if waiting else []
 
-    def too_many(self, kinds: Sequence[Kind], left: Sequence[int]) -> dict[int, int]:
+    def too_many(self, kinds: Sequence[PodGroup], left: Sequence[int]) -> dict[int, int]:
         """Where not all could be had: by number of the kind, how many may be in its place, if that is fewer than are.
 
         More would not be scheduled there while other places have so few.
@@ -194,7 +196,7 @@ class Spread:
             for place in order:
                 counts.setdefault(place, 0)
 
-    def _alike(self, kind: Kind, order: Sequence[str]) -> int:
+    def _alike(self, kind: PodGroup, order: Sequence[str]) -> int:
         """How many can go everywhere, whatever the order; only the rest must be looked at one by one."""
         rules = [self._rules[number] for number in kind.rules]
         if any(
@@ -219,7 +221,7 @@ class Spread:
 
 
 def _near(
-    kind: Kind, terms: Sequence[PodAffinityTerm], goods: Sequence[Item], present: Sequence[Present]
+    kind: PodGroup, terms: Sequence[PodAffinityTerm], goods: Sequence[Item], present: Sequence[Present]
 ) -> tuple[str, list[str], str]:
     """Key and values of the places where a pod with these affinity terms may go; or why that is not planned."""
     keys = sorted({term.topology_key for term in terms})
@@ -258,9 +260,9 @@ def _near(
     return key, places, ""
 
 
-def _one_place(members: Sequence[Kind], key: str, places: Iterable[str], trial: Trial) -> list[Kind]:
+def _one_place(members: Sequence[PodGroup], key: str, places: Iterable[str], trial: Trial) -> list[PodGroup]:
     """All of them where most can be served, and there most cheaply."""
-    best: tuple[tuple[int, int, str], list[Kind]] | None = None
+    best: tuple[tuple[int, int, str], list[PodGroup]] | None = None
     for place in places:
         pinned = [msgspec.structs.replace(kind, pin=Pin(key, place)) for kind in members]
         rank = (*trial(pinned), place)

@@ -12,14 +12,14 @@ from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.requirements import Effect
 from forebay.model.workloads import Pod
-from forebay.planning.assembly import Answer, assemble
+from forebay.planning.assembly import PartialPlan, assemble
 from forebay.planning.gangs import GangKey, Gangs, gang_key, least_size
-from forebay.planning.market import Item, Shop, expected_units, items, market, order, score_units
-from forebay.planning.placement import Spread, settle
+from forebay.planning.market import Inventory, Item, expected_units, items, market, order, score_units
+from forebay.planning.placement import Spread, assign_places
 from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, Preferences, Present, Purchase
-from forebay.planning.pod_groups import Kind, Kinds, kinds
+from forebay.planning.pod_groups import PodGroup, PodGroups, pod_groups
 from forebay.planning.sentences import chosen
-from forebay.planning.solve import Thinking, solve
+from forebay.planning.solve import TimeLimit, solve
 
 _ALTERNATIVES = 3
 #: Share of the deadline that thinking may take; then the plan is written out.
@@ -54,9 +54,9 @@ def plan(
     if len(pods) == 1 and (one := _one_pod(pods[0], sound, caps, preferences)) is not None:
         return one
     served = sorted({c.namespaces for c in sound if c.namespaces is not None}, key=sorted)
-    thinking = Thinking(preferences.refine, preferences.seed, lambda: end - clock())
-    task = _Task(kinds(pods, served), items(sound, caps, preferences), tuple(caps), preferences, thinking)
-    demand, refused, spread = settle(task.demand, task.goods, present, gangs, task.trial)
+    thinking = TimeLimit(preferences.refine, preferences.seed, lambda: end - clock())
+    task = _Task(pod_groups(pods, served), items(sound, caps, preferences), tuple(caps), preferences, thinking)
+    demand, refused, spread = assign_places(task.demand, task.goods, present, gangs, task.trial)
     needed = _needed(demand, gangs)
     answer = _keeping_rules(task._replace(demand=demand), needed, spread)
     return assemble(
@@ -114,7 +114,7 @@ def _one_pod(pod: Pod, candidates: Sequence[Candidate], caps: Sequence[Cap], pre
         if any(taint.effect == Effect.PREFER_NO_SCHEDULE for taint in candidate.node.taints):
             return None
         item = items([candidate], caps, preferences)[0]
-        if Shop([item], caps).can_buy(item):
+        if Inventory([item], caps).can_buy(item):
             found.append(((weight, score, order(candidate)), item))
     if not found:
         return None
@@ -136,39 +136,39 @@ def _one_pod(pod: Pod, candidates: Sequence[Candidate], caps: Sequence[Cap], pre
 
 
 class _Task(NamedTuple):
-    demand: Kinds
+    demand: PodGroups
     goods: Sequence[Item]
     caps: tuple[Cap, ...]
     preferences: Preferences
-    thinking: Thinking
+    thinking: TimeLimit
 
-    def trial(self, members: Sequence[Kind]) -> tuple[int, int]:
+    def trial(self, members: Sequence[PodGroup]) -> tuple[int, int]:
         """What it takes to serve these kinds alone: how many pods are left over, and the score."""
         alone = self._replace(
-            demand=msgspec.structs.replace(self.demand, kinds=tuple(members)),
+            demand=msgspec.structs.replace(self.demand, groups=tuple(members)),
             thinking=self.thinking._replace(refine=False),
         )
         answer = alone.by_weight([kind.count for kind in members])
         return sum(answer.left), answer.score
 
-    def by_weight(self, counts: Sequence[int]) -> Answer:
+    def by_weight(self, counts: Sequence[int]) -> PartialPlan:
         """Pools with more weight first; what they leave goes to the next."""
-        shop = Shop(self.goods, self.caps)
-        answer = Answer.nothing(counts)
+        shop = Inventory(self.goods, self.caps)
+        answer = PartialPlan.nothing(counts)
         for weight in sorted({item.candidate.weight for item in self.goods}, reverse=True):
             if not any(answer.left):
                 break
             goods = [item for item in self.goods if item.candidate.weight == weight]
             here = market(self.demand, goods, self.preferences)
-            packer, solved = solve(here, self.demand.kinds, answer.left, shop, self.thinking)
+            packer, solved = solve(here, self.demand.groups, answer.left, shop, self.thinking)
             answer = answer.plus(packer, solved)
         return answer._replace(shop=shop)
 
 
-def _needed(demand: Kinds, gangs: Gangs) -> dict[GangKey, int]:
+def _needed(demand: PodGroups, gangs: Gangs) -> dict[GangKey, int]:
     """By gang: how many of the pods at hand must have a place for any to have one."""
     said: defaultdict[GangKey, list[int]] = defaultdict(list)
-    for kind in demand.kinds:
+    for kind in demand.groups:
         if kind.gang is not None and (least := least_size(kind.pods[0])) is not None:
             said[kind.gang].append(least)
     needed = {}
@@ -180,7 +180,7 @@ def _needed(demand: Kinds, gangs: Gangs) -> dict[GangKey, int]:
     return needed
 
 
-def _keeping_rules(task: _Task, needed: Mapping[GangKey, int], spread: Spread) -> Answer:
+def _keeping_rules(task: _Task, needed: Mapping[GangKey, int], spread: Spread) -> PartialPlan:
     """Leaves out gangs that cannot be whole, one after the other: without one, another may be. And pods that would be
     too many in their zone, where others could not be had.
     """
@@ -191,15 +191,15 @@ def _keeping_rules(task: _Task, needed: Mapping[GangKey, int], spread: Spread) -
     while True:
         counts = [
             0 if kind.gang in dropped else min(kind.count, held.get(number, kind.count))
-            for number, kind in enumerate(demand.kinds)
+            for number, kind in enumerate(demand.groups)
         ]
         answer = task.by_weight(counts)
-        without = [k.count - n + left for k, n, left in zip(demand.kinds, counts, answer.left, strict=True)]
-        if too_many := spread.too_many(demand.kinds, without):
+        without = [k.count - n + left for k, n, left in zip(demand.groups, counts, answer.left, strict=True)]
+        if too_many := spread.too_many(demand.groups, without):
             held |= too_many
             continue
         missing: Counter[GangKey] = Counter()
-        for kind, left in zip(demand.kinds, answer.left, strict=True):
+        for kind, left in zip(demand.groups, answer.left, strict=True):
             if kind.gang is not None and kind.gang not in dropped:
                 missing[kind.gang] += left
         broken = [key for key, left in missing.items() if members[key] - left < needed[key]]
@@ -208,7 +208,7 @@ def _keeping_rules(task: _Task, needed: Mapping[GangKey, int], spread: Spread) -
         dropped.add(max(broken, key=lambda key: _last(demand, key)))
 
 
-def _last(demand: Kinds, key: GangKey) -> tuple[object, ...]:
+def _last(demand: PodGroups, key: GangKey) -> tuple[object, ...]:
     """When not all gangs can be whole, the one of which this is largest is left out: least priority, then youngest."""
-    pods = (pod for kind in demand.kinds if kind.gang == key for pod in kind.pods)
+    pods = (pod for kind in demand.groups if kind.gang == key for pod in kind.pods)
     return (*min((-pod.shape.priority, pod.created) for pod in pods), key)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from forebay.model.encoding import enc_hook
-from forebay.model.requirements import LabelSelector, Operator, Requirement
+from forebay.model.requirements import LabelOperator, LabelSelector, Requirement
 from forebay.model.workloads import Pod, PodShape
 from forebay.planning.gangs import GangKey, gang_key
 
@@ -22,7 +22,7 @@ _ALL: Final = 2**20
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook, order="deterministic")
 
 
-class Rule(msgspec.Struct, frozen=True):
+class PodRule(msgspec.Struct, frozen=True):
     """A required rule that pods have about the pods `selector` picks."""
 
     topology_key: str
@@ -44,7 +44,7 @@ class Pin(NamedTuple):
     value: str
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Interchangeable pods, those first that are to be served first."""
 
     shape: PodShape
@@ -71,26 +71,26 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
         return self.shape.priority
 
 
-class Kinds(msgspec.Struct, frozen=True, kw_only=True):
-    kinds: tuple[Kind, ...]
+class PodGroups(msgspec.Struct, frozen=True, kw_only=True):
+    groups: tuple[PodGroup, ...]
     #: What every node has of the resources that stand for rules.
     room: Mapping[str, int]
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PodRule, ...] = ()
 
     def gangs(self) -> Counter[GangKey]:
         """How many pods each has here."""
         members: Counter[GangKey] = Counter()
-        for kind in self.kinds:
+        for kind in self.groups:
             if kind.gang is not None:
                 members[kind.gang] += kind.count
         return members
 
 
-def kinds(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> Kinds:
+def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGroups:
     """`served`: the sets of namespaces that pools serve; pods are alike only where the same of them hold both."""
     canonical: dict[int, bytes] = {}
     by_rule: dict[bytes, int] = {}
-    rules: list[Rule] = []
+    rules: list[PodRule] = []
     ordered = sorted(pods, key=_service_order)
     for pod in ordered:
         if id(pod.shape) not in canonical:
@@ -125,7 +125,7 @@ def kinds(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> Kinds:
         mine = owned.get(id(first), ())
         meant = frozenset(number for number, rule in enumerate(rules) if rule.means(first.namespace, first.labels))
         made.append(
-            Kind(
+            PodGroup(
                 shape=first.shape,
                 pods=tuple(members),
                 needs=_needs(first.shape, rules, mine, meant, room),
@@ -134,7 +134,7 @@ def kinds(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> Kinds:
                 meant=meant,
             )
         )
-    return Kinds(kinds=tuple(made), room=room, rules=tuple(rules))
+    return PodGroups(groups=tuple(made), room=room, rules=tuple(rules))
 
 
 def _service_order(pod: Pod) -> tuple[object, ...]:
@@ -145,19 +145,19 @@ def _has_rules(shape: PodShape) -> bool:
     return bool(shape.pod_anti_affinity or shape.topology_spread)
 
 
-def _rules(pod: Pod) -> Iterable[Rule]:
+def _rules(pod: Pod) -> Iterable[PodRule]:
     for term in pod.shape.pod_anti_affinity:
         if term.selector is not None:
-            yield Rule(term.topology_key, tuple(sorted(term.namespaces or (pod.namespace,))), term.selector, 0)
+            yield PodRule(term.topology_key, tuple(sorted(term.namespaces or (pod.namespace,))), term.selector, 0)
     for spread in pod.shape.topology_spread:
         if spread.selector is not None:
             same = tuple(
-                Requirement(key, Operator.IN, (pod.labels[key],))
+                Requirement(key, LabelOperator.IN, (pod.labels[key],))
                 for key in spread.match_label_keys
                 if key in pod.labels
             )
             selector = LabelSelector(spread.selector.match_labels, (*spread.selector.match_expressions, *same))
-            yield Rule(
+            yield PodRule(
                 spread.topology_key,
                 (pod.namespace,),
                 selector,
@@ -167,7 +167,7 @@ def _rules(pod: Pod) -> Iterable[Rule]:
 
 
 def _needs(
-    shape: PodShape, rules: Sequence[Rule], owned: Iterable[int], meant: Iterable[int], room: dict[str, int]
+    shape: PodShape, rules: Sequence[PodRule], owned: Iterable[int], meant: Iterable[int], room: dict[str, int]
 ) -> Mapping[str, int]:
     # An API server refuses negative requests, a file does not: they make no room.
     needs = {name: max(amount, 0) for name, amount in shape.requests.items()}

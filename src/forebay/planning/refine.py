@@ -12,7 +12,7 @@ from forebay.planning.arrays import DOLLAR, Floats, Ints, Numbers
 from forebay.planning.greedy import Packer, Solution
 from forebay.planning.knapsack import exact
 from forebay.planning.linear import Column, Duals, Master
-from forebay.planning.market import LARGEST_TIE, Shop
+from forebay.planning.market import LARGEST_TIE, Inventory
 from forebay.planning.pricing import Ceilings, Filler
 from forebay.planning.rounding import Clock, dive, realise
 
@@ -42,7 +42,7 @@ Rank = Callable[[Solution], tuple[tuple[int, ...], int]]
 class Refinement:
     """Of a first solution, for the pods that it serves."""
 
-    def __init__(self, packer: Packer, counts: Sequence[int], shop: Shop, first: Solution, *, seed: int) -> None:
+    def __init__(self, packer: Packer, counts: Sequence[int], shop: Inventory, first: Solution, *, seed: int) -> None:
         self._packer = packer
         self._first = first
         self._served = [count - left for count, left in zip(counts, first.left, strict=True)]
@@ -157,7 +157,7 @@ def _penalty(numbers: Numbers) -> Floats:
 
 def _columns_of(numbers: Numbers, solution: Solution) -> list[Column]:
     """The fillings of a solution."""
-    kinds = {kind: n for n, kind in enumerate(numbers.kinds)}
+    kinds = {kind: n for n, kind in enumerate(numbers.groups)}
     shelves = {shelf: n for n, shelf in enumerate(numbers.shelves)}
     made = []
     for buying in solution.buyings:

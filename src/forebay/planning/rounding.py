@@ -77,7 +77,7 @@ def realise(
     # The most used first: what is too much is then taken from the others.
     for count, n in sorted(use, key=lambda pair: (-pair[0], pair[1])):
         counts, shelf = columns[n].counts, numbers.shelves[columns[n].shelf]
-        full = tuple((numbers.kinds[kind], int(counts[kind])) for kind in np.flatnonzero(counts))
+        full = tuple((numbers.groups[kind], int(counts[kind])) for kind in np.flatnonzero(counts))
         left = count
         while left > 0:
             pattern: Pattern = tuple((kind, min(a, remaining[kind])) for kind, a in full if remaining[kind])

@@ -8,9 +8,9 @@ from forebay.model.fit import misfit
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
-from forebay.planning.market import Item, Shop, admits
+from forebay.planning.market import Inventory, Item, admits
 from forebay.planning.plan import Alternative, Candidate, Excluded
-from forebay.planning.pod_groups import Kind
+from forebay.planning.pod_groups import PodGroup
 
 _NAMED = 3
 
@@ -56,17 +56,17 @@ def _percent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %") if round(share, 2) else "less than 1 %"
 
 
-class Known(NamedTuple):
+class Considered(NamedTuple):
     """All that was looked at."""
 
     goods: Sequence[Item]
     #: As it is after everything was bought.
-    shop: Shop
+    shop: Inventory
     excluded: Sequence[Excluded]
     unknown: Sequence[str]
 
 
-def left_out(kind: Kind, known: Known) -> tuple[Reason, str]:
+def left_out(kind: PodGroup, known: Considered) -> tuple[Reason, str]:
     """For a pod of the kind that nothing was bought for."""
     goods, excluded = known.goods, known.excluded
     suitable = [item for item in goods if _would_take(kind, item.candidate)]
@@ -89,11 +89,11 @@ def left_out(kind: Kind, known: Known) -> tuple[Reason, str]:
     return Reason.NO_OFFER_FITS, _nothing_fits(kind, everything)
 
 
-def _would_take(kind: Kind, candidate: Candidate) -> bool:
+def _would_take(kind: PodGroup, candidate: Candidate) -> bool:
     return admits(kind, candidate) and kind.shape.requests.fits_within(candidate.node.allocatable)
 
 
-def _scarce(suitable: Sequence[Item], shop: Shop) -> tuple[Reason, str]:
+def _scarce(suitable: Sequence[Item], shop: Inventory) -> tuple[Reason, str]:
     limits = [cap for item in suitable if shop.stock(item) > 0 and (cap := shop.forbids(item)) is not None]
     best = suitable[0]
     if limits:
@@ -116,7 +116,7 @@ def _barred_now(others: Sequence[Excluded]) -> tuple[Reason, str]:
     return cheapest.reason, f"{described(cheapest.candidate)} would take it, but {cheapest.sentence}.{rest}"
 
 
-def _nothing_fits(kind: Kind, candidates: Sequence[Candidate]) -> str:
+def _nothing_fits(kind: PodGroup, candidates: Sequence[Candidate]) -> str:
     reasons: Counter[str] = Counter()
     for candidate in candidates:
         if candidate.namespaces is not None and kind.namespace not in candidate.namespaces:
@@ -131,7 +131,7 @@ def _nothing_fits(kind: Kind, candidates: Sequence[Candidate]) -> str:
     return f"None of {len(candidates)} offers takes it ({counted}). {hint}"
 
 
-def _hint(kind: Kind, candidates: Sequence[Candidate]) -> str:
+def _hint(kind: PodGroup, candidates: Sequence[Candidate]) -> str:
     requests = kind.shape.requests
     admitting = [candidate for candidate in candidates if admits(kind, candidate)]
     if not admitting:

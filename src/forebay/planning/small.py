@@ -5,7 +5,7 @@ from itertools import product
 from math import prod
 
 from forebay.planning.greedy import Buying, Packer, Pattern, Solution
-from forebay.planning.market import Item, Shop
+from forebay.planning.market import Inventory, Item
 
 #: So many steps are taken before anything else would be ready.
 _MOST_STEPS = 20_000
@@ -18,7 +18,7 @@ def is_small(counts: Sequence[int]) -> bool:
     return prod((n + 1) * (n + 2) // 2 for n in counts) <= _MOST_STEPS
 
 
-def cheapest(packer: Packer, counts: Sequence[int], shop: Shop) -> tuple[Solution | None, int] | None:
+def cheapest(packer: Packer, counts: Sequence[int], shop: Inventory) -> tuple[Solution | None, int] | None:
     """The cheapest plan that serves all, and its score: none can cost less. The plan is None where it would take more
     than stock and limits allow; all is None where some pod fits nowhere.
     """
@@ -53,7 +53,7 @@ def _parts(state: _State) -> Iterator[_State]:
 class _Offers(dict[_State, "tuple[int, int, Item, Pattern] | None"]):
     """By filling: the cheapest item that takes it, with its cost there and its shelf."""
 
-    def __init__(self, packer: Packer, kinds: Sequence[int], shop: Shop) -> None:
+    def __init__(self, packer: Packer, kinds: Sequence[int], shop: Inventory) -> None:
         super().__init__()
         self._packer = packer
         self._kinds = kinds
@@ -83,7 +83,7 @@ class _Offers(dict[_State, "tuple[int, int, Item, Pattern] | None"]):
 
 
 def _plan(
-    packer: Packer, best: dict[_State, tuple[int, _State]], whole: _State, offers: _Offers, shop: Shop
+    packer: Packer, best: dict[_State, tuple[int, _State]], whole: _State, offers: _Offers, shop: Inventory
 ) -> Solution | None:
     buyings: list[Buying] = []
     state = whole

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from forebay.planning.greedy import Buying, Packer, Pattern, Solution, greedy
-from forebay.planning.market import LARGEST_TIE, Market, Shop, owned
-from forebay.planning.pod_groups import Kind
+from forebay.planning.market import LARGEST_TIE, Inventory, Market, owned
+from forebay.planning.pod_groups import PodGroup
 from forebay.planning.small import cheapest, is_small
 
 #: More kinds than this are more than a linear program can deal with in the time.
@@ -15,7 +15,7 @@ _MOST_KINDS = 600
 _MOST_NODES = 100
 
 
-class Thinking(NamedTuple):
+class TimeLimit(NamedTuple):
     """How long to go on."""
 
     refine: bool
@@ -31,7 +31,7 @@ class Solved(NamedTuple):
 
 
 def solve(
-    market: Market, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop, thinking: Thinking
+    market: Market, kinds: Sequence[PodGroup], counts: Sequence[int], shop: Inventory, thinking: TimeLimit
 ) -> tuple[Packer, Solved]:
     """Buys from `shop`."""
     packer = Packer(market)
@@ -44,7 +44,7 @@ def solve(
 
 
 def _thought_out(
-    packer: Packer, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop, thinking: Thinking
+    packer: Packer, kinds: Sequence[PodGroup], counts: Sequence[int], shop: Inventory, thinking: TimeLimit
 ) -> tuple[Solution, int]:
     solution = _best(packer, kinds, counts, shop)
     bound = fluid_bound(packer, solution)
@@ -57,18 +57,18 @@ def _thought_out(
             bound = max(bound, found[1] - LARGEST_TIE * sum(served))
             if found[0] is not None:
                 best = found[0]._replace(left=solution.left)
-                return min(solution, best, key=lambda each: rank(packer, kinds, each)), bound
+                return min(solution, best, key=lambda each: solution_rank(packer, kinds, each)), bound
     if len(served) - served.count(0) <= _MOST_KINDS:
         # numpy and HiGHS take longer to load than small demand takes to plan.
         from forebay.planning.refine import Refinement  # noqa: PLC0415
 
         refinement = Refinement(packer, counts, shop, solution, seed=thinking.seed)
-        solution = refinement.run(lambda each: rank(packer, kinds, each), thinking.left)
+        solution = refinement.run(lambda each: solution_rank(packer, kinds, each), thinking.left)
         bound = max(bound, refinement.bound)
     return solution, bound
 
 
-def _best(packer: Packer, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop) -> Solution:
+def _best(packer: Packer, kinds: Sequence[PodGroup], counts: Sequence[int], shop: Inventory) -> Solution:
     solution = greedy(packer, counts, shop.copy())
     if not any(left and any(shelf.most[n] for shelf in packer.market.shelves) for n, left in enumerate(solution.left)):
         return solution
@@ -77,10 +77,10 @@ def _best(packer: Packer, kinds: Sequence[Kind], counts: Sequence[int], shop: Sh
         greedy(packer, counts, shop.copy(), lambda _score: 1),
         _by_priority(packer, kinds, counts, shop.copy()),
     )
-    return min(solution, *others, key=lambda each: rank(packer, kinds, each))
+    return min(solution, *others, key=lambda each: solution_rank(packer, kinds, each))
 
 
-def _by_priority(packer: Packer, kinds: Sequence[Kind], counts: Sequence[int], shop: Shop) -> Solution:
+def _by_priority(packer: Packer, kinds: Sequence[PodGroup], counts: Sequence[int], shop: Inventory) -> Solution:
     left = list(counts)
     buyings: list[Buying] = []
     for priority in sorted({kind.priority for kind in kinds}, reverse=True):
@@ -90,7 +90,7 @@ def _by_priority(packer: Packer, kinds: Sequence[Kind], counts: Sequence[int], s
     return Solution(tuple(buyings), tuple(left))
 
 
-def rank(packer: Packer, kinds: Sequence[Kind], solution: Solution) -> tuple[tuple[int, ...], int]:
+def solution_rank(packer: Packer, kinds: Sequence[PodGroup], solution: Solution) -> tuple[tuple[int, ...], int]:
     """Less is better: fewer pods left out, those of high priority first; then the score."""
     left: defaultdict[int, int] = defaultdict(int)
     for kind, count in zip(kinds, solution.left, strict=True):
@@ -98,7 +98,7 @@ def rank(packer: Packer, kinds: Sequence[Kind], solution: Solution) -> tuple[tup
     return (tuple(left[priority] for priority in sorted(left, reverse=True)), packer.score(solution))
 
 
-def smallest_first(packer: Packer, counts: Sequence[int], shop: Shop) -> Solution | None:
+def smallest_first(packer: Packer, counts: Sequence[int], shop: Inventory) -> Solution | None:
     """Where owned machines that cost nothing can serve everything, they are switched on from the smallest up."""
     shelves = packer.market.shelves
     free = sorted(

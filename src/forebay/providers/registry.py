@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.api.gpu_node_class import Provider as Entry
+from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.machines import Machine
 from forebay.api.providers import ProviderName
 from forebay.net import clock as wall
@@ -18,7 +18,7 @@ from forebay.providers.secrets import SecretReader, Secrets
 from forebay.providers.webhook.provider import WebhookProvider
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a provider needs beyond its entry."""
 
     #: A transport to the outside, with these TLS options (None: the system's).
@@ -36,7 +36,7 @@ class NotInThisRelease(ValueError):
     """The API knows the provider's name, this release has no code for it. The text is fit for a condition."""
 
 
-def build(entry: Entry, context: Context) -> Provider:
+def build_provider(entry: Entry, context: ProviderContext) -> Provider:
     """Raises `NotInThisRelease`. Entries that are equal give providers that do the same."""
     make = _PROVIDERS.get(entry.name)
     if make is None:
@@ -53,7 +53,7 @@ def environment_entry(machines: Sequence[Machine]) -> Entry:
     return Entry(name=ProviderName.WEBHOOK, machines=tuple(machines))
 
 
-def _webhook(entry: Entry, context: Context) -> Provider:
+def _webhook(entry: Entry, context: ProviderContext) -> Provider:
     return WebhookProvider(
         entry.machines,
         make_transport=context.make_transport,
@@ -62,6 +62,6 @@ def _webhook(entry: Entry, context: Context) -> Provider:
     )
 
 
-_PROVIDERS: Final[dict[ProviderName, Callable[[Entry, Context], Provider]]] = {
+_PROVIDERS: Final[dict[ProviderName, Callable[[Entry, ProviderContext], Provider]]] = {
     ProviderName.WEBHOOK: _webhook,
 }

@@ -9,15 +9,15 @@ import msgspec
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget, GPUWorkloadBudgetStatus
 from forebay.api.names import ACCOUNTING_LABEL, EXCEEDED_LABEL
 from forebay.api.parts import Condition, Truth
-from forebay.budgets.accounts import Key
+from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.assessment import Standing
 from forebay.budgets.enforcement import CONDITION
 from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.reconcile.decisions import ReportBudget
-from forebay.reconcile.reports import Fact, told
-from forebay.reconcile.snapshot import Books, Snapshot
+from forebay.reconcile.reports import Fact, merge_conditions
+from forebay.reconcile.snapshot import BudgetState, Snapshot
 
 #: How often the figures of a budget are written: at most, and where they have changed at all.
 _OFTEN: Final = timedelta(seconds=10)
@@ -34,16 +34,18 @@ _WARNED: Final = timedelta(hours=1)
 
 class BudgetReports(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[ReportBudget, ...] = ()
-    reported: Mapping[Key, datetime] = {}
+    reported: Mapping[BudgetKey, datetime] = {}
     look_again: datetime | None = None
 
 
-def report_budgets(snapshot: Snapshot, standings: Mapping[Key, Standing], held: Mapping[Key, int]) -> BudgetReports:
+def report_budgets(
+    snapshot: Snapshot, standings: Mapping[BudgetKey, Standing], held: Mapping[BudgetKey, int]
+) -> BudgetReports:
     books = snapshot.books
     if books is None:
         return BudgetReports(reported=snapshot.memory.reported)
     found: list[ReportBudget] = []
-    reported: dict[Key, datetime] = {}
+    reported: dict[BudgetKey, datetime] = {}
     moving: list[datetime] = []
     for budget in snapshot.budgets:
         if budget.metadata.deletion_timestamp is not None:
@@ -79,7 +81,7 @@ def _next_mark(now: datetime) -> datetime:
 
 def _report(
     budget: GPUWorkloadBudget,
-    books: Books,
+    books: BudgetState,
     standing: Standing | None,
     held: int,
     *,
@@ -88,7 +90,7 @@ def _report(
 ) -> ReportBudget | None:
     status = budget.status or GPUWorkloadBudgetStatus()
     facts = _facts(budget, books, standing)
-    conditions = told(status.conditions, facts, budget.metadata.generation, now)
+    conditions = merge_conditions(status.conditions, facts, budget.metadata.generation, now)
     figures = _figures(budget, books, standing, held, status)
     labels = _labels(budget, standing)
     warning = _forewarned(status, figures, standing, now, last)
@@ -117,7 +119,7 @@ def _report(
     )
 
 
-def _facts(budget: GPUWorkloadBudget, books: Books, standing: Standing | None) -> tuple[Fact, ...]:
+def _facts(budget: GPUWorkloadBudget, books: BudgetState, standing: Standing | None) -> tuple[Fact, ...]:
     degraded = _degraded(budget.key, books)
     if standing is None:
         why = books.invalid.get(budget.key, "The budget is not counted yet.")
@@ -149,7 +151,7 @@ def _what_follows(budget: GPUWorkloadBudget) -> str:
     return f"{what} Raise spec.quota to let more run."
 
 
-def _degraded(key: Key, books: Books) -> Fact:
+def _degraded(key: BudgetKey, books: BudgetState) -> Fact:
     if (damage := books.damages.get(key)) is not None:
         return Fact("Degraded", Truth.TRUE, Reason.LEDGER_DAMAGED, damage)
     if books.unstored is not None:
@@ -159,7 +161,7 @@ def _degraded(key: Key, books: Books) -> Fact:
 
 
 def _figures(
-    budget: GPUWorkloadBudget, books: Books, standing: Standing | None, held: int, status: GPUWorkloadBudgetStatus
+    budget: GPUWorkloadBudget, books: BudgetState, standing: Standing | None, held: int, status: GPUWorkloadBudgetStatus
 ) -> dict[str, Any]:
     """As they stand in the status; None takes one away."""
     stopped = [each for each in (status.last_enforcement_at, books.enforced.get(budget.key)) if each is not None]

@@ -10,17 +10,17 @@ import msgspec
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_workload_budget import Accounting, EnforcementAction, GPUWorkloadBudget
 from forebay.api.names import USAGE_FINALIZER
-from forebay.budgets.accounts import Account, Key, selector_of
+from forebay.budgets.accounts import Account, BudgetKey, selector_of
 from forebay.budgets.admission import Admission, Held, Release, release
 from forebay.budgets.assessment import Standing
 from forebay.budgets.enforcement import CannotPause, Evict, Pause, Resume, enforce, exceeded_since
-from forebay.demand.reservation import Settlement
+from forebay.demand.reservation import Reservations
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
 from forebay.planning.gangs import GangKey, gang_key
-from forebay.reconcile.decisions import LetGo, Mark, Tell
-from forebay.reconcile.snapshot import Books, Snapshot
+from forebay.reconcile.decisions import AddUsageFinalizer, PodEvent, RemoveUsageFinalizer
+from forebay.reconcile.snapshot import BudgetState, Snapshot
 
 _ALERT_ONLY: Final = EnforcementAction.ALERT_ONLY
 
@@ -28,7 +28,7 @@ _ALERT_ONLY: Final = EnforcementAction.ALERT_ONLY
 class Budgeting(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of all budgets in this tick."""
 
-    standings: Mapping[Key, Standing] = {}
+    standings: Mapping[BudgetKey, Standing] = {}
     #: None: nothing is known of them yet, or there are none.
     admission: Admission | None = None
 
@@ -37,7 +37,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """Of the pods that capacity is to be bought for."""
 
     pods: tuple[Pod, ...] = ()
-    held: tuple[Held | Tell, ...] = ()
+    held: tuple[Held | PodEvent, ...] = ()
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,22 +59,22 @@ def account(snapshot: Snapshot) -> Budgeting:
     return Budgeting(standings=standings, admission=Admission(books.accounts, budgets, standings, snapshot.now))
 
 
-def admit(snapshot: Snapshot, budgeting: Budgeting, settlement: Settlement) -> Admitted:
+def admit(snapshot: Snapshot, budgeting: Budgeting, reservations: Reservations) -> Admitted:
     """Whom money may move for. What runs, what is bound, and what capacity is on its way for comes first."""
     if not snapshot.budgets:
-        return Admitted(pods=settlement.left)
+        return Admitted(pods=reservations.left)
     if snapshot.books is None:
-        return _not_yet(snapshot, settlement.left)
+        return _not_yet(snapshot, reservations.left)
     admission, books = budgeting.admission, snapshot.books
-    if admission is None or not (settlement.left or books.gated):
-        return Admitted(pods=settlement.left)
-    for pod in _committed(snapshot, settlement, books):
+    if admission is None or not (reservations.left or books.gated):
+        return Admitted(pods=reservations.left)
+    for pod in _committed(snapshot, reservations, books):
         admission.commit(pod)
     _commit_dollars(snapshot, admission)
-    held = {pod.uid: found for pod in settlement.left if (found := admission.ask(pod)) is not None}
-    held |= _with_company(settlement.left, held)
+    held = {pod.uid: found for pod in reservations.left if (found := admission.ask(pod)) is not None}
+    held |= _with_company(reservations.left, held)
     return Admitted(
-        pods=tuple(pod for pod in settlement.left if pod.uid not in held) if held else settlement.left,
+        pods=tuple(pod for pod in reservations.left if pod.uid not in held) if held else reservations.left,
         held=tuple(held.values()),
     )
 
@@ -89,7 +89,7 @@ def _not_yet(snapshot: Snapshot, pods: tuple[Pod, ...]) -> Admitted:
     waiting = {pod.uid for pod in held}
     return Admitted(
         pods=tuple(pod for pod in pods if pod.uid not in waiting),
-        held=tuple(Tell(pod=pod, reason=Reason.LEDGER_UNREAD, sentence=sentence) for pod in held),
+        held=tuple(PodEvent(pod=pod, reason=Reason.LEDGER_UNREAD, sentence=sentence) for pod in held),
     )
 
 
@@ -101,9 +101,9 @@ def _takes(budget: GPUWorkloadBudget, pod: Pod) -> bool:
     )
 
 
-def _committed(snapshot: Snapshot, settlement: Settlement, books: Books) -> Iterator[Pod]:
+def _committed(snapshot: Snapshot, reservations: Reservations, books: BudgetState) -> Iterator[Pod]:
     """Pods that will run whatever is decided now, and do not yet."""
-    yield from (pod for pod in snapshot.pending if pod.uid in settlement.placed)
+    yield from (pod for pod in snapshot.pending if pod.uid in reservations.placed)
     known: set[str] = set()
     for each in books.accounts:
         for uid, pod in each.pods.items():
@@ -156,20 +156,20 @@ def _free(pod: Pod) -> Release:
     return Release(pod=pod, reason=Reason.RELEASED_BY_BUDGET, sentence=sentence)
 
 
-def held_by(held: Iterable[Held | Tell]) -> Counter[Key]:
+def held_by(held: Iterable[Held | PodEvent]) -> Counter[BudgetKey]:
     """How many pods wait for each budget."""
     return Counter(each.budget for each in held if isinstance(each, Held))
 
 
-def tell_held(held: Iterable[Held | Tell]) -> Iterator[Tell]:
+def held_pod_events(held: Iterable[Held | PodEvent]) -> Iterator[PodEvent]:
     for each in held:
-        if isinstance(each, Tell):
+        if isinstance(each, PodEvent):
             yield each
         else:
-            yield Tell(pod=each.pod, reason=each.reason, sentence=each.sentence, warning=True)
+            yield PodEvent(pod=each.pod, reason=each.reason, sentence=each.sentence, warning=True)
 
 
-def enforcement(snapshot: Snapshot, standings: Mapping[Key, Standing]) -> Enforced:
+def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing]) -> Enforced:
     books = snapshot.books
     if books is None:
         return Enforced()
@@ -198,7 +198,7 @@ def enforcement(snapshot: Snapshot, standings: Mapping[Key, Standing]) -> Enforc
     return Enforced(decisions=tuple(decisions), look_again=min(due, default=None))
 
 
-def _abandoned(snapshot: Snapshot, books: Books) -> Iterator[Resume]:
+def _abandoned(snapshot: Snapshot, books: BudgetState) -> Iterator[Resume]:
     """Jobs that wait for a budget that is gone."""
     there = {budget.key for budget in snapshot.budgets}
     for each in books.paused:
@@ -213,13 +213,13 @@ def _abandoned(snapshot: Snapshot, books: Books) -> Iterator[Resume]:
             )
 
 
-def marks(snapshot: Snapshot) -> Iterator[Mark | LetGo]:
+def usage_finalizers(snapshot: Snapshot) -> Iterator[AddUsageFinalizer | RemoveUsageFinalizer]:
     """The finalizer of `accounting: Exact`: on pods that the admission policy has missed, and off those recorded."""
     books = snapshot.books
     if books is None:
         return
     for pod in books.recorded:
-        yield LetGo(pod=pod)
+        yield RemoveUsageFinalizer(pod=pod)
     known: set[str] = set()
     for budget in snapshot.budgets:
         opened = books.accounts.get(budget.key)
@@ -228,7 +228,7 @@ def marks(snapshot: Snapshot) -> Iterator[Mark | LetGo]:
         for pod in _unmarked(opened):
             if pod.uid not in known:
                 known.add(pod.uid)
-                yield Mark(pod=pod)
+                yield AddUsageFinalizer(pod=pod)
 
 
 def _unmarked(opened: Account) -> Iterator[Pod]:

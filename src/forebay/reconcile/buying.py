@@ -8,8 +8,8 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import CLASS_FINALIZER
 from forebay.budgets.admission import Admission, Held
-from forebay.lifecycle.cooldown import cooling, failures_so_far
-from forebay.lifecycle.steps import Forget
+from forebay.lifecycle.cooldown import cooldowns, failures_so_far
+from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.reasons import Reason
 from forebay.model.sources import OfferKey
 from forebay.model.workloads import Pod
@@ -18,13 +18,13 @@ from forebay.planning.gangs import gang_key
 from forebay.planning.limits import caps
 from forebay.planning.plan import Cap, LeftOut, Plan, Preferences, Purchase
 from forebay.planning.planner import plan
-from forebay.reconcile.decisions import Request
-from forebay.reconcile.orders import request
+from forebay.reconcile.decisions import CreateInstance
+from forebay.reconcile.orders import create_instance
 from forebay.reconcile.snapshot import Snapshot
 
 
-class Bought(msgspec.Struct, frozen=True, kw_only=True):
-    decisions: tuple[Request | Forget, ...] = ()
+class BuyResult(msgspec.Struct, frozen=True, kw_only=True):
+    decisions: tuple[CreateInstance | DeleteRecord, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     #: Pods whose budgets have no dollars for what would be bought.
     held: tuple[Held, ...] = ()
@@ -32,32 +32,32 @@ class Bought(msgspec.Struct, frozen=True, kw_only=True):
     look_again: datetime | None = None
 
 
-def buy(snapshot: Snapshot, pods: Sequence[Pod], admission: Admission | None = None) -> Bought:
+def buy(snapshot: Snapshot, pods: Sequence[Pod], admission: Admission | None = None) -> BuyResult:
     if not pods:
-        return Bought()
+        return BuyResult()
     # Not from a class that could vanish before its machines.
     held = tuple(each for each in snapshot.classes if CLASS_FINALIZER in each.metadata.finalizers)
     made = plan_for(msgspec.structs.replace(snapshot, classes=held), pods)
     by_name = {record.metadata.name: record for record in snapshot.records}
     failures: dict[OfferKey, int] = {}
-    decisions: list[Request | Forget] = []
+    decisions: list[CreateInstance | DeleteRecord] = []
     affordable, refused = within_dollars(made.purchases, admission)
     for purchase in affordable:
         source = snapshot.sources[purchase.candidate.source]
         key = purchase.candidate.offer.key
         if key not in failures:
             failures[key] = failures_so_far(snapshot.records, key)
-        wanted = request(purchase, source.capabilities.delivers, failures[key], by_name)
+        wanted = create_instance(purchase, source.capabilities.delivers, failures[key], by_name)
         if (past := by_name.get(wanted.name)) is not None:
             if past.state is not InstanceState.GONE or past.uid in snapshot.withheld:
                 continue  # a machine that something is done about; there is one record of it at a time
             decisions.append(_make_room(past))
         decisions.append(wanted)
-    return Bought(
+    return BuyResult(
         decisions=tuple(decisions),
         left_out=made.left_out,
         held=refused,
-        look_again=min((each.until for each in cooling(snapshot.records, snapshot.now).values()), default=None),
+        look_again=min((each.until for each in cooldowns(snapshot.records, snapshot.now).values()), default=None),
     )
 
 
@@ -102,7 +102,7 @@ def plan_for(
         remembered=snapshot.remembered,
         daemons=snapshot.daemons,
         records=snapshot.records,
-        cooling=cooling(snapshot.records, snapshot.now),
+        cooling=cooldowns(snapshot.records, snapshot.now),
     )
     offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, world)
     made = plan(
@@ -118,9 +118,9 @@ def plan_for(
     return msgspec.structs.replace(made, left_out=left_out)
 
 
-def _make_room(past: GPUInstance) -> Forget:
+def _make_room(past: GPUInstance) -> DeleteRecord:
     sentence = f"{past.metadata.name} is asked for again; this is the record of an earlier time."
-    return Forget(record=past, reason=Reason.CAPACITY_NEEDED, sentence=sentence)
+    return DeleteRecord(record=past, reason=Reason.CAPACITY_NEEDED, sentence=sentence)
 
 
 def _with_unknown(left: LeftOut, unknown: Sequence[str]) -> LeftOut:

@@ -14,7 +14,7 @@ from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.parts import Condition
 from forebay.budgets.admission import Release
 from forebay.budgets.enforcement import CannotPause, Evict, Pause, Resume
-from forebay.demand.nomination import Welcome
+from forebay.demand.nomination import NominatePods
 from forebay.lifecycle.steps import Adopt, AnyStep
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
@@ -74,19 +74,19 @@ class ReportBudget(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
+class AddUsageFinalizer(msgspec.Struct, frozen=True, kw_only=True):
     """Keep the pod from going before its time is recorded."""
 
     pod: Pod
 
 
-class LetGo(msgspec.Struct, frozen=True, kw_only=True):
+class RemoveUsageFinalizer(msgspec.Struct, frozen=True, kw_only=True):
     """Its time is recorded, or nobody needs it any more."""
 
     pod: Pod
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class CreateInstance(msgspec.Struct, frozen=True, kw_only=True):
     """Write down that this capacity is wanted. Nothing is asked of its provider before that is durable."""
 
     name: str
@@ -97,14 +97,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-class Hold(msgspec.Struct, frozen=True, kw_only=True):
+class SetClassFinalizer(msgspec.Struct, frozen=True, kw_only=True):
     """Keep a GPUNodeClass from going before its machines, or let it go now that they have."""
 
     node_class: GPUNodeClass
     held: bool
 
 
-class Dress(msgspec.Struct, frozen=True, kw_only=True):
+class SyncNode(msgspec.Struct, frozen=True, kw_only=True):
     """Put on a node what its plan says it carries: pods may ask for these labels, and must tolerate these taints."""
 
     record: GPUInstance
@@ -113,7 +113,7 @@ class Dress(msgspec.Struct, frozen=True, kw_only=True):
     taints: tuple[Taint, ...]
 
 
-class Tell(msgspec.Struct, frozen=True, kw_only=True):
+class PodEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Say on a pod why it waits, and what comes next."""
 
     pod: Pod
@@ -124,8 +124,21 @@ class Tell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: About pods for the sake of their budgets.
-BudgetDecision = ReportBudget | Evict | Pause | CannotPause | Resume | Release | Mark | LetGo
-Decision = ReportPool | ReportClass | Request | Adopt | AnyStep | Hold | Dress | Welcome | Tell | BudgetDecision
+BudgetDecision = (
+    ReportBudget | Evict | Pause | CannotPause | Resume | Release | AddUsageFinalizer | RemoveUsageFinalizer
+)
+Decision = (
+    ReportPool
+    | ReportClass
+    | CreateInstance
+    | Adopt
+    | AnyStep
+    | SetClassFinalizer
+    | SyncNode
+    | NominatePods
+    | PodEvent
+    | BudgetDecision
+)
 
 
 def subject(decision: Decision) -> tuple[str, str, str]:
@@ -135,9 +148,9 @@ def subject(decision: Decision) -> tuple[str, str, str]:
             return ("pool", decision.namespace, decision.name)
         case ReportClass():
             return ("class", "", decision.name)
-        case Hold():
+        case SetClassFinalizer():
             return ("class", "", decision.node_class.metadata.name)
-        case Request() | Adopt():
+        case CreateInstance() | Adopt():
             return ("record", "", decision.name)
         case ReportBudget():
             return ("budget", decision.namespace, decision.name)
@@ -145,9 +158,9 @@ def subject(decision: Decision) -> tuple[str, str, str]:
             return ("job", decision.pod.namespace, decision.job.name)
         case Resume():
             return ("job", decision.namespace, decision.job.name)
-        case Tell() | Evict() | CannotPause() | Release() | Mark() | LetGo():
+        case PodEvent() | Evict() | CannotPause() | Release() | AddUsageFinalizer() | RemoveUsageFinalizer():
             return ("pod", *decision.pod.key)
-        case Dress() | Welcome():
+        case SyncNode() | NominatePods():
             # Where these fail, the machine must be given back all the same.
             return ("node", "", decision.node.name)
         case _:

@@ -10,10 +10,10 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.next_step import step_or_wait
-from forebay.lifecycle.orphans import Unclaimed, leftovers, unclaimed
+from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen
 from forebay.lifecycle.record_fields import initial_status
-from forebay.lifecycle.steps import Adopt, AnyStep, Forget, Write
-from forebay.lifecycle.unhealthy_limit import braked
+from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, WriteStatus
+from forebay.lifecycle.unhealthy_limit import replacement_paused
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery, Source, SourceKey
 from forebay.reconcile.orders import source_of
@@ -22,16 +22,16 @@ from forebay.reconcile.snapshot import Snapshot
 Pool = tuple[str, str]
 
 
-def brakes(snapshot: Snapshot) -> Mapping[Pool, str]:
+def paused_replacements(snapshot: Snapshot) -> Mapping[Pool, str]:
     """The pools (and "", "" for machines of none) in which nothing is given up as unhealthy now, with the reason."""
     by_pool: defaultdict[Pool, list[GPUInstance]] = defaultdict(list)
     for record in snapshot.records:
         by_pool[_pool(record)].append(record)
-    found = {pool: braked(records, snapshot.nodes) for pool, records in by_pool.items()}
+    found = {pool: replacement_paused(records, snapshot.nodes) for pool, records in by_pool.items()}
     return {pool: why for pool, why in found.items() if why is not None}
 
 
-class Due(NamedTuple):
+class DueSteps(NamedTuple):
     steps: list[AnyStep]
     #: When the next may be due without any news.
     look_again: datetime | None
@@ -39,7 +39,7 @@ class Due(NamedTuple):
     faults: Mapping[str, Exception]
 
 
-def own_steps(snapshot: Snapshot, brakes: Mapping[Pool, str]) -> Due:
+def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
     """At most one for each record."""
     pools = {pool.key for pool in snapshot.pools}
     classes = {each.metadata.name for each in snapshot.classes if each.metadata.deletion_timestamp is None}
@@ -51,7 +51,7 @@ def own_steps(snapshot: Snapshot, brakes: Mapping[Pool, str]) -> Due:
     for record in snapshot.records:
         if record.metadata.name in snapshot.busy:
             continue
-        facts = _facts(record, snapshot, waiting, brakes)
+        facts = _facts(record, snapshot, waiting, paused)
         facts = msgspec.structs.replace(facts, pool_exists=_belongs(record, pools, classes))
         named = machines.get(source_of(record))
         if named is not None and instance_id(record) not in named:
@@ -66,30 +66,30 @@ def own_steps(snapshot: Snapshot, brakes: Mapping[Pool, str]) -> Due:
             steps.append(step)
         elif at is not None:
             due.append(at)
-    return Due(steps, min(due, default=None), faults)
+    return DueSteps(steps, min(due, default=None), faults)
 
 
-def _first(record: GPUInstance) -> tuple[Write, None] | None:
+def _first(record: GPUInstance) -> tuple[WriteStatus, None] | None:
     """Writes the status that the record was made with, where it has none yet."""
     begun = initial_status(record)
     if begun is None:
         return None
     sentence = begun.message or "What was known when the record was made."
     reason = Reason(begun.reason) if begun.reason is not None else Reason.CAPACITY_NEEDED
-    return Write(record=record, reason=reason, sentence=sentence, status=begun), None
+    return WriteStatus(record=record, reason=reason, sentence=sentence, status=begun), None
 
 
-def found_without_record(snapshot: Snapshot) -> tuple[tuple[Adopt | Forget, ...], Unclaimed]:
+def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...], Orphans]:
     """Records to make; and records of machines that had gone and are on again, which must make room first."""
     sources = snapshot.sources.values()
-    seen = unclaimed(snapshot.memory.unclaimed, sources, snapshot.records)
+    seen = orphans_seen(snapshot.memory.unclaimed, sources, snapshot.records)
     past = {each.metadata.name: each for each in snapshot.records if _is_past(each)}
     live = [each for each in snapshot.records if each.metadata.name not in past]
-    found: list[Adopt | Forget] = []
-    for adopt in leftovers(seen, sources, live, snapshot.nodes, snapshot.now):
+    found: list[Adopt | DeleteRecord] = []
+    for adopt in adoptions(seen, sources, live, snapshot.nodes, snapshot.now):
         if adopt.name in past:
             sentence = f"Machine {adopt.name} is on again; this is the record of an earlier time."
-            found.append(Forget(record=past[adopt.name], reason=Reason.ADOPTED, sentence=sentence))
+            found.append(DeleteRecord(record=past[adopt.name], reason=Reason.ADOPTED, sentence=sentence))
         found.append(adopt)
     return tuple(found), seen
 
@@ -98,7 +98,7 @@ def _is_past(record: GPUInstance) -> bool:
     return record.spec.delivers is Delivery.POWER and record.state is InstanceState.GONE
 
 
-def _facts(record: GPUInstance, snapshot: Snapshot, waiting: set[str], brakes: Mapping[Pool, str]) -> Facts:
+def _facts(record: GPUInstance, snapshot: Snapshot, waiting: set[str], paused: Mapping[Pool, str]) -> Facts:
     source = snapshot.sources.get(source_of(record))
     name = record.node_name
     pool = _pool(record)
@@ -107,9 +107,9 @@ def _facts(record: GPUInstance, snapshot: Snapshot, waiting: set[str], brakes: M
         capabilities=None if source is None else source.capabilities,
         listing=None if source is None else source.listing,
         node=None if name is None else snapshot.nodes.get(name),
-        tenants=() if name is None else snapshot.tenants.get(name, ()),
+        pods=() if name is None else snapshot.pods_by_node.get(name, ()),
         wanted=any(pod.uid in waiting for pod in record.spec.pods),
-        braked=pool in brakes,
+        braked=pool in paused,
         drain_settle=snapshot.rules.drain_settle,
     )
 

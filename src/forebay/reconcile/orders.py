@@ -10,18 +10,20 @@ from typing import Final
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, PoolRef
 from forebay.api.parts import PodRef
 from forebay.api.providers import ProviderName
-from forebay.lifecycle.record_fields import planned, recorded
+from forebay.lifecycle.record_fields import offer_record, planned_node
 from forebay.model.sources import Delivery, OfferKey, SourceKey
 from forebay.model.workloads import Pod
 from forebay.planning.plan import Purchase
-from forebay.reconcile.decisions import Request
+from forebay.reconcile.decisions import CreateInstance
 
 #: What a record has room for. A machine for more pods serves them all the same.
 _PODS_RECORDED: Final = 512
 _WHY: Final = 2048
 
 
-def request(purchase: Purchase, delivers: Delivery, failures: int, records: Mapping[str, GPUInstance]) -> Request:
+def create_instance(
+    purchase: Purchase, delivers: Delivery, failures: int, records: Mapping[str, GPUInstance]
+) -> CreateInstance:
     """The intent. Its name is the same whoever plans the same: a machine's own, or one made of the pods it is for.
     `records` are those that are there, by name.
     """
@@ -33,15 +35,15 @@ def request(purchase: Purchase, delivers: Delivery, failures: int, records: Mapp
         delivers=delivers,
         pool_ref=PoolRef(namespace=pool.namespace, name=pool.name) if pool.name else None,
         node_class_name=candidate.source.node_class or None,
-        offer=recorded(offer),
+        offer=offer_record(offer),
         hourly_price=offer.price.exact(),
-        node=planned(name, candidate.node.labels, candidate.node.taints, candidate.node.allocatable),
+        node=planned_node(name, candidate.node.labels, candidate.node.taints, candidate.node.allocatable),
         pods=tuple(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in _oldest(purchase.pods)),
         why=purchase.sentence[:_WHY],
     )
     # A wait that grows with each failure must not begin anew with each record.
     status = GPUInstanceStatus(state=InstanceState.REQUESTED, failures=failures) if failures else None
-    return Request(name=name, spec=spec, status=status, reason=purchase.reason, sentence=purchase.sentence)
+    return CreateInstance(name=name, spec=spec, status=status, reason=purchase.reason, sentence=purchase.sentence)
 
 
 def source_of(record: GPUInstance) -> SourceKey:

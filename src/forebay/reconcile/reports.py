@@ -31,7 +31,7 @@ class Fact(NamedTuple):
     sentence: str
 
 
-class Figures(NamedTuple):
+class MachineTotals(NamedTuple):
     """Of some machines together."""
 
     machines: int = 0
@@ -50,7 +50,7 @@ def report_pools(snapshot: Snapshot, brakes: Mapping[tuple[str, str], str]) -> I
         found = node_class_ready(pool, classes)
         facts = (found, _pool_ready(found, brakes.get(pool.key)))
         said = pool.status.conditions if pool.status is not None else ()
-        conditions = told(said, facts, pool.metadata.generation, snapshot.now)
+        conditions = merge_conditions(said, facts, pool.metadata.generation, snapshot.now)
         count, cost = figures[pool.key]
         shown = (pool.status.node_count, pool.status.hourly_cost) if pool.status is not None else (None, None)
         if conditions == said and shown == (count, cost.exact()):
@@ -81,7 +81,7 @@ def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
         facts = _class_facts(node_class, snapshot, snapshot.claimed_twice.get(node_class.metadata.name, {}))
         status = node_class.status
         said = status.conditions if status is not None else ()
-        conditions = told(said, facts, node_class.metadata.generation, snapshot.now)
+        conditions = merge_conditions(said, facts, node_class.metadata.generation, snapshot.now)
         count, cost = figures["", node_class.metadata.name]
         offers = sum(
             len(source.offers or ())
@@ -119,7 +119,7 @@ def node_class_ready(pool: GPUNodePool, classes: Mapping[str, GPUNodeClass]) -> 
 
 def _pool_ready(node_class: Fact, brake: str | None) -> Fact:
     if node_class.status is Truth.TRUE and brake is not None:
-        return Fact("Ready", Truth.FALSE, Reason.BRAKE, brake)
+        return Fact("Ready", Truth.FALSE, Reason.DISRUPTION_PAUSED, brake)
     return node_class._replace(type="Ready")
 
 
@@ -156,12 +156,12 @@ def _provider_ready(key: SourceKey, snapshot: Snapshot, doubly_claimed: Mapping[
     source = snapshot.sources.get(key)
     if source is None:
         return Fact(condition, Truth.UNKNOWN, Reason.PROVIDER_UNAVAILABLE, f"{key.provider} is being set up.")
-    if source.trouble is not None:
-        return Fact(condition, Truth.FALSE, Reason.PROVIDER_UNAVAILABLE, source.trouble)
+    if source.error is not None:
+        return Fact(condition, Truth.FALSE, Reason.PROVIDER_UNAVAILABLE, source.error)
     return Fact(condition, Truth.TRUE, Reason.PROVIDERS_READY, f"{key.provider} answers.")
 
 
-def told(
+def merge_conditions(
     said: tuple[Condition, ...], facts: Iterable[Fact], generation: int | None, now: datetime
 ) -> tuple[Condition, ...]:
     """The whole list with these facts in it. One that was true before keeps the time since when it is."""
@@ -199,12 +199,12 @@ def _price(written: Figure) -> UsdPerHour:
 
 def _figures(
     records: Iterable[GPUInstance], key_of: Callable[[GPUInstance], tuple[str, str]]
-) -> defaultdict[tuple[str, str], Figures]:
-    found: defaultdict[tuple[str, str], Figures] = defaultdict(Figures)
+) -> defaultdict[tuple[str, str], MachineTotals]:
+    found: defaultdict[tuple[str, str], MachineTotals] = defaultdict(MachineTotals)
     for record in records:
         if record.state is not InstanceState.GONE:
             count, cost = found[key_of(record)]
-            found[key_of(record)] = Figures(count + 1, cost + hourly_cost(record))
+            found[key_of(record)] = MachineTotals(count + 1, cost + hourly_cost(record))
     return found
 
 

@@ -16,16 +16,16 @@ from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
-from forebay.budgets.accounts import Accounts, Key
+from forebay.budgets.accounts import Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor
 from forebay.budgets.ledger.ledger import Ledger, Outline
-from forebay.demand.reservation import Settlement
+from forebay.demand.reservation import Reservations
 from forebay.model.encoding import dec_hook, enc_hook
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Owner, Phase, Pod, PodShape
-from forebay.reconcile.snapshot import Books, Memory, Rules, Snapshot
+from forebay.reconcile.snapshot import BudgetState, Memory, OperatorRules, Snapshot
 
 FORMAT: Final = "forebay.dev/snapshot.v1"
 
@@ -67,7 +67,7 @@ class _Ledger(msgspec.Struct):
 
 
 class _Account(msgspec.Struct):
-    budget: Key
+    budget: BudgetKey
     gpu_hours: _Ledger
     dollars: _Ledger
     pods: tuple[_Pod, ...]
@@ -76,8 +76,8 @@ class _Account(msgspec.Struct):
 class _Books(msgspec.Struct, kw_only=True, omit_defaults=True):
     accounts: tuple[_Account, ...] = ()
     gated: tuple[_Pod, ...] = ()
-    damages: tuple[tuple[Key, str], ...] = ()
-    invalid: tuple[tuple[Key, str], ...] = ()
+    damages: tuple[tuple[BudgetKey, str], ...] = ()
+    invalid: tuple[tuple[BudgetKey, str], ...] = ()
 
 
 class _Unusable(msgspec.Struct):
@@ -99,7 +99,7 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     ports: Mapping[str, frozenset[tuple[int, str]]] = {}
     daemons: tuple[int, ...] = ()
     remembered: Mapping[str, Node] = {}
-    tenants: Mapping[str, tuple[_Pod, ...]] = {}
+    pods_by_node: Mapping[str, tuple[_Pod, ...]] = {}
     records: tuple[GPUInstance, ...] = ()
     sources: tuple[Source, ...] = ()
     unusable: tuple[_Unusable, ...] = ()
@@ -110,7 +110,7 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     #: Since when pods have seemed to fit somewhere.
     fitting: Mapping[str, datetime] = {}
     busy: frozenset[str] = frozenset()
-    rules: Rules = Rules()
+    rules: OperatorRules = OperatorRules()
 
 
 class _Header(msgspec.Struct):
@@ -121,7 +121,7 @@ class _Header(msgspec.Struct):
 _ALIKE: Final = tuple(
     sorted({field.name for field in msgspec.structs.fields(Snapshot)} & set(_Saved.__struct_fields__))
 )
-_CHANGED: Final = frozenset({"pending", "daemons", "tenants", "sources", "unusable", "books"})
+_CHANGED: Final = frozenset({"pending", "daemons", "pods_by_node", "sources", "unusable", "books"})
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted")
 _decoder = msgspec.json.Decoder(_Saved, dec_hook=dec_hook)
 
@@ -140,10 +140,10 @@ def save(snapshot: Snapshot) -> bytes:
         format=FORMAT,
         pending=shapes.pods(snapshot.pending),
         daemons=tuple(map(shapes.number, snapshot.daemons)),
-        tenants={name: shapes.pods(pods) for name, pods in snapshot.tenants.items()},
+        pods_by_node={name: shapes.pods(pods) for name, pods in snapshot.pods_by_node.items()},
         sources=tuple(snapshot.sources.values()),
         unusable=tuple(_Unusable(key, why) for key, why in snapshot.unusable.items()),
-        fitting=snapshot.memory.settlement.fitting,
+        fitting=snapshot.memory.reservations.fitting,
         books=None if snapshot.books is None else _books(snapshot.books, shapes),
         **{name: getattr(snapshot, name) for name in _ALIKE if name not in _CHANGED},
     )
@@ -161,10 +161,10 @@ def load(data: bytes) -> Snapshot:
         return Snapshot(
             pending=_pods(saved.pending, shapes),
             daemons=tuple(shapes[number] for number in saved.daemons),
-            tenants={name: _pods(pods, shapes) for name, pods in saved.tenants.items()},
+            pods_by_node={name: _pods(pods, shapes) for name, pods in saved.pods_by_node.items()},
             sources={source.key: source for source in saved.sources},
             unusable={each.key: each.why for each in saved.unusable},
-            memory=Memory(settlement=Settlement(fitting=saved.fitting)),
+            memory=Memory(reservations=Reservations(fitting=saved.fitting)),
             books=None if saved.books is None else _opened(saved.books, saved.budgets, saved.now, shapes),
             **{name: getattr(saved, name) for name in _ALIKE if name not in _CHANGED},
         )
@@ -172,7 +172,7 @@ def load(data: bytes) -> Snapshot:
         raise NotASnapshot(f"it is not a whole snapshot: {error}") from error
 
 
-def _books(books: Books, shapes: "_Shapes") -> _Books:
+def _books(books: BudgetState, shapes: "_Shapes") -> _Books:
     accounts = sorted(books.accounts, key=lambda each: each.key)
     return _Books(
         accounts=tuple(
@@ -198,7 +198,9 @@ def _drawn(owner: str, saved: _Ledger) -> Ledger:
     return Ledger.drawn(owner, Outline(changes, dict(saved.ends), saved.running))
 
 
-def _opened(saved: _Books, budgets: Iterable[GPUWorkloadBudget], now: datetime, shapes: tuple[PodShape, ...]) -> Books:
+def _opened(
+    saved: _Books, budgets: Iterable[GPUWorkloadBudget], now: datetime, shapes: tuple[PodShape, ...]
+) -> BudgetState:
     by_key = {budget.key: budget for budget in budgets}
     accounts = Accounts()
     for each in saved.accounts:
@@ -208,7 +210,7 @@ def _opened(saved: _Books, budgets: Iterable[GPUWorkloadBudget], now: datetime, 
         hours, dollars = (_drawn(budget.uid, kept) for kept in (each.gpu_hours, each.dollars))
         account = accounts.open(budget, now, ledger=hours, money=dollars)
         account.pods.update((pod.uid, pod) for pod in _pods(each.pods, shapes))
-    return Books(
+    return BudgetState(
         accounts=accounts,
         assessor=Assessor(),
         gated=_pods(saved.gated, shapes),

@@ -9,18 +9,18 @@ from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
-from forebay.budgets.accounts import Accounts, Key
+from forebay.budgets.accounts import Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor
 from forebay.budgets.enforcement import PausedJob
-from forebay.demand.reservation import Settlement
-from forebay.lifecycle.orphans import Unclaimed
+from forebay.demand.reservation import Reservations
+from forebay.lifecycle.orphans import Orphans
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod, PodShape
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
     """What the user has chosen for the operator as a whole."""
 
     #: Resources by which pods ask for GPUs; None: every `<vendor>/gpu`.
@@ -33,24 +33,24 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     drain_settle: timedelta = timedelta(seconds=3)
 
 
-class Books(msgspec.Struct, frozen=True, kw_only=True):
+class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     """What budgets have counted, and what is known of those they act upon."""
 
     #: These two are not copies: whoever keeps the books adds to them only between two ticks.
     accounts: Accounts
     assessor: Assessor
     #: By budget, the stored parts of its ledger that cannot be read; and budgets that cannot be counted at all.
-    damages: Mapping[Key, str] = {}
-    invalid: Mapping[Key, str] = {}
+    damages: Mapping[BudgetKey, str] = {}
+    invalid: Mapping[BudgetKey, str] = {}
     #: Why nothing can be stored; None while all is well.
     unstored: str | None = None
     #: Pods whose eviction, or whose Job's suspension, was refused a moment ago.
     blocked: frozenset[str] = frozenset()
     #: Budgets that have asked somebody to stop, which the views do not show yet.
-    awaiting: frozenset[Key] = frozenset()
+    awaiting: frozenset[BudgetKey] = frozenset()
     paused: tuple[PausedJob, ...] = ()
     #: When each budget last evicted or paused somebody, as far as this process did it.
-    enforced: Mapping[Key, datetime] = {}
+    enforced: Mapping[BudgetKey, datetime] = {}
     #: Pods with the budget's gate.
     gated: tuple[Pod, ...] = ()
     #: Pods with the finalizer of budgets whose time is stored, or that no budget needs any more.
@@ -61,11 +61,11 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """What one tick hands to the next."""
 
     #: Since when pods have seemed to fit somewhere.
-    settlement: Settlement = Settlement()
+    reservations: Reservations = Reservations()
     #: Found at a provider without a record, and since when.
-    unclaimed: Unclaimed = Unclaimed()
+    unclaimed: Orphans = Orphans()
     #: When the figures of each budget were last written.
-    reported: Mapping[Key, datetime] = {}
+    reported: Mapping[BudgetKey, datetime] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +89,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     #: Owned machines as they were when last seen in the cluster.
     remembered: Mapping[str, Node] = {}
     #: Pods on the nodes that Forebay obtained, but for those that every node has and those that have ended.
-    tenants: Mapping[str, tuple[Pod, ...]] = {}
+    pods_by_node: Mapping[str, tuple[Pod, ...]] = {}
     records: tuple[GPUInstance, ...] = ()
     sources: Mapping[SourceKey, Source] = {}
     #: Sources that could not be made, and why.
@@ -98,11 +98,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     claimed_twice: Mapping[str, Mapping[str, str]] = {}
     budgets: tuple[GPUWorkloadBudget, ...] = ()
     #: None: not read yet, so that nothing may be bought for pods of budgets.
-    books: Books | None = None
+    books: BudgetState | None = None
     #: UIDs of records that must not be forgotten yet: what their machines have cost is not stored.
     withheld: frozenset[str] = frozenset()
     #: What the last tick knew. Losing it costs time, never money: whatever must not be forgotten is in the records.
     memory: Memory = Memory()
     #: Records with a provider call under way, whose outcome is not written yet: nothing is decided about them.
     busy: frozenset[str] = frozenset()
-    rules: Rules = Rules()
+    rules: OperatorRules = OperatorRules()

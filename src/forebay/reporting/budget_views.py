@@ -51,7 +51,7 @@ class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
     #: What the window will hold, if everything goes on as it does now, in parts as long as those of the history.
     forecast: list[str]
     #: What is wrong with it, as its conditions say.
-    trouble: str
+    error: str
 
 
 def view(budget: GPUWorkloadBudget, account: Account | None, assessor: Assessor, now: datetime) -> BudgetView:
@@ -83,7 +83,7 @@ def view(budget: GPUWorkloadBudget, account: Account | None, assessor: Assessor,
         exhausted=status.forecast_exhausted_at if standing is None else standing.exhausted,
         history=[] if account is None else _history(account, limits.window, now),
         forecast=[] if account is None or standing is None else _forecast(account, standing, now),
-        trouble=degraded.message if degraded is not None and degraded.status == "True" else "",
+        error=degraded.message if degraded is not None and degraded.status == "True" else "",
     )
 
 

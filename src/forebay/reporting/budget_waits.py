@@ -14,7 +14,7 @@ from forebay.model.workloads import Pod
 from forebay.reporting.budget_views import BudgetView, view
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
+class BudgetWait(msgspec.Struct, frozen=True, kw_only=True):
     """What the budgets of one pod say of it."""
 
     #: One sentence each, of those that may keep it waiting.
@@ -33,7 +33,7 @@ def waits(
     budgets: Sequence[GPUWorkloadBudget],
     accounts: Accounts,
     now: datetime,
-) -> dict[str, Wait]:
+) -> dict[str, BudgetWait]:
     """As the operator would decide now: those at the gate in their order, others each as if it came first."""
     standings = Assessor().assess(budgets, accounts, now)
 
@@ -44,13 +44,13 @@ def waits(
         return admission
 
     gated = {each.pod.uid: each for each in release(all_pods, asking())}
-    found: dict[str, Wait] = {}
+    found: dict[str, BudgetWait] = {}
     for pod in waiting:
         mine = [standings[each.key] for each in accounts.of(pod) if each.resource in pod.shape.requests]
         if not mine:
             continue
         held = gated[pod.uid] if pod.uid in gated else asking().ask(pod)
-        wait = Wait(standing=tuple(f"GPUWorkloadBudget {each.key[1]}: {each.sentence}" for each in mine))
+        wait = BudgetWait(standing=tuple(f"GPUWorkloadBudget {each.key[1]}: {each.sentence}" for each in mine))
         if isinstance(held, Held):
             wait = msgspec.structs.replace(wait, budget="/".join(held.budget), until=held.until, sentence=held.sentence)
         found[pod.uid] = wait
@@ -69,7 +69,7 @@ def _about_to_run(accounts: Iterable[Account]) -> list[Pod]:
 
 def waits_as_reported(
     waiting: Iterable[Pod], budgets: Iterable[GPUWorkloadBudget], now: datetime, why: str
-) -> dict[str, Wait]:
+) -> dict[str, BudgetWait]:
     shown = [(each, view(each, None, Assessor(), now)) for each in budgets]
     found = {}
     for pod in waiting:
@@ -79,7 +79,7 @@ def waits_as_reported(
             if budget.spec.gpu_resource_name in pod.shape.requests and selector_of(budget).matches(pod.labels)
         )
         if mine:
-            found[pod.uid] = Wait(standing=mine, unread=why)
+            found[pod.uid] = BudgetWait(standing=mine, unread=why)
     return found
 
 

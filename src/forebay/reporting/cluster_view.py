@@ -10,7 +10,7 @@ from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
-from forebay.reporting.budget_waits import Wait
+from forebay.reporting.budget_waits import BudgetWait
 
 
 class Leader(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,18 +60,18 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
     pools: Sequence[GPUNodePool] = ()
     nodes: Mapping[str, Node] = {}
     #: By node.
-    tenants: Mapping[str, Collection[Pod]] = {}
+    pods_by_node: Mapping[str, Collection[Pod]] = {}
     #: An operator is at work; None where that cannot be known.
     acting: bool | None = None
     gpu_resources: Collection[str] | None = None
     #: Of pods that wait, by UID: what their budgets say.
-    waits: Mapping[str, Wait] = {}
+    waits: Mapping[str, BudgetWait] = {}
 
 
 def pods_by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
     found: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
-        if pod.node is not None and pod.is_tenant:
+        if pod.node is not None and pod.occupies_node:
             found[pod.node].append(pod)
     return found
 

@@ -12,7 +12,7 @@ from forebay.api.names import BUDGET_GATE, PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOT
 from forebay.api.parts import Truth
 from forebay.api.values import duration_or_never
 from forebay.demand.assessment import not_demand
-from forebay.demand.planned_pods import idle_condition, promises
+from forebay.demand.planned_pods import idle_condition, planned_nodes
 from forebay.lifecycle.wording import for_pods
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
@@ -50,7 +50,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 def explain_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> Explanation:
     records = view.records or ()
-    ours = promises(records, {pod.uid}).get(pod.uid, set())
+    ours = planned_nodes(records, {pod.uid}).get(pod.uid, set())
     found = not_demand(pod, view.gpu_resources, view.now, nodes=view.nodes, ours=ours)
     for_it = sorted(
         (each for each in records if any(asked.uid == pod.uid for asked in each.spec.pods)), key=_oldest_first
@@ -79,7 +79,7 @@ def explain_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> 
         reason=reason,
         answer=answer.rstrip(),
         next=coming,
-        machines=[machine_view(each, view.tenants, view.now) for each in for_it],
+        machines=[machine_view(each, view.pods_by_node, view.now) for each in for_it],
         events=events,
     )
 
@@ -122,7 +122,7 @@ def explain_job(
 
 
 def explain_instance(record: GPUInstance, view: ClusterView, events: list[EventLine] | None) -> Explanation:
-    machine = machine_view(record, view.tenants, view.now)
+    machine = machine_view(record, view.pods_by_node, view.now)
     since = f" for {human(view.now - machine.since)}" if machine.since is not None else ""
     return Explanation(
         about=f"GPUInstance {machine.name}",
@@ -137,13 +137,13 @@ def explain_instance(record: GPUInstance, view: ClusterView, events: list[EventL
 def explain_node(node: Node, view: ClusterView, events: list[EventLine] | None) -> Explanation:
     about = f"Node {node.name}"
     record = record_of_node(node.name, view.records or ())
-    tenants = sorted("/".join(pod.key) for pod in view.tenants.get(node.name, ()))
-    runs = f"Pods on it: {len(tenants)}" if tenants else "Nothing but DaemonSets runs on it"
+    pods = sorted("/".join(pod.key) for pod in view.pods_by_node.get(node.name, ()))
+    runs = f"Pods on it: {len(pods)}" if pods else "Nothing but DaemonSets runs on it"
     if record is None:
         what = _NOT_INSTALLED if view.records is None else "It is yours: Forebay neither gives it back nor replaces it."
         answer = f"No GPUInstance says that Forebay obtained it. {runs}."
         return Explanation(about=about, reason="NotObtained", answer=answer, next=what, events=events)
-    machine = machine_view(record, view.tenants, view.now)
+    machine = machine_view(record, view.pods_by_node, view.now)
     why = _sentence(machine.why or machine.message)
     answer = f"Forebay obtained it for {for_pods(record)}, at {price(record)}. {why} {runs}."
     return Explanation(
@@ -265,9 +265,9 @@ def _next_of_machine(record: GPUInstance, view: ClusterView) -> str:
 
 def _when_it_goes(record: GPUInstance, view: ClusterView) -> str:
     """Of a machine in service."""
-    tenants = view.tenants.get(record.node_name or "", ())
-    if tenants:
-        return f"It stays while pods run on it (now: {len(tenants)})."
+    pods = view.pods_by_node.get(record.node_name or "", ())
+    if pods:
+        return f"It stays while pods run on it (now: {len(pods)})."
     mark = idle_condition(record)
     if mark is None or mark.status is not Truth.TRUE:
         return mark.message if mark is not None and mark.message else "It stays while it is needed."

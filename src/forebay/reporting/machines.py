@@ -17,7 +17,7 @@ _GOING: Final = frozenset({InstanceState.FINISHED, InstanceState.DRAINING, Insta
 FREE: Final = Usd(0)
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a machine's history."""
 
     at: datetime
@@ -55,7 +55,7 @@ class MachineView(msgspec.Struct, frozen=True, kw_only=True):
     #: What it was asked for.
     asked_for: list[str]
     why: str
-    history: list[Step]
+    history: list[HistoryLine]
 
 
 def price(record: GPUInstance) -> UsdPerHour:
@@ -77,7 +77,7 @@ def is_going(record: GPUInstance) -> bool:
     return record.state in _GOING or record.metadata.deletion_timestamp is not None
 
 
-def machine_view(record: GPUInstance, tenants: Mapping[str, Collection[Pod]], now: datetime) -> MachineView:
+def machine_view(record: GPUInstance, pods_by_node: Mapping[str, Collection[Pod]], now: datetime) -> MachineView:
     spec, status = record.spec, record.status or GPUInstanceStatus()
     node = record.node_name or status.node_name or ""
     billed = cost(record, now)
@@ -102,11 +102,12 @@ def machine_view(record: GPUInstance, tenants: Mapping[str, Collection[Pod]], no
         cost=decimal(billed.dollars),
         cost_exact=billed.exact(),
         node=node,
-        pods=[] if gone else sorted("/".join(pod.key) for pod in tenants.get(node, ())),
+        pods=[] if gone else sorted("/".join(pod.key) for pod in pods_by_node.get(node, ())),
         asked_for=[f"{pod.namespace}/{pod.name}" for pod in spec.pods],
         why=spec.why or "",
         history=[
-            Step(at=step.at, state=step.state, reason=step.reason, message=step.message) for step in status.transitions
+            HistoryLine(at=step.at, state=step.state, reason=step.reason, message=step.message)
+            for step in status.transitions
         ],
     )
 

@@ -45,7 +45,7 @@ class MachineKind(msgspec.Struct, frozen=True, kw_only=True):
         return self.zone or self.region or "-"
 
 
-class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+class RejectedOffer(msgspec.Struct, frozen=True, kw_only=True):
     """What would have taken the same pods."""
 
     kind: MachineKind
@@ -53,15 +53,15 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True):
     more: str
 
 
-class Bought(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedPurchase(msgspec.Struct, frozen=True, kw_only=True):
     kind: MachineKind
     pods: list[str]
     reason: str
     sentence: str
-    alternatives: list[Rejected]
+    alternatives: list[RejectedOffer]
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class LeftOutPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod for which nothing is bought, and why."""
 
     pod: str
@@ -72,7 +72,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     #: Pods that wait and count as demand.
     pods: int
-    machines: list[Bought]
+    machines: list[PlannedPurchase]
     #: Dollars an hour that will be billed, exact.
     price: str
     #: Expected dollars an hour: with priorities of providers, minimum billing, reclaims and preferences of pods.
@@ -81,11 +81,11 @@ class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
     bound: str
     #: Which share of the bound the cost may be above it; none where the bound is nothing.
     gap: float | None
-    left_out: list[Told]
+    left_out: list[LeftOutPod]
     #: Pods that free capacity will take, or capacity that is coming.
-    placed: list[Told]
+    placed: list[LeftOutPod]
     #: Pods that are no demand (yet).
-    others: list[Told]
+    others: list[LeftOutPod]
 
 
 class Swing(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,14 +126,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_report(outlook: Outlook) -> PlanReport:
-    plan, settlement, names = outlook.plan, outlook.settlement, {}
+    plan, reservations, names = outlook.plan, outlook.reservations, {}
     for pod in outlook.assessment.wanted:
         names[pod.uid] = _name(pod)
-    notes = settlement.notes
+    notes = reservations.notes
     left = [
-        *(Told(pod=_name(each.pod), reason=each.reason, sentence=each.sentence) for each in settlement.refused),
+        *(LeftOutPod(pod=_name(each.pod), reason=each.reason, sentence=each.sentence) for each in reservations.refused),
         *(
-            Told(
+            LeftOutPod(
                 pod=_name(each.pod),
                 reason=each.reason,
                 sentence=" ".join(part for part in (notes.get(each.pod.uid), each.sentence) if part),
@@ -141,7 +141,7 @@ def plan_report(outlook: Outlook) -> PlanReport:
             for each in plan.left_out
         ),
         *(
-            Told(pod=_name(each.pod), reason=each.reason, sentence=each.sentence)
+            LeftOutPod(pod=_name(each.pod), reason=each.reason, sentence=each.sentence)
             for each in outlook.held
             if BUDGET_GATE not in each.pod.shape.scheduling_gates
         ),
@@ -156,10 +156,11 @@ def plan_report(outlook: Outlook) -> PlanReport:
         gap=_gap(plan),
         left_out=left,
         placed=[
-            Told(pod=names[uid], reason=each.reason, sentence=each.sentence) for uid, each in settlement.placed.items()
+            LeftOutPod(pod=names[uid], reason=each.reason, sentence=each.sentence)
+            for uid, each in reservations.placed.items()
         ],
         others=[
-            Told(pod=_name(each.pod), reason=told.reason, sentence=told.sentence)
+            LeftOutPod(pod=_name(each.pod), reason=told.reason, sentence=told.sentence)
             for each in outlook.assessment.others
             for told in (gated.get(each.pod.uid, each),)
         ],
@@ -194,14 +195,14 @@ def identity(kind: MachineKind) -> tuple[object, ...]:
     return (kind.provider, kind.instance_type, kind.machine, kind.region, kind.zone, kind.spot, kind.pool)
 
 
-def _bought(purchase: Purchase) -> Bought:
-    return Bought(
+def _bought(purchase: Purchase) -> PlannedPurchase:
+    return PlannedPurchase(
         kind=_kind(purchase.candidate),
         pods=[_name(pod) for pod in purchase.pods],
         reason=purchase.reason,
         sentence=purchase.sentence,
         alternatives=[
-            Rejected(kind=_kind(other.candidate), more=other.more.exact()) for other in purchase.alternatives
+            RejectedOffer(kind=_kind(other.candidate), more=other.more.exact()) for other in purchase.alternatives
         ],
     )
 

@@ -8,9 +8,9 @@ import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_pool import GPUNodePool
-from forebay.budgets.bill_lines import Line, Spent
+from forebay.budgets.bill_lines import BillLine, Spent
 from forebay.demand.assessment import not_demand
-from forebay.demand.planned_pods import is_leaving, promises
+from forebay.demand.planned_pods import is_leaving, planned_nodes
 from forebay.model.nodes import Node
 from forebay.model.quantities import Usd, UsdPerHour
 from forebay.model.reasons import Reason
@@ -51,7 +51,7 @@ class ViewAge(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class Spend(msgspec.Struct, frozen=True, kw_only=True):
+class SpendView(msgspec.Struct, frozen=True, kw_only=True):
     """Dollars of the machines on record."""
 
     hourly: str
@@ -61,7 +61,7 @@ class Spend(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime | None
 
 
-class BillLine(msgspec.Struct, frozen=True, kw_only=True):
+class BillRow(msgspec.Struct, frozen=True, kw_only=True):
     """What machines have cost in 31 days, by who pays, pool and class."""
 
     #: "": nobody, as for leftovers and machines that nobody asked for.
@@ -89,9 +89,9 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     gpus_requested: int
     pods: int
-    spend: Spend
+    spend: SpendView
     #: None where the ledgers may not be read.
-    bill: list[BillLine] | None
+    bill: list[BillRow] | None
     pools: list[PoolView]
     machines: list[MachineView]
     waiting: list[Waiting]
@@ -109,10 +109,10 @@ def figures(
     now: datetime,
 ) -> dict[str, Any]:
     bound = [pod for pod in pods if pod.node is not None and not pod.phase.ended]
-    tenants = pods_by_node(pods)
+    by_node = pods_by_node(pods)
     latest = {each.about: each for each in said}
     by_name = {node.name: node for node in nodes}
-    promised = promises(records, {pod.uid for pod in waiting})
+    promised = planned_nodes(records, {pod.uid for pod in waiting})
     return {
         "nodes": len(nodes),
         "nodes_ready": sum(node.ready for node in nodes),
@@ -121,7 +121,7 @@ def figures(
         "pods": len(pods),
         "spend": spend(records, now),
         "pools": [pool_view(pool) for pool in sorted(pools, key=lambda each: each.key)],
-        "machines": [machine_view(record, tenants, now) for record in sorted(records, key=_in_service_first)],
+        "machines": [machine_view(record, by_node, now) for record in sorted(records, key=_in_service_first)],
         "waiting": [
             Waiting(
                 "/".join(pod.key),
@@ -170,7 +170,7 @@ def on_its_way(pod: Pod, records: Iterable[GPUInstance], now: datetime) -> str |
         if any(asked.uid == pod.uid for asked in record.spec.pods) and not _over(record):
             due = record.status.deadline if record.status is not None else None
             by = f", due in {human(due - now)}" if due is not None and due > now else ""
-            return f"{Reason.COMING}: GPUInstance {record.metadata.name} is {record.state}{by}."
+            return f"{Reason.CAPACITY_LAUNCHING}: GPUInstance {record.metadata.name} is {record.state}{by}."
     return None
 
 
@@ -187,13 +187,13 @@ def pool_view(pool: GPUNodePool) -> PoolView:
     )
 
 
-def spend(records: Sequence[GPUInstance], now: datetime) -> Spend:
+def spend(records: Sequence[GPUInstance], now: datetime) -> SpendView:
     total, rate = FREE, UsdPerHour(0)
     for record in records:
         total += cost(record, now)
         rate += hourly_cost(record)
     begun = [each.status.billed_from for each in records if each.status is not None and each.status.billed_from]
-    return Spend(
+    return SpendView(
         hourly=rate.exact(),
         total=decimal(total.dollars),
         total_exact=total.exact(),
@@ -202,10 +202,10 @@ def spend(records: Sequence[GPUInstance], now: datetime) -> Spend:
     )
 
 
-def bill(found: Mapping[Line, Spent]) -> list[BillLine]:
+def bill(found: Mapping[BillLine, Spent]) -> list[BillRow]:
     """The largest first."""
     return [
-        BillLine(
+        BillRow(
             namespace=line.namespace,
             pool=line.pool,
             node_class=line.node_class,
@@ -218,7 +218,7 @@ def bill(found: Mapping[Line, Spent]) -> list[BillLine]:
     ]
 
 
-def spent(spend: Spend) -> str:
+def spent(spend: SpendView) -> str:
     if not spend.machines:
         return "nothing: no machine is on record"
     machines = "1 machine" if spend.machines == 1 else f"{spend.machines} machines"

@@ -13,7 +13,7 @@ from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.providers import RUNS_CONTAINERS
 from forebay.budgets.admission import Held
 from forebay.demand.assessment import Assessment
-from forebay.demand.reservation import Settlement
+from forebay.demand.reservation import Reservations
 from forebay.model.gpu_models import canonical, meant
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
@@ -21,9 +21,9 @@ from forebay.planning.candidates import NO_POOL
 from forebay.planning.plan import Cap, Plan, PoolKey, Preferences
 from forebay.reconcile.budgeting import account, admit, gates
 from forebay.reconcile.buying import plan_for, within_dollars
-from forebay.reconcile.decisions import Tell
+from forebay.reconcile.decisions import PodEvent
 from forebay.reconcile.snapshot import Snapshot
-from forebay.reconcile.tick import demand, what_is_taken
+from forebay.reconcile.tick import demand, reserve_existing
 
 _FORMS: Final = "price=NAME:FACTOR, without=PROVIDER, budget=USD_PER_HOUR or budget=NAMESPACE/NAME:GPU_HOURS"
 #: Whoever asks would rather wait for the proof than read that there is none.
@@ -43,10 +43,10 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     """What a tick would think of the pods that wait."""
 
     assessment: Assessment
-    settlement: Settlement
+    reservations: Reservations
     plan: Plan
     #: Pods that budgets keep waiting, those at their gates included.
-    held: tuple[Held | Tell, ...] = ()
+    held: tuple[Held | PodEvent, ...] = ()
 
 
 class PriceChange(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class WithoutProvider(msgspec.Struct, frozen=True):
         return replace(snapshot, sources=kept)
 
 
-class Budget(msgspec.Struct, frozen=True):
+class SpendingCap(msgspec.Struct, frozen=True):
     """For everything that is bought now."""
 
     most: UsdPerHour
@@ -97,7 +97,7 @@ class Budget(msgspec.Struct, frozen=True):
         return Cap(name="the budget of --what-if", pools=pools, hourly_cost=self.most)
 
 
-class Quota(msgspec.Struct, frozen=True):
+class QuotaChange(msgspec.Struct, frozen=True):
     """Another one for a GPUWorkloadBudget; what it does not name stays."""
 
     namespace: str
@@ -119,10 +119,10 @@ class Quota(msgspec.Struct, frozen=True):
         return replace(budget, spec=replace(budget.spec, quota=quota))
 
 
-Change = PriceChange | WithoutProvider | Budget | Quota
+Supposition = PriceChange | WithoutProvider | SpendingCap | QuotaChange
 
 
-def parse(text: str) -> Change:
+def parse(text: str) -> Supposition:
     """Raises `WhatIfError`."""
     kind, _, value = text.partition("=")
     match kind:
@@ -136,16 +136,16 @@ def parse(text: str) -> Change:
         case "budget" if "/" in value:
             return _quota(value, text)
         case "budget":
-            return Budget(_budget(value, text))
+            return SpendingCap(_budget(value, text))
         case _:
             raise WhatIfError(f'"{text}" cannot be supposed; give {_FORMS}')
 
 
-def suppose(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[Snapshot, tuple[Cap, ...]]:
+def suppose(snapshot: Snapshot, changes: Iterable[Supposition]) -> tuple[Snapshot, tuple[Cap, ...]]:
     """The world as it would be, and the limits that come with it. Raises `WhatIfError`."""
     caps: list[Cap] = []
     for change in changes:
-        if isinstance(change, Budget):
+        if isinstance(change, SpendingCap):
             caps.append(change.cap(snapshot))
         else:
             snapshot = change.applied(snapshot)
@@ -154,22 +154,22 @@ def suppose(snapshot: Snapshot, changes: Iterable[Change]) -> tuple[Snapshot, tu
 
 def outlook(snapshot: Snapshot, beside: Sequence[Cap] = ()) -> Outlook:
     assessment = demand(snapshot)
-    settlement = what_is_taken(snapshot, assessment)
+    reservations = reserve_existing(snapshot, assessment)
     made = NOTHING
-    if settlement.left:
-        made = plan_for(snapshot, settlement.left, _AT_LEISURE, beside=beside)
+    if reservations.left:
+        made = plan_for(snapshot, reservations.left, _AT_LEISURE, beside=beside)
     if snapshot.books is None or not snapshot.budgets:
-        return Outlook(assessment=assessment, settlement=settlement, plan=made)
-    found = within_budgets(snapshot, settlement, made, beside)
-    return Outlook(assessment=assessment, settlement=settlement, plan=found.plan, held=found.held)
+        return Outlook(assessment=assessment, reservations=reservations, plan=made)
+    found = within_budgets(snapshot, reservations, made, beside)
+    return Outlook(assessment=assessment, reservations=reservations, plan=found.plan, held=found.held)
 
 
 class _Within(NamedTuple):
     plan: Plan
-    held: tuple[Held | Tell, ...]
+    held: tuple[Held | PodEvent, ...]
 
 
-def within_budgets(snapshot: Snapshot, settlement: Settlement, made: Plan, beside: Sequence[Cap]) -> _Within:
+def within_budgets(snapshot: Snapshot, reservations: Reservations, made: Plan, beside: Sequence[Cap]) -> _Within:
     """The plan for those whom budgets let through. Whom nothing can be bought for takes no room from others; and for
     whom there are no dollars, nothing is bought.
     """
@@ -178,8 +178,8 @@ def within_budgets(snapshot: Snapshot, settlement: Settlement, made: Plan, besid
     refused: list[Held] = []
     while True:
         budgeting = account(snapshot)
-        others = tuple(pod for pod in settlement.left if pod.uid not in beyond)
-        admitted = admit(snapshot, budgeting, replace(settlement, left=others))
+        others = tuple(pod for pod in reservations.left if pod.uid not in beyond)
+        admitted = admit(snapshot, budgeting, replace(reservations, left=others))
         if admitted.held or refused:
             made = plan_for(snapshot, admitted.pods, _AT_LEISURE, beside=beside) if admitted.pods else NOTHING
         _, found = within_dollars(made.purchases, budgeting.admission)
@@ -231,7 +231,7 @@ def _factor(text: str, whole: str) -> Fraction:
     return Fraction(number)
 
 
-def _quota(value: str, whole: str) -> Quota:
+def _quota(value: str, whole: str) -> QuotaChange:
     key, colon, amount = value.rpartition(":")
     namespace, slash, name = key.partition("/")
     if not colon or not slash or not name or not namespace:
@@ -247,7 +247,7 @@ def _quota(value: str, whole: str) -> Quota:
         positive = False
     if not positive:
         raise WhatIfError(f'"{whole}": "{amount}" is no quota; give GPU-hours such as 200, or dollars such as 50usd')
-    return Quota(namespace, name, usd=dollars) if in_dollars else Quota(namespace, name, gpu_hours=amount)
+    return QuotaChange(namespace, name, usd=dollars) if in_dollars else QuotaChange(namespace, name, gpu_hours=amount)
 
 
 def _budget(text: str, whole: str) -> UsdPerHour:

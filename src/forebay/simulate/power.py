@@ -42,7 +42,7 @@ class Powered(msgspec.Struct, frozen=True, kw_only=True):
     hourly_price: int | str = 0
 
 
-class Asked(StrEnum):
+class PowerCall(StrEnum):
     ON = "start"
     OFF = "stop"
     STATUS = "status"
@@ -58,7 +58,7 @@ class Power(StrEnum):
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     machine: str
-    asked: Asked
+    asked: PowerCall
     #: Its Idempotency-Key.
     key: str | None = None
     #: What it was before.
@@ -78,7 +78,7 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
-class Nodes(Protocol):
+class PowerNodes(Protocol):
     """What machines are in a cluster. `simulate.power_nodes` has the embedded one's."""
 
     def joined(self, machine: Powered) -> None:
@@ -122,7 +122,7 @@ class PowerWorld:
     def __init__(
         self,
         machines: Iterable[Powered],
-        nodes: Nodes | None = None,
+        nodes: PowerNodes | None = None,
         *,
         guard: Guard | None = None,
         remembers_keys: bool = False,
@@ -134,10 +134,10 @@ class PowerWorld:
         self._remembered: dict[str, int] | None = {} if remembers_keys else None
         self._states = {name: _State() for name in self.machines}
         self._ended: list[Period] = []
-        self._faults: dict[tuple[str, Asked], deque[Fault | None]] = defaultdict(deque)
+        self._faults: dict[tuple[str, PowerCall], deque[Fault | None]] = defaultdict(deque)
         self._boots: dict[str, deque[Boot]] = defaultdict(deque)
 
-    def script(self, machine: str, asked: Asked, *faults: Fault | None) -> None:
+    def script(self, machine: str, asked: PowerCall, *faults: Fault | None) -> None:
         """One for each call to come, in order; None and all calls after them go well."""
         self._faults[machine, asked].extend(faults)
 
@@ -179,9 +179,9 @@ class PowerWorld:
         """
         again, last, lied = [], dict[str, str | None](), set[str]()
         for call in self.calls:
-            if call.asked is Asked.OFF and call.status == HTTPStatus.OK and not call.acted:
+            if call.asked is PowerCall.OFF and call.status == HTTPStatus.OK and not call.acted:
                 lied.add(call.machine)
-            if call.asked is Asked.ON and call.acted:
+            if call.asked is PowerCall.ON and call.acted:
                 is_on = call.power in {Power.ON, Power.STARTING}
                 if is_on and call.key != last.get(call.machine) and call.machine not in lied:
                     again.append(call)
@@ -190,7 +190,7 @@ class PowerWorld:
         return tuple(again)
 
     def switched_off_in_use(self) -> tuple[Call, ...]:
-        return tuple(call for call in self.calls if call.asked is Asked.OFF and call.acted and call.pods)
+        return tuple(call for call in self.calls if call.asked is PowerCall.OFF and call.acted and call.pods)
 
     def configured(self, base: str, *, status: bool = True) -> tuple[Machine, ...]:
         """As a GPUNodeClass lists them. `base`: where the world is served."""
@@ -198,9 +198,9 @@ class PowerWorld:
             Machine(
                 name=machine.name,
                 gpu_count=machine.gpus,
-                scale_up_endpoint=f"{base}/{machine.name}/{Asked.ON}",
-                scale_down_endpoint=f"{base}/{machine.name}/{Asked.OFF}",
-                status_endpoint=f"{base}/{machine.name}/{Asked.STATUS}" if status else None,
+                scale_up_endpoint=f"{base}/{machine.name}/{PowerCall.ON}",
+                scale_down_endpoint=f"{base}/{machine.name}/{PowerCall.OFF}",
+                status_endpoint=f"{base}/{machine.name}/{PowerCall.STATUS}" if status else None,
                 gpu_resource_name=machine.gpu_resource,
                 hourly_price=machine.hourly_price,
             )
@@ -214,8 +214,8 @@ class PowerWorld:
             prefix = f"GPU_NODE_{number}"
             variables[f"{prefix}_NAME"] = machine.name
             variables[f"{prefix}_GPU_COUNT"] = str(machine.gpus)
-            variables[f"{prefix}_SCALE_UP_ENDPOINT"] = f"{base}/{machine.name}/{Asked.ON}"
-            variables[f"{prefix}_SCALE_DOWN_ENDPOINT"] = f"{base}/{machine.name}/{Asked.OFF}"
+            variables[f"{prefix}_SCALE_UP_ENDPOINT"] = f"{base}/{machine.name}/{PowerCall.ON}"
+            variables[f"{prefix}_SCALE_DOWN_ENDPOINT"] = f"{base}/{machine.name}/{PowerCall.OFF}"
         return variables
 
     def stop(self) -> None:
@@ -225,27 +225,27 @@ class PowerWorld:
 
     async def answer(self, request: Request) -> Response:
         name, _, word = urlsplit(request.url).path.strip("/").partition("/")
-        if name not in self.machines or word not in set(Asked):
+        if name not in self.machines or word not in set(PowerCall):
             return Response(404, body=b"no such machine\n")
-        asked = Asked(word)
-        if request.method != ("GET" if asked is Asked.STATUS else "POST"):
+        asked = PowerCall(word)
+        if request.method != ("GET" if asked is PowerCall.STATUS else "POST"):
             return Response(405, body=b"wrong method\n")
         if self._guard is not None and (refused := self._guard(request)) is not None:
             self._record(request, name, asked, acted=False, status=refused.status)
             return refused
-        if asked is not Asked.STATUS and request.body != b"{}":
+        if asked is not PowerCall.STATUS and request.body != b"{}":
             return Response(400, body=b"the body must be {}\n")
         faults = self._faults[name, asked]
         return await self._do(request, name, asked, faults.popleft() if faults else None)
 
-    async def _do(self, request: Request, name: str, asked: Asked, fault: Fault | None) -> Response:
+    async def _do(self, request: Request, name: str, asked: PowerCall, fault: Fault | None) -> Response:
         key = request.headers.get("Idempotency-Key")
         if self._remembered is not None and key in self._remembered:
             self._record(request, name, asked, acted=False, status=self._remembered[key])
             return Response(self._remembered[key])
         fault = fault or Fault(acts=True, status=_DONE)
         status = None if fault.breaks else fault.status
-        self._record(request, name, asked, acted=fault.acts and asked is not Asked.STATUS, status=status)
+        self._record(request, name, asked, acted=fault.acts and asked is not PowerCall.STATUS, status=status)
         if fault.acts:
             self._act(self.machines[name], asked)
         if fault.breaks:
@@ -258,11 +258,11 @@ class PowerWorld:
         if self._remembered is not None and key is not None:
             self._remembered[key] = fault.status
         body = fault.body
-        if asked is Asked.STATUS and fault.status == _DONE and not body:
+        if asked is PowerCall.STATUS and fault.status == _DONE and not body:
             body = msgspec.json.encode({"state": self._states[name].power})
         return Response(fault.status, Headers(fault.headers), body)
 
-    def _record(self, request: Request, name: str, asked: Asked, *, acted: bool, status: int | None) -> None:
+    def _record(self, request: Request, name: str, asked: PowerCall, *, acted: bool, status: int | None) -> None:
         machine = self.machines[name]
         self.calls.append(
             Call(
@@ -273,15 +273,15 @@ class PowerWorld:
                 power=self._states[name].power,
                 acted=acted,
                 status=status,
-                pods=self._nodes.pods(machine) if self._nodes is not None and asked is not Asked.STATUS else (),
+                pods=self._nodes.pods(machine) if self._nodes is not None and asked is not PowerCall.STATUS else (),
             )
         )
 
-    def _act(self, machine: Powered, asked: Asked) -> None:
+    def _act(self, machine: Powered, asked: PowerCall) -> None:
         state = self._states[machine.name]
-        if asked is Asked.ON and state.power not in {Power.ON, Power.STARTING}:
+        if asked is PowerCall.ON and state.power not in {Power.ON, Power.STARTING}:
             self._start(machine)
-        elif asked is Asked.OFF and state.power in {Power.ON, Power.STARTING}:
+        elif asked is PowerCall.OFF and state.power in {Power.ON, Power.STARTING}:
             self._stop(machine)
 
     def _start(self, machine: Powered) -> None:

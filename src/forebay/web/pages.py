@@ -17,9 +17,9 @@ def pages(
     `metrics` returns the page and its content type.
     """
 
-    def health(trouble: str | None) -> Response:
-        status = HTTPStatus.OK if trouble is None else HTTPStatus.SERVICE_UNAVAILABLE
-        return Response(status, _TEXT, f"{trouble or 'ok'}\n".encode())
+    def health(error: str | None) -> Response:
+        status = HTTPStatus.OK if error is None else HTTPStatus.SERVICE_UNAVAILABLE
+        return Response(status, _TEXT, f"{error or 'ok'}\n".encode())
 
     async def handle(request: Request) -> Response:
         if request.method not in {"GET", "HEAD"}:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from forebay.api.gpu_node_class import Provider as Entry
+from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.parts import SecretKeyRef, SecretRef
 from forebay.api.providers import ProviderName
 from forebay.net.aiohttp_transport import AiohttpTransport
@@ -17,10 +17,10 @@ from forebay.net.in_process import InProcess
 from forebay.net.redaction import Redactor
 from forebay.net.serve import serving
 from forebay.providers.base import LaunchRequest
-from forebay.providers.registry import Context, build
+from forebay.providers.registry import ProviderContext, build_provider
 from forebay.providers.secrets import NoSecret
 from forebay.simulate import power_faults as faults
-from forebay.simulate.power import Asked, Powered, PowerWorld
+from forebay.simulate.power import PowerCall, Powered, PowerWorld
 from tests.contract.providers.receiver import KEY, TOKEN, Receiver
 
 
@@ -103,7 +103,7 @@ class WebhookStage:
             )
             for machine in self.world.configured(base, status=self._status)
         )
-        context = Context(
+        context = ProviderContext(
             make_transport=lambda _tls: Faulty(wire, self._faults),
             secrets=self.vault,
             namespace="forebay",
@@ -111,7 +111,7 @@ class WebhookStage:
             redactor=self.redactor,
             clock=self.receiver.clock,
         )
-        self.provider = build(Entry(name=ProviderName.WEBHOOK, machines=self.machines), context)
+        self.provider = build_provider(Entry(name=ProviderName.WEBHOOK, machines=self.machines), context)
         try:
             yield
         finally:
@@ -131,7 +131,7 @@ class WebhookStage:
         return self.world.on
 
     def launch_calls(self):
-        return [call for call in self.world.calls if call.asked is Asked.ON]
+        return [call for call in self.world.calls if call.asked is PowerCall.ON]
 
     def trouble(self, trouble):
         """With the next launch."""
@@ -161,13 +161,13 @@ class WebhookStage:
 
     def trouble_with_listing(self):
         for name in self.world.machines:
-            self.world.script(name, Asked.STATUS, faults.refuses(503))
+            self.world.script(name, PowerCall.STATUS, faults.refuses(503))
 
     def recover(self):
         self.receiver.refuse_all = False
 
     def _script(self, fault):
-        self.world.script("four", Asked.ON, fault)
+        self.world.script("four", PowerCall.ON, fault)
 
 
 STAGES = {"webhook": WebhookStage}

@@ -32,7 +32,7 @@ from forebay.providers.base import (
 from forebay.providers.secrets import Secrets, SecretsUnavailable
 from forebay.providers.webhook.provider import WebhookProvider
 from forebay.simulate import power_faults as faults
-from forebay.simulate.power import Asked, Powered, PowerWorld
+from forebay.simulate.power import PowerCall, Powered, PowerWorld
 from tests.contract.providers.receiver import TOKEN
 from tests.contract.providers.stages import Vault, WebhookStage
 from tests.pki import Authority
@@ -176,7 +176,7 @@ async def test_a_redirect_is_not_followed():
 async def test_a_call_takes_no_longer_than_the_machines_timeout():
     """The predecessor waited 5 s whatever was configured; the default is the same."""
     world = PowerWorld([Powered(name="gpu-1", gpus=4)])
-    world.script("gpu-1", Asked.ON, faults.silent(acts=False), faults.silent(acts=False), faults.silent(acts=False))
+    world.script("gpu-1", PowerCall.ON, faults.silent(acts=False), faults.silent(acts=False), faults.silent(acts=False))
     loop = asyncio.get_running_loop()
     for timeout, seconds in (("5s", 5.0), ("1m", 60.0), ("0", 5.0)):
         async with provider_of(world.answer, replace(GPU_1, timeout=timeout)) as provider:
@@ -353,7 +353,7 @@ class TestStatus:
     async def test_one_silent_endpoint_delays_the_listing_by_its_timeout_and_hides_no_other(self):
         world = PowerWorld([Powered(name=f"gpu-{n}", gpus=1, boot=1) for n in range(40)])
         world.press("gpu-7")
-        world.script("gpu-3", Asked.STATUS, faults.silent(acts=False))
+        world.script("gpu-3", PowerCall.STATUS, faults.silent(acts=False))
         async with provider_of(world.answer, *world.configured("http://power-api")) as provider:
             began = asyncio.get_running_loop().time()
             found = await provider.instances()

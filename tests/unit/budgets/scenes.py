@@ -12,7 +12,7 @@ from forebay.api.gpu_workload_budget import (
     Quota,
 )
 from forebay.api.meta import ObjectMeta
-from forebay.api.parts import Condition, LabelSelector, PodRef, Truth
+from forebay.api.parts import Condition, LabelSelectorEntry, PodRef, Truth
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.model.quantities import Resources
 from forebay.model.sources import Delivery
@@ -40,7 +40,7 @@ def budget(name="team-a", *, namespace="default", hours="100", window=24, labels
     return GPUWorkloadBudget(
         metadata=ObjectMeta(name=name, namespace=namespace, uid=f"uid-of-{name}"),
         spec=GPUWorkloadBudgetSpec(
-            selector=fields.pop("selector", None) or LabelSelector(match_labels=labels or {"team": "a"}),
+            selector=fields.pop("selector", None) or LabelSelectorEntry(match_labels=labels or {"team": "a"}),
             quota=Quota(gpu_hours=hours, usd=fields.pop("usd", None), window_hours=window),
             enforcement=Enforcement(
                 action=fields.pop("action", EnforcementAction.EVICT), grace_period_seconds=fields.pop("grace", 30)

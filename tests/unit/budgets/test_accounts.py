@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from forebay.api.parts import LabelSelector, SelectorExpression, SelectorOperator
+from forebay.api.parts import LabelSelectorEntry, SelectorExpression, SelectorOperator
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.usage import Piece, microseconds, seconds, usage
 from forebay.model.quantities import GpuHours, Resources
@@ -209,7 +209,7 @@ def test_a_pod_may_count_for_several_budgets_and_another_namespace_is_another_wo
 )
 def test_selectors_with_expressions_alone_work(operator, values, counts):
     expression = SelectorExpression(key="team", operator=operator, values=values)
-    accounts = opened(budget(selector=LabelSelector(match_expressions=(expression,))))
+    accounts = opened(budget(selector=LabelSelectorEntry(match_expressions=(expression,))))
     accounts.see(pod(started=0), at(1))
     assert bool(used(accounts, 60)) is counts
 

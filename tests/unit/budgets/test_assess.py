@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.admission import Admission, Held, Release, release
-from forebay.budgets.assessment import Assessor, Limits, room
+from forebay.budgets.assessment import Assessor, QuotaLimits, headroom
 from forebay.budgets.usage import seconds
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
@@ -90,7 +90,7 @@ def test_a_forecast_is_kept_until_the_books_change():
 
 def test_what_runs_is_reckoned_to_go_on_for_an_hour():
     accounts, _, _ = world(pod(gpus=8, started=0), when=HOUR)
-    found = room(accounts.get(KEY), Limits.of(budget().spec.quota), at(HOUR))
+    found = headroom(accounts.get(KEY), QuotaLimits.of(budget().spec.quota), at(HOUR))
     assert found.gpu_hours == GpuHours.parse(84)
     assert found.until == at(2 * HOUR)
     assert found.usd is None
@@ -99,7 +99,9 @@ def test_what_runs_is_reckoned_to_go_on_for_an_hour():
 def test_room_counts_what_will_have_left_the_window_by_then():
     steady = pod(gpus=4, started=0)
     accounts, _, _ = world(steady, when=48 * HOUR)
-    assert room(accounts.get(KEY), Limits.of(budget().spec.quota), at(48 * HOUR)).gpu_hours == GpuHours.parse(4)
+    assert headroom(accounts.get(KEY), QuotaLimits.of(budget().spec.quota), at(48 * HOUR)).gpu_hours == GpuHours.parse(
+        4
+    )
 
 
 def test_pods_are_admitted_as_far_as_there_is_room_and_each_takes_its_share():
@@ -225,6 +227,6 @@ def test_never_more_is_begun_than_the_budget_has_for_an_hour_but_for_the_last_to
     admitted = [gpus for number, gpus in enumerate(asked) if admission.ask(pod(f"p{number}", gpus)) is None]
     if standings[KEY].exceeded:
         assert admitted == []
-    most = room(accounts.get(KEY), Limits.of(one.spec.quota), at(now)).gpu_hours
+    most = headroom(accounts.get(KEY), QuotaLimits.of(one.spec.quota), at(now)).gpu_hours
     assert most <= max(GpuHours.parse(quota) - standings[KEY].consumed, GpuHours.zero())
     assert sum(admitted[:-1]) <= max(most.hours, 0)

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from forebay.budgets.ledger.chunks import VERSION, Chunk, Damaged, decode, encode
+from forebay.budgets.ledger.chunks import VERSION, Chunk, UnreadableChunk, decode, encode
 from forebay.budgets.ledger.ledger import EXACT, Ledger
 from forebay.budgets.usage import Piece
 from tests.unit.budgets.scenes import DAY, MICRO, Store
@@ -68,14 +68,14 @@ def test_uids_that_only_look_like_uuids_keep_their_spelling():
 )
 def test_a_broken_chunk_says_what_is_wrong(breaking, says):
     data = encode(Chunk(owner=OWNER, serial=1, group=(1, 1), records={uid(1): [Piece(0, 1, 1)]}))
-    with pytest.raises(Damaged, match=says):
+    with pytest.raises(UnreadableChunk, match=says):
         decode(breaking(data))
 
 
 def test_every_single_flipped_byte_is_noticed():
     data = encode(Chunk(owner=OWNER, serial=1, group=(1, 1), records={uid(1): [Piece(0, 1, 1)]}))
     for place in range(len(data)):
-        with pytest.raises(Damaged):
+        with pytest.raises(UnreadableChunk):
             decode(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
 
 

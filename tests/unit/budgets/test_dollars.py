@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.api.gpu_instance import InstanceState
-from forebay.budgets.bill_shares import NOBODY, Entered, Payer, Share, Tenant, billed, shares
+from forebay.budgets.bill_shares import NOBODY, Payer, PodStay, RecordedSpend, Share, billed, shares
 from forebay.budgets.usage import Piece
 from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Billing
@@ -42,7 +42,7 @@ def test_the_minimum_and_the_steps_of_billing_are_paid_beyond_the_end():
 
 
 def test_those_who_hold_the_gpus_pay_by_what_they_hold_and_else_those_it_was_bought_for():
-    held = [Tenant(ANN, Piece(100, 300, 3)), Tenant(BOB, Piece(200, 300, 1))]
+    held = [PodStay(ANN, Piece(100, 300, 3)), PodStay(BOB, Piece(200, 300, 1))]
     assert list(shares(Piece(0, 400, 8), held, [ANN])) == [
         Share(ANN, Piece(0, 100, 8)),
         Share(ANN, Piece(100, 200, 8)),
@@ -53,15 +53,15 @@ def test_those_who_hold_the_gpus_pay_by_what_they_hold_and_else_those_it_was_bou
 
 
 def test_what_goes_on_has_no_end():
-    assert list(shares(Piece(0, None, 8), [Tenant(BOB, Piece(100, None, 1))])) == [
+    assert list(shares(Piece(0, None, 8), [PodStay(BOB, Piece(100, None, 1))])) == [
         Share(NOBODY, Piece(0, 100, 8)),
         Share(BOB, Piece(100, None, 8)),
     ]
 
 
 def test_of_what_some_have_entered_only_the_rest_is_shared_and_by_the_others():
-    held = [Tenant(ANN, Piece(0, 300, 1)), Tenant(BOB, Piece(0, 300, 1))]
-    entered = [Entered("ann", Piece(0, 100, 5)), Entered("ann", Piece(100, 200, 8))]
+    held = [PodStay(ANN, Piece(0, 300, 1)), PodStay(BOB, Piece(0, 300, 1))]
+    entered = [RecordedSpend("ann", Piece(0, 100, 5)), RecordedSpend("ann", Piece(100, 200, 8))]
     assert list(shares(Piece(0, 300, 8), held, [], entered)) == [
         Share(BOB, Piece(0, 100, 3)),
         Share(ANN, Piece(200, 300, 4)),
@@ -77,10 +77,10 @@ lives = st.tuples(moments, st.one_of(st.none(), st.integers(0, 40)), st.integers
 @pytest.mark.law
 @given(st.lists(st.tuples(st.sampled_from("abc"), lives), max_size=6), st.integers(1, 10**26), st.integers(0, 50))
 def test_at_every_moment_the_shares_are_the_price(held, price, length):
-    tenants = [
-        Tenant(Payer(name, str(number)), Piece(start, None if span is None else start + span, gpus))
+    pods_by_node = [
+        PodStay(Payer(name, str(number)), Piece(start, None if span is None else start + span, gpus))
         for number, (name, (start, span, gpus)) in enumerate(held)
     ]
-    found = list(shares(Piece(0, length, price), tenants, [ANN]))
+    found = list(shares(Piece(0, length, price), pods_by_node, [ANN]))
     for second in range(length):
         assert sum(rate for _, (start, end, rate) in found if start <= second < end) == price

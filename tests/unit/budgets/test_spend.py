@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.bill import JOURNAL, Spend
-from forebay.budgets.bill_lines import Line
+from forebay.budgets.bill import JOURNAL, Bill
+from forebay.budgets.bill_lines import BillLine
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import microseconds, seconds
 from forebay.model.quantities import Usd
@@ -41,9 +41,9 @@ class Operator:
         self.accounts = Accounts()
         for each in self.budgets:
             self.accounts.open(each, at(when), money=self._stored(each.uid), pods=self.pods.values())
-        self.spend = Spend(self.accounts, self._find)
+        self.spend = Bill(self.accounts, self._find)
         for owner in self.stores:
-            if (line := Line.parse(owner)) is not None:
+            if (line := BillLine.parse(owner)) is not None:
                 self.spend.lines[line] = self._stored(owner)
         self.spend.journal = self._stored(JOURNAL)
 
@@ -118,7 +118,10 @@ def test_who_holds_the_gpus_pays_and_so_do_their_budgets():
     it.look(2500, bought)
     assert it.spent(3000) == {"ann": Usd("2.75"), "bob": Usd("0.25")}
     assert it.paid(3000) == Usd("2.75")
-    assert list(it.spend.spent(at(3000))) == [Line("ann", "infra/h100", "cloud"), Line("bob", "infra/h100", "cloud")]
+    assert list(it.spend.spent(at(3000))) == [
+        BillLine("ann", "infra/h100", "cloud"),
+        BillLine("bob", "infra/h100", "cloud"),
+    ]
 
 
 def test_a_machine_without_pods_pool_and_class_is_on_nobodys_line():

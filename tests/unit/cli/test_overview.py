@@ -37,11 +37,11 @@ def test_waiting_pods_have_the_best_reason_there_is():
     found = seen(waiting=pods, records=[coming], said=[word])
 
     assert [each.reason for each in found["waiting"]] == [
-        "Coming: GPUInstance m2 is Launched, due in 3m.",
+        "CapacityLaunching: GPUInstance m2 is Launched, due in 3m.",
         "NoOfferFits: Too large.",
         "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
         "Gated: The pod is held back by its scheduling gates (x/y) until these are taken away.",
-        "NotTried: The scheduler has not tried the pod yet; it was made 3m ago.",
+        "NotYetScheduled: The scheduler has not tried the pod yet; it was made 3m ago.",
     ]
 
 
@@ -54,14 +54,14 @@ def test_gpus_count_what_is_there_and_what_pods_on_nodes_ask_for():
 def test_a_pool_shows_its_ready_condition():
     told = pool()
     condition = Condition(
-        type="Ready", status=Truth.FALSE, reason="Brake", message="Look at it.", last_transition_time=NOW
+        type="Ready", status=Truth.FALSE, reason="DisruptionPaused", message="Look at it.", last_transition_time=NOW
     )
     told.status = GPUNodePoolStatus(conditions=(condition,), node_count=2, hourly_cost="3.6")
 
     views = seen(pools=[told, pool("untold")])["pools"]
 
     assert [(each.pool, each.nodes, each.hourly, each.ready, each.reason) for each in views] == [
-        ("team/lab", 2, "3.6", "False", "Brake: Look at it."),
+        ("team/lab", 2, "3.6", "False", "DisruptionPaused: Look at it."),
         ("team/untold", 0, "0", "Unknown", "no operator has looked at it yet"),
     ]
 

@@ -21,7 +21,7 @@ def scene(*records, pods=(), **fields):
             "records": records,
             "pools": (pool(),),
             "nodes": {"m1": node()},
-            "tenants": pods_by_node(pods),
+            "pods_by_node": pods_by_node(pods),
             "acting": True,
             **fields,
         }
@@ -98,7 +98,7 @@ def test_without_forebays_kinds_it_says_how_to_install_them():
     [
         (pod(gates=("example.com/hold",)), "Gated", "Whoever set example.com/hold takes it away"),
         (pod(gpus=0), "NoGPUAsked", "must ask for a resource such as nvidia.com/gpu"),
-        (pod(unschedulable_since=None), "NotTried", "default-scheduler tries it (waiting for 3m)"),
+        (pod(unschedulable_since=None), "NotYetScheduled", "default-scheduler tries it (waiting for 3m)"),
         (pod(deleted=before(seconds=5)), "PodDeleted", "needs no capacity any more"),
         (pod(nominated_node="m1"), "Preempting", "placed on m1"),
     ],

@@ -7,7 +7,7 @@ from forebay.api.gpu_instance import (
     GPUInstanceSpec,
     GPUInstanceStatus,
     InstanceState,
-    Offer,
+    OfferRecord,
     PlannedNode,
     PoolRef,
 )
@@ -104,7 +104,7 @@ def record(
             provider="webhook",
             delivers=delivers,
             pool_ref=None if pool is None else PoolRef(namespace="team", name=pool),
-            offer=Offer(instance_type=name, gpu_count=gpus),
+            offer=OfferRecord(instance_type=name, gpu_count=gpus),
             node=PlannedNode(name=name, **{"allocatable": {GPU: gpus}, **(planned or {})}),
             pods=tuple(PodRef(namespace=each.namespace, name=each.name, uid=each.uid) for each in pods),
         ),

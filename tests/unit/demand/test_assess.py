@@ -35,7 +35,7 @@ def test_the_user_may_name_the_resources_that_count():
         ({"node": "n1", "unschedulable_since": None}, Reason.BOUND, "n1"),
         ({"deleted": ago(seconds=30)}, Reason.POD_DELETED, "30s ago"),
         ({"scheduling_gates": ("a.example/quota", "b.example/wait")}, Reason.GATED, "a.example/quota, b.example/wait"),
-        ({"unschedulable_since": None}, Reason.NOT_TRIED, "made 5m ago"),
+        ({"unschedulable_since": None}, Reason.NOT_YET_SCHEDULED, "made 5m ago"),
         ({"unschedulable_since": None, "scheduler_name": "volcano"}, Reason.OTHER_SCHEDULER, "volcano"),
         ({"nominated_node": "n1"}, Reason.PREEMPTING, "n1"),
     ],

@@ -4,8 +4,8 @@ import pytest
 
 from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.names import STARTUP_TAINT
-from forebay.demand.nomination import KEPT, Welcome, kept_until, welcomes
-from forebay.demand.planned_pods import promises
+from forebay.demand.nomination import KEPT, NominatePods, nominations, reserved_until
+from forebay.demand.planned_pods import planned_nodes
 from forebay.model.quantities import Resources
 from forebay.model.requirements import LabelSelector, Taint, Toleration
 from forebay.model.workloads import PodAffinityTerm
@@ -15,7 +15,7 @@ TAINTED = (Taint(STARTUP_TAINT),)
 
 
 def welcome(records, nodes, pending, used=None, now=NOW, **options):
-    return welcomes(records, {each.name: each for each in nodes}, pending, used or {}, now, **options)
+    return nominations(records, {each.name: each for each in nodes}, pending, used or {}, now, **options)
 
 
 def made_out_to(record):
@@ -31,7 +31,7 @@ def test_when_the_node_is_ready_it_is_kept_for_its_pods_which_are_sent_there(sta
     first, second, stranger = pod("first", 4), pod("second", 4), pod("stranger", 8)
     machine, there = just_up(state=state, pods=[first, second]), node(taints=TAINTED)
     assert welcome([machine], [there], [stranger, second, first]) == (
-        Welcome(record=machine, node=there, pods=(first, second), keep=True),
+        NominatePods(record=machine, node=there, pods=(first, second), keep=True),
     )
 
 
@@ -80,11 +80,11 @@ def test_a_node_is_not_kept_for_ever_for_a_pod_that_does_not_come():
     coming, other = pod(nominated_node="n1", tolerations=let_through()), pod("other")
     machine = just_up(pods=[coming, other])
     there = node(taints=made_out_to(machine))
-    end = kept_until([machine], {"n1": there}, NOW)
+    end = reserved_until([machine], {"n1": there}, NOW)
     assert NOW < end <= NOW + KEPT
     (found,) = welcome([machine], [there], [coming, other], now=end)
     assert (found.pods, found.untaint) == ((other,), True)
-    assert kept_until([machine], {"n1": node()}, NOW) is None
+    assert reserved_until([machine], {"n1": node()}, NOW) is None
 
 
 def test_one_that_waited_long_for_its_gpus_is_kept_all_the_same():
@@ -183,7 +183,7 @@ def test_pods_that_refuse_each_other_are_not_nominated_to_one_node():
     pods = [pod(name, labels={"app": "x"}, pod_anti_affinity=alone) for name in "ab"]
     (found,) = welcome([record(pods=pods)], [node()], pods)
     assert [each.name for each in found.pods] == ["a"]
-    assert welcome([record(pods=pods)], [node()], pods, tenants={"n1": [running("c", labels={"app": "x"})]}) == ()
+    assert welcome([record(pods=pods)], [node()], pods, pods_by_node={"n1": [running("c", labels={"app": "x"})]}) == ()
 
 
 def test_host_ports_in_use_keep_a_pod_from_being_nominated():
@@ -199,5 +199,5 @@ def test_promises_are_of_machines_that_stay_and_of_the_pods_asked_about():
         record("c", State.DRAINING, pods=[one]),
         record("d", State.GONE, pods=[one]),
     ]
-    assert promises(records, {one.uid}) == {one.uid: {"a", "b"}}
-    assert promises(records, set()) == {}
+    assert planned_nodes(records, {one.uid}) == {one.uid: {"a", "b"}}
+    assert planned_nodes(records, set()) == {}

@@ -1,4 +1,4 @@
-"""What no settlement may do, whatever pods and rooms there are."""
+"""What no reservations may do, whatever pods and rooms there are."""
 
 import random
 import time
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.demand.free_capacity import Room
-from forebay.demand.reservation import settle
+from forebay.demand.free_capacity import FreeNode
+from forebay.demand.reservation import reserve
 from forebay.model.fit import misfit
 from forebay.model.quantities import Resources
 from forebay.model.requirements import LabelSelector, Taint, Toleration
@@ -47,7 +47,7 @@ def worlds(draw):
         free = Resources({draw(st.sampled_from((GPU, GPU, OTHER))): draw(st.integers(1, 8)), "cpu": 8000, "pods": 4})
         uids = [each.uid for each in pods] or ["nobody"]
         rooms.append(
-            Room(
+            FreeNode(
                 node=there,
                 free=free,
                 ports=draw(st.sampled_from((frozenset(), frozenset({(80, "TCP")})))),
@@ -62,11 +62,13 @@ def worlds(draw):
 @given(worlds())
 def test_every_pod_is_placed_where_it_fits_beside_all_others_or_left(world):
     pods, rooms = world
-    settlement = settle(pods, rooms, NOW)
-    assert sorted([*settlement.placed, *(each.uid for each in settlement.left)]) == sorted(each.uid for each in pods)
+    reservations = reserve(pods, rooms, NOW)
+    assert sorted([*reservations.placed, *(each.uid for each in reservations.left)]) == sorted(
+        each.uid for each in pods
+    )
     for room in rooms:
-        guests = [each for each in pods if each.uid in settlement.placed]
-        guests = [each for each in guests if settlement.placed[each.uid].node == room.node.name]
+        guests = [each for each in pods if each.uid in reservations.placed]
+        guests = [each for each in guests if reservations.placed[each.uid].node == room.node.name]
         free, ports = room.free, set(room.ports)
         for guest in guests:
             assert misfit(guest.shape, room.node, free, ports) is None
@@ -80,13 +82,13 @@ def test_every_pod_is_placed_where_it_fits_beside_all_others_or_left(world):
 @given(worlds())
 def test_whoever_is_left_fits_nowhere_in_what_remains(world):
     pods, rooms = world
-    settlement = settle(pods, rooms, NOW)
+    reservations = reserve(pods, rooms, NOW)
     for room in rooms:
-        guests = [each for each in pods if each.uid in settlement.placed]
-        guests = [each for each in guests if settlement.placed[each.uid].node == room.node.name]
+        guests = [each for each in pods if each.uid in reservations.placed]
+        guests = [each for each in guests if reservations.placed[each.uid].node == room.node.name]
         free = sum((each.shape.requests for each in guests), start=Resources())
         ports = {*room.ports, *(port for each in guests for port in each.shape.host_ports)}
-        for left in settlement.left:
+        for left in reservations.left:
             if left.labels or left.shape.pod_anti_affinity:
                 continue  # company may be the reason
             assert misfit(left.shape, room.node, room.free - free, ports) is not None
@@ -96,10 +98,10 @@ def test_whoever_is_left_fits_nowhere_in_what_remains(world):
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_order_in_which_pods_and_rooms_come_does_not_matter(world, dice):
     pods, rooms = world
-    before = settle(pods, rooms, NOW)
+    before = reserve(pods, rooms, NOW)
     dice.shuffle(pods)
     dice.shuffle(rooms)
-    assert settle(pods, rooms, NOW) == before
+    assert reserve(pods, rooms, NOW) == before
 
 
 @pytest.mark.parametrize("shapes", [5, 200])
@@ -110,8 +112,8 @@ def test_a_thousand_pods_and_five_thousand_rooms_take_well_under_a_second(shapes
     rooms = []
     for number in range(5000):
         there = node(f"n{number}", dice.randint(1, 8), cpu=dice.choice((500, 500, 500, 8000)))
-        rooms.append(Room(node=there, free=there.allocatable))
+        rooms.append(FreeNode(node=there, free=there.allocatable))
     started = time.process_time()
-    settlement = settle(pods, rooms, NOW)
+    reservations = reserve(pods, rooms, NOW)
     assert time.process_time() - started < 1.0
-    assert len(settlement.placed) + len(settlement.left) == 1000
+    assert len(reservations.placed) + len(reservations.left) == 1000

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from forebay.api.gpu_node_pool import DisruptionBudget, DisruptionReason
-from forebay.disruption.node_budgets import allowance, trouble
+from forebay.disruption.node_budgets import allowance, budget_error
 from tests.unit.demand.builders import NOW
 
 IDLE = DisruptionReason.IDLE
@@ -51,5 +51,5 @@ def test_a_budget_with_a_schedule_holds_from_each_strike_for_its_duration(hours,
 def test_a_schedule_that_cannot_be_read_holds_always_and_says_so():
     wrong = DisruptionBudget(nodes=0, schedule="0 25 * * *", duration="1h")
     assert allowed(wrong) == 0
-    assert '"25" is no hour' in trouble([OFFICE_HOURS, wrong])
-    assert trouble([OFFICE_HOURS, DisruptionBudget()]) is None
+    assert '"25" is no hour' in budget_error([OFFICE_HOURS, wrong])
+    assert budget_error([OFFICE_HOURS, DisruptionBudget()]) is None

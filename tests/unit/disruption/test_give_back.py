@@ -11,22 +11,22 @@ from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.gpu_instance import Transition
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionBudget
 from forebay.api.parts import Condition, Truth
-from forebay.disruption.consolidation import Rules, give_back, must_stay
-from forebay.disruption.machine_use import Machine, idle_marks
+from forebay.disruption.consolidation import ScaleDownRules, must_stay, scale_down
+from forebay.disruption.machine_use import MachineUse, idle_marks
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Owner
 from tests.unit.demand.builders import NOW, ago, node, record, running
 
 POOL = ("team", "pool")
-AT_ONCE = Rules()
+AT_ONCE = ScaleDownRules()
 
 
-def machine(name="n1", state=State.READY, *, gpus=8, tenants=(), awaited_by=None, refused=None, up=True, **fields):
-    return Machine(
+def machine(name="n1", state=State.READY, *, gpus=8, pods=(), awaited_by=None, refused=None, up=True, **fields):
+    return MachineUse(
         record=record(name, state, gpus=gpus, **fields),
         node=node(name, gpus, ready=up),
-        tenants=tuple(tenants),
+        pods=tuple(pods),
         awaited_by=awaited_by,
         refused=refused,
     )
@@ -43,7 +43,7 @@ def rented(name="r1", state=State.READY, *, idle_for=timedelta(hours=1), **field
 
 def pool_rules(**disruption):
     everybody = (DisruptionBudget(nodes="100%"),)
-    return Rules(pools={POOL: Disruption(**{"budgets": everybody, **disruption})})
+    return ScaleDownRules(pools={POOL: Disruption(**{"budgets": everybody, **disruption})})
 
 
 def names(found):
@@ -55,31 +55,31 @@ def went(when, name="gone", state=State.GONE):
 
 
 def test_an_idle_owned_machine_goes_at_once_and_the_sentence_says_why():
-    (found,) = give_back([machine()], NOW, AT_ONCE)
+    (found,) = scale_down([machine()], NOW, AT_ONCE)
     assert found.reason is Reason.IDLE
     assert found.sentence == "Nothing but DaemonSets has run on node n1; it is given back."
 
 
 def test_the_largest_idle_machine_goes_first_and_only_one_in_a_cycle():
     machines = [machine("small", gpus=1), machine("b", gpus=8), machine("a", gpus=8), machine("mid", gpus=4)]
-    assert names(give_back(machines, NOW, AT_ONCE)) == ["a"]
+    assert names(scale_down(machines, NOW, AT_ONCE)) == ["a"]
 
 
 def test_the_next_goes_when_the_cycle_is_over_counted_from_the_records():
     machines = [machine("next"), went(ago(seconds=9))]
-    assert give_back(machines, NOW, AT_ONCE) == ()
-    assert names(give_back(machines, NOW + timedelta(seconds=1), AT_ONCE)) == ["next"]
+    assert scale_down(machines, NOW, AT_ONCE) == ()
+    assert names(scale_down(machines, NOW + timedelta(seconds=1), AT_ONCE)) == ["next"]
 
 
 def test_a_machine_that_is_already_off_never_stands_in_the_way_of_a_smaller_one():
     machines = [went(ago(hours=1), "large"), machine("small", gpus=1)]
-    assert names(give_back(machines, NOW, AT_ONCE)) == ["small"]
+    assert names(scale_down(machines, NOW, AT_ONCE)) == ["small"]
 
 
 @pytest.mark.parametrize(
     "used",
     [
-        machine(tenants=[running()]),
+        machine(pods=[running()]),
         machine(awaited_by="default/train"),
         machine(up=False),
         machine(state=State.JOINED),
@@ -89,81 +89,81 @@ def test_a_machine_that_is_already_off_never_stands_in_the_way_of_a_smaller_one(
     ],
 )
 def test_a_machine_that_is_used_awaited_down_or_not_in_service_does_not_go(used):
-    assert give_back([used], NOW, AT_ONCE) == ()
+    assert scale_down([used], NOW, AT_ONCE) == ()
 
 
 def test_with_an_idle_delay_it_must_have_been_idle_for_so_long():
-    rules = Rules(idle_delay=timedelta(minutes=5))
-    assert give_back([machine()], NOW, rules) == ()
-    assert give_back([machine(conditions=idle_since(ago(minutes=4)))], NOW, rules) == ()
-    (found,) = give_back([machine(conditions=idle_since(ago(minutes=5)))], NOW, rules)
+    rules = ScaleDownRules(idle_delay=timedelta(minutes=5))
+    assert scale_down([machine()], NOW, rules) == ()
+    assert scale_down([machine(conditions=idle_since(ago(minutes=4)))], NOW, rules) == ()
+    (found,) = scale_down([machine(conditions=idle_since(ago(minutes=5)))], NOW, rules)
     assert "for 5m" in found.sentence
 
 
 def test_a_machine_that_the_scheduler_would_not_use_goes_once_its_record_says_so():
     in_vain = machine(refused="default/train")
-    assert give_back([in_vain], NOW, AT_ONCE) == ()
+    assert scale_down([in_vain], NOW, AT_ONCE) == ()
     (mark,) = idle_marks([in_vain], NOW)
-    (found,) = give_back([replace(in_vain, record=replace(in_vain.record, status=mark.status))], NOW, AT_ONCE)
+    (found,) = scale_down([replace(in_vain, record=replace(in_vain.record, status=mark.status))], NOW, AT_ONCE)
     assert "default/train" in found.sentence
 
 
 def test_an_idle_node_of_a_pool_goes_after_consolidate_after():
     rules = pool_rules(consolidate_after="10m")
-    assert give_back([rented(idle_for=timedelta(minutes=9))], NOW, rules) == ()
-    assert names(give_back([rented(idle_for=timedelta(minutes=10))], NOW, rules)) == ["r1"]
+    assert scale_down([rented(idle_for=timedelta(minutes=9))], NOW, rules) == ()
+    assert names(scale_down([rented(idle_for=timedelta(minutes=10))], NOW, rules)) == ["r1"]
 
 
 @pytest.mark.parametrize(
     "disruption", [{"consolidation_policy": ConsolidationPolicy.NEVER}, {"consolidate_after": "Never"}]
 )
 def test_a_pool_may_keep_its_idle_nodes(disruption):
-    assert give_back([rented()], NOW, pool_rules(**disruption)) == ()
+    assert scale_down([rented()], NOW, pool_rules(**disruption)) == ()
 
 
 def test_when_underutilized_gives_back_idle_nodes_for_now():
     rules = pool_rules(consolidation_policy=ConsolidationPolicy.WHEN_UNDERUTILIZED)
-    assert names(give_back([rented(), rented("r2", tenants=[running()])], NOW, rules)) == ["r1"]
+    assert names(scale_down([rented(), rented("r2", pods=[running()])], NOW, rules)) == ["r1"]
 
 
 def test_machines_of_a_pool_that_is_not_known_are_left_alone():
-    assert give_back([rented()], NOW, AT_ONCE) == ()
+    assert scale_down([rented()], NOW, AT_ONCE) == ()
 
 
 def test_rented_machines_of_no_pool_are_nobodys_to_give_back_here():
-    assert give_back([machine(delivers=Delivery.NODE)], NOW, AT_ONCE) == ()
+    assert scale_down([machine(delivers=Delivery.NODE)], NOW, AT_ONCE) == ()
 
 
 def test_the_pools_budget_holds_for_all_that_go_together_and_counts_those_on_their_way():
     rules = pool_rules(budgets=(DisruptionBudget(nodes=3),))
     machines = [rented(f"r{number}") for number in range(5)]
-    assert names(give_back(machines, NOW, rules)) == ["r0", "r1", "r2"]
+    assert names(scale_down(machines, NOW, rules)) == ["r0", "r1", "r2"]
     leaving = [rented("x", State.DRAINING), rented("y", State.TERMINATING)]
-    assert names(give_back([*machines, *leaving], NOW, rules)) == ["r0"]
+    assert names(scale_down([*machines, *leaving], NOW, rules)) == ["r0"]
 
 
 def test_what_never_became_a_node_is_not_counted_by_a_budget():
     rules = pool_rules(budgets=(DisruptionBudget(nodes=1),))
     failed = rented("failed", State.TERMINATING, node_name=None)
-    assert names(give_back([rented(), failed], NOW, rules)) == ["r1"]
+    assert names(scale_down([rented(), failed], NOW, rules)) == ["r1"]
 
 
 def test_an_owned_machine_of_a_pool_obeys_the_pool_and_the_cycle():
     rules = pool_rules(consolidate_after="10m")
     owned = [machine(name, pool="pool", conditions=idle_since(ago(minutes=10))) for name in "ab"]
-    assert names(give_back(owned, NOW, rules)) == ["a"]
-    assert give_back([machine(pool="pool", conditions=idle_since(ago(minutes=9)))], NOW, rules) == ()
+    assert names(scale_down(owned, NOW, rules)) == ["a"]
+    assert scale_down([machine(pool="pool", conditions=idle_since(ago(minutes=9)))], NOW, rules) == ()
 
 
 def test_a_node_past_its_time_is_replaced_whatever_runs_on_it():
     rules = pool_rules(expire_after="24h")
     busy = [running()]
     machines = [
-        rented("young", tenants=busy, born=ago(hours=23)),
-        rented("older", tenants=busy, born=ago(hours=26)),
-        rented("old", tenants=busy, born=ago(hours=25)),
+        rented("young", pods=busy, born=ago(hours=23)),
+        rented("older", pods=busy, born=ago(hours=26)),
+        rented("old", pods=busy, born=ago(hours=25)),
     ]
-    found = give_back(machines, NOW, rules)
+    found = scale_down(machines, NOW, rules)
     assert names(found) == ["older", "old"]
     assert found[0].reason is Reason.EXPIRED
     assert "26h old and its pool's expireAfter is 24h" in found[0].sentence
@@ -171,13 +171,13 @@ def test_a_node_past_its_time_is_replaced_whatever_runs_on_it():
 
 def test_idle_nodes_use_the_budget_before_expired_ones():
     rules = pool_rules(expire_after="24h", budgets=(DisruptionBudget(nodes=1),))
-    machines = [rented("expired", tenants=[running()], born=ago(hours=30)), rented("idle")]
-    assert names(give_back(machines, NOW, rules)) == ["idle"]
+    machines = [rented("expired", pods=[running()], born=ago(hours=30)), rented("idle")]
+    assert names(scale_down(machines, NOW, rules)) == ["idle"]
 
 
 def test_an_owned_machine_does_not_expire():
-    old = machine(pool="pool", tenants=[running()], born=ago(days=900))
-    assert give_back([old], NOW, pool_rules(expire_after="24h")) == ()
+    old = machine(pool="pool", pods=[running()], born=ago(days=900))
+    assert scale_down([old], NOW, pool_rules(expire_after="24h")) == ()
 
 
 @pytest.mark.parametrize(
@@ -191,8 +191,8 @@ def test_an_owned_machine_does_not_expire():
 def test_a_pod_that_must_not_be_moved_keeps_its_node_from_expiring(annotation):
     stays = running(annotations=annotation)
     assert must_stay(stays)
-    old = rented(tenants=[stays], born=ago(days=9))
-    assert give_back([old], NOW, pool_rules(expire_after="24h")) == ()
+    old = rented(pods=[stays], born=ago(days=9))
+    assert scale_down([old], NOW, pool_rules(expire_after="24h")) == ()
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_other_values_keep_nothing(annotation):
 def test_a_node_that_its_owner_marks_stays_though_idle():
     kept = machine()
     kept = replace(kept, node=node(annotations={"forebay.dev/do-not-disrupt": "true"}))
-    assert give_back([kept], NOW, AT_ONCE) == ()
+    assert scale_down([kept], NOW, AT_ONCE) == ()
 
 
 machines = st.builds(
@@ -214,7 +214,7 @@ machines = st.builds(
     st.sampled_from("abcdefgh"),
     st.sampled_from([state for state in State if state not in (State.RUNNING, State.FINISHED)]),
     gpus=st.integers(1, 8),
-    tenants=st.sampled_from(((), (), (running(),), (running(owner=Owner("Job", "j", "u")),))),
+    pods=st.sampled_from(((), (), (running(),), (running(owner=Owner("Job", "j", "u")),))),
     awaited_by=st.sampled_from((None, None, "default/train")),
     up=st.booleans(),
     delivers=st.sampled_from((Delivery.POWER, Delivery.NODE)),
@@ -235,7 +235,7 @@ def test_never_is_a_machine_with_tenants_called_idle_nor_a_budget_or_the_cycle_e
     there, expire_after, budget, idle_delay
 ):
     disruption = Disruption(expire_after=expire_after, budgets=(DisruptionBudget(nodes=budget),))
-    found = give_back(there, NOW, Rules(idle_delay=idle_delay, pools={POOL: disruption}))
+    found = scale_down(there, NOW, ScaleDownRules(idle_delay=idle_delay, pools={POOL: disruption}))
     by_name = {each.name: each for each in there}
     assert len({each.record.metadata.name for each in found}) == len(found)
     for each in found:
@@ -243,7 +243,7 @@ def test_never_is_a_machine_with_tenants_called_idle_nor_a_budget_or_the_cycle_e
         assert given_back.state is State.READY
         assert each.sentence
         if each.reason is Reason.IDLE:
-            assert not given_back.tenants
+            assert not given_back.pods
             assert given_back.awaited_by is None
     owned = [each for each in found if each.record.spec.delivers is Delivery.POWER]
     assert len(owned) <= 1

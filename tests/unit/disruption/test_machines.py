@@ -8,8 +8,8 @@ from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.parts import Condition, Truth
 from forebay.demand.assessment import NotDemand
 from forebay.demand.planned_pods import idle_condition
-from forebay.demand.reservation import Placed, Settlement
-from forebay.disruption.machine_use import Machine, idle_marks, machines
+from forebay.demand.reservation import Placed, Reservations
+from forebay.disruption.machine_use import MachineUse, idle_marks, machine_uses
 from forebay.model.reasons import Reason
 from tests.unit.demand.builders import NOW, node, pod, record, running
 
@@ -27,8 +27,8 @@ def mark_of(machine):
     return found.status, found.reason, found.last_transition_time
 
 
-IDLE = Machine(record=record(), node=node())
-BUSY = replace(IDLE, tenants=(running(),))
+IDLE = MachineUse(record=record(), node=node())
+BUSY = replace(IDLE, pods=(running(),))
 
 
 def test_a_machine_is_marked_idle_once_and_keeps_since_when():
@@ -39,16 +39,16 @@ def test_a_machine_is_marked_idle_once_and_keeps_since_when():
 
 
 def test_work_ends_the_idleness_and_the_next_time_begins_anew():
-    busy = marked(replace(marked(IDLE), tenants=(running(),)), LATER)
+    busy = marked(replace(marked(IDLE), pods=(running(),)), LATER)
     assert mark_of(busy) == (Truth.FALSE, Reason.IN_USE, LATER.replace(microsecond=0))
     assert busy.idle_since is None
-    assert mark_of(marked(replace(busy, tenants=()), LATER + timedelta(hours=1)))[2] > LATER
+    assert mark_of(marked(replace(busy, pods=()), LATER + timedelta(hours=1)))[2] > LATER
 
 
 def test_waiting_for_pods_is_not_idle_and_work_after_it_is_no_new_time():
     awaited = marked(replace(IDLE, awaited_by="default/train"))
     assert mark_of(awaited) == (Truth.FALSE, Reason.AWAITED, NOW)
-    assert mark_of(marked(replace(awaited, awaited_by=None, tenants=(running(),)), LATER)) == (
+    assert mark_of(marked(replace(awaited, awaited_by=None, pods=(running(),)), LATER)) == (
         Truth.FALSE,
         Reason.IN_USE,
         NOW,
@@ -57,7 +57,7 @@ def test_waiting_for_pods_is_not_idle_and_work_after_it_is_no_new_time():
 
 def test_other_conditions_and_the_rest_of_the_status_stay():
     other = Condition(type="Healthy", status=Truth.TRUE, reason="Fine", last_transition_time=NOW)
-    machine = Machine(record=record(conditions=(other,), attempt=3), node=node())
+    machine = MachineUse(record=record(conditions=(other,), attempt=3), node=node())
     (mark,) = idle_marks([machine], NOW)
     assert mark.status.conditions[0] == other
     assert mark.status.attempt == 3
@@ -66,10 +66,10 @@ def test_other_conditions_and_the_rest_of_the_status_stay():
 
 def test_a_machine_that_is_not_in_service_is_not_marked():
     for machine in (
-        Machine(record=record(), node=None),
-        Machine(record=record(), node=node(ready=False)),
-        Machine(record=record(state=State.DRAINING), node=node()),
-        Machine(record=record(state=None), node=node()),
+        MachineUse(record=record(), node=None),
+        MachineUse(record=record(), node=node(ready=False)),
+        MachineUse(record=record(state=State.DRAINING), node=node()),
+        MachineUse(record=record(state=None), node=node()),
     ):
         assert idle_marks([machine], NOW) == ()
         assert not machine.idle
@@ -77,18 +77,18 @@ def test_a_machine_that_is_not_in_service_is_not_marked():
 
 def test_machines_know_who_waits_for_them_and_whom_the_scheduler_refuses():
     waiting, refused, tenant = pod("waiting"), pod("refused"), running()
-    settlement = Settlement(
+    reservations = Reservations(
         placed={waiting.uid: Placed(node="n1", reason=Reason.FITS_EXISTING, sentence="")},
         refused=(NotDemand(pod=refused, reason=Reason.SCHEDULER_REFUSES, sentence=""),),
     )
     records = [record("n1"), record("n2", pods=[refused]), record("n3")]
     nodes = {name: node(name) for name in ("n1", "n2", "n3")}
-    awaited, vain, busy = machines(records, nodes, {"n3": (tenant,)}, settlement, [waiting, refused])
+    awaited, vain, busy = machine_uses(records, nodes, {"n3": (tenant,)}, reservations, [waiting, refused])
     assert awaited.awaited_by == "default/waiting"
     assert not awaited.idle
     assert vain.idle
     assert mark_of(marked(vain))[1] == Reason.SCHEDULER_REFUSES
-    assert busy.tenants == (tenant,)
+    assert busy.pods == (tenant,)
     assert not busy.idle
 
 
@@ -98,7 +98,7 @@ def test_a_pod_that_the_scheduler_has_not_tried_yet_keeps_the_machines_it_may_be
     gated = pod("gated", 1, unschedulable_since=None, scheduling_gates=("a/b",))
     records = [record("large"), record("small", gpus=2), record("off")]
     nodes = {"large": node("large", 8), "small": node("small", 2)}
-    large, small, off = machines(records, nodes, {}, Settlement(), [gated, foreign, fresh])
+    large, small, off = machine_uses(records, nodes, {}, Reservations(), [gated, foreign, fresh])
     assert large.awaited_by == "default/fresh"
     assert small.idle
     assert off.node is None

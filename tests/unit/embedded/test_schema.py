@@ -224,7 +224,7 @@ def test_rules_may_say_where_and_why():
     ],
 )
 def test_the_functions_that_kubernetes_adds(source, value):
-    assert cel.Rule({"rule": source}).violation({"type": "string"}, value) is None
+    assert cel.CompiledRule({"rule": source}).violation({"type": "string"}, value) is None
 
 
 def test_values_are_typed_by_their_schema():
@@ -243,7 +243,7 @@ def test_values_are_typed_by_their_schema():
         " && self.__namespace__ == 'a'"
     )
 
-    assert cel.Rule({"rule": rule}).violation(shape, value) is None
+    assert cel.CompiledRule({"rule": rule}).violation(shape, value) is None
 
 
 def test_a_schema_that_changes_does_not_reach_into_what_is_stored():

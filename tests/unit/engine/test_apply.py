@@ -3,10 +3,10 @@
 import asyncio
 
 from forebay.engine.apply.applier import Applier, Outcome
-from forebay.engine.apply.pending_enforcement import Actions
+from forebay.engine.apply.pending_enforcement import PendingEnforcement
 from forebay.model.reasons import Reason
 from forebay.net import clock
-from forebay.reconcile.decisions import Tell
+from forebay.reconcile.decisions import PodEvent
 from tests.unit.demand.builders import pod
 
 
@@ -29,8 +29,10 @@ class Leading:
 
 async def test_a_fault_of_ours_in_one_act_is_logged_and_the_others_are_done(capsys):
     announcing = Announcing("b")
-    applier = Applier(None, None, announcing, None, Leading(), opening=None, actions=Actions(), clock=clock.now)
-    tell = [Tell(pod=pod(name), reason=Reason.GATED, sentence="It waits.") for name in ("a", "b", "c")]
+    applier = Applier(
+        None, None, announcing, None, Leading(), opening=None, actions=PendingEnforcement(), clock=clock.now
+    )
+    tell = [PodEvent(pod=pod(name), reason=Reason.GATED, sentence="It waits.") for name in ("a", "b", "c")]
 
     assert await applier.apply(tell) == Outcome(failed=1, void=0)
 

@@ -5,11 +5,11 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.api.meta import ObjectMeta
-from forebay.lifecycle.steps import Forget
+from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.reconcile.buying import buy
-from forebay.reconcile.decisions import Request
+from forebay.reconcile.decisions import CreateInstance
 from forebay.reconcile.snapshot import Snapshot
 from tests.unit.demand.builders import NOW, pod
 
@@ -50,7 +50,7 @@ def test_a_record_that_is_not_gone_is_never_forgotten_for_another_of_the_same_po
 
     (again,) = requested(replace(EMPTY, records=(going,)))
 
-    assert isinstance(again, Request)
+    assert isinstance(again, CreateInstance)
     assert again.name != first.name
     assert again.spec.node.name == again.name
     assert requested(replace(EMPTY, records=(going,))) == (again,), "whoever plans the same"
@@ -60,5 +60,5 @@ def test_the_record_of_an_earlier_time_makes_room():
     (first,) = requested()
     forget, again = requested(replace(EMPTY, records=(recorded(first, InstanceState.GONE),)))
 
-    assert isinstance(forget, Forget)
+    assert isinstance(forget, DeleteRecord)
     assert again.name == first.name

@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
-from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, Provider
+from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
 from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
-from forebay.engine.sources.configuration import claimed_twice, configured
+from forebay.engine.sources.configuration import claimed_twice, source_configs
 
 
 def machine(name):
@@ -15,12 +15,12 @@ def machine(name):
 def node_class(name, *machines, day=1):
     return GPUNodeClass(
         metadata=ObjectMeta(name=name, creation_timestamp=datetime(2026, 3, day, tzinfo=UTC)),
-        spec=GPUNodeClassSpec(providers=(Provider(name="webhook", machines=machines),)),
+        spec=GPUNodeClassSpec(providers=(ProviderEntry(name="webhook", machines=machines),)),
     )
 
 
 def sources(classes, environment=()):
-    return [each.key.node_class for each in configured(classes, environment, context=None)]
+    return [each.key.node_class for each in source_configs(classes, environment, context=None)]
 
 
 def test_a_new_class_does_not_take_a_machine_from_one_that_has_it():

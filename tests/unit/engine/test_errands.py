@@ -2,7 +2,7 @@
 
 import asyncio
 
-from forebay.engine.apply.provider_calls import Errands
+from forebay.engine.apply.provider_calls import ProviderCalls
 
 
 class Woken:
@@ -20,7 +20,7 @@ async def test_nobody_is_sent_twice_and_the_loop_hears_when_one_is_back():
         await asyncio.sleep(5)
         done.append(name)
 
-    errands = Errands(woken)
+    errands = ProviderCalls(woken)
     errands.send("a", errand("first"))
     errands.send("a", errand("second"))
     errands.send("b", errand("other"))
@@ -36,7 +36,7 @@ async def test_a_stuck_one_is_dropped_when_patience_ends_and_a_quick_one_is_wait
         await asyncio.sleep(3)
         done.append("quick")
 
-    errands = Errands(Woken())
+    errands = ProviderCalls(Woken())
     errands.send("quick", quick())
     errands.send("stuck", asyncio.Event().wait())
     await errands.finish(10)
@@ -47,7 +47,7 @@ async def test_a_broken_one_is_logged_and_nobody_else_suffers(capsys):
     async def broken():
         raise ZeroDivisionError
 
-    errands = Errands(Woken())
+    errands = ProviderCalls(Woken())
     errands.send("a", broken())
     await asyncio.sleep(1)
     assert errands.busy == frozenset()

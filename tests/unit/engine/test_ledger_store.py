@@ -7,13 +7,13 @@ import pytest
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.embedded.api import kinds
 from forebay.embedded.server import EmbeddedCluster
-from forebay.engine.ledger.store import Book, LedgerStore, Overtaken, Unit
+from forebay.engine.ledger.store import ChunkConflict, LedgerKey, LedgerStore, Unit
 from forebay.kube.client import Client
 from forebay.net.in_process import InProcess
 
 UID = "0b1c2d3e-0000-4000-8000-000000000001"
 OTHER = "0b1c2d3e-0000-4000-8000-000000000002"
-HOURS, DOLLARS = Book(UID, Unit.GPU_HOURS), Book(UID, Unit.DOLLARS)
+HOURS, DOLLARS = LedgerKey(UID, Unit.GPU_HOURS), LedgerKey(UID, Unit.DOLLARS)
 ABOUT = ("team", "quota")
 
 
@@ -80,9 +80,9 @@ async def test_hours_and_dollars_and_budgets_do_not_mix():
         store = store_of(found)
         await save(store, HOURS, ledger())
         await save(store, DOLLARS, ledger(ended=7))
-        await save(store, Book(OTHER, Unit.GPU_HOURS), ledger(OTHER))
+        await save(store, LedgerKey(OTHER, Unit.GPU_HOURS), ledger(OTHER))
         read = await store_of(found).load()
-        assert set(read) == {HOURS, DOLLARS, Book(OTHER, Unit.GPU_HOURS)}
+        assert set(read) == {HOURS, DOLLARS, LedgerKey(OTHER, Unit.GPU_HOURS)}
         assert Ledger.load(UID, read[DOLLARS])[0].pieces("pod-1")[0].end == 7
 
 
@@ -95,7 +95,7 @@ async def test_of_two_that_keep_the_same_ledger_neither_undoes_the_other():
         other.record("pod-2", 0, 50, 1000)
         await save(theirs, HOURS, other)
         made.record("pod-3", 0, 50, 1000)
-        with pytest.raises(Overtaken):
+        with pytest.raises(ChunkConflict):
             await save(mine, HOURS, made)
         again, _ = Ledger.load(UID, await mine.load_one(HOURS))
         assert again.pieces("pod-2")
@@ -110,7 +110,7 @@ async def test_of_two_that_keep_the_same_ledger_neither_undoes_the_other():
 async def test_a_first_write_does_not_take_the_place_of_a_chunk_that_is_there():
     async with cluster() as found:
         await save(store_of(found), HOURS, ledger())
-        with pytest.raises(Overtaken):
+        with pytest.raises(ChunkConflict):
             await save(store_of(found), HOURS, ledger(ended=50))
 
 
@@ -149,7 +149,7 @@ async def test_a_ledger_goes_with_its_budget():
     async with cluster() as found:
         store = store_of(found)
         await save(store, HOURS, ledger())
-        await save(store, Book(OTHER, Unit.GPU_HOURS), ledger(OTHER))
+        await save(store, LedgerKey(OTHER, Unit.GPU_HOURS), ledger(OTHER))
         await store.delete_all(HOURS)
         assert [_labels(each)["forebay.dev/budget-uid"] for each in stored(found)] == [OTHER]
-        assert store.books() == (Book(OTHER, Unit.GPU_HOURS),)
+        assert store.books() == (LedgerKey(OTHER, Unit.GPU_HOURS),)

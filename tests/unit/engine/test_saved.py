@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, Provider
+from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import BUDGET_GATE
 from forebay.api.parts import Limits
@@ -14,9 +14,9 @@ from forebay.api.providers import ProviderName
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
 from forebay.budgets.usage import seconds
-from forebay.demand.reservation import Settlement
+from forebay.demand.reservation import Reservations
 from forebay.model.quantities import Resources, UsdPerHour
-from forebay.model.requirements import NodeSelectorTerm, Operator, Requirement, Toleration
+from forebay.model.requirements import LabelOperator, NodeSelectorTerm, Requirement, Toleration
 from forebay.model.sources import (
     Billing,
     Capabilities,
@@ -31,16 +31,16 @@ from forebay.model.sources import (
 )
 from forebay.model.workloads import Owner, PodShape
 from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load, save
-from forebay.reconcile.snapshot import Books, Memory, Rules, Snapshot
+from forebay.reconcile.snapshot import BudgetState, Memory, OperatorRules, Snapshot
 from tests.unit.budgets.scenes import at, budget
 from tests.unit.budgets.scenes import pod as counted_pod
 from tests.unit.cli.scenes import NOW, node, pod, pool, record, running
 
 KEY = SourceKey("owned", "webhook")
-OWNED = GPUNodeClassSpec(providers=(Provider(name=ProviderName.AWS, priority=4),), limits=Limits(max_nodes=3))
+OWNED = GPUNodeClassSpec(providers=(ProviderEntry(name=ProviderName.AWS, priority=4),), limits=Limits(max_nodes=3))
 PICKY = PodShape(
     requests=Resources({"cpu": 1, "pods": 1, "nvidia.com/gpu": 2}),
-    node_affinity=(NodeSelectorTerm((Requirement("zone", Operator.IN, ("a", "b")),)),),
+    node_affinity=(NodeSelectorTerm((Requirement("zone", LabelOperator.IN, ("a", "b")),)),),
     tolerations=(Toleration("gpu", "Exists", "", "NoSchedule", None),),
     host_ports=((8080, "TCP"),),
 )
@@ -74,7 +74,7 @@ def a_full_snapshot():
         ports={"m1": frozenset({(80, "TCP")})},
         daemons=(PICKY,),
         remembered={"m2": node("m2")},
-        tenants={"m1": (running(),)},
+        pods_by_node={"m1": (running(),)},
         records=(record(),),
         budgets=(budget(),),
         withheld=frozenset({"uid-m9"}),
@@ -85,14 +85,14 @@ def a_full_snapshot():
                 priority=3,
                 listing=Listing(asked=NOW, found=found),
                 offers=(offer,),
-                trouble="it is slow",
+                error="it is slow",
             )
         },
         unusable={SourceKey("owned", "aws"): "not in this release"},
         claimed_twice={"owned": {"m3": "the environment"}},
-        memory=Memory(settlement=Settlement(fitting={"uid-a": NOW})),
+        memory=Memory(reservations=Reservations(fitting={"uid-a": NOW})),
         busy=frozenset({"m1"}),
-        rules=Rules(gpu_resources=frozenset({"acme.com/gpu"}), idle_delay=timedelta(seconds=3)),
+        rules=OperatorRules(gpu_resources=frozenset({"acme.com/gpu"}), idle_delay=timedelta(seconds=3)),
     )
 
 
@@ -143,7 +143,7 @@ def with_books():
     accounts.see(counted_pod("runs", 2, started=-600), at(0))
     account.money.record("machine", seconds(at(-3600)), seconds(at(0)), UsdPerHour("3").units)
     gate = counted_pod("gated", gates=(BUDGET_GATE,))
-    books = Books(accounts=accounts, assessor=Assessor(), gated=(gate,), damages={mine.key: "Damaged."})
+    books = BudgetState(accounts=accounts, assessor=Assessor(), gated=(gate,), damages={mine.key: "Damaged."})
     return Snapshot(now=at(0), budgets=(mine,), books=books)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from forebay.engine.sources.sources import CALL_LIMIT, HURRIED, OFFERS_EVERY, Configured, Sources
+from forebay.engine.sources.sources import CALL_LIMIT, HURRIED, OFFERS_EVERY, SourceConfig, Sources
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Found, Instance, InstancePhase, Offer, SourceKey
 from forebay.net import clock
@@ -48,7 +48,7 @@ class Scripted:
 
 
 def configured(provider, name="webhook", digest="1", **rest):
-    return Configured(
+    return SourceConfig(
         key=SourceKey("", name), digest=digest, **{"priority": 0, "enabled": True, **rest}, build=lambda: provider
     )
 
@@ -80,7 +80,7 @@ async def test_a_listing_that_fails_leaves_the_last_one_with_its_time():
     await asyncio.sleep(100)
     state = sources.states()["", "webhook"]
     assert (state.listing.asked, state.listing.found.instances) == (began, (BOX,))
-    assert state.trouble == "The power API is away."
+    assert state.error == "The power API is away."
     await sources.close()
 
 
@@ -93,7 +93,7 @@ async def test_one_that_never_answers_delays_nobody_and_is_asked_again():
     assert sources.states()["", "webhook"].listing is not None
     await asyncio.sleep(2 * CALL_LIMIT + 60)
     assert len(stuck.asked) > 1
-    assert "did not answer" in sources.states()["", "aws"].trouble
+    assert "did not answer" in sources.states()["", "aws"].error
     await sources.close()
 
 
@@ -147,7 +147,7 @@ async def test_one_that_this_release_cannot_make_says_why_once_and_the_others_go
         raise NotInThisRelease("This release cannot use it.")
 
     sources = Sources(Woken(), clock.now)
-    entry = Configured(key=SourceKey("c", "vast"), digest="1", priority=0, enabled=True, build=refuse)
+    entry = SourceConfig(key=SourceKey("c", "vast"), digest="1", priority=0, enabled=True, build=refuse)
     for _ in range(3):
         sources.configure([entry, configured(Scripted())])
     assert sources.unmade == {SourceKey("c", "vast"): "This release cannot use it."}
@@ -164,11 +164,11 @@ async def test_a_fault_of_ours_is_told_and_the_provider_is_asked_again(capsys):
     await asyncio.sleep(1)
     state = sources.states()["", "webhook"]
     assert (state.listing, state.offers) == (None, None)
-    assert "Forebay itself failed when it asked webhook (ZeroDivisionError)" in state.trouble
+    assert "Forebay itself failed when it asked webhook (ZeroDivisionError)" in state.error
     assert "a provider could not be asked" in capsys.readouterr().out
     await asyncio.sleep(100)
     state = sources.states()["", "webhook"]
-    assert (state.listing.found.instances, state.offers, state.trouble) == ((BOX,), (offer(),), None)
+    assert (state.listing.found.instances, state.offers, state.error) == ((BOX,), (offer(),), None)
     await sources.close()
 
 

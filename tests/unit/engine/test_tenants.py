@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forebay.engine.pods_by_node import Tenants
+from forebay.engine.pods_by_node import PodsByNode
 from forebay.kube.pods import BY_NODE, pod_indexes
 from forebay.kube.view import View
 from forebay.model.workloads import Owner, Phase
@@ -29,8 +29,8 @@ def changes():
 @pytest.mark.law
 @given(changes())
 def test_they_are_what_a_fresh_look_would_find(history):
-    tenants = Tenants()
-    view = View(pod_indexes(), kept=(tenants,))
+    pods_by_node = PodsByNode()
+    view = View(pod_indexes(), kept=(pods_by_node,))
 
     def on(node):
         return view.by(BY_NODE, node)
@@ -38,7 +38,7 @@ def test_they_are_what_a_fresh_look_would_find(history):
     for version, event in enumerate(history, 1):
         if event is None:
             for node in ("n1", "n2"):
-                assert tenants.of(node, on) == tuple(each for each in on(node) if each.is_tenant)
+                assert pods_by_node.of(node, on) == tuple(each for each in on(node) if each.occupies_node)
         elif isinstance(event, str):
             there = view.get(("default", event))
             if there is not None:
@@ -46,22 +46,22 @@ def test_they_are_what_a_fresh_look_would_find(history):
         else:
             view.show(replace(event, resource_version=version), now=0.0)
     for node in ("n1", "n2"):
-        assert tenants.of(node, on) == tuple(each for each in on(node) if each.is_tenant)
+        assert pods_by_node.of(node, on) == tuple(each for each in on(node) if each.occupies_node)
 
 
 def test_an_unchanged_node_is_not_looked_at_again():
-    tenants = Tenants()
+    pods_by_node = PodsByNode()
     looks = []
 
     def on(node):
         looks.append(node)
         return (pod("a", node=node),)
 
-    assert tenants.of("n1", on) == tenants.of("n1", on)
+    assert pods_by_node.of("n1", on) == pods_by_node.of("n1", on)
     assert looks == ["n1"]
-    tenants.change(None, pod("b", node="n2"))
-    tenants.of("n1", on)
+    pods_by_node.change(None, pod("b", node="n2"))
+    pods_by_node.of("n1", on)
     assert looks == ["n1"]
-    tenants.change(pod("a", node="n1"), None)
-    tenants.of("n1", on)
+    pods_by_node.change(pod("a", node="n1"), None)
+    pods_by_node.of("n1", on)
     assert looks == ["n1", "n1"]

@@ -20,7 +20,7 @@ from forebay.kube.pods import (
     pod_indexes,
 )
 from forebay.kube.wire import Lines, Undecodable, Wire, wire_for
-from forebay.model.requirements import Operator, Requirement, Toleration
+from forebay.model.requirements import LabelOperator, Requirement, Toleration
 from forebay.model.workloads import Owner, Phase
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -134,7 +134,7 @@ def test_what_scheduling_looks_at_is_in_the_shape():
     shape = read(body(spec=spec)).shape
     assert dict(shape.requests) == {"cpu": 4250, "memory": 5 * 2**30, "nvidia.com/gpu": 2, "pods": 1}
     assert shape.node_selector == {"gpu": "h100"}
-    wanted = Requirement("zone", Operator.IN, ("a", "b"))
+    wanted = Requirement("zone", LabelOperator.IN, ("a", "b"))
     assert shape.node_affinity[0].match_expressions == (wanted,)
     assert (shape.preferred_node_affinity[0].weight, shape.preferred_node_affinity[0].term.match_expressions) == (
         3,

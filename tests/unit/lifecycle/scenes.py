@@ -9,15 +9,15 @@ from forebay.api.gpu_instance import (
     GPUInstanceSpec,
     GPUInstanceStatus,
     InstanceState,
-    Offer,
+    OfferRecord,
     PlannedNode,
 )
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import INSTANCE_FINALIZER
-from forebay.api.parts import PodRef, Taint, TaintEffect
+from forebay.api.parts import PodRef, TaintEffect, TaintEntry
 from forebay.api.providers import ProviderName
 from forebay.lifecycle.facts import CORDONED_ANNOTATION, Facts, cordon_mark
-from forebay.lifecycle.transitions import moved
+from forebay.lifecycle.transitions import transition
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
@@ -42,7 +42,7 @@ STORY[S.JOINED] = (*STORY[S.LAUNCHED], (S.JOINED, R.NODE_JOINED))
 STORY[S.READY] = (*STORY[S.JOINED], (S.READY, R.NODE_READY))
 STORY[S.DRAINING] = (*STORY[S.READY], (S.DRAINING, R.IDLE))
 STORY[S.TERMINATING] = (*STORY[S.DRAINING], (S.TERMINATING, R.IDLE))
-STORY[S.GONE] = (*STORY[S.TERMINATING], (S.GONE, R.GONE))
+STORY[S.GONE] = (*STORY[S.TERMINATING], (S.GONE, R.TERMINATED))
 
 _ASKED = (S.LAUNCHING, S.LAUNCHED, S.JOINED, S.READY, S.DRAINING)
 _NAMED = (S.LAUNCHED, S.JOINED, S.READY, S.DRAINING, S.TERMINATING, S.GONE)
@@ -73,7 +73,7 @@ def record(state=S.REQUESTED, *, since=NOW, because=None, owned=False, name=None
             steps = ((state, because),)
     story = None
     for to, reason in steps:
-        story = moved(story, to, reason, f"{to} because of {reason}.", since)
+        story = transition(story, to, reason, f"{to} because of {reason}.", since)
     usual = {}
     if state in _ASKED:
         usual = {"attempt": 1, "attempted_at": since, "billed_from": since}
@@ -105,14 +105,14 @@ def rented_spec(name="pool-abc", **fields):
             "provider": ProviderName.SIMULATED,
             "delivers": Delivery.NODE,
             "node_class_name": "cheap",
-            "offer": Offer(instance_type="a100x2", region="us-east", gpu_count=2),
+            "offer": OfferRecord(instance_type="a100x2", region="us-east", gpu_count=2),
             "hourly_price": "1.29",
             "node": PlannedNode(
                 name=name,
                 allocatable={"cpu": "8000m", "nvidia.com/gpu": "2"},
                 startup_taints=(
-                    Taint(key="forebay.dev/startup", effect=TaintEffect.NO_SCHEDULE),
-                    Taint(key="example.com/agent", effect=TaintEffect.NO_EXECUTE),
+                    TaintEntry(key="forebay.dev/startup", effect=TaintEffect.NO_SCHEDULE),
+                    TaintEntry(key="example.com/agent", effect=TaintEffect.NO_EXECUTE),
                 ),
             ),
             "pods": (PodRef(namespace="team", name="train", uid="uid-train"),),
@@ -125,7 +125,7 @@ def owned_spec(name="gpu-1", boot_deadline="15m"):
     return GPUInstanceSpec(
         provider=ProviderName.WEBHOOK,
         delivers=Delivery.POWER,
-        offer=Offer(instance_type=name, gpu_count=2, boot_deadline=boot_deadline),
+        offer=OfferRecord(instance_type=name, gpu_count=2, boot_deadline=boot_deadline),
         hourly_price="0.4",
         node=PlannedNode(name=name, allocatable={"nvidia.com/gpu": "2"}),
         pods=(PodRef(namespace="team", name="train", uid="uid-train"),),

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.lifecycle.next_step import look_again, next_step
-from forebay.lifecycle.steps import Launch, Write
+from forebay.lifecycle.steps import Launch, WriteStatus
 from forebay.model.sources import InstancePhase
 from tests.unit.lifecycle.scenes import (
     IDEMPOTENT,
@@ -46,7 +46,7 @@ def test_an_intent_is_acted_on_at_once():
 def test_an_intent_without_a_future_ends_before_anything_was_asked(fields, reason):
     step = next_step(facts(fresh_record(), **fields), NOW)
 
-    assert isinstance(step, Write)
+    assert isinstance(step, WriteStatus)
     assert (step.status.state, step.status.reason) == (S.GONE, reason)
     assert step.status.billed_from is None
     assert "before anything was started" in step.sentence
@@ -82,7 +82,7 @@ def test_a_lost_answer_is_resolved_by_the_list_and_the_instance_taken_over():
 
     step = next_step(facts(lost, listing=listed(made)), NOW)
 
-    assert isinstance(step, Write)
+    assert isinstance(step, WriteStatus)
     assert (step.status.state, step.status.reason) == (S.LAUNCHED, R.ADOPTED)
     assert step.status.instance_id == "i-9"
     assert step.status.hourly_price == "1.29"
@@ -212,7 +212,7 @@ def test_without_its_provider_a_record_says_once_what_to_do_and_moves_no_further
 
     step = next_step(orphaned, NOW + minutes(60))
 
-    assert isinstance(step, Write)
+    assert isinstance(step, WriteStatus)
     assert (step.status.state, step.status.reason) == (state, R.PROVIDER_NOT_CONFIGURED)
     assert "GPUNodeClass cheap is no longer configured" in step.sentence
     assert "Configure it again" in step.sentence

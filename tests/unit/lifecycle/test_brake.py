@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.lifecycle.unhealthy_limit import braked
+from forebay.lifecycle.unhealthy_limit import replacement_paused
 from tests.unit.lifecycle.scenes import R, S, node, record
 
 
@@ -26,11 +26,11 @@ def pool(healthy, sick, given_up=0, missing=0):
     ],
 )
 def test_more_than_three_and_more_than_a_fifth_put_the_brake_on(scene, on):
-    assert (braked(*scene) is not None) == on
+    assert (replacement_paused(*scene) is not None) == on
 
 
 def test_the_sentence_counts_and_says_what_to_do():
-    sentence = braked(*pool(6, 4))
+    sentence = replacement_paused(*pool(6, 4))
 
     assert sentence.startswith("4 of 10 nodes are unhealthy at once (n6, n7, n8, ...)")
     assert "delete a GPUInstance" in sentence
@@ -39,4 +39,4 @@ def test_the_sentence_counts_and_says_what_to_do():
 def test_machines_on_their_way_in_or_out_are_not_counted():
     others = [record(state, name=f"x{state}") for state in (S.REQUESTED, S.LAUNCHED, S.JOINED, S.DRAINING, S.GONE)]
 
-    assert braked(others * 3, {}) is None
+    assert replacement_paused(others * 3, {}) is None

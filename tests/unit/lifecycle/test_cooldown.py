@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.lifecycle.cooldown import cooling, failures_so_far, offer_key
+from forebay.lifecycle.cooldown import cooldowns, failures_so_far, offer_key
 from forebay.model.sources import OfferKey
 from tests.unit.lifecycle.scenes import NOW, R, S, minutes, record, seconds
 
@@ -17,23 +17,23 @@ def failed(failures, because=R.LAUNCH_REJECTED, state=S.GONE, **fields):
 def test_the_wait_doubles_with_each_failure_up_to_an_hour(failures, wait):
     one = [failed(failures)]
 
-    assert cooling(one, NOW)[KEY].until == NOW + minutes(wait)
-    assert KEY in cooling(one, NOW + minutes(wait) - seconds(1))
-    assert cooling(one, NOW + minutes(wait)) == {}
+    assert cooldowns(one, NOW)[KEY].until == NOW + minutes(wait)
+    assert KEY in cooldowns(one, NOW + minutes(wait) - seconds(1))
+    assert cooldowns(one, NOW + minutes(wait)) == {}
 
 
 def test_missing_stock_says_nothing_about_the_next_time():
-    assert cooling([failed(6, R.NO_CAPACITY)], NOW)[KEY].until == NOW + minutes(5)
+    assert cooldowns([failed(6, R.NO_CAPACITY)], NOW)[KEY].until == NOW + minutes(5)
 
 
 def test_the_wait_begins_with_the_failure_and_not_with_the_proof_that_nothing_is_left():
     going = failed(1, R.JOIN_TIMEOUT, S.TERMINATING)
 
-    assert cooling([going], NOW + minutes(4))[KEY].until == NOW + minutes(5)
+    assert cooldowns([going], NOW + minutes(4))[KEY].until == NOW + minutes(5)
 
 
 def test_the_sentence_says_what_failed_when_and_how_long_it_is_left_alone():
-    sentence = cooling([failed(1)], NOW + minutes(2))[KEY].sentence
+    sentence = cooldowns([failed(1)], NOW + minutes(2))[KEY].sentence
 
     assert sentence == "pool-abc failed 2m ago (LaunchRejected); used again in 3m."
 
@@ -44,19 +44,19 @@ def test_the_sentence_says_what_failed_when_and_how_long_it_is_left_alone():
     ids=["ready", "gone after good service", "being tried", "not needed any more"],
 )
 def test_what_has_not_failed_does_not_cool_down(fine):
-    assert cooling([fine], NOW) == {}
+    assert cooldowns([fine], NOW) == {}
 
 
 def test_the_latest_end_of_several_counts():
     both = [failed(1, name="a"), failed(2, name="b")]
 
-    assert cooling(both, NOW)[KEY].until == cooling(both[::-1], NOW)[KEY].until == NOW + minutes(10)
+    assert cooldowns(both, NOW)[KEY].until == cooldowns(both[::-1], NOW)[KEY].until == NOW + minutes(10)
 
 
 def test_each_machine_cools_down_by_itself():
     owned = failed(1, owned=True)
 
-    assert set(cooling([owned], NOW)) == {OfferKey("webhook", "gpu-1", "", "", False)}
+    assert set(cooldowns([owned], NOW)) == {OfferKey("webhook", "gpu-1", "", "", False)}
 
 
 def test_a_new_record_goes_on_counting_where_the_last_one_ended():

@@ -4,7 +4,7 @@ import pytest
 
 from forebay.api.parts import Truth
 from forebay.lifecycle.next_step import look_again, next_step
-from forebay.lifecycle.steps import Uncordon, Write
+from forebay.lifecycle.steps import Uncordon, WriteStatus
 from forebay.model.sources import InstancePhase
 from tests.unit.lifecycle.scenes import (
     NOW,
@@ -84,7 +84,7 @@ def test_from_when_it_runs_a_machine_has_its_time_to_join():
 
     step = next_step(facts(record(S.LAUNCHED), listing=runs), NOW + minutes(9))
 
-    assert isinstance(step, Write)
+    assert isinstance(step, WriteStatus)
     assert step.status.state is S.LAUNCHED
     late = NOW + minutes(9) + RENTED.join_deadline
     assert step.status.deadline == late
@@ -140,14 +140,14 @@ def test_a_node_that_joined_and_was_never_ready_goes_at_once():
 
 
 def test_pods_that_run_without_the_gpus_may_finish_first():
-    in_use = facts(record(S.JOINED), node=node(gpus=0), tenants=(pod(),))
+    in_use = facts(record(S.JOINED), node=node(gpus=0), pods=(pod(),))
 
     step = next_step(in_use, NOW + RENTED.gpu_deadline)
 
     assert step.status.state is S.JOINED
     assert step.status.reason == R.GPUS_MISSING
     assert step.status.failures is None
-    told = facts(after(step), node=node(gpus=0), tenants=(pod(),))
+    told = facts(after(step), node=node(gpus=0), pods=(pod(),))
     assert next_step(told, NOW + RENTED.gpu_deadline + minutes(7)) is None, "it is said once, not with every minute"
 
 
@@ -155,10 +155,10 @@ def test_pods_on_a_node_that_has_fallen_silent_are_not_waited_for_for_ever():
     """It lost its power just after it had joined: its pods will never be seen to end."""
     late = NOW + RENTED.gpu_deadline
     silent = node(ready=False, unready_since=NOW + minutes(1))
-    dark = facts(record(S.JOINED), node=silent, tenants=(pod(),))
+    dark = facts(record(S.JOINED), node=silent, pods=(pod(),))
 
     told = after(next_step(dark, late - minutes(1))) if next_step(dark, late - minutes(1)) else record(S.JOINED)
-    step = next_step(facts(told, node=silent, tenants=(pod(),)), late)
+    step = next_step(facts(told, node=silent, pods=(pod(),)), late)
 
     assert late >= NOW + minutes(6)
     assert (step.status.state, step.status.reason) == (S.DRAINING, R.JOIN_TIMEOUT)

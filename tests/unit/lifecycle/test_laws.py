@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance
-from forebay.lifecycle.call_outcomes import launch_failed, launched, termination_accepted, termination_failed
+from forebay.lifecycle.call_outcomes import launch_failed, launch_succeeded, termination_accepted, termination_failed
 from forebay.lifecycle.next_step import look_again, next_step
 from forebay.lifecycle.presence import FRESH, is_of
-from forebay.lifecycle.steps import Launch, Terminate, Write
-from forebay.lifecycle.transitions import TABLE, moved
+from forebay.lifecycle.steps import Launch, Terminate, WriteStatus
+from forebay.lifecycle.transitions import TABLE, transition
 from forebay.model.reasons import Reason
 from forebay.model.sources import Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.scenes import (
@@ -66,7 +66,7 @@ def circumstances(draw, record, owned, now):
         capabilities,
         listing=listing,
         node=draw(st.sampled_from([None, there])),
-        tenants=tuple(draw(st.sampled_from([(), (pod(),), (pod(deleted=now),)]))),
+        pods=tuple(draw(st.sampled_from([(), (pod(),), (pod(deleted=now),)]))),
         wanted=draw(st.integers(0, 3)) > 0,
         pool_exists=draw(st.integers(0, 5)) > 0,
         braked=draw(st.booleans()),
@@ -80,7 +80,7 @@ def answered(draw, step, now):
     failure = Failure(kind=draw(st.sampled_from(FailureKind)), sentence="No.")
     if isinstance(step, Launch):
         name = "gpu-1" if record.spec.delivers == "Power" else "i-1"
-        answers = [record.status, launched(record, instance(name, draw(st.sampled_from(InstancePhase))), now)]
+        answers = [record.status, launch_succeeded(record, instance(name, draw(st.sampled_from(InstancePhase))), now)]
         answers.append(launch_failed(record, failure, now))
     else:
         answers = [record.status, termination_accepted(record, now), termination_failed(record, failure, now)]
@@ -89,7 +89,7 @@ def answered(draw, step, now):
 
 def check(seen, step, now):
     record, before = seen.record, seen.record.state
-    busy = seen.node is not None and seen.node.ready and seen.tenants
+    busy = seen.node is not None and seen.node.ready and seen.pods
     status = getattr(step, "status", None)
     if status is not None and status.state is not before:
         assert status.transitions[-1].reason in TABLE[before][status.state], "the table is the only way"
@@ -104,9 +104,9 @@ def check(seen, step, now):
     if isinstance(step, Terminate):
         assert before is S.TERMINATING
         assert not busy, "nothing that pods run on is ended"
-    if isinstance(step, Write) and before is S.DRAINING and step.status.state is S.TERMINATING:
+    if isinstance(step, WriteStatus) and before is S.DRAINING and step.status.state is S.TERMINATING:
         assert not busy, "nothing that pods run on is ended"
-    if isinstance(step, Write) and step.status.state is S.GONE and before is S.TERMINATING:
+    if isinstance(step, WriteStatus) and step.status.state is S.GONE and before is S.TERMINATING:
         assert seen.listing is not None, "without a list there is no proof"
         assert not any(is_of(each, record) for each in seen.listing.found.instances)
         assert not (seen.owned and seen.node is not None and seen.node.ready)
@@ -134,7 +134,7 @@ def test_whatever_is_known_the_next_step_is_in_the_table_and_hurts_nobody(data):
         elif getattr(step, "status", None) is not None:
             record = after(step)
         elif record.state is S.READY and data.draw(st.booleans()):
-            given_back = moved(record.status, S.DRAINING, Reason.IDLE, "Idle.", now)
+            given_back = transition(record.status, S.DRAINING, Reason.IDLE, "Idle.", now)
             record = GPUInstance(metadata=record.metadata, spec=record.spec, status=given_back)
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import SecondaryResource
 from forebay.lifecycle.call_outcomes import termination_accepted, termination_failed
 from forebay.lifecycle.next_step import awaits_listing, look_again, next_step
-from forebay.lifecycle.steps import Drain, Forget, Terminate, Uncordon, Write
+from forebay.lifecycle.steps import DeleteRecord, Drain, Terminate, Uncordon, WriteStatus
 from forebay.model.sources import Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.scenes import (
     NOW,
@@ -34,7 +34,7 @@ def accepted(of, at=NOW):
 
 
 def replace_status(of, status):
-    return after(Write(record=of, reason=R.GONE, sentence="", status=status))
+    return after(WriteStatus(record=of, reason=R.TERMINATED, sentence="", status=status))
 
 
 def test_an_idle_machine_is_cordoned_looked_at_again_and_then_ended():
@@ -57,32 +57,32 @@ def test_an_idle_machine_is_cordoned_looked_at_again_and_then_ended():
 def test_pods_that_came_in_the_meantime_keep_an_idle_machine():
     idle = record(S.DRAINING)
 
-    first = next_step(facts(idle, node=node(cordoned=NOW), tenants=(pod(),)), NOW + seconds(5))
+    first = next_step(facts(idle, node=node(cordoned=NOW), pods=(pod(),)), NOW + seconds(5))
     assert isinstance(first, Uncordon), "a node that counts as ready must take pods"
-    back = next_step(facts(idle, node=node(), tenants=(pod(),)), NOW + seconds(5))
+    back = next_step(facts(idle, node=node(), pods=(pod(),)), NOW + seconds(5))
     assert (back.status.state, back.status.reason) == (S.READY, R.BACK_IN_USE)
     assert "team/train" in back.sentence
 
 
 def test_a_users_cordon_is_left_on_a_machine_that_stays():
-    back = next_step(facts(record(S.DRAINING), node=node(users_cordon=True), tenants=(pod(),)), NOW)
+    back = next_step(facts(record(S.DRAINING), node=node(users_cordon=True), pods=(pod(),)), NOW)
 
-    assert isinstance(back, Write)
+    assert isinstance(back, WriteStatus)
     assert back.status.state is S.READY
 
 
 @pytest.mark.parametrize("why", [R.DELETED, R.EXPIRED, R.UNHEALTHY, R.POOL_GONE, R.GPUS_MISSING])
 def test_pods_are_asked_to_leave_what_has_to_go(why):
-    tenants = (pod("a"), pod("b"), pod("leaving", deleted=NOW))
+    pods = (pod("a"), pod("b"), pod("leaving", deleted=NOW))
     draining = record(S.DRAINING, because=why)
     there = node(cordoned=NOW, ready=why is not R.UNHEALTHY, gpus=0 if why is R.GPUS_MISSING else 2)
 
-    step = next_step(facts(draining, node=there, tenants=tenants), NOW + seconds(5))
+    step = next_step(facts(draining, node=there, pods=pods), NOW + seconds(5))
 
     assert isinstance(step, Drain)
     assert [each.name for each in step.evict] == ["a", "b"], "one is leaving already"
     assert "team/a, team/b and team/leaving" in step.sentence
-    waiting = facts(after(step), node=there, tenants=tenants)
+    waiting = facts(after(step), node=there, pods=pods)
     assert next_step(waiting, NOW + seconds(6)) is None, "they are not asked with every tick"
     assert isinstance(next_step(waiting, NOW + seconds(15)), Drain), "but again, for as long as it takes"
     empty = next_step(facts(after(step), node=there), NOW + seconds(20))
@@ -94,15 +94,15 @@ def test_what_was_too_late_and_then_came_all_the_same_stays_and_so_do_its_pods(w
     """Pods came between the decision and the cordon; they run, and the machine is what they wanted."""
     draining = record(S.DRAINING, because=why)
 
-    step = next_step(facts(draining, node=node(cordoned=NOW), tenants=(pod(),)), NOW + seconds(5))
+    step = next_step(facts(draining, node=node(cordoned=NOW), pods=(pod(),)), NOW + seconds(5))
     assert isinstance(step, Uncordon)
-    back = next_step(facts(draining, node=node(), tenants=(pod(),)), NOW + seconds(6))
+    back = next_step(facts(draining, node=node(), pods=(pod(),)), NOW + seconds(6))
     assert (back.status.state, back.status.reason) == (S.READY, R.NODE_READY)
 
 
 def test_pods_that_are_leaving_are_waited_for():
     draining = record(S.DRAINING, because=R.DELETED)
-    leaving = facts(draining, node=node(cordoned=NOW), tenants=(pod(deleted=NOW),))
+    leaving = facts(draining, node=node(cordoned=NOW), pods=(pod(deleted=NOW),))
 
     assert next_step(leaving, NOW + minutes(30)) is None
     assert look_again(leaving, NOW + minutes(30)) == NOW + minutes(30) + seconds(10)
@@ -110,7 +110,7 @@ def test_pods_that_are_leaving_are_waited_for():
 
 def test_pods_on_a_dead_node_are_not_waited_for_for_ever():
     draining = record(S.DRAINING, because=R.UNHEALTHY)
-    dead = facts(draining, node=node(ready=False, cordoned=NOW), tenants=(pod(deleted=NOW),))
+    dead = facts(draining, node=node(ready=False, cordoned=NOW), pods=(pod(deleted=NOW),))
 
     assert next_step(dead, NOW + minutes(9)) is None
     assert next_step(dead, NOW + minutes(10)).status.state is S.TERMINATING
@@ -119,18 +119,18 @@ def test_pods_on_a_dead_node_are_not_waited_for_for_ever():
 def test_a_node_that_recovers_while_it_is_drained_stays():
     draining = record(S.DRAINING, because=R.UNHEALTHY)
 
-    assert isinstance(next_step(facts(draining, node=node(cordoned=NOW), tenants=(pod(),)), NOW), Uncordon)
-    back = next_step(facts(draining, node=node(), tenants=(pod(),)), NOW)
+    assert isinstance(next_step(facts(draining, node=node(cordoned=NOW), pods=(pod(),)), NOW), Uncordon)
+    back = next_step(facts(draining, node=node(), pods=(pod(),)), NOW)
     assert (back.status.state, back.status.reason) == (S.READY, R.NODE_READY)
 
 
 def test_deleting_an_idle_machine_that_is_in_use_again_takes_it_away_all_the_same():
     idle = record(S.DRAINING, deleting=True)
 
-    step = next_step(facts(idle, node=node(cordoned=NOW), tenants=(pod(),)), NOW)
+    step = next_step(facts(idle, node=node(cordoned=NOW), pods=(pod(),)), NOW)
 
     assert (step.status.state, step.status.reason) == (S.DRAINING, R.DELETED)
-    assert isinstance(next_step(facts(after(step), node=node(cordoned=NOW), tenants=(pod(),)), NOW + seconds(5)), Drain)
+    assert isinstance(next_step(facts(after(step), node=node(cordoned=NOW), pods=(pod(),)), NOW + seconds(5)), Drain)
 
 
 def test_a_machine_whose_node_is_gone_needs_no_draining():
@@ -173,7 +173,7 @@ def test_two_lists_after_the_accepted_call_are_proof():
     assert next_step(facts(after(once), listing=listed(asked=NOW + seconds(2))), NOW + seconds(3)) is None
     twice = next_step(facts(after(once), listing=listed(asked=NOW + seconds(4))), NOW + seconds(4))
 
-    assert (twice.status.state, twice.status.reason) == (S.GONE, R.GONE)
+    assert (twice.status.state, twice.status.reason) == (S.GONE, R.TERMINATED)
     assert twice.status.billed_until == NOW + seconds(4), "until the proof it counts as billed"
 
 
@@ -308,9 +308,9 @@ def test_what_somebody_ended_by_hand_is_gone_though_the_provider_keeps_refusing(
 def test_a_leftover_that_pods_run_on_is_emptied_before_it_is_ended():
     leftover = record(S.TERMINATING, because=R.LEFTOVER)
 
-    cordon = next_step(facts(leftover, node=node(), tenants=(pod(),)), NOW)
+    cordon = next_step(facts(leftover, node=node(), pods=(pod(),)), NOW)
     assert isinstance(cordon, Drain)
-    evict = next_step(facts(leftover, node=node(cordoned=NOW), tenants=(pod(),)), NOW + seconds(3))
+    evict = next_step(facts(leftover, node=node(cordoned=NOW), pods=(pod(),)), NOW + seconds(3))
     assert isinstance(evict, Drain)
     assert evict.evict == (pod(),)
     assert isinstance(next_step(facts(after(evict), node=node(cordoned=NOW)), NOW + seconds(13)), Terminate)
@@ -334,13 +334,13 @@ def test_a_gone_machine_gives_its_cordon_back_and_is_remembered_for_an_hour():
     remembered = facts(gone, node=node("gpu-1", ready=False))
     assert next_step(remembered, NOW + minutes(59)) is None
     assert look_again(remembered, NOW) == NOW + minutes(60)
-    assert isinstance(next_step(remembered, NOW + minutes(60)), Forget)
+    assert isinstance(next_step(remembered, NOW + minutes(60)), DeleteRecord)
 
 
 def test_a_gone_record_that_is_deleted_or_has_no_provider_any_more_can_be_forgotten():
-    assert isinstance(next_step(facts(record(S.GONE, deleting=True)), NOW), Forget)
+    assert isinstance(next_step(facts(record(S.GONE, deleting=True)), NOW), DeleteRecord)
     without = replace(facts(record(S.GONE)), capabilities=None)
-    assert isinstance(next_step(without, NOW + minutes(60)), Forget)
+    assert isinstance(next_step(without, NOW + minutes(60)), DeleteRecord)
 
 
 @pytest.mark.parametrize(
@@ -349,4 +349,4 @@ def test_a_gone_record_that_is_deleted_or_has_no_provider_any_more_can_be_forgot
     ids=["its node is ready", "it is listed as running"],
 )
 def test_a_gone_machine_that_is_on_again_makes_way_for_another_record(sign):
-    assert isinstance(next_step(facts(record(S.GONE, owned=True), **sign), NOW + minutes(1)), Forget)
+    assert isinstance(next_step(facts(record(S.GONE, owned=True), **sign), NOW + minutes(1)), DeleteRecord)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.lifecycle.next_step import next_step
-from forebay.lifecycle.orphans import Unclaimed, leftovers, unclaimed
+from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen
 from forebay.lifecycle.steps import Drain
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import AMPLE, InstancePhase, Offer, Source, SourceKey
@@ -49,13 +49,13 @@ def power(listing, offers=(MACHINE,)):
 
 def found(lists, records=(), nodes=(), make=cloud):
     """What is adopted after each of these lists, a minute and a second apart."""
-    seen, answers = Unclaimed(), []
+    seen, answers = Orphans(), []
     by_name = {each.name: each for each in nodes}
     for count, instances in enumerate(lists):
         now = NOW + count * seconds(61)
         sources = [make(listed(*instances, asked=now) if isinstance(instances, list) else instances)]
-        seen = unclaimed(seen, sources, records)
-        answers.append(leftovers(seen, sources, records, by_name, now))
+        seen = orphans_seen(seen, sources, records)
+        answers.append(adoptions(seen, sources, records, by_name, now))
     return answers
 
 
@@ -82,13 +82,13 @@ def test_the_same_list_seen_twice_counts_once():
 
 def test_two_lists_in_quick_succession_are_not_enough():
     stranger = [instance(owner="uid-lost")]
-    seen = Unclaimed()
+    seen = Orphans()
     for count in (0, 1, 2):
         source = cloud(listed(*stranger, asked=NOW + seconds(count)))
-        seen = unclaimed(seen, [source], [])
+        seen = orphans_seen(seen, [source], [])
 
-    assert leftovers(seen, [source], [], {}, NOW + seconds(2)) == ()
-    assert len(leftovers(seen, [source], [], {}, NOW + seconds(60))) == 1
+    assert adoptions(seen, [source], [], {}, NOW + seconds(2)) == ()
+    assert len(adoptions(seen, [source], [], {}, NOW + seconds(60))) == 1
 
 
 def test_an_instance_that_goes_by_itself_is_forgotten():
@@ -128,16 +128,16 @@ def test_an_instance_that_does_not_say_for_whom_it_is_may_be_the_launch_that_is_
 
 def test_an_account_that_two_classes_share_gives_each_leftover_once():
     stranger = instance(owner="uid-lost")
-    seen = Unclaimed()
+    seen = Orphans()
     for count in (0, 61):
         now = NOW + seconds(count)
         sources = [
             cloud(listed(stranger, asked=now)),
             cloud(listed(stranger, asked=now), SourceKey("dear", "simulated")),
         ]
-        seen = unclaimed(seen, sources, [])
+        seen = orphans_seen(seen, sources, [])
 
-    assert len(leftovers(seen, sources, [], {}, now)) == 1
+    assert len(adoptions(seen, sources, [], {}, now)) == 1
 
 
 def test_a_leftover_that_comes_back_gets_a_name_of_its_own():
@@ -157,7 +157,7 @@ def test_pods_on_a_leftover_are_given_time_to_leave():
     of = record(S.TERMINATING, because=R.LEFTOVER, name=adopt.name, spec=adopt.spec)
     of.status = adopt.status
 
-    assert isinstance(next_step(facts(of, node=node("n7"), tenants=(pod(),)), NOW + minutes(2)), Drain)
+    assert isinstance(next_step(facts(of, node=node("n7"), pods=(pod(),)), NOW + minutes(2)), Drain)
 
 
 def test_an_unknown_provider_state_is_not_an_empty_one():

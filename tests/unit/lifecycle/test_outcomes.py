@@ -3,7 +3,7 @@
 import pytest
 
 from forebay.api.parts import Truth
-from forebay.lifecycle.call_outcomes import launch_failed, launched, termination_accepted, termination_failed
+from forebay.lifecycle.call_outcomes import launch_failed, launch_succeeded, termination_accepted, termination_failed
 from forebay.model.sources import Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.scenes import IDEMPOTENT, NOW, OWNED, RENTED, R, S, instance, minutes, record, said, seconds
 
@@ -15,7 +15,7 @@ def failure(kind, **fields):
 
 
 def test_an_accepted_launch_is_known_by_its_id_and_price():
-    status = launched(
+    status = launch_succeeded(
         record(S.LAUNCHING), instance(phase=InstancePhase.STARTING, provider_id="sim://i-1"), LATER, RENTED
     )
 
@@ -27,14 +27,14 @@ def test_an_accepted_launch_is_known_by_its_id_and_price():
 
 
 def test_a_launch_that_runs_at_once_has_its_whole_time_to_join():
-    status = launched(record(S.LAUNCHING), instance(), LATER, IDEMPOTENT)
+    status = launch_succeeded(record(S.LAUNCHING), instance(), LATER, IDEMPOTENT)
 
     assert said(status, "MachineRunning").status is Truth.TRUE
     assert status.deadline == LATER + IDEMPOTENT.join_deadline
 
 
 def test_a_machines_boot_time_runs_from_the_call():
-    status = launched(record(S.LAUNCHING, owned=True), instance("gpu-1", InstancePhase.STARTING), LATER, OWNED)
+    status = launch_succeeded(record(S.LAUNCHING, owned=True), instance("gpu-1", InstancePhase.STARTING), LATER, OWNED)
 
     assert status.deadline == NOW + minutes(15)
 
@@ -82,7 +82,7 @@ def test_an_unknown_outcome_is_nothing_to_build_on():
 def test_an_answer_that_comes_after_the_record_was_given_up_still_tells_what_to_end():
     lost = record(S.TERMINATING, because=R.LAUNCH_FAILED, instance_id=None)
 
-    status = launched(lost, instance("i-late"), LATER)
+    status = launch_succeeded(lost, instance("i-late"), LATER)
 
     assert (status.state, status.instance_id) == (S.TERMINATING, "i-late")
 
@@ -91,7 +91,7 @@ def test_an_answer_that_comes_after_the_record_was_given_up_still_tells_what_to_
 def test_an_answer_to_a_question_nobody_asks_any_more_changes_nothing(state):
     past = record(state)
 
-    assert launched(past, instance("i-late"), LATER) == past.status
+    assert launch_succeeded(past, instance("i-late"), LATER) == past.status
     assert launch_failed(past, failure(FailureKind.NO_CAPACITY), LATER) == past.status
     assert termination_accepted(past, LATER) == past.status
     assert termination_failed(past, failure(FailureKind.UNAVAILABLE), LATER) == past.status

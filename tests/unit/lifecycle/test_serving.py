@@ -46,7 +46,7 @@ def test_a_healthy_machine_needs_nothing():
 
 def test_a_node_that_is_not_ready_for_five_minutes_is_drained_and_given_up():
     sick = unhealthy()
-    waiting = facts(sick, node=node(ready=False), tenants=(pod(),))
+    waiting = facts(sick, node=node(ready=False), pods=(pod(),))
 
     assert next_step(waiting, LATER + minutes(4)) is None
     assert look_again(waiting, LATER) == LATER + minutes(5)

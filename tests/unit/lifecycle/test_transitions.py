@@ -6,14 +6,14 @@ import pytest
 
 from docs.lifecycle_diagram import STATES, lifecycle_diagram
 from forebay.api.parts import Truth
-from forebay.lifecycle.transitions import TABLE, IllegalMove, as_entered, cause, moved, remarked
+from forebay.lifecycle.transitions import TABLE, IllegalTransition, cause, restore_message, transition, with_message
 from tests.unit.lifecycle.scenes import NOW, R, S, record, said
 
 
 def test_a_step_says_what_why_and_since_when():
     later = NOW + timedelta(seconds=9, microseconds=123)
 
-    status = moved(record(S.JOINED).status, S.READY, R.NODE_READY, "Node n is ready.", later, failures=None)
+    status = transition(record(S.JOINED).status, S.READY, R.NODE_READY, "Node n is ready.", later, failures=None)
 
     assert (status.state, status.reason, status.message) == (S.READY, R.NODE_READY, "Node n is ready.")
     assert status.since == NOW + timedelta(seconds=9), "the API keeps whole seconds"
@@ -25,7 +25,7 @@ def test_a_step_says_what_why_and_since_when():
 def test_what_belonged_to_the_state_before_is_cleared():
     waiting = record(S.LAUNCHING, deadline=NOW, not_before=NOW)
 
-    status = moved(waiting.status, S.LAUNCHED, R.LAUNCH_ACCEPTED, "Accepted.", NOW)
+    status = transition(waiting.status, S.LAUNCHED, R.LAUNCH_ACCEPTED, "Accepted.", NOW)
 
     assert status.deadline is None
     assert status.not_before is None
@@ -36,28 +36,28 @@ def test_what_belonged_to_the_state_before_is_cleared():
     [
         pytest.param(S.GONE, S.LAUNCHING, R.LAUNCH_STARTED, id="the dead do not come back"),
         pytest.param(S.TERMINATING, S.READY, R.BACK_IN_USE, id="an end that was asked for cannot be taken back"),
-        pytest.param(S.READY, S.GONE, R.GONE, id="no proof without asking"),
+        pytest.param(S.READY, S.GONE, R.TERMINATED, id="no proof without asking"),
         pytest.param(S.READY, S.DRAINING, R.NODE_READY, id="not for any reason"),
         pytest.param(S.READY, S.LAUNCHING, R.LAUNCH_STARTED, id="never launched twice"),
     ],
 )
 def test_what_the_table_does_not_know_is_a_fault(before, to, reason):
-    with pytest.raises(IllegalMove, match=f"from {before} to {to}"):
-        moved(record(before).status, to, reason, "", NOW)
+    with pytest.raises(IllegalTransition, match=f"from {before} to {to}"):
+        transition(record(before).status, to, reason, "", NOW)
 
 
 def test_a_record_without_a_status_counts_as_requested():
-    assert moved(None, S.LAUNCHING, R.LAUNCH_STARTED, "", NOW).state is S.LAUNCHING
-    with pytest.raises(IllegalMove):
-        moved(None, S.LAUNCHED, R.LAUNCH_ACCEPTED, "", NOW)
+    assert transition(None, S.LAUNCHING, R.LAUNCH_STARTED, "", NOW).state is S.LAUNCHING
+    with pytest.raises(IllegalTransition):
+        transition(None, S.LAUNCHED, R.LAUNCH_ACCEPTED, "", NOW)
 
 
 def test_a_long_life_keeps_its_beginning_and_its_latest_steps():
     status = record(S.READY).status
     for turn in range(100):
         at = NOW + timedelta(minutes=turn)
-        status = moved(status, S.DRAINING, R.IDLE, f"idle {turn}", at)
-        status = moved(status, S.READY, R.BACK_IN_USE, f"back {turn}", at)
+        status = transition(status, S.DRAINING, R.IDLE, f"idle {turn}", at)
+        status = transition(status, S.READY, R.BACK_IN_USE, f"back {turn}", at)
 
     assert len(status.transitions) == 64
     assert status.transitions[0].state is S.REQUESTED
@@ -68,8 +68,8 @@ def test_readiness_keeps_the_time_since_when_it_lasts():
     status = record(S.READY).status
     later = NOW + timedelta(hours=1)
 
-    status = moved(status, S.DRAINING, R.IDLE, "", later)
-    status = moved(status, S.TERMINATING, R.IDLE, "", later + timedelta(minutes=1))
+    status = transition(status, S.DRAINING, R.IDLE, "", later)
+    status = transition(status, S.TERMINATING, R.IDLE, "", later + timedelta(minutes=1))
 
     assert said(status, "Ready").status is Truth.FALSE
     assert said(status, "Ready").last_transition_time == later
@@ -78,16 +78,16 @@ def test_readiness_keeps_the_time_since_when_it_lasts():
 def test_a_remark_changes_no_state_and_can_be_taken_back():
     before = record(S.READY).status
 
-    status = remarked(before, R.BRAKE, "Too many at once.")
+    status = with_message(before, R.BRAKE, "Too many at once.")
 
     assert (status.state, status.reason) == (S.READY, R.BRAKE)
     assert status.transitions == before.transitions
     assert cause(status) == R.NODE_READY, "why it is in its state is not forgotten"
-    assert as_entered(status) == before
+    assert restore_message(status) == before
 
 
 def test_a_providers_endless_error_still_fits_into_the_record():
-    assert len(moved(None, S.REQUESTED, R.CAPACITY_NEEDED, "x" * 10_000, NOW).message) == 2048
+    assert len(transition(None, S.REQUESTED, R.CAPACITY_NEEDED, "x" * 10_000, NOW).message) == 2048
 
 
 def test_every_state_leads_to_gone():

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from forebay.api.parts import PodRef
 from forebay.lifecycle.facts import CORDONED_ANNOTATION
 from forebay.lifecycle.next_step import next_step
-from forebay.lifecycle.wording import ended, for_pods, named, started, thing
+from forebay.lifecycle.wording import describe, ended, for_pods, named, started
 from tests.unit.lifecycle.scenes import NOW, R, S, facts, minutes, node, pod, record, rented_spec, seconds
 
 
@@ -15,7 +15,7 @@ def test_machines_are_switched_and_instances_are_asked_for():
     assert ended(record(owned=True)) == "Machine gpu-1 is switched off"
     assert started(record()) == "a100x2 in us-east of simulated is asked for"
     assert ended(record()) == "a100x2 in us-east of simulated is ended"
-    assert thing(record(S.TERMINATING, because=R.LEFTOVER, spec=rented_spec(offer=None))) == "Instance i-1"
+    assert describe(record(S.TERMINATING, because=R.LEFTOVER, spec=rented_spec(offer=None))) == "Instance i-1"
 
 
 @pytest.mark.parametrize(

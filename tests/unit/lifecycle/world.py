@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
 from forebay.api.meta import ObjectMeta
-from forebay.lifecycle.call_outcomes import launch_failed, launched, termination_accepted, termination_failed
+from forebay.lifecycle.call_outcomes import launch_failed, launch_succeeded, termination_accepted, termination_failed
 from forebay.lifecycle.next_step import next_step
-from forebay.lifecycle.orphans import Unclaimed, leftovers, unclaimed
-from forebay.lifecycle.steps import Drain, Forget, Launch, Terminate, Uncordon, Write
-from forebay.lifecycle.transitions import moved
+from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen
+from forebay.lifecycle.steps import DeleteRecord, Drain, Launch, Terminate, Uncordon, WriteStatus
+from forebay.lifecycle.transitions import transition
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Delivery, Failure, FailureKind, Instance, InstancePhase, Offer, Source, SourceKey
 from tests.unit.lifecycle.scenes import (
@@ -56,8 +56,8 @@ class World:
         self.fading = {}
         self.listing = None
         self.cordon = None
-        self.tenants = []
-        self.unclaimed = Unclaimed()
+        self.pods = []
+        self.unclaimed = Orphans()
         self.boots = self.random.choice([seconds(60), seconds(400), timedelta(hours=9)])
         self.gpus = self.random.choice([2, 2, 2, 0])
         self.launches = self.ends = 0
@@ -108,12 +108,12 @@ class World:
         cordoned = self.cordon is not None and self.now > self.cordon + seconds(2)
         takes_pods = there is not None and there.ready and not cordoned
         chance = 0.05 if self.cordon is None else 0.5
-        if takes_pods and not self.calm and len(self.tenants) < 3 and self.random.random() < chance:
-            self.tenants.append(pod(f"p{self.random.randrange(10**6)}"))
-        if self.tenants and (self.calm or self.random.random() < 0.02):
-            self.tenants.pop()
+        if takes_pods and not self.calm and len(self.pods) < 3 and self.random.random() < chance:
+            self.pods.append(pod(f"p{self.random.randrange(10**6)}"))
+        if self.pods and (self.calm or self.random.random() < 0.02):
+            self.pods.pop()
         if there is None:
-            self.tenants.clear()
+            self.pods.clear()
         self.fading = {name: until for name, until in self.fading.items() if self.now < until}
 
     def poll(self):
@@ -142,7 +142,7 @@ class World:
             self.capabilities,
             listing=self.listing,
             node=self.node() if own else None,
-            tenants=tuple(self.tenants) if own else (),
+            pods=tuple(self.pods) if own else (),
             wanted=self.unwanted_at is None or self.now < self.unwanted_at,
         )
 
@@ -153,9 +153,9 @@ class World:
             if step is not None:
                 self.steps.append((seen, step, self.now))
                 self.apply(step)
-            elif record.state is S.READY and not seen.tenants and self.random.random() < 0.2:
+            elif record.state is S.READY and not seen.pods and self.random.random() < 0.2:
                 # What `disruption` decides.
-                self.write(record, moved(record.status, S.DRAINING, R.IDLE, "Idle.", self.now))
+                self.write(record, transition(record.status, S.DRAINING, R.IDLE, "Idle.", self.now))
         source = Source(
             key=SourceKey("" if self.owned else "cheap", "webhook" if self.owned else "simulated"),
             capabilities=self.capabilities,
@@ -163,8 +163,8 @@ class World:
             offers=(self.offer(),) if self.owned else (),
         )
         records, nodes = list(self.records.values()), {self.name: self.node()} if self.node() else {}
-        self.unclaimed = unclaimed(self.unclaimed, [source], records)
-        for adopt in leftovers(self.unclaimed, [source], records, nodes, self.now):
+        self.unclaimed = orphans_seen(self.unclaimed, [source], records)
+        for adopt in adoptions(self.unclaimed, [source], records, nodes, self.now):
             made = ObjectMeta(name=adopt.name, uid=f"uid-{adopt.name}-{self.now}", creation_timestamp=self.now)
             self.records[adopt.name] = GPUInstance(metadata=made, spec=adopt.spec, status=adopt.status)
 
@@ -189,11 +189,11 @@ class World:
 
     def apply(self, step):
         match step:
-            case Write():
+            case WriteStatus():
                 self.write(step.record, step.status)
             case Launch():
                 record = self.write(step.record, step.status)
-                self.outcome(record, self.launch(record), launched, launch_failed)
+                self.outcome(record, self.launch(record), launch_succeeded, launch_failed)
             case Terminate():
                 record = self.write(step.record, step.status)
                 answer = self.end(step.instance_id)
@@ -205,10 +205,10 @@ class World:
                     self.write(step.record, step.status)
                 if not self.faulty(0.5):
                     evicted = {each.uid for each in step.evict}
-                    self.tenants = [each for each in self.tenants if each.uid not in evicted]
+                    self.pods = [each for each in self.pods if each.uid not in evicted]
             case Uncordon():
                 self.cordon = None
-            case Forget():
+            case DeleteRecord():
                 del self.records[step.record.metadata.name]
 
     def outcome(self, record, answer, well, badly):

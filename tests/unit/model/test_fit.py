@@ -5,7 +5,15 @@ import pytest
 from forebay.model.fit import Filter, Misfit, misfit, none_available, preference
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
-from forebay.model.requirements import Effect, NodeSelectorTerm, Operator, PreferredTerm, Requirement, Taint, Toleration
+from forebay.model.requirements import (
+    Effect,
+    LabelOperator,
+    NodeSelectorTerm,
+    PreferredTerm,
+    Requirement,
+    Taint,
+    Toleration,
+)
 from forebay.model.workloads import PodShape
 
 FREE = Resources.parse({"cpu": 8, "memory": "32Gi", "nvidia.com/gpu": 4, "pods": 10})
@@ -31,7 +39,7 @@ def shape(requests=ONE_GPU, **fields):
 
 
 def term(key, *values):
-    return NodeSelectorTerm((Requirement(key, Operator.IN, values),))
+    return NodeSelectorTerm((Requirement(key, LabelOperator.IN, values),))
 
 
 def test_a_pod_fits_where_there_is_room_and_nothing_forbids_it():
@@ -87,7 +95,7 @@ def test_a_cordoned_node_takes_only_who_tolerates_that():
         ({"node_affinity": ()}, False),
         ({"node_affinity": (NodeSelectorTerm(),)}, False),
         ({"node_selector": {"gpu": "h100"}, "node_affinity": (term("zone", "b"),)}, False),
-        ({"node_affinity": (NodeSelectorTerm((), (Requirement("metadata.name", Operator.IN, ("n1",)),)),)}, True),
+        ({"node_affinity": (NodeSelectorTerm((), (Requirement("metadata.name", LabelOperator.IN, ("n1",)),)),)}, True),
     ],
 )
 def test_node_selector_and_one_term_of_the_affinity_must_match(wanted, fits):

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.model.label_syntax import InvalidSelector, key_problem, parse_selector, value_problem
-from forebay.model.requirements import LabelSelector, Operator, Requirement
+from forebay.model.requirements import LabelOperator, LabelSelector, Requirement
 
-IN, NOT_IN, EXISTS, ABSENT, GT, LT = Operator
+IN, NOT_IN, EXISTS, ABSENT, GT, LT = LabelOperator
 
 
 @pytest.mark.parametrize(

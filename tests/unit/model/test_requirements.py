@@ -5,16 +5,16 @@ from hypothesis import strategies as st
 from forebay.model.requirement_sets import Requirements
 from forebay.model.requirements import (
     Effect,
+    LabelOperator,
     LabelSelector,
     NodeSelectorTerm,
-    Operator,
     Requirement,
     Taint,
     Toleration,
     tolerates,
 )
 
-IN, NOT_IN, EXISTS, ABSENT, GT, LT = Operator
+IN, NOT_IN, EXISTS, ABSENT, GT, LT = LabelOperator
 H100 = {"gpu": "h100", "zone": "a", "cores": "16", "empty": ""}
 
 

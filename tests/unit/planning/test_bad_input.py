@@ -8,7 +8,7 @@ import pytest
 
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.requirements import NodeSelectorTerm, Operator, Requirement
+from forebay.model.requirements import LabelOperator, NodeSelectorTerm, Requirement
 from forebay.model.sources import Billing
 from forebay.model.workloads import PodShape
 from forebay.planning.plan import Cap, Preferences
@@ -39,7 +39,7 @@ def test_an_offer_without_any_capacity_takes_nobody():
 
 
 def test_a_selector_that_nobody_can_meet_is_named_and_blocks_nobody():
-    terms = (NodeSelectorTerm((Requirement("a", Operator.GT, ("x",)),)), NodeSelectorTerm())
+    terms = (NodeSelectorTerm((Requirement("a", LabelOperator.GT, ("x",)),)), NodeSelectorTerm())
 
     made = plan([*pods(1, shape(node_affinity=terms)), *pods(1)], [candidate(1, "1")])
 

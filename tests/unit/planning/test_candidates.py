@@ -263,7 +263,7 @@ def test_daemons_take_their_share_of_a_new_node():
 
 def test_a_source_that_was_never_asked_is_unknown_and_containers_are_no_nodes():
     key = SourceKey("gpu", "aws")
-    silent = {key: Source(key=key, capabilities=Capabilities(delivers=Delivery.NODE), trouble="it does not answer")}
+    silent = {key: Source(key=key, capabilities=Capabilities(delivers=Delivery.NODE), error="it does not answer")}
 
     assert candidates(silent, [pool()], [node_class()], WORLD).unknown == (
         "aws of GPUNodeClass gpu: it does not answer",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.requirements import LabelSelector, NodeSelectorTerm, Operator, Requirement, Taint, Toleration
+from forebay.model.requirements import LabelOperator, LabelSelector, NodeSelectorTerm, Requirement, Taint, Toleration
 from forebay.model.workloads import PodAffinityTerm, TopologySpread
 from forebay.planning import planner
 from forebay.planning.plan import Cap, PoolKey, Preferences
@@ -32,11 +32,11 @@ def plan(pods, offers, caps=()):
 
 terms = st.one_of(
     st.builds(
-        lambda values: NodeSelectorTerm((Requirement("model", Operator.IN, tuple(values)),)),
+        lambda values: NodeSelectorTerm((Requirement("model", LabelOperator.IN, tuple(values)),)),
         st.lists(st.sampled_from(["x", "y", "z"]), min_size=1, max_size=2),
     ),
-    st.just(NodeSelectorTerm((Requirement("model", Operator.NOT_IN, ("x",)),))),
-    st.just(NodeSelectorTerm((Requirement("vram", Operator.GT, ("20",)),))),
+    st.just(NodeSelectorTerm((Requirement("model", LabelOperator.NOT_IN, ("x",)),))),
+    st.just(NodeSelectorTerm((Requirement("vram", LabelOperator.GT, ("20",)),))),
 )
 plain_fields = st.fixed_dictionaries(
     {},

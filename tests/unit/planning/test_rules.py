@@ -5,9 +5,9 @@ import pytest
 from forebay.model.reasons import Reason
 from forebay.model.requirements import (
     Effect,
+    LabelOperator,
     LabelSelector,
     NodeSelectorTerm,
-    Operator,
     PreferredTerm,
     Requirement,
     Taint,
@@ -31,14 +31,14 @@ def test_a_selector_keeps_a_pod_off_cheaper_offers():
 
 def test_terms_of_node_affinity_are_alternatives():
     offers = [candidate(1, str(n), name=f"in-{n}", labels={"zone": str(n)}) for n in (1, 2, 3)]
-    terms = tuple(NodeSelectorTerm((Requirement("zone", Operator.IN, (zone,)),)) for zone in ("3", "2"))
+    terms = tuple(NodeSelectorTerm((Requirement("zone", LabelOperator.IN, (zone,)),)) for zone in ("3", "2"))
 
     assert bought(plan(pods(1, shape(node_affinity=terms)), offers)) == ["in-2"]
 
 
 def test_a_preference_is_worth_a_little_and_no_more():
     prefers = shape(
-        preferred_node_affinity=(PreferredTerm(100, NodeSelectorTerm((Requirement("a", Operator.EXISTS),))),)
+        preferred_node_affinity=(PreferredTerm(100, NodeSelectorTerm((Requirement("a", LabelOperator.EXISTS),))),)
     )
     plain = candidate(1, "1.00", name="plain")
 
@@ -190,7 +190,7 @@ def test_a_pool_serves_its_own_namespaces_only():
 
 
 def test_an_owned_machine_may_be_asked_for_by_name():
-    by_name = NodeSelectorTerm(match_fields=(Requirement("metadata.name", Operator.IN, ("large",)),))
+    by_name = NodeSelectorTerm(match_fields=(Requirement("metadata.name", LabelOperator.IN, ("large",)),))
 
     made = plan(pods(1, shape(node_affinity=(by_name,))), [machine("small", 1), machine("large", 8)])
 

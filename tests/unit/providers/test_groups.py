@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.api.machines import Machine
-from forebay.api.parts import SecretKeyRef, SecretRef, Taint, TaintEffect
+from forebay.api.parts import SecretKeyRef, SecretRef, TaintEffect, TaintEntry
 from forebay.net.redaction import Redactor
 from forebay.providers.webhook.groups import VARIABLES, read_groups
 from tests.unit.api.test_rules import complaints
@@ -86,8 +86,8 @@ def test_everything_a_machine_may_say_can_be_said_in_the_environment():
     assert machine.tls.ca_secret_ref == SecretKeyRef(name="power-api", key="ca.crt")
     assert machine.labels == {"example.com/rack": "r7", "team": "vision"}
     assert machine.taints == (
-        Taint(key="nvidia.com/gpu", effect=TaintEffect.NO_SCHEDULE),
-        Taint(key="dedicated", value="ml", effect=TaintEffect.NO_EXECUTE),
+        TaintEntry(key="nvidia.com/gpu", effect=TaintEffect.NO_SCHEDULE),
+        TaintEntry(key="dedicated", value="ml", effect=TaintEffect.NO_EXECUTE),
     )
     stated = {field.encode_name for field in msgspec.structs.fields(Machine)}
     assert {variable.path[0] for variable in VARIABLES.values()} == stated

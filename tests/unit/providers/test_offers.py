@@ -3,8 +3,8 @@ from datetime import timedelta
 import pytest
 
 from forebay.api.machines import Machine
-from forebay.api.parts import Taint as ApiTaint
 from forebay.api.parts import TaintEffect
+from forebay.api.parts import TaintEntry as ApiTaint
 from forebay.model.label_syntax import label_value, value_problem
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint

@@ -1,13 +1,13 @@
 import pytest
 
-from forebay.api.gpu_node_class import Provider as Entry
+from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.machines import Machine
 from forebay.api.parts import SecretKeyRef, SecretRef
 from forebay.api.providers import ProviderName
 from forebay.net.in_process import InProcess
 from forebay.net.redaction import HIDDEN, Redactor
 from forebay.net.transport import Response
-from forebay.providers.registry import Context, NotInThisRelease, build, environment_entry
+from forebay.providers.registry import NotInThisRelease, ProviderContext, build_provider, environment_entry
 from forebay.providers.secrets import NoSecret, Secrets
 
 MACHINE = Machine(name="gpu-1", gpu_count=4, scale_up_endpoint="http://p/on", scale_down_endpoint="http://p/off")
@@ -32,7 +32,7 @@ async def silence(_request):
 
 
 def context():
-    return Context(
+    return ProviderContext(
         make_transport=lambda _tls: InProcess(silence),
         secrets=Vault(),
         namespace="forebay",
@@ -42,7 +42,7 @@ def context():
 
 
 async def test_machines_of_the_environment_are_a_provider_like_those_of_a_class():
-    provider = build(environment_entry([MACHINE]), context())
+    provider = build_provider(environment_entry([MACHINE]), context())
     assert [offer.node_name for offer in await provider.offers()] == ["gpu-1"]
     await provider.close()
 
@@ -50,7 +50,7 @@ async def test_machines_of_the_environment_are_a_provider_like_those_of_a_class(
 @pytest.mark.parametrize("name", [name for name in ProviderName if name is not ProviderName.WEBHOOK])
 def test_a_provider_this_release_lacks_says_so_and_what_to_do(name):
     with pytest.raises(NotInThisRelease) as caught:
-        build(Entry(name=name), context())
+        build_provider(Entry(name=name), context())
     assert str(caught.value) == (
         f"This release of Forebay cannot use the provider {name} yet; it has webhook. "
         "Upgrade to a release that has it, or set enabled: false on it."

@@ -12,7 +12,7 @@ from forebay.net.in_process import InProcess
 from forebay.net.transport import Headers, OutcomeUnknown, Request, Timeouts
 from forebay.providers.webhook.groups import read_groups
 from forebay.simulate import power_faults as faults
-from forebay.simulate.power import Asked, Power, Powered, PowerWorld
+from forebay.simulate.power import Power, PowerCall, Powered, PowerWorld
 from forebay.simulate.power_faults import Boot
 from forebay.simulate.power_nodes import EmbeddedNodes
 from tests.engine.embedded_world import World
@@ -22,8 +22,8 @@ LARGE = Powered(name="large", gpus=8, boot=120, driver=30)
 
 
 async def ask(world, machine, asked, *, key="k"):
-    method = "GET" if asked is Asked.STATUS else "POST"
-    body = None if asked is Asked.STATUS else b"{}"
+    method = "GET" if asked is PowerCall.STATUS else "POST"
+    body = None if asked is PowerCall.STATUS else b"{}"
     wire = InProcess(world.answer, timeouts=Timeouts(read=5.0))
     url = f"http://power/{machine}/{asked}"
     response = await wire.request(Request(method=method, url=url, headers=Headers({"Idempotency-Key": key}), body=body))
@@ -32,13 +32,13 @@ async def ask(world, machine, asked, *, key="k"):
 
 async def test_a_machine_boots_runs_and_stops():
     world = PowerWorld([SMALL, LARGE])
-    assert (await ask(world, "small", Asked.ON))[0] == 200
+    assert (await ask(world, "small", PowerCall.ON))[0] == 200
     assert world.power("small") is Power.STARTING
-    assert await ask(world, "small", Asked.STATUS) == (200, b'{"state":"starting"}')
+    assert await ask(world, "small", PowerCall.STATUS) == (200, b'{"state":"starting"}')
     await asyncio.sleep(60)
     assert world.power("small") is Power.ON
     assert world.on == {"small"}
-    await ask(world, "small", Asked.OFF)
+    await ask(world, "small", PowerCall.OFF)
     assert world.power("small") is Power.STOPPING
     await asyncio.sleep(5)
     assert world.on == frozenset()
@@ -59,9 +59,9 @@ async def test_a_machine_switched_on_while_it_stops_comes_back():
     world = PowerWorld([SMALL])
     world.press("small")
     await asyncio.sleep(60)
-    await ask(world, "small", Asked.OFF)
+    await ask(world, "small", PowerCall.OFF)
     await asyncio.sleep(1)
-    await ask(world, "small", Asked.ON)
+    await ask(world, "small", PowerCall.ON)
     await asyncio.sleep(60)
     assert world.power("small") is Power.ON
     assert len(world.periods) == 1
@@ -69,22 +69,22 @@ async def test_a_machine_switched_on_while_it_stops_comes_back():
 
 async def test_it_knows_who_was_switched_on_twice_for_two_needs():
     world = PowerWorld([SMALL])
-    await ask(world, "small", Asked.ON, key="a")
-    await ask(world, "small", Asked.ON, key="a")
+    await ask(world, "small", PowerCall.ON, key="a")
+    await ask(world, "small", PowerCall.ON, key="a")
     assert world.switched_on_again() == ()
-    await ask(world, "small", Asked.ON, key="b")
+    await ask(world, "small", PowerCall.ON, key="b")
     assert [call.key for call in world.switched_on_again()] == ["b"]
 
 
 async def test_calls_go_wrong_by_script_and_then_well():
     world = PowerWorld([SMALL])
-    world.script("small", Asked.ON, faults.refuses(503), faults.lies(), faults.fails_after_acting(500))
-    assert (await ask(world, "small", Asked.ON))[0] == 503
-    assert (await ask(world, "small", Asked.ON))[0] == 200
+    world.script("small", PowerCall.ON, faults.refuses(503), faults.lies(), faults.fails_after_acting(500))
+    assert (await ask(world, "small", PowerCall.ON))[0] == 503
+    assert (await ask(world, "small", PowerCall.ON))[0] == 200
     assert world.on == frozenset()
-    assert (await ask(world, "small", Asked.ON))[0] == 500
+    assert (await ask(world, "small", PowerCall.ON))[0] == 500
     assert world.on == {"small"}
-    assert (await ask(world, "small", Asked.ON))[0] == 200
+    assert (await ask(world, "small", PowerCall.ON))[0] == 200
     assert [(call.status, call.acted) for call in world.calls] == [
         (503, False),
         (200, False),
@@ -96,19 +96,19 @@ async def test_calls_go_wrong_by_script_and_then_well():
 @pytest.mark.parametrize("fault", [faults.silent(acts=True), faults.slow(60), faults.breaks_off(acts=True)])
 async def test_answers_that_do_not_come(fault):
     world = PowerWorld([SMALL])
-    world.script("small", Asked.ON, fault)
+    world.script("small", PowerCall.ON, fault)
     with pytest.raises(OutcomeUnknown):
-        await ask(world, "small", Asked.ON)
+        await ask(world, "small", PowerCall.ON)
     assert world.on == {"small"}
 
 
 async def test_an_endpoint_that_remembers_keys_acts_once_for_each():
     world = PowerWorld([SMALL], remembers_keys=True)
-    await ask(world, "small", Asked.ON, key="a")
+    await ask(world, "small", PowerCall.ON, key="a")
     world.lose_power("small")
-    assert (await ask(world, "small", Asked.ON, key="a"))[0] == 200
+    assert (await ask(world, "small", PowerCall.ON, key="a"))[0] == 200
     assert world.on == frozenset()
-    await ask(world, "small", Asked.ON, key="b")
+    await ask(world, "small", PowerCall.ON, key="b")
     assert world.on == {"small"}
 
 
@@ -193,7 +193,7 @@ async def test_pods_run_on_it_and_are_seen_when_it_is_switched_off():
         lab.cluster.pod("work", gpus=1)
         await asyncio.sleep(65)
         assert lab.cluster.where("work") == "small"
-        await ask(lab.power, "small", Asked.OFF)
+        await ask(lab.power, "small", PowerCall.OFF)
         assert [call.pods for call in lab.power.switched_off_in_use()] == [("default/work",)]
 
 
@@ -203,7 +203,7 @@ async def test_a_machine_that_is_off_keeps_its_node_and_comes_back_as_the_same()
             lab.power.press("small")
             await asyncio.sleep(61)
             assert lab.ready("small") == "True"
-            await ask(lab.power, "small", Asked.OFF)
+            await ask(lab.power, "small", PowerCall.OFF)
             await asyncio.sleep(1)
             assert lab.ready("small") == "False"
             await asyncio.sleep(600)
@@ -229,5 +229,5 @@ async def test_a_node_may_go_with_its_machine():
     async with Lab(SMALL, keep=False) as lab:
         lab.power.press("small")
         await asyncio.sleep(61)
-        await ask(lab.power, "small", Asked.OFF)
+        await ask(lab.power, "small", PowerCall.OFF)
         assert lab.node("small") is None

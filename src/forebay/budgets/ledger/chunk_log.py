@@ -17,7 +17,7 @@ from forebay.budgets.ledger.chunks import (
     MINUTE_BYTES,
     RECORD_BYTES,
     Chunk,
-    Damaged,
+    UnreadableChunk,
     decode,
     encode,
 )
@@ -28,7 +28,7 @@ _RECORDS: Final = FULL // RECORD_BYTES
 _SUMS: Final = (LARGEST - FULL - 1024) // (MINUTE_BYTES + END_BYTES)
 
 
-class Write(msgspec.Struct, frozen=True):
+class ChunkWrite(msgspec.Struct, frozen=True):
     """One chunk to store."""
 
     serial: int
@@ -36,14 +36,14 @@ class Write(msgspec.Struct, frozen=True):
     revision: int
 
 
-class Damage(msgspec.Struct, frozen=True):
+class DamagedChunk(msgspec.Struct, frozen=True):
     """A stored chunk that does not count, and what to do about it."""
 
     serial: int
     sentence: str
 
 
-class Shelf:
+class ChunkLog:
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self.chunks: dict[int, Chunk] = {}
@@ -61,19 +61,19 @@ class Shelf:
         self._awaited: set[int] = set()
 
     @classmethod
-    def load(cls, owner: str, stored: Mapping[int, bytes]) -> "tuple[Shelf, tuple[Damage, ...]]":
+    def load(cls, owner: str, stored: Mapping[int, bytes]) -> "tuple[ChunkLog, tuple[DamagedChunk, ...]]":
         """A chunk that cannot be read is left out, and the others still count."""
         shelf, damages, chunks = cls(owner), [], {}
         for serial, data in sorted(stored.items()):
             try:
                 chunk = decode(data)
-            except Damaged as damage:
-                damages.append(Damage(serial, _sentence(serial, str(damage))))
+            except UnreadableChunk as damage:
+                damages.append(DamagedChunk(serial, _sentence(serial, str(damage))))
                 continue
             if (chunk.owner, chunk.serial) == (owner, serial):
                 chunks[serial] = chunk
             else:
-                damages.append(Damage(serial, _sentence(serial, f"it is chunk {chunk.serial} of {chunk.owner}")))
+                damages.append(DamagedChunk(serial, _sentence(serial, f"it is chunk {chunk.serial} of {chunk.owner}")))
         dropped = {serial for serial, chunk in chunks.items() if _unfinished(chunk, stored)}
         for serial, chunk in chunks.items():
             if serial not in dropped:
@@ -138,20 +138,20 @@ class Shelf:
         """Something is to be stored, or to be deleted."""
         return bool(self._changed) or bool(self.obsolete())
 
-    def writes(self, now: int) -> list[Write]:
+    def writes(self, now: int) -> list[ChunkWrite]:
         """What must be stored, in this order, for everything to be durable as it is."""
         for serial in list(self._changed):
             if self.chunks[serial].size > LARGEST:
                 self._divide(serial)
         return list(self._writes(now))
 
-    def _writes(self, now: int) -> Iterator[Write]:
+    def _writes(self, now: int) -> Iterator[ChunkWrite]:
         # A chunk that takes records over is stored before the one it takes them from, which has the smaller serial.
         for serial in sorted(self._changed, reverse=True):
             chunk = self.chunks[serial]
             chunk.saved = now
             self._stored.add(serial)
-            yield Write(serial, encode(chunk), self._changed[serial])
+            yield ChunkWrite(serial, encode(chunk), self._changed[serial])
 
     def _divide(self, serial: int) -> None:
         """Pods whose labels change all day may outgrow their chunk."""
@@ -164,7 +164,7 @@ class Shelf:
                 self._home[uid] = other.serial
             self._touch(other.serial)
 
-    def wrote(self, write: Write) -> None:
+    def wrote(self, write: ChunkWrite) -> None:
         self._awaited.discard(write.serial)
         if self._changed.get(write.serial) == write.revision:
             del self._changed[write.serial]

@@ -33,7 +33,7 @@ END_BYTES: Final = 5 + 5
 _SMALL: Final = range(-(2**63), 2**63)
 
 
-class Damaged(ValueError):
+class UnreadableChunk(ValueError):
     """Says what is wrong with a chunk, and what to do."""
 
 
@@ -121,17 +121,17 @@ def encode(chunk: Chunk) -> bytes:
 def decode(data: bytes) -> Chunk:
     """Raises `Damaged`."""
     if len(data) < _HEADER or data[:3] != MAGIC:
-        raise Damaged("it is not a chunk of a ledger, or only the beginning of one")
+        raise UnreadableChunk("it is not a chunk of a ledger, or only the beginning of one")
     if data[3] != VERSION:
-        raise Damaged(f"it has version {data[3]} and this release reads version {VERSION}: upgrade Forebay")
+        raise UnreadableChunk(f"it has version {data[3]} and this release reads version {VERSION}: upgrade Forebay")
     packed = data[_HEADER:]
     if data[4:_HEADER] != _digest(packed):
-        raise Damaged("its checksum does not match its content")
+        raise UnreadableChunk("its checksum does not match its content")
     try:
         body = _decoder.decode(zlib.decompress(packed))
         return _chunk(body)
     except (zlib.error, msgspec.MsgspecError, ValueError, IndexError) as error:
-        raise Damaged(f"its content cannot be read ({error})") from None
+        raise UnreadableChunk(f"its content cannot be read ({error})") from None
 
 
 def _chunk(body: _Body) -> Chunk:

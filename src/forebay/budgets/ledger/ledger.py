@@ -14,7 +14,7 @@ than a day ago and that nobody can see any more are added up by the minute.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from forebay.budgets.ledger.chunk_log import Damage, Shelf
+from forebay.budgets.ledger.chunk_log import ChunkLog, DamagedChunk
 from forebay.budgets.ledger.chunks import Chunk
 from forebay.budgets.ledger.profile import Profile
 from forebay.budgets.usage import MICROSECONDS, Piece
@@ -35,8 +35,8 @@ class Outline(NamedTuple):
 
 
 class Ledger:
-    def __init__(self, owner: str, shelf: Shelf | None = None) -> None:
-        self.shelf = shelf or Shelf(owner)
+    def __init__(self, owner: str, shelf: ChunkLog | None = None) -> None:
+        self.shelf = shelf or ChunkLog(owner)
         self.profile = Profile()
         #: Of each pod, by time and without overlap. Only the last may be open.
         self._pieces: dict[str, list[Piece]] = {}
@@ -44,9 +44,9 @@ class Ledger:
         self._drafts: dict[str, tuple[Piece, ...]] = {}
 
     @classmethod
-    def load(cls, owner: str, stored: Mapping[int, bytes]) -> "tuple[Ledger, tuple[Damage, ...]]":
+    def load(cls, owner: str, stored: Mapping[int, bytes]) -> "tuple[Ledger, tuple[DamagedChunk, ...]]":
         """From whatever was stored, by serial."""
-        shelf, damages = Shelf.load(owner, stored)
+        shelf, damages = ChunkLog.load(owner, stored)
         ledger = cls(owner, shelf)
         for chunk in shelf.chunks.values():
             ledger._restore(chunk)

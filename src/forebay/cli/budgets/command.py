@@ -23,14 +23,14 @@ async def look(settings: Settings, namespace: str | None, name: str | None) -> "
     """With a note where the ledgers cannot be read, so that only what the operator has written is known."""
     from forebay.budgets.assessment import Assessor
     from forebay.cli.budgets.waits import home
-    from forebay.cli.cluster_reader import absent, asking
-    from forebay.engine.ledger.ledger_reader import NotReadable, read_books
+    from forebay.cli.cluster_reader import absent, cluster_reader
+    from forebay.engine.ledger.ledger_reader import LedgersNotReadable, read_ledgers
     from forebay.kube.errors import NotFound
     from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
     from forebay.reporting.budget_views import view
     from forebay.reporting.cluster_view import present
 
-    async with asking(settings) as reader:
+    async with cluster_reader(settings) as reader:
         where = namespace or (reader.namespace if name is not None else None)
         try:
             budgets = (await reader.client.list_all(GPU_WORKLOAD_BUDGETS, where)).items
@@ -43,8 +43,8 @@ async def look(settings: Settings, namespace: str | None, name: str | None) -> "
         now = present(leaders, datetime.now(UTC))
         note, accounts = "", None
         try:
-            accounts = (await read_books(reader.client, home(settings, leaders), budgets, now)).accounts
-        except NotReadable as error:
+            accounts = (await read_ledgers(reader.client, home(settings, leaders), budgets, now)).accounts
+        except LedgersNotReadable as error:
             note = f"Figures are those of the last report, and without history: {error}."
         assessor = Assessor()
         found = [view(each, None if accounts is None else accounts.get(each.key), assessor, now) for each in chosen]
@@ -92,8 +92,8 @@ def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
         if with_plot and each.history:
             print()
             print("\n".join(plot(each)))
-        if each.trouble:
-            print_paragraph(f"{each.namespace}/{each.name}: {each.trouble}")
+        if each.error:
+            print_paragraph(f"{each.namespace}/{each.name}: {each.error}")
     if note:
         print_paragraph(note)
 

@@ -6,11 +6,11 @@ from datetime import datetime
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.api.names import OPERATOR_NAMESPACE
 from forebay.cli.cluster_reader import ClusterReader
-from forebay.engine.ledger.ledger_reader import NotReadable, read_books
+from forebay.engine.ledger.ledger_reader import LedgersNotReadable, read_ledgers
 from forebay.kube.errors import Forbidden, NotFound
 from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
 from forebay.model.workloads import Pod
-from forebay.reporting.budget_waits import Wait, waits, waits_as_reported
+from forebay.reporting.budget_waits import BudgetWait, waits, waits_as_reported
 from forebay.reporting.cluster_view import Leader
 from forebay.settings import Settings
 
@@ -22,7 +22,7 @@ def home(settings: Settings, leaders: Sequence[Leader] | None) -> str:
 
 async def waits_in(
     reader: ClusterReader, namespace: str, pods: Iterable[Pod], where: str, now: datetime
-) -> dict[str, Wait]:
+) -> dict[str, BudgetWait]:
     """Of pods of one namespace that wait, by UID; `where` is the operator's."""
     waiting = [pod for pod in pods if pod.node is None and pod.deleted is None and not pod.phase.ended]
     if not waiting:
@@ -35,7 +35,7 @@ async def waits_in(
     if not holding:
         return {}
     try:
-        books = await read_books(reader.client, where, holding, now)
-    except (NotReadable, Forbidden) as error:
+        books = await read_ledgers(reader.client, where, holding, now)
+    except (LedgersNotReadable, Forbidden) as error:
         return waits_as_reported(waiting, holding, now, str(error))
     return waits(waiting, books.pods.values(), holding, books.accounts, now)

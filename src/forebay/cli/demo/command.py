@@ -177,13 +177,13 @@ async def watched(
 def report(summary: "Summary", output: str) -> None:
     import msgspec
 
-    from forebay.cli.demo.recorder import told
+    from forebay.cli.demo.recorder import summary_lines
 
     if output == "json":
         print_json(msgspec.to_builtins(summary))
         return
     print()
-    rows = told(summary)
+    rows = summary_lines(summary)
     print_table(rows[0], rows[1:])
 
 

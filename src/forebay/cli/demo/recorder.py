@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.embedded.api import kinds
-from forebay.embedded.api.store import ADDED, Change, Store
+from forebay.embedded.api.store import ADDED, Store, StoredChange
 from forebay.engine.views import Views
 from forebay.kube.events import CONTROLLER
 from forebay.kube.view import Change as Seen
@@ -16,10 +16,10 @@ from forebay.model.quantities import GpuHours, Gpus, Usd, UsdPerHour
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.reporting.machines import FREE, cost, decimal
-from forebay.simulate.power import Asked, PowerWorld
+from forebay.simulate.power import PowerCall, PowerWorld
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Something that Forebay said: the text of one of its events."""
 
     at: datetime
@@ -33,7 +33,7 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
     repeated: bool
 
 
-class Life(msgspec.Struct, kw_only=True):
+class PodLife(msgspec.Struct, kw_only=True):
     """One pod's."""
 
     name: str
@@ -44,28 +44,28 @@ class Life(msgspec.Struct, kw_only=True):
     node: str | None = None
 
 
-class Chronicle:
+class DemoRecorder:
     """Listens to the cluster from its making on."""
 
     def __init__(self, store: Store, views: Views) -> None:
         #: By uid. Pods that have been deleted meanwhile included.
-        self.pods: dict[str, Life] = {}
+        self.pods: dict[str, PodLife] = {}
         #: Records by uid, in their last state.
         self.records: dict[str, Any] = {}
-        self.words: list[Word] = []
+        self.words: list[RecordedEvent] = []
         #: To each pod, by uid.
-        self.last_word: dict[str, Word] = {}
-        self.listeners: list[Callable[[Word], None]] = []
+        self.last_word: dict[str, RecordedEvent] = {}
+        self.listeners: list[Callable[[RecordedEvent], None]] = []
         store.subscribe(kinds.EVENTS, self._heard)
         views.pods.subscribe(self._saw_pod)
         views.instances.subscribe(self._saw_record)
 
-    def _heard(self, change: Change) -> None:
+    def _heard(self, change: StoredChange) -> None:
         event = change.new
         if change.type != ADDED or event.get("reportingComponent") != CONTROLLER:
             return
         about = event["involvedObject"]
-        word = Word(
+        word = RecordedEvent(
             at=datetime.fromisoformat(event["eventTime"]),
             kind=about["kind"],
             name=about["name"],
@@ -86,7 +86,7 @@ class Chronicle:
         pod = change.last if isinstance(change, Deleted) else change.new
         if not pod.shape.gpus():
             return
-        life = self.pods.setdefault(pod.uid, Life(name=pod.name, gpus=pod.shape.gpus(), created=pod.created))
+        life = self.pods.setdefault(pod.uid, PodLife(name=pod.name, gpus=pod.shape.gpus(), created=pod.created))
         life.node, life.started = pod.node or life.node, pod.started or life.started
         life.finished = pod.finished or life.finished
 
@@ -137,7 +137,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     always_on_cost_exact: str
 
 
-def summary(chronicle: Chronicle, world: PowerWorld, *, seed: int, begun: datetime, now: datetime) -> Summary:
+def summary(chronicle: DemoRecorder, world: PowerWorld, *, seed: int, begun: datetime, now: datetime) -> Summary:
     lives = chronicle.pods
     waits = sorted(life.started - life.created for life in lives.values() if life.started is not None)
     unserved = [_unserved(life, chronicle.last_word.get(uid)) for uid, life in lives.items() if life.started is None]
@@ -157,8 +157,8 @@ def summary(chronicle: Chronicle, world: PowerWorld, *, seed: int, begun: dateti
         wait_p95_s=_rank(waits, 95),
         wait_longest_s=_rank(waits, 100),
         machines=len(world.machines),
-        switched_on=asked.count(Asked.ON),
-        switched_off=asked.count(Asked.OFF),
+        switched_on=asked.count(PowerCall.ON),
+        switched_off=asked.count(PowerCall.OFF),
         switched_off_in_use=len(world.switched_off_in_use()),
         switched_on_twice=len(world.switched_on_again()),
         gpu_hours_used=decimal(used(lives.values(), now).hours),
@@ -186,7 +186,7 @@ def always_on(world: PowerWorld, span: timedelta) -> Usd:
     return total
 
 
-def used(lives: Iterable[Life], now: datetime) -> GpuHours:
+def used(lives: Iterable[PodLife], now: datetime) -> GpuHours:
     total = GpuHours.from_microseconds(0)
     for life in lives:
         if life.started is not None:
@@ -194,7 +194,7 @@ def used(lives: Iterable[Life], now: datetime) -> GpuHours:
     return total
 
 
-def told(summary: Summary) -> list[tuple[str, str]]:
+def summary_lines(summary: Summary) -> list[tuple[str, str]]:
     """For people: a title and a sentence each."""
     span = human(timedelta(seconds=summary.seconds))
     rows = [
@@ -217,7 +217,7 @@ def told(summary: Summary) -> list[tuple[str, str]]:
     return rows
 
 
-def _unserved(life: Life, word: Word | None) -> Unserved:
+def _unserved(life: PodLife, word: RecordedEvent | None) -> Unserved:
     return Unserved(
         pod=life.name,
         gpus=int(life.gpus),

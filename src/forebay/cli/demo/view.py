@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.cli.demo.recorder import Word, always_on, metered
+from forebay.cli.demo.recorder import RecordedEvent, always_on, metered
 from forebay.cli.demo.world import Demo
 from forebay.kube.pods import BY_NODE, PENDING_GPU
 from forebay.model.quantities import UsdPerHour
@@ -45,14 +45,14 @@ _FRAME: Final = 9
 _USED, _FREE, _OFF = "█", "░", "·"
 
 
-class Lines:
+class PlainView:
     """One line for each decision, as it is made."""
 
     def __init__(self, demo: Demo) -> None:
         self._demo = demo
         demo.chronicle.listeners.append(self._say)
 
-    def _say(self, word: Word) -> None:
+    def _say(self, word: RecordedEvent) -> None:
         mark = "!" if word.warning else " "
         print(f"{since(self._demo, word.at)} {mark} {subject(word)}  {word.reason}: {word.sentence}", flush=True)
 
@@ -63,7 +63,7 @@ class Lines:
         self._demo.chronicle.listeners.remove(self._say)
 
 
-class Screen:
+class LiveView:
     """A picture that is drawn anew; what stood above it stays."""
 
     def __init__(self, demo: Demo, speed: float) -> None:
@@ -80,8 +80,8 @@ class Screen:
         self._live.stop()
 
 
-def view(demo: Demo, speed: float) -> Lines | Screen:
-    return Screen(demo, speed) if sys.stdout.isatty() else Lines(demo)
+def view(demo: Demo, speed: float) -> PlainView | LiveView:
+    return LiveView(demo, speed) if sys.stdout.isatty() else PlainView(demo)
 
 
 def picture(demo: Demo, speed: float, width: int, height: int) -> RenderableType:
@@ -108,7 +108,7 @@ def _machines(demo: Demo, now: datetime) -> Table:
     table = _table("MACHINE", "GPUS", "STATE", "FOR", "PRICE", "PODS")
     records = {record.metadata.name: record for record in demo.views.instances.values()}
     for name, machine in demo.world.machines.items():
-        pods = [pod for pod in demo.views.pods.by(BY_NODE, name) if pod.is_tenant]
+        pods = [pod for pod in demo.views.pods.by(BY_NODE, name) if pod.occupies_node]
         record = records.get(name)
         state = record.state if record is not None else InstanceState.GONE
         table.add_row(
@@ -174,7 +174,7 @@ def _table(*titles: str, folds: bool = False) -> Table:
     return table
 
 
-def subject(word: Word) -> str:
+def subject(word: RecordedEvent) -> str:
     return f"pod {word.name}" if word.kind == "Pod" else word.name
 
 

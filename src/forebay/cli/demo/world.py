@@ -11,7 +11,7 @@ import msgspec
 
 from forebay.api.crd import custom_resource_definitions
 from forebay.api.gpu_instance import InstanceState
-from forebay.cli.demo.recorder import Chronicle
+from forebay.cli.demo.recorder import DemoRecorder
 from forebay.embedded.api import kinds
 from forebay.embedded.controllers.nodes import register_node
 from forebay.embedded.server import EmbeddedCluster
@@ -49,7 +49,7 @@ class Demo:
         self.operator = operator
         self.views: Views = operator.views
         self.begun = clock.now()
-        self.chronicle = Chronicle(cluster.store, self.views)
+        self.chronicle = DemoRecorder(cluster.store, self.views)
         self.work = asyncio.create_task(operator.run(), name="operator")
         self._seed = seed
         #: Of all Jobs that have come.

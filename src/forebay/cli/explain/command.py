@@ -45,9 +45,9 @@ def target(text: str) -> tuple[str, str]:
 
 
 async def explain(settings: Settings, kind: str, name: str, namespace: str | None) -> "tuple[Explanation, datetime]":
-    from forebay.cli.cluster_reader import asking
+    from forebay.cli.cluster_reader import cluster_reader
 
-    async with asking(settings) as reader:
+    async with cluster_reader(settings) as reader:
         return await explanation_of(reader, settings, kind, name, namespace)
 
 
@@ -100,7 +100,7 @@ async def observe_cluster(reader: "ClusterReader", settings: Settings, about: "S
         records=records,
         pools=await reader.pools() or (),
         nodes=nodes,
-        tenants=pods_by_node(pods),
+        pods_by_node=pods_by_node(pods),
         acting=acting(leaders, now),
         gpu_resources=rules_of(settings).gpu_resources,
         waits=await waits_in(reader, about[0].namespace, about, home(settings, leaders), now) if about else {},

@@ -83,9 +83,9 @@ def _notes(snapshot: "Snapshot") -> list[str]:
 
     notes = [f"GPUNodeClass {key.node_class}: {why}" for key, why in snapshot.unusable.items()]
     notes += [
-        f"Of {key.provider} in GPUNodeClass {key.node_class} no offers are known: {source.trouble}"
+        f"Of {key.provider} in GPUNodeClass {key.node_class} no offers are known: {source.error}"
         for key, source in snapshot.sources.items()
-        if source.offers is None and source.trouble is not None
+        if source.offers is None and source.error is not None
     ]
     containers = sorted(
         {key.provider for key, each in snapshot.sources.items() if each.capabilities.delivers is Delivery.CONTAINER}

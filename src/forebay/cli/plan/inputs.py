@@ -30,7 +30,7 @@ from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import NeverSent, Request, Response
 from forebay.planning.offer_table import Row, TableError, read_table
-from forebay.providers.registry import Context
+from forebay.providers.registry import ProviderContext
 from forebay.providers.secrets import NoSecret
 from forebay.providers.webhook.groups import read_groups
 from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load
@@ -76,7 +76,7 @@ async def _cluster(settings: Settings) -> Looked:
         cluster = await client.get(NAMESPACES, "kube-system")
         # Secrets that are named without a namespace are the operator's neighbours.
         leaders = await ClusterReader(client, config.namespace).leaders()
-        context = Context(
+        context = ProviderContext(
             make_transport=lambda tls: AiohttpTransport(tls=tls or TlsOptions()),
             secrets=ClusterSecrets(client),
             namespace=leaders[0].namespace if leaders else config.namespace,
@@ -114,7 +114,7 @@ def look_at_files(names: Sequence[str], settings: Settings) -> Looked:
     except (ManifestError, SettingsError) as error:
         raise UserError(str(error)) from error
     configure_logging(settings)
-    context = Context(
+    context = ProviderContext(
         make_transport=lambda _tls: _Nowhere(),
         secrets=_NoSecrets(),
         namespace="",

@@ -43,7 +43,7 @@ from forebay.kube.tally import Tally
 from forebay.kube.wire import wire_for
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod, PodShape
-from forebay.reconcile.snapshot import Books, Rules, Snapshot
+from forebay.reconcile.snapshot import BudgetState, OperatorRules, Snapshot
 
 #: A Deployment of more pods is a mistake in a file rather than a wish.
 _MOST_PODS: Final = 10**6
@@ -61,14 +61,14 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def snapshot_of(documents: Iterable[tuple[str, Any]], now: datetime, rules: Rules) -> Drawn:
+def snapshot_of(documents: Iterable[tuple[str, Any]], now: datetime, rules: OperatorRules) -> Drawn:
     """`documents` with where each stands. Raises `ManifestError`."""
     found = [each for origin, document in documents for each in documents_in(origin, document)]
     return _Drawing(now, rules).draw(found)
 
 
 class _Drawing:
-    def __init__(self, now: datetime, rules: Rules) -> None:
+    def __init__(self, now: datetime, rules: OperatorRules) -> None:
         self.now = now
         self.rules = rules
         self.tally = Tally()
@@ -97,12 +97,12 @@ class _Drawing:
             )
         for kind, count in sorted(self.passed_over.items()):
             self.notes.append(f"{count} x {kind} passed over: it says nothing about GPU capacity.")
-        tenants: defaultdict[str, list[Pod]] = defaultdict(list)
+        pods_by_node: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in self.pods.values():
             if pod.node is not None:
                 self.tally.add(pod)
-                if pod.is_tenant:
-                    tenants[pod.node].append(pod)
+                if pod.occupies_node:
+                    pods_by_node[pod.node].append(pod)
         for pod in self.pods.values():
             self.namespaces.setdefault(pod.namespace, {})
         budgets = tuple(each for each in self.own if isinstance(each, GPUWorkloadBudget))
@@ -117,14 +117,14 @@ class _Drawing:
             used=self.tally.all_used(),
             ports=self.tally.all_ports(),
             daemons=(*self.tally.daemons(), *self.daemons),
-            tenants={name: tuple(pods) for name, pods in tenants.items()},
+            pods_by_node={name: tuple(pods) for name, pods in pods_by_node.items()},
             budgets=budgets,
             books=self._books(budgets) if budgets else None,
             rules=self.rules,
         )
         return Drawn(snapshot=snapshot, notes=tuple(self.notes))
 
-    def _books(self, budgets: Iterable[GPUWorkloadBudget]) -> Books:
+    def _books(self, budgets: Iterable[GPUWorkloadBudget]) -> BudgetState:
         """Only the pods in the files have used anything."""
         accounts = Accounts()
         for budget in budgets:
@@ -132,7 +132,7 @@ class _Drawing:
         for pod in self.pods.values():
             accounts.see(pod, self.now)
         gated = tuple(pod for pod in self.pods.values() if BUDGET_GATE in pod.shape.scheduling_gates)
-        return Books(accounts=accounts, assessor=Assessor(), gated=gated)
+        return BudgetState(accounts=accounts, assessor=Assessor(), gated=gated)
 
     def _tried(self, pod: Pod) -> Pod:
         return pod if pod.unschedulable_since is not None else replace(pod, unschedulable_since=self.now)

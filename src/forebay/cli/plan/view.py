@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forebay.model.quantities import UsdPerHour
-from forebay.reporting.plans import Bought, PlanReport, Report, Told, WhatIfReport
+from forebay.reporting.plans import LeftOutPod, PlannedPurchase, PlanReport, Report, WhatIfReport
 
 _COLUMNS: Final = 80
 _NAMED: Final = 4
@@ -75,14 +75,16 @@ def money(plan: PlanReport) -> str:
     return f"Cost: {price}.{counted} Nothing that serves the same pods can cost less than {bound}: this is {above}."
 
 
-def _alike(machines: Iterable[Bought], key: Callable[[Bought], Hashable]) -> list[list[Bought]]:
-    groups: dict[Hashable, list[Bought]] = {}
+def _alike(
+    machines: Iterable[PlannedPurchase], key: Callable[[PlannedPurchase], Hashable]
+) -> list[list[PlannedPurchase]]:
+    groups: dict[Hashable, list[PlannedPurchase]] = {}
     for each in machines:
         groups.setdefault(key(each), []).append(each)
     return list(groups.values())
 
 
-def _machines(groups: Sequence[Sequence[Bought]]) -> Table:
+def _machines(groups: Sequence[Sequence[PlannedPurchase]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for title, justify in (("BUY", "right"), ("MACHINE", "left"), ("GPUS", "left"), ("WHERE", "left")):
         table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
@@ -102,7 +104,7 @@ def _machines(groups: Sequence[Sequence[Bought]]) -> Table:
     return table
 
 
-def _show_why(out: Console, group: Sequence[Bought]) -> None:
+def _show_why(out: Console, group: Sequence[PlannedPurchase]) -> None:
     first = group[0]
     many = f"{len(group)} x " if len(group) > 1 else ""
     pool = f" in GPUNodePool {first.kind.pool}" if first.kind.pool is not None else ""
@@ -115,7 +117,7 @@ def _show_why(out: Console, group: Sequence[Bought]) -> None:
         _say(out, f"Also possible: {'; '.join(others)}.", indent=2, style="dim")
 
 
-def _show_told(out: Console, title: str, told: Sequence[Told], style: str) -> None:
+def _show_told(out: Console, title: str, told: Sequence[LeftOutPod], style: str) -> None:
     if not told:
         return
     groups: dict[tuple[str, str], list[str]] = {}

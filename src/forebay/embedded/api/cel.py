@@ -71,7 +71,7 @@ def _program(source: str) -> Any:
     return _environment().program(tree, functions=functions)
 
 
-class Rule:
+class CompiledRule:
     """One entry of `x-kubernetes-validations`, compiled."""
 
     def __init__(self, rule: Json) -> None:
@@ -110,16 +110,16 @@ class Rule:
             return self._message
 
 
-_compiled: dict[str, Rule] = {}
+_compiled: dict[str, CompiledRule] = {}
 
 
-def rules_of(schema: Json) -> list[Rule]:
+def rules_of(schema: Json) -> list[CompiledRule]:
     """The rules at this place of a schema, compiled once. Raises `BadRule`."""
     found = []
     for entry in schema.get("x-kubernetes-validations") or ():
         key = shown(entry)
         if key not in _compiled:
-            _compiled[key] = Rule(entry)
+            _compiled[key] = CompiledRule(entry)
         found.append(_compiled[key])
     return found
 

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
+class StoredChange(msgspec.Struct, frozen=True, gc=False):
     version: int
     type: str
     kind: Kind
@@ -25,16 +25,16 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     new: Json
 
 
-class Shelf:
+class Collection:
     def __init__(self, history: int) -> None:
         self.namespaces: dict[str, dict[str, Json]] = {}
-        self._history: deque[Change] = deque(maxlen=history)
+        self._history: deque[StoredChange] = deque(maxlen=history)
         #: Changes up to this version may be missing from the history.
         self._compacted = 0
         #: The last list of the past, which the next page most likely asks for again.
         self._page: tuple[int, str | None, Sequence[Json]] | None = None
 
-    def put(self, change: Change) -> None:
+    def put(self, change: StoredChange) -> None:
         space, name = metadata.key(change.new)
         if change.type == DELETED:
             objects = self.namespaces[space]
@@ -69,7 +69,7 @@ class Shelf:
         self._page = (version, namespace, page)
         return page
 
-    def changes_since(self, version: int) -> Sequence[Change]:
+    def changes_since(self, version: int) -> Sequence[StoredChange]:
         if version < self._compacted:
             raise failures.too_old(version, self._compacted)
         start = bisect_right(self._history, version, key=lambda change: change.version)

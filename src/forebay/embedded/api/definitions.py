@@ -9,8 +9,8 @@ from forebay.embedded.api import schema as schemas
 from forebay.embedded.api.failures import Cause, bad_value, required, unsupported
 from forebay.embedded.api.json_path import JsonPath
 from forebay.embedded.api.kinds import DEFINITIONS, Kind
-from forebay.embedded.api.rules import Rules
-from forebay.embedded.api.store import ADDED, DELETED, Change, Json, Store
+from forebay.embedded.api.rules import KindRules
+from forebay.embedded.api.store import ADDED, DELETED, Json, Store, StoredChange
 
 _CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
@@ -27,7 +27,7 @@ class CustomVersion(msgspec.Struct, frozen=True):
     scale: Mapping[str, str] | None
 
 
-class CustomRules(Rules):
+class CustomRules(KindRules):
     def __init__(self, versions: Mapping[str, CustomVersion]) -> None:
         self.versions = versions
 
@@ -63,7 +63,7 @@ def schema_of(store: Store, kind: Kind) -> Json:
     return {**custom.schema, "properties": properties}
 
 
-class DefinitionRules(Rules):
+class DefinitionRules(KindRules):
     def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
         causes = super().create(store, kind, obj)
         if not causes:
@@ -189,7 +189,7 @@ class DefinitionLifecycle:
         self._leaving: set[str] = set()
         store.subscribe(None, self._on_change)
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: StoredChange) -> None:
         if change.kind.storage in self._leaving and change.type == DELETED:
             self._finish(change.kind)
         if change.kind.storage != DEFINITIONS.storage:

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from forebay.embedded.api.failures import Cause, bad_value, required
 from forebay.embedded.api.kinds import EVENTS, EVENTS_V1, Kind
-from forebay.embedded.api.rules import Rules
-from forebay.embedded.api.store import DELETED, Change, Json, Store
+from forebay.embedded.api.rules import KindRules
+from forebay.embedded.api.store import DELETED, Json, Store, StoredChange
 
 _TTL = timedelta(hours=1)
 #: By the name in `v1`, in which events are kept.
@@ -38,7 +38,7 @@ def inward(kind: Kind, obj: Json) -> Json:
     return {_BACK.get(key, key): value for key, value in obj.items()} if kind is EVENTS_V1 else obj
 
 
-class EventRules(Rules):
+class EventRules(KindRules):
     def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
         about = obj.setdefault("involvedObject", {})
         space = obj["metadata"]["namespace"]
@@ -73,7 +73,7 @@ class EventExpiry:
         self._written: deque[tuple[datetime, str, str, str]] = deque()
         store.subscribe(EVENTS, self._on_change)
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: StoredChange) -> None:
         if change.type == DELETED:
             return
         meta, now = change.new["metadata"], self._store.clock()

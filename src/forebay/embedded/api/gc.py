@@ -5,7 +5,7 @@ It acts inside the write that gives the reason, so that nothing has to be waited
 
 from forebay.embedded.api import metadata
 from forebay.embedded.api.kinds import Kind
-from forebay.embedded.api.store import DELETED, Change, Json, Store
+from forebay.embedded.api.store import DELETED, Json, Store, StoredChange
 
 Place = tuple[str, str, str]
 
@@ -19,7 +19,7 @@ class GarbageCollector:
         self._kinds: dict[str, Kind] = {}
         store.subscribe(None, self._on_change)
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: StoredChange) -> None:
         meta, ended = change.new["metadata"], change.type == DELETED
         before = change.old["metadata"].get("ownerReferences", ()) if change.old else ()
         after = () if ended else meta.get("ownerReferences", ())

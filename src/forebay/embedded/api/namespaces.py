@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from forebay.embedded.api.failures import Cause, forbidden
 from forebay.embedded.api.kinds import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Kind
-from forebay.embedded.api.rules import Rules
-from forebay.embedded.api.store import ADDED, DELETED, Change, Json, Store
+from forebay.embedded.api.rules import KindRules
+from forebay.embedded.api.store import ADDED, DELETED, Json, Store, StoredChange
 
 _HOLD = "kubernetes"
 _PERMANENT = frozenset({"default", "kube-system", "kube-public"})
 
 
-class NamespaceRules(Rules):
+class NamespaceRules(KindRules):
     def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
         labels = obj["metadata"].get("labels") or {}
         obj["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": obj["metadata"]["name"]}
@@ -42,7 +42,7 @@ class NamespaceLifecycle:
         self._terminating: set[str] = set()
         store.subscribe(None, self._on_change)
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: StoredChange) -> None:
         if change.kind.storage != NAMESPACES.storage:
             if change.type == DELETED and (space := change.new["metadata"].get("namespace")) in self._terminating:
                 self._finish(space)

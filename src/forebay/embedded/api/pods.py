@@ -8,7 +8,7 @@ from forebay.embedded.api import failures, metadata
 from forebay.embedded.api.conditions import pod_condition, with_condition
 from forebay.embedded.api.failures import Cause, bad_value, duplicate, not_allowed, required, unsupported
 from forebay.embedded.api.kinds import PODS, PRIORITY_CLASSES, SERVICE_ACCOUNTS, Kind
-from forebay.embedded.api.rules import Rules
+from forebay.embedded.api.rules import KindRules
 from forebay.embedded.api.store import Json, Store
 from forebay.model.notation import InvalidQuantity, Quantity
 
@@ -119,7 +119,7 @@ def _containers(spec: Json) -> Iterator[Json]:
         yield from spec.get(field) or ()
 
 
-class PodRules(Rules):
+class PodRules(KindRules):
     graceful = True
 
     def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:

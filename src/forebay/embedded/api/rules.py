@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-class Rules:
+class KindRules:
     """The store hands over objects it owns: change them in place, and return what is wrong with them.
 
     Raise `ApiFailure` for a refusal that is not about a field.
@@ -67,4 +67,4 @@ class Rules:
         return bool(obj["metadata"].get("finalizers"))
 
 
-PLAIN = Rules()
+PLAIN = KindRules()

@@ -250,7 +250,7 @@ def _has_transitions(schema: Json) -> bool:
     return any(rule.compares for rule in cel.rules_of(schema))
 
 
-def _rule_cause(rule: cel.Rule, path: str, value: Any, problem: str) -> Cause:
+def _rule_cause(rule: cel.CompiledRule, path: str, value: Any, problem: str) -> Cause:
     where = (path + rule.field_path).removeprefix(".")
     if rule.reason == "FieldValueRequired":
         return required(where, problem)

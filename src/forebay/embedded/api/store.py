@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 
 from forebay.embedded.api import failures, metadata
-from forebay.embedded.api.collection import ADDED, DELETED, MODIFIED, Change, Shelf
+from forebay.embedded.api.collection import ADDED, DELETED, MODIFIED, Collection, StoredChange
 from forebay.embedded.api.failures import ApiFailure
 from forebay.embedded.api.kinds import NAMESPACES, Kind, Kinds
-from forebay.embedded.api.rules import PLAIN, Rules
+from forebay.embedded.api.rules import PLAIN, KindRules
 from forebay.net.clock import now
 
 Json = dict[str, Any]
-Subscriber = Callable[[Change], None]
+Subscriber = Callable[[StoredChange], None]
 
 
 class Store:
@@ -29,19 +29,19 @@ class Store:
         *,
         clock: Callable[[], datetime] = now,
         seed: int | None = None,
-        rules: Mapping[str, Rules] | None = None,
+        rules: Mapping[str, KindRules] | None = None,
         history: int = 5_000,
     ) -> None:
         self.clock = clock
         self.kinds = Kinds()
-        self.rules: dict[str, Rules] = dict(rules or {})
+        self.rules: dict[str, KindRules] = dict(rules or {})
         self.random = random.Random(seed)  # noqa: S311 (names and uids, reproducible on purpose)
         self._version = 1
         self._moment: tuple[datetime | None, str] = (None, "")
-        self._shelves: dict[str, Shelf] = {}
+        self._shelves: dict[str, Collection] = {}
         self._history = history
         self._subscribers: dict[str, list[Subscriber]] = {}
-        self._undelivered: deque[tuple[Subscriber, Change]] = deque()
+        self._undelivered: deque[tuple[Subscriber, StoredChange]] = deque()
         self._delivering = False
 
     @property
@@ -79,7 +79,7 @@ class Store:
             return self.list(kind, namespace)
         return self._shelf(kind).list_at(namespace, version)
 
-    def changes_since(self, kind: Kind, version: int) -> Sequence[Change]:
+    def changes_since(self, kind: Kind, version: int) -> Sequence[StoredChange]:
         """What happened to the kind after `version`, in order; 410 when that is no longer known."""
         return self._shelf(kind).changes_since(version)
 
@@ -201,7 +201,7 @@ class Store:
         self._version += 1
         meta = new["metadata"]
         meta["resourceVersion"] = str(self._version)
-        change = Change(self._version, event, kind, old, new)
+        change = StoredChange(self._version, event, kind, old, new)
         self._shelf(kind).put(change)
         for topic in (kind.storage, ""):
             self._undelivered.extend((callback, change) for callback in self._subscribers.get(topic, ()))
@@ -224,13 +224,13 @@ class Store:
             if self._undelivered:
                 self._deliver()
 
-    def _shelf(self, kind: Kind) -> Shelf:
+    def _shelf(self, kind: Kind) -> Collection:
         shelf = self._shelves.get(kind.storage)
         if shelf is None:
-            shelf = self._shelves[kind.storage] = Shelf(self._history)
+            shelf = self._shelves[kind.storage] = Collection(self._history)
         return shelf
 
-    def _rules(self, kind: Kind) -> Rules:
+    def _rules(self, kind: Kind) -> KindRules:
         return self.rules.get(kind.storage, PLAIN)
 
     def _place(self, kind: Kind, meta: Json) -> None:
@@ -263,10 +263,10 @@ def _isolated(kind: Kind, old: Json, new: Json, subresource: str | None) -> Json
     return {**isolated, "status": source["status"]} if "status" in source else isolated
 
 
-def _over(rules: Rules, obj: Json) -> bool:
+def _over(rules: KindRules, obj: Json) -> bool:
     """Marked for deletion, and nothing holds it any longer."""
     meta = obj["metadata"]
     return "deletionTimestamp" in meta and not meta.get("deletionGracePeriodSeconds") and not rules.held(obj)
 
 
-__all__ = ["ADDED", "DELETED", "MODIFIED", "ApiFailure", "Change", "Json", "Store"]
+__all__ = ["ADDED", "DELETED", "MODIFIED", "ApiFailure", "Json", "Store", "StoredChange"]

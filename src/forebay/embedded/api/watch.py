@@ -10,7 +10,7 @@ import msgspec
 from forebay.embedded.api.failures import ApiFailure, gone
 from forebay.embedded.api.kinds import DEFINITIONS, Kind
 from forebay.embedded.api.reads import Form
-from forebay.embedded.api.store import ADDED, DELETED, MODIFIED, Change, Store
+from forebay.embedded.api.store import ADDED, DELETED, MODIFIED, Store, StoredChange
 
 Json = dict[str, Any]
 
@@ -47,7 +47,7 @@ class Watch:
         self._end_of_list = end_of_list
         self._timeout = timeout
         self._wake = asyncio.Event()
-        self._news: deque[Change] = deque()
+        self._news: deque[StoredChange] = deque()
         self._expired: ApiFailure | None = None
         self._initial: list[Json] | None = None
         self._since = since or 0
@@ -68,7 +68,7 @@ class Watch:
         for end in self._ends:
             end()
 
-    def _hear(self, change: Change) -> None:
+    def _hear(self, change: StoredChange) -> None:
         if len(self._news) < MOST_UNTOLD:
             self._news.append(change)
         else:
@@ -125,7 +125,7 @@ class Watch:
             if line is not None:
                 yield line
 
-    def _told(self, change: Change) -> bytes | None:
+    def _told(self, change: StoredChange) -> bytes | None:
         """What the change is to those who see only what the selectors let through."""
         if self._namespace is not None and change.new["metadata"].get("namespace") != self._namespace:
             return None

@@ -8,7 +8,7 @@ from forebay.embedded.api import failures, kinds
 from forebay.embedded.api.failures import Cause, bad_value, required
 from forebay.embedded.api.kinds import Kind
 from forebay.embedded.api.pods import canonical, default_pod_spec, pod_spec_causes
-from forebay.embedded.api.rules import Rules
+from forebay.embedded.api.rules import KindRules
 from forebay.embedded.api.selectors import selects
 from forebay.embedded.api.store import Json, Store
 
@@ -46,7 +46,7 @@ def _immutable(old: Json, new: Json, *fields: str) -> list[Cause]:
     ]
 
 
-class JobRules(Rules):
+class JobRules(KindRules):
     # For the sake of clients from before there was a garbage collector, a plain DELETE leaves a Job's pods alone.
     propagation = "Orphan"
     first_status: ClassVar[Json] = {}
@@ -91,7 +91,7 @@ class JobRules(Rules):
         yield from _immutable(old, obj, *fields)
 
 
-class DaemonSetRules(Rules):
+class DaemonSetRules(KindRules):
     first_status = dict.fromkeys(
         ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady"), 0
     )
@@ -113,7 +113,7 @@ class ReplicaSetRules(DaemonSetRules):
         obj["spec"].setdefault("replicas", 1)
 
 
-class DisruptionBudgetRules(Rules):
+class DisruptionBudgetRules(KindRules):
     first_status = dict.fromkeys(("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), 0)
 
     def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:  # noqa: ARG002
@@ -122,7 +122,7 @@ class DisruptionBudgetRules(Rules):
             yield bad_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")
 
 
-class NodeRules(Rules):
+class NodeRules(KindRules):
     def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
         # A kubelet registers its node together with the status, so that is kept.
         spec = obj.setdefault("spec", {})
@@ -160,7 +160,7 @@ class NodeRules(Rules):
             yield failures.not_allowed("spec.providerID", why)
 
 
-class PriorityClassRules(Rules):
+class PriorityClassRules(KindRules):
     def default(self, obj: Json) -> None:
         obj.setdefault("value", 0)
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
@@ -170,7 +170,7 @@ class PriorityClassRules(Rules):
             yield failures.not_allowed("value", "may not be changed in an update.")
 
 
-class LeaseRules(Rules):
+class LeaseRules(KindRules):
     def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:  # noqa: ARG002
         spec = obj.get("spec") or {}
         signs = (("leaseDurationSeconds", 1, "greater than 0"), ("leaseTransitions", 0, "greater than or equal to 0"))
@@ -179,7 +179,7 @@ class LeaseRules(Rules):
                 yield bad_value(f"spec.{field}", spec[field], f"must be {sign}")
 
 
-class SecretRules(Rules):
+class SecretRules(KindRules):
     def default(self, obj: Json) -> None:
         """Plain text becomes data, as it does on the way in."""
         obj.setdefault("type", "Opaque")
@@ -193,7 +193,7 @@ class SecretRules(Rules):
             yield bad_value("type", obj["type"], "field is immutable")
 
 
-BUILT_IN: dict[str, Rules] = {
+BUILT_IN: dict[str, KindRules] = {
     kinds.LEASES.storage: LeaseRules(),
     kinds.SECRETS.storage: SecretRules(),
     kinds.JOBS.storage: JobRules(),

@@ -3,7 +3,7 @@
 import msgspec
 
 from forebay.embedded.api.store import Json
-from forebay.embedded.controllers.books import Ask
+from forebay.embedded.controllers.books import PodAsk
 from forebay.embedded.controllers.cluster import PodView
 from forebay.kube.pods import PODS
 from forebay.kube.wire import wire_for
@@ -19,16 +19,16 @@ class Asks:
 
     def __init__(self) -> None:
         #: The shape is in the Ask, so its id stays taken.
-        self._asks: dict[tuple[int, str], Ask] = {}
+        self._asks: dict[tuple[int, str], PodAsk] = {}
         self._tastes: dict[bytes, int] = {}
 
-    def of(self, pod: PodView) -> Ask:
+    def of(self, pod: PodView) -> PodAsk:
         """Raises ValueError for a pod that cannot be understood."""
         shape = _pods.object(msgspec.json.encode(pod.object)).shape
         unsupported = _unsupported(pod.spec)
         ask = self._asks.get((id(shape), unsupported))
         if ask is None:
-            ask = self._asks[id(shape), unsupported] = Ask.of(shape, self._taste(shape), unsupported)
+            ask = self._asks[id(shape), unsupported] = PodAsk.of(shape, self._taste(shape), unsupported)
         return ask
 
     def _taste(self, shape: PodShape) -> int:

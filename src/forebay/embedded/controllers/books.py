@@ -33,7 +33,7 @@ UNKNOWN = Node(
 )
 
 
-class Ask(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+class PodAsk(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A pod's shape, one object for all pods alike."""
 
     shape: PodShape
@@ -46,7 +46,7 @@ class Ask(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     weight: tuple[int, ...]
 
     @classmethod
-    def of(cls, shape: PodShape, taste: int, unsupported: str = "") -> "Ask":
+    def of(cls, shape: PodShape, taste: int, unsupported: str = "") -> "PodAsk":
         weight = tuple(shape.requests.amount(name) or least for name, least in _ASSUMED.items())
         return cls(shape=shape, taste=taste, unsupported=unsupported, requests=shape.requests, weight=weight)
 
@@ -59,7 +59,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     resolvable: bool = False
 
 
-class Book:
+class NodeBook:
     """One node: what it has, what is taken and what is kept for nominated pods."""
 
     __slots__ = ("kept", "node", "opinions", "ports", "taken", "used", "weight")
@@ -69,19 +69,19 @@ class Book:
         self.used: Counter[str] = Counter()
         self.weight = [0, 0]
         self.ports: Counter[tuple[int, str]] = Counter()
-        self.taken: dict[Key, Ask] = {}
-        self.kept: dict[Key, Ask] = {}
+        self.taken: dict[Key, PodAsk] = {}
+        self.kept: dict[Key, PodAsk] = {}
         #: What the parts that do not change with the pods on the node say to each shape: a reason, or liking.
         self.opinions: dict[int, str | int] = {}
 
-    def take(self, key: Key, ask: Ask) -> None:
+    def take(self, key: Key, ask: PodAsk) -> None:
         self.taken[key] = ask
         self._book(ask, 1)
 
     def give_back(self, key: Key) -> None:
         self._book(self.taken.pop(key), -1)
 
-    def _book(self, ask: Ask, by: int) -> None:
+    def _book(self, ask: PodAsk, by: int) -> None:
         for name, amount in ask.requests.items():
             self.used[name] += by * amount
         for port in ask.shape.host_ports:
@@ -90,7 +90,7 @@ class Book:
         self.weight[0] += by * cpu
         self.weight[1] += by * memory
 
-    def opinion(self, ask: Ask) -> str | int:
+    def opinion(self, ask: PodAsk) -> str | int:
         known = self.opinions.get(ask.taste)
         if known is None:
             if len(self.opinions) > _MOST_OPINIONS:
@@ -106,7 +106,7 @@ class Book:
         # The plugins' weights; the real ones are scaled so that the best node of each gets 100.
         return 2 * min(preference(shape, self.node), 100) - 3 * 100 * disliked
 
-    def free(self, ask: Ask, but: Key | None) -> dict[str, int]:
+    def free(self, ask: PodAsk, but: Key | None) -> dict[str, int]:
         """Of what is asked for, less what is kept: room is kept against pods of equal or lower priority."""
         have = self.node.allocatable
         free = {name: have.amount(name) - self.used[name] for name in ask.requests}
@@ -117,14 +117,14 @@ class Book:
                         free[name] -= amount
         return free
 
-    def ports_clash(self, ask: Ask, but: Key | None) -> bool:
+    def ports_clash(self, ask: PodAsk, but: Key | None) -> bool:
         wanted = ask.shape.host_ports
         if not wanted:
             return False
         kept = {port for key, other in self.kept.items() if key != but for port in other.shape.host_ports}
         return any(self.ports[port] or port in kept for port in wanted)
 
-    def judge(self, ask: Ask, but: Key | None = None) -> Verdict:
+    def judge(self, ask: PodAsk, but: Key | None = None) -> Verdict:
         opinion = self.opinion(ask)
         if isinstance(opinion, str):
             return Verdict(reasons=(opinion,))
@@ -137,7 +137,7 @@ class Book:
             return Verdict(reasons=tuple(_short_of(name) for name in short), resolvable=not hopeless)
         return Verdict(score=opinion + self._emptiness(ask))
 
-    def _emptiness(self, ask: Ask) -> int:
+    def _emptiness(self, ask: PodAsk) -> int:
         """LeastAllocated over cpu and memory, 0 to 100."""
         total = 0
         for name, used, asked in zip(_ASSUMED, self.weight, ask.weight, strict=True):
@@ -146,7 +146,7 @@ class Book:
                 total += max(0, have - used - asked) * 100 // have
         return total // 2
 
-    def room(self, ask: Ask) -> int:
+    def room(self, ask: PodAsk) -> int:
         """How many more pods of this shape would fit."""
         if isinstance(self.opinion(ask), str) or self.ports_clash(ask, None):
             return 0

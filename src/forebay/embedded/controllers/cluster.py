@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from forebay.embedded.api.kinds import NODES, PODS
-from forebay.embedded.api.store import ADDED, DELETED, Change, Json, Store
+from forebay.embedded.api.store import ADDED, DELETED, Json, Store, StoredChange
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
 from forebay.kube import nodes as kube_nodes
@@ -137,7 +137,7 @@ class Cluster:
         self._ends = [self.store.subscribe(NODES, self._node), self.store.subscribe(PODS, self._pod)]
         for kind, listener in ((NODES, self._node), (PODS, self._pod)):
             for obj in self.store.list(kind):
-                listener(Change(self.store.version, ADDED, kind, None, obj))
+                listener(StoredChange(self.store.version, ADDED, kind, None, obj))
 
     def stop(self) -> None:
         for end in self._ends:
@@ -151,7 +151,7 @@ class Cluster:
     def write_status(self, pod: PodView, status: Json) -> None:
         self.store.update(PODS, {**pod.object, "status": status}, subresource="status")
 
-    def _pod(self, change: Change) -> None:
+    def _pod(self, change: StoredChange) -> None:
         pod, new = change.new, None
         if change.type != DELETED:
             try:
@@ -172,7 +172,7 @@ class Cluster:
         for listener in self._pod_listeners:
             listener(old, new)
 
-    def _node(self, change: Change) -> None:
+    def _node(self, change: StoredChange) -> None:
         node = change.new
         name = node["metadata"]["name"]
         old = self.nodes.pop(name, None)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from forebay.embedded.api.kinds import Kind
-from forebay.embedded.api.store import ADDED, Change, Json, Subscriber
+from forebay.embedded.api.store import ADDED, Json, StoredChange, Subscriber
 from forebay.embedded.controllers.cluster import Cluster, Key
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import K, Worklist
@@ -46,7 +46,7 @@ class Controller:
         """Shows the listener all objects of a kind, and then what happens to them."""
         self._ends.append(self._store.subscribe(kind, listener))
         for obj in self._store.list(kind):
-            listener(Change(self._store.version, ADDED, kind, None, obj))
+            listener(StoredChange(self._store.version, ADDED, kind, None, obj))
 
     def _pod_object(self, key: Key) -> Json | None:
         pod = self._cluster.pods.get(key)

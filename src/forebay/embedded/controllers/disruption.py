@@ -8,7 +8,7 @@ import msgspec
 from forebay.embedded.api.conditions import with_condition
 from forebay.embedded.api.kinds import DISRUPTION_BUDGETS, REPLICA_SETS
 from forebay.embedded.api.selectors import selects
-from forebay.embedded.api.store import DELETED, Change, Json
+from forebay.embedded.api.store import DELETED, Json, StoredChange
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
@@ -39,7 +39,7 @@ class DisruptionController(Controller):
     def start(self) -> None:
         self._follow(DISRUPTION_BUDGETS, self._budget_changed)
 
-    def _budget_changed(self, change: Change) -> None:
+    def _budget_changed(self, change: StoredChange) -> None:
         old, budget = change.old, change.new
         namespace, name = key = (budget["metadata"]["namespace"], budget["metadata"]["name"])
         if change.type == DELETED:

@@ -153,7 +153,7 @@ def finished_at(pod: PodView) -> datetime:
     return moment(meta["creationTimestamp"])
 
 
-class Backoff(msgspec.Struct):
+class JobBackoff(msgspec.Struct):
     """Failures since the last success: each doubles the wait before the next pod."""
 
     failures: int = 0
@@ -232,7 +232,7 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-class Tally(msgspec.Struct):
+class JobTally(msgspec.Struct):
     """One pass over one Job."""
 
     job: Json
@@ -246,7 +246,7 @@ class Tally(msgspec.Struct):
     completed: set[int]
 
     @classmethod
-    def of(cls, job: Json, spec: JobSpec, pods: Sequence[PodView]) -> "Tally":
+    def of(cls, job: Json, spec: JobSpec, pods: Sequence[PodView]) -> "JobTally":
         tracked = [pod for pod in pods if TRACKING in pod.finalizers]
         return cls(
             job=job,

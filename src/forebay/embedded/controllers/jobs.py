@@ -11,11 +11,11 @@ from itertools import islice
 from forebay.embedded.api.conditions import condition, with_condition
 from forebay.embedded.api.failures import ApiFailure
 from forebay.embedded.api.kinds import JOBS, PODS
-from forebay.embedded.api.store import DELETED, Change, Json
+from forebay.embedded.api.store import DELETED, Json, StoredChange
 from forebay.embedded.controllers import job_rules as rules
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView
 from forebay.embedded.controllers.controller import Controller
-from forebay.embedded.controllers.job_rules import TRACKING, Backoff, JobSpec, Tally
+from forebay.embedded.controllers.job_rules import TRACKING, JobBackoff, JobSpec, JobTally
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.replicasets import deletion_order
 
@@ -32,13 +32,13 @@ class JobController(Controller):
         self._work = self._worklist(self._sync, lambda key: self._store.find(JOBS, *key))
         #: Pods that still carry the finalizer of a Job that is no more.
         self._orphans = self._worklist(self._let_go_orphan, self._pod_object)
-        self._backoffs: dict[str, Backoff] = {}
+        self._backoffs: dict[str, JobBackoff] = {}
         cluster.on_pods(self._pod_changed)
 
     def start(self) -> None:
         self._follow(JOBS, self._job_changed)
 
-    def _job_changed(self, change: Change) -> None:
+    def _job_changed(self, change: StoredChange) -> None:
         old, job = change.old, change.new
         meta = job["metadata"]
         if change.type == DELETED:
@@ -74,8 +74,8 @@ class JobController(Controller):
             self._let_go(pods)
             self._expire(key, job, spec)
             return
-        tally = Tally.of(job, spec, pods)
-        backoff = self._backoffs.setdefault(job["metadata"]["uid"], Backoff())
+        tally = JobTally.of(job, spec, pods)
+        backoff = self._backoffs.setdefault(job["metadata"]["uid"], JobBackoff())
         backoff.note(tally.succeeded, tally.failed)
         status = dict(job.get("status") or {})
         now = self._store.timestamp()
@@ -89,7 +89,7 @@ class JobController(Controller):
             status = self._carry_on(key, tally, status, backoff)
         self._write(key, job, status)
 
-    def _ending(self, tally: Tally, status: Json) -> Json | None:
+    def _ending(self, tally: JobTally, status: Json) -> Json | None:
         """The interim condition of a Job whose fate is settled, perhaps in an earlier pass."""
         for kind in ("SuccessCriteriaMet", "FailureTarget"):
             settled = condition(status, kind)
@@ -115,7 +115,7 @@ class JobController(Controller):
             self._work.add(_key(tally.job), remaining)
         return None
 
-    def _end_job(self, tally: Tally, status: Json, ending: Json) -> Json:
+    def _end_job(self, tally: JobTally, status: Json, ending: Json) -> Json:
         for pod in tally.active:
             self._delete(tally.job, pod)
         if ending["type"] == "FailureTarget":
@@ -141,7 +141,7 @@ class JobController(Controller):
             self._recorder.warning(self.COMPONENT, tally.job, ending["reason"], ending["message"])
         return status
 
-    def _carry_on(self, key: Key, tally: Tally, status: Json, backoff: Backoff) -> Json:
+    def _carry_on(self, key: Key, tally: JobTally, status: Json, backoff: JobBackoff) -> Json:
         job, spec = tally.job, tally.spec
         succeeded = status.get("succeeded", 0)
         active, terminating, ready = len(tally.active), tally.terminating, tally.ready
@@ -188,14 +188,14 @@ class JobController(Controller):
                 self._work.add(_key(job), spec.active_deadline_seconds)
         return status
 
-    def _surplus(self, tally: Tally, succeeded: int) -> list[PodView]:
+    def _surplus(self, tally: JobTally, succeeded: int) -> list[PodView]:
         active = tally.active
         keep = 0 if tally.spec.suspend else tally.target(succeeded, len(active))
         if len(active) <= keep:
             return []
         return sorted(active, key=deletion_order)[: len(active) - keep][:_MOST_PER_PASS]
 
-    def _create(self, key: Key, tally: Tally, missing: int, backoff: Backoff) -> int:
+    def _create(self, key: Key, tally: JobTally, missing: int, backoff: JobBackoff) -> int:
         if missing <= 0:
             return 0
         wait = backoff.remaining(self._store.clock())
@@ -219,7 +219,7 @@ class JobController(Controller):
             created += 1
         return created
 
-    def _count(self, tally: Tally, status: Json) -> Json:
+    def _count(self, tally: JobTally, status: Json) -> Json:
         counted = {**status}
         failed = status.get("failed", 0) + tally.failures
         if tally.spec.indexed:

@@ -7,7 +7,7 @@ import asyncio
 
 from forebay.embedded.api.conditions import condition, disrupted, pod_condition, with_condition
 from forebay.embedded.api.kinds import LEASES, NODES, PODS
-from forebay.embedded.api.store import DELETED, Change, Json
+from forebay.embedded.api.store import DELETED, Json, StoredChange
 from forebay.embedded.controllers.cluster import Cluster, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.nodes import READY_AFTER, kubelet_alive, seconds
@@ -54,7 +54,7 @@ class NodeLifecycle(Controller):
             self._heard[name] = asyncio.get_running_loop().time()
         self._work.add(name)
 
-    def _lease_changed(self, change: Change) -> None:
+    def _lease_changed(self, change: StoredChange) -> None:
         meta = change.new["metadata"]
         if change.type != DELETED and meta["namespace"] == _LEASES and meta["name"] in self._cluster.nodes:
             self._heard[meta["name"]] = asyncio.get_running_loop().time()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from forebay.embedded.controllers.books import UNKNOWN, Ask, Book, Key, Verdict
+from forebay.embedded.controllers.books import UNKNOWN, Key, NodeBook, PodAsk, Verdict
 from forebay.embedded.controllers.neighbours import AFFINITY, Neighbour, Neighbours
 from forebay.model.nodes import Node
 
@@ -23,7 +23,7 @@ _MOST_RANKINGS = 256
 
 class _Booking(msgspec.Struct, frozen=True, gc=False):
     node: str
-    ask: Ask
+    ask: PodAsk
     neighbour: Neighbour
 
 
@@ -60,13 +60,13 @@ class _Ranking:
 
 class Placement:
     def __init__(self) -> None:
-        self._books: dict[str, Book] = {}
+        self._books: dict[str, NodeBook] = {}
         #: Of nodes that pods are bound to or nominated for, and that do not exist (yet, or any longer).
-        self._absent: dict[str, Book] = {}
+        self._absent: dict[str, NodeBook] = {}
         self._bookings: dict[Key, _Booking] = {}
         self._nominations: dict[Key, str] = {}
         self._neighbours = Neighbours()
-        self._rankings: dict[Ask, _Ranking] = {}
+        self._rankings: dict[PodAsk, _Ranking] = {}
         self._priorities: Counter[int] = Counter()
         self._log: list[str] = []
         self._log_start = 0
@@ -88,7 +88,7 @@ class Placement:
             self._absent[name] = book
         self._changed(name)
 
-    def _turn_into(self, book: Book, node: Node) -> None:
+    def _turn_into(self, book: NodeBook, node: Node) -> None:
         before, book.node, book.opinions = book.node, node, {}
         if before.labels != node.labels:
             for key in book.taken:
@@ -96,7 +96,7 @@ class Placement:
                 self._neighbours.remove(neighbour)
                 self._neighbours.add(neighbour, node.labels)
 
-    def take(self, key: Key, node: str, ask: Ask, labels: Mapping[str, str]) -> None:
+    def take(self, key: Key, node: str, ask: PodAsk, labels: Mapping[str, str]) -> None:
         self.give_back(key)
         self.keep(key, None, ask)
         book = self._book(node)
@@ -120,7 +120,7 @@ class Placement:
         self._tidy(booking.node)
         self._changed(booking.node, improved=True)
 
-    def keep(self, key: Key, node: str | None, ask: Ask) -> None:
+    def keep(self, key: Key, node: str | None, ask: PodAsk) -> None:
         """Keeps room for a nominated pod (on None: nowhere)."""
         before = self._nominations.get(key)
         if before == node and (node is None or self._book(node).kept[key] is ask):
@@ -135,14 +135,14 @@ class Placement:
             self._book(node).kept[key] = ask
             self._changed(node)
 
-    def fits_on(self, node: str, key: Key, ask: Ask, labels: Mapping[str, str]) -> bool:
+    def fits_on(self, node: str, key: Key, ask: PodAsk, labels: Mapping[str, str]) -> bool:
         book = self._books.get(node)
         if book is None or book.judge(ask, but=key).reasons:
             return False
         refusal = self._neighbours.refusal(Neighbour(key[0], labels, ask.shape))
         return refusal is None or refusal(book.node.labels) is None
 
-    def best(self, key: Key, ask: Ask, labels: Mapping[str, str]) -> str | None:
+    def best(self, key: Key, ask: PodAsk, labels: Mapping[str, str]) -> str | None:
         """The node it would rather be on: the emptiest, then the first by name."""
         ranking = self._ranking(ask)
         refusal = self._neighbours.refusal(Neighbour(key[0], labels, ask.shape))
@@ -158,7 +158,7 @@ class Placement:
             heapq.heappop(order)
         return order[0][1] if order else None
 
-    def why_not(self, key: Key, ask: Ask, labels: Mapping[str, str]) -> str:
+    def why_not(self, key: Key, ask: PodAsk, labels: Mapping[str, str]) -> str:
         """In the words of the real scheduler."""
         if not self._books:
             return "no nodes available to schedule pods"
@@ -176,10 +176,10 @@ class Placement:
                 unresolvable += reason == AFFINITY
         return self._explain(ask, refusing, unresolvable)
 
-    def room(self, ask: Ask, nodes: Iterable[str]) -> int:
+    def room(self, ask: PodAsk, nodes: Iterable[str]) -> int:
         return sum(self._books[name].room(ask) for name in nodes if name in self._books)
 
-    def _explain(self, ask: Ask, refusing: Mapping[str, int], unresolvable: int) -> str:
+    def _explain(self, ask: PodAsk, refusing: Mapping[str, int], unresolvable: int) -> str:
         total = len(self._books)
         reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in refusing.items() if count))
         lower = min(self._priorities, default=0) < ask.shape.priority
@@ -190,7 +190,7 @@ class Placement:
             preemption = "lower-priority pods may be in the way, and the embedded scheduler does not preempt."
         return f"0/{total} nodes are available: {reasons}. no new claims to deallocate, preemption: {preemption}"
 
-    def _ranking(self, ask: Ask) -> _Ranking:
+    def _ranking(self, ask: PodAsk) -> _Ranking:
         # The one asked about last is the last one, so the first is the one to forget.
         ranking = self._rankings.pop(ask, None) or _Ranking()
         self._rankings[ask] = ranking
@@ -215,10 +215,10 @@ class Placement:
             heapq.heapify(ranking.order)
         return ranking
 
-    def _book(self, name: str) -> Book:
+    def _book(self, name: str) -> NodeBook:
         book = self._books.get(name) or self._absent.get(name)
         if book is None:
-            book = self._absent[name] = Book()
+            book = self._absent[name] = NodeBook()
         return book
 
     def _tidy(self, name: str) -> None:

@@ -5,7 +5,7 @@ import msgspec
 from forebay.embedded.api.conditions import with_condition
 from forebay.embedded.api.failures import ApiFailure
 from forebay.embedded.api.kinds import PODS, REPLICA_SETS
-from forebay.embedded.api.store import Change, Json
+from forebay.embedded.api.store import Json, StoredChange
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
@@ -59,7 +59,7 @@ class ReplicaSetController(Controller):
     def start(self) -> None:
         self._follow(REPLICA_SETS, self._set_changed)
 
-    def _set_changed(self, change: Change) -> None:
+    def _set_changed(self, change: StoredChange) -> None:
         old, meta = change.old, change.new["metadata"]
         # Our own status writes do not count the generation up.
         if old is None or old["metadata"].get("generation") != meta.get("generation"):

@@ -18,7 +18,7 @@ from forebay.embedded.api.failures import ApiFailure
 from forebay.embedded.api.store import Json
 from forebay.embedded.api.subresources import bind
 from forebay.embedded.controllers.asks import Asks
-from forebay.embedded.controllers.books import Ask
+from forebay.embedded.controllers.books import PodAsk
 from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.neighbours import Neighbour, meant
@@ -39,7 +39,7 @@ class _Waiting(msgspec.Struct, eq=False):
     """A pod in the queue."""
 
     pod: PodView
-    ask: Ask
+    ask: PodAsk
     order: tuple[int, str, int]
     attempts: int = 0
     #: Why it waits.
@@ -58,7 +58,7 @@ class Scheduler(Controller):
         self._placement = Placement()
         self._queue: dict[Key, _Waiting] = {}
         #: Pods that fit nowhere, by shape.
-        self._stuck: dict[Ask, dict[Key, _Waiting]] = {}
+        self._stuck: dict[PodAsk, dict[Key, _Waiting]] = {}
         self._active: list[tuple[bool, tuple[int, str, int], Key]] = []
         self._arrivals = 0
         self._turn: asyncio.Handle | None = None
@@ -124,7 +124,7 @@ class Scheduler(Controller):
             self._placement.keep(pod.key, None, ask)
         self._wake_up()
 
-    def _welcome(self, pod: PodView, ask: Ask) -> None:
+    def _welcome(self, pod: PodView, ask: PodAsk) -> None:
         """Tries one of each shape that waits for such company; where it can follow, the next of its shape may too."""
         neighbour = Neighbour(pod.key[0], pod.labels, ask.shape)
         for other, group in tuple(self._stuck.items()):

@@ -16,7 +16,7 @@ Cell = Callable[[Json, datetime], Any]
 _NONE = "<none>"
 
 
-class Column(msgspec.Struct, frozen=True):
+class TableColumn(msgspec.Struct, frozen=True):
     name: str
     cell: Cell
     type: str = "string"
@@ -57,8 +57,8 @@ def _containers(field: str) -> Cell:
     return lambda obj, now: ",".join(container.get(field, "") for container in find(obj, now))
 
 
-NAME = Column("Name", _at("metadata", "name"), format="name")
-AGE = Column("Age", age)
+NAME = TableColumn("Name", _at("metadata", "name"), format="name")
+AGE = TableColumn("Age", age)
 
 
 def pod_status(pod: Json) -> str:
@@ -169,62 +169,62 @@ def _event_count(event: Json, _now: datetime) -> str:
     return str((event.get("series") or {}).get("count") or event.get("count") or 1)
 
 
-def _number(name: str, *path: str) -> Column:
-    return Column(name, _count(*path), "integer")
+def _number(name: str, *path: str) -> TableColumn:
+    return TableColumn(name, _count(*path), "integer")
 
 
 _TEMPLATE = (
-    Column("Containers", _containers("name"), priority=1),
-    Column("Images", _containers("image"), priority=1),
-    Column("Selector", _pairs("spec", "selector", "matchLabels"), priority=1),
+    TableColumn("Containers", _containers("name"), priority=1),
+    TableColumn("Images", _containers("image"), priority=1),
+    TableColumn("Selector", _pairs("spec", "selector", "matchLabels"), priority=1),
 )
 
-BUILT_IN: dict[str, tuple[Column, ...]] = {
+BUILT_IN: dict[str, tuple[TableColumn, ...]] = {
     kinds.PODS.storage: (
         NAME,
-        Column("Ready", _pod_ready),
-        Column("Status", lambda pod, _now: pod_status(pod)),
-        Column("Restarts", _pod_restarts),
+        TableColumn("Ready", _pod_ready),
+        TableColumn("Status", lambda pod, _now: pod_status(pod)),
+        TableColumn("Restarts", _pod_restarts),
         AGE,
-        Column("IP", _at("status", "podIP"), priority=1),
-        Column("Node", _at("spec", "nodeName"), priority=1),
-        Column("Nominated Node", _at("status", "nominatedNodeName"), priority=1),
-        Column("Readiness Gates", lambda _pod, _now: _NONE, priority=1),
+        TableColumn("IP", _at("status", "podIP"), priority=1),
+        TableColumn("Node", _at("spec", "nodeName"), priority=1),
+        TableColumn("Nominated Node", _at("status", "nominatedNodeName"), priority=1),
+        TableColumn("Readiness Gates", lambda _pod, _now: _NONE, priority=1),
     ),
     kinds.NODES.storage: (
         NAME,
-        Column("Status", _node_status),
-        Column("Roles", _node_roles),
+        TableColumn("Status", _node_status),
+        TableColumn("Roles", _node_roles),
         AGE,
-        Column("Version", _at("status", "nodeInfo", "kubeletVersion", otherwise="")),
-        Column("Internal-IP", _node_address("InternalIP"), priority=1),
-        Column("External-IP", _node_address("ExternalIP"), priority=1),
-        Column("OS-Image", _at("status", "nodeInfo", "osImage", otherwise="<unknown>"), priority=1),
-        Column("Kernel-Version", _at("status", "nodeInfo", "kernelVersion", otherwise="<unknown>"), priority=1),
-        Column(
+        TableColumn("Version", _at("status", "nodeInfo", "kubeletVersion", otherwise="")),
+        TableColumn("Internal-IP", _node_address("InternalIP"), priority=1),
+        TableColumn("External-IP", _node_address("ExternalIP"), priority=1),
+        TableColumn("OS-Image", _at("status", "nodeInfo", "osImage", otherwise="<unknown>"), priority=1),
+        TableColumn("Kernel-Version", _at("status", "nodeInfo", "kernelVersion", otherwise="<unknown>"), priority=1),
+        TableColumn(
             "Container-Runtime", _at("status", "nodeInfo", "containerRuntimeVersion", otherwise="<unknown>"), priority=1
         ),
     ),
-    kinds.NAMESPACES.storage: (NAME, Column("Status", _at("status", "phase")), AGE),
+    kinds.NAMESPACES.storage: (NAME, TableColumn("Status", _at("status", "phase")), AGE),
     kinds.EVENTS.storage: (
-        Column("Last Seen", _event_last),
-        Column("Type", _at("type")),
-        Column("Reason", _at("reason")),
-        Column("Object", _event_object),
-        Column("Subobject", _at("involvedObject", "fieldPath", otherwise=""), priority=1),
-        Column("Source", _event_source, priority=1),
-        Column("Message", _at("message", otherwise="")),
-        Column("First Seen", _event_first, priority=1),
-        Column("Count", _event_count, priority=1),
-        Column("Name", _at("metadata", "name"), priority=1, format="name"),
+        TableColumn("Last Seen", _event_last),
+        TableColumn("Type", _at("type")),
+        TableColumn("Reason", _at("reason")),
+        TableColumn("Object", _event_object),
+        TableColumn("Subobject", _at("involvedObject", "fieldPath", otherwise=""), priority=1),
+        TableColumn("Source", _event_source, priority=1),
+        TableColumn("Message", _at("message", otherwise="")),
+        TableColumn("First Seen", _event_first, priority=1),
+        TableColumn("Count", _event_count, priority=1),
+        TableColumn("Name", _at("metadata", "name"), priority=1, format="name"),
     ),
-    kinds.CONFIG_MAPS.storage: (NAME, Column("Data", _size("data", "binaryData")), AGE),
-    kinds.SECRETS.storage: (NAME, Column("Type", _at("type")), Column("Data", _size("data")), AGE),
+    kinds.CONFIG_MAPS.storage: (NAME, TableColumn("Data", _size("data", "binaryData")), AGE),
+    kinds.SECRETS.storage: (NAME, TableColumn("Type", _at("type")), TableColumn("Data", _size("data")), AGE),
     kinds.JOBS.storage: (
         NAME,
-        Column("Status", _job_status),
-        Column("Completions", _job_completions),
-        Column("Duration", _job_duration),
+        TableColumn("Status", _job_status),
+        TableColumn("Completions", _job_completions),
+        TableColumn("Duration", _job_duration),
         AGE,
         *_TEMPLATE,
     ),
@@ -243,25 +243,25 @@ BUILT_IN: dict[str, tuple[Column, ...]] = {
         _number("Ready", "status", "numberReady"),
         _number("Up-to-date", "status", "updatedNumberScheduled"),
         _number("Available", "status", "numberAvailable"),
-        Column("Node Selector", _pairs("spec", "template", "spec", "nodeSelector")),
+        TableColumn("Node Selector", _pairs("spec", "template", "spec", "nodeSelector")),
         AGE,
         *_TEMPLATE,
     ),
     kinds.DISRUPTION_BUDGETS.storage: (
         NAME,
-        Column("Min Available", lambda obj, now: str(_at("spec", "minAvailable", otherwise="N/A")(obj, now))),
-        Column("Max Unavailable", lambda obj, now: str(_at("spec", "maxUnavailable", otherwise="N/A")(obj, now))),
+        TableColumn("Min Available", lambda obj, now: str(_at("spec", "minAvailable", otherwise="N/A")(obj, now))),
+        TableColumn("Max Unavailable", lambda obj, now: str(_at("spec", "maxUnavailable", otherwise="N/A")(obj, now))),
         _number("Allowed Disruptions", "status", "disruptionsAllowed"),
         AGE,
     ),
-    kinds.LEASES.storage: (NAME, Column("Holder", _at("spec", "holderIdentity", otherwise="")), AGE),
+    kinds.LEASES.storage: (NAME, TableColumn("Holder", _at("spec", "holderIdentity", otherwise="")), AGE),
     kinds.PRIORITY_CLASSES.storage: (
         NAME,
         _number("Value", "value"),
-        Column("Global-Default", _at("globalDefault", otherwise=False), "boolean"),
+        TableColumn("Global-Default", _at("globalDefault", otherwise=False), "boolean"),
         AGE,
-        Column("PreemptionPolicy", _at("preemptionPolicy")),
+        TableColumn("PreemptionPolicy", _at("preemptionPolicy")),
     ),
-    kinds.RUNTIME_CLASSES.storage: (NAME, Column("Handler", _at("handler")), AGE),
-    kinds.DEFINITIONS.storage: (NAME, Column("Created At", _at("metadata", "creationTimestamp"), "date")),
+    kinds.RUNTIME_CLASSES.storage: (NAME, TableColumn("Handler", _at("handler")), AGE),
+    kinds.DEFINITIONS.storage: (NAME, TableColumn("Created At", _at("metadata", "creationTimestamp"), "date")),
 }

@@ -10,13 +10,13 @@ from forebay.embedded.api.ages import between
 from forebay.embedded.api.definitions import CustomVersion
 from forebay.embedded.api.json_path import JsonPath
 from forebay.embedded.api.kinds import Kind
-from forebay.embedded.kubectl.columns import AGE, BUILT_IN, NAME, Column
+from forebay.embedded.kubectl.columns import AGE, BUILT_IN, NAME, TableColumn
 
 Json = dict[str, Any]
 
 
 def table(
-    rows: Iterable[Json], columns: Sequence[Column], meta: Json, now: datetime, include: str = "Metadata"
+    rows: Iterable[Json], columns: Sequence[TableColumn], meta: Json, now: datetime, include: str = "Metadata"
 ) -> Json:
     return {
         "kind": "Table",
@@ -27,7 +27,7 @@ def table(
     }
 
 
-def _row(obj: Json, columns: Sequence[Column], now: datetime, include: str) -> Json:
+def _row(obj: Json, columns: Sequence[TableColumn], now: datetime, include: str) -> Json:
     row: Json = {"cells": [column.cell(obj, now) for column in columns]}
     ended = _ENDED.get((obj.get("status") or {}).get("phase", "")) if obj.get("kind") == "Pod" else None
     if ended is not None:
@@ -46,7 +46,7 @@ def partial(obj: Json) -> Json:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 
-def columns_of(kind: Kind, custom: CustomVersion | None) -> Sequence[Column]:
+def columns_of(kind: Kind, custom: CustomVersion | None) -> Sequence[TableColumn]:
     if custom is None:
         return BUILT_IN.get(kind.storage, (NAME, AGE))
     if not custom.columns:
@@ -54,7 +54,7 @@ def columns_of(kind: Kind, custom: CustomVersion | None) -> Sequence[Column]:
     return (NAME, *(_custom(column) for column in custom.columns))
 
 
-def _custom(column: Json) -> Column:
+def _custom(column: Json) -> TableColumn:
     path, kind = JsonPath(column["jsonPath"]), column["type"]
 
     def cell(obj: Json, now: datetime) -> Any:
@@ -68,4 +68,4 @@ def _custom(column: Json) -> Column:
             return value if isinstance(value, str) else msgspec.json.encode(value).decode()
         return value
 
-    return Column(column["name"], cell, kind, column.get("priority", 0), column.get("format", ""))
+    return TableColumn(column["name"], cell, kind, column.get("priority", 0), column.get("format", ""))

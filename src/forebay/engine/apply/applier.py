@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 import structlog
 
 from forebay.api.names import CLASS_FINALIZER
-from forebay.demand.nomination import Welcome
-from forebay.engine.apply.budgets import BudgetActs
-from forebay.engine.apply.events import Announcements
+from forebay.demand.nomination import NominatePods
+from forebay.engine.apply.budgets import BudgetActions
+from forebay.engine.apply.events import Events
 from forebay.engine.apply.launches import Launches
-from forebay.engine.apply.nodes import NodeActs
-from forebay.engine.apply.pending_enforcement import Actions
+from forebay.engine.apply.nodes import NodeActions
+from forebay.engine.apply.pending_enforcement import PendingEnforcement
 from forebay.engine.apply.records import Records
 from forebay.engine.views import Views
 from forebay.kube import writes
@@ -28,16 +28,16 @@ from forebay.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from forebay.kube.lease import Elector
 from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS
 from forebay.kube.types import reference
-from forebay.lifecycle.steps import Adopt, Drain, Forget, Launch, Terminate, Uncordon, Write
+from forebay.lifecycle.steps import Adopt, DeleteRecord, Drain, Launch, Terminate, Uncordon, WriteStatus
 from forebay.net.transport import TransportError
 from forebay.reconcile.decisions import (
+    CreateInstance,
     Decision,
-    Dress,
-    Hold,
+    PodEvent,
     ReportClass,
     ReportPool,
-    Request,
-    Tell,
+    SetClassFinalizer,
+    SyncNode,
     subject,
 )
 
@@ -69,12 +69,12 @@ class Applier:
         self,
         client: Client,
         views: Views,
-        announcements: Announcements,
+        announcements: Events,
         launches: Launches,
         elector: Elector,
         *,
         opening: Client,
-        actions: Actions,
+        actions: PendingEnforcement,
         clock: Callable[[], datetime],
     ) -> None:
         self._client = client
@@ -82,8 +82,8 @@ class Applier:
         self._announcements = announcements
         self._launches = launches
         self._records = Records(client, views)
-        self._nodes = NodeActs(client, opening, views, announcements)
-        self._budgets = BudgetActs(client, views, announcements, actions, clock)
+        self._nodes = NodeActions(client, opening, views, announcements)
+        self._budgets = BudgetActions(client, views, announcements, actions, clock)
         self._elector = elector
         self._turns = asyncio.Semaphore(AT_ONCE)
 
@@ -118,7 +118,7 @@ class Applier:
 
     async def _one(self, decision: Decision) -> None:
         match decision:
-            case Request() | Adopt():
+            case CreateInstance() | Adopt():
                 record = await self._records.create(decision.name, decision.spec, decision.status)
                 self._announcements.transition(record, decision.reason, decision.sentence)
             case Launch():
@@ -127,7 +127,7 @@ class Applier:
                 # Not every way here leads through a drain, such as that of a machine which seems never to have joined.
                 if not (decision.first and await self._nodes.still_in_use(decision.record, decision.given_up)):
                     self._launches.terminate(decision)
-            case Write():
+            case WriteStatus():
                 await self._write(decision)
             case Drain():
                 if decision.status is not None and decision.status != decision.record.status:
@@ -135,15 +135,15 @@ class Applier:
                 await self._nodes.drain(decision)
             case Uncordon():
                 await self._nodes.uncordon(decision.node)
-            case Forget():
+            case DeleteRecord():
                 await self._records.forget(decision.record)
-            case Hold():
+            case SetClassFinalizer():
                 await self._hold(decision)
-            case Dress():
+            case SyncNode():
                 await self._nodes.dress(decision)
-            case Welcome():
+            case NominatePods():
                 await self._nodes.welcome(decision)
-            case Tell():
+            case PodEvent():
                 self._announcements.tell(decision)
             case ReportPool():
                 await self._report_pool(decision)
@@ -152,7 +152,7 @@ class Applier:
             case _:
                 await self._budgets.act(decision)
 
-    async def _write(self, step: Write) -> None:
+    async def _write(self, step: WriteStatus) -> None:
         if self._nodes.ends_a_drain(step) and await self._nodes.still_in_use(step.record, step.given_up):
             return
         record = await self._records.write(step.record, step.status)
@@ -160,7 +160,7 @@ class Applier:
         if step.status.state is not before:
             self._announcements.transition(record, step.reason, step.sentence)
 
-    async def _hold(self, decision: Hold) -> None:
+    async def _hold(self, decision: SetClassFinalizer) -> None:
         metadata = decision.node_class.metadata
         others = [each for each in metadata.finalizers if each != CLASS_FINALIZER]
         finalizers = [*others, CLASS_FINALIZER] if decision.held else others

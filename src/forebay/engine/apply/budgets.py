@@ -14,12 +14,12 @@ from forebay.api.names import (
     USAGE_FINALIZER,
 )
 from forebay.api.parts import Condition, Truth
-from forebay.budgets.accounts import Key
+from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.admission import Release
 from forebay.budgets.enforcement import CONDITION, CannotPause, Evict, Pause, Resume
 from forebay.budgets.usage import thousandths
-from forebay.engine.apply.events import Announcements
-from forebay.engine.apply.pending_enforcement import Actions
+from forebay.engine.apply.events import Events
+from forebay.engine.apply.pending_enforcement import PendingEnforcement
 from forebay.engine.apply.records import NotKept
 from forebay.engine.views import Views
 from forebay.kube import writes
@@ -32,16 +32,16 @@ from forebay.kube.subresources import evict
 from forebay.kube.types import reference
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
-from forebay.reconcile.decisions import BudgetDecision, LetGo, Mark, ReportBudget, Tell
+from forebay.reconcile.decisions import AddUsageFinalizer, BudgetDecision, PodEvent, RemoveUsageFinalizer, ReportBudget
 
 
-class BudgetActs:
+class BudgetActions:
     def __init__(
         self,
         client: Client,
         views: Views,
-        announcements: Announcements,
-        actions: Actions,
+        announcements: Events,
+        actions: PendingEnforcement,
         clock: Callable[[], datetime],
     ) -> None:
         self._client = client
@@ -64,9 +64,9 @@ class BudgetActs:
                 self._tell_both(decision)
             case Release():
                 await self._release(decision)
-            case Mark():
+            case AddUsageFinalizer():
                 await self._finalizers(decision.pod, (*decision.pod.finalizers, USAGE_FINALIZER))
-            case LetGo():
+            case RemoveUsageFinalizer():
                 others = (each for each in decision.pod.finalizers if each != USAGE_FINALIZER)
                 await self._finalizers(decision.pod, tuple(others))
 
@@ -191,15 +191,15 @@ class BudgetActs:
         self._views.pods.observe(changed)
 
     def _tell_both(self, decision: CannotPause) -> None:
-        told = Tell(pod=decision.pod, reason=decision.reason, sentence=decision.sentence, warning=True)
+        told = PodEvent(pod=decision.pod, reason=decision.reason, sentence=decision.sentence, warning=True)
         if self._announcements.tell(told):
             self._say_budget(decision.budget, decision.reason, decision.sentence)
 
-    def _say(self, budget: Key, pod: Pod, reason: Reason, sentence: str) -> None:
+    def _say(self, budget: BudgetKey, pod: Pod, reason: Reason, sentence: str) -> None:
         self._announcements.about(reference(PODS, pod), reason, sentence, warning=True)
         self._say_budget(budget, reason, sentence)
 
-    def _say_budget(self, key: Key, reason: Reason, sentence: str) -> None:
+    def _say_budget(self, key: BudgetKey, reason: Reason, sentence: str) -> None:
         budget = self._views.budgets.get(key)
         if budget is not None:
             self._announcements.about(reference(GPU_WORKLOAD_BUDGETS, budget), reason, sentence, warning=True)

@@ -14,7 +14,7 @@ from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_POOLS
 from forebay.kube.pods import PODS
 from forebay.kube.types import ObjectReference, reference
 from forebay.model.reasons import Reason
-from forebay.reconcile.decisions import Tell
+from forebay.reconcile.decisions import PodEvent
 
 #: Something went wrong, and perhaps somebody must do something.
 _WARNINGS: Final = frozenset(
@@ -31,7 +31,7 @@ _WARNINGS: Final = frozenset(
         Reason.VANISHED,
         Reason.UNHEALTHY,
         Reason.DUPLICATE,
-        Reason.BRAKE,
+        Reason.DISRUPTION_PAUSED,
         Reason.LEFTOVER,
         Reason.TERMINATION_FAILED,
     }
@@ -43,7 +43,7 @@ _REMEMBERED: Final = 20_000
 _TOLD_AGAIN: Final = 300.0
 
 
-class Announcements:
+class Events:
     def __init__(self, recorder: EventRecorder, views: Views) -> None:
         self._recorder = recorder
         self._views = views
@@ -66,7 +66,7 @@ class Announcements:
             if pod is not None and pod.uid == asked.uid and pod.node is None:
                 self._say(reference(PODS, pod), reason, sentence, about)
 
-    def tell(self, told: Tell) -> bool:
+    def tell(self, told: PodEvent) -> bool:
         """Whether it was worth an event: the reason is another, or the sentence is and some time has passed. Sentences
         say how long something still takes, and change all the time.
         """

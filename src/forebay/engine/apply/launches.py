@@ -13,9 +13,9 @@ from typing import Final
 import structlog
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
-from forebay.engine.apply.events import Announcements
+from forebay.engine.apply.events import Events
 from forebay.engine.apply.launch_requests import launch_request
-from forebay.engine.apply.provider_calls import Errands
+from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
 from forebay.engine.counts import Counts
 from forebay.engine.sources.sources import CALL_LIMIT, Sources
@@ -44,8 +44,8 @@ class Launches:
         *,
         records: Records,
         sources: Sources,
-        errands: Errands,
-        announcements: Announcements,
+        errands: ProviderCalls,
+        announcements: Events,
         elector: Elector,
         cluster: str,
         clock: Callable[[], datetime],
@@ -83,7 +83,9 @@ class Launches:
         else:
             self._count(record, "launch", "Accepted")
             capabilities = provider.capabilities()
-            await self._note(record, lambda seen: call_outcomes.launched(seen, instance, self._clock(), capabilities))
+            await self._note(
+                record, lambda seen: call_outcomes.launch_succeeded(seen, instance, self._clock(), capabilities)
+            )
 
     async def _terminate(self, step: Terminate) -> None:
         claimed = await self._claim(step)

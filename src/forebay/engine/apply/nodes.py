@@ -8,8 +8,8 @@ import structlog
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import STARTUP_TAINT
-from forebay.demand.nomination import Welcome, is_let_through
-from forebay.engine.apply.events import Announcements
+from forebay.demand.nomination import NominatePods, is_let_through
+from forebay.engine.apply.events import Events
 from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
@@ -19,14 +19,14 @@ from forebay.kube.pods import PODS
 from forebay.kube.subresources import evict
 from forebay.kube.types import reference
 from forebay.lifecycle.facts import CORDONED_ANNOTATION, cordon_is_ours, cordon_mark
-from forebay.lifecycle.steps import Drain, Write
+from forebay.lifecycle.steps import Drain, WriteStatus
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.requirements import Effect, Taint
 from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.net.transport import TransportError
-from forebay.reconcile.decisions import Dress
+from forebay.reconcile.decisions import SyncNode
 
 log = structlog.get_logger(__name__)
 
@@ -38,10 +38,10 @@ _OPENING_TRIES: Final = 5
 _BETWEEN_TRIES: Final = 0.05
 
 
-class NodeActs:
+class NodeActions:
     """`opening` is the client that nodes are opened with."""
 
-    def __init__(self, client: Client, opening: Client, views: Views, announcements: Announcements) -> None:
+    def __init__(self, client: Client, opening: Client, views: Views, announcements: Events) -> None:
         self._client = client
         self._opening = opening
         self._turns = asyncio.Semaphore(_NODES_AT_ONCE)
@@ -87,7 +87,7 @@ class NodeActs:
         if cordon_is_ours(node):
             await self._patch(node, {"spec": {"unschedulable": None}, "metadata": _cordoned(None)})
 
-    def ends_a_drain(self, step: Write) -> bool:
+    def ends_a_drain(self, step: WriteStatus) -> bool:
         before = step.record.status.state if step.record.status is not None else None
         return before is InstanceState.DRAINING and step.status.state is InstanceState.TERMINATING
 
@@ -100,15 +100,15 @@ class NodeActs:
         page = await self._client.list_all(PODS, fields=f"spec.nodeName={record.spec.node.name}")
         for pod in page.items:
             self._views.pods.observe(pod)
-        return any(pod.is_tenant and pod.uid not in given_up for pod in page.items)
+        return any(pod.occupies_node and pod.uid not in given_up for pod in page.items)
 
-    async def dress(self, decision: Dress) -> None:
+    async def dress(self, decision: SyncNode) -> None:
         changes: dict[str, Any] = {"metadata": {"labels": dict(decision.labels)}}
         if decision.taints:
             changes["spec"] = {"taints": _written((*decision.node.taints, *decision.taints))}
         await self._patch(decision.node, changes)
 
-    async def welcome(self, decision: Welcome) -> None:
+    async def welcome(self, decision: NominatePods) -> None:
         """A node is closed to others before its pods are sent there, and opened after."""
         async with self._turns:
             if decision.keep:
@@ -118,12 +118,12 @@ class NodeActs:
             if decision.untaint or not all(came):
                 await self._change_startup_taint(decision.node, None)
 
-    async def _send(self, pod: Pod, decision: Welcome) -> bool:
+    async def _send(self, pod: Pod, decision: NominatePods) -> bool:
         """False: it cannot be let through, as where a policy forbids to change pods. Then it needs an open door."""
         await self._nominate(pod, decision.node.name)
         return not decision.keep or await self._let_through(pod, decision)
 
-    async def _let_through(self, pod: Pod, decision: Welcome) -> bool:
+    async def _let_through(self, pod: Pod, decision: NominatePods) -> bool:
         """Pods may be given tolerations at any time; this one is for a taint of one node only. It is also what makes
         the scheduler try the pod again, and no other.
         """

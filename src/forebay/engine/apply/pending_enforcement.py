@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.api.names import PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION, PAUSED_RATE_ANNOTATION
-from forebay.budgets.accounts import Key
+from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.enforcement import PausedJob
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import Job
@@ -26,23 +26,23 @@ class _Asked(NamedTuple):
     at: datetime
 
 
-class Actions:
+class PendingEnforcement:
     def __init__(self) -> None:
         self._refused: dict[str, datetime] = {}
-        self._asked: dict[Key, _Asked] = {}
+        self._asked: dict[BudgetKey, _Asked] = {}
         #: When a Job of each budget last went on.
-        self._resumed: dict[Key, datetime] = {}
+        self._resumed: dict[BudgetKey, datetime] = {}
         #: When each budget last had somebody stopped.
-        self.enforced: dict[Key, datetime] = {}
+        self.enforced: dict[BudgetKey, datetime] = {}
         #: How often, since this process leads.
-        self.counts: Counter[tuple[Key, EnforcementAction]] = Counter()
+        self.counts: Counter[tuple[BudgetKey, EnforcementAction]] = Counter()
 
-    def done(self, budget: Key, pod: Pod, action: EnforcementAction, at: datetime) -> None:
+    def done(self, budget: BudgetKey, pod: Pod, action: EnforcementAction, at: datetime) -> None:
         self._asked[budget] = _Asked(pod, at)
         self.enforced[budget] = at
         self.counts[budget, action] += 1
 
-    def resumed(self, budget: Key, at: datetime) -> None:
+    def resumed(self, budget: BudgetKey, at: datetime) -> None:
         self._resumed[budget] = at
 
     def refused(self, pod: Pod, at: datetime) -> None:
@@ -52,7 +52,7 @@ class Actions:
         self._refused = {uid: at for uid, at in self._refused.items() if now < at + _REFUSED_FOR}
         return frozenset(self._refused)
 
-    def awaiting(self, now: datetime, pods: Informer[Pod]) -> frozenset[Key]:
+    def awaiting(self, now: datetime, pods: Informer[Pod]) -> frozenset[BudgetKey]:
         """Budgets whose last offender the view still shows as if nobody had asked it to go, and those with a Job that
         went on a moment ago: what its pods will use is not to be seen yet.
         """

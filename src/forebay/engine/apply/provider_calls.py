@@ -9,7 +9,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 
-class Errands:
+class ProviderCalls:
     """Whoever is on an errand is `busy`: nothing else is decided about it until the outcome is written."""
 
     def __init__(self, wake: Callable[[], None]) -> None:

@@ -8,12 +8,12 @@ import structlog
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.bill import JOURNAL, Spend
-from forebay.budgets.bill_lines import Line
-from forebay.budgets.ledger.chunks import Damaged, decode
+from forebay.budgets.bill import JOURNAL, Bill
+from forebay.budgets.bill_lines import BillLine
+from forebay.budgets.ledger.chunks import UnreadableChunk, decode
 from forebay.budgets.ledger.ledger import Ledger
-from forebay.engine.ledger.store import Book, Chunks, Unit
-from forebay.engine.ledger.sync import Due, LedgerKeeper
+from forebay.engine.ledger.store import Chunks, LedgerKey, Unit
+from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
 from forebay.engine.views import Views
 from forebay.kube.pods import BY_NODE
 from forebay.model.sources import Billing, Source, SourceKey
@@ -22,10 +22,10 @@ from forebay.reconcile.orders import source_of
 
 log = structlog.get_logger(__name__)
 
-_MACHINES = Book(JOURNAL, Unit.MACHINES)
+_MACHINES = LedgerKey(JOURNAL, Unit.MACHINES)
 
 
-class Spending:
+class BillAccounting:
     """For as long as one process leads. `states` tells what is known of the sources of machines."""
 
     def __init__(
@@ -41,9 +41,9 @@ class Spending:
         self._opened = False
         #: UIDs of lines of which nothing can be read.
         self._lost: frozenset[str] = frozenset()
-        self.spend = Spend(accounts, self._find, gpu_resources=gpu_resources)
+        self.spend = Bill(accounts, self._find, gpu_resources=gpu_resources)
 
-    def open(self, keeper: LedgerKeeper) -> None:
+    def open(self, keeper: LedgerSync) -> None:
         """As it was stored. Once."""
         if self._opened:
             return
@@ -72,11 +72,13 @@ class Spending:
             if record.state is InstanceState.GONE and not self.spend.is_settled(record)
         )
 
-    def ledgers(self) -> Iterator[Due]:
+    def ledgers(self) -> Iterator[TrackedLedger]:
         spend = self.spend
         for line, ledger in spend.lines.items():
-            yield Due(Book(line.uid, Unit.SPEND), _about(line), ledger, partial(spend.lines.__setitem__, line))
-        yield Due(_MACHINES, ("machines", ""), spend.journal, self._replace_journal)
+            yield TrackedLedger(
+                LedgerKey(line.uid, Unit.SPEND), _about(line), ledger, partial(spend.lines.__setitem__, line)
+            )
+        yield TrackedLedger(_MACHINES, ("machines", ""), spend.journal, self._replace_journal)
 
     def uids(self) -> set[str]:
         """Of all that is to stay stored, also of what cannot be read."""
@@ -103,15 +105,15 @@ class Spending:
         return pod if pod is not None and pod.uid == uid else None
 
 
-def line_of(chunks: Chunks) -> Line | None:
+def line_of(chunks: Chunks) -> BillLine | None:
     """As any part of it says that can be read."""
     for data in chunks.values():
         try:
-            return Line.parse(decode(data).owner)
-        except Damaged:
+            return BillLine.parse(decode(data).owner)
+        except UnreadableChunk:
             continue
     return None
 
 
-def _about(line: Line) -> tuple[str, str]:
+def _about(line: BillLine) -> tuple[str, str]:
     return (line.namespace or "nobody", f"{line.pool or '-'} {line.node_class or '-'}")

@@ -10,21 +10,21 @@ import structlog
 
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
-from forebay.budgets.accounts import Account, Accounts, Key
-from forebay.budgets.assessment import Assessor, Limits
+from forebay.budgets.accounts import Account, Accounts, BudgetKey
+from forebay.budgets.assessment import Assessor, QuotaLimits
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import Piece, microseconds, run_of, seconds, thousandths, usage
-from forebay.engine.apply.pending_enforcement import Actions, paused
+from forebay.engine.apply.pending_enforcement import PendingEnforcement, paused
 from forebay.engine.counts import Counts
-from forebay.engine.ledger.bill_accounting import Spending
-from forebay.engine.ledger.store import Book, LedgerStore, Unit
-from forebay.engine.ledger.sync import Due, LedgerKeeper
+from forebay.engine.ledger.bill_accounting import BillAccounting
+from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
+from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
 from forebay.engine.views import Views
 from forebay.kube.pods import MARKED, count_resources
 from forebay.model.quantities import GPU_SUFFIX
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod
-from forebay.reconcile.snapshot import Books
+from forebay.reconcile.snapshot import BudgetState
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _COMPACTED_EVERY: Final = timedelta(minutes=10)
 
 
-class Bookkeeper:
+class BudgetAccounting:
     """For as long as one process leads."""
 
     def __init__(
@@ -54,23 +54,23 @@ class Bookkeeper:
         self._views = views
         self._counts = counts
         self.accounts = Accounts()
-        self.spending = Spending(views, self.accounts, states=states, gpu_resources=gpu_resources)
+        self.spending = BillAccounting(views, self.accounts, states=states, gpu_resources=gpu_resources)
         self.assessor = Assessor()
-        self.actions = Actions()
-        self.keeper = LedgerKeeper(
+        self.actions = PendingEnforcement()
+        self.keeper = LedgerSync(
             store, self._ledgers, clock=clock, still_leader=still_leader, live=self._live, wake=views.wake.set
         )
         #: The first look is over.
         self._begun = False
-        self._known: dict[Key, GPUWorkloadBudget] = {}
-        self._invalid: dict[Key, str] = {}
+        self._known: dict[BudgetKey, GPUWorkloadBudget] = {}
+        self._invalid: dict[BudgetKey, str] = {}
         #: What the ledger of each budget holds of pods that can be seen, over what these say themselves.
-        self.accuracy: dict[Key, float] = {}
+        self.accuracy: dict[BudgetKey, float] = {}
         self._counted: frozenset[str] = frozenset()
         self._next_compaction: datetime | None = None
 
     @property
-    def budgets(self) -> Mapping[Key, GPUWorkloadBudget]:
+    def budgets(self) -> Mapping[BudgetKey, GPUWorkloadBudget]:
         return self._known
 
     async def keep(self) -> NoReturn:
@@ -112,7 +112,7 @@ class Bookkeeper:
         resources = {budget.spec.gpu_resource_name for budget in self._views.budgets.values()}
         return frozenset(name for name in resources if not name.endswith(GPU_SUFFIX))
 
-    def look(self, now: datetime) -> Books | None:
+    def look(self, now: datetime) -> BudgetState | None:
         """The books as they are now; None while what is stored is not read yet, or what pods have used."""
         keeper = self.keeper
         if not keeper.ready:
@@ -131,12 +131,12 @@ class Bookkeeper:
         recorded = tuple(pod for pod in pods.by(MARKED, USAGE_FINALIZER) if self._may_go(pod, now))
         keeper.look(now)
         since = keeper.waiting_since
-        return Books(
+        return BudgetState(
             accounts=self.accounts,
             assessor=self.assessor,
             damages=keeper.damages,
             invalid=dict(self._invalid),
-            unstored=keeper.trouble if since is not None and now - since > _WORTH_SAYING else None,
+            unstored=keeper.error if since is not None and now - since > _WORTH_SAYING else None,
             blocked=self.actions.blocked(now),
             awaiting=self.actions.awaiting(now, pods),
             paused=tuple(paused(self._views.paused_jobs.values())),
@@ -151,10 +151,10 @@ class Bookkeeper:
             return frozenset(record.uid for record in self._views.instances.values())
         return self.spending.withheld()
 
-    def _ledgers(self) -> Iterator[Due]:
+    def _ledgers(self) -> Iterator[TrackedLedger]:
         for account in self.accounts:
             for unit, ledger in ((Unit.GPU_HOURS, account.ledger), (Unit.DOLLARS, account.money)):
-                yield Due(Book(account.uid, unit), account.key, ledger, partial(_replace, account, unit))
+                yield TrackedLedger(LedgerKey(account.uid, unit), account.key, ledger, partial(_replace, account, unit))
         yield from self.spending.ledgers()
 
     def _may_go(self, pod: Pod, now: datetime) -> bool:
@@ -209,7 +209,7 @@ class Bookkeeper:
             self.accounts.open(budget, now)
             return False
         try:
-            Limits.of(budget.spec.quota)
+            QuotaLimits.of(budget.spec.quota)
         except ValueError as error:
             self._invalid[key] = f"What the budget allows cannot be read: {error}. Correct spec.quota."
             return False
@@ -226,7 +226,7 @@ class Bookkeeper:
                 if pod.namespace in namespaces:
                     self.accounts.see(pod, now)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: BudgetKey) -> None:
         if self.accounts.get(key) is not None:
             self.accounts.close(key)
             self.keeper.close(key)
@@ -262,10 +262,10 @@ class Bookkeeper:
             self._next_compaction = now + _COMPACTED_EVERY
             self.accuracy = self._audit(now)
 
-    def _audit(self, now: datetime) -> dict[Key, float]:
+    def _audit(self, now: datetime) -> dict[BudgetKey, float]:
         """From the statuses alone, by the plain rule, whatever the ledger has made of them."""
         at = microseconds(now)
-        found: dict[Key, tuple[int, int]] = dict.fromkeys(self._known, (0, 0))
+        found: dict[BudgetKey, tuple[int, int]] = dict.fromkeys(self._known, (0, 0))
         for pod in self._views.pods.values():
             if pod.started is None or pod.restarted:
                 continue

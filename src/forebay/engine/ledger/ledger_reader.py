@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.bill import JOURNAL, Spend
+from forebay.budgets.bill import JOURNAL, Bill
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.engine.ledger.bill_accounting import line_of
-from forebay.engine.ledger.store import Book, LedgerStore, Unit
+from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
 from forebay.kube.client import Client
 from forebay.kube.errors import Forbidden
 from forebay.kube.own_kinds import GPU_INSTANCES
@@ -19,20 +19,20 @@ from forebay.model.sources import Billing
 from forebay.model.workloads import Pod
 
 
-class NotReadable(Exception):
+class LedgersNotReadable(Exception):
     """One sentence without its full stop: what this user may not see."""
 
 
-class OpenedBooks(NamedTuple):
+class LedgerReading(NamedTuple):
     accounts: Accounts
-    spend: Spend
+    spend: Bill
     #: Those that were looked at, by UID.
     pods: dict[str, Pod]
 
 
-async def read_books(
+async def read_ledgers(
     client: Client, namespace: str, budgets: Iterable[GPUWorkloadBudget], now: datetime
-) -> OpenedBooks:
+) -> LedgerReading:
     """What is stored, and the pods and machines that can be seen. `namespace` is the operator's. Raises
     `NotReadable`.
     """
@@ -40,13 +40,13 @@ async def read_books(
     try:
         stored = await LedgerStore(client, namespace).load()
     except Forbidden as error:
-        raise NotReadable(f"the ledgers in namespace {namespace} cannot be read ({error.message})") from error
+        raise LedgersNotReadable(f"the ledgers in namespace {namespace} cannot be read ({error.message})") from error
     resources = {budget.spec.gpu_resource_name for budget in found}
     count_resources([name for name in resources if not name.endswith(GPU_SUFFIX)])
     accounts = Accounts()
     for budget in found:
-        hours, _ = Ledger.load(budget.uid, stored.get(Book(budget.uid, Unit.GPU_HOURS), {}))
-        dollars, _ = Ledger.load(budget.uid, stored.get(Book(budget.uid, Unit.DOLLARS), {}))
+        hours, _ = Ledger.load(budget.uid, stored.get(LedgerKey(budget.uid, Unit.GPU_HOURS), {}))
+        dollars, _ = Ledger.load(budget.uid, stored.get(LedgerKey(budget.uid, Unit.DOLLARS), {}))
         accounts.open(budget, now, ledger=hours, money=dollars)
     records = (await client.list_all(GPU_INSTANCES)).items
     pods: dict[str, Pod] = {}
@@ -58,13 +58,13 @@ async def read_books(
     for pod in pods.values():
         accounts.see(pod, now)
     accounts.resume()
-    spend = Spend(accounts, lambda _namespace, _name, uid: pods.get(uid))
+    spend = Bill(accounts, lambda _namespace, _name, uid: pods.get(uid))
     for book, chunks in stored.items():
         line = line_of(chunks) if book.unit is Unit.SPEND else None
         if line is not None:
             spend.lines[line], _ = Ledger.load(line.owner, chunks)
-    spend.journal, damages = Ledger.load(JOURNAL, stored.get(Book(JOURNAL, Unit.MACHINES), {}))
+    spend.journal, damages = Ledger.load(JOURNAL, stored.get(LedgerKey(JOURNAL, Unit.MACHINES), {}))
     spend.journal_damaged = bool(damages)
     spend.follow(records, lambda _: Billing(), lambda node: by_node.get(node, ()), now)
     spend.look(now)
-    return OpenedBooks(accounts, spend, pods)
+    return LedgerReading(accounts, spend, pods)

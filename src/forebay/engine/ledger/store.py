@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from forebay.api.names import BUDGET_UID_LABEL, LEDGER_LABEL
-from forebay.budgets.ledger.chunk_log import Write
+from forebay.budgets.ledger.chunk_log import ChunkWrite
 from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.config_maps import CONFIG_MAPS, ConfigMap
@@ -38,7 +38,7 @@ class Unit(StrEnum):
         return self in {Unit.GPU_HOURS, Unit.DOLLARS}
 
 
-class Book(NamedTuple):
+class LedgerKey(NamedTuple):
     """One ledger, by the UID of its budget, or of its line of the bill."""
 
     uid: str
@@ -48,7 +48,7 @@ class Book(NamedTuple):
 Chunks = Mapping[int, bytes]
 
 
-class Overtaken(Exception):
+class ChunkConflict(Exception):
     """A chunk is not as it was left: somebody else keeps this ledger, or the answer to an earlier write was lost.
 
     Either way what is stored must be read again before anything is written.
@@ -66,21 +66,21 @@ class LedgerStore:
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
-        self._versions: dict[Book, dict[int, _Version]] = defaultdict(dict)
+        self._versions: dict[LedgerKey, dict[int, _Version]] = defaultdict(dict)
 
-    async def load(self) -> dict[Book, Chunks]:
+    async def load(self) -> dict[LedgerKey, Chunks]:
         """All that is stored. Nothing is known before: a listing is complete or an error."""
         self._versions.clear()
         return await self._read(LEDGER_LABEL)
 
-    async def load_one(self, book: Book) -> Chunks:
+    async def load_one(self, book: LedgerKey) -> Chunks:
         self._versions.pop(book, None)
         found = await self._read(f"{LEDGER_LABEL}={book.unit},{BUDGET_UID_LABEL}={book.uid}")
         return found.get(book, {})
 
-    async def _read(self, labels: str) -> dict[Book, Chunks]:
+    async def _read(self, labels: str) -> dict[LedgerKey, Chunks]:
         page = await self._client.list_all(CONFIG_MAPS, self._namespace, labels=labels, limit=_PAGE)
-        found: defaultdict[Book, dict[int, bytes]] = defaultdict(dict)
+        found: defaultdict[LedgerKey, dict[int, bytes]] = defaultdict(dict)
         for stored in page.items:
             place = _place(stored)
             if place is not None:
@@ -89,19 +89,19 @@ class LedgerStore:
                 found[book][serial] = stored.binary_data.get(_KEY, b"")
         return dict(found)
 
-    def books(self) -> tuple[Book, ...]:
+    def books(self) -> tuple[LedgerKey, ...]:
         """Of which something is stored."""
         return tuple(book for book, versions in self._versions.items() if versions)
 
-    async def write(self, book: Book, chunk: Write, about: tuple[str, str]) -> None:
+    async def write(self, book: LedgerKey, chunk: ChunkWrite, about: tuple[str, str]) -> None:
         """`about` is the budget's namespace and name, or so, for people who look at the object. Raises `Overtaken`."""
         try:
             stored = await self._swap(book, chunk) or await self._create(book, chunk, about)
         except (Conflict, AlreadyExists) as error:
-            raise Overtaken(f"{_name(book, chunk.serial)}: {error}") from error
+            raise ChunkConflict(f"{_name(book, chunk.serial)}: {error}") from error
         self._note(book, chunk.serial, stored)
 
-    async def _swap(self, book: Book, chunk: Write) -> ConfigMap | None:
+    async def _swap(self, book: LedgerKey, chunk: ChunkWrite) -> ConfigMap | None:
         """None where it is not stored yet, or somebody has deleted it: all of it is here, too."""
         known = self._versions[book].get(chunk.serial)
         if known is None:
@@ -113,7 +113,7 @@ class LedgerStore:
         except NotFound:
             return None
 
-    async def _create(self, book: Book, chunk: Write, about: tuple[str, str]) -> ConfigMap:
+    async def _create(self, book: LedgerKey, chunk: ChunkWrite, about: tuple[str, str]) -> ConfigMap:
         metadata = {
             "name": _name(book, chunk.serial),
             "namespace": self._namespace,
@@ -122,15 +122,15 @@ class LedgerStore:
         }
         return await self._client.create(CONFIG_MAPS, {"metadata": metadata, "binaryData": {_KEY: chunk.data}})
 
-    async def delete(self, book: Book, serials: Collection[int]) -> None:
+    async def delete(self, book: LedgerKey, serials: Collection[int]) -> None:
         await asyncio.gather(*(self._delete(book, serial) for serial in serials))
 
-    async def delete_all(self, book: Book) -> None:
+    async def delete_all(self, book: LedgerKey) -> None:
         """Of a budget that is gone."""
         await self.delete(book, tuple(self._versions[book]))
         self._versions.pop(book, None)
 
-    async def _delete(self, book: Book, serial: int) -> None:
+    async def _delete(self, book: LedgerKey, serial: int) -> None:
         known = self._versions[book].get(serial)
         try:
             name = _name(book, serial)
@@ -138,22 +138,22 @@ class LedgerStore:
         except NotFound:
             pass
         except Conflict as error:
-            raise Overtaken(str(error)) from error
+            raise ChunkConflict(str(error)) from error
         self._versions[book].pop(serial, None)
 
-    def _note(self, book: Book, serial: int, stored: ConfigMap) -> None:
+    def _note(self, book: LedgerKey, serial: int, stored: ConfigMap) -> None:
         self._versions[book][serial] = _Version(stored.uid, stored.resource_version)
 
 
-def _name(book: Book, serial: int) -> str:
+def _name(book: LedgerKey, serial: int) -> str:
     return f"{_PREFIX}-{book.uid}-{book.unit}-{serial:0{_SERIAL_DIGITS}d}"
 
 
-def _place(stored: ConfigMap) -> tuple[Book, int] | None:
+def _place(stored: ConfigMap) -> tuple[LedgerKey, int] | None:
     """As its name says, which nobody can change. None: it is not one of ours, whatever its labels say."""
     rest, _, serial = stored.metadata.name.rpartition("-")
     for unit in Unit:
         uid = rest.removeprefix(f"{_PREFIX}-").removesuffix(f"-{unit}")
         if serial.isascii() and serial.isdigit() and rest == f"{_PREFIX}-{uid}-{unit}":
-            return Book(uid, unit), int(serial)
+            return LedgerKey(uid, unit), int(serial)
     return None

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from forebay.budgets.accounts import Key
-from forebay.budgets.ledger.chunk_log import Write
+from forebay.budgets.accounts import BudgetKey
+from forebay.budgets.ledger.chunk_log import ChunkWrite
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import seconds
-from forebay.engine.ledger.store import Book, Chunks, LedgerStore, Overtaken, Unit
+from forebay.engine.ledger.store import ChunkConflict, Chunks, LedgerKey, LedgerStore, Unit
 from forebay.kube.errors import KubeError
 from forebay.net.transport import TransportError
 
@@ -30,18 +30,18 @@ _AT_ONCE: Final = 8
 _DAMAGE_LOOK: Final = 60.0
 
 
-class Due(NamedTuple):
+class TrackedLedger(NamedTuple):
     """One ledger, and where it has its place."""
 
-    book: Book
+    book: LedgerKey
     #: The budget's key, or what else people know it by.
-    about: Key
+    about: BudgetKey
     ledger: Ledger
     #: Another one takes its place.
     replace: Callable[[Ledger], None]
 
 
-class LedgerKeeper:
+class LedgerSync:
     """`ledgers` are all that there are; `live` names the UIDs of all budgets (and lines of the bill) that there are, or
     None while that is not known for sure.
     """
@@ -49,7 +49,7 @@ class LedgerKeeper:
     def __init__(
         self,
         store: LedgerStore,
-        ledgers: Callable[[], Iterable[Due]],
+        ledgers: Callable[[], Iterable[TrackedLedger]],
         *,
         clock: Callable[[], datetime],
         still_leader: Callable[[], bool],
@@ -63,14 +63,14 @@ class LedgerKeeper:
         self._live = live
         self._wake = wake
         #: As it was stored when this process began to lead; None: not read yet.
-        self._unopened: dict[Book, Chunks] | None = None
+        self._unopened: dict[LedgerKey, Chunks] | None = None
         self._news = asyncio.Event()
         #: Since when each ledger has waited to be stored.
-        self._waiting: dict[Book, datetime] = {}
+        self._waiting: dict[LedgerKey, datetime] = {}
         #: Stored parts that cannot be read.
-        self._damages: dict[Book, tuple[Key, str]] = {}
+        self._damages: dict[LedgerKey, tuple[BudgetKey, str]] = {}
         #: Why the last round could not store everything.
-        self.trouble: str | None = None
+        self.error: str | None = None
 
     @property
     def ready(self) -> bool:
@@ -82,29 +82,29 @@ class LedgerKeeper:
         return min(self._waiting.values(), default=None)
 
     @property
-    def damages(self) -> dict[Key, str]:
+    def damages(self) -> dict[BudgetKey, str]:
         """By budget."""
-        found: dict[Key, str] = {}
+        found: dict[BudgetKey, str] = {}
         for book, (key, said) in self._damages.items():
             if book.unit.of_budgets:
                 found[key] = f"{found[key]} {said}" if key in found else said
         return found
 
-    def open(self, about: Key, uid: str, unit: Unit, owner: str | None = None) -> Ledger:
+    def open(self, about: BudgetKey, uid: str, unit: Unit, owner: str | None = None) -> Ledger:
         """As it was stored. Only once for each, when its account is opened. The owner is the UID, if not another."""
         assert self._unopened is not None
-        book = Book(uid, unit)
+        book = LedgerKey(uid, unit)
         return self._loaded(about, book, owner or uid, self._unopened.pop(book, {}))
 
-    def stored(self, unit: Unit) -> dict[Book, Chunks]:
+    def stored(self, unit: Unit) -> dict[LedgerKey, Chunks]:
         """What is not opened yet."""
         assert self._unopened is not None
         return {book: chunks for book, chunks in self._unopened.items() if book.unit is unit}
 
-    def is_damaged(self, book: Book) -> bool:
+    def is_damaged(self, book: LedgerKey) -> bool:
         return book in self._damages
 
-    def close(self, key: Key) -> None:
+    def close(self, key: BudgetKey) -> None:
         self._damages = {book: said for book, said in self._damages.items() if said[0] != key}
         self.look_for_strays()
 
@@ -125,10 +125,10 @@ class LedgerKeeper:
             try:
                 self._unopened = await self._store.load()
             except (KubeError, TransportError) as error:
-                self.trouble = str(error)
-                log.warning("the ledgers of budgets cannot be read", why=self.trouble)
+                self.error = str(error)
+                log.warning("the ledgers of budgets cannot be read", why=self.error)
                 await asyncio.sleep(_AFTER_TROUBLE)
-        self.trouble = None
+        self.error = None
         self._news.set()
         self._wake()
 
@@ -145,7 +145,7 @@ class LedgerKeeper:
             await self._read_damaged_again()
             return
         self._news.clear()
-        before, now = self.trouble, await self._round()
+        before, now = self.error, await self._round()
         if now is not None:
             if now != before:
                 log.warning("the ledgers of budgets cannot be stored", why=now)
@@ -154,16 +154,16 @@ class LedgerKeeper:
         await asyncio.sleep(_BETWEEN_ROUNDS if now is None else _AFTER_TROUBLE)
 
     async def _round(self) -> str | None:
-        self.trouble = None
+        self.error = None
         await self._store_round()
         await self._delete_strays()
-        return self.trouble
+        return self.error
 
     async def store_rest(self) -> None:
         if self.ready and self._still_leader():
             await self._store_round()
 
-    def _due(self) -> Iterator[Due]:
+    def _due(self) -> Iterator[TrackedLedger]:
         return (each for each in self._ledgers() if each.ledger.shelf.pending)
 
     async def _store_round(self) -> None:
@@ -194,27 +194,27 @@ class LedgerKeeper:
         if still:
             self._news.set()
 
-    async def _store_all(self, due: list[Due]) -> bool:
+    async def _store_all(self, due: list[TrackedLedger]) -> bool:
         """Whether all of them are stored as they were."""
         turns = asyncio.Semaphore(_AT_ONCE)
 
-        async def in_turn(each: Due) -> bool:
+        async def in_turn(each: TrackedLedger) -> bool:
             async with turns:
                 return await self._guarded(each)
 
         return all(await asyncio.gather(*map(in_turn, due)))
 
-    async def _guarded(self, due: Due, writes: list[Write] | None = None) -> bool:
+    async def _guarded(self, due: TrackedLedger, writes: list[ChunkWrite] | None = None) -> bool:
         try:
             return await self._store_one(due, writes)
-        except Overtaken as overtaken:
+        except ChunkConflict as overtaken:
             log.warning("a ledger has changed behind us and is read again", why=str(overtaken))
             await self._reload(due)
         except (KubeError, TransportError) as error:
-            self.trouble = str(error)
+            self.error = str(error)
         return False
 
-    async def _store_one(self, due: Due, writes: list[Write] | None) -> bool:
+    async def _store_one(self, due: TrackedLedger, writes: list[ChunkWrite] | None) -> bool:
         shelf = due.ledger.shelf
         for write in shelf.writes(seconds(self._clock())) if writes is None else writes:
             if not self._still_leader():
@@ -228,12 +228,12 @@ class LedgerKeeper:
                 shelf.deleted(serial)
         return True
 
-    async def _reload(self, due: Due) -> None:
+    async def _reload(self, due: TrackedLedger) -> None:
         """What is stored, and what only this process knows: records count once, however often they are stored."""
         try:
             stored = await self._store.load_one(due.book)
         except (KubeError, TransportError) as error:
-            self.trouble = str(error)
+            self.error = str(error)
             return
         ledger = self._loaded(due.about, due.book, due.ledger.shelf.owner, stored)
         ledger.merge(due.ledger)
@@ -253,10 +253,10 @@ class LedgerKeeper:
             if book.uid not in live and self._still_leader():
                 try:
                     await self._store.delete_all(book)
-                except (KubeError, TransportError, Overtaken) as error:
-                    self.trouble = str(error)
+                except (KubeError, TransportError, ChunkConflict) as error:
+                    self.error = str(error)
 
-    def _loaded(self, about: Key, book: Book, owner: str, stored: Chunks) -> Ledger:
+    def _loaded(self, about: BudgetKey, book: LedgerKey, owner: str, stored: Chunks) -> Ledger:
         ledger, damages = Ledger.load(owner, stored)
         if damages:
             self._damages[book] = (about, " ".join(each.sentence for each in damages))

@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 
 from forebay.api.gpu_node_class import GPUNodeClass
-from forebay.api.gpu_node_class import Provider as Entry
+from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.machines import Machine
-from forebay.engine.sources.sources import Configured
+from forebay.engine.sources.sources import SourceConfig
 from forebay.model.sources import SourceKey
-from forebay.providers.registry import Context, build, environment_entry
+from forebay.providers.registry import ProviderContext, build_provider, environment_entry
 
 #: The class of machines that the environment names.
 ENVIRONMENT = ""
@@ -20,9 +20,9 @@ ENVIRONMENT = ""
 _NOT_YET: Final = datetime.max.replace(tzinfo=UTC)
 
 
-def configured(
-    classes: Iterable[GPUNodeClass], machines: tuple[Machine, ...], context: Context
-) -> Iterator[Configured]:
+def source_configs(
+    classes: Iterable[GPUNodeClass], machines: tuple[Machine, ...], context: ProviderContext
+) -> Iterator[SourceConfig]:
     """A machine that two name is the first one's: the environment's, then that of the oldest class. So a new class
     never takes one away that is perhaps running.
 
@@ -57,13 +57,13 @@ def _age(node_class: GPUNodeClass) -> tuple[datetime, str]:
     return meta.creation_timestamp or _NOT_YET, meta.name
 
 
-def _configured(node_class: str, entry: Entry, context: Context) -> Configured:
+def _configured(node_class: str, entry: Entry, context: ProviderContext) -> SourceConfig:
     # What only changes how it is ranked must not restart it.
     identity = msgspec.structs.replace(entry, priority=0, enabled=True)
-    return Configured(
+    return SourceConfig(
         key=SourceKey(node_class, entry.name),
         digest=hashlib.sha256(msgspec.json.encode(identity)).hexdigest(),
         priority=entry.priority,
         enabled=entry.enabled,
-        build=lambda: build(entry, context),
+        build=lambda: build_provider(entry, context),
     )

@@ -26,7 +26,7 @@ HURRIED: Final = timedelta(seconds=2)
 CALL_LIMIT: Final = 60.0
 
 
-class Configured(msgspec.Struct, frozen=True, kw_only=True):
+class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A source as it should be. `build` is called once, and again when `digest` has become another."""
 
     key: SourceKey
@@ -46,7 +46,7 @@ class Sources:
         #: Why one could not be made, by key.
         self._unmade: dict[SourceKey, tuple[str, str]] = {}
 
-    def configure(self, wanted: Iterable[Configured]) -> None:
+    def configure(self, wanted: Iterable[SourceConfig]) -> None:
         by_key = {each.key: each for each in wanted}
         for key in self._running.keys() - by_key.keys():
             self._running.pop(key).stop()
@@ -62,7 +62,7 @@ class Sources:
                 running.stop()
             self._make(each)
 
-    def _make(self, each: Configured) -> None:
+    def _make(self, each: SourceConfig) -> None:
         try:
             provider = each.build()
         except NotInThisRelease as error:
@@ -101,7 +101,7 @@ class _Watched:
     """One provider and the task that asks it."""
 
     def __init__(
-        self, configured: Configured, provider: Provider, wake: Callable[[], None], clock: Callable[[], datetime]
+        self, configured: SourceConfig, provider: Provider, wake: Callable[[], None], clock: Callable[[], datetime]
     ) -> None:
         self.configured = configured
         self.provider = provider
@@ -110,7 +110,7 @@ class _Watched:
         self._clock = clock
         self._listing: Listing | None = None
         self._offers: tuple[Offer, ...] | None = None
-        self._trouble: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
         self._hurried = False
         self._sooner = asyncio.Event()
         key = configured.key
@@ -128,7 +128,7 @@ class _Watched:
             enabled=self.configured.enabled,
             listing=self._listing,
             offers=self._offers,
-            trouble="; ".join(self._trouble.values()) or None,
+            error="; ".join(self._errors.values()) or None,
         )
 
     def hurry(self, hurried: bool) -> None:  # noqa: FBT001 (a fact, not a mode)
@@ -159,7 +159,7 @@ class _Watched:
             except Exception as fault:  # noqa: BLE001 (a fault of ours; without this task nothing would be known any more)
                 self._broke("offers", fault)
             else:
-                self._trouble.pop("offers", None)
+                self._errors.pop("offers", None)
                 if offers != self._offers:
                     self._offers = offers
                     self._wake()
@@ -177,7 +177,7 @@ class _Watched:
             except Exception as fault:  # noqa: BLE001 (a fault of ours; without this task nothing would be known any more)
                 self._broke("instances", fault)
             else:
-                self._trouble.pop("instances", None)
+                self._errors.pop("instances", None)
                 before = self._listing.found if self._listing is not None else None
                 changed = before is None or before != found
                 # Equal ones stay one object: `lifecycle` keeps what it has looked up in each.
@@ -195,17 +195,17 @@ class _Watched:
     def _broke(self, what: str, fault: Exception) -> None:
         log.error("a provider could not be asked", source=self.configured.key, asked_for=what, exc_info=fault)
         provider = self.configured.key.provider
-        self._in_trouble(what, f"Forebay itself failed when it asked {provider} ({type(fault).__name__}): see its log")
+        self._note_error(what, f"Forebay itself failed when it asked {provider} ({type(fault).__name__}): see its log")
 
     def _failed(self, what: str, error: ProviderError | TimeoutError) -> None:
         sentence = str(error) or f"{self.configured.key.provider} did not answer within {CALL_LIMIT:.0f} s"
-        if self._in_trouble(what, sentence):
+        if self._note_error(what, sentence):
             log.warning("a provider could not be asked", source=self.configured.key, asked_for=what, why=sentence)
 
-    def _in_trouble(self, what: str, sentence: str) -> bool:
+    def _note_error(self, what: str, sentence: str) -> bool:
         """Whether that is news."""
-        if self._trouble.get(what) == sentence:
+        if self._errors.get(what) == sentence:
             return False
-        self._trouble[what] = sentence
+        self._errors[what] = sentence
         self._wake()
         return True

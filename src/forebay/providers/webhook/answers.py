@@ -38,7 +38,7 @@ _LONGEST_WAIT: Final = 24 * 3600.0
 _OPEN: Final = frozenset({"content-type", "idempotency-key", "webhook-id", "webhook-timestamp", "webhook-signature"})
 
 
-class Asked(StrEnum):
+class StatusAnswer(StrEnum):
     """The field of the machine whose URL is called."""
 
     ON = "scaleUpEndpoint"
@@ -46,7 +46,7 @@ class Asked(StrEnum):
     STATUS = "statusEndpoint"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class CallAnswer(msgspec.Struct, frozen=True):
     call: Request
     status: int
     headers: Headers
@@ -57,7 +57,9 @@ class Answer(msgspec.Struct, frozen=True):
         return 200 <= self.status < 300  # noqa: PLR2004 (HTTP's own numbers)
 
 
-def refusal(machine: Machine, asked: Asked, answer: Answer, secrets: Secrets, now: datetime) -> ProviderError:
+def refusal(
+    machine: Machine, asked: StatusAnswer, answer: CallAnswer, secrets: Secrets, now: datetime
+) -> ProviderError:
     """The error for any answer but 2xx."""
     said = f"{machine.name}: {answer.call} answered {answer.status}{_quoted(answer, secrets)}"
     wait = retry_after(answer.headers, now)
@@ -83,7 +85,7 @@ def refusal(machine: Machine, asked: Asked, answer: Answer, secrets: Secrets, no
                 f"{said}, a redirect{_place(answer)}, which is not followed. Write the final URL into {asked}."
             )
         case status if 400 <= status < 500:  # noqa: PLR2004
-            takes = "GET" if asked is Asked.STATUS else "POST"
+            takes = "GET" if asked is StatusAnswer.STATUS else "POST"
             return Rejected(f"{said}. Correct {asked} of the machine, or make that endpoint take {takes}.")
         case _:
             return OutcomeUnknown(
@@ -98,13 +100,13 @@ def _what_to_correct(machine: Machine, secrets: Secrets) -> str:
     return "It wants to know who calls. Name a Secret in headersSecretRef or hmacSecretRef of the machine."
 
 
-def _place(answer: Answer) -> str:
+def _place(answer: CallAnswer) -> str:
     location = answer.headers.get("Location", "")
     # As requests are shown: without the parts that may be secret.
     return f" to {str(Request(method='', url=location)).strip()}" if location else ""
 
 
-def _quoted(answer: Answer, secrets: Secrets) -> str:
+def _quoted(answer: CallAnswer, secrets: Secrets) -> str:
     """What the server said, as far as it may be shown: it may repeat what it was sent."""
     sent = [value for name, value in answer.call.headers.items() if name.lower() not in _OPEN]
     if any(len(word) < SHORTEST_SECRET for value in sent for word in value.split()[-1:]):

@@ -11,8 +11,8 @@ from forebay.net.tls import BadTlsOptions, TlsOptions
 from forebay.net.transport import Headers, NeverSent, Request, Response, Timeouts, Transport
 from forebay.providers.base import BadCredentials, OutcomeUnknown, Unavailable
 from forebay.providers.secrets import Secrets
-from forebay.providers.webhook.answers import NOT_AUTHORISED, Answer, Asked, refusal
-from forebay.providers.webhook.credentials import Credentials, named_secrets, read_credentials
+from forebay.providers.webhook.answers import NOT_AUTHORISED, CallAnswer, StatusAnswer, refusal
+from forebay.providers.webhook.credentials import WebhookCredentials, named_secrets, read_credentials
 from forebay.providers.webhook.signing import signed
 
 #: Makes a transport with these TLS options; None: the system's authorities, and no certificate of ours.
@@ -23,7 +23,7 @@ _LARGEST_ANSWER: Final = 64 * 1024
 _DEFAULT_TIMEOUT: Final = timedelta(seconds=5)
 
 
-class Calls:
+class WebhookCalls:
     def __init__(self, make_transport: MakeTransport, secrets: Secrets, clock: Callable[[], datetime]) -> None:
         self._make_transport = make_transport
         self._secrets = secrets
@@ -34,7 +34,7 @@ class Calls:
         self._own: dict[str, tuple[TlsOptions, Transport]] = {}
         self._closed = False
 
-    async def ask(self, machine: Machine, asked: Asked, key: str) -> bytes:
+    async def ask(self, machine: Machine, asked: StatusAnswer, key: str) -> bytes:
         """What a 2xx answer says; any other raises a `ProviderError`. `key` tells repetitions from new requests."""
         answer = await self._with_current_secrets(machine, asked, key)
         if not answer.ok:
@@ -55,7 +55,7 @@ class Calls:
         for wire in opened:
             await wire.close()
 
-    async def _with_current_secrets(self, machine: Machine, asked: Asked, key: str) -> Answer:
+    async def _with_current_secrets(self, machine: Machine, asked: StatusAnswer, key: str) -> CallAnswer:
         used = await read_credentials(machine, self._secrets)
         refused = await self._send(machine, asked, key, used)
         if not _doubts_secrets(refused):
@@ -67,7 +67,9 @@ class Calls:
             return self._answered(machine, refused)
         return self._answered(machine, await self._send(machine, asked, key, current))
 
-    async def _send(self, machine: Machine, asked: Asked, key: str, credentials: Credentials) -> Answer | NeverSent:
+    async def _send(
+        self, machine: Machine, asked: StatusAnswer, key: str, credentials: WebhookCredentials
+    ) -> CallAnswer | NeverSent:
         wire = await self._wire(machine, credentials)
         request = self._request(machine, asked, key, credentials)
         try:
@@ -84,17 +86,17 @@ class Calls:
             ) from None
         async with response:
             # Who switches a machine is done when the status is there; what else the server says may never come.
-            body = b"" if response.ok and asked is not Asked.STATUS else await _beginning(response)
-        return Answer(request, response.status, response.headers, body)
+            body = b"" if response.ok and asked is not StatusAnswer.STATUS else await _beginning(response)
+        return CallAnswer(request, response.status, response.headers, body)
 
-    def _answered(self, machine: Machine, outcome: Answer | NeverSent) -> Answer:
+    def _answered(self, machine: Machine, outcome: CallAnswer | NeverSent) -> CallAnswer:
         if isinstance(outcome, NeverSent):
             raise Unavailable(f"{machine.name}: {self._secrets.redactor.text(str(outcome))}.")
         return outcome
 
-    def _request(self, machine: Machine, asked: Asked, key: str, credentials: Credentials) -> Request:
+    def _request(self, machine: Machine, asked: StatusAnswer, key: str, credentials: WebhookCredentials) -> Request:
         seconds = (duration(machine.timeout) or _DEFAULT_TIMEOUT).total_seconds()
-        body = None if asked is Asked.STATUS else b"{}"
+        body = None if asked is StatusAnswer.STATUS else b"{}"
         headers = dict(credentials.headers)
         if credentials.signing_keys:
             headers |= signed(credentials.signing_keys, key, int(self._clock().timestamp()), body or b"")
@@ -108,7 +110,7 @@ class Calls:
             timeouts=Timeouts(connect=seconds, read=seconds, total=seconds),
         )
 
-    async def _wire(self, machine: Machine, credentials: Credentials) -> Transport:
+    async def _wire(self, machine: Machine, credentials: WebhookCredentials) -> Transport:
         if self._closed:
             raise Unavailable(
                 f"{machine.name}: nothing was sent, as its configuration has changed or Forebay is ending."
@@ -129,17 +131,17 @@ class Calls:
         return wire
 
 
-def _doubts_secrets(outcome: Answer | NeverSent) -> bool:
+def _doubts_secrets(outcome: CallAnswer | NeverSent) -> bool:
     return outcome.lasting if isinstance(outcome, NeverSent) else outcome.status in NOT_AUTHORISED
 
 
-def _url(machine: Machine, asked: Asked) -> str:
+def _url(machine: Machine, asked: StatusAnswer) -> str:
     match asked:
-        case Asked.ON:
+        case StatusAnswer.ON:
             return machine.scale_up_endpoint
-        case Asked.OFF:
+        case StatusAnswer.OFF:
             return machine.scale_down_endpoint
-        case Asked.STATUS:
+        case StatusAnswer.STATUS:
             assert machine.status_endpoint is not None
             return machine.status_endpoint
 

@@ -29,7 +29,7 @@ _NOT_FOR_USERS: Final = frozenset(
 )
 
 
-class Credentials(msgspec.Struct, frozen=True):
+class WebhookCredentials(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     signing_keys: tuple[bytes, ...]
     #: None: the system's authorities, and no certificate of ours.
@@ -46,10 +46,10 @@ def named_secrets(machine: Machine) -> tuple[SecretKeyRef | SecretRef, ...]:
     return tuple(ref for ref in refs if ref is not None)
 
 
-async def read_credentials(machine: Machine, secrets: Secrets) -> Credentials:
+async def read_credentials(machine: Machine, secrets: Secrets) -> WebhookCredentials:
     """Raises `BadCredentials` where a person must correct a Secret, `Unavailable` where none can be read now."""
     try:
-        return Credentials(
+        return WebhookCredentials(
             await _headers(machine.headers_secret_ref, secrets),
             await _signing_keys(machine.hmac_secret_ref, secrets),
             await _tls(machine.tls, secrets),

@@ -11,8 +11,8 @@ from forebay.model.sources import Capabilities, Delivery, Found, Instance, Insta
 from forebay.net import clock as wall
 from forebay.providers.base import Check, LaunchRequest, ProviderError, Rejected, Unavailable
 from forebay.providers.secrets import Secrets
-from forebay.providers.webhook.answers import Asked
-from forebay.providers.webhook.calls import Calls, MakeTransport
+from forebay.providers.webhook.answers import StatusAnswer
+from forebay.providers.webhook.calls import MakeTransport, WebhookCalls
 from forebay.providers.webhook.offers import DEFAULT_BOOT_DEADLINE, as_offer
 from forebay.providers.webhook.power_state import PowerState, power_state
 
@@ -43,7 +43,7 @@ class WebhookProvider:
         clock: Callable[[], datetime] = wall.now,
     ) -> None:
         self._machines = {machine.name: machine for machine in machines}
-        self._calls = Calls(make_transport, secrets, clock)
+        self._calls = WebhookCalls(make_transport, secrets, clock)
         self._asking = asyncio.Semaphore(_AT_ONCE)
 
     def capabilities(self) -> Capabilities:
@@ -55,7 +55,7 @@ class WebhookProvider:
     async def launch(self, request: LaunchRequest) -> Instance:
         machine = self._machine(request.offer.instance_type, "switched on")
         # The same key for the same record, however often it is asked for: the machine is wanted on once.
-        await self._calls.ask(machine, Asked.ON, request.uid)
+        await self._calls.ask(machine, StatusAnswer.ON, request.uid)
         return Instance(
             id=machine.name,
             phase=InstancePhase.STARTING,
@@ -68,7 +68,7 @@ class WebhookProvider:
         machine = self._machine(instance_id, "switched off")
         # A key of its own for each call: an endpoint that remembers keys would otherwise answer "done" to the second
         # switching off in the machine's life, and leave it on.
-        await self._calls.ask(machine, Asked.OFF, str(uuid4()))
+        await self._calls.ask(machine, StatusAnswer.OFF, str(uuid4()))
 
     async def instances(self) -> Found:
         told = await self._power_states()
@@ -123,7 +123,7 @@ class WebhookProvider:
     async def _power_state(self, machine: Machine) -> PowerState | ProviderError:
         async with self._asking:
             try:
-                body = await self._calls.ask(machine, Asked.STATUS, str(uuid4()))
+                body = await self._calls.ask(machine, StatusAnswer.STATUS, str(uuid4()))
             except ProviderError as error:
                 return error
         state = power_state(body)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.embedded.controllers.cluster import view
-from forebay.embedded.controllers.job_rules import Backoff, indexes, indexes_text, job_spec
+from forebay.embedded.controllers.job_rules import JobBackoff, indexes, indexes_text, job_spec
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -38,7 +38,7 @@ def test_indexes_are_written_as_the_real_controller_writes_them(found, text):
 
 
 def test_each_failure_doubles_the_wait_up_to_ten_minutes():
-    backoff, waits = Backoff(), []
+    backoff, waits = JobBackoff(), []
     for at in range(8):
         backoff.note([], [ended("Failed", at)])
         waits.append(backoff.remaining(NOW + timedelta(seconds=at)))
@@ -46,7 +46,7 @@ def test_each_failure_doubles_the_wait_up_to_ten_minutes():
 
 
 def test_a_success_forgets_the_failures_before_it():
-    backoff = Backoff()
+    backoff = JobBackoff()
     backoff.note([], [ended("Failed", 1), ended("Failed", 2)])
     backoff.note([ended("Succeeded", 5)], [ended("Failed", 3), ended("Failed", 7)])
     assert backoff.remaining(NOW + timedelta(seconds=7)) == 10

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.embedded.controllers.books import Ask
+from forebay.embedded.controllers.books import PodAsk
 from forebay.embedded.controllers.placement import Placement
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
@@ -37,7 +37,7 @@ def node(name, *, gpus=8, cpu=8000, zone="a", tainted=False, cordoned=False):
 
 def ask(taste=0, *, gpus=1, cpu=1000, priority=0, **shape):
     requests = Resources({"cpu": cpu, "nvidia.com/gpu": gpus, "pods": 1})
-    return Ask.of(PodShape(requests=requests, priority=priority, **shape), taste)
+    return PodAsk.of(PodShape(requests=requests, priority=priority, **shape), taste)
 
 
 ASKS = (
@@ -78,8 +78,8 @@ steps = st.one_of(
 @given(st.lists(steps, max_size=40))
 def test_books_kept_up_to_date_answer_as_new_ones_do(history):
     known: dict[str, Node] = {}
-    taken: dict[tuple[str, str], tuple[str, Ask]] = {}
-    kept: dict[tuple[str, str], tuple[str, Ask]] = {}
+    taken: dict[tuple[str, str], tuple[str, PodAsk]] = {}
+    kept: dict[tuple[str, str], tuple[str, PodAsk]] = {}
     placement = Placement()
     for step in history:
         match step:
