@@ -28,13 +28,14 @@ demo: env ## everything on this machine: no cluster, no account
 	@$(BIN)/forebay demo
 
 .PHONY: test
-test: env kubectl ## run all tests; the first time builds a real control plane (about 9 minutes)
-	@$(BIN)/python -m tests.rig.build >/dev/null || [ "$$CI" != true ]
-	@FOREBAY_REQUIRE_RIG=$$([ "$$CI" = true ] && echo 1) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+test: env ## run all tests; the first time builds a real control plane (about 9 minutes)
+	@$(BIN)/python -m tests.rig.build || [ "$$CI" != true ]
+	@tests/install-kubectl
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: quick
-quick: env ## run the tests that need nothing but Python
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -k "not real" --ignore tests/cluster --ignore tests/contract/kubectl --ignore tests/rig
+quick: env ## run the tests that need nothing but `make env`
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not cluster and not kubectl"
 
 .PHONY: rig
 rig: env ## find or build the real control plane that tests run against
@@ -81,12 +82,12 @@ bench: $(VENV)-bench/.stamp ## run the benchmarks against the peers
 
 .PHONY: bench-budgets
 bench-budgets: env ## budgets: accuracy, cost and size, also on a real control plane
-	@$(BIN)/python -m tests.rig.build >/dev/null
+	@$(BIN)/python -m tests.rig.build
 	@$(BIN)/python bench/budgets.py --only philly --only assess --only month --only bench --only bench-deleted --only admission
 
 .PHONY: chaos-budgets
 chaos-budgets: env ## budgets: accuracy while the operator is killed, on a real control plane
-	@$(BIN)/python -m tests.rig.build >/dev/null
+	@$(BIN)/python -m tests.rig.build
 	@$(BIN)/python bench/budgets.py --only chaos --only down --only kill
 
 $(VENV)-bench/.stamp: $(STAMP) requirements/bench.txt
