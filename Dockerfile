@@ -9,7 +9,7 @@ RUN uv venv --python python3 /opt/forebay
 RUN uv pip sync --python /opt/forebay/bin/python --require-hashes --no-build requirements/run.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY src/ src/
-RUN uv build --wheel --require-hashes --build-constraint requirements/dev.txt --out-dir dist .
+RUN uv build --wheel --require-hashes --build-constraint requirements/build.txt --out-dir dist .
 RUN uv pip install --python /opt/forebay/bin/python --no-deps --no-index dist/*.whl
 
 FROM python:3.13-slim-bookworm

@@ -8,7 +8,7 @@ import socket
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.rig.plugin"]
+pytest_plugins = ["tests.needs", "tests.rig.plugin"]
 
 # The same examples each time, so that a change is blamed for what it broke and not for its luck; `deep` looks for more.
 settings.register_profile(

@@ -6,13 +6,15 @@ import pytest
 
 from tests.cluster.worlds import install_definitions
 from tests.rig import Rig, Tier
-from tests.rig.plugin import require
+
+
+def pytest_itemcollected(item):
+    item.add_marker("cluster")
 
 
 @pytest.fixture(scope="session")
 def own_rig():
     """A control plane of this worker's own, to be hurt, with an audit log and our kinds installed."""
-    require(Tier.API)
     with Rig.start(Tier.API, audit=True) as rig:
         sys.stderr.write(f"rig: tier api started in {rig.started_in:.1f} s\n")
         install_definitions(rig)

@@ -12,7 +12,6 @@ from forebay.api.names import OPERATOR_LEASE, OPERATOR_NAME, OPERATOR_NAMESPACE
 from tests.cluster import audit
 from tests.cluster.operators import OperatorProcess, until
 from tests.rig import Rig, RigFailed, Tier
-from tests.rig.plugin import require
 from tests.unit.deploy import helm as chart
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -36,7 +35,6 @@ EVERY_CHOICE = {
 @pytest.fixture(scope="module")
 def bare():
     """A server that nobody has installed anything on."""
-    require(Tier.API)
     with Rig.start(Tier.API, audit=True) as rig:
         yield rig
 
@@ -100,7 +98,7 @@ async def lead(rig: Rig, namespace: str, name: str = OPERATOR_NAME) -> OperatorP
     return operator
 
 
-@chart.needs_helm
+@pytest.mark.helm
 @pytest.mark.real_time
 @pytest.mark.timeout(300)
 async def test_the_operator_leads_under_the_account_that_helm_installed(bare):
@@ -145,7 +143,7 @@ async def test_the_operator_leads_under_the_account_of_the_plain_file(bare):
     await lead(bare, OPERATOR_NAMESPACE)
 
 
-@chart.needs_helm
+@pytest.mark.helm
 @pytest.mark.parametrize("values", [{}, chart.PREDECESSORS_VALUES, EVERY_CHOICE], ids=["none", "predecessor", "every"])
 def test_the_server_takes_every_object_as_it_is_written(bare, values):
     """A strict dry run: an unknown or doubled field is refused, not dropped."""
@@ -155,7 +153,7 @@ def test_the_server_takes_every_object_as_it_is_written(bare, values):
     assert "deployment.apps/forebay" in said
 
 
-@chart.needs_helm
+@pytest.mark.helm
 def test_the_kinds_are_brought_up_to_date_as_the_notes_say(bare):
     crds = chart.helm("show", "crds", str(chart.CHART)).stdout
     said = kubectl(bare, "apply", "--server-side", "--force-conflicts", "-f", "-", text=crds)

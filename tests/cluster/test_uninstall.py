@@ -93,7 +93,7 @@ def record(rig: Rig, state: str) -> None:
     rig.call("PUT", f"{FOREBAY}/gpuinstances/m/status", {**made, "status": {"state": state}})
 
 
-@chart.needs_helm
+@pytest.mark.helm
 @pytest.mark.real_time
 @pytest.mark.timeout(180)
 def test_the_last_job_frees_the_cluster_with_what_it_may_and_no_more(own_rig):

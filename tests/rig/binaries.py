@@ -18,6 +18,12 @@ PROGRAMS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
+HOW_TO_GET = (
+    "run `make rig` (about 9 minutes, once), "
+    "or set KUBEBUILDER_ASSETS or FOREBAY_RIG_BIN to a directory that has its programs"
+)
+
+
 class RigMissing(Exception):
     """A program of the control plane is nowhere to be found. The message says how to get it."""
 
@@ -62,8 +68,5 @@ def locate(*programs: str) -> dict[str, Path]:
     found = {program: find(program) for program in programs}
     missing = [program for program, path in found.items() if path is None]
     if missing:
-        raise RigMissing(
-            f"no {', '.join(missing)} here: run `make rig` (about 9 minutes, once), "
-            "or set KUBEBUILDER_ASSETS or FOREBAY_RIG_BIN to a directory that has them"
-        )
+        raise RigMissing(f"the control plane lacks {', '.join(missing)}: {HOW_TO_GET}")
     return {program: path for program, path in found.items() if path is not None}

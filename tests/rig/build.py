@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.rig.binaries import GO_MODULES, PROGRAMS, cache_directory, cache_root, find, pinned_version
+from tests.rig.binaries import GO_MODULES, HOW_TO_GET, PROGRAMS, cache_directory, cache_root, find, pinned_version
 
 #: Measured on 2 cores with cold caches; the first of a module pays for what the others share.
 COLD_SECONDS = {
@@ -54,8 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"unknown program {', '.join(sorted(unknown))}")
     try:
         provide(options.programs or list(PROGRAMS), force=options.force)
-    except BuildFailed as error:
+    except (BuildFailed, OSError) as error:
         say(str(error))
+        say(f"the control plane could not be built, so tests that need it will not run. To try again, {HOW_TO_GET}.")
         return 1
     return 0
 
@@ -65,9 +66,12 @@ def provide(programs: Sequence[str], *, force: bool = False) -> None:
     cache_root().mkdir(parents=True, exist_ok=True)
     with _locked(cache.with_name(cache.name + ".lock")):
         missing = [program for program in PROGRAMS if program in programs and (force or find(program) is None)]
+        places: dict[Path, list[str]] = {}
         for program in programs:
-            if program not in missing:
-                say(f"{program}: {find(program)}")
+            if program not in missing and (path := find(program)) is not None:
+                places.setdefault(path.parent, []).append(program)
+        for place, there in places.items():
+            say(f"{', '.join(there)}: found in {place}")
         if not missing:
             return
         go = _toolchain()

@@ -1,7 +1,7 @@
-"""pytest: the shared control plane as a fixture, and one loud line when there is none.
+"""pytest: the shared control plane as a fixture, and what is said of it at the end of the run.
 
-tests/conftest.py registers it (`pytest_plugins = ["tests.rig.plugin"]`), so that the line is printed also by a process
-that only collects the reports of its workers.
+tests/conftest.py registers it (`pytest_plugins = ["tests.rig.plugin"]`), so that the end of the run is told also by a
+process that only collects the reports of its workers.
 """
 
 import os
@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests import needs
 from tests.rig.binaries import RigMissing, locate
 from tests.rig.control_plane import TIERS, Rig, Tier
 from tests.rig.keeper import ALL_WELL, shared
 
-NOT_TESTED = "NOT TESTED against a real control plane"
 _STARTED_IN = pytest.StashKey[float]()
 
 
@@ -49,25 +49,16 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def require(tier: Tier) -> None:
-    """Skip the test, loudly, where the programs are missing; fail it where they must be there."""
+    """Skip the test where programs of this tier are missing; fail it where they must be there."""
     try:
         locate(*TIERS[tier])
-    except RigMissing as missing:
-        reason = f"{NOT_TESTED}: {missing}"
-        if os.environ.get("FOREBAY_REQUIRE_RIG"):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+    except RigMissing:
+        needs.skip(needs.CONTROL_PLANE)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if _STARTED_IN in config.stash:
         terminalreporter.write_line(f"rig: the control plane started in {config.stash[_STARTED_IN]:.1f} s (bar: 10 s)")
-    skipped = terminalreporter.stats.get("skipped", [])
-    reasons = {report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple)}
-    missed = sum(1 for report in skipped if isinstance(report.longrepr, tuple) and NOT_TESTED in report.longrepr[2])
-    for reason in sorted(reason for reason in reasons if NOT_TESTED in reason):
-        line = reason.removeprefix("Skipped: ").replace(NOT_TESTED, f"{NOT_TESTED.upper()} ({missed} tests)")
-        terminalreporter.write_line(line, red=True, bold=True)
     logs = Path(tempfile.gettempdir()) / f"forebay-rig-logs-{os.getuid()}"
     if terminalreporter.stats.get("failed") and logs.exists():
         terminalreporter.write_line(f"the control plane's logs are under {logs}")

@@ -10,16 +10,12 @@ import pytest
 from tests.contract.kube import servers
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_time)])
+@pytest.fixture(params=["embedded", pytest.param("real", marks=[pytest.mark.real_time, pytest.mark.cluster])])
 def api(request):
     """The server; the test gets it opened, with a fresh namespace, as `tests.contract.kube.speaking.Api`."""
     if request.param == "embedded":
         return servers.embedded()
-    try:
-        return servers.real(request.getfixturevalue("rig"))
-    except pytest.skip.Exception as missing:
-        # Skipped from one place, so that the summary has one line for all and not one for each.
-        return servers.absent(str(missing))
+    return servers.real(request.getfixturevalue("rig"))
 
 
 @pytest.hookimpl(tryfirst=True)

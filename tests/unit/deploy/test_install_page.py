@@ -10,7 +10,7 @@ from forebay.cli.commands import COMMANDS
 from forebay.cli.parser import parse
 from forebay.install.manifests import POD_SECURITY, PORT
 from forebay.providers.webhook.groups import read_groups
-from tests.unit.deploy.helm import ROOT, environment, helm, needs_helm, rendered
+from tests.unit.deploy.helm import ROOT, environment, helm, rendered
 
 PAGE = (ROOT / "docs/install.md").read_text()
 
@@ -21,14 +21,14 @@ def commands(program: str) -> list[list[str]]:
     return [shlex.split(line.partition(" | ")[0])[1:] for line in lines]
 
 
-@needs_helm
+@pytest.mark.helm
 @pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
 def test_its_values_render(block):
     manifests = rendered(yaml.safe_load(block))
     assert read_groups(environment(manifests)).problems == ()
 
 
-@needs_helm
+@pytest.mark.helm
 @pytest.mark.parametrize("words", commands("helm"), ids=" ".join)
 def test_its_helm_commands_are_understood(words, tmp_path):
     assert words[0] in {"install", "show", "template"}

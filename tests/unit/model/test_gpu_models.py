@@ -1,12 +1,10 @@
 import csv
 import gzip
-from pathlib import Path
 
 import pytest
 
 from forebay.model.gpu_models import MODELS, Vendor, canonical, gpu_model, meant
-
-TABLE = Path(__file__).parents[4] / "shared/data/prices/gpu_offers.csv.gz"
+from tests.needs import PRICES
 
 
 @pytest.mark.parametrize(
@@ -44,9 +42,9 @@ def test_no_name_means_two_models_unawares():
     assert Vendor.AMD.resource == "amd.com/gpu"
 
 
-@pytest.mark.skipif(not TABLE.exists(), reason="the table of real offers (../shared/data/prices) is not there")
+@pytest.mark.prices
 def test_every_name_of_the_real_price_table_is_known_and_means_what_the_table_says():
-    with gzip.open(TABLE, "rt") as lines:
+    with gzip.open(PRICES / "gpu_offers.csv.gz", "rt") as lines:
         rows = list(csv.DictReader(lines))
 
     wrong = set()

@@ -9,8 +9,8 @@ import pytest
 
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.planning.offer_table import COLUMNS, left_for_pods, read_table
+from tests.needs import PRICES
 
-PRICES = Path(__file__).parents[4] / "shared/data/prices"
 HEADER = "provider,instance_type,gpu_name,gpu_model,gpu_count,gpu_mem_gib,vcpus,memory_gib,price_ondemand_usd_h"
 
 
@@ -72,7 +72,7 @@ def test_the_docs_name_every_column():
     assert [name for name in COLUMNS if f"`{name}`" not in page] == []
 
 
-@pytest.mark.skipif(not PRICES.exists(), reason="the shared price tables are not here")
+@pytest.mark.prices
 def test_a_real_table_is_read_whole():
     with gzip.open(PRICES / "gpu_offers.csv.gz", "rt") as lines:
         rows = read_table(lines)
@@ -82,7 +82,7 @@ def test_a_real_table_is_read_whole():
     assert {each.offer.gpu_resource for each in rows} == {"nvidia.com/gpu", "amd.com/gpu"}
 
 
-@pytest.mark.skipif(not PRICES.exists(), reason="the shared price tables are not here")
+@pytest.mark.prices
 def test_what_is_left_for_pods_is_near_what_a_cloud_says():
     with gzip.open(PRICES / "karpenter_aws_gpu_instance_types.csv.gz", "rt") as lines:
         for row in csv.DictReader(lines):
