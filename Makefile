@@ -59,6 +59,12 @@ coverage: env kubectl ## run the tests and report what they do not reach
 	@$(BIN)/coverage run -m pytest
 	@$(BIN)/coverage report
 
+EACH ?= 25
+SEED ?= 1
+.PHONY: mutants
+mutants: env ## put small faults into the core rooms (EACH=25 a room, SEED=1) and see whether the tests notice
+	@$(BIN)/python -m tests.mutants --each $(EACH) --seed $(SEED) $(OPTS)
+
 .PHONY: deep
 deep: env ## the Hypothesis laws with many more examples
 	@HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -n $(WORKERS) -m law --timeout 3600
