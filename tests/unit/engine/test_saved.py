@@ -150,12 +150,12 @@ def with_books():
 def test_budgets_stand_the_same_after_they_were_saved():
     before = with_books()
     after = load(save(before))
-    one, other = (each.books.assessor.assess(each.budgets, each.books.accounts, each.now) for each in (before, after))
+    one, other = (each.budget_state.assessor.assess(each.budgets, each.budget_state.accounts, each.now) for each in (before, after))
     assert one == other
     (standing,) = other.values()
     assert (str(standing.consumed), str(standing.consumed_usd)) == ("1.333 GPU-h", "$3.00")
-    assert after.books.gated == before.books.gated
-    assert after.books.damages == before.books.damages
+    assert after.budget_state.gated == before.budget_state.gated
+    assert after.budget_state.damages == before.budget_state.damages
     assert save(after) == save(before)
 
 
