@@ -89,7 +89,7 @@ def _why_not(
         return Reason.NO_GPU_ASKED, f"The pod does not request {requested}, and Forebay provides GPU capacity only."
     if shape.scheduling_gates:
         gates = ", ".join(shape.scheduling_gates)
-        return Reason.GATED, f"Scheduling gates ({gates}) hold the pod back. It can be scheduled once they are removed."
+        return Reason.GATED, f"The pod has scheduling gates ({gates}) and is not scheduled until they are removed."
     nominated = pod.nominated_node
     if nominated is not None and nominated not in planned_nodes and _is_current(nominated, nodes):
         return (
