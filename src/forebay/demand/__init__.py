@@ -1,5 +1,5 @@
-"""Which pods need capacity, or the reason they do not.
+"""Which pods need new capacity, and the reason why the others do not.
 
-Belongs here: what counts as demand, what free and coming capacity will already take, and which pods a ready node was
-promised to. Does not belong here: what to buy for the rest (`planning`), and any I/O.
+Belongs here: which pods count as demand, which of these fit on free or launching capacity, and which pods a new node
+was launched for. Does not belong here: what to buy for the rest (`planning`), and any I/O.
 """

@@ -1,4 +1,4 @@
-"""Which pods need capacity. Every other one has its reason."""
+"""Which pending pods are demand: unschedulable, and requesting a GPU. Every other pod gets the reason why it is not."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -15,15 +15,19 @@ DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 class NotDemand(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that no capacity is bought for, and why."""
+
     pod: Pod
     reason: Reason
-    #: What, why, and what comes next or would help.
+    #: The fact, its cause, and what comes next or would help.
     sentence: str
 
 
 class Assessment(msgspec.Struct, frozen=True, kw_only=True):
-    wanted: tuple[Pod, ...] = ()
-    others: tuple[NotDemand, ...] = ()
+    """All pending GPU pods: those that need capacity, and those that do not."""
+
+    demand: tuple[Pod, ...] = ()
+    not_demand: tuple[NotDemand, ...] = ()
 
 
 def assess(
@@ -32,25 +36,25 @@ def assess(
     now: datetime,
     *,
     nodes: Mapping[str, Node] | None = None,
-    promised: Mapping[str, Collection[str]] | None = None,
+    planned_nodes: Mapping[str, Collection[str]] | None = None,
 ) -> Assessment:
-    """Demand: the scheduler finds no node for the pod, and it asks for a GPU. Pods that ask for none are passed over.
+    """Splits GPU pods into demand and the rest. Pods that request no GPU are in neither.
 
-    `promised` names the nodes that were obtained for a pod (by uid): a nomination to one of these is Forebay's own.
-    `nodes` tells nominations that still mean something from those to nodes that are gone.
+    `planned_nodes` names, by pod UID, the nodes that Forebay launched for the pod: a nomination to one of these was
+    made by Forebay, not by preemption. `nodes` shows which nominations are stale because their node is gone or down.
     """
-    wanted: list[Pod] = []
-    others: list[NotDemand] = []
+    demand: list[Pod] = []
+    rest: list[NotDemand] = []
     for pod in pods:
         if not pod.shape.gpus(gpu_resources):
             continue
-        ours = promised.get(pod.uid, ()) if promised else ()
-        found = not_demand(pod, gpu_resources, now, nodes=nodes, ours=ours)
+        own = planned_nodes.get(pod.uid, ()) if planned_nodes else ()
+        found = not_demand(pod, gpu_resources, now, nodes=nodes, planned_nodes=own)
         if found is None:
-            wanted.append(pod)
+            demand.append(pod)
         else:
-            others.append(found)
-    return Assessment(wanted=tuple(wanted), others=tuple(others))
+            rest.append(found)
+    return Assessment(demand=tuple(demand), not_demand=tuple(rest))
 
 
 def not_demand(
@@ -59,10 +63,10 @@ def not_demand(
     now: datetime,
     *,
     nodes: Mapping[str, Node] | None = None,
-    ours: Collection[str] = (),
+    planned_nodes: Collection[str] = (),
 ) -> NotDemand | None:
-    """Why capacity is not sought for this pod, whatever pod it is; None where it is."""
-    found = _why_not(pod, gpu_resources, now, nodes, ours)
+    """Why no capacity is bought for this pod (any pod, also one without GPUs); None where the pod is demand."""
+    found = _why_not(pod, gpu_resources, now, nodes, planned_nodes)
     return None if found is None else NotDemand(pod=pod, reason=found[0], sentence=found[1])
 
 
@@ -71,40 +75,46 @@ def _why_not(
     gpu_resources: Collection[str] | None,
     now: datetime,
     nodes: Mapping[str, Node] | None,
-    ours: Collection[str],
+    planned_nodes: Collection[str],
 ) -> tuple[Reason, str] | None:
     shape = pod.shape
     if pod.phase.ended:
         return Reason.ENDED, f"The pod has ended ({pod.phase.value})."
     if pod.deleted is not None:
-        return Reason.POD_DELETED, f"The pod was asked to end {human(now - pod.deleted)} ago."
+        return Reason.POD_DELETED, f"The pod was deleted {human(now - pod.deleted)} ago and is terminating."
     if pod.node is not None:
-        return Reason.BOUND, f"The pod has its node, {pod.node}."
+        return Reason.BOUND, f"The pod is bound to node {pod.node}."
     if not shape.gpus(gpu_resources):
-        asked = "a GPU" if gpu_resources is None else " or ".join(sorted(gpu_resources))
-        return Reason.NO_GPU_ASKED, f"The pod does not ask for {asked}, and Forebay obtains GPU capacity only."
+        requested = "a GPU" if gpu_resources is None else " or ".join(sorted(gpu_resources))
+        return Reason.NO_GPU_ASKED, f"The pod does not request {requested}, and Forebay provides GPU capacity only."
     if shape.scheduling_gates:
         gates = ", ".join(shape.scheduling_gates)
-        return Reason.GATED, f"The pod is held back by its scheduling gates ({gates}) until these are taken away."
-    if pod.nominated_node is not None and pod.nominated_node not in ours and _stands(pod.nominated_node, nodes):
+        return Reason.GATED, f"The pod has scheduling gates ({gates}) and is not scheduled until they are removed."
+    nominated = pod.nominated_node
+    if nominated is not None and nominated not in planned_nodes and _is_current(nominated, nodes):
         return (
             Reason.PREEMPTING,
-            f"The scheduler has chosen node {pod.nominated_node} and waits for other pods to leave it.",
+            f"The scheduler has nominated the pod to node {nominated} and waits for other pods to leave that node.",
         )
     if pod.unschedulable_since is None:
-        # Whoever schedules the pod: what counts is that its own scheduler says that there is no node for it.
+        # Any scheduler counts, as long as the pod's own scheduler has reported that no node fits.
         if shape.scheduler_name != DEFAULT_SCHEDULER:
-            who = shape.scheduler_name
-            return Reason.OTHER_SCHEDULER, f"Scheduler {who} has not marked the pod Unschedulable; only then it counts."
+            sentence = (
+                f"Scheduler {shape.scheduler_name} has not marked the pod Unschedulable. Nothing is bought before."
+            )
+            return Reason.OTHER_SCHEDULER, sentence
         return (
             Reason.NOT_YET_SCHEDULED,
-            f"The scheduler has not tried the pod yet; it was made {human(now - pod.created)} ago.",
+            f"The scheduler has not tried the pod yet; the pod was created {human(now - pod.created)} ago.",
         )
     return None
 
 
-def _stands(nominated: str, nodes: Mapping[str, Node] | None) -> bool:
-    """A nomination outlives its node: the scheduler clears it only when it tries the pod again."""
+def _is_current(nominated: str, nodes: Mapping[str, Node] | None) -> bool:
+    """Whether the nominated node can still take pods.
+
+    A nomination outlives its node: the scheduler clears it only when it tries the pod again.
+    """
     if nodes is None:
         return True
     node = nodes.get(nominated)

@@ -1,7 +1,7 @@
-"""Pods that refuse to share a node: required anti-affinity on the hostname, in both directions.
+"""Required pod anti-affinity on the hostname: pods that must not share a node, in both directions.
 
-Wider topologies, affinity and spreading are the scheduler's alone: where they keep a pod from a node that seems to fit,
-`settle` finds out by its waiting.
+Wider topologies, affinity and topology spread are left to the scheduler. Where these keep a pod from a node that seems
+to fit, `reservation` notices that the pod stays unbound and stops counting on that node.
 """
 
 from collections.abc import Iterable
@@ -16,21 +16,21 @@ def has_anti_affinity(pod: Pod) -> bool:
     return any(term.topology_key == HOSTNAME for term in pod.shape.pod_anti_affinity)
 
 
-def keeps_apart(pod: Pod, others: Iterable[Pod]) -> bool:
-    """One of the others must not be on a node with this pod, or this pod with it."""
+def violates_anti_affinity(pod: Pod, others: Iterable[Pod]) -> bool:
+    """Whether the pod must not share a node with one of the others, by its own terms or by theirs."""
     return any(_rejects(pod, other) or _rejects(other, pod) for other in others)
 
 
 def _rejects(pod: Pod, other: Pod) -> bool:
     return any(
-        term.topology_key == HOSTNAME and _means(term, pod.namespace, other) for term in pod.shape.pod_anti_affinity
+        term.topology_key == HOSTNAME and _selects(term, pod.namespace, other) for term in pod.shape.pod_anti_affinity
     )
 
 
-def _means(term: PodAffinityTerm, home: str, other: Pod) -> bool:
-    """No selector picks nobody."""
+def _selects(term: PodAffinityTerm, own_namespace: str, other: Pod) -> bool:
+    """Whether the term selects the other pod. A term without a selector selects none."""
     return (
-        other.namespace in (term.namespaces or (home,))
+        other.namespace in (term.namespaces or (own_namespace,))
         and term.selector is not None
         and term.selector.matches(other.labels)
     )

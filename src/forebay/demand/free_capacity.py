@@ -1,4 +1,4 @@
-"""What capacity is there or on its way, and how much of it is free."""
+"""Nodes with free GPUs: those that are ready, and those that GPUInstances are launching."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState, PlannedNode
 from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
-from forebay.api.values import Figure
 from forebay.demand.planned_pods import is_leaving
 from forebay.model.fit import barred
 from forebay.model.nodes import Node
@@ -21,31 +20,31 @@ from forebay.model.workloads import POD_COUNT, Pod, PodShape
 
 Port = tuple[int, str]
 
-#: Every machine has these. Where nobody has said how much, there is enough.
-_ALWAYS_THERE: Final = (CPU, "memory", "ephemeral-storage", POD_COUNT)
-#: Taints by which Kubernetes says how a node fares at the moment.
-PASSING_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+#: Resources of every machine. Where the plan states no amount, there is assumed to be enough.
+_STANDARD_RESOURCES: Final = (CPU, "memory", "ephemeral-storage", POD_COUNT)
+#: Prefixes of the taints that Kubernetes sets while a node is in some condition (not-ready, unreachable, ...).
+CONDITION_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _NOTHING: Final = Resources()
 _NO_PORTS: Final[frozenset[Port]] = frozenset()
-_NOBODY: Final[frozenset[str]] = frozenset()
+_NO_PODS: Final[frozenset[str]] = frozenset()
 
 
 class FreeNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node with a GPU to spare, as it is or will be."""
+    """A node with at least one free GPU: an existing node, or one as it will be once its GPUInstance is ready."""
 
     node: Node
     free: Resources
     #: Host ports in use.
     ports: frozenset[Port] = _NO_PORTS
-    #: UIDs of the pods that it was obtained for.
-    promised: frozenset[str] = _NOBODY
-    #: Name of the GPUInstance that is still on its way; None for a node that is there.
-    coming: str | None = None
+    #: UIDs of the pods that the node was launched for.
+    planned_for: frozenset[str] = _NO_PODS
+    #: Name of the GPUInstance that is launching the node; None for a ready node.
+    launching: str | None = None
 
     @property
     def ready(self) -> bool:
-        return self.coming is None
+        return self.launching is None
 
 
 def free_nodes(
@@ -55,79 +54,85 @@ def free_nodes(
     *,
     ports: Mapping[str, frozenset[Port]] | None = None,
     daemons: Collection[PodShape] = (),
-    holding: Iterable[Pod] = (),
+    preempting: Iterable[Pod] = (),
     gpu_resources: Collection[str] | None = None,
 ) -> tuple[FreeNode, ...]:
-    """Only those with a GPU to spare: no other can help a pod that asks for one.
+    """All nodes with a free GPU, ready or launching. Nodes without one cannot help a pod that requests a GPU.
 
-    A GPUInstance is coming capacity from Requested until its node can be used, with the figures of its plan. One that
-    is on its way out is none, nor is a node that is cordoned or not ready. `daemons` (a shape for each DaemonSet) will
-    be on every new node they fit; `holding` are pods for which the scheduler keeps room on the node it nominated.
+    A GPUInstance counts as launching from Requested until its node is usable, with the resources of its plan. Draining
+    and terminating GPUInstances do not count, nor do nodes that are cordoned or not ready. `daemons` (one pod shape
+    per DaemonSet) will take their part of every new node they fit. `preempting` pods have room reserved by the
+    scheduler on their nominated node.
     """
-    kept: defaultdict[str, Resources] = defaultdict(Resources)
-    for pod in holding:
+    reserved: defaultdict[str, Resources] = defaultdict(Resources)
+    for pod in preempting:
         if pod.nominated_node is not None and pod.node is None:
-            kept[pod.nominated_node] += pod.shape.requests
+            reserved[pod.nominated_node] += pod.shape.requests
     found: list[FreeNode] = []
-    obtained: set[str] = set()
+    recorded: set[str] = set()
     for record in records:
         state, name = record.state, record.node_name
         if name is None or state is InstanceState.GONE:
             continue
-        obtained.add(name)
+        recorded.add(name)
         node, taken = nodes.get(name), used.get(name, _NOTHING)
-        if state is InstanceState.READY and node is not None and not _spare(node, taken, gpu_resources):
-            continue  # as most are, at most times
-        room = None if is_leaving(record) else _obtained(record, state, node, taken, daemons)
-        if room is not None:
-            found.append(room)
+        if state is InstanceState.READY and node is not None and not _has_free_gpu(node, taken, gpu_resources):
+            continue  # the most frequent case, decided early
+        free_node = None if is_leaving(record) else _of_record(record, state, node, taken, daemons)
+        if free_node is not None:
+            found.append(free_node)
     for name, node in nodes.items():
-        if name not in obtained and _takes_pods(node):
+        if name not in recorded and _is_schedulable(node):
             taken = used.get(name, _NOTHING)
-            if _spare(node, taken, gpu_resources):
+            if _has_free_gpu(node, taken, gpu_resources):
                 found.append(FreeNode(node=node, free=node.allocatable - taken))
-    if kept:
-        found = [_less(room, kept) for room in found]
+    if reserved:
+        found = [_without_reserved(each, reserved) for each in found]
     if ports:
-        found = [replace(room, ports=ports.get(room.node.name, _NO_PORTS)) for room in found]
-    return tuple(room for room in found if int(room.free.gpus(gpu_resources)) > 0)
+        found = [replace(each, ports=ports.get(each.node.name, _NO_PORTS)) for each in found]
+    return tuple(each for each in found if int(each.free.gpus(gpu_resources)) > 0)
 
 
-def _less(room: FreeNode, kept: Mapping[str, Resources]) -> FreeNode:
-    taken = kept.get(room.node.name)
-    return room if taken is None else replace(room, free=room.free - taken)
+def _without_reserved(free_node: FreeNode, reserved: Mapping[str, Resources]) -> FreeNode:
+    amounts = reserved.get(free_node.node.name)
+    return free_node if amounts is None else replace(free_node, free=free_node.free - amounts)
 
 
-def _spare(node: Node, used: Resources, gpu_resources: Collection[str] | None) -> bool:
+def _has_free_gpu(node: Node, used: Resources, gpu_resources: Collection[str] | None) -> bool:
     return node.allocatable.gpus(gpu_resources) > used.gpus(gpu_resources)
 
 
-def _takes_pods(node: Node) -> bool:
+def _is_schedulable(node: Node) -> bool:
     return node.ready and not node.unschedulable and node.deleted is None
 
 
-def _obtained(
+def _of_record(
     record: GPUInstance, state: InstanceState, node: Node | None, used: Resources, daemons: Collection[PodShape]
 ) -> FreeNode | None:
-    promised = frozenset([pod.uid for pod in record.spec.pods])
+    """The node of a GPUInstance, as it is or as it will be; None where it takes no pods."""
+    planned_for = frozenset([pod.uid for pod in record.spec.pods])
     if state is InstanceState.READY and (node is None or not node.ready):
-        return None  # it was, and is not now: lifecycle looks after it
+        return None  # was ready and is not now: `lifecycle` decides what becomes of it
     if node is not None:
         up = state is InstanceState.READY or (state is InstanceState.JOINED and is_usable(record, node))
         if up and not any(taint.key == STARTUP_TAINT for taint in node.taints):
-            return FreeNode(node=node, free=node.allocatable - used, promised=promised) if _takes_pods(node) else None
+            if not _is_schedulable(node):
+                return None
+            return FreeNode(node=node, free=node.allocatable - used, planned_for=planned_for)
         if node.unschedulable and CORDONED_ANNOTATION not in node.annotations:
-            return None  # somebody does not want pods there
+            return None  # cordoned by somebody else, who wants no pods there
     planned = future_node(record, node)
     if planned is None:
         return None
     taken = daemon_overhead(planned, daemons)
     if node is not None and node.ready:
-        # What is there already may include DaemonSets: the larger of the two is the better guess.
+        # Pods on the node may already include DaemonSets: the larger of the two is the better estimate.
         taken = used.max(taken)
-    # While it is off, pods of its last time may still be said to be on it. Whoever bought it did not count them, and
-    # would buy another for the same pods.
-    return FreeNode(node=planned, free=planned.allocatable - taken, promised=promised, coming=record.metadata.name)
+    # A machine that is off may still have pods of its previous run listed on its Node. The plan did not count these,
+    # and counting them here would buy a second machine for the same pods.
+    return FreeNode(
+        node=planned, free=planned.allocatable - taken, planned_for=planned_for, launching=record.metadata.name
+    )
 
 
 def is_usable(record: GPUInstance, node: Node) -> bool:
@@ -145,7 +150,7 @@ def is_usable(record: GPUInstance, node: Node) -> bool:
 
 
 def future_node(record: GPUInstance, node: Node | None) -> Node | None:
-    """The node as it will be once it is ready: as planned, corrected by what it says of itself when it is up."""
+    """The node as it will be once ready: as planned, corrected by the Node object where that is ready already."""
     planned = record.spec.node
     if planned is None:
         return None
@@ -155,17 +160,17 @@ def future_node(record: GPUInstance, node: Node | None) -> Node | None:
     if node is not None and node.ready:
         starting = {STARTUP_TAINT, *(taint.key for taint in planned.startup_taints)}
         taints = tuple(
-            taint for taint in node.taints if taint.key not in starting and not taint.key.startswith(PASSING_TAINTS)
+            taint for taint in node.taints if taint.key not in starting and not taint.key.startswith(CONDITION_TAINTS)
         )
         labels = {**labels, **node.labels}
-        # Its driver may still be starting, and then it has fewer devices than it will.
+        # The device plugin may still be starting: fewer devices are allocatable now than will be.
         devices = {name: max(amount, node.allocatable.amount(name)) for name, amount in amounts.items() if "/" in name}
         amounts = Resources({**amounts, **node.allocatable, **devices})
     return Node(
         name=planned.name,
         uid=node.uid if node is not None else "",
         resource_version=node.resource_version if node is not None else 0,
-        created=node.created if node is not None else record.metadata.creation_timestamp or _LONG_AGO,
+        created=node.created if node is not None else record.metadata.creation_timestamp or _EARLIEST,
         labels=labels,
         taints=taints,
         capacity=amounts,
@@ -175,22 +180,15 @@ def future_node(record: GPUInstance, node: Node | None) -> Node | None:
 
 
 def planned_amounts(planned: PlannedNode) -> Resources:
-    """In the scheduler's integers, AMPLE where the plan does not say."""
-    return Resources({**dict.fromkeys(_ALWAYS_THERE, AMPLE), **Resources.parse(planned.allocatable)})
-
-
-def planned_figures(amounts: Resources) -> dict[str, Figure]:
-    """The same as a `PlannedNode` states it: Kubernetes quantities, and nothing where nobody knows."""
-    return {
-        name: f"{amount}m" if name == CPU else amount for name, amount in amounts.items() if 0 < amount < AMPLE // 2
-    }
+    """Allocatable resources of a planned node, AMPLE for a standard resource that the plan does not state."""
+    return Resources({**dict.fromkeys(_STANDARD_RESOURCES, AMPLE), **Resources.parse(planned.allocatable)})
 
 
 def daemon_overhead(node: Node, daemons: Iterable[PodShape]) -> Resources:
-    """What DaemonSets will take of a new node: of those whose node selector and tolerations fit it.
+    """Resources that DaemonSet pods will take of a new node, counting those whose selector and tolerations fit it.
 
-    A DaemonSet writes the name of the node over the node affinity of its pods, so what that had been is not known;
-    such a one counts everywhere. Labels that another controller adds to the node later are not foreseen.
+    The DaemonSet controller replaces the node affinity of its pods by the name of their node. What the affinity was is
+    not known then, so such a DaemonSet counts on every node. Labels that other controllers add later are not foreseen.
     """
     total = _NOTHING
     for shape in daemons:

@@ -1,4 +1,4 @@
-"""Whom a machine is for: the pods it was obtained for, whether they still wait, and whether it was in vain."""
+"""Pods that a GPUInstance was launched for: their planned nodes, and whether the scheduler refuses to use these."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -7,20 +7,20 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.parts import Condition, Truth
 from forebay.model.reasons import Reason
 
-#: On a GPUInstance: whether its node is idle, since when, and why. Kept there so that it outlives the operator.
+#: Condition of a GPUInstance: whether its node is idle, since when, and why. In the API, to survive operator restarts.
 IDLE_CONDITION: Final = "Idle"
 
 _LEAVING: Final = frozenset({InstanceState.FINISHED, InstanceState.DRAINING, InstanceState.TERMINATING})
 
 
 def is_leaving(record: GPUInstance) -> bool:
-    """On its way out, or asked to be: what comes onto it now does not stay."""
+    """Whether the GPUInstance is draining, terminating or deleted: pods scheduled there now would not stay."""
     state = record.state
     return state in _LEAVING or (record.metadata.deletion_timestamp is not None and state is not InstanceState.GONE)
 
 
 def planned_nodes(records: Iterable[GPUInstance], among: Collection[str]) -> dict[str, set[str]]:
-    """Of the pods `among` (by uid): the nodes that were obtained for each and are not on their way out."""
+    """Names of the nodes launched for each of the pods `among` (UIDs), without nodes that are leaving."""
     found: dict[str, set[str]] = {}
     if not among:
         return found
@@ -43,9 +43,9 @@ def idle_condition(record: GPUInstance) -> Condition | None:
 
 
 def refusals(records: Iterable[GPUInstance]) -> dict[str, str]:
-    """By uid of the pod, the GPUInstance that was obtained for it and stood idle because the scheduler did not use it.
+    """Pods (by UID) whose planned node the scheduler did not use, with the name of the GPUInstance that stood idle.
 
-    Another machine would fare no better, so none is bought for as long as the record is kept.
+    Another machine would fare no better, so none is bought for these pods as long as the GPUInstance is kept.
     """
     found: dict[str, str] = {}
     for record in records:

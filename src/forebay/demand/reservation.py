@@ -1,4 +1,4 @@
-"""Which of the wanted pods free and coming capacity will take, and which are left."""
+"""Reservations: which pods free and launching nodes have room for, and which pods are left to buy capacity for."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -7,107 +7,114 @@ from typing import Final
 import msgspec
 
 from forebay.demand.assessment import NotDemand
+from forebay.demand.best_fit import Eligibility, NodeInfo, NodesByFreeGPUs, ShapeSearch, fits
 from forebay.demand.co_location import has_anti_affinity
-from forebay.demand.filling import Ask, Space, Taste, Tier, may_take
 from forebay.demand.free_capacity import FreeNode
 from forebay.model.quantities import GPU_SUFFIX
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
 
-#: How long the scheduler may leave a pod alone that seems to fit: longer, and it knows a reason that is not seen here.
-GRACE: Final = timedelta(seconds=60)
+#: How long a pod may stay unbound although a ready node seems to fit. After that the scheduler must have a reason
+#: that Forebay does not see, such as a volume's zone, and the node does not count for the pod any more.
+SCHEDULER_GRACE: Final = timedelta(seconds=60)
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    #: Name of the node, as it is or will be.
+class Reservation(msgspec.Struct, frozen=True, kw_only=True):
+    """Room on a node that exists or is launching, for one pod."""
+
+    #: Name of the node, or the planned name while the node is launching.
     node: str
-    #: Name of the GPUInstance while that is on its way.
-    coming: str | None = None
-    #: FITS_EXISTING or COMING.
+    #: Name of the GPUInstance while it is launching.
+    launching: str | None = None
+    #: FITS_EXISTING or CAPACITY_LAUNCHING.
     reason: Reason
     sentence: str
 
 
 class Reservations(msgspec.Struct, frozen=True, kw_only=True):
-    #: By uid of the pod.
-    placed: Mapping[str, Placed] = {}
-    #: In the order in which they are to be served.
+    """All demand, divided: pods with a reservation (`placed`), without one (`left`), and refused by the scheduler."""
+
+    #: By pod UID.
+    placed: Mapping[str, Reservation] = {}
+    #: Pods to buy capacity for, in the order of `service_order`.
     left: tuple[Pod, ...] = ()
-    #: For pods in `left` that seem to fit somewhere (by uid): why capacity is sought all the same.
+    #: For pods in `left` that seem to fit on an existing node (by UID): why capacity is bought all the same.
     notes: Mapping[str, str] = {}
-    #: Pods for which a machine was obtained that the scheduler does not use: another one is not bought.
+    #: Pods whose planned node the scheduler does not use: no other machine is bought for them.
     refused: tuple[NotDemand, ...] = ()
-    #: Since when each pod has seemed to fit on a node that is there. For the next reservations.
+    #: Since when each pod (by UID) has seemed to fit on a ready node. Input of the next tick's reservations.
     fitting: Mapping[str, datetime] = {}
 
 
 def reserve(
-    wanted: Iterable[Pod],
-    rooms: Iterable[FreeNode],
+    demand: Iterable[Pod],
+    free_nodes: Iterable[FreeNode],
     now: datetime,
     *,
     before: Reservations | None = None,
     pods_by_node: Mapping[str, Collection[Pod]] | None = None,
     refusals: Mapping[str, str] | None = None,
     gpu_resources: Collection[str] | None = None,
-    grace: timedelta = GRACE,
+    grace: timedelta = SCHEDULER_GRACE,
 ) -> Reservations:
-    """Pods in rooms: those promised to one first; then by priority, size and age, each where it leaves the least.
+    """Reserves room for pods: first on nodes planned for them, then best fit, in the order of `service_order`.
 
     `before` holds the reservations of the last tick, which know since when a pod has seemed to fit. `pods_by_node`
     serves anti-affinity. `refusals` names, by pod, the machine launched for it that the scheduler did not use.
     """
-    order = sorted(wanted, key=lambda pod: service_order(pod, gpu_resources))
+    order = sorted(demand, key=lambda pod: service_order(pod, gpu_resources))
     if not order:
         return Reservations()
-    spaces = [Space(room, pods_by_node) for room in sorted(rooms, key=lambda room: room.node.name)]
-    settling = _Settling(spaces, now, refusals=refusals or {}, gpu_resources=gpu_resources, grace=grace)
+    nodes = [NodeInfo(each, pods_by_node) for each in sorted(free_nodes, key=lambda each: each.node.name)]
+    reserving = _Reserving(nodes, now, refusals=refusals or {}, gpu_resources=gpu_resources, grace=grace)
     if before is not None:
-        settling.since = before.fitting
-    return settling.run(order)
+        reserving.fitting_since = before.fitting
+    return reserving.run(order)
 
 
 def service_order(pod: Pod, gpu_resources: Collection[str] | None = None) -> tuple[int, int, datetime, str, str, str]:
-    """Whose turn it is: the more important, then the larger, then the older first."""
+    """Sort key of the order in which pods are served: by priority, then the larger first, then the older first."""
     shape = pod.shape
     return -shape.priority, -int(shape.gpus(gpu_resources)), pod.created, pod.namespace, pod.name, pod.uid
 
 
-class _Settling:
+class _Reserving:
+    """One call of `reserve`: the nodes as they fill up, and the result as it grows."""
+
     def __init__(
         self,
-        spaces: Sequence[Space],
+        nodes: Sequence[NodeInfo],
         now: datetime,
         *,
         refusals: Mapping[str, str],
         gpu_resources: Collection[str] | None,
         grace: timedelta,
     ) -> None:
-        self.spaces = spaces
+        self.nodes = nodes
         self.now = now
-        self.since: Mapping[str, datetime] = {}
+        self.fitting_since: Mapping[str, datetime] = {}
         self.refusals = refusals
         self.gpu_resources = gpu_resources
         self.grace = grace
-        self.ready = Tier(spaces, (at for at, space in enumerate(spaces) if space.room.ready))
-        self.coming = Tier(spaces, (at for at, space in enumerate(spaces) if not space.room.ready))
-        self.asks: dict[int, Ask] = {}
-        self.tastes: dict[object, Taste] = {}
-        self.placed: dict[str, Placed] = {}
+        self.ready = NodesByFreeGPUs(nodes, (at for at, each in enumerate(nodes) if each.free_node.ready))
+        self.launching = NodesByFreeGPUs(nodes, (at for at, each in enumerate(nodes) if not each.free_node.ready))
+        self.searches: dict[int, ShapeSearch] = {}
+        self.eligibilities: dict[object, Eligibility] = {}
+        self.placed: dict[str, Reservation] = {}
         self.left: list[Pod] = []
         self.notes: dict[str, str] = {}
         self.refused: list[NotDemand] = []
         self.fitting: dict[str, datetime] = {}
 
     def run(self, order: Sequence[Pod]) -> Reservations:
-        promised: dict[str, list[int]] = {}
-        for index, space in enumerate(self.spaces):
-            for uid in space.room.promised:
-                promised.setdefault(uid, []).append(index)
-        rest = [pod for pod in order if pod.uid not in promised or not self._keep_promise(pod, promised[pod.uid])]
+        planned: dict[str, list[int]] = {}
+        for index, node in enumerate(self.nodes):
+            for uid in node.free_node.planned_for:
+                planned.setdefault(uid, []).append(index)
+        rest = [pod for pod in order if pod.uid not in planned or not self._use_planned(pod, planned[pod.uid])]
         for pod in rest:
-            self._find_room(pod)
+            self._use_any(pod)
         return Reservations(
             placed=self.placed,
             left=tuple(self.left),
@@ -116,80 +123,82 @@ class _Settling:
             fitting=self.fitting,
         )
 
-    def _keep_promise(self, pod: Pod, indexes: Iterable[int]) -> bool:
-        """In a machine that was obtained for it; False where none of them has room for it (any more)."""
-        ask = self._ask(pod)
+    def _use_planned(self, pod: Pod, indexes: Iterable[int]) -> bool:
+        """Reserves room on a node launched for the pod. False where none of these nodes has room (any more)."""
+        search = self._search(pod)
         for index in indexes:
-            space = self.spaces[index]
-            room = space.room
-            if not may_take(ask, index, space) or not space.suits(pod, picky=ask.picky):
+            node = self.nodes[index]
+            free_node = node.free_node
+            if not fits(search, index, node) or not node.allows(pod, anti_affinity=search.anti_affinity):
                 continue
-            name = room.node.name
-            # The scheduler clears a nomination when it has tried the pod and failed: while one stands, it has not.
-            if room.ready and self._overdue(pod) and pod.nominated_node != name:
-                self.refused.append(_refused(pod, f"node {name} was obtained for the pod, is ready and has room"))
+            name = free_node.node.name
+            # The scheduler clears a nomination after a failed attempt: while one stands, it has not tried the pod.
+            if free_node.ready and self._past_grace(pod) and pod.nominated_node != name:
+                self.refused.append(_refused(pod, f"node {name} was launched for it, is Ready and has room"))
                 return True
-            if room.ready:
-                sentence = f"Node {name} was obtained for the pod and is ready; the scheduler is told to look there."
+            if free_node.ready:
+                sentence = f"Node {name} was launched for the pod and is Ready; the pod is nominated to it."
             else:
-                sentence = f"GPUInstance {room.coming} was asked for on account of the pod and is on its way."
-            self._put(pod, ask, index, sentence)
+                sentence = f"GPUInstance {free_node.launching} is launching for the pod."
+            self._place(pod, search, index, sentence)
             return True
         return False
 
-    def _find_room(self, pod: Pod) -> None:
-        ask = self._ask(pod)
-        there = self.ready.seek(ask, pod)
-        overdue = there is not None and self._overdue(pod)
-        if there is not None and not overdue:
-            name = self.spaces[there].room.node.name
-            self._put(pod, ask, there, f"Node {name} has room for the pod; kube-scheduler will place it.")
+    def _use_any(self, pod: Pod) -> None:
+        """Reserves room on any node, a ready one before one that is launching; else the pod is refused or left."""
+        search = self._search(pod)
+        ready = self.ready.find(search, pod)
+        past_grace = ready is not None and self._past_grace(pod)
+        if ready is not None and not past_grace:
+            name = self.nodes[ready].free_node.node.name
+            self._place(pod, search, ready, f"Node {name} has room for the pod; kube-scheduler will place it.")
             return
-        coming = self.coming.seek(ask, pod)
-        if coming is not None:
-            instance = self.spaces[coming].room.coming
-            self._put(pod, ask, coming, f"GPUInstance {instance} is on its way and will have room for the pod.")
+        launching = self.launching.find(search, pod)
+        if launching is not None:
+            instance = self.nodes[launching].free_node.launching
+            sentence = f"GPUInstance {instance} is launching and will have room for the pod."
+            self._place(pod, search, launching, sentence)
         elif pod.uid in self.refusals:
-            self.refused.append(_refused(pod, f"GPUInstance {self.refusals[pod.uid]} was obtained for it in vain"))
+            self.refused.append(_refused(pod, f"GPUInstance {self.refusals[pod.uid]} was launched for it"))
         else:
-            if there is not None:
-                name = self.spaces[there].room.node.name
+            if ready is not None:
+                name = self.nodes[ready].free_node.node.name
                 self.notes[pod.uid] = (
                     f"Node {name} seems to have room, but the scheduler has not used it for"
-                    f" {human(self.now - self.fitting[pod.uid])}: {_words(pod)} Other capacity is sought."
+                    f" {human(self.now - self.fitting[pod.uid])}: {_scheduler_message(pod)} Looking for other capacity."
                 )
             self.left.append(pod)
 
-    def _overdue(self, pod: Pod) -> bool:
-        """It has seemed to fit for longer than the scheduler needs. Remembers since when."""
-        since = self.fitting[pod.uid] = self.since.get(pod.uid, self.now)
+    def _past_grace(self, pod: Pod) -> bool:
+        """Whether the pod has seemed to fit for longer than the scheduler needs. Remembers since when."""
+        since = self.fitting[pod.uid] = self.fitting_since.get(pod.uid, self.now)
         return self.now - since >= self.grace
 
-    def _put(self, pod: Pod, ask: Ask, index: int, sentence: str) -> None:
-        space = self.spaces[index]
-        space.take(pod, picky=ask.picky)
-        room = space.room
-        (self.ready if room.ready else self.coming).moved(index, space, pod.shape)
-        self.placed[pod.uid] = Placed(
-            node=room.node.name,
-            coming=room.coming,
-            reason=Reason.FITS_EXISTING if room.ready else Reason.CAPACITY_LAUNCHING,
+    def _place(self, pod: Pod, search: ShapeSearch, index: int, sentence: str) -> None:
+        node = self.nodes[index]
+        node.add(pod, anti_affinity=search.anti_affinity)
+        free_node = node.free_node
+        (self.ready if free_node.ready else self.launching).update(index, node, pod.shape)
+        self.placed[pod.uid] = Reservation(
+            node=free_node.node.name,
+            launching=free_node.launching,
+            reason=Reason.FITS_EXISTING if free_node.ready else Reason.CAPACITY_LAUNCHING,
             sentence=sentence,
         )
 
-    def _ask(self, pod: Pod) -> Ask:
+    def _search(self, pod: Pod) -> ShapeSearch:
         shape = pod.shape
-        found = self.asks.get(id(shape))
+        found = self.searches.get(id(shape))
         if found is None:
-            taste = (tuple(sorted(shape.node_selector.items())), shape.node_affinity, shape.tolerations)
+            constraints = (tuple(sorted(shape.node_selector.items())), shape.node_affinity, shape.tolerations)
             gpu = min((name for name in shape.requests if self._is_gpu(name)), default="")
-            found = self.asks[id(shape)] = Ask(
+            found = self.searches[id(shape)] = ShapeSearch(
                 shape=shape,
                 gpu=gpu,
                 amount=shape.requests.amount(gpu),
-                picky=has_anti_affinity(pod),
-                taste=self.tastes.setdefault(taste, Taste(set(), set())),
-                hopeless=set(),
+                anti_affinity=has_anti_affinity(pod),
+                eligibility=self.eligibilities.setdefault(constraints, Eligibility(set(), set())),
+                too_small=set(),
             )
         return found
 
@@ -197,15 +206,15 @@ class _Settling:
         return name.endswith(GPU_SUFFIX) if self.gpu_resources is None else name in self.gpu_resources
 
 
-def _refused(pod: Pod, what: str) -> NotDemand:
+def _refused(pod: Pod, although: str) -> NotDemand:
     return NotDemand(
         pod=pod,
         reason=Reason.SCHEDULER_REFUSES,
-        sentence=f"The scheduler does not place the pod although {what}. It says: {_words(pod)} Another machine would"
-        " not help until that is settled.",
+        sentence=f"The scheduler does not place the pod although {although}. Its message: {_scheduler_message(pod)}"
+        " Another machine would not help: resolve what the message names.",
     )
 
 
-def _words(pod: Pod) -> str:
-    said = (pod.unschedulable_message or "nothing").rstrip(".")
-    return f'"{said}".'
+def _scheduler_message(pod: Pod) -> str:
+    message = (pod.unschedulable_message or "none").rstrip(".")
+    return f'"{message}".'

@@ -90,19 +90,19 @@ class Loop:
         self._counts.ticks += 1
         self._counts.thinking += time.perf_counter() - began
         self._counts.decisions.update(type(each).__name__ for each in thought.decisions)
-        for name, fault in thought.faults.items():
+        for name, fault in thought.errors.items():
             log.error("a GPUInstance cannot be thought about", instance=name, exc_info=fault)
             self._counts.broken += 1
         outcome = await self._applier.apply(thought.decisions)
         self._counts.failed += outcome.failed
         self._sources.hurry(source_of(record) for record in snapshot.records if awaits_listing(record, snapshot.now))
-        if outcome.failed or outcome.void or thought.faults:
+        if outcome.failed or outcome.void or thought.errors:
             return self._pace.again
-        if thought.at_once:
+        if thought.requeue_now:
             return 0.0
-        if thought.look_again is None:
+        if thought.requeue_at is None:
             return self._pace.resync
-        until = (thought.look_again - snapshot.now).total_seconds()
+        until = (thought.requeue_at - snapshot.now).total_seconds()
         return min(max(until, self._pace.at_least), self._pace.resync)
 
     async def _think(self, snapshot: Snapshot) -> TickResult:

@@ -56,7 +56,7 @@ class Observer:
             pools=tuple(views.pools.values()),
             namespaces={each.metadata.name: each.metadata.labels for each in views.namespaces.values()},
             nodes=nodes,
-            remembered=self._remember(sources.values(), nodes),
+            last_seen_nodes=self._remember(sources.values(), nodes),
             pending=views.pods.by(PENDING_GPU, True),
             used=views.used.all_used(),
             ports=views.used.all_ports(),
@@ -67,10 +67,10 @@ class Observer:
             unusable=self._sources.unmade,
             claimed_twice=claimed_twice(views.classes.values(), self._machines),
             budgets=tuple(views.budgets.values()),
-            books=None if self._bookkeeper is None else self._bookkeeper.look(now),
-            withheld=frozenset() if self._bookkeeper is None else self._bookkeeper.withheld(),
+            budget_state=None if self._bookkeeper is None else self._bookkeeper.look(now),
+            unrecorded_cost=frozenset() if self._bookkeeper is None else self._bookkeeper.withheld(),
             memory=self.memory,
-            busy=self._errands.busy,
+            calls_in_flight=self._errands.busy,
             rules=self._rules,
         )
 

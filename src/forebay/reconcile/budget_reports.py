@@ -41,7 +41,7 @@ class BudgetReports(msgspec.Struct, frozen=True, kw_only=True):
 def report_budgets(
     snapshot: Snapshot, standings: Mapping[BudgetKey, Standing], held: Mapping[BudgetKey, int]
 ) -> BudgetReports:
-    books = snapshot.books
+    books = snapshot.budget_state
     if books is None:
         return BudgetReports(reported=snapshot.memory.reported)
     found: list[ReportBudget] = []
@@ -113,7 +113,7 @@ def _report(
         conditions=conditions,
         figures=figures,
         labels=labels,
-        forewarned=warning,
+        forecast_warning=warning,
         reason=worst.reason,
         sentence=worst.sentence,
     )

@@ -51,7 +51,7 @@ class Enforced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def account(snapshot: Snapshot) -> Budgeting:
-    books = snapshot.books
+    books = snapshot.budget_state
     if books is None or not snapshot.budgets:
         return Budgeting()
     standings = books.assessor.assess(snapshot.budgets, books.accounts, snapshot.now)
@@ -63,9 +63,9 @@ def admit(snapshot: Snapshot, budgeting: Budgeting, reservations: Reservations) 
     """Whom money may move for. What runs, what is bound, and what capacity is on its way for comes first."""
     if not snapshot.budgets:
         return Admitted(pods=reservations.left)
-    if snapshot.books is None:
+    if snapshot.budget_state is None:
         return _not_yet(snapshot, reservations.left)
-    admission, books = budgeting.admission, snapshot.books
+    admission, books = budgeting.admission, snapshot.budget_state
     if admission is None or not (reservations.left or books.gated):
         return Admitted(pods=reservations.left)
     for pod in _committed(snapshot, reservations, books):
@@ -139,7 +139,7 @@ def _with_company(pods: Iterable[Pod], held: Mapping[str, Held]) -> dict[str, He
 
 def gates(snapshot: Snapshot, budgeting: Budgeting) -> Gates:
     """Asked after those for whom capacity is bought: they were let through before."""
-    books = snapshot.books
+    books = snapshot.budget_state
     if books is None or not books.gated:
         return Gates()
     if budgeting.admission is None:
@@ -170,7 +170,7 @@ def held_pod_events(held: Iterable[Held | PodEvent]) -> Iterator[PodEvent]:
 
 
 def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing]) -> Enforced:
-    books = snapshot.books
+    books = snapshot.budget_state
     if books is None:
         return Enforced()
     decisions: list[Evict | Pause | CannotPause | Resume] = []
@@ -215,7 +215,7 @@ def _abandoned(snapshot: Snapshot, books: BudgetState) -> Iterator[Resume]:
 
 def usage_finalizers(snapshot: Snapshot) -> Iterator[AddUsageFinalizer | RemoveUsageFinalizer]:
     """The finalizer of `accounting: Exact`: on pods that the admission policy has missed, and off those recorded."""
-    books = snapshot.books
+    books = snapshot.budget_state
     if books is None:
         return
     for pod in books.recorded:

@@ -1,4 +1,4 @@
-"""What is bought for the pods that nothing else takes, and why the rest must wait."""
+"""Buying: GPUInstances for the cheapest plan that serves the pods without a reservation."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,67 +24,72 @@ from forebay.reconcile.snapshot import Snapshot
 
 
 class BuyResult(msgspec.Struct, frozen=True, kw_only=True):
+    """GPUInstances to create, and the pods that nothing is bought for."""
+
     decisions: tuple[CreateInstance | DeleteRecord, ...] = ()
+    #: Pods that no offer fits, with the reason.
     left_out: tuple[LeftOut, ...] = ()
-    #: Pods whose budgets have no dollars for what would be bought.
+    #: Pods whose budgets cannot pay for the planned capacity.
     held: tuple[Held, ...] = ()
-    #: When an offer that must rest now may be used again.
-    look_again: datetime | None = None
+    #: Earliest end of a cooldown.
+    requeue_at: datetime | None = None
 
 
 def buy(snapshot: Snapshot, pods: Sequence[Pod], admission: Admission | None = None) -> BuyResult:
+    """Creates a GPUInstance for each purchase of the plan that the pods' budgets can pay."""
     if not pods:
         return BuyResult()
-    # Not from a class that could vanish before its machines.
-    held = tuple(each for each in snapshot.classes if CLASS_FINALIZER in each.metadata.finalizers)
-    made = plan_for(msgspec.structs.replace(snapshot, classes=held), pods)
+    # Only classes with our finalizer: any other could be deleted before its machines are terminated.
+    classes = tuple(each for each in snapshot.classes if CLASS_FINALIZER in each.metadata.finalizers)
+    planned = plan_for(msgspec.structs.replace(snapshot, classes=classes), pods)
     by_name = {record.metadata.name: record for record in snapshot.records}
     failures: dict[OfferKey, int] = {}
     decisions: list[CreateInstance | DeleteRecord] = []
-    affordable, refused = within_dollars(made.purchases, admission)
+    affordable, held = within_dollars(planned.purchases, admission)
     for purchase in affordable:
         source = snapshot.sources[purchase.candidate.source]
         key = purchase.candidate.offer.key
         if key not in failures:
             failures[key] = failures_so_far(snapshot.records, key)
-        wanted = create_instance(purchase, source.capabilities.delivers, failures[key], by_name)
-        if (past := by_name.get(wanted.name)) is not None:
-            if past.state is not InstanceState.GONE or past.uid in snapshot.withheld:
-                continue  # a machine that something is done about; there is one record of it at a time
-            decisions.append(_make_room(past))
-        decisions.append(wanted)
+        create = create_instance(purchase, source.capabilities.delivers, failures[key], by_name)
+        if (previous := by_name.get(create.name)) is not None:
+            if previous.state is not InstanceState.GONE or previous.uid in snapshot.unrecorded_cost:
+                continue  # an owned machine whose previous GPUInstance is still needed; it has one at a time
+            decisions.append(_delete_previous(previous))
+        decisions.append(create)
     return BuyResult(
         decisions=tuple(decisions),
-        left_out=made.left_out,
-        held=refused,
-        look_again=min((each.until for each in cooldowns(snapshot.records, snapshot.now).values()), default=None),
+        left_out=planned.left_out,
+        held=held,
+        requeue_at=min((each.until for each in cooldowns(snapshot.records, snapshot.now).values()), default=None),
     )
 
 
 def within_dollars(
     purchases: Sequence[Purchase], admission: Admission | None
 ) -> tuple[list[Purchase], tuple[Held, ...]]:
-    """Which of them budgets have dollars for, and who must wait. Of a gang, all must."""
+    """Purchases that the pods' budgets can pay, and the pods held back. A gang is held back as a whole."""
     if admission is None:
         return list(purchases), ()
-    kept: list[Purchase] = []
+    affordable: list[Purchase] = []
     held: list[Held] = []
     for purchase in purchases:
         offer = purchase.candidate.offer
         refusal = admission.ask_to_spend(purchase.pods, offer.price, offer.billing.minimum)
         if refusal is None:
-            kept.append(purchase)
+            affordable.append(purchase)
         else:
             held += (msgspec.structs.replace(refusal, pod=pod) for pod in purchase.pods)
     while held:
         gangs = {gang: each for each in held if (gang := gang_key(each.pod)) is not None}
-        broken = next((each for each in kept if any(gang_key(pod) in gangs for pod in each.pods)), None)
-        if broken is None:
+        # The next purchase for a gang of which another pod is held back already.
+        incomplete = next((each for each in affordable if any(gang_key(pod) in gangs for pod in each.pods)), None)
+        if incomplete is None:
             break
-        kept.remove(broken)
-        why = next(gangs[gang] for pod in broken.pods if (gang := gang_key(pod)) in gangs)
-        held += (msgspec.structs.replace(why, pod=pod) for pod in broken.pods)
-    return kept, tuple(held)
+        affordable.remove(incomplete)
+        why = next(gangs[gang] for pod in incomplete.pods if (gang := gang_key(pod)) in gangs)
+        held += (msgspec.structs.replace(why, pod=pod) for pod in incomplete.pods)
+    return affordable, tuple(held)
 
 
 def plan_for(
@@ -92,40 +97,40 @@ def plan_for(
     pods: Sequence[Pod],
     preferences: Preferences = Preferences(),  # noqa: B008 (immutable)
     *,
-    beside: Sequence[Cap] = (),
+    extra_caps: Sequence[Cap] = (),
 ) -> Plan:
-    """The cheapest capacity for them that pools and classes allow. `beside` are limits of nobody's but the asker."""
+    """The cheapest capacity for the pods within the limits of pools and classes, and within `extra_caps`."""
     world = World(
         now=snapshot.now,
         namespaces=snapshot.namespaces,
         nodes=snapshot.nodes,
-        remembered=snapshot.remembered,
+        remembered=snapshot.last_seen_nodes,
         daemons=snapshot.daemons,
         records=snapshot.records,
         cooling=cooldowns(snapshot.records, snapshot.now),
     )
     offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, world)
-    made = plan(
+    planned = plan(
         pods,
         offering.candidates,
-        (*caps(snapshot.pools, snapshot.classes, snapshot.records), *beside),
+        (*caps(snapshot.pools, snapshot.classes, snapshot.records), *extra_caps),
         msgspec.structs.replace(
             preferences, known_providers=frozenset(record.spec.provider.value for record in snapshot.records)
         ),
         excluded=offering.excluded,
     )
-    left_out = tuple(_with_unknown(each, offering.unknown) for each in made.left_out)
-    return msgspec.structs.replace(made, left_out=left_out)
+    left_out = tuple(_with_unknown(each, offering.unknown) for each in planned.left_out)
+    return msgspec.structs.replace(planned, left_out=left_out)
 
 
-def _make_room(past: GPUInstance) -> DeleteRecord:
-    sentence = f"{past.metadata.name} is asked for again; this is the record of an earlier time."
-    return DeleteRecord(record=past, reason=Reason.CAPACITY_NEEDED, sentence=sentence)
+def _delete_previous(previous: GPUInstance) -> DeleteRecord:
+    sentence = f"{previous.metadata.name} is launched again. This GPUInstance of its previous run is replaced."
+    return DeleteRecord(record=previous, reason=Reason.CAPACITY_NEEDED, sentence=sentence)
 
 
 def _with_unknown(left: LeftOut, unknown: Sequence[str]) -> LeftOut:
-    """What is not known might have helped: say so."""
+    """Adds the sources whose offers are not known to the sentence: one of these might fit the pod."""
     if not unknown:
         return left
-    sentence = f"{left.sentence} Nothing is known of the offers of {'; '.join(unknown)}."
+    sentence = f"{left.sentence} Offers are not known from {'; '.join(unknown)}."
     return msgspec.structs.replace(left, sentence=sentence)

@@ -1,7 +1,7 @@
-"""What a tick may decide. Every decision says why, in a word for programs and a sentence for people.
+"""Decisions that a tick may return. Each carries its reason: a word for programs and a sentence for people.
 
-What is decided about a GPUInstance is in `lifecycle.steps`, about a node that its pods wait for in `demand.promise`,
-about the pods of a budget in `budgets`.
+Decisions about a GPUInstance are in `lifecycle.steps`, about a node's planned pods in `demand.nomination`, about the
+pods of a budget in `budgets`.
 """
 
 from collections.abc import Mapping
@@ -23,17 +23,17 @@ from forebay.model.workloads import Pod
 
 
 class ReportPool(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell the owner of a GPUNodePool how it stands."""
+    """Write the status of a GPUNodePool."""
 
     namespace: str
     name: str
     uid: str
-    #: What was looked at: the write is refused where the pool has changed meanwhile, and the next tick looks again.
+    #: Version that the tick saw: the API server refuses the write where the pool has changed since.
     resource_version: int
     generation: int
-    #: The whole list, as it is to stand in the status.
+    #: The complete list, conditions of other writers included.
     conditions: tuple[Condition, ...]
-    #: Of all its machines: how many, and what they cost per hour.
+    #: Number of the pool's GPUInstances, and their cost in USD per hour.
     node_count: int
     hourly_cost: str
     reason: Reason
@@ -41,7 +41,7 @@ class ReportPool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportClass(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell the owner of a GPUNodeClass how it and its providers stand."""
+    """Write the status of a GPUNodeClass: conditions of the class and of its providers."""
 
     name: str
     uid: str
@@ -56,7 +56,7 @@ class ReportClass(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell the owner of a GPUWorkloadBudget how it stands, and admission policies which budgets to look at."""
+    """Write the status of a GPUWorkloadBudget, and the labels by which admission policies select budgets."""
 
     namespace: str
     name: str
@@ -64,48 +64,48 @@ class ReportBudget(msgspec.Struct, frozen=True, kw_only=True):
     resource_version: int
     generation: int
     conditions: tuple[Condition, ...]
-    #: By the name of their field in the status; None takes one away.
+    #: Values by the name of their status field; None removes the field.
     figures: Mapping[str, Any]
-    #: None: without it.
+    #: None removes the label.
     labels: Mapping[str, str | None]
-    #: It will be used up before long: what to say.
-    forewarned: str | None = None
+    #: Sentence of the warning event that the quota will soon be used up; None where no warning is due.
+    forecast_warning: str | None = None
     reason: Reason
     sentence: str
 
 
 class AddUsageFinalizer(msgspec.Struct, frozen=True, kw_only=True):
-    """Keep the pod from going before its time is recorded."""
+    """Add the usage finalizer, so that the pod object stays until its usage is stored."""
 
     pod: Pod
 
 
 class RemoveUsageFinalizer(msgspec.Struct, frozen=True, kw_only=True):
-    """Its time is recorded, or nobody needs it any more."""
+    """Remove the usage finalizer: the pod's usage is stored, or no budget counts the pod any more."""
 
     pod: Pod
 
 
 class CreateInstance(msgspec.Struct, frozen=True, kw_only=True):
-    """Write down that this capacity is wanted. Nothing is asked of its provider before that is durable."""
+    """Create a GPUInstance: the durable intent to launch. The provider is called only after this write."""
 
     name: str
     spec: GPUInstanceSpec
-    #: What it begins with, where that is not nothing.
+    #: Initial status, where it is not empty.
     status: GPUInstanceStatus | None = None
     reason: Reason
     sentence: str
 
 
 class SetClassFinalizer(msgspec.Struct, frozen=True, kw_only=True):
-    """Keep a GPUNodeClass from going before its machines, or let it go now that they have."""
+    """Add or remove the finalizer that keeps a GPUNodeClass until its machines are gone."""
 
     node_class: GPUNodeClass
-    held: bool
+    present: bool
 
 
 class SyncNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Put on a node what its plan says it carries: pods may ask for these labels, and must tolerate these taints."""
+    """Add the planned labels and taints that a registered node lacks: its pods were planned with them."""
 
     record: GPUInstance
     node: Node
@@ -114,16 +114,16 @@ class SyncNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Say on a pod why it waits, and what comes next."""
+    """Emit an event on a pending pod: why it waits, and what comes next."""
 
     pod: Pod
     reason: Reason
     sentence: str
-    #: Nothing will happen by itself: somebody must do something.
+    #: Somebody has to act, or the pod stays pending.
     warning: bool = False
 
 
-#: About pods for the sake of their budgets.
+#: Decisions about budgets, their pods and their Jobs.
 BudgetDecision = (
     ReportBudget | Evict | Pause | CannotPause | Resume | Release | AddUsageFinalizer | RemoveUsageFinalizer
 )
@@ -142,7 +142,7 @@ Decision = (
 
 
 def subject(decision: Decision) -> tuple[str, str, str]:
-    """Which object it is about: what is decided about one is done in order."""
+    """Key of the object that the decision is about. Decisions about one object are applied in order."""
     match decision:
         case ReportPool():
             return ("pool", decision.namespace, decision.name)
@@ -161,7 +161,7 @@ def subject(decision: Decision) -> tuple[str, str, str]:
         case PodEvent() | Evict() | CannotPause() | Release() | AddUsageFinalizer() | RemoveUsageFinalizer():
             return ("pod", *decision.pod.key)
         case SyncNode() | NominatePods():
-            # Where these fail, the machine must be given back all the same.
+            # Not the record's key: where a write to the Node fails, the machine must still be terminated.
             return ("node", "", decision.node.name)
         case _:
             return ("record", "", decision.record.metadata.name)

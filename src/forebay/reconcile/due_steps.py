@@ -1,4 +1,4 @@
-"""What is due for each GPUInstance, and for what runs without one."""
+"""Due lifecycle steps: at most one for each GPUInstance, and adoption of orphans (instances without a GPUInstance)."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -23,7 +23,10 @@ Pool = tuple[str, str]
 
 
 def paused_replacements(snapshot: Snapshot) -> Mapping[Pool, str]:
-    """The pools (and "", "" for machines of none) in which nothing is given up as unhealthy now, with the reason."""
+    """Pools in which too many nodes are unhealthy for any to be replaced now, with the sentence why.
+
+    The key ("", "") stands for machines without a pool.
+    """
     by_pool: defaultdict[Pool, list[GPUInstance]] = defaultdict(list)
     for record in snapshot.records:
         by_pool[_pool(record)].append(record)
@@ -32,69 +35,83 @@ def paused_replacements(snapshot: Snapshot) -> Mapping[Pool, str]:
 
 
 class DueSteps(NamedTuple):
-    steps: list[AnyStep]
-    #: When the next may be due without any news.
-    look_again: datetime | None
-    #: Records that could not be thought about, which is a fault of ours: the others must not suffer for it.
-    faults: Mapping[str, Exception]
+    #: Of all GPUInstances.
+    steps: tuple[AnyStep, ...]
+    #: The steps to apply now: all but deletions of GPUInstances whose cost is not stored yet.
+    allowed: tuple[AnyStep, ...]
+    #: When the next step may be due without any change.
+    requeue_at: datetime | None
+    #: GPUInstances, by name, whose next step could not be computed because of a bug. The others go on.
+    errors: Mapping[str, Exception]
 
 
 def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
-    """At most one for each record."""
+    """The next step of each GPUInstance that has one, by `lifecycle.next_step`."""
     pools = {pool.key for pool in snapshot.pools}
     classes = {each.metadata.name for each in snapshot.classes if each.metadata.deletion_timestamp is None}
     waiting = {pod.uid for pod in snapshot.pending}
-    machines = _owned_machines(snapshot.sources)
+    owned_machines = _owned_machines(snapshot.sources)
     steps: list[AnyStep] = []
     due: list[datetime] = []
-    faults: dict[str, Exception] = {}
+    errors: dict[str, Exception] = {}
     for record in snapshot.records:
-        if record.metadata.name in snapshot.busy:
+        if record.metadata.name in snapshot.calls_in_flight:
             continue
         facts = _facts(record, snapshot, waiting, paused)
-        facts = msgspec.structs.replace(facts, pool_exists=_belongs(record, pools, classes))
-        named = machines.get(source_of(record))
-        if named is not None and instance_id(record) not in named:
-            # That no list shows it says nothing about it, and nobody could switch it off.
+        facts = msgspec.structs.replace(facts, pool_exists=_owner_exists(record, pools, classes))
+        configured = owned_machines.get(source_of(record))
+        if configured is not None and instance_id(record) not in configured:
+            # No longer configured: no listing can show the machine, and nobody can power it off.
             facts = msgspec.structs.replace(facts, capabilities=None)
         try:
-            step, at = _first(record) or step_or_wait(facts, snapshot.now)
-        except Exception as fault:  # noqa: BLE001 (the boundary between records; the loop logs and counts it)
-            faults[record.metadata.name] = fault
+            step, at = _initial_step(record) or step_or_wait(facts, snapshot.now)
+        except Exception as error:  # noqa: BLE001 (the boundary between records; the loop logs and counts it)
+            errors[record.metadata.name] = error
             continue
         if step is not None:
             steps.append(step)
         elif at is not None:
             due.append(at)
-    return DueSteps(steps, min(due, default=None), faults)
+    allowed = (
+        step for step in steps if not (isinstance(step, DeleteRecord) and step.record.uid in snapshot.unrecorded_cost)
+    )
+    return DueSteps(tuple(steps), tuple(allowed), min(due, default=None), errors)
 
 
-def _first(record: GPUInstance) -> tuple[WriteStatus, None] | None:
-    """Writes the status that the record was made with, where it has none yet."""
-    begun = initial_status(record)
-    if begun is None:
+def _initial_step(record: GPUInstance) -> tuple[WriteStatus, None] | None:
+    """Writes the status that the GPUInstance was created with, where its status is still empty.
+
+    The API server drops the status from a create request, so it takes a second write.
+    """
+    status = initial_status(record)
+    if status is None:
         return None
-    sentence = begun.message or "What was known when the record was made."
-    reason = Reason(begun.reason) if begun.reason is not None else Reason.CAPACITY_NEEDED
-    return WriteStatus(record=record, reason=reason, sentence=sentence, status=begun), None
+    sentence = status.message or "Initial status of the GPUInstance."
+    reason = Reason(status.reason) if status.reason is not None else Reason.CAPACITY_NEEDED
+    return WriteStatus(record=record, reason=reason, sentence=sentence, status=status), None
 
 
 def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...], Orphans]:
-    """Records to make; and records of machines that had gone and are on again, which must make room first."""
+    """Adoptions of orphans, and the orphans seen so far.
+
+    An owned machine that is on again has its old GPUInstance (Gone) deleted first: both have the machine's name.
+    """
     sources = snapshot.sources.values()
-    seen = orphans_seen(snapshot.memory.unclaimed, sources, snapshot.records)
-    past = {each.metadata.name: each for each in snapshot.records if _is_past(each)}
-    live = [each for each in snapshot.records if each.metadata.name not in past]
+    seen = orphans_seen(snapshot.memory.orphans, sources, snapshot.records)
+    previous = {each.metadata.name: each for each in snapshot.records if _is_previous_run(each)}
+    live = [each for each in snapshot.records if each.metadata.name not in previous]
     found: list[Adopt | DeleteRecord] = []
     for adopt in adoptions(seen, sources, live, snapshot.nodes, snapshot.now):
-        if adopt.name in past:
-            sentence = f"Machine {adopt.name} is on again; this is the record of an earlier time."
-            found.append(DeleteRecord(record=past[adopt.name], reason=Reason.ADOPTED, sentence=sentence))
+        if adopt.name in previous:
+            sentence = (
+                f"Machine {adopt.name} is on again. This GPUInstance of its previous run is replaced by a new one."
+            )
+            found.append(DeleteRecord(record=previous[adopt.name], reason=Reason.ADOPTED, sentence=sentence))
         found.append(adopt)
     return tuple(found), seen
 
 
-def _is_past(record: GPUInstance) -> bool:
+def _is_previous_run(record: GPUInstance) -> bool:
     return record.spec.delivers is Delivery.POWER and record.state is InstanceState.GONE
 
 
@@ -110,12 +127,12 @@ def _facts(record: GPUInstance, snapshot: Snapshot, waiting: set[str], paused: M
         pods=() if name is None else snapshot.pods_by_node.get(name, ()),
         wanted=any(pod.uid in waiting for pod in record.spec.pods),
         braked=pool in paused,
-        drain_settle=snapshot.rules.drain_settle,
+        drain_settle=snapshot.rules.drain_delay,
     )
 
 
 def _owned_machines(sources: Mapping[SourceKey, Source]) -> dict[SourceKey, set[str]]:
-    """Of the sources that have told which they have."""
+    """Names of the configured machines, for each source of owned machines whose offers are known."""
     return {
         key: {offer.instance_type for offer in source.offers}
         for key, source in sources.items()
@@ -123,8 +140,8 @@ def _owned_machines(sources: Mapping[SourceKey, Source]) -> dict[SourceKey, set[
     }
 
 
-def _belongs(record: GPUInstance, pools: set[Pool], classes: set[str]) -> bool:
-    """The pool and the class that it was obtained for are there, and are to stay."""
+def _owner_exists(record: GPUInstance, pools: set[Pool], classes: set[str]) -> bool:
+    """Whether the pool and the class of the GPUInstance exist and are not being deleted."""
     if record.spec.pool_ref is not None and _pool(record) not in pools:
         return False
     return record.spec.node_class_name is None or record.spec.node_class_name in classes

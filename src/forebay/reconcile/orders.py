@@ -1,6 +1,6 @@
-"""GPUInstances to create for a plan.
+"""GPUInstances to create for the purchases of a plan.
 
-A GPUInstance holds everything a launch needs, so that whoever leads next can go on from it.
+A GPUInstance holds everything that a launch needs: after a failover, the next leader continues from it alone.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from forebay.model.workloads import Pod
 from forebay.planning.plan import Purchase
 from forebay.reconcile.decisions import CreateInstance
 
-#: What a record has room for. A machine for more pods serves them all the same.
+#: Limits of the API. A machine for more pods serves them all, but names only the oldest.
 _PODS_RECORDED: Final = 512
 _WHY: Final = 2048
 
@@ -24,8 +24,11 @@ _WHY: Final = 2048
 def create_instance(
     purchase: Purchase, delivers: Delivery, failures: int, records: Mapping[str, GPUInstance]
 ) -> CreateInstance:
-    """The intent. Its name is the same whoever plans the same: a machine's own, or one made of the pods it is for.
-    `records` are those that are there, by name.
+    """The GPUInstance for one purchase.
+
+    Its name is deterministic, so that two leaders cannot buy the same twice: the name of the owned machine, or a digest
+    of the offer and the pods. `failures` counts the failed launches of this offer so far. `records` are the existing
+    GPUInstances by name.
     """
     candidate, offer = purchase.candidate, purchase.candidate.offer
     name = offer.node_name or _name(candidate.pool.name, offer.key, purchase.pods, records)
@@ -41,12 +44,13 @@ def create_instance(
         pods=tuple(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in _oldest(purchase.pods)),
         why=purchase.sentence[:_WHY],
     )
-    # A wait that grows with each failure must not begin anew with each record.
+    # A cooldown grows with each failure, across GPUInstances.
     status = GPUInstanceStatus(state=InstanceState.REQUESTED, failures=failures) if failures else None
     return CreateInstance(name=name, spec=spec, status=status, reason=purchase.reason, sentence=purchase.sentence)
 
 
 def source_of(record: GPUInstance) -> SourceKey:
+    """The source that the GPUInstance came from."""
     return SourceKey(record.spec.node_class_name or "", record.spec.provider)
 
 
@@ -55,7 +59,7 @@ def _oldest(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def _name(pool: str, offer: OfferKey, pods: Iterable[Pod], records: Mapping[str, GPUInstance]) -> str:
-    # Of the offer too: the record of one that failed for these pods is kept for a while beside that of the next.
+    # The offer is part of the name: a failed GPUInstance for these pods is kept for a while beside the next attempt.
     parts = [*map(str, offer), *sorted(pod.uid for pod in pods)]
     while True:
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
@@ -63,5 +67,5 @@ def _name(pool: str, offer: OfferKey, pods: Iterable[Pod], records: Mapping[str,
         earlier = records.get(name)
         if earlier is None or earlier.state is InstanceState.GONE:
             return name
-        # One for the same pods is on its way out, and its record must stay until there is proof of its end.
+        # Another one for the same pods is terminating, and its record must stay until the provider proves it gone.
         parts.append(earlier.uid)

@@ -1,4 +1,4 @@
-"""What is bought, and for whom: budgets are asked first, and those that nothing can be bought for take no room."""
+"""Purchases in one tick: budgets admit pods first, then capacity is planned for the admitted ones."""
 
 from typing import NamedTuple
 
@@ -14,28 +14,32 @@ from forebay.reconcile.snapshot import Snapshot
 class Purchases(NamedTuple):
     admitted: Admitted
     bought: BuyResult
-    #: With what was admitted taken from the room of each budget.
+    #: The budgets, with the admitted pods counted against their quotas.
     budgeting: Budgeting
 
 
 def purchases(snapshot: Snapshot, budgeting: Budgeting, reservations: Reservations) -> Purchases:
+    """What is bought for the pods without a reservation, and which of them budgets hold back."""
     admitted = admit(snapshot, budgeting, reservations)
     bought = buy(snapshot, admitted.pods, budgeting.admission)
     found = Purchases(admitted=admitted, bought=bought, budgeting=budgeting)
-    books = snapshot.books
-    if books is None or not bought.left_out or not (admitted.held or books.gated):
+    state = snapshot.budget_state
+    if state is None or not bought.left_out or not (admitted.held or state.gated):
         return found
-    return _without_the_hopeless(snapshot, reservations, found)
+    return _without_unservable(snapshot, reservations, found)
 
 
-def _without_the_hopeless(snapshot: Snapshot, reservations: Reservations, first: Purchases) -> Purchases:
-    """Else a pod that is too large for every machine would keep those behind it waiting for ever."""
+def _without_unservable(snapshot: Snapshot, reservations: Reservations, first: Purchases) -> Purchases:
+    """The purchases anew, without the pods that no offer fits.
+
+    An admitted pod that is too large for every machine would otherwise hold back the pods after it for ever.
+    """
     waiting = [each.pod for each in first.admitted.held if isinstance(each, Held)]
     left_out = (*first.bought.left_out, *(plan_for(snapshot, waiting).left_out if waiting else ()))
-    hopeless = {each.pod.uid for each in left_out}
-    others = tuple(pod for pod in reservations.left if pod.uid not in hopeless)
+    unservable = {each.pod.uid for each in left_out}
+    rest = tuple(pod for pod in reservations.left if pod.uid not in unservable)
     budgeting = account(snapshot)
-    admitted = admit(snapshot, budgeting, msgspec.structs.replace(reservations, left=others))
+    admitted = admit(snapshot, budgeting, msgspec.structs.replace(reservations, left=rest))
     bought = buy(snapshot, admitted.pods, budgeting.admission)
     return Purchases(
         admitted=admitted,

@@ -1,4 +1,4 @@
-"""How pools and classes stand, for the owners who look at them. Only what is not said yet is said."""
+"""Status of GPUNodePools and GPUNodeClasses: conditions and totals. Written only where it has changed."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +23,7 @@ _FREE: Final = UsdPerHour(0)
 
 
 class Fact(NamedTuple):
-    """A condition before it is known since when it holds."""
+    """A condition without its last transition time, which depends on the conditions before."""
 
     type: str
     status: Truth
@@ -32,28 +32,31 @@ class Fact(NamedTuple):
 
 
 class MachineTotals(NamedTuple):
-    """Of some machines together."""
+    """Number and hourly cost of some GPUInstances together."""
 
     machines: int = 0
     cost: UsdPerHour = _FREE
 
 
-def report_pools(snapshot: Snapshot, brakes: Mapping[tuple[str, str], str]) -> Iterable[ReportPool]:
-    """`brakes` are the pools in which nothing is replaced at the moment, with the sentence why."""
+def report_pools(snapshot: Snapshot, paused: Mapping[tuple[str, str], str]) -> Iterable[ReportPool]:
+    """The status of each pool whose status has changed.
+
+    `paused` are the pools in which unhealthy machines are not replaced now, with the sentence why.
+    """
     if not snapshot.pools:
         return
     classes = {each.metadata.name: each for each in snapshot.classes}
-    figures = _figures(snapshot.records, _pool_key)
+    totals = _totals(snapshot.records, _pool_key)
     for pool in snapshot.pools:
         if pool.metadata.deletion_timestamp is not None:
             continue
         found = node_class_ready(pool, classes)
-        facts = (found, _pool_ready(found, brakes.get(pool.key)))
-        said = pool.status.conditions if pool.status is not None else ()
-        conditions = merge_conditions(said, facts, pool.metadata.generation, snapshot.now)
-        count, cost = figures[pool.key]
+        facts = (found, _pool_ready(found, paused.get(pool.key)))
+        current = pool.status.conditions if pool.status is not None else ()
+        conditions = merge_conditions(current, facts, pool.metadata.generation, snapshot.now)
+        count, cost = totals[pool.key]
         shown = (pool.status.node_count, pool.status.hourly_cost) if pool.status is not None else (None, None)
-        if conditions == said and shown == (count, cost.exact()):
+        if conditions == current and shown == (count, cost.exact()):
             continue
         namespace, name = pool.key
         worst = next((fact for fact in facts if fact.status is not Truth.TRUE), found)
@@ -72,24 +75,25 @@ def report_pools(snapshot: Snapshot, brakes: Mapping[tuple[str, str], str]) -> I
 
 
 def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
+    """The status of each class whose status has changed."""
     if not snapshot.classes:
         return
-    figures = _figures(snapshot.records, lambda record: ("", record.spec.node_class_name or ""))
+    totals = _totals(snapshot.records, lambda record: ("", record.spec.node_class_name or ""))
     for node_class in snapshot.classes:
         if node_class.metadata.deletion_timestamp is not None:
             continue
         facts = _class_facts(node_class, snapshot, snapshot.claimed_twice.get(node_class.metadata.name, {}))
         status = node_class.status
-        said = status.conditions if status is not None else ()
-        conditions = merge_conditions(said, facts, node_class.metadata.generation, snapshot.now)
-        count, cost = figures["", node_class.metadata.name]
+        current = status.conditions if status is not None else ()
+        conditions = merge_conditions(current, facts, node_class.metadata.generation, snapshot.now)
+        count, cost = totals["", node_class.metadata.name]
         offers = sum(
             len(source.offers or ())
             for key, source in snapshot.sources.items()
             if key.node_class == node_class.metadata.name
         )
         shown = (status.active_nodes, status.hourly_cost, status.offers) if status is not None else None
-        if conditions == said and shown == (count, cost.exact(), offers):
+        if conditions == current and shown == (count, cost.exact(), offers):
             continue
         yield ReportClass(
             name=node_class.metadata.name,
@@ -117,14 +121,14 @@ def node_class_ready(pool: GPUNodePool, classes: Mapping[str, GPUNodeClass]) -> 
     return Fact("NodeClassReady", Truth.TRUE, Reason.NODE_CLASS_FOUND, f'GPUNodeClass "{name}" exists.')
 
 
-def _pool_ready(node_class: Fact, brake: str | None) -> Fact:
-    if node_class.status is Truth.TRUE and brake is not None:
-        return Fact("Ready", Truth.FALSE, Reason.DISRUPTION_PAUSED, brake)
+def _pool_ready(node_class: Fact, paused: str | None) -> Fact:
+    if node_class.status is Truth.TRUE and paused is not None:
+        return Fact("Ready", Truth.FALSE, Reason.DISRUPTION_PAUSED, paused)
     return node_class._replace(type="Ready")
 
 
 def _class_facts(node_class: GPUNodeClass, snapshot: Snapshot, doubly_claimed: Mapping[str, str]) -> tuple[Fact, ...]:
-    """Ready first, then whether each provider can be used."""
+    """Ready first, then ProviderValidation, then one condition for each enabled provider."""
     name = node_class.metadata.name
     facts = [
         _provider_ready(SourceKey(name, entry.name), snapshot, doubly_claimed)
@@ -137,7 +141,7 @@ def _class_facts(node_class: GPUNodeClass, snapshot: Snapshot, doubly_claimed: M
         status = Truth.FALSE if len(wrong) == len(facts) else Truth.TRUE
         valid = Fact("ProviderValidation", Truth.FALSE, wrong[0].reason, sentence)
         return (Fact("Ready", status, wrong[0].reason, sentence), valid, *facts)
-    sentence = "Every enabled provider can be used."
+    sentence = "All enabled providers are ready."
     return (
         Fact("Ready", Truth.TRUE, Reason.PROVIDERS_READY, sentence),
         Fact("ProviderValidation", Truth.TRUE, Reason.PROVIDERS_READY, sentence),
@@ -150,33 +154,33 @@ def _provider_ready(key: SourceKey, snapshot: Snapshot, doubly_claimed: Mapping[
     if (why := snapshot.unusable.get(key)) is not None:
         return Fact(condition, Truth.FALSE, Reason.PROVIDER_NOT_SERVED, why)
     if doubly_claimed and key.provider == "webhook":
-        names = "; ".join(f"{machine} belongs to {owner}" for machine, owner in sorted(doubly_claimed.items()))
-        sentence = f"Machines that another already names are left out: {names}. Name each in one place."
+        names = "; ".join(f"{machine} (claimed by {owner})" for machine, owner in sorted(doubly_claimed.items()))
+        sentence = f"Machines claimed twice are skipped: {names}. Name each machine in one place only."
         return Fact(condition, Truth.FALSE, Reason.CLAIMED_TWICE, sentence)
     source = snapshot.sources.get(key)
     if source is None:
-        return Fact(condition, Truth.UNKNOWN, Reason.PROVIDER_UNAVAILABLE, f"{key.provider} is being set up.")
+        return Fact(condition, Truth.UNKNOWN, Reason.PROVIDER_UNAVAILABLE, f"{key.provider} is starting.")
     if source.error is not None:
         return Fact(condition, Truth.FALSE, Reason.PROVIDER_UNAVAILABLE, source.error)
-    return Fact(condition, Truth.TRUE, Reason.PROVIDERS_READY, f"{key.provider} answers.")
+    return Fact(condition, Truth.TRUE, Reason.PROVIDERS_READY, f"{key.provider} is ready.")
 
 
 def merge_conditions(
-    said: tuple[Condition, ...], facts: Iterable[Fact], generation: int | None, now: datetime
+    current: tuple[Condition, ...], facts: Iterable[Fact], generation: int | None, now: datetime
 ) -> tuple[Condition, ...]:
-    """The whole list with these facts in it. One that was true before keeps the time since when it is."""
-    conditions = {each.type: each for each in said}
+    """The current conditions with the facts merged in. The transition time changes only with the status."""
+    conditions = {each.type: each for each in current}
     for fact in facts:
         before = conditions.get(fact.type)
-        held = before is not None and before.status is fact.status
+        unchanged = before is not None and before.status is fact.status
         conditions[fact.type] = Condition(
             type=fact.type,
             status=fact.status,
             reason=fact.reason,
             message=shortened(fact.sentence),
-            # The API keeps whole seconds; with more, what is read back would never equal what was decided.
+            # The API keeps whole seconds: with fractions, the value read back would never equal the value decided.
             last_transition_time=(
-                before.last_transition_time if before is not None and held else now.replace(microsecond=0)
+                before.last_transition_time if before is not None and unchanged else now.replace(microsecond=0)
             ),
             observed_generation=generation,
         )
@@ -184,7 +188,7 @@ def merge_conditions(
 
 
 def hourly_cost(record: GPUInstance) -> UsdPerHour:
-    """What it costs now: from the moment it was asked for until it is shown to be gone."""
+    """Current cost of the GPUInstance per hour: from the launch call until the provider proves it gone."""
     if record.state in _COSTS_NOTHING:
         return _FREE
     billed = record.status.hourly_price if record.status is not None else None
@@ -193,11 +197,11 @@ def hourly_cost(record: GPUInstance) -> UsdPerHour:
 
 @lru_cache(maxsize=4096)
 def _price(written: Figure) -> UsdPerHour:
-    """Many machines, few prices; and reading one exactly takes its time."""
+    """The exact price, cached: parsing is slow, and many machines share few prices."""
     return UsdPerHour(str(written))
 
 
-def _figures(
+def _totals(
     records: Iterable[GPUInstance], key_of: Callable[[GPUInstance], tuple[str, str]]
 ) -> defaultdict[tuple[str, str], MachineTotals]:
     found: defaultdict[tuple[str, str], MachineTotals] = defaultdict(MachineTotals)

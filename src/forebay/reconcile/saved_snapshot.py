@@ -1,8 +1,8 @@
-"""Snapshots as files: what a tick knew, to be looked at and planned for again elsewhere.
+"""Snapshots as files: the input of a tick, to be inspected and planned for elsewhere.
 
-Shapes are written once each, as the many pods of a template share one. Which instances had no record is not kept: that
-begins anew with every operator. Of the books of budgets there is what was used when, and who runs: enough to see who
-must wait for one, not whom it would stop.
+Each pod shape is written once, because the many pods of a template share it. Orphans are not saved: every operator
+starts without any. Of the budgets, usage over time and running pods are saved: enough to see which pods must wait for a
+budget, not enough to see which ones it would evict.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,11 +31,11 @@ FORMAT: Final = "forebay.dev/snapshot.v1"
 
 
 class NotASnapshot(ValueError):
-    """One sentence: what is wrong with the file."""
+    """The file is not a snapshot that this release reads; the message says why."""
 
 
 class _Pod(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A pod with the number of its shape."""
+    """A pod, with the index of its shape in `_Saved.shapes`."""
 
     namespace: str
     name: str
@@ -60,8 +60,9 @@ class _Pod(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class _Ledger(msgspec.Struct):
-    #: By second: changes of the rate, which have more digits than JSON's numbers are read with; and pods that ended.
+    #: Changes of the rate, by second. As text: they have more digits than JSON readers keep in a number.
     changes: tuple[tuple[int, str], ...]
+    #: Number of pods that ended, by second.
     ends: tuple[tuple[int, int], ...]
     running: tuple[str, ...]
 
@@ -73,7 +74,7 @@ class _Account(msgspec.Struct):
     pods: tuple[_Pod, ...]
 
 
-class _Books(msgspec.Struct, kw_only=True, omit_defaults=True):
+class _BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
     accounts: tuple[_Account, ...] = ()
     gated: tuple[_Pod, ...] = ()
     damages: tuple[tuple[BudgetKey, str], ...] = ()
@@ -98,18 +99,18 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     used: Mapping[str, Resources] = {}
     ports: Mapping[str, frozenset[tuple[int, str]]] = {}
     daemons: tuple[int, ...] = ()
-    remembered: Mapping[str, Node] = {}
+    last_seen_nodes: Mapping[str, Node] = {}
     pods_by_node: Mapping[str, tuple[_Pod, ...]] = {}
     records: tuple[GPUInstance, ...] = ()
     sources: tuple[Source, ...] = ()
     unusable: tuple[_Unusable, ...] = ()
     claimed_twice: Mapping[str, Mapping[str, str]] = {}
     budgets: tuple[GPUWorkloadBudget, ...] = ()
-    books: _Books | None = None
-    withheld: frozenset[str] = frozenset()
-    #: Since when pods have seemed to fit somewhere.
+    budget_state: _BudgetState | None = None
+    unrecorded_cost: frozenset[str] = frozenset()
+    #: Since when each pod (by UID) has seemed to fit on a ready node.
     fitting: Mapping[str, datetime] = {}
-    busy: frozenset[str] = frozenset()
+    calls_in_flight: frozenset[str] = frozenset()
     rules: OperatorRules = OperatorRules()
 
 
@@ -117,17 +118,18 @@ class _Header(msgspec.Struct):
     format: str = ""
 
 
-#: Fields that are written as they are.
-_ALIKE: Final = tuple(
+#: Fields that the file and the snapshot both have.
+_COMMON: Final = tuple(
     sorted({field.name for field in msgspec.structs.fields(Snapshot)} & set(_Saved.__struct_fields__))
 )
-_CHANGED: Final = frozenset({"pending", "daemons", "pods_by_node", "sources", "unusable", "books"})
+#: Common fields that the file stores in another form.
+_CONVERTED: Final = frozenset({"pending", "daemons", "pods_by_node", "sources", "unusable", "budget_state"})
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted")
 _decoder = msgspec.json.Decoder(_Saved, dec_hook=dec_hook)
 
 
 def is_snapshot(data: bytes) -> bool:
-    """Whether it says so of itself."""
+    """Whether the data is a snapshot of any version, by its `format` field."""
     try:
         return msgspec.json.decode(data, type=_Header).format.startswith("forebay.dev/snapshot")
     except msgspec.MsgspecError:
@@ -139,75 +141,77 @@ def save(snapshot: Snapshot) -> bytes:
     saved = _Saved(
         format=FORMAT,
         pending=shapes.pods(snapshot.pending),
-        daemons=tuple(map(shapes.number, snapshot.daemons)),
+        daemons=tuple(map(shapes.index, snapshot.daemons)),
         pods_by_node={name: shapes.pods(pods) for name, pods in snapshot.pods_by_node.items()},
         sources=tuple(snapshot.sources.values()),
         unusable=tuple(_Unusable(key, why) for key, why in snapshot.unusable.items()),
         fitting=snapshot.memory.reservations.fitting,
-        books=None if snapshot.books is None else _books(snapshot.books, shapes),
-        **{name: getattr(snapshot, name) for name in _ALIKE if name not in _CHANGED},
+        budget_state=None if snapshot.budget_state is None else _saved_budgets(snapshot.budget_state, shapes),
+        **{name: getattr(snapshot, name) for name in _COMMON if name not in _CONVERTED},
     )
-    return _encoder.encode(replace(saved, shapes=tuple(shapes.made)))
+    return _encoder.encode(replace(saved, shapes=tuple(shapes.found)))
 
 
 def load(data: bytes) -> Snapshot:
-    """Raises `NotASnapshot`."""
+    """The snapshot in the file. Raises `NotASnapshot`."""
     try:
-        said = msgspec.json.decode(data, type=_Header).format
-        if said != FORMAT:
-            raise NotASnapshot(f'it is of the format "{said}"; this release reads {FORMAT}')
+        version = msgspec.json.decode(data, type=_Header).format
+        if version != FORMAT:
+            raise NotASnapshot(f'its format is "{version}", and this release reads {FORMAT}')
         saved = _decoder.decode(data)
         shapes = saved.shapes
         return Snapshot(
             pending=_pods(saved.pending, shapes),
-            daemons=tuple(shapes[number] for number in saved.daemons),
+            daemons=tuple(shapes[index] for index in saved.daemons),
             pods_by_node={name: _pods(pods, shapes) for name, pods in saved.pods_by_node.items()},
             sources={source.key: source for source in saved.sources},
             unusable={each.key: each.why for each in saved.unusable},
             memory=Memory(reservations=Reservations(fitting=saved.fitting)),
-            books=None if saved.books is None else _opened(saved.books, saved.budgets, saved.now, shapes),
-            **{name: getattr(saved, name) for name in _ALIKE if name not in _CHANGED},
+            budget_state=None
+            if saved.budget_state is None
+            else _loaded_budgets(saved.budget_state, saved.budgets, saved.now, shapes),
+            **{name: getattr(saved, name) for name in _COMMON if name not in _CONVERTED},
         )
     except (msgspec.MsgspecError, IndexError) as error:
-        raise NotASnapshot(f"it is not a whole snapshot: {error}") from error
+        raise NotASnapshot(f"the snapshot is incomplete or damaged: {error}") from error
 
 
-def _books(books: BudgetState, shapes: "_Shapes") -> _Books:
-    accounts = sorted(books.accounts, key=lambda each: each.key)
-    return _Books(
+def _saved_budgets(state: BudgetState, shapes: "_Shapes") -> _BudgetState:
+    accounts = sorted(state.accounts, key=lambda each: each.key)
+    return _BudgetState(
         accounts=tuple(
-            _Account(each.key, _outline(each.ledger), _outline(each.money), shapes.pods(each.pods.values()))
+            _Account(each.key, _saved_ledger(each.ledger), _saved_ledger(each.money), shapes.pods(each.pods.values()))
             for each in accounts
         ),
-        gated=shapes.pods(books.gated),
-        damages=tuple(sorted(books.damages.items())),
-        invalid=tuple(sorted(books.invalid.items())),
+        gated=shapes.pods(state.gated),
+        damages=tuple(sorted(state.damages.items())),
+        invalid=tuple(sorted(state.invalid.items())),
     )
 
 
-def _outline(ledger: Ledger) -> _Ledger:
+def _saved_ledger(ledger: Ledger) -> _Ledger:
     changes, ends, running = ledger.outline
     return _Ledger(tuple((at, str(part)) for at, part in changes.items()), tuple(ends.items()), running)
 
 
-def _drawn(owner: str, saved: _Ledger) -> Ledger:
+def _loaded_ledger(owner: str, saved: _Ledger) -> Ledger:
     try:
         changes = {at: int(part) for at, part in saved.changes}
     except ValueError as error:
-        raise NotASnapshot(f"it is not a whole snapshot: {error}") from error
+        raise NotASnapshot(f"the snapshot is incomplete or damaged: {error}") from error
     return Ledger.drawn(owner, Outline(changes, dict(saved.ends), saved.running))
 
 
-def _opened(
-    saved: _Books, budgets: Iterable[GPUWorkloadBudget], now: datetime, shapes: tuple[PodShape, ...]
+def _loaded_budgets(
+    saved: _BudgetState, budgets: Iterable[GPUWorkloadBudget], now: datetime, shapes: tuple[PodShape, ...]
 ) -> BudgetState:
     by_key = {budget.key: budget for budget in budgets}
     accounts = Accounts()
     for each in saved.accounts:
         budget = by_key.get(each.budget)
         if budget is None:
-            raise NotASnapshot(f"it has books of {'/'.join(each.budget)} and no such budget")
-        hours, dollars = (_drawn(budget.uid, kept) for kept in (each.gpu_hours, each.dollars))
+            raise NotASnapshot(f"it has an account of budget {'/'.join(each.budget)} but not the budget itself")
+        hours, dollars = (_loaded_ledger(budget.uid, ledger) for ledger in (each.gpu_hours, each.dollars))
         account = accounts.open(budget, now, ledger=hours, money=dollars)
         account.pods.update((pod.uid, pod) for pod in _pods(each.pods, shapes))
     return BudgetState(
@@ -220,24 +224,24 @@ def _opened(
 
 
 class _Shapes:
-    """Numbers shapes in the order in which they come."""
+    """Pod shapes in the order in which they were first seen, each once."""
 
     def __init__(self) -> None:
-        self.made: list[PodShape] = []
-        self._numbers: dict[bytes, int] = {}
-        self._known: dict[int, int] = {}
+        self.found: list[PodShape] = []
+        self._by_content: dict[bytes, int] = {}
+        self._by_id: dict[int, int] = {}
 
-    def number(self, shape: PodShape) -> int:
-        known = self._known.get(id(shape))
-        if known is None:
-            known = self._numbers.setdefault(_encoder.encode(shape), len(self.made))
-            if known == len(self.made):
-                self.made.append(shape)
-            self._known[id(shape)] = known
-        return known
+    def index(self, shape: PodShape) -> int:
+        index = self._by_id.get(id(shape))
+        if index is None:
+            index = self._by_content.setdefault(_encoder.encode(shape), len(self.found))
+            if index == len(self.found):
+                self.found.append(shape)
+            self._by_id[id(shape)] = index
+        return index
 
     def pods(self, pods: Iterable[Pod]) -> tuple[_Pod, ...]:
-        return tuple(_Pod(**{**asdict(pod), "shape": self.number(pod.shape)}) for pod in pods)
+        return tuple(_Pod(**{**asdict(pod), "shape": self.index(pod.shape)}) for pod in pods)
 
 
 def _pods(saved: Iterable[_Pod], shapes: tuple[PodShape, ...]) -> tuple[Pod, ...]:

@@ -1,4 +1,4 @@
-"""All that one tick knows: an immutable picture of cluster and providers at one instant."""
+"""The input of one tick: cluster, providers and budgets as they were at one instant. Immutable."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -21,88 +21,92 @@ from forebay.model.workloads import Pod, PodShape
 
 
 class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user has chosen for the operator as a whole."""
+    """Settings of the operator that a tick depends on."""
 
-    #: Resources by which pods ask for GPUs; None: every `<vendor>/gpu`.
+    #: Resources by which pods request GPUs; None: every `<vendor>/gpu`.
     gpu_resources: frozenset[str] | None = None
-    #: How long an owned machine must have been idle before it is switched off.
+    #: How long an owned machine must have been idle before it is powered off.
     idle_delay: timedelta = timedelta(0)
-    #: At most one owned machine goes down in this time.
+    #: At most one owned machine is powered off in this time.
     scale_down_interval: timedelta = timedelta(seconds=10)
-    #: From the cordon to the last look for pods that the scheduler was just placing.
-    drain_settle: timedelta = timedelta(seconds=3)
+    #: From the cordon to the last check for pods: the scheduler may be binding one to the node meanwhile.
+    drain_delay: timedelta = timedelta(seconds=3)
 
 
 class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
-    """What budgets have counted, and what is known of those they act upon."""
+    """What budgets have counted, and the state of the pods and Jobs that they act on."""
 
-    #: These two are not copies: whoever keeps the books adds to them only between two ticks.
+    #: Accounts and assessor are live objects, not copies: the engine changes them only between two ticks.
     accounts: Accounts
     assessor: Assessor
-    #: By budget, the stored parts of its ledger that cannot be read; and budgets that cannot be counted at all.
+    #: By budget, which stored chunks of its ledger cannot be read.
     damages: Mapping[BudgetKey, str] = {}
+    #: Budgets that cannot be counted at all, and why.
     invalid: Mapping[BudgetKey, str] = {}
-    #: Why nothing can be stored; None while all is well.
+    #: Why the ledger cannot be stored at the moment; None where it can.
     unstored: str | None = None
-    #: Pods whose eviction, or whose Job's suspension, was refused a moment ago.
+    #: UIDs of pods whose eviction, or whose Job's suspension, the API server refused a moment ago.
     blocked: frozenset[str] = frozenset()
-    #: Budgets that have asked somebody to stop, which the views do not show yet.
+    #: Budgets with an eviction or a suspension under way that the informers do not show yet.
     awaiting: frozenset[BudgetKey] = frozenset()
     paused: tuple[PausedJob, ...] = ()
-    #: When each budget last evicted or paused somebody, as far as this process did it.
+    #: When each budget last evicted a pod or paused a Job, as far as this process did so.
     enforced: Mapping[BudgetKey, datetime] = {}
-    #: Pods with the budget's gate.
+    #: Pods with the scheduling gate of budgets.
     gated: tuple[Pod, ...] = ()
-    #: Pods with the finalizer of budgets whose time is stored, or that no budget needs any more.
+    #: Pods with the usage finalizer whose usage is stored, or that no budget counts any more.
     recorded: tuple[Pod, ...] = ()
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What one tick hands to the next."""
+    """State that one tick hands to the next."""
 
-    #: Since when pods have seemed to fit somewhere.
+    #: The reservations of the last tick, which know since when pods have seemed to fit on a ready node.
     reservations: Reservations = Reservations()
-    #: Found at a provider without a record, and since when.
-    unclaimed: Orphans = Orphans()
-    #: When the figures of each budget were last written.
+    #: Instances listed by a provider without a GPUInstance, and since when.
+    orphans: Orphans = Orphans()
+    #: When the status of each budget was last written.
     reported: Mapping[BudgetKey, datetime] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    #: The one clock reading of the tick.
+    """Everything that one tick may look at."""
+
+    #: The only clock reading of the tick.
     now: datetime
-    #: UID of kube-system: the mark on everything that is rented for this cluster.
+    #: UID of the kube-system namespace: the tag on everything that is rented for this cluster.
     cluster: str = ""
     classes: tuple[GPUNodeClass, ...] = ()
     pools: tuple[GPUNodePool, ...] = ()
-    #: Labels by name of the namespace.
+    #: Labels, by name of the namespace.
     namespaces: Mapping[str, Mapping[str, str]] = {}
     nodes: Mapping[str, Node] = {}
-    #: Pods that ask for a GPU and have no node.
+    #: Pods that request a GPU and are not bound to a node.
     pending: tuple[Pod, ...] = ()
-    #: What the pods on each node have reserved.
+    #: Resources requested by the pods on each node.
     used: Mapping[str, Resources] = {}
     #: Host ports in use on each node.
     ports: Mapping[str, frozenset[tuple[int, str]]] = {}
-    #: One pod shape per DaemonSet: what a new node will have to hold beside its pods.
+    #: One pod shape per DaemonSet: overhead of a new node.
     daemons: tuple[PodShape, ...] = ()
-    #: Owned machines as they were when last seen in the cluster.
-    remembered: Mapping[str, Node] = {}
-    #: Pods on the nodes that Forebay obtained, but for those that every node has and those that have ended.
+    #: Nodes of owned machines as they were when last seen in the cluster.
+    last_seen_nodes: Mapping[str, Node] = {}
+    #: Pods on the nodes of GPUInstances, without DaemonSet pods and pods that have ended.
     pods_by_node: Mapping[str, tuple[Pod, ...]] = {}
+    #: All GPUInstances. Each is the durable record of one machine.
     records: tuple[GPUInstance, ...] = ()
     sources: Mapping[SourceKey, Source] = {}
-    #: Sources that could not be made, and why.
+    #: Sources that could not be built, and why.
     unusable: Mapping[SourceKey, str] = {}
-    #: By class, the machines that it names in vain, and who has them.
+    #: By class, the machines that it names although another class or the environment already has them, with that owner.
     claimed_twice: Mapping[str, Mapping[str, str]] = {}
     budgets: tuple[GPUWorkloadBudget, ...] = ()
-    #: None: not read yet, so that nothing may be bought for pods of budgets.
-    books: BudgetState | None = None
-    #: UIDs of records that must not be forgotten yet: what their machines have cost is not stored.
-    withheld: frozenset[str] = frozenset()
-    #: What the last tick knew. Losing it costs time, never money: whatever must not be forgotten is in the records.
+    #: None while the ledger is not read yet: nothing may be bought for pods of budgets until it is.
+    budget_state: BudgetState | None = None
+    #: UIDs of GPUInstances whose cost is not stored in the ledger yet: they must not be deleted before.
+    unrecorded_cost: frozenset[str] = frozenset()
+    #: State from the last tick. Losing it costs time, never money: what must survive is in the GPUInstances.
     memory: Memory = Memory()
-    #: Records with a provider call under way, whose outcome is not written yet: nothing is decided about them.
-    busy: frozenset[str] = frozenset()
+    #: Names of GPUInstances with a provider call in flight: no step is decided for them until its outcome is written.
+    calls_in_flight: frozenset[str] = frozenset()
     rules: OperatorRules = OperatorRules()

@@ -51,7 +51,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 def explain_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> Explanation:
     records = view.records or ()
     ours = planned_nodes(records, {pod.uid}).get(pod.uid, set())
-    found = not_demand(pod, view.gpu_resources, view.now, nodes=view.nodes, ours=ours)
+    found = not_demand(pod, view.gpu_resources, view.now, nodes=view.nodes, planned_nodes=ours)
     for_it = sorted(
         (each for each in records if any(asked.uid == pod.uid for asked in each.spec.pods)), key=_oldest_first
     )

@@ -127,7 +127,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def plan_report(outlook: Outlook) -> PlanReport:
     plan, reservations, names = outlook.plan, outlook.reservations, {}
-    for pod in outlook.assessment.wanted:
+    for pod in outlook.assessment.demand:
         names[pod.uid] = _name(pod)
     notes = reservations.notes
     left = [
@@ -148,7 +148,7 @@ def plan_report(outlook: Outlook) -> PlanReport:
     ]
     gated = {each.pod.uid: each for each in outlook.held if BUDGET_GATE in each.pod.shape.scheduling_gates}
     return PlanReport(
-        pods=len(outlook.assessment.wanted),
+        pods=len(outlook.assessment.demand),
         machines=[_bought(each) for each in plan.purchases],
         price=plan.price.exact(),
         cost=plan.cost.exact(),
@@ -161,7 +161,7 @@ def plan_report(outlook: Outlook) -> PlanReport:
         ],
         others=[
             LeftOutPod(pod=_name(each.pod), reason=told.reason, sentence=told.sentence)
-            for each in outlook.assessment.others
+            for each in outlook.assessment.not_demand
             for told in (gated.get(each.pod.uid, each),)
         ],
     )

@@ -153,7 +153,7 @@ def why_waiting(
     now: datetime,
 ) -> str:
     """What is on its way for it; else what Forebay said last; else what the scheduler says."""
-    other = not_demand(pod, gpu_resources, now, nodes=nodes, ours=promised)
+    other = not_demand(pod, gpu_resources, now, nodes=nodes, planned_nodes=promised)
     if other is not None:
         return f"{other.reason}: {other.sentence}"
     if (coming := on_its_way(pod, records, now)) is not None:

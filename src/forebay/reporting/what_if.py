@@ -23,7 +23,7 @@ from forebay.reconcile.budgeting import account, admit, gates
 from forebay.reconcile.buying import plan_for, within_dollars
 from forebay.reconcile.decisions import PodEvent
 from forebay.reconcile.snapshot import Snapshot
-from forebay.reconcile.tick import demand, reserve_existing
+from forebay.reconcile.unmet_demand import assess_demand, reserve_existing
 
 _FORMS: Final = "price=NAME:FACTOR, without=PROVIDER, budget=USD_PER_HOUR or budget=NAMESPACE/NAME:GPU_HOURS"
 #: Whoever asks would rather wait for the proof than read that there is none.
@@ -153,12 +153,12 @@ def suppose(snapshot: Snapshot, changes: Iterable[Supposition]) -> tuple[Snapsho
 
 
 def outlook(snapshot: Snapshot, beside: Sequence[Cap] = ()) -> Outlook:
-    assessment = demand(snapshot)
+    assessment = assess_demand(snapshot)
     reservations = reserve_existing(snapshot, assessment)
     made = NOTHING
     if reservations.left:
-        made = plan_for(snapshot, reservations.left, _AT_LEISURE, beside=beside)
-    if snapshot.books is None or not snapshot.budgets:
+        made = plan_for(snapshot, reservations.left, _AT_LEISURE, extra_caps=beside)
+    if snapshot.budget_state is None or not snapshot.budgets:
         return Outlook(assessment=assessment, reservations=reservations, plan=made)
     found = within_budgets(snapshot, reservations, made, beside)
     return Outlook(assessment=assessment, reservations=reservations, plan=found.plan, held=found.held)
@@ -181,7 +181,7 @@ def within_budgets(snapshot: Snapshot, reservations: Reservations, made: Plan, b
         others = tuple(pod for pod in reservations.left if pod.uid not in beyond)
         admitted = admit(snapshot, budgeting, replace(reservations, left=others))
         if admitted.held or refused:
-            made = plan_for(snapshot, admitted.pods, _AT_LEISURE, beside=beside) if admitted.pods else NOTHING
+            made = plan_for(snapshot, admitted.pods, _AT_LEISURE, extra_caps=beside) if admitted.pods else NOTHING
         _, found = within_dollars(made.purchases, budgeting.admission)
         if not found:
             break

@@ -40,8 +40,8 @@ def test_waiting_pods_have_the_best_reason_there_is():
         "CapacityLaunching: GPUInstance m2 is Launched, due in 3m.",
         "NoOfferFits: Too large.",
         "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
-        "Gated: The pod is held back by its scheduling gates (x/y) until these are taken away.",
-        "NotYetScheduled: The scheduler has not tried the pod yet; it was made 3m ago.",
+        "Gated: The pod has scheduling gates (x/y) and is not scheduled until they are removed.",
+        "NotYetScheduled: The scheduler has not tried the pod yet; the pod was created 3m ago.",
     ]
 
 

@@ -188,9 +188,11 @@ def test_a_saved_snapshot_that_is_damaged_or_of_another_release(sentence, tmp_pa
     broken = json.dumps({**saved, "now": "yesterday"})
     lost = json.dumps({**saved, "shapes": []})
 
-    assert sentence(work=newer).startswith('work.yaml cannot be read: it is of the format "forebay.dev/snapshot.v7"; ')
-    assert sentence(work=broken).startswith("work.yaml cannot be read: it is not a whole snapshot: Invalid RFC3339")
-    assert sentence(work=lost).startswith("work.yaml cannot be read: it is not a whole snapshot: ")
+    assert sentence(work=newer).startswith('work.yaml cannot be read: its format is "forebay.dev/snapshot.v7", ')
+    assert sentence(work=broken).startswith(
+        "work.yaml cannot be read: the snapshot is incomplete or damaged: Invalid RFC3339"
+    )
+    assert sentence(work=lost).startswith("work.yaml cannot be read: the snapshot is incomplete or damaged: ")
     assert sentence("-f", "work.yaml", "-f", "seen.json") == (
         "seen.json is a saved snapshot, a whole of its own: give no other file with it"
     )

@@ -1,4 +1,4 @@
-"""Pods, nodes and records in the state a story needs; all else is unremarkable."""
+"""Pods, nodes and GPUInstances in the state that a test needs, with defaults for everything else."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -31,7 +31,7 @@ def shape(gpus=1, cpu=1000, *, resource=GPU, **fields) -> PodShape:
 
 
 def pod(name="train", gpus=1, **fields) -> Pod:
-    """A GPU pod that the scheduler has given up on."""
+    """A GPU pod that the scheduler has marked Unschedulable."""
     of_shape = {key: fields.pop(key) for key in list(fields) if key in {*PodShape.__struct_fields__, "cpu", "resource"}}
     return Pod(
         **{
@@ -91,7 +91,7 @@ def record(
     deleted=None,
     **status,
 ) -> GPUInstance:
-    """`pods` are those it was obtained for; `planned` adds to the node of the plan."""
+    """`pods` are those that the GPUInstance was launched for; `planned` overrides fields of the planned node."""
     return GPUInstance(
         metadata=ObjectMeta(
             name=name,

@@ -8,7 +8,7 @@ from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.parts import Condition, Truth
 from forebay.demand.assessment import NotDemand
 from forebay.demand.planned_pods import idle_condition
-from forebay.demand.reservation import Placed, Reservations
+from forebay.demand.reservation import Reservation, Reservations
 from forebay.disruption.machine_use import MachineUse, idle_marks, machine_uses
 from forebay.model.reasons import Reason
 from tests.unit.demand.builders import NOW, node, pod, record, running
@@ -78,7 +78,7 @@ def test_a_machine_that_is_not_in_service_is_not_marked():
 def test_machines_know_who_waits_for_them_and_whom_the_scheduler_refuses():
     waiting, refused, tenant = pod("waiting"), pod("refused"), running()
     reservations = Reservations(
-        placed={waiting.uid: Placed(node="n1", reason=Reason.FITS_EXISTING, sentence="")},
+        placed={waiting.uid: Reservation(node="n1", reason=Reason.FITS_EXISTING, sentence="")},
         refused=(NotDemand(pod=refused, reason=Reason.SCHEDULER_REFUSES, sentence=""),),
     )
     records = [record("n1"), record("n2", pods=[refused]), record("n3")]

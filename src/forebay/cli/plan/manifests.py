@@ -119,7 +119,7 @@ class _Drawing:
             daemons=(*self.tally.daemons(), *self.daemons),
             pods_by_node={name: tuple(pods) for name, pods in pods_by_node.items()},
             budgets=budgets,
-            books=self._books(budgets) if budgets else None,
+            budget_state=self._books(budgets) if budgets else None,
             rules=self.rules,
         )
         return Drawn(snapshot=snapshot, notes=tuple(self.notes))

@@ -163,10 +163,10 @@ class Applier:
     async def _hold(self, decision: SetClassFinalizer) -> None:
         metadata = decision.node_class.metadata
         others = [each for each in metadata.finalizers if each != CLASS_FINALIZER]
-        finalizers = [*others, CLASS_FINALIZER] if decision.held else others
+        finalizers = [*others, CLASS_FINALIZER] if decision.present else others
         marks = {"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": finalizers or None}
         changed = await self._client.patch(GPU_NODE_CLASSES, metadata.name, writes.merge({"metadata": marks}))
-        if decision.held or others:
+        if decision.present or others:
             self._views.classes.observe(changed)
         else:
             self._views.classes.observe_deleted(decision.node_class.key, metadata.uid)

@@ -92,9 +92,9 @@ class BudgetActions:
                 "Its CustomResourceDefinition is of another release than this Forebay: apply the one of this release"
             )
         self._announce(before, after)
-        if decision.forewarned is not None:
+        if decision.forecast_warning is not None:
             about = reference(GPU_WORKLOAD_BUDGETS, after)
-            self._announcements.about(about, Reason.QUOTA_FORECAST, decision.forewarned, warning=True)
+            self._announcements.about(about, Reason.QUOTA_FORECAST, decision.forecast_warning, warning=True)
 
     async def _patch(
         self, decision: ReportBudget, change: dict[str, Any], subresource: str | None

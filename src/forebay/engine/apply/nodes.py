@@ -8,7 +8,7 @@ import structlog
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import STARTUP_TAINT
-from forebay.demand.nomination import NominatePods, is_let_through
+from forebay.demand.nomination import NominatePods, tolerates_startup_taint
 from forebay.engine.apply.events import Events
 from forebay.engine.views import Views
 from forebay.kube import writes
@@ -111,8 +111,8 @@ class NodeActions:
     async def welcome(self, decision: NominatePods) -> None:
         """A node is closed to others before its pods are sent there, and opened after."""
         async with self._turns:
-            if decision.keep:
-                taint = {"key": STARTUP_TAINT, "value": decision.pass_value, "effect": str(Effect.NO_SCHEDULE)}
+            if decision.reserve:
+                taint = {"key": STARTUP_TAINT, "value": decision.taint_value, "effect": str(Effect.NO_SCHEDULE)}
                 await self._change_startup_taint(decision.node, taint)
             came = await asyncio.gather(*(self._send(pod, decision) for pod in decision.pods))
             if decision.untaint or not all(came):
@@ -121,15 +121,15 @@ class NodeActions:
     async def _send(self, pod: Pod, decision: NominatePods) -> bool:
         """False: it cannot be let through, as where a policy forbids to change pods. Then it needs an open door."""
         await self._nominate(pod, decision.node.name)
-        return not decision.keep or await self._let_through(pod, decision)
+        return not decision.reserve or await self._let_through(pod, decision)
 
     async def _let_through(self, pod: Pod, decision: NominatePods) -> bool:
         """Pods may be given tolerations at any time; this one is for a taint of one node only. It is also what makes
         the scheduler try the pod again, and no other.
         """
-        if is_let_through(pod, decision.record):
+        if tolerates_startup_taint(pod, decision.record):
             return True
-        toleration = {"key": STARTUP_TAINT, "operator": "Equal", "value": decision.pass_value}
+        toleration = {"key": STARTUP_TAINT, "operator": "Equal", "value": decision.taint_value}
         same = {"op": "test", "path": "/metadata/uid", "value": pod.uid}
         operations: list[dict[str, Any]]
         if pod.shape.tolerations:

@@ -1,4 +1,4 @@
-"""Which pods are demand, and the reason of every other."""
+"""Which pods are demand, and the reason of every other pod."""
 
 import pytest
 
@@ -14,14 +14,14 @@ def reason_of(one, **options):
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.example/gpu"])
-def test_a_pod_that_no_node_takes_and_that_asks_for_any_vendors_gpu_is_demand(resource):
+def test_an_unschedulable_pod_that_requests_a_gpu_of_any_vendor_is_demand(resource):
     waiting = pod(resource=resource)
-    assert assess([waiting], None, NOW).wanted == (waiting,)
+    assert assess([waiting], None, NOW).demand == (waiting,)
 
 
 def test_the_user_may_name_the_resources_that_count():
     slices, whole = pod("slices", resource="nvidia.com/mig-1g.5gb"), pod("whole")
-    assert assess([slices, whole], {"nvidia.com/mig-1g.5gb"}, NOW).wanted == (slices,)
+    assert assess([slices, whole], {"nvidia.com/mig-1g.5gb"}, NOW).demand == (slices,)
     assert reason_of(slices) is Reason.NO_GPU_ASKED
     named = not_demand(whole, {"a/x", "b/y"}, NOW)
     assert named is not None
@@ -35,7 +35,7 @@ def test_the_user_may_name_the_resources_that_count():
         ({"node": "n1", "unschedulable_since": None}, Reason.BOUND, "n1"),
         ({"deleted": ago(seconds=30)}, Reason.POD_DELETED, "30s ago"),
         ({"scheduling_gates": ("a.example/quota", "b.example/wait")}, Reason.GATED, "a.example/quota, b.example/wait"),
-        ({"unschedulable_since": None}, Reason.NOT_YET_SCHEDULED, "made 5m ago"),
+        ({"unschedulable_since": None}, Reason.NOT_YET_SCHEDULED, "created 5m ago"),
         ({"unschedulable_since": None, "scheduler_name": "volcano"}, Reason.OTHER_SCHEDULER, "volcano"),
         ({"nominated_node": "n1"}, Reason.PREEMPTING, "n1"),
     ],
@@ -43,29 +43,29 @@ def test_the_user_may_name_the_resources_that_count():
 def test_every_other_gpu_pod_has_a_reason(changes, reason, says):
     other = pod(**changes)
     assessment = assess([other], None, NOW)
-    assert assessment.wanted == ()
-    (found,) = assessment.others
+    assert assessment.demand == ()
+    (found,) = assessment.not_demand
     assert (found.pod, found.reason) == (other, reason)
     assert says in found.sentence
 
 
-def test_a_pod_of_another_scheduler_counts_once_that_says_there_is_no_node_for_it():
+def test_a_pod_of_another_scheduler_is_demand_once_that_marks_it_unschedulable():
     assert reason_of(pod(scheduler_name="volcano")) is None
 
 
-def test_pods_that_ask_for_no_gpu_are_passed_over_but_can_be_asked_about():
+def test_pods_without_gpu_requests_are_skipped_but_can_be_explained():
     other = pod(resource="example.com/fpga")
     assert assess([other], None, NOW) == assess([], None, NOW)
     assert reason_of(other) is Reason.NO_GPU_ASKED
 
 
-def test_a_nomination_of_our_own_does_not_end_the_demand():
+def test_a_pod_that_forebay_nominated_is_still_demand():
     ours = pod(nominated_node="n1")
-    assert assess([ours], None, NOW, promised={ours.uid: {"n1"}}).wanted == (ours,)
-    assert assess([ours], None, NOW, promised={ours.uid: {"n2"}}).wanted == ()
+    assert assess([ours], None, NOW, planned_nodes={ours.uid: {"n1"}}).demand == (ours,)
+    assert assess([ours], None, NOW, planned_nodes={ours.uid: {"n2"}}).demand == ()
 
 
-@pytest.mark.parametrize("there", [{}, {"n1": node("n1", ready=False)}, {"n1": node("n1", unschedulable=True)}])
-def test_a_nomination_to_a_node_that_is_gone_or_down_means_nothing(there):
-    assert reason_of(pod(nominated_node="n1"), nodes=there) is None
+@pytest.mark.parametrize("nodes", [{}, {"n1": node("n1", ready=False)}, {"n1": node("n1", unschedulable=True)}])
+def test_a_nomination_to_a_node_that_is_gone_or_down_does_not_count(nodes):
+    assert reason_of(pod(nominated_node="n1"), nodes=nodes) is None
     assert reason_of(pod(nominated_node="n1"), nodes={"n1": node("n1")}) is Reason.PREEMPTING

@@ -1,4 +1,4 @@
-"""What no reservations may do, whatever pods and rooms there are."""
+"""Laws of reservations, for any pods and nodes."""
 
 import random
 import time
@@ -20,7 +20,7 @@ OTHER = "amd.com/gpu"
 
 
 @st.composite
-def worlds(draw):
+def clusters(draw):
     pods = [
         pod(
             f"p{number}",
@@ -37,83 +37,83 @@ def worlds(draw):
         )
         for number in range(draw(st.integers(0, 8)))
     ]
-    rooms = []
+    nodes = []
     for number in range(draw(st.integers(0, 5))):
-        there = node(
+        existing = node(
             f"n{number}",
             labels=draw(st.sampled_from(({}, {"type": "a"}))),
             taints=draw(st.sampled_from(((), (Taint("dedicated", "b"),)))),
         )
         free = Resources({draw(st.sampled_from((GPU, GPU, OTHER))): draw(st.integers(1, 8)), "cpu": 8000, "pods": 4})
         uids = [each.uid for each in pods] or ["nobody"]
-        rooms.append(
+        nodes.append(
             FreeNode(
-                node=there,
+                node=existing,
                 free=free,
                 ports=draw(st.sampled_from((frozenset(), frozenset({(80, "TCP")})))),
-                promised=draw(st.frozensets(st.sampled_from(uids), max_size=2)),
-                coming=draw(st.sampled_from((None, f"gi-{number}"))),
+                planned_for=draw(st.frozensets(st.sampled_from(uids), max_size=2)),
+                launching=draw(st.sampled_from((None, f"gi-{number}"))),
             )
         )
-    return pods, rooms
+    return pods, nodes
 
 
 @pytest.mark.law
-@given(worlds())
-def test_every_pod_is_placed_where_it_fits_beside_all_others_or_left(world):
-    pods, rooms = world
-    reservations = reserve(pods, rooms, NOW)
+@given(clusters())
+def test_every_pod_is_placed_where_it_fits_beside_all_others_or_is_left(cluster):
+    pods, nodes = cluster
+    reservations = reserve(pods, nodes, NOW)
     assert sorted([*reservations.placed, *(each.uid for each in reservations.left)]) == sorted(
         each.uid for each in pods
     )
-    for room in rooms:
-        guests = [each for each in pods if each.uid in reservations.placed]
-        guests = [each for each in guests if reservations.placed[each.uid].node == room.node.name]
-        free, ports = room.free, set(room.ports)
-        for guest in guests:
-            assert misfit(guest.shape, room.node, free, ports) is None
-            free -= guest.shape.requests
-            ports |= set(guest.shape.host_ports)
-            others = [other for other in guests if other is not guest and other.labels == {"app": "x"}]
-            assert not (guest.shape.pod_anti_affinity and others)
+    for free_node in nodes:
+        placed = [each for each in pods if each.uid in reservations.placed]
+        placed = [each for each in placed if reservations.placed[each.uid].node == free_node.node.name]
+        free, ports = free_node.free, set(free_node.ports)
+        for each in placed:
+            assert misfit(each.shape, free_node.node, free, ports) is None
+            free -= each.shape.requests
+            ports |= set(each.shape.host_ports)
+            others = [other for other in placed if other is not each and other.labels == {"app": "x"}]
+            assert not (each.shape.pod_anti_affinity and others)
 
 
 @pytest.mark.law
-@given(worlds())
-def test_whoever_is_left_fits_nowhere_in_what_remains(world):
-    pods, rooms = world
-    reservations = reserve(pods, rooms, NOW)
-    for room in rooms:
-        guests = [each for each in pods if each.uid in reservations.placed]
-        guests = [each for each in guests if reservations.placed[each.uid].node == room.node.name]
-        free = sum((each.shape.requests for each in guests), start=Resources())
-        ports = {*room.ports, *(port for each in guests for port in each.shape.host_ports)}
+@given(clusters())
+def test_a_pod_that_is_left_fits_on_no_node(cluster):
+    pods, nodes = cluster
+    reservations = reserve(pods, nodes, NOW)
+    for free_node in nodes:
+        placed = [each for each in pods if each.uid in reservations.placed]
+        placed = [each for each in placed if reservations.placed[each.uid].node == free_node.node.name]
+        free = sum((each.shape.requests for each in placed), start=Resources())
+        ports = {*free_node.ports, *(port for each in placed for port in each.shape.host_ports)}
         for left in reservations.left:
             if left.labels or left.shape.pod_anti_affinity:
-                continue  # company may be the reason
-            assert misfit(left.shape, room.node, room.free - free, ports) is not None
+                continue  # anti-affinity may be the reason
+            assert misfit(left.shape, free_node.node, free_node.free - free, ports) is not None
 
 
 @pytest.mark.law
-@given(worlds(), st.randoms(use_true_random=False))
-def test_the_order_in_which_pods_and_rooms_come_does_not_matter(world, dice):
-    pods, rooms = world
-    before = reserve(pods, rooms, NOW)
+@given(clusters(), st.randoms(use_true_random=False))
+def test_the_order_in_which_pods_and_nodes_come_does_not_matter(cluster, dice):
+    pods, nodes = cluster
+    before = reserve(pods, nodes, NOW)
     dice.shuffle(pods)
-    dice.shuffle(rooms)
-    assert reserve(pods, rooms, NOW) == before
+    dice.shuffle(nodes)
+    assert reserve(pods, nodes, NOW) == before
 
 
 @pytest.mark.parametrize("shapes", [5, 200])
-def test_a_thousand_pods_and_five_thousand_rooms_take_well_under_a_second(shapes):
+def test_a_thousand_pods_and_five_thousand_nodes_take_less_than_a_second(shapes):
     dice = random.Random(1)
     kinds = [pod("k", dice.choice((1, 2, 4, 8)), cpu=1000 + number).shape for number in range(shapes)]
     pods = [pod(f"p{number}", shape=kinds[number % shapes]) for number in range(1000)]
-    rooms = []
+    nodes = []
     for number in range(5000):
-        there = node(f"n{number}", dice.randint(1, 8), cpu=dice.choice((500, 500, 500, 8000)))
-        rooms.append(FreeNode(node=there, free=there.allocatable))
+        existing = node(f"n{number}", dice.randint(1, 8), cpu=dice.choice((500, 500, 500, 8000)))
+        nodes.append(FreeNode(node=existing, free=existing.allocatable))
     started = time.process_time()
-    reservations = reserve(pods, rooms, NOW)
+    reservations = reserve(pods, nodes, NOW)
     assert time.process_time() - started < 1.0
     assert len(reservations.placed) + len(reservations.left) == 1000

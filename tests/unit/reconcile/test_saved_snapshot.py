@@ -1,4 +1,4 @@
-"""Snapshots as files: whatever a tick knew is there again."""
+"""Snapshots as files: every field is the same after saving and loading."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -38,7 +38,7 @@ from tests.unit.cli.scenes import NOW, node, pod, pool, record, running
 
 KEY = SourceKey("owned", "webhook")
 OWNED = GPUNodeClassSpec(providers=(ProviderEntry(name=ProviderName.AWS, priority=4),), limits=Limits(max_nodes=3))
-PICKY = PodShape(
+CONSTRAINED = PodShape(
     requests=Resources({"cpu": 1, "pods": 1, "nvidia.com/gpu": 2}),
     node_affinity=(NodeSelectorTerm((Requirement("zone", LabelOperator.IN, ("a", "b")),)),),
     tolerations=(Toleration("gpu", "Exists", "", "NoSchedule", None),),
@@ -56,7 +56,7 @@ def a_full_snapshot():
         node_name="m1",
     )
     found = Found(instances=(Instance(id="m1", phase=InstancePhase.RUNNING),), unknown=frozenset({"m2"}))
-    alike = pod("b")
+    same_shape = pod("b")
     return Snapshot(
         now=NOW,
         cluster="c-1",
@@ -65,19 +65,19 @@ def a_full_snapshot():
         namespaces={"team": {"kind": "lab"}},
         nodes={"m1": node()},
         pending=(
-            pod("a", shape=PICKY),
-            alike,
-            replace(alike, name="c", uid="uid-c"),
+            pod("a", shape=CONSTRAINED),
+            same_shape,
+            replace(same_shape, name="c", uid="uid-c"),
             pod("d", owner=Owner("Job", "j", "u")),
         ),
         used={"m1": Resources({"cpu": 500})},
         ports={"m1": frozenset({(80, "TCP")})},
-        daemons=(PICKY,),
-        remembered={"m2": node("m2")},
+        daemons=(CONSTRAINED,),
+        last_seen_nodes={"m2": node("m2")},
         pods_by_node={"m1": (running(),)},
         records=(record(),),
         budgets=(budget(),),
-        withheld=frozenset({"uid-m9"}),
+        unrecorded_cost=frozenset({"uid-m9"}),
         sources={
             KEY: Source(
                 key=KEY,
@@ -91,12 +91,12 @@ def a_full_snapshot():
         unusable={SourceKey("owned", "aws"): "not in this release"},
         claimed_twice={"owned": {"m3": "the environment"}},
         memory=Memory(reservations=Reservations(fitting={"uid-a": NOW})),
-        busy=frozenset({"m1"}),
+        calls_in_flight=frozenset({"m1"}),
         rules=OperatorRules(gpu_resources=frozenset({"acme.com/gpu"}), idle_delay=timedelta(seconds=3)),
     )
 
 
-def test_a_snapshot_is_the_same_after_it_was_saved():
+def test_a_snapshot_is_the_same_after_saving_and_loading():
     before = a_full_snapshot()
 
     data = save(before)
@@ -106,12 +106,12 @@ def test_a_snapshot_is_the_same_after_it_was_saved():
     assert save(load(data)) == data
 
 
-def test_no_field_of_a_snapshot_is_forgotten():
+def test_no_field_of_a_snapshot_is_left_out_of_these_tests():
     before, nothing = a_full_snapshot(), Snapshot(now=NOW)
     left_empty = {
         name
         for name in Snapshot.__struct_fields__
-        if name not in ("now", "books") and getattr(before, name) == getattr(nothing, name)
+        if name not in ("now", "budget_state") and getattr(before, name) == getattr(nothing, name)
     }
 
     assert left_empty == set(), "the test above would not notice if these were lost"
@@ -129,37 +129,40 @@ def test_times_keep_their_zone():
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"format": "other"}', b"kind: Pod\n"])
-def test_other_files_are_no_snapshots(data):
+def test_other_files_are_not_snapshots(data):
     assert not is_snapshot(data)
     with pytest.raises(NotASnapshot):
         load(data)
 
 
-def with_books():
-    """A budget that one pod has used for an hour, with one that runs and one at its gate."""
+def with_budget_state():
+    """A budget that one pod used for an hour, with another pod running and a third one gated."""
     mine, accounts = budget(usd="5"), Accounts()
     account = accounts.open(mine, at(0))
     accounts.see(counted_pod("ended", started=-7200, finished=-3600), at(0))
     accounts.see(counted_pod("runs", 2, started=-600), at(0))
     account.money.record("machine", seconds(at(-3600)), seconds(at(0)), UsdPerHour("3").units)
     gate = counted_pod("gated", gates=(BUDGET_GATE,))
-    books = BudgetState(accounts=accounts, assessor=Assessor(), gated=(gate,), damages={mine.key: "Damaged."})
-    return Snapshot(now=at(0), budgets=(mine,), books=books)
+    state = BudgetState(accounts=accounts, assessor=Assessor(), gated=(gate,), damages={mine.key: "Damaged."})
+    return Snapshot(now=at(0), budgets=(mine,), budget_state=state)
 
 
-def test_budgets_stand_the_same_after_they_were_saved():
-    before = with_books()
+def test_budgets_are_the_same_after_saving_and_loading():
+    before = with_budget_state()
     after = load(save(before))
-    one, other = (each.books.assessor.assess(each.budgets, each.books.accounts, each.now) for each in (before, after))
+    one, other = (
+        each.budget_state.assessor.assess(each.budgets, each.budget_state.accounts, each.now)
+        for each in (before, after)
+    )
     assert one == other
     (standing,) = other.values()
     assert (str(standing.consumed), str(standing.consumed_usd)) == ("1.333 GPU-h", "$3.00")
-    assert after.books.gated == before.books.gated
-    assert after.books.damages == before.books.damages
+    assert after.budget_state.gated == before.budget_state.gated
+    assert after.budget_state.damages == before.budget_state.damages
     assert save(after) == save(before)
 
 
-def test_books_of_no_budget_are_not_read():
-    data = save(with_books()).replace(b'"team-a"', b'"team-b"', 1)
+def test_an_account_without_its_budget_is_rejected():
+    data = save(with_budget_state()).replace(b'"team-a"', b'"team-b"', 1)
     with pytest.raises(NotASnapshot):
         load(data)

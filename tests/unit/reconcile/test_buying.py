@@ -1,4 +1,4 @@
-"""From what is left over to records: one for each purchase, and none is forgotten that still stands for something."""
+"""Purchases become GPUInstances, and no GPUInstance is deleted that is still needed."""
 
 import pytest
 from msgspec.structs import replace
@@ -30,35 +30,35 @@ TRAIN = pod()
 EMPTY = Snapshot(now=NOW, pending=(TRAIN,), sources={RENTED.key: RENTED})
 
 
-def recorded(request, state, **metadata):
+def recorded(create, state, **metadata):
     return GPUInstance(
-        metadata=ObjectMeta(name=request.name, uid="uid-earlier", creation_timestamp=NOW, **metadata),
-        spec=request.spec,
+        metadata=ObjectMeta(name=create.name, uid="uid-earlier", creation_timestamp=NOW, **metadata),
+        spec=create.spec,
         status=GPUInstanceStatus(state=state),
     )
 
 
-def requested(snapshot=EMPTY):
+def bought(snapshot=EMPTY):
     return buy(snapshot, [TRAIN]).decisions
 
 
 @pytest.mark.parametrize("state", sorted(set(InstanceState) - {InstanceState.GONE}))
-def test_a_record_that_is_not_gone_is_never_forgotten_for_another_of_the_same_pods(state):
-    (first,) = requested()
-    # As after `kubectl delete gi`, or where a provider does not end what has failed for longer than it is left alone.
-    going = recorded(first, state, deletion_timestamp=NOW)
+def test_a_gpuinstance_that_is_not_gone_is_never_deleted_for_another_one_for_the_same_pods(state):
+    (first,) = bought()
+    # As after `kubectl delete gi`, or where a failed instance takes longer to terminate than its cooldown lasts.
+    leaving = recorded(first, state, deletion_timestamp=NOW)
 
-    (again,) = requested(replace(EMPTY, records=(going,)))
+    (again,) = bought(replace(EMPTY, records=(leaving,)))
 
     assert isinstance(again, CreateInstance)
     assert again.name != first.name
     assert again.spec.node.name == again.name
-    assert requested(replace(EMPTY, records=(going,))) == (again,), "whoever plans the same"
+    assert bought(replace(EMPTY, records=(leaving,))) == (again,), "the same plan gives the same name"
 
 
-def test_the_record_of_an_earlier_time_makes_room():
-    (first,) = requested()
-    forget, again = requested(replace(EMPTY, records=(recorded(first, InstanceState.GONE),)))
+def test_the_gpuinstance_of_the_previous_run_is_deleted_first():
+    (first,) = bought()
+    delete, again = bought(replace(EMPTY, records=(recorded(first, InstanceState.GONE),)))
 
-    assert isinstance(forget, DeleteRecord)
+    assert isinstance(delete, DeleteRecord)
     assert again.name == first.name

@@ -1,0 +1,50 @@
+"""Changes to registered nodes of GPUInstances: planned labels and taints, and nominations of their planned pods."""
+
+from typing import Final
+
+from forebay.api.gpu_instance import InstanceState
+from forebay.api.names import GROUP, PREDECESSOR_PREFIX
+from forebay.demand.nomination import NominatePods, nominations
+from forebay.demand.reservation import Reservations
+from forebay.model.requirements import Taint
+from forebay.reconcile.decisions import SyncNode
+from forebay.reconcile.snapshot import Snapshot
+
+_REGISTERED: Final = frozenset({InstanceState.JOINED, InstanceState.READY})
+_OWN_PREFIXES: Final = (f"{GROUP}/", PREDECESSOR_PREFIX)
+
+
+def sync_nodes(snapshot: Snapshot) -> tuple[SyncNode, ...]:
+    """Nodes that lack labels or taints of their plan, such as the Node of an owned machine that existed before."""
+    found: list[SyncNode] = []
+    for record in snapshot.records:
+        planned = record.spec.node
+        node = snapshot.nodes.get(planned.name) if planned is not None else None
+        if planned is None or node is None or record.state not in _REGISTERED or not node.ready:
+            continue
+        labels = {
+            key: value
+            for key, value in planned.labels.items()
+            # Labels outside our prefixes may have been changed on purpose, and are not set back.
+            if key not in node.labels or (key.startswith(_OWN_PREFIXES) and node.labels[key] != value)
+        }
+        present = {(each.key, each.effect) for each in node.taints}
+        missing = (each for each in planned.taints if (each.key, each.effect.value) not in present)
+        taints = tuple(Taint(each.key, each.value or "", each.effect.value) for each in missing)
+        if labels or taints:
+            found.append(SyncNode(record=record, node=node, labels=labels, taints=taints))
+    return tuple(found)
+
+
+def nominate(snapshot: Snapshot, reservations: Reservations, not_synced: set[str]) -> tuple[NominatePods, ...]:
+    """Nominations to all nodes but those (by name) that still lack planned labels or taints."""
+    return nominations(
+        [record for record in snapshot.records if record.node_name not in not_synced],
+        snapshot.nodes,
+        snapshot.pending,
+        snapshot.used,
+        snapshot.now,
+        ports=snapshot.ports,
+        pods_by_node=snapshot.pods_by_node,
+        refused={each.pod.uid for each in reservations.refused},
+    )

@@ -1,0 +1,33 @@
+"""Events on pending pods: why each waits, and what comes next. Events of budgets are in `budgeting`."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from forebay.api.names import BUDGET_GATE
+from forebay.demand.assessment import Assessment
+from forebay.demand.reservation import Reservations
+from forebay.model.reasons import Reason
+from forebay.reconcile.buying import BuyResult
+from forebay.reconcile.decisions import PodEvent
+from forebay.reconcile.snapshot import Snapshot
+
+#: True of nearly every pod for a moment, and not worth an event.
+_TRANSIENT: Final = frozenset(
+    {Reason.NOT_YET_SCHEDULED, Reason.POD_DELETED, Reason.BOUND, Reason.ENDED, Reason.PREEMPTING}
+)
+
+
+def pod_events(
+    snapshot: Snapshot, assessment: Assessment, reservations: Reservations, bought: BuyResult
+) -> Iterator[PodEvent]:
+    """One event for each pod that no capacity is bought for."""
+    for each in (*assessment.not_demand, *reservations.refused):
+        # Pods behind a budget's gate get the event of their budget, which says until when they wait.
+        if each.reason not in _TRANSIENT and BUDGET_GATE not in each.pod.shape.scheduling_gates:
+            yield PodEvent(pod=each.pod, reason=each.reason, sentence=each.sentence)
+    if any(source.offers is None and source.error is None for source in snapshot.sources.values()):
+        return  # A source has not answered yet: its offers may fit the pods that are left out now.
+    for left in bought.left_out:
+        note = reservations.notes.get(left.pod.uid)
+        sentence = f"{note} {left.sentence}" if note else left.sentence
+        yield PodEvent(pod=left.pod, reason=left.reason, sentence=sentence, warning=True)

@@ -1,0 +1,48 @@
+"""Scale-down in one tick: which machines start draining, and which Idle conditions change."""
+
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from forebay.api.gpu_instance import InstanceState
+from forebay.demand.reservation import Reservations
+from forebay.disruption import consolidation
+from forebay.disruption.machine_use import idle_marks, machine_uses
+from forebay.lifecycle.steps import WriteStatus
+from forebay.lifecycle.transitions import transition
+from forebay.reconcile.snapshot import Snapshot
+
+#: How often the tick runs while a machine is idle: idle delays and intervals are whole seconds.
+_RECHECK_IDLE: Final = timedelta(seconds=1)
+
+
+class ScaleDown(NamedTuple):
+    steps: tuple[WriteStatus, ...]
+    requeue_at: datetime | None
+
+
+def scale_down(snapshot: Snapshot, reservations: Reservations, with_step: set[str]) -> ScaleDown:
+    """Draining for machines that are no longer needed, and Idle conditions for the others.
+
+    `with_step` names GPUInstances for which this tick has decided a step already.
+    """
+    now = snapshot.now
+    machines = machine_uses(snapshot.records, snapshot.nodes, snapshot.pods_by_node, reservations, snapshot.pending)
+    rules = consolidation.ScaleDownRules(
+        idle_delay=snapshot.rules.idle_delay,
+        cycle=snapshot.rules.scale_down_interval,
+        pools={pool.key: pool.spec.disruption for pool in snapshot.pools},
+    )
+    leaving = {each.record.metadata.name: each for each in consolidation.scale_down(machines, now, rules)}
+    excluded = with_step | snapshot.calls_in_flight
+    steps: list[WriteStatus] = []
+    for name, each in leaving.items():
+        if name not in excluded:
+            status = transition(each.record.status, InstanceState.DRAINING, each.reason, each.sentence, now)
+            steps.append(WriteStatus(record=each.record, reason=each.reason, sentence=each.sentence, status=status))
+    steps += [
+        WriteStatus(record=mark.record, reason=mark.reason, sentence=mark.sentence, status=mark.status)
+        for mark in idle_marks(machines, now)
+        if mark.record.metadata.name not in excluded | leaving.keys()
+    ]
+    any_idle = any(machine.idle for machine in machines)
+    return ScaleDown(tuple(steps), now + _RECHECK_IDLE if any_idle else None)

@@ -1,0 +1,150 @@
+"""What counts as free capacity: ready nodes with a free GPU, and GPUInstances that are launching."""
+
+import pytest
+
+from forebay.api.gpu_instance import InstanceState as State
+from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
+from forebay.api.parts import TaintEffect
+from forebay.api.parts import TaintEntry as PlannedTaint
+from forebay.demand.free_capacity import daemon_overhead, free_nodes, planned_amounts
+from forebay.model.fit import misfit
+from forebay.model.quantities import Resources
+from forebay.model.requirements import LabelOperator, NodeSelectorTerm, Requirement, Taint, Toleration
+from forebay.model.sources import AMPLE, Delivery
+from forebay.model.workloads import PodShape
+from tests.unit.demand.builders import GPU, NOW, ago, node, pod, record, shape
+
+STARTUP = Taint(STARTUP_TAINT)
+
+
+def named(*nodes):
+    return {each.name: each for each in nodes}
+
+
+def only(found):
+    (free_node,) = found
+    return free_node
+
+
+def test_a_ready_node_has_free_what_its_pods_do_not_request():
+    free = only(
+        free_nodes(named(node(gpus=8)), {"n1": Resources({GPU: 3, "cpu": 500})}, ports={"n1": frozenset({(80, "TCP")})})
+    )
+    assert free.ready
+    assert free.free.amount(GPU) == 5
+    assert free.free.amount("cpu") == 63_500
+    assert free.ports == {(80, "TCP")}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"ready": False}, {"unschedulable": True}, {"deleted": NOW}, {"gpus": 0}, {"gpus": 3}],
+)
+def test_a_node_that_is_not_ready_cordoned_deleted_full_or_without_gpus_has_no_free_capacity(changes):
+    assert free_nodes(named(node(**changes)), {"n1": Resources({GPU: 3})}) == ()
+
+
+@pytest.mark.parametrize("state", [None, State.REQUESTED, State.LAUNCHING, State.LAUNCHED, State.JOINED])
+def test_a_gpuinstance_counts_as_launching_from_its_creation(state):
+    waiting = pod()
+    free = only(free_nodes({}, {}, [record("gi-1", state, gpus=4, pods=[waiting])]))
+    assert free.launching == "gi-1"
+    assert not free.ready
+    assert free.planned_for == {waiting.uid}
+    assert free.free.amount(GPU) == 4
+    assert free.free.amount("memory") == AMPLE
+
+
+@pytest.mark.parametrize("state", [State.DRAINING, State.TERMINATING])
+def test_a_draining_machine_does_not_count_though_its_node_is_still_ready(state):
+    assert free_nodes(named(node()), {}, [record(state=state)]) == ()
+    assert free_nodes(named(node()), {}, [record(state=State.READY, deleted=NOW)]) == ()
+
+
+def test_a_gpuinstance_that_is_gone_does_not_hide_a_ready_node_of_its_name():
+    assert only(free_nodes(named(node()), {}, [record(state=State.GONE)])).ready
+    assert free_nodes({}, {}, [record(state=State.GONE)]) == ()
+
+
+def test_a_container_has_no_room_for_other_pods():
+    assert free_nodes({}, {}, [record(delivers=Delivery.CONTAINER, state=State.LAUNCHED)]) == ()
+
+
+def test_a_booting_owned_machine_counts_by_its_plan_not_by_its_stale_node():
+    off = node(gpus=8, ready=False, taints=(Taint("node.kubernetes.io/unreachable"),))
+    free = only(free_nodes(named(off), {}, [record(state=State.LAUNCHED, gpus=8)]))
+    assert free.launching == "n1"
+    assert free.node.taints == ()
+
+
+def test_pods_of_the_previous_run_do_not_fill_a_booting_machine():
+    """If they did, a second machine would be bought for the pod that this one was launched for."""
+    machine = record(state=State.LAUNCHED, gpus=2, pods=[pod(gpus=2)])
+    (free,) = free_nodes({"n1": node(gpus=2, ready=False)}, {"n1": Resources({GPU: 2})}, [machine])
+    assert free.free[GPU] == 2
+
+
+def test_our_cordon_on_a_booting_machine_does_not_count_but_a_users_cordon_does():
+    ours = node(ready=False, unschedulable=True, annotations={CORDONED_ANNOTATION: "2026-03-02T11:00:00Z"})
+    users = node(ready=False, unschedulable=True)
+    assert len(free_nodes(named(ours), {}, [record(state=State.LAUNCHED)])) == 1
+    assert free_nodes(named(users), {}, [record(state=State.LAUNCHED)]) == ()
+
+
+def test_a_node_is_launching_until_its_startup_taint_is_gone_and_its_gpus_are_allocatable():
+    tainted = node(taints=(STARTUP,))
+    starting = node(gpus=0, taints=(Taint("vendor.example/driver"),))
+    driver = PlannedTaint(key="vendor.example/driver", effect=TaintEffect.NO_SCHEDULE)
+    for there in (tainted, starting):
+        free = only(free_nodes(named(there), {}, [record(state=State.JOINED, planned={"startup_taints": (driver,)})]))
+        assert free.launching == "n1"
+        assert free.free.amount(GPU) == 8
+        assert misfit(shape(8), free.node, free.free) is None
+
+
+def test_a_ready_machine_whose_node_turned_not_ready_has_no_free_capacity():
+    assert free_nodes(named(node(ready=False)), {}, [record(state=State.READY)]) == ()
+
+
+def test_a_ready_node_object_corrects_the_plan():
+    there = node(labels={"zone": "b"}, cpu=4_000, taints=(STARTUP, Taint("team", "x")))
+    planned = {"labels": {"zone": "a", "pool": "p"}, "allocatable": {GPU: 8, "cpu": "64"}}
+    free = only(free_nodes(named(there), {}, [record(state=State.JOINED, planned=planned)]))
+    assert free.node.labels == {"zone": "b", "pool": "p"}
+    assert free.node.taints == (Taint("team", "x"),)
+    assert free.free.amount("cpu") == 4_000
+
+
+def test_standard_resources_that_a_plan_does_not_state_are_ample():
+    amounts = planned_amounts(record(planned={"allocatable": {"cpu": "1500m", "memory": 2**30, GPU: 2}}).spec.node)
+    assert amounts == Resources({"cpu": 1500, "memory": 2**30, GPU: 2, "pods": AMPLE, "ephemeral-storage": AMPLE})
+
+
+def test_daemonsets_take_their_part_of_a_launching_node():
+    agent = PodShape(
+        requests=Resources({"cpu": 200, "pods": 1}),
+        node_affinity=(NodeSelectorTerm(match_fields=(Requirement("metadata.name", LabelOperator.IN, ("other",)),)),),
+    )
+    elsewhere = PodShape(requests=Resources({"cpu": 900}), node_selector={"disk": "ssd"})
+    planned = {"allocatable": {GPU: 8, "cpu": "1"}}
+    free = only(free_nodes({}, {}, [record(state=State.LAUNCHED, planned=planned)], daemons=(agent, elsewhere)))
+    assert free.free.amount("cpu") == 800
+
+
+def test_a_daemonset_that_does_not_tolerate_the_nodes_taint_takes_nothing():
+    tainted = node(taints=(Taint("dedicated", "gpu"),))
+    agent = shape(0, 100)
+    tolerant = shape(0, 100, tolerations=(Toleration(operator="Exists"),))
+    assert daemon_overhead(tainted, (agent, tolerant)) == tolerant.requests
+
+
+def test_room_for_a_pod_that_preempts_others_is_not_free():
+    preempting = pod("big", 6, nominated_node="n1")
+    assert only(free_nodes(named(node(gpus=8)), {}, preempting=[preempting])).free.amount(GPU) == 2
+
+
+def test_configured_gpu_resources_count_in_place_of_whole_gpus():
+    mig = "nvidia.com/mig-1g.5gb"
+    sliced = node(gpus=0, allocatable=Resources({mig: 7, "pods": 10}), created=ago(days=9))
+    assert free_nodes(named(sliced), {}) == ()
+    assert only(free_nodes(named(sliced), {}, gpu_resources={mig})).free.amount(mig) == 7

@@ -1,0 +1,12 @@
+"""The tick as a whole: when the next one is due."""
+
+from forebay.demand.reservation import SCHEDULER_GRACE
+from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.tick import tick
+from tests.unit.demand.builders import NOW, node, pod
+
+
+def test_the_next_tick_is_due_when_the_grace_time_of_a_pod_that_seems_to_fit_ends():
+    seems_to_fit = Snapshot(now=NOW, pending=(pod(),), nodes={"n1": node("n1")})
+
+    assert tick(seems_to_fit).requeue_at == NOW + SCHEDULER_GRACE
