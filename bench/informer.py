@@ -69,7 +69,7 @@ async def ours(url: str, events: int) -> dict[str, Any]:
     import structlog
 
     from forebay.kube.informer import Informer
-    from forebay.kube.pods import PENDING_GPU, PODS, pod_indexes
+    from forebay.kube.pods import PENDING_GPU, PODS, PodDecoder, pod_indexes
     from forebay.net.aiohttp_transport import AiohttpTransport
 
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
@@ -84,7 +84,7 @@ async def ours(url: str, events: int) -> dict[str, Any]:
             all_seen.set()
 
     meter = Meter()
-    informer = Informer(transport, url, PODS, indexes=pod_indexes())
+    informer = Informer(transport, url, PODS, decode=PodDecoder(timed=()).wire, indexes=pod_indexes())
     async with informer:
         await informer.wait_synced()
         meter.synced(len(informer))

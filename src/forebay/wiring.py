@@ -22,7 +22,7 @@ from forebay.kube.connection import Rate, connected_client, election_client
 from forebay.kube.informer import Informer
 from forebay.kube.lease import Terms, unique_identity
 from forebay.kube.nodes import NODES
-from forebay.kube.pods import PODS, pod_indexes
+from forebay.kube.pods import PODS, PodDecoder, pod_indexes
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
 from forebay.net import clock
@@ -88,7 +88,7 @@ async def watched_cluster(config: Config, redactor: Redactor) -> AsyncIterator[S
     """
     client = connected_client(config, redactor)
     nodes = Informer(client.transport, config.server, NODES)
-    pods = Informer(client.transport, config.server, PODS, indexes=pod_indexes())
+    pods = Informer(client.transport, config.server, PODS, decode=PodDecoder(timed=()).wire, indexes=pod_indexes())
     try:
         version = await client.version()
         async with nodes, pods:

@@ -21,7 +21,7 @@ from forebay.engine.ledger_store import Book, LedgerStore, Unit
 from forebay.engine.snapshot import Books
 from forebay.engine.spending import Spending
 from forebay.engine.views import Views
-from forebay.kube.pods import MARKED, count_resources
+from forebay.kube.pods import MARKED
 from forebay.model.quantities import GPU_SUFFIX
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod
@@ -104,7 +104,8 @@ class Bookkeeper:
         """When pods without GPUs ran is read only where somebody counts what they ask for."""
         others = self._asked_for()
         if not others <= self._counted:
-            await self._views.pods.list_again(lambda: count_resources(self._counted | others))
+            decoder = self._views.pod_decoder
+            await self._views.pods.list_again(lambda: decoder.read_times_of(self._counted | others))
             self._counted |= others
             self._views.wake.set()
 

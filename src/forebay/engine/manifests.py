@@ -41,7 +41,7 @@ from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS, is_pending
 from forebay.kube.resources import Resource, T
 from forebay.kube.tally import Tally
-from forebay.kube.wire import wire_for
+from forebay.kube.wire import Decoders
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod, PodShape
 
@@ -72,6 +72,7 @@ class _Drawing:
         self.now = now
         self.rules = rules
         self.tally = Tally()
+        self._decoders = Decoders()
         self.pods: dict[tuple[str, str], Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
@@ -236,7 +237,7 @@ class _Drawing:
     def _read(self, resource: Resource[T], each: Document, body: Json) -> T:
         text = encode(each, without_floats(body))
         try:
-            return wire_for(resource).object(text)
+            return self._decoders[resource].object(text)
         except ValueError as error:
             raise ManifestError(f"{each.title}: {error}") from error
 

@@ -21,7 +21,7 @@ from forebay.kube.informer import Informer
 from forebay.kube.jobs import JOBS, Job
 from forebay.kube.nodes import NODES
 from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS, GPU_WORKLOAD_BUDGETS
-from forebay.kube.pods import PODS, pod_indexes
+from forebay.kube.pods import PODS, PodDecoder, pod_indexes
 from forebay.kube.tally import Tally
 from forebay.kube.types import NAMESPACES, Namespace
 from forebay.model.nodes import Node
@@ -36,6 +36,8 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     wake: asyncio.Event
     nodes: Informer[Node]
     pods: Informer[Pod]
+    #: Reads those pods; of which of them it reads when they ran is for the bookkeeper to say.
+    pod_decoder: PodDecoder
     namespaces: Informer[Namespace]
     classes: Informer[GPUNodeClass]
     pools: Informer[GPUNodePool]
@@ -89,6 +91,7 @@ async def watching(
     """The informers run while the block does. They start unsynced: nothing may be concluded before they are."""
     wake = asyncio.Event()
     used, tenants, news = Tally(), Tenants(), PodNews(clock)
+    pod_decoder = PodDecoder(timed=())
     views = Views(
         wake=wake,
         nodes=Informer(transport, server, NODES, wake=wake, backoff=Backoff(rng)),
@@ -96,11 +99,13 @@ async def watching(
             transport,
             server,
             PODS,
+            decode=pod_decoder.wire,
             indexes=pod_indexes(gpu_resources),
             kept=(used, tenants, news),
             wake=wake,
             backoff=Backoff(rng),
         ),
+        pod_decoder=pod_decoder,
         namespaces=Informer(transport, server, NAMESPACES, wake=wake, backoff=Backoff(rng)),
         classes=Informer(transport, server, GPU_NODE_CLASSES, wake=wake, backoff=Backoff(rng)),
         pools=Informer(transport, server, GPU_NODE_POOLS, wake=wake, backoff=Backoff(rng)),

@@ -45,7 +45,7 @@ class Common(Protocol):
     """What alike pods have in common."""
 
     @property
-    def asks_for_gpu(self) -> bool:
+    def timed(self) -> bool:
         """If not, nothing is read of the status of a pod that has a node, but the phase."""
         ...
 
@@ -175,7 +175,7 @@ class Abridging(Generic[C]):
                 letters_at=letters,
                 tail=text[text.find(b'"', node) : status + len(_STATUS)],
                 instead=b'},"%b":%d,"%b":"' % (LIKE.encode(), number, NODE.encode()),
-                only_phase=not common.asks_for_gpu,
+                only_phase=not common.timed,
             )
             short = alike.shorten(text, at, spec, line_end)
             if short is None:

@@ -7,7 +7,7 @@ import msgspec
 from forebay.kube.decoding import Page
 from forebay.kube.errors import Unreadable
 from forebay.kube.resources import Resource, T
-from forebay.kube.wire import Undecodable, wire_for
+from forebay.kube.wire import Decoders, Undecodable
 
 D = TypeVar("D")
 
@@ -27,24 +27,29 @@ class _Head(msgspec.Struct, kw_only=True):
 _head = msgspec.json.Decoder(_Head)
 
 
-def decode_object(resource: Resource[T], body: bytes, call: str) -> T:
-    try:
-        return wire_for(resource).object(body)
-    except ValueError as error:
-        raise Unreadable(f"{call}: {_named(resource, body)} cannot be read: {error}") from error
+class Answers:
+    """Decodes the answers to one client, with decoders of its own."""
 
+    def __init__(self) -> None:
+        self._decoders = Decoders()
 
-def decode_page(resource: Resource[T], body: bytes, call: str) -> Page[T]:
-    try:
-        metadata, found = wire_for(resource).page(body)
-        items = [_readable(resource, item) for item in found]
-    except Unreadable as error:
-        raise Unreadable(f"{call}: {error}") from error
-    return Page(
-        items=items,
-        resource_version=int(metadata.resource_version),
-        continue_token=metadata.continue_token,
-    )
+    def object(self, resource: Resource[T], body: bytes, call: str) -> T:
+        try:
+            return self._decoders[resource].object(body)
+        except ValueError as error:
+            raise Unreadable(f"{call}: {_named(resource, body)} cannot be read: {error}") from error
+
+    def page(self, resource: Resource[T], body: bytes, call: str) -> Page[T]:
+        try:
+            metadata, found = self._decoders[resource].page(body)
+            items = [_readable(resource, item) for item in found]
+        except Unreadable as error:
+            raise Unreadable(f"{call}: {error}") from error
+        return Page(
+            items=items,
+            resource_version=int(metadata.resource_version),
+            continue_token=metadata.continue_token,
+        )
 
 
 def _readable(resource: Resource[T], item: T | Undecodable) -> T:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from forebay.kube import errors, writes
-from forebay.kube.answers import decode_object, decode_page, decode_plain, is_status
+from forebay.kube.answers import Answers, decode_plain, is_status
 from forebay.kube.calls import PATIENCE, Calls, Traffic
 from forebay.kube.decoding import Page
 from forebay.kube.resources import Resource, T
@@ -33,6 +33,7 @@ class Client:
         self, transport: Transport, base_url: str, *, patience: float = PATIENCE, rng: random.Random | None = None
     ) -> None:
         self.transport = transport
+        self._answers = Answers()
         self._calls = Calls(transport, base_url, patience=patience, rng=rng)
 
     @property
@@ -43,7 +44,7 @@ class Client:
         self, resource: Resource[T], name: str, namespace: str | None = None, *, subresource: str | None = None
     ) -> T:
         body, call = await self._calls.body("GET", _object_path(resource, name, namespace, subresource))
-        return decode_object(resource, body, call)
+        return self._answers.object(resource, body, call)
 
     async def list_page(
         self,
@@ -60,7 +61,7 @@ class Client:
         if limit is not None:
             params["limit"] = str(limit)
         body, call = await self._calls.body("GET", resource.path(namespace), params)
-        return decode_page(resource, body, call)
+        return self._answers.page(resource, body, call)
 
     async def list_all(
         self,
@@ -95,7 +96,7 @@ class Client:
     ) -> T:
         path = _collection_path(resource, namespace or writes.key_of(created)[0])
         body, call = await self._calls.body("POST", path, _write(dry_run), writes.encode(resource, created))
-        return decode_object(resource, body, call)
+        return self._answers.object(resource, body, call)
 
     async def update(
         self, resource: Resource[T], updated: T, *, subresource: str | None = None, dry_run: bool = False
@@ -108,7 +109,7 @@ class Client:
         namespace, name = updated.key
         path = _object_path(resource, name, namespace, subresource)
         body, call = await self._calls.body("PUT", path, _write(dry_run), writes.encode(resource, updated))
-        return decode_object(resource, body, call)
+        return self._answers.object(resource, body, call)
 
     async def patch(
         self,
@@ -122,7 +123,7 @@ class Client:
     ) -> T:
         path = _object_path(resource, name, namespace, subresource)
         body, call = await self._calls.body("PATCH", path, _write(dry_run), patch.body, content_type=patch.content_type)
-        return decode_object(resource, body, call)
+        return self._answers.object(resource, body, call)
 
     async def apply(
         self,
@@ -148,7 +149,7 @@ class Client:
                 details=error.details,
                 call=error.call,
             ) from error
-        return decode_object(resource, body, call)
+        return self._answers.object(resource, body, call)
 
     async def delete(
         self,
@@ -172,7 +173,7 @@ class Client:
         )
         path = _object_path(resource, name, namespace)
         body, call = await self._calls.body("DELETE", path, body=msgspec.json.encode(options))
-        return None if is_status(body) else decode_object(resource, body, call)
+        return None if is_status(body) else self._answers.object(resource, body, call)
 
     async def post_subresource(
         self, resource: Resource[T], name: str, namespace: str, subresource: str, body: Mapping[str, Any]

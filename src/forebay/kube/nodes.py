@@ -9,7 +9,7 @@ import msgspec
 from forebay.kube.interning import Interned, interned_strings
 from forebay.kube.pods import ANNOTATION_PREFIXES
 from forebay.kube.resources import Resource
-from forebay.kube.wire import Wire, register
+from forebay.kube.wire import Wire
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.requirements import Taint
@@ -69,7 +69,7 @@ class _NodeOnWire(msgspec.Struct, gc=False):
 _quantities = msgspec.json.Decoder(dict[str, str | int] | None)
 
 
-class Nodes:
+class NodeDecoder:
     """Builds nodes; amounts and texts that many nodes have in common are one object for all of them."""
 
     def __init__(self) -> None:
@@ -112,6 +112,12 @@ def _make_resources(text: bytes) -> Resources:
     return Resources.parse((_quantities.decode(text) if text else None) or {})
 
 
-register(Node, Wire(_NodeOnWire, Nodes().build))
-
-NODES: Final = Resource(group="", version="v1", plural="nodes", kind="Node", namespaced=False, type=Node)
+NODES: Final = Resource(
+    group="",
+    version="v1",
+    plural="nodes",
+    kind="Node",
+    namespaced=False,
+    type=Node,
+    make_decoder=lambda: Wire(_NodeOnWire, NodeDecoder().build),
+)

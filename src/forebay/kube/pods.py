@@ -1,7 +1,7 @@
 """Pods from the API server's JSON, with as little as possible kept of each (see `measured.md`, section 1).
 
-Whatever pods have in common is one object for all of them: shape, labels, annotations, owner, names of nodes. Statuses
-of containers are looked at only where somebody pays for a GPU.
+Whatever pods have in common is one object for all of them: shape, labels, annotations, owner, names of nodes. The
+decoder of an informer reads container statuses, and so the time a pod ran, only where somebody counts it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,7 +17,7 @@ from forebay.kube.index import Index
 from forebay.kube.interning import Interned, interned_strings
 from forebay.kube.resources import Resource
 from forebay.kube.shapes import BETWEEN, NOTHING, Raw, Shapes, SpecParts
-from forebay.kube.wire import Wire, register
+from forebay.kube.wire import Wire
 from forebay.model.workloads import Owner, Phase, Pod, PodShape
 
 #: Annotations that mean something to Forebay; a pod's others are not kept.
@@ -126,8 +126,8 @@ class _Template(msgspec.Struct, frozen=True, gc=False):
     """What pods of one template have in common."""
 
     shape: PodShape
-    #: Or for something else that a budget counts: it matters when its pods ran.
-    asks_for_gpu: bool
+    #: When its pods ran is read.
+    timed: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     mirror: bool
@@ -146,16 +146,20 @@ class _Latest(msgspec.Struct, frozen=True, gc=False):
     template: _Template
 
 
-class Pods:
+class PodDecoder:
     """Builds pods; holds the tables of what they have in common. They are bounded, so it may live for ever.
+
+    `timed` are the resources, beside GPUs, whose pods' start and end are read from their container statuses; None: of
+    every pod. In a cluster of 100,000 pods these statuses cost more than all else that is read of a pod.
 
     Three ways to the same: most pods are like the latest one of their owner, which a comparison shows; else the text of
     all parts together is looked up; else, where a label or an annotation differs from pod to pod (StatefulSets, indexed
     Jobs), the inner tables still know the other parts.
     """
 
-    def __init__(self) -> None:
-        self._counted: frozenset[str] = frozenset()
+    def __init__(self, timed: Collection[str] | None = None) -> None:
+        self._timed = None if timed is None else frozenset(timed)
+        self.wire: Final = Wire(_PodOnWire, self.build, abridge=self.abridge)
         self._latest: dict[str, _Latest] = {}
         self._templates: Interned[bytes, _Template] = Interned(self._make_template, 4_096)
         self._abridging: Abridging[_Template] = Abridging(self._common, self._read)
@@ -165,12 +169,9 @@ class Pods:
         self._annotations: Interned[bytes, tuple[Mapping[str, str], bool]] = Interned(_make_annotations, 4_096)
         self._owners: Interned[bytes, Owner | None] = Interned(self._make_owner, 16_384)
 
-    def count(self, resources: Collection[str]) -> None:
-        """Budgets count these, beside GPUs: it is read when pods that ask for them ran.
-
-        Only while no pods are being read: before the informer is started, or before it lists them again.
-        """
-        self._counted = frozenset(resources)
+    def read_times_of(self, resources: Collection[str]) -> None:
+        """Replaces `timed`. Only while no pods are being read: before the informer starts, or before it lists again."""
+        self._timed = frozenset(resources)
         self._latest.clear()
         self._templates = Interned(self._make_template, 4_096)
         self._abridging = Abridging(self._common, self._read)
@@ -191,7 +192,7 @@ class Pods:
                 since, message = self._unschedulable(status.conditions)
                 # Says nothing of a pod that has its node.
                 nominated = names[status.nominated_node_name] if status.nominated_node_name else None
-            if template.asks_for_gpu:
+            if template.timed:
                 started, finished, restarted = _ran(status.init_container_statuses, status.container_statuses, phase)
         # In the order of its fields: by their names it takes four times as long.
         return Pod(
@@ -269,7 +270,7 @@ class Pods:
         shape = self._shapes[of_shape]
         return _Template(
             shape,
-            bool(shape.gpus()) or not self._counted.isdisjoint(shape.requests),
+            self._timed is None or bool(shape.gpus()) or not self._timed.isdisjoint(shape.requests),
             self._labels[labels],
             *self._annotations[annotations],
             self._owners[owners],
@@ -365,9 +366,12 @@ def _namespace_and_labels(pod: Pod) -> Iterable[tuple[str, str, str]]:
     return [(pod.namespace, key, value) for key, value in pod.labels.items()]
 
 
-_pods: Final = Pods()
-#: `count_resources({"cpu"})`: see `Pods.count`.
-count_resources: Final = _pods.count
-register(Pod, Wire(_PodOnWire, _pods.build, abridge=_pods.abridge))
-
-PODS: Final = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True, type=Pod)
+PODS: Final = Resource(
+    group="",
+    version="v1",
+    plural="pods",
+    kind="Pod",
+    namespaced=True,
+    type=Pod,
+    make_decoder=lambda: PodDecoder().wire,
+)

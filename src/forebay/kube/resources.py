@@ -1,12 +1,16 @@
 """Where a kind lives in the API, and what it is decoded into."""
 
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from forebay.api.meta import Object
 from forebay.kube.errors import BadRequest
+
+if TYPE_CHECKING:
+    from forebay.kube.wire import Wire
 
 
 class Tracked(Protocol):
@@ -41,6 +45,8 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     #: The type holds every field of the kind, so that a whole object may be written back. A slim type may not:
     #: `update` would erase what it does not know. Such kinds are changed by patches.
     complete: bool = False
+    #: Makes a decoder for objects whose type is not laid out as Kubernetes lays out the kind.
+    make_decoder: "Callable[[], Wire[Any, T]] | None" = None
 
     @property
     def api_version(self) -> str:

@@ -266,22 +266,25 @@ def _undecodable(meta: Any, error: ValueError) -> Undecodable:
     return Undecodable((meta.namespace or "", meta.name), meta.uid, version, str(error))
 
 
-_WIRES: Final[dict[type[Any], Wire[Any, Any]]] = {}
-
-
-def register(kind: type[T], wire: Wire[Any, T]) -> None:
-    """From now on objects that become a `kind` are read by `wire`."""
-    _WIRES[kind] = wire
-
-
 def wire_for(resource: Resource[T]) -> Wire[Any, T]:
-    """The registered one; otherwise the type itself keeps Kubernetes' layout, and msgspec reads it as it is."""
-    known = _WIRES.get(resource.type)
-    if known is None:
-        kind: Any = resource.type
-        known = Wire(kind, _as_it_is)
-        register(resource.type, known)
-    return known
+    """A new decoder for objects of this resource. Decoders keep tables of what objects have in common: keep yours."""
+    if resource.make_decoder is not None:
+        return resource.make_decoder()
+    kind: Any = resource.type
+    return Wire(kind, _as_it_is)
+
+
+class Decoders:
+    """One decoder per resource, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._made: dict[Resource[Any], Wire[Any, Any]] = {}
+
+    def __getitem__(self, resource: Resource[T]) -> Wire[Any, T]:
+        made = self._made.get(resource)
+        if made is None:
+            made = self._made[resource] = wire_for(resource)
+        return made
 
 
 def _as_it_is(decoded: T) -> T:

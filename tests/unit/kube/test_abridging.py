@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.kube import abridging
-from forebay.kube.pods import Pods, _PodOnWire
+from forebay.kube.pods import PodDecoder, _PodOnWire
 from forebay.kube.wire import Undecodable, Wire
 
 BOOKMARK = {"metadata": {"resourceVersion": "9", "creationTimestamp": "2030-01-01T12:00:00Z", "name": "", "uid": ""}}
@@ -68,10 +68,10 @@ class Readers:
     """Two that should agree."""
 
     def __init__(self) -> None:
-        pods = Pods()
+        pods = PodDecoder(timed=())
         self.pods = pods
         self.short = Wire(_PodOnWire, pods.build, abridge=pods.abridge)
-        self.plain = Wire(_PodOnWire, Pods().build)
+        self.plain = Wire(_PodOnWire, PodDecoder(timed=()).build)
 
     def length(self, text: bytes) -> int:
         return sum(map(len, self.pods.abridge(text, 0, len(text))))

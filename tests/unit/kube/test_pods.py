@@ -15,7 +15,7 @@ from forebay.kube.pods import (
     BY_OWNER,
     PENDING_GPU,
     PODS,
-    Pods,
+    PodDecoder,
     _PodOnWire,
     pod_indexes,
 )
@@ -162,7 +162,8 @@ def test_pods_of_one_template_share_everything_but_what_is_their_own():
         "annotations": {"forebay.dev/queue": "a"},
         "finalizers": ["batch.kubernetes.io/job-tracking"],
     }
-    one, two = (read(body(name, metadata={"name": name, **metadata})) for name in ("one", "two"))
+    wire = wire_for(PODS)
+    one, two = (read(body(name, metadata={"name": name, **metadata}), wire) for name in ("one", "two"))
     assert one.shape is two.shape
     assert one.labels is two.labels
     assert one.annotations is two.annotations
@@ -177,11 +178,13 @@ def test_pods_of_one_template_share_everything_but_what_is_their_own():
 def test_shapes_that_are_written_differently_and_mean_the_same_are_one():
     other = body("other")
     other["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": 2, "memory": "4096Mi", "cpu": "1.5"}}
-    assert read(other).shape is read(body()).shape
+    wire = wire_for(PODS)
+    assert read(other, wire).shape is read(body(), wire).shape
 
 
 def test_labels_of_its_own_do_not_give_a_pod_a_shape_of_its_own():
-    plain, indexed = read(body()), read(body(metadata={"labels": {"app": "train", "index": "7"}}))
+    wire = wire_for(PODS)
+    plain, indexed = read(body(), wire), read(body(metadata={"labels": {"app": "train", "index": "7"}}), wire)
     assert indexed.shape is plain.shape
     assert indexed.labels == {"app": "train", "index": "7"}
 
@@ -258,10 +261,26 @@ def test_when_a_gpu_pod_ran(phase, statuses, started, finished):
     assert (pod.started, pod.finished) == (started, finished)
 
 
-def test_nobody_asks_when_a_pod_without_gpu_ran():
-    plain = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
-    pod = read(body(spec=plain, status={"phase": "Running", "containerStatuses": "unread"}))
+PLAIN = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+
+
+def test_container_statuses_of_a_pod_without_gpu_are_not_even_decoded_for_an_informer():
+    pod = read(body(spec=PLAIN, status={"containerStatuses": "unread"}), PodDecoder(timed=()).wire)
     assert pod.started is None
+
+
+def test_a_client_reads_when_any_pod_ran():
+    assert read(body(spec=PLAIN, status={"containerStatuses": RAN})).started == NOON
+
+
+def test_two_decoders_share_nothing():
+    ours, theirs = PodDecoder(timed=()), PodDecoder(timed=())
+    pod = body(spec=PLAIN, status={"containerStatuses": RAN})
+    first = read(pod, ours.wire)
+    ours.read_times_of({"cpu"})
+    assert (read(pod, ours.wire).started, read(pod, theirs.wire).started) == (NOON, None)
+    assert read(pod, theirs.wire) == first
+    assert read(pod, theirs.wire).shape is not first.shape
 
 
 def test_a_phase_of_tomorrow_is_unknown_not_an_error():
@@ -280,9 +299,10 @@ def test_a_phase_of_tomorrow_is_unknown_not_an_error():
     ],
 )
 def test_what_cannot_be_read_is_an_error_each_time(broken):
+    wire = wire_for(PODS)
     for _ in range(2):
         with pytest.raises(ValueError, match=r".+"):
-            read(broken)
+            read(broken, wire)
 
 
 def test_a_page_with_one_bad_pod_gives_the_others_and_its_name():
@@ -299,7 +319,7 @@ def test_a_page_with_one_bad_pod_gives_the_others_and_its_name():
 
 def test_a_page_too_large_for_one_turn_is_read_just_the_same():
     page = {"metadata": {"resourceVersion": "9"}, "items": [body("a"), body("b")]}
-    _, found = Wire(_PodOnWire, Pods().build, large_page=10).page(json.dumps(page).encode())
+    _, found = Wire(_PodOnWire, PodDecoder().build, large_page=10).page(json.dumps(page).encode())
     assert [pod.name for pod in found] == ["a", "b"]
 
 
@@ -308,7 +328,7 @@ class Page(bytearray):
 
 
 def test_no_page_is_kept_alive_by_what_was_read_from_it():
-    wire = Wire(_PodOnWire, Pods().build)
+    wire = Wire(_PodOnWire, PodDecoder().build)
     line = json.dumps({"type": "ADDED", "object": body(metadata={"annotations": {"forebay.dev/x": "y"}})}).encode()
     chunk = Page(line + b"\n")
     gone = weakref.ref(chunk)
