@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
-from forebay.kube.abridging import LIKE, NODE, PHASE, TOKEN, Abridging, Buffer
 from forebay.kube.index import Index
 from forebay.kube.interning import Interned, interned_strings
 from forebay.kube.resources import Resource
@@ -64,13 +63,8 @@ class _Status(msgspec.Struct, gc=False, rename="camel"):
 
 class _PodOnWire(msgspec.Struct, gc=False):
     metadata: _Meta
-    #: Of our own making: the number of a pod that this one is like, and what is different.
-    like: int = msgspec.field(default=0, name=LIKE)
-    node: str = msgspec.field(default="", name=NODE)
-    phase: str = msgspec.field(default="", name=PHASE)
-    #: Never absent, unless the pod was made short.
-    spec: SpecParts | None = None
-    status: _Status | None = None
+    spec: SpecParts
+    status: _Status
 
 
 class _OwnerReference(msgspec.Struct):
@@ -104,11 +98,6 @@ class _ContainerStatus(msgspec.Struct, rename="camel"):
     restart_count: int = 0
 
 
-class _Line(msgspec.Struct, gc=False):
-    object: _PodOnWire
-
-
-_line = msgspec.json.Decoder(_Line)
 _labels = msgspec.json.Decoder(dict[str, str] | None)
 _owners = msgspec.json.Decoder(list[_OwnerReference] | None)
 _conditions = msgspec.json.Decoder(list[_Condition] | None)
@@ -159,10 +148,9 @@ class PodDecoder:
 
     def __init__(self, timed: Collection[str] | None = None) -> None:
         self._timed = None if timed is None else frozenset(timed)
-        self.wire: Final = Wire(_PodOnWire, self.build, abridge=self.abridge)
+        self.wire: Final = Wire(_PodOnWire, self.build)
         self._latest: dict[str, _Latest] = {}
         self._templates: Interned[bytes, _Template] = Interned(self._make_template, 4_096)
-        self._abridging: Abridging[_Template] = Abridging(self._common, self._read)
         self._shapes = Shapes()
         self._names = interned_strings(65_536)
         self._labels: Interned[bytes, Mapping[str, str]] = Interned(self._make_labels, 16_384)
@@ -174,26 +162,21 @@ class PodDecoder:
         self._timed = frozenset(resources)
         self._latest.clear()
         self._templates = Interned(self._make_template, 4_096)
-        self._abridging = Abridging(self._common, self._read)
 
     def build(self, wire: _PodOnWire) -> Pod:
         """Raises `ValueError` for a pod that cannot be read."""
         meta, status = wire.metadata, wire.status
-        if wire.like:
-            template, node = self._abridging.common(wire.like), wire.node
-        else:
-            template, node = self._template(wire)
+        template, node = self._template(meta, wire.spec)
         names = self._names
-        phase = _PHASES.get(wire.phase if status is None else status.phase, _UNKNOWN)
+        phase = _PHASES.get(status.phase, _UNKNOWN)
         since = message = nominated = started = finished = None
         restarted = False
-        if status is not None:
-            if not node:
-                since, message = self._unschedulable(status.conditions)
-                # Says nothing of a pod that has its node.
-                nominated = names[status.nominated_node_name] if status.nominated_node_name else None
-            if template.timed:
-                started, finished, restarted = _ran(status.init_container_statuses, status.container_statuses, phase)
+        if not node:
+            since, message = self._unschedulable(status.conditions)
+            # Says nothing of a pod that has its node.
+            nominated = names[status.nominated_node_name] if status.nominated_node_name else None
+        if template.timed:
+            started, finished, restarted = _ran(status.init_container_statuses, status.container_statuses, phase)
         # In the order of its fields: by their names it takes four times as long.
         return Pod(
             names[meta.namespace],
@@ -218,25 +201,8 @@ class PodDecoder:
             template.mirror,
         )
 
-    def abridge(self, text: bytes, start: int, end: int) -> list[Buffer]:
-        return self._abridging.pieces(text, start, end)
-
-    def _read(self, line: bytes) -> Pod:
-        return self.build(_line.decode(line).object)
-
-    def _common(self, line: bytes) -> _Template | None:
-        pod = _line.decode(line).object
-        if pod.like or pod.spec is None:
-            return None
-        key = _key(pod.metadata, pod.spec)
-        # Where the name of the token's volume means more than a volume, it must not be left out.
-        return None if TOKEN in key else self._templates[key]
-
-    def _template(self, wire: _PodOnWire) -> tuple[_Template, str]:
+    def _template(self, meta: _Meta, spec: SpecParts) -> tuple[_Template, str]:
         """And the name of the node, the one thing in a spec in which pods of a template differ."""
-        meta, spec = wire.metadata, wire.spec
-        if spec is None or wire.status is None:
-            raise ValueError("a pod needs a `spec` and a `status`")
         node, spec.node_name = spec.node_name, ""
         latest = self._latest.get(meta.generate_name)
         if (

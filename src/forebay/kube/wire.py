@@ -28,8 +28,6 @@ _LARGE_PAGE: Final = 8 << 20
 #: As much of a stream is decoded in one call, for the same reason.
 _BATCH: Final = 256 << 10
 
-Buffer = bytes | memoryview
-
 
 class WireObject(Protocol):
     """What every type that is read from the wire has."""
@@ -107,8 +105,7 @@ _status = msgspec.json.Decoder(Status)
 class Wire(Generic[W, T]):
     """Reads objects of one kind: msgspec makes a `wire_type`, of which `build` makes the object.
 
-    A `ValueError` from either means that this one object cannot be read. `abridge` leaves out of the complete lines in
-    a text (from, to) what need not be decoded. Where its result cannot be, the lines are read as they were.
+    A `ValueError` from either means that this one object cannot be read.
     """
 
     def __init__(
@@ -116,11 +113,9 @@ class Wire(Generic[W, T]):
         wire_type: type[W],
         build: Callable[[W], T],
         *,
-        abridge: Callable[[bytes, int, int], list[Buffer]] | None = None,
         large_page: int = _LARGE_PAGE,
     ) -> None:
         self._build = build
-        self._abridge = abridge
         self._large_page = large_page
         self._object = msgspec.json.Decoder(wire_type)
         self._events = msgspec.json.Decoder(_Event[wire_type])  # type: ignore[valid-type]
@@ -151,7 +146,7 @@ class Wire(Generic[W, T]):
         Raises `Unreadable` for a line that is no event.
         """
         try:
-            events = self._events.decode_lines(self._to_decode(batch))
+            events = self._events.decode_lines(_to_decode(batch))
         except ValueError:
             for line in _lines(batch):
                 yield self._event(line)
@@ -175,14 +170,6 @@ class Wire(Generic[W, T]):
                 yield self._event(_lines(batch)[number])
         if shown:
             yield shown
-
-    def _to_decode(self, batch: Batch) -> Buffer:
-        if self._abridge is not None:
-            return b"".join([piece for part in batch for piece in self._abridge(*part)])
-        if len(batch) == 1:
-            text, start, end = batch[0]
-            return memoryview(text)[start:end]
-        return _text(batch)
 
     def _built(self, wire: W) -> T | Undecodable:
         try:
@@ -243,6 +230,13 @@ class Lines:
             start = stop
         if batch:
             yield batch
+
+
+def _to_decode(batch: Batch) -> bytes | memoryview:
+    if len(batch) == 1:
+        text, start, end = batch[0]
+        return memoryview(text)[start:end]
+    return _text(batch)
 
 
 def _text(batch: Batch) -> bytes:
