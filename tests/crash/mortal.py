@@ -16,10 +16,10 @@ from forebay.engine.snapshot import Rules
 from forebay.kube.client import Client
 from forebay.kube.lease import Terms
 from forebay.net import clock
-from forebay.net.faults import Faulty
 from forebay.net.in_process import InProcess
 from forebay.net.transport import Headers, OutcomeUnknown
 from tests.engine.power_world import POWER, SERVER
+from tests.net.faults import Faulty
 
 #: Longer terms make fewer requests, each of which is a place to die at; they are in proportion.
 TERMS = Terms(duration=15.0, renew_deadline=10.0, retry=5.0)

@@ -26,10 +26,10 @@ from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests
+from forebay.kube.eviction import evict_pod
 from forebay.kube.jobs import JOBS
 from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
 from forebay.kube.pods import BY_OWNER, PODS
-from forebay.kube.subresources import evict
 from forebay.kube.types import reference
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
@@ -123,7 +123,7 @@ class BudgetActs:
     async def _evict(self, decision: Evict) -> None:
         pod = decision.pod
         try:
-            await evict(self._client, pod.name, pod.namespace, uid=pod.uid)
+            await evict_pod(self._client, pod.name, pod.namespace, uid=pod.uid)
         except TooManyRequests as error:
             if not error.by_disruption_budget:
                 raise

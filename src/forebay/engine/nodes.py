@@ -15,9 +15,9 @@ from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, TooManyRequests
+from forebay.kube.eviction import evict_pod
 from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS
-from forebay.kube.subresources import evict
 from forebay.kube.types import reference
 from forebay.lifecycle.facts import CORDONED_ANNOTATION, cordon_is_ours, cordon_mark
 from forebay.lifecycle.steps import Drain, Write
@@ -67,7 +67,7 @@ class NodeActs:
 
     async def _evict(self, pod: Pod, step: Drain) -> None:
         try:
-            await evict(self._client, pod.name, pod.namespace, uid=pod.uid)
+            await evict_pod(self._client, pod.name, pod.namespace, uid=pod.uid)
         except TooManyRequests as error:
             if not error.by_disruption_budget:
                 raise

@@ -2,17 +2,19 @@
 
 import random
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from forebay.kube import errors, writes
 from forebay.kube.answers import Answers, decode_plain, is_status
-from forebay.kube.calls import PATIENCE, Calls, Traffic
+from forebay.kube.calls import PATIENCE, Calls
 from forebay.kube.decoding import Page
 from forebay.kube.resources import Resource, T
-from forebay.kube.writes import APPLY, FIELD_MANAGER, Patch, Propagation
+from forebay.kube.writes import FIELD_MANAGER, Patch
 from forebay.net.transport import Transport
+
+_WRITE: Final = {"fieldManager": FIELD_MANAGER}
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -36,14 +38,8 @@ class Client:
         self._answers = Answers()
         self._calls = Calls(transport, base_url, patience=patience, rng=rng)
 
-    @property
-    def traffic(self) -> Traffic:
-        return self._calls.traffic
-
-    async def get(
-        self, resource: Resource[T], name: str, namespace: str | None = None, *, subresource: str | None = None
-    ) -> T:
-        body, call = await self._calls.body("GET", _object_path(resource, name, namespace, subresource))
+    async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
+        body, call = await self._calls.body("GET", _object_path(resource, name, namespace))
         return self._answers.object(resource, body, call)
 
     async def list_page(
@@ -86,29 +82,20 @@ class Client:
             return await self.list_page(resource, namespace, labels=labels, fields=fields)
         return Page(items=items, resource_version=page.resource_version)
 
-    async def create(
-        self,
-        resource: Resource[T],
-        created: T | Mapping[str, Any],
-        *,
-        namespace: str | None = None,
-        dry_run: bool = False,
-    ) -> T:
+    async def create(self, resource: Resource[T], created: T | Mapping[str, Any], *, namespace: str | None = None) -> T:
         path = _collection_path(resource, namespace or writes.key_of(created)[0])
-        body, call = await self._calls.body("POST", path, _write(dry_run), writes.encode(resource, created))
+        body, call = await self._calls.body("POST", path, _WRITE, writes.encode(resource, created))
         return self._answers.object(resource, body, call)
 
-    async def update(
-        self, resource: Resource[T], updated: T, *, subresource: str | None = None, dry_run: bool = False
-    ) -> T:
+    async def update(self, resource: Resource[T], updated: T) -> T:
         """Replace what was read at the object's resourceVersion. `Conflict` when somebody was faster."""
         if not resource.complete:
             raise TypeError(f"{resource.kind} is decoded in part, and an update would erase the rest; patch it instead")
         if not updated.resource_version:
             raise ValueError(f"{resource.kind} {updated.key} has no resourceVersion; update only what was read")
         namespace, name = updated.key
-        path = _object_path(resource, name, namespace, subresource)
-        body, call = await self._calls.body("PUT", path, _write(dry_run), writes.encode(resource, updated))
+        path = _object_path(resource, name, namespace)
+        body, call = await self._calls.body("PUT", path, _WRITE, writes.encode(resource, updated))
         return self._answers.object(resource, body, call)
 
     async def patch(
@@ -119,58 +106,16 @@ class Client:
         namespace: str | None = None,
         *,
         subresource: str | None = None,
-        dry_run: bool = False,
     ) -> T:
         path = _object_path(resource, name, namespace, subresource)
-        body, call = await self._calls.body("PATCH", path, _write(dry_run), patch.body, content_type=patch.content_type)
-        return self._answers.object(resource, body, call)
-
-    async def apply(
-        self,
-        resource: Resource[T],
-        applied: Mapping[str, Any],
-        *,
-        force: bool = False,
-        subresource: str | None = None,
-        dry_run: bool = False,
-    ) -> T:
-        """Server-side apply: exactly these fields are ours. `Conflict` (with causes) where another manager has one."""
-        namespace, name = writes.key_of(applied)
-        path = _object_path(resource, name, namespace, subresource)
-        params = {**_write(dry_run), **({"force": "true"} if force else {})}
-        encoded = writes.encode(resource, applied)
-        try:
-            body, call = await self._calls.body("PATCH", path, params, encoded, content_type=APPLY, repeatable=True)
-        except errors.Unsupported as error:
-            raise errors.Unsupported(
-                f"this API server has no server-side apply for {resource.plural}: {error.message}",
-                status=error.status,
-                reason=error.reason,
-                details=error.details,
-                call=error.call,
-            ) from error
+        body, call = await self._calls.body("PATCH", path, _WRITE, patch.body, content_type=patch.content_type)
         return self._answers.object(resource, body, call)
 
     async def delete(
-        self,
-        resource: Resource[T],
-        name: str,
-        namespace: str | None = None,
-        *,
-        propagation: Propagation | None = None,
-        grace_period: int | None = None,
-        uid: str | None = None,
-        resource_version: int | None = None,
-        dry_run: bool = False,
+        self, resource: Resource[T], name: str, namespace: str | None = None, *, uid: str | None = None
     ) -> T | None:
         """The object where the server showed it (it may stay for its grace period and finalizers), else None."""
-        options = writes.delete_options(
-            propagation=propagation,
-            grace_period=grace_period,
-            uid=uid,
-            resource_version=resource_version,
-            dry_run=dry_run,
-        )
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", **writes.preconditions(uid)}
         path = _object_path(resource, name, namespace)
         body, call = await self._calls.body("DELETE", path, body=msgspec.json.encode(options))
         return None if is_status(body) else self._answers.object(resource, body, call)
@@ -180,7 +125,7 @@ class Client:
     ) -> None:
         """Ask for an act (binding, eviction) whose answer holds nothing but success."""
         path = _object_path(resource, name, namespace, subresource)
-        await self._calls.body("POST", path, {"fieldManager": FIELD_MANAGER}, msgspec.json.encode(body))
+        await self._calls.body("POST", path, _WRITE, msgspec.json.encode(body))
 
     async def version(self) -> Version:
         body, call = await self._calls.body("GET", "/version")
@@ -198,10 +143,6 @@ class Client:
 
     async def close(self) -> None:
         await self.transport.close()
-
-
-def _write(dry_run: bool) -> dict[str, str]:  # noqa: FBT001 (the callers' own keyword)
-    return {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
 
 
 def _collection_path(resource: Resource[T], namespace: str | None) -> str:

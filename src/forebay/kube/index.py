@@ -1,6 +1,6 @@
 """Indexes kept up to date change by change: what a look-up costs follows its answer, not the size of the cluster."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Generic, Protocol
 
 from forebay.kube.resources import T, Told_contra
@@ -81,13 +81,6 @@ class Index(Generic[T]):
     def count(self, value: Hashable) -> int:
         found = self.found.get(value)
         return 0 if found is None else len(found)
-
-    def __iter__(self) -> Iterator[Hashable]:
-        """The values that have any object."""
-        return iter(tuple(self.found))
-
-    def __len__(self) -> int:
-        return len(self.found)
 
 
 class Kept(Protocol[Told_contra]):

@@ -35,9 +35,7 @@ class Informer(Generic[T]):
         resource: Resource[T],
         *,
         decode: Wire[Any, T] | None = None,
-        namespace: str | None = None,
         label_selector: str | None = None,
-        field_selector: str | None = None,
         indexes: Iterable[Index[T]] = (),
         kept: Iterable[Kept[T]] = (),
         page_size: int = PAGE_SIZE,
@@ -48,15 +46,13 @@ class Informer(Generic[T]):
         self.resource = resource
         self.stale_after = stale_after
         self._view: View[T] = View(indexes, on_change=None if wake is None else wake.set, kept=kept)
-        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
         self._reflector = Reflector(
             transport,
             base_url,
             resource,
             self._view,
             wire=decode,
-            namespace=namespace,
-            selectors={name: selector for name, selector in selectors.items() if selector},
+            label_selector=label_selector,
             page_size=page_size,
             backoff=backoff,
         )
@@ -125,15 +121,12 @@ class Informer(Generic[T]):
         """By a fault of ours: it will never be current again."""
         return self._task is not None and self._task.done()
 
-    def stale_for(self, now: float) -> float:
-        """Seconds from the last word of the server to `now` (of the loop's clock). Infinite where there was none."""
-        current_at = self._reflector.current_at
-        return math.inf if current_at is None else max(0.0, now - current_at)
-
     @property
     def staleness(self) -> float:
-        # Of the loop it runs on, so that metrics may ask from any thread.
-        return math.inf if self._loop is None else self.stale_for(self._loop.time())
+        """Seconds since the view was last known to be current; infinite before the first listing."""
+        current_at = self._reflector.current_at
+        # The loop it runs on, so that metrics may ask from any thread.
+        return math.inf if self._loop is None or current_at is None else max(0.0, self._loop.time() - current_at)
 
     @property
     def stale(self) -> bool:

@@ -32,10 +32,6 @@ class Interned(dict[K, V]):
             return self[key]
         return self._keep(key, self._old.get(key, value))
 
-    def forget(self) -> None:
-        self.clear()
-        self._old = {}
-
     def _keep(self, key: K, value: V) -> V:
         if len(self) >= self._limit:
             self._old = dict(self)

@@ -4,7 +4,7 @@ Whatever pods have in common is one object for all of them: shape, labels, annot
 decoder of an informer reads container statuses, and so the time a pod ran, only where somebody counts it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from operator import attrgetter
 from typing import Final
@@ -34,7 +34,6 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 PENDING_GPU: Final = "pending GPU pods"
 BY_NODE: Final = "pods by node"
 BY_OWNER: Final = "pods by owner"
-BY_LABEL: Final = "GPU pods by namespace and label"
 MARKED: Final = "pods with marks of budgets"
 
 
@@ -305,8 +304,7 @@ def asks_for_gpu(pod: Pod) -> bool:
 
 
 def pod_indexes(gpu_resources: Collection[str] | None = None) -> tuple[Index[Pod], ...]:
-    """PENDING_GPU (under True), BY_NODE, BY_OWNER (uid), BY_LABEL (namespace, key, value), MARKED (USAGE_FINALIZER,
-    BUDGET_GATE).
+    """PENDING_GPU (under True), BY_NODE, BY_OWNER (uid), MARKED (USAGE_FINALIZER, BUDGET_GATE).
 
     `gpu_resources` are the resources by which pods ask for GPUs; None: every `<vendor>/gpu`.
     """
@@ -316,8 +314,6 @@ def pod_indexes(gpu_resources: Collection[str] | None = None) -> tuple[Index[Pod
         Index(BY_OWNER, lambda pod: None if pod.owner is None else pod.owner.uid),
         Index(MARKED, _marks, several=True),
         Index(PENDING_GPU, lambda pod: is_pending(pod) or None, among=asks),
-        # All labels of all pods would weigh more than the pods, and only GPU pods are ever asked for by label.
-        Index(BY_LABEL, _namespace_and_labels, several=True, among=asks),
     )
 
 
@@ -326,10 +322,6 @@ def _marks(pod: Pod) -> tuple[str, ...]:
         return ()
     finalizer = (USAGE_FINALIZER,) if USAGE_FINALIZER in pod.finalizers else ()
     return (*finalizer, BUDGET_GATE) if BUDGET_GATE in pod.shape.scheduling_gates else finalizer
-
-
-def _namespace_and_labels(pod: Pod) -> Iterable[tuple[str, str, str]]:
-    return [(pod.namespace, key, value) for key, value in pod.labels.items()]
 
 
 PODS: Final = Resource(

@@ -105,14 +105,13 @@ class Reflector(Generic[T]):
         view: View[T],
         *,
         wire: Wire[Any, T] | None = None,
-        namespace: str | None = None,
-        selectors: Mapping[str, str] | None = None,
+        label_selector: str | None = None,
         page_size: int = PAGE_SIZE,
         backoff: Backoff | None = None,
     ) -> None:
         self._transport = transport
-        self._url = base_url.rstrip("/") + resource.path(namespace)
-        self._selectors = dict(selectors or {})
+        self._url = base_url.rstrip("/") + resource.path()
+        self._selectors = {} if label_selector is None else {"labelSelector": label_selector}
         self._view = view
         self._wire = wire or wire_for(resource)
         self._page_size = page_size

@@ -3,7 +3,7 @@
 used = Tally()
 pods = Informer(transport, base_url, PODS, indexes=pod_indexes(), kept=(used,))
 ...
-used.used("n1"), used.all_used(), used.all_ports(), used.daemons()
+used.all_used(), used.all_ports(), used.daemons()
 """
 
 from datetime import datetime
@@ -17,8 +17,6 @@ Port = tuple[int, str]
 #: Looked up once: reading a member of an enum is slow.
 _SUCCEEDED: Final = Phase.SUCCEEDED
 _FAILED: Final = Phase.FAILED
-_NOTHING: Final = Resources()
-_NO_PORTS: Final[frozenset[Port]] = frozenset()
 
 
 class _Daemon:
@@ -122,20 +120,8 @@ class Tally:
             daemon.created, daemon.shape = pod.created, pod.shape
         daemon.pods += 1
 
-    def used(self, node: str) -> Resources:
-        """The sum of what its pods request, as the scheduler reckons it."""
-        self._catch_up()
-        amounts = self._amounts.get(node)
-        return _NOTHING if amounts is None else Resources(amounts)
-
-    def ports(self, node: str) -> frozenset[Port]:
-        """The host ports in use."""
-        self._catch_up()
-        ports = self._ports.get(node)
-        return _NO_PORTS if ports is None else frozenset(ports)
-
     def all_used(self) -> dict[str, Resources]:
-        """`used` of every node that has any, in a copy that later changes leave alone."""
+        """What the pods on each node request, as the scheduler sums it up, in a copy that later changes leave alone."""
         self._catch_up()
         for node in self._changed:
             amounts = self._amounts.get(node)
@@ -147,7 +133,7 @@ class Tally:
         return self._used.copy()
 
     def all_ports(self) -> dict[str, frozenset[Port]]:
-        """`ports` of every node that has any."""
+        """The host ports in use on each node."""
         self._catch_up()
         return {node: frozenset(ports) for node, ports in self._ports.items()}
 

@@ -1,7 +1,7 @@
 """Bodies of requests that change something: whole objects, patches, delete options."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -10,9 +10,6 @@ from forebay.kube.resources import Resource, T, Tracked
 FIELD_MANAGER = "forebay"
 
 JSON = "application/json"
-APPLY = "application/apply-patch+yaml"
-
-Propagation = Literal["Background", "Foreground", "Orphan"]
 
 _encoder = msgspec.json.Encoder()
 
@@ -55,26 +52,5 @@ def key_of(written: Tracked | Mapping[str, Any]) -> tuple[str, str]:
     return written.key
 
 
-def preconditions(uid: str | None, resource_version: int | None) -> dict[str, Any]:
-    held = {"uid": uid, "resourceVersion": None if resource_version is None else str(resource_version)}
-    given = {name: value for name, value in held.items() if value is not None}
-    return {"preconditions": given} if given else {}
-
-
-def delete_options(
-    *,
-    propagation: Propagation | None = None,
-    grace_period: int | None = None,
-    uid: str | None = None,
-    resource_version: int | None = None,
-    dry_run: bool = False,
-) -> dict[str, Any]:
-    """All of it in the body: a server that is sent one does not look at the query, not even for `dryRun`."""
-    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", **preconditions(uid, resource_version)}
-    if dry_run:
-        options["dryRun"] = ["All"]
-    if propagation is not None:
-        options["propagationPolicy"] = propagation
-    if grace_period is not None:
-        options["gracePeriodSeconds"] = grace_period
-    return options
+def preconditions(uid: str | None) -> dict[str, Any]:
+    return {} if uid is None else {"preconditions": {"uid": uid}}

@@ -2,7 +2,7 @@
 
 Each request is sent once. aiohttp by itself would send GET, HEAD, OPTIONS, TRACE, PUT and DELETE a second time when the
 connection breaks before a status (it takes the connection for a stale one); a DELETE that worked would then be reported
-as 404. Whether to repeat is `Retrying`'s decision, which knows the method and what the caller allows.
+as 404. Whether to repeat is the caller's decision.
 """
 
 import asyncio

@@ -103,13 +103,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     #: The transport's own limits where None.
     timeouts: Timeouts | None = None
-    #: The caller knows that sending it twice does what sending it once does (an idempotency key, a precondition).
-    repeatable: bool = False
-
-    @property
-    def safe_to_repeat(self) -> bool:
-        """May be sent again when the outcome of the first time is unknown."""
-        return self.repeatable or self.method in {"GET", "HEAD", "OPTIONS"}
 
     def __str__(self) -> str:
         # Queries and user names in a URL may be credentials, as header values and bodies may: none of them is shown.

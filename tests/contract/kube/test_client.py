@@ -13,9 +13,10 @@ from forebay.api import codec
 from forebay.api.kinds import KINDS
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import API_VERSION
-from forebay.kube import errors, own_kinds, subresources, writes
+from forebay.kube import errors, own_kinds, writes
 from forebay.kube.client import Client
 from forebay.kube.events import EventRecorder
+from forebay.kube.eviction import evict_pod
 from forebay.kube.lease import Elector, LeadershipLost, Terms
 from forebay.kube.pods import PODS
 from forebay.kube.resources import AnyObject, Resource
@@ -35,9 +36,6 @@ class ConfigMap(AnyObject):
 
 
 CONFIG_MAPS = Resource(group="", version="v1", plural="configmaps", kind="ConfigMap", namespaced=True, type=ConfigMap)
-REPLICA_SETS = Resource(
-    group="apps", version="v1", plural="replicasets", kind="ReplicaSet", namespaced=True, type=AnyObject
-)
 WIDGETS = Resource(
     group="contract.forebay.dev", version="v1", plural="widgets", kind="Widget", namespaced=True, type=AnyObject
 )
@@ -197,46 +195,17 @@ async def test_patches_change_what_they_name_and_a_failed_test_changes_nothing(a
     stale = writes.merge({"metadata": {"resourceVersion": str(merged.resource_version)}, "data": {"z": "1"}})
     with pytest.raises(errors.Conflict):
         await client.patch(CONFIG_MAPS, "m", stale, api.namespace)
-    tried = await client.patch(CONFIG_MAPS, "m", writes.merge({"data": {"d": "4"}}), api.namespace, dry_run=True)
-    assert tried.data["d"] == "4"
     assert (await client.get(CONFIG_MAPS, "m", api.namespace)).data == {"b": "9", "c": "3"}
-
-
-async def test_apply_owns_its_fields_and_takes_those_of_others_only_by_force(api):
-    client = client_of(api)
-    ours = {"metadata": {"name": "m", "namespace": api.namespace}, "data": {"a": "1", "b": "2"}}
-
-    applied = await client.apply(CONFIG_MAPS, ours)
-    assert applied.data == {"a": "1", "b": "2"}
-    fewer = await client.apply(CONFIG_MAPS, ours | {"data": {"a": "1"}})
-    assert fewer.data == {"a": "1"}
-    await api("configmaps").apply(config_map("m", b="theirs"), "somebody")
-    with pytest.raises(errors.Conflict) as conflict:
-        await client.apply(CONFIG_MAPS, ours)
-    assert [cause.reason for cause in conflict.value.causes] == ["FieldManagerConflict"]
-    assert conflict.value.causes[0].field == ".data.b"
-    assert (await client.apply(CONFIG_MAPS, ours, force=True)).data == {"a": "1", "b": "2"}
 
 
 async def test_only_the_object_that_was_meant_is_deleted(api):
     client = client_of(api)
     first = await client.create(CONFIG_MAPS, named(api, "m"))
-    later = await client.patch(CONFIG_MAPS, "m", writes.merge({"data": {"a": "1"}}), api.namespace)
 
     with pytest.raises(errors.Conflict, match="UID"):
         await client.delete(CONFIG_MAPS, "m", api.namespace, uid="00000000-0000-0000-0000-000000000000")
-    with pytest.raises(errors.Conflict, match="ResourceVersion"):
-        await client.delete(CONFIG_MAPS, "m", api.namespace, resource_version=first.resource_version)
-    await client.delete(CONFIG_MAPS, "m", api.namespace, uid=first.uid, dry_run=True)
-    assert (await client.get(CONFIG_MAPS, "m", api.namespace)).data == {"a": "1"}
-    await client.delete(
-        CONFIG_MAPS,
-        "m",
-        api.namespace,
-        uid=first.uid,
-        resource_version=later.resource_version,
-        propagation="Background",
-    )
+    assert (await client.get(CONFIG_MAPS, "m", api.namespace)).uid == first.uid
+    await client.delete(CONFIG_MAPS, "m", api.namespace, uid=first.uid)
     with pytest.raises(errors.NotFound):
         await client.delete(CONFIG_MAPS, "m", api.namespace)
 
@@ -247,13 +216,13 @@ async def test_what_stays_for_its_finalizers_or_grace_is_shown_by_the_deletion(a
     await api("pods").create(pod("p", nodeName="n1"))
 
     staying = await client.delete(CONFIG_MAPS, "m", api.namespace)
-    leaving = await client.delete(PODS, "p", api.namespace, grace_period=60)
+    leaving = await client.delete(PODS, "p", api.namespace)
 
     assert staying is not None
     assert staying.metadata.deletion_timestamp is not None
     assert leaving is not None
     assert leaving.deleted is not None
-    await client.delete(PODS, "p", api.namespace, grace_period=0)
+    await api("pods").delete("p", {"gracePeriodSeconds": 0})
     with pytest.raises(errors.NotFound):
         await client.get(PODS, "p", api.namespace)
     await client.patch(
@@ -261,23 +230,6 @@ async def test_what_stays_for_its_finalizers_or_grace_is_shown_by_the_deletion(a
     )
     with pytest.raises(errors.NotFound):
         await client.get(CONFIG_MAPS, "m", api.namespace)
-
-
-async def test_a_pod_is_bound_once_with_its_marks(api):
-    client = client_of(api)
-    created = await client.create(PODS, pod("p"), namespace=api.namespace)
-
-    with pytest.raises(errors.Conflict):
-        await subresources.bind(client, "p", api.namespace, node="n1", uid="00000000-0000-0000-0000-000000000000")
-    marks = {"labels": {"forebay.dev/offloaded": "true"}, "annotations": {"forebay.dev/why": "cheaper"}}
-    await subresources.bind(client, "p", api.namespace, node="n1", uid=created.uid, **marks)
-    with pytest.raises(errors.Conflict, match='already assigned to node "n1"'):
-        await subresources.bind(client, "p", api.namespace, node="n2", uid=created.uid)
-
-    bound = await client.get(PODS, "p", api.namespace)
-    assert bound.node == "n1"
-    raw = await api("pods").get("p")
-    assert {name: raw["metadata"][name] for name in marks} == marks
 
 
 async def test_an_eviction_asks_the_budget_and_its_no_is_told_at_once(api):
@@ -292,48 +244,20 @@ async def test_an_eviction_asks_the_budget_and_its_no_is_told_at_once(api):
 
     before = asyncio.get_running_loop().time()
     with pytest.raises(errors.TooManyRequests) as refused:
-        await subresources.evict(client, "guarded", api.namespace)
+        await evict_pod(client, "guarded", api.namespace)
     assert refused.value.by_disruption_budget
     assert asyncio.get_running_loop().time() - before < 5
-    assert client.traffic.throttled == 0
 
     free = await client.get(PODS, "free", api.namespace)
     with pytest.raises(errors.Conflict):
-        await subresources.evict(client, "free", api.namespace, uid="00000000-0000-0000-0000-000000000000")
-    await subresources.evict(client, "free", api.namespace, uid=free.uid, dry_run=True)
-    await subresources.evict(client, "free", api.namespace, uid=free.uid, grace_period=60)
+        await evict_pod(client, "free", api.namespace, uid="00000000-0000-0000-0000-000000000000")
+    await evict_pod(client, "free", api.namespace, uid=free.uid)
     assert (await client.get(PODS, "free", api.namespace)).deleted is not None
     with pytest.raises(errors.NotFound):
-        await subresources.evict(client, "nobody", api.namespace)
+        await evict_pod(client, "nobody", api.namespace)
 
 
-async def test_a_scale_is_read_and_set(api):
-    client = client_of(api)
-    template = {
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {"schedulerName": "nobody", "containers": [{"name": "main", "image": "i"}]},
-    }
-    body = {
-        "metadata": {"name": "web"},
-        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": template},
-    }
-    await client.create(REPLICA_SETS, body, namespace=api.namespace)
-    before = await subresources.read_scale(client, REPLICA_SETS, "web", api.namespace)
-    assert (before.spec.replicas, before.status.selector) == (0, "app=web")
-
-    after = await subresources.scale(client, REPLICA_SETS, "web", api.namespace, replicas=2)
-
-    assert after.spec.replicas == 2
-    assert (await api("replicasets", "apps/v1").get("web"))["spec"]["replicas"] == 2
-    with pytest.raises(errors.Conflict):
-        await subresources.scale(
-            client, REPLICA_SETS, "web", api.namespace, replicas=5, resource_version=before.resource_version
-        )
-    with pytest.raises(errors.Invalid):
-        await subresources.scale(client, REPLICA_SETS, "web", api.namespace, replicas=-1)
-
-
-async def test_a_custom_resource_is_patched_and_scaled_like_any_other(api):
+async def test_a_custom_resource_is_patched_like_any_other_but_not_strategically(api):
     widgets = await api.widgets()
     await widgets.create(
         {"apiVersion": WIDGETS.api_version, "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 5}}
@@ -344,7 +268,6 @@ async def test_a_custom_resource_is_patched_and_scaled_like_any_other(api):
         await client.patch(WIDGETS, "w", writes.strategic({"spec": {}}), api.namespace)
     labelled = await client.patch(WIDGETS, "w", writes.merge({"metadata": {"labels": {"a": "b"}}}), api.namespace)
     assert labelled.metadata.labels == {"a": "b"}
-    assert (await subresources.scale(client, WIDGETS, "w", api.namespace, replicas=3)).spec.replicas == 3
 
 
 async def test_the_server_says_what_it_is_and_what_it_serves(api):

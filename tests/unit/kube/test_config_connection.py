@@ -20,7 +20,7 @@ from forebay.kube.connection import (
 )
 from forebay.kube.credentials import Credential, Fixed
 from forebay.kube.errors import ConfigError, TooManyRequests, Unauthorized
-from forebay.kube.subresources import evict
+from forebay.kube.eviction import evict_pod
 from forebay.net.in_process import InProcess
 from forebay.net.rate_budget import RateBudget
 from forebay.net.redaction import Redactor
@@ -149,7 +149,7 @@ async def test_the_refusal_of_one_eviction_does_not_stop_every_other_request():
 
     client = Client(RateBudget(EvictionAnswers(InProcess(handle)), qps=10, burst=10), "http://server")
     with pytest.raises(TooManyRequests) as caught:
-        await evict(client, "p", "ns")
+        await evict_pod(client, "p", "ns")
     assert caught.value.by_disruption_budget
     assert caught.value.retry_after == 10
     await client.version()

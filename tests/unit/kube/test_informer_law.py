@@ -13,7 +13,7 @@ from forebay.embedded.handler import ApiHandler
 from forebay.kube.backoff import Backoff
 from forebay.kube.index import Indexes
 from forebay.kube.informer import Informer
-from forebay.kube.pods import BY_LABEL, BY_NODE, BY_OWNER, MARKED, PENDING_GPU, PODS, pod_indexes
+from forebay.kube.pods import BY_NODE, BY_OWNER, MARKED, PENDING_GPU, PODS, pod_indexes
 from forebay.kube.view import Added, Deleted, Updated
 from forebay.kube.wire import wire_for
 from forebay.net.in_process import InProcess
@@ -206,11 +206,11 @@ def _check_indexes(informer) -> None:
     for index in fresh:
         kept = informer.index(index.name)
         assert _keys(kept) == _keys(index)
-    assert {index.name for index in fresh} == {PENDING_GPU, BY_NODE, BY_OWNER, BY_LABEL, MARKED}
+    assert {index.name for index in fresh} == {PENDING_GPU, BY_NODE, BY_OWNER, MARKED}
 
 
 def _keys(index) -> dict:
-    return {value: {pod.key for pod in index.get(value)} for value in index}
+    return {value: {pod.key for pod in index.get(value)} for value in index.found}
 
 
 @pytest.mark.law

@@ -10,7 +10,6 @@ import pytest
 
 from forebay.kube.index import Indexes
 from forebay.kube.pods import (
-    BY_LABEL,
     BY_NODE,
     BY_OWNER,
     PENDING_GPU,
@@ -358,15 +357,14 @@ def test_the_indexes_follow_a_pod_through_its_life():
     assert indexes[PENDING_GPU].get(True) == (pending,)
     assert indexes[BY_NODE].get("n1") == ()
     assert indexes[BY_OWNER].get("job") == (pending,)
-    assert indexes[BY_LABEL].get(("team", "app", "train")) == (pending,)
     indexes.change(pending.key, pending, bound)
     assert indexes[PENDING_GPU].get(True) == ()
     assert indexes[BY_NODE].get("n1") == (bound,)
-    assert indexes[BY_LABEL].get(("team", "app", "train")) == (bound,)
-    plain = msgspec.structs.replace(bound, shape=read(body(spec={"containers": []})).shape)
-    indexes.change(bound.key, bound, plain)
-    assert indexes[BY_LABEL].get(("team", "app", "train")) == ()
-    assert indexes[BY_NODE].get("n1") == (plain,)
+    indexes.change(bound.key, bound, None)
+    assert indexes[BY_NODE].get("n1") == indexes[BY_OWNER].get("job") == ()
+    plain = msgspec.structs.replace(pending, shape=read(body(spec={"containers": []})).shape)
+    indexes.change(plain.key, None, plain)
+    assert indexes[PENDING_GPU].get(True) == ()
 
 
 def test_the_user_may_name_the_resources_that_make_a_pod_a_gpu_pod():

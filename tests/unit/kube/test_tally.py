@@ -44,19 +44,18 @@ def test_pods_add_to_their_node_until_they_end():
     small, large = pod("a"), pod("b", shape=LARGE)
     tally.add(small)
     tally.add(large)
-    assert tally.used("n1") == SMALL.requests + LARGE.requests
+    assert tally.all_used() == {"n1": SMALL.requests + LARGE.requests}
     tally.change(large, pod("b", 2, LARGE, phase=Phase.SUCCEEDED))
-    assert tally.used("n1") == SMALL.requests
+    assert tally.all_used() == {"n1": SMALL.requests}
     tally.change(small, None)
     assert tally.all_used() == {}
-    assert tally.used("n1") == Resources()
 
 
 def test_a_pod_that_is_asked_to_go_holds_what_it_has_until_it_is_gone():
     tally = Tally()
     tally.add(pod("a"))
     tally.change(pod("a"), pod("a", 2, deleted=BORN))
-    assert tally.used("n1") == SMALL.requests
+    assert tally.all_used() == {"n1": SMALL.requests}
 
 
 def test_a_pod_that_waits_holds_nothing_until_it_is_bound():
@@ -73,9 +72,8 @@ def test_host_ports_are_free_again_when_the_last_pod_that_has_them_is_gone():
     tally.add(pod("a", shape=WEB))
     tally.add(pod("b", shape=WEB))
     tally.change(pod("a", shape=WEB), None)
-    assert tally.ports("n1") == {(80, "TCP"), (443, "TCP")}
+    assert tally.all_ports() == {"n1": {(80, "TCP"), (443, "TCP")}}
     tally.change(pod("b", shape=WEB), None)
-    assert tally.ports("n1") == frozenset()
     assert tally.all_ports() == {}
 
 
@@ -117,7 +115,7 @@ def test_a_view_keeps_it_current_through_filling_changes_relists_and_deletions()
     view.begin_listing()
     view.show_all([pod("a"), pod("b", shape=LARGE)], 0.0)
     view.end_listing(5, 0.0)
-    assert tally.used("n1") == SMALL.requests + LARGE.requests
+    assert tally.all_used() == {"n1": SMALL.requests + LARGE.requests}
     view.observe(pod("c", 6, node="n2"), 1.0)
     view.show_deleted(pod("a", 7))
     assert tally.all_used() == {"n1": LARGE.requests, "n2": SMALL.requests}
@@ -163,5 +161,4 @@ def test_after_any_changes_the_tally_is_what_counting_anew_would_give(changes):
         node: amounts for node, amounts in used.items() if amounts
     }
     assert tally.all_ports() == {node: found for node, found in ports.items() if found}
-    assert all(tally.used(node) == used.get(node, Resources()) for node in ("n1", "n2"))
     assert len(tally.daemons()) == sum(1 for count in daemons.values() if count)

@@ -5,7 +5,9 @@ import random
 
 import pytest
 
-from forebay.net.faults import (
+from forebay.net.in_process import InProcess
+from forebay.net.transport import AnswerCut, NeverSent, OutcomeUnknown, Request, Response, TransportError
+from tests.net.faults import (
     Answer,
     CutAfter,
     Delay,
@@ -17,8 +19,6 @@ from forebay.net.faults import (
     Sometimes,
     When,
 )
-from forebay.net.in_process import InProcess
-from forebay.net.transport import AnswerCut, NeverSent, OutcomeUnknown, Request, Response, TransportError
 
 GET = Request(method="GET", url="http://here/")
 POST = Request(method="POST", url="http://here/")

@@ -8,9 +8,9 @@ import pytest
 
 from forebay.net import clock
 from forebay.net.in_process import InProcess
-from forebay.net.recording import NotRecorded, Recording, Replay, read_recording
 from forebay.net.redaction import HIDDEN, Redactor
 from forebay.net.transport import AnswerCut, Headers, OutcomeUnknown, Request, Response, Timeouts
+from tests.net.recording import NotRecorded, Recording, Replay, read_recording
 
 PATIENT = Timeouts(read=None, total=None)
 

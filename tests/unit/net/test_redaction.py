@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from forebay.net.aiohttp_transport import AiohttpTransport
 from forebay.net.in_process import InProcess
-from forebay.net.recording import Recording
 from forebay.net.redaction import HIDDEN, Redacting, Redactor
 from forebay.net.transport import AnswerCut, Headers, NeverSent, OutcomeUnknown, Request, Response
+from tests.net.recording import Recording
 from tests.pki import Authority
 from tests.unit.net.misbehaving import scripted
 
