@@ -87,7 +87,7 @@ async def ours(url: str, events: int) -> dict[str, Any]:
             all_seen.set()
 
     meter = Meter()
-    informer = Informer(transport, url, PODS, decode=PodDecoder(timed=()).wire, indexes=pod_indexes())
+    informer = Informer(transport, url, PODS, decoder=PodDecoder(timed=()), indexes=pod_indexes())
     async with informer:
         await informer.wait_synced()
         meter.synced(len(informer))

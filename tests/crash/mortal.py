@@ -17,7 +17,7 @@ from forebay.kube.client import Client
 from forebay.kube.lease import Terms
 from forebay.net import clock
 from forebay.net.in_process import InProcess
-from forebay.net.transport import Headers, OutcomeUnknown
+from forebay.net.transport import AnswerLost, Headers
 from tests.engine.power_world import POWER, SERVER
 from tests.net.faults import Faulty
 
@@ -229,7 +229,7 @@ class _Mortal:
             return await Faulty(self._inner, lambda _: planned).request(request)
         asyncio.get_running_loop().call_later(late.seconds, self._arrives, request, context=contextvars.Context())
         await asyncio.sleep(request.timeouts.total if request.timeouts is not None else late.seconds)
-        raise OutcomeUnknown(f"{request}: sent, but no answer in time (injected)", request)
+        raise AnswerLost(f"{request}: sent, but no answer in time (injected)", request)
 
     def _arrives(self, request):
         request = msgspec.structs.replace(request, headers=Headers({**request.headers, LATE: "true"}))

@@ -105,7 +105,7 @@ class Bookkeeper:
         others = self._asked_for()
         if not others <= self._counted:
             decoder = self._views.pod_decoder
-            await self._views.pods.list_again(lambda: decoder.read_times_of(self._counted | others))
+            await self._views.pods.relist(lambda: decoder.read_times_of(self._counted | others))
             self._counted |= others
             self._views.wake.set()
 

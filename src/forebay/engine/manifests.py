@@ -37,11 +37,11 @@ from forebay.engine.manifest_documents import (
     without_floats,
 )
 from forebay.engine.snapshot import Books, Rules, Snapshot
+from forebay.kube.decoders import Decoders
+from forebay.kube.node_usage import NodeUsage
 from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS, is_pending
 from forebay.kube.resources import Resource, T
-from forebay.kube.tally import Tally
-from forebay.kube.wire import Decoders
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod, PodShape
 
@@ -71,7 +71,7 @@ class _Drawing:
     def __init__(self, now: datetime, rules: Rules) -> None:
         self.now = now
         self.rules = rules
-        self.tally = Tally()
+        self.tally = NodeUsage()
         self._decoders = Decoders()
         self.pods: dict[tuple[str, str], Pod] = {}
         self.nodes: dict[str, Node] = {}

@@ -170,7 +170,7 @@ class NodeActs:
                 return
 
     async def _nominate(self, pod: Pod, node: str) -> None:
-        patch = writes.merge({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}})
+        patch = writes.merge_patch({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}})
         try:
             nominated = await self._opening.patch(PODS, pod.name, patch, pod.namespace, subresource="status")
         except (NotFound, Conflict, Invalid):
@@ -183,7 +183,7 @@ class NodeActs:
     async def _patch(self, node: Node, changes: dict[str, Any]) -> None:
         # The version guards lists (taints), which a merge patch replaces whole.
         metadata = {**changes.get("metadata", {}), "uid": node.uid, "resourceVersion": str(node.resource_version)}
-        patch = writes.merge({**changes, "metadata": metadata})
+        patch = writes.merge_patch({**changes, "metadata": metadata})
         self._views.nodes.observe(await self._client.patch(NODES, node.name, patch))
 
 

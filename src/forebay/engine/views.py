@@ -19,10 +19,10 @@ from forebay.engine.tenants import Tenants
 from forebay.kube.backoff import Backoff
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import JOBS, Job
+from forebay.kube.node_usage import NodeUsage
 from forebay.kube.nodes import NODES
 from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS, GPU_WORKLOAD_BUDGETS
 from forebay.kube.pods import PODS, PodDecoder, pod_indexes
-from forebay.kube.tally import Tally
 from forebay.kube.types import NAMESPACES, Namespace
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
@@ -46,7 +46,7 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     #: Only those that were suspended for a budget.
     paused_jobs: Informer[Job]
     #: What the pods on each node hold.
-    used: Tally
+    used: NodeUsage
     tenants: Tenants
     #: For whoever keeps the books.
     news: PodNews
@@ -90,7 +90,7 @@ async def watching(
 ) -> AsyncIterator[Views]:
     """The informers run while the block does. They start unsynced: nothing may be concluded before they are."""
     wake = asyncio.Event()
-    used, tenants, news = Tally(), Tenants(), PodNews(clock)
+    used, tenants, news = NodeUsage(), Tenants(), PodNews(clock)
     pod_decoder = PodDecoder(timed=())
     views = Views(
         wake=wake,
@@ -99,9 +99,9 @@ async def watching(
             transport,
             server,
             PODS,
-            decode=pod_decoder.wire,
+            decoder=pod_decoder,
             indexes=pod_indexes(gpu_resources),
-            kept=(used, tenants, news),
+            handlers=(used, tenants, news),
             wake=wake,
             backoff=Backoff(rng),
         ),

@@ -4,12 +4,12 @@ from typing import TypeVar
 
 import msgspec
 
-from forebay.kube.decoding import Page
+from forebay.kube.decoders import Decoders, UndecodableObject
 from forebay.kube.errors import Unreadable
+from forebay.kube.lists import Page
 from forebay.kube.resources import Resource, T
-from forebay.kube.wire import Decoders, Undecodable
 
-D = TypeVar("D")
+_D = TypeVar("_D")
 
 
 class _Name(msgspec.Struct, kw_only=True):
@@ -52,13 +52,13 @@ class Answers:
         )
 
 
-def _readable(resource: Resource[T], item: T | Undecodable) -> T:
-    if isinstance(item, Undecodable):
+def _readable(resource: Resource[T], item: T | UndecodableObject) -> T:
+    if isinstance(item, UndecodableObject):
         raise Unreadable(f"{resource.kind} {_full(*item.key)} cannot be read: {item.why}")
     return item
 
 
-def decode_plain(body: bytes, kind: type[D], call: str) -> D:
+def decode_plain(body: bytes, kind: type[_D], call: str) -> _D:
     """An answer that is no Kubernetes object, such as the version."""
     try:
         return msgspec.json.decode(body, type=kind)

@@ -3,10 +3,10 @@
 import random
 from typing import Final
 
-FIRST: Final = 0.8
-LONGEST: Final = 30.0
+_INITIAL_WAIT: Final = 0.8
+_MAX_WAIT: Final = 30.0
 #: A server may ask for more than our longest wait, within reason.
-_LONGEST_ASKED: Final = 120.0
+_MAX_RETRY_AFTER: Final = 120.0
 
 
 class Backoff:
@@ -17,12 +17,12 @@ class Backoff:
         self.failures = 0
 
     def next_wait(self, retry_after: float | None = None) -> float:
-        base = min(FIRST * 2 ** min(self.failures, 16), LONGEST)
+        base = min(_INITIAL_WAIT * 2 ** min(self.failures, 16), _MAX_WAIT)
         self.failures += 1
         spread = base * (1 + self._dice.random())
         # At the cap the jitter goes downwards, or all waits would be the cap and equal again.
-        wait = spread if spread <= LONGEST else LONGEST * (0.5 + self._dice.random() / 2)
-        return max(wait, min(retry_after or 0.0, _LONGEST_ASKED))
+        wait = spread if spread <= _MAX_WAIT else _MAX_WAIT * (0.5 + self._dice.random() / 2)
+        return max(wait, min(retry_after or 0.0, _MAX_RETRY_AFTER))
 
     def reset(self) -> None:
         self.failures = 0

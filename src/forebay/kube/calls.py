@@ -14,15 +14,17 @@ from forebay.kube.writes import JSON
 from forebay.net.transport import Headers, Request, Transport
 
 #: Seconds that a call may spend waiting because the server is busy.
-PATIENCE = 60.0
+MAX_THROTTLE_WAIT = 60.0
 _BUSY_WAIT = 1.0
 
 
-class Calls:
-    def __init__(self, transport: Transport, base_url: str, *, patience: float, rng: random.Random | None) -> None:
+class ApiCalls:
+    def __init__(
+        self, transport: Transport, base_url: str, *, max_throttle_wait: float, rng: random.Random | None
+    ) -> None:
         self._transport = transport
         self._base_url = base_url.rstrip("/")
-        self._patience = patience
+        self._max_throttle_wait = max_throttle_wait
         self._rng = rng or random.Random()  # noqa: S311 (jitter)
 
     async def body(
@@ -54,7 +56,7 @@ class Calls:
                 raise error
             # Up to a quarter more than asked for: all who were refused together should not come back together.
             wait = (error.retry_after or _BUSY_WAIT) * (1 + self._rng.random() / 4)
-            if waited + wait > self._patience:
+            if waited + wait > self._max_throttle_wait:
                 raise error
             waited += wait
             await asyncio.sleep(wait)

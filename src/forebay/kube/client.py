@@ -8,8 +8,8 @@ import msgspec
 
 from forebay.kube import errors, writes
 from forebay.kube.answers import Answers, decode_plain, is_status
-from forebay.kube.calls import PATIENCE, Calls
-from forebay.kube.decoding import Page
+from forebay.kube.calls import MAX_THROTTLE_WAIT, ApiCalls
+from forebay.kube.lists import Page
 from forebay.kube.resources import Resource, T
 from forebay.kube.writes import FIELD_MANAGER, Patch
 from forebay.net.transport import Transport
@@ -32,11 +32,16 @@ class _ResourceList(msgspec.Struct, frozen=True):
 
 class Client:
     def __init__(
-        self, transport: Transport, base_url: str, *, patience: float = PATIENCE, rng: random.Random | None = None
+        self,
+        transport: Transport,
+        base_url: str,
+        *,
+        max_throttle_wait: float = MAX_THROTTLE_WAIT,
+        rng: random.Random | None = None,
     ) -> None:
         self.transport = transport
         self._answers = Answers()
-        self._calls = Calls(transport, base_url, patience=patience, rng=rng)
+        self._calls = ApiCalls(transport, base_url, max_throttle_wait=max_throttle_wait, rng=rng)
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
         body, call = await self._calls.body("GET", _object_path(resource, name, namespace))
@@ -84,7 +89,7 @@ class Client:
 
     async def create(self, resource: Resource[T], created: T | Mapping[str, Any], *, namespace: str | None = None) -> T:
         path = _collection_path(resource, namespace or writes.key_of(created)[0])
-        body, call = await self._calls.body("POST", path, _WRITE, writes.encode(resource, created))
+        body, call = await self._calls.body("POST", path, _WRITE, writes.encode_object(resource, created))
         return self._answers.object(resource, body, call)
 
     async def update(self, resource: Resource[T], updated: T) -> T:
@@ -95,7 +100,7 @@ class Client:
             raise ValueError(f"{resource.kind} {updated.key} has no resourceVersion; update only what was read")
         namespace, name = updated.key
         path = _object_path(resource, name, namespace)
-        body, call = await self._calls.body("PUT", path, _WRITE, writes.encode(resource, updated))
+        body, call = await self._calls.body("PUT", path, _WRITE, writes.encode_object(resource, updated))
         return self._answers.object(resource, body, call)
 
     async def patch(

@@ -16,7 +16,7 @@ import msgspec
 
 from forebay.kube import kubeconfig
 from forebay.kube.certificates import ClientCertificate, check_authority, client_certificate, pem
-from forebay.kube.credentials import Credential, Credentials, Fixed, TokenFile, basic, bearer
+from forebay.kube.credentials import Credential, CredentialSource, FixedCredential, TokenFile, basic, bearer
 from forebay.kube.errors import ConfigError
 from forebay.kube.exec_plugin import ExecPlugin
 from forebay.kube.proxies import from_environment
@@ -28,7 +28,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """All that a connection needs. Certificates are PEM, already checked."""
 
     server: str
-    credentials: Credentials
+    credentials: CredentialSource
     #: For messages: which context of which file, or the service account.
     source: str
     namespace: str = "default"
@@ -42,7 +42,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return f"Config({self.source})"
 
 
-def load(
+def load_config(
     *,
     env: Mapping[str, str],
     path: Path | None = None,
@@ -105,13 +105,15 @@ def _find(env: Mapping[str, str], path: Path | None, home: Path | None) -> kubec
         home = Path(env["HOME"])
     try:
         found = kubeconfig.from_file(home / ".kube" / "config")
-    except kubeconfig.Missing:
+    except kubeconfig.KubeconfigMissing:
         return None
     # kubectl leaves such a file behind after the last context was deleted.
     return None if found.empty else found
 
 
-def _from_choice(choice: kubeconfig.Choice, *, env: Mapping[str, str], interactive: bool, now: datetime) -> Config:
+def _from_choice(
+    choice: kubeconfig.ResolvedContext, *, env: Mapping[str, str], interactive: bool, now: datetime
+) -> Config:
     cluster = choice.cluster
     where = f'cluster "{choice.cluster_name}" in {choice.cluster_file}'
     server = cluster.server.rstrip("/")
@@ -147,8 +149,13 @@ def _from_choice(choice: kubeconfig.Choice, *, env: Mapping[str, str], interacti
 
 
 def _credentials(
-    choice: kubeconfig.Choice, *, env: Mapping[str, str], interactive: bool, now: datetime, info: Mapping[str, Any]
-) -> Credentials:
+    choice: kubeconfig.ResolvedContext,
+    *,
+    env: Mapping[str, str],
+    interactive: bool,
+    now: datetime,
+    info: Mapping[str, Any],
+) -> CredentialSource:
     user, beside = choice.user, choice.user_file.parent
     where = f'user "{choice.user_name}" in {choice.user_file}'
     if user.auth_provider is not None:
@@ -163,9 +170,9 @@ def _credentials(
         return TokenFile(beside / user.token_file, where=where, certificate=certificate, until_readable=user.token)
     # As for kubectl, a token that is written down keeps the exec command from being run.
     if user.token:
-        return Fixed(Credential(authorization=bearer(user.token, where), certificate=certificate))
+        return FixedCredential(Credential(authorization=bearer(user.token, where), certificate=certificate))
     if user.username:
-        return Fixed(Credential(authorization=basic(user.username, user.password), certificate=certificate))
+        return FixedCredential(Credential(authorization=basic(user.username, user.password), certificate=certificate))
     if user.exec_ is not None:
         return ExecPlugin(
             user.exec_,
@@ -176,10 +183,10 @@ def _credentials(
             certificate=certificate,
             interactive=interactive,
         )
-    return Fixed(Credential(certificate=certificate))
+    return FixedCredential(Credential(certificate=certificate))
 
 
-def _certificate(user: kubeconfig.User, where: str, beside: Path, now: datetime) -> ClientCertificate | None:
+def _certificate(user: kubeconfig.KubeconfigUser, where: str, beside: Path, now: datetime) -> ClientCertificate | None:
     chain = pem(
         data=user.client_certificate_data,
         file=user.client_certificate,
@@ -196,7 +203,7 @@ def _certificate(user: kubeconfig.User, where: str, beside: Path, now: datetime)
     return client_certificate(chain, key, where=where, now=now)
 
 
-def _cluster_info(cluster: kubeconfig.Cluster, server: str, authority: bytes | None) -> Mapping[str, Any]:
+def _cluster_info(cluster: kubeconfig.KubeconfigCluster, server: str, authority: bytes | None) -> Mapping[str, Any]:
     """The cluster as an exec command sees it when it asked for `provideClusterInfo`."""
     info = {
         "server": server,

@@ -8,7 +8,7 @@ import msgspec
 from forebay.kube.certificates import ClientCertificate
 from forebay.kube.client import Client
 from forebay.kube.config import Config
-from forebay.kube.credentials import Credential, Credentials
+from forebay.kube.credentials import Credential, CredentialSource
 from forebay.kube.errors import ConfigError, from_response
 from forebay.kube.lease import Terms
 from forebay.net.rate_budget import RateBudget
@@ -33,7 +33,7 @@ class Authenticating:
 
     def __init__(
         self,
-        credentials: Credentials,
+        credentials: CredentialSource,
         open_: Callable[[ClientCertificate | None], Transport],
         redactor: Redactor | None = None,
     ) -> None:
@@ -182,4 +182,4 @@ def election_client(
     timeouts = Timeouts(connect=attempt, read=attempt, total=attempt)
     rate = Rate(qps=5, burst=10)
     transport = connect(config, timeouts=timeouts, rate=rate, longest_wait=attempt, redactor=redactor)
-    return Client(transport, config.server, patience=attempt)
+    return Client(transport, config.server, max_throttle_wait=attempt)

@@ -24,7 +24,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
         return f"Credential({', '.join(held)})"
 
 
-class Credentials(Protocol):
+class CredentialSource(Protocol):
     """A source of `Credential`s. Both raise `ConfigError` with one sentence when there is none to be had."""
 
     async def current(self) -> Credential: ...
@@ -34,7 +34,7 @@ class Credentials(Protocol):
         ...
 
 
-class Fixed:
+class FixedCredential:
     """Written down once; nothing newer can come."""
 
     def __init__(self, credential: Credential) -> None:

@@ -14,7 +14,7 @@
         ├── Expired             410  that resourceVersion or continue token is gone: list again
         ├── Invalid             422  `causes` name the fields
         ├── TooManyRequests     429  wait `retry_after`, or, with causes, a disruption budget said no
-        └── Unavailable         5xx  answered, but by a server in trouble: may pass. A write may still have happened:
+        └── ServerUnavailable   5xx  answered, but by a server in trouble: may pass. A write may still have happened:
                                      the server answers so as well when it lost sight of its own store
 
 No answer at all is not here: `forebay.net.transport.TransportError` passes through unchanged and says whether the
@@ -44,7 +44,7 @@ class Unreadable(KubeError):
     """The server answered with success, but the body does not decode into the kind that was asked for."""
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
     field: str = ""
     reason: str = ""
     message: str = ""
@@ -55,7 +55,7 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     kind: str = ""
     uid: str = ""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[StatusCause, ...] = ()
     retry_after_seconds: int = msgspec.field(default=0, name="retryAfterSeconds")
 
 
@@ -91,7 +91,7 @@ class ApiError(KubeError):
         super().__init__(message)
 
     @property
-    def causes(self) -> tuple[Cause, ...]:
+    def causes(self) -> tuple[StatusCause, ...]:
         return self.details.causes
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ class TooManyRequests(ApiError):
         return any(cause.reason == "DisruptionBudget" for cause in self.causes)
 
 
-class Unavailable(ApiError):
+class ServerUnavailable(ApiError):
     pass
 
 
@@ -207,7 +207,7 @@ def _kind(status: int, reason: str) -> type[ApiError]:
     if reason == "Expired":
         return Expired
     if status >= _SERVER_TROUBLE:
-        return Unavailable
+        return ServerUnavailable
     return _BY_STATUS.get(status, ApiError)
 
 

@@ -18,7 +18,7 @@ import structlog
 from forebay.api.meta import ObjectMeta
 from forebay.kube import writes
 from forebay.kube.client import Client
-from forebay.kube.errors import AlreadyExists, KubeError, NotFound, TooManyRequests, Unauthorized, Unavailable
+from forebay.kube.errors import AlreadyExists, KubeError, NotFound, ServerUnavailable, TooManyRequests, Unauthorized
 from forebay.kube.types import EVENTS, Event, EventSeries, MicroTime, ObjectReference, micro_time
 from forebay.net import clock
 from forebay.net.transport import TransportError
@@ -41,7 +41,7 @@ _REMEMBERED = 4096
 _RETRIES = (1.0, 2.0, 4.0, 8.0)
 
 
-class Counts(msgspec.Struct):
+class EventCounts(msgspec.Struct):
     """What became of events, for metrics."""
 
     written: int = 0
@@ -79,7 +79,7 @@ class EventRecorder:
     """`instance` names this process, as in `kubectl get events -o wide`."""
 
     def __init__(self, client: Client, *, instance: str, controller: str = CONTROLLER, queue: int = 1000) -> None:
-        self.counts = Counts()
+        self.counts = EventCounts()
         #: Why the last event could not be written.
         self.trouble: str | None = None
         self._client = client
@@ -224,7 +224,7 @@ class EventRecorder:
         for pause in (*_RETRIES, None):
             try:
                 await self._write(series)
-            except (TransportError, Unavailable, TooManyRequests, Unauthorized) as error:
+            except (TransportError, ServerUnavailable, TooManyRequests, Unauthorized) as error:
                 self.trouble = str(error)
                 if pause is not None:
                     await asyncio.sleep(pause)
@@ -259,7 +259,7 @@ class EventRecorder:
 
     async def _patched(self, event: Event) -> bool:
         """Whether the event was still there for its series to be brought up to date."""
-        patch = writes.merge({"series": event.series})
+        patch = writes.merge_patch({"series": event.series})
         try:
             await self._client.patch(EVENTS, event.metadata.name, patch, event.metadata.namespace)
         except NotFound:

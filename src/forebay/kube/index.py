@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Generic, Protocol
 
-from forebay.kube.resources import T, Told_contra
+from forebay.kube.resources import T, T_contra
 
-Key = tuple[str, str]
+ObjectKey = tuple[str, str]
 
 
 class Index(Generic[T]):
@@ -27,9 +27,9 @@ class Index(Generic[T]):
         self.among = among
         self.several = several
         self.value_of = value_of
-        self.found: dict[Hashable, dict[Key, T]] = {}
+        self.found: dict[Hashable, dict[ObjectKey, T]] = {}
 
-    def change(self, key: Key, old: T | None, new: T | None) -> None:
+    def change(self, key: ObjectKey, old: T | None, new: T | None) -> None:
         """Of objects that are `among` the indexed; for one that is not, None."""
         values = self._values(new)
         for value in self._values(old):
@@ -39,7 +39,7 @@ class Index(Generic[T]):
             for value in values:
                 self.found.setdefault(value, {})[key] = new
 
-    def add(self, objects: Mapping[Key, T]) -> None:
+    def add(self, objects: Mapping[ObjectKey, T]) -> None:
         """What `change` does for each object, if it was not there and is `among` the indexed."""
         found, value_of = self.found, self.value_of
         if self.several:
@@ -65,7 +65,7 @@ class Index(Generic[T]):
             return tuple(value)
         return () if value is None else (value,)
 
-    def _forget(self, value: Hashable, key: Key) -> None:
+    def _forget(self, value: Hashable, key: ObjectKey) -> None:
         found = self.found.get(value)
         if found is None:  # the value was named twice
             return
@@ -83,19 +83,19 @@ class Index(Generic[T]):
         return 0 if found is None else len(found)
 
 
-class Kept(Protocol[Told_contra]):
+class ChangeHandler(Protocol[T_contra]):
     """Something else that is kept current with the view, by whoever made it."""
 
-    def add(self, new: Told_contra) -> None: ...
+    def add(self, new: T_contra) -> None: ...
 
-    def change(self, old: Told_contra | None, new: Told_contra | None) -> None: ...
+    def change(self, old: T_contra | None, new: T_contra | None) -> None: ...
 
 
 class Indexes(Generic[T]):
     """All indexes of one kind, each `among` asked once per change; and what else is kept current with them."""
 
-    def __init__(self, indexes: Iterable[Index[T]], kept: Iterable[Kept[T]] = ()) -> None:
-        self._kept = tuple(kept)
+    def __init__(self, indexes: Iterable[Index[T]], handlers: Iterable[ChangeHandler[T]] = ()) -> None:
+        self._handlers = tuple(handlers)
         self._by_name = {index.name: index for index in indexes}
         self._groups: dict[Callable[[T], bool] | None, list[Index[T]]] = {}
         for index in self._by_name.values():
@@ -104,17 +104,17 @@ class Indexes(Generic[T]):
     def __getitem__(self, name: str) -> Index[T]:
         return self._by_name[name]
 
-    def add(self, objects: Mapping[Key, T]) -> None:
+    def add(self, objects: Mapping[ObjectKey, T]) -> None:
         """What `change` does for objects that were not there, index by index: this fills the view."""
         for among, indexes in self._groups.items():
             some = objects if among is None else {key: new for key, new in objects.items() if among(new)}
             for index in indexes:
                 index.add(some)
-        for each in self._kept:
+        for each in self._handlers:
             for new in objects.values():
                 each.add(new)
 
-    def change(self, key: Key, old: T | None, new: T | None) -> None:
+    def change(self, key: ObjectKey, old: T | None, new: T | None) -> None:
         for among, indexes in self._groups.items():
             before, after = old, new
             if among is not None:
@@ -126,5 +126,5 @@ class Indexes(Generic[T]):
                     continue
             for index in indexes:
                 index.change(key, before, after)
-        for each in self._kept:
+        for each in self._handlers:
             each.change(old, new)

@@ -16,11 +16,11 @@ from types import TracebackType
 from typing import Any, Final, Generic, NoReturn, Self
 
 from forebay.kube.backoff import Backoff
-from forebay.kube.index import Index, Kept, Key
+from forebay.kube.decoders import ObjectDecoder
+from forebay.kube.index import ChangeHandler, Index, ObjectKey
 from forebay.kube.reflector import PAGE_SIZE, Counters, Reflector
 from forebay.kube.resources import Resource, T
-from forebay.kube.view import Change, View
-from forebay.kube.wire import Wire
+from forebay.kube.view import ObjectChange, View
 from forebay.net.transport import Transport
 
 #: Longer than a silent watch is waited for and a new one needs for its first bookmark.
@@ -34,10 +34,10 @@ class Informer(Generic[T]):
         base_url: str,
         resource: Resource[T],
         *,
-        decode: Wire[Any, T] | None = None,
+        decoder: ObjectDecoder[Any, T] | None = None,
         label_selector: str | None = None,
         indexes: Iterable[Index[T]] = (),
-        kept: Iterable[Kept[T]] = (),
+        handlers: Iterable[ChangeHandler[T]] = (),
         page_size: int = PAGE_SIZE,
         stale_after: float = STALE_AFTER,
         wake: asyncio.Event | None = None,
@@ -45,13 +45,13 @@ class Informer(Generic[T]):
     ) -> None:
         self.resource = resource
         self.stale_after = stale_after
-        self._view: View[T] = View(indexes, on_change=None if wake is None else wake.set, kept=kept)
+        self._view: View[T] = View(indexes, on_change=None if wake is None else wake.set, handlers=handlers)
         self._reflector = Reflector(
             transport,
             base_url,
             resource,
             self._view,
-            wire=decode,
+            decoder=decoder,
             label_selector=label_selector,
             page_size=page_size,
             backoff=backoff,
@@ -78,7 +78,7 @@ class Informer(Generic[T]):
         if not self._task.cancelled() and error is None:
             self._task.result()
 
-    async def list_again(self, before: Callable[[], None]) -> None:
+    async def relist(self, before: Callable[[], None]) -> None:
         """Reads every object anew, after `before`, which may change how they are read. The view stays as it is until
         then. Returns when it is whole again.
         """
@@ -150,7 +150,7 @@ class Informer(Generic[T]):
     def __len__(self) -> int:
         return len(self._view)
 
-    def get(self, key: Key) -> T | None:
+    def get(self, key: ObjectKey) -> T | None:
         return self._view.get(key)
 
     def values(self) -> ValuesView[T]:
@@ -164,11 +164,11 @@ class Informer(Generic[T]):
         return self._view.by(name, value)
 
     @property
-    def undecodable(self) -> Mapping[Key, str]:
+    def undecodable(self) -> Mapping[ObjectKey, str]:
         """Objects that are there and could not be read, with the reason. Their last readable state, if any, is kept."""
         return self._view.undecodable
 
-    def subscribe(self, subscriber: Callable[[Change[T]], None]) -> Callable[[], None]:
+    def subscribe(self, subscriber: Callable[[ObjectChange[T]], None]) -> Callable[[], None]:
         """Calls it with every change from now on, after the view has it. The returned function ends that."""
         return self._view.subscribe(subscriber)
 
@@ -176,6 +176,6 @@ class Informer(Generic[T]):
         """Puts the response to a write of ours into the view at once. False where the view already knows better."""
         return self._view.observe(written, asyncio.get_running_loop().time())
 
-    def observe_deleted(self, key: Key, uid: str) -> None:
+    def observe_deleted(self, key: ObjectKey, uid: str) -> None:
         """Takes out what a response proved to be gone: not merely asked to go, with finalizers or a grace period."""
         self._view.observe_deleted(key, uid, asyncio.get_running_loop().time())

@@ -40,7 +40,7 @@ class ExecSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return f"ExecSpec({self.command})"
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class KubeconfigCluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     server: str = ""
     certificate_authority: str = ""
     certificate_authority_data: str = ""
@@ -52,10 +52,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     exec_config: Any = None
 
     def __repr__(self) -> str:
-        return f"Cluster({self.server})"
+        return f"KubeconfigCluster({self.server})"
 
 
-class User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class KubeconfigUser(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     client_certificate: str = ""
     client_certificate_data: str = ""
     client_key: str = ""
@@ -72,10 +72,10 @@ class User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     impersonate_extra: dict[str, Any] | None = msgspec.field(default=None, name="as-user-extra")
 
     def __repr__(self) -> str:
-        return f"User({', '.join(f for f in self.__struct_fields__ if getattr(self, f))})"
+        return f"KubeconfigUser({', '.join(f for f in self.__struct_fields__ if getattr(self, f))})"
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True):
+class KubeconfigContext(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
     user: str = ""
     namespace: str = ""
@@ -83,17 +83,17 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 class _NamedCluster(msgspec.Struct):
     name: str
-    cluster: Cluster = Cluster()
+    cluster: KubeconfigCluster = KubeconfigCluster()
 
 
 class _NamedUser(msgspec.Struct):
     name: str
-    user: User = User()
+    user: KubeconfigUser = KubeconfigUser()
 
 
 class _NamedContext(msgspec.Struct):
     name: str
-    context: Context = Context()
+    context: KubeconfigContext = KubeconfigContext()
 
 
 class _File(msgspec.Struct, kw_only=True, rename="kebab"):
@@ -122,10 +122,10 @@ class _Extensions(msgspec.Struct):
     clusters: list[_NamedExtended]
 
 
-N = TypeVar("N", _NamedCluster, _NamedUser, _NamedContext)
+_N = TypeVar("_N", _NamedCluster, _NamedUser, _NamedContext)
 
 
-class Missing(ConfigError):
+class KubeconfigMissing(ConfigError):
     """There is no such file, which is a fault only of a file that the user named."""
 
 
@@ -135,9 +135,9 @@ class Kubeconfig:
     def __init__(self) -> None:
         self.files: list[Path] = []
         self.current_context = ""
-        self.clusters: dict[str, tuple[Cluster, Path]] = {}
-        self.users: dict[str, tuple[User, Path]] = {}
-        self.contexts: dict[str, tuple[Context, Path]] = {}
+        self.clusters: dict[str, tuple[KubeconfigCluster, Path]] = {}
+        self.users: dict[str, tuple[KubeconfigUser, Path]] = {}
+        self.contexts: dict[str, tuple[KubeconfigContext, Path]] = {}
 
     @property
     def empty(self) -> bool:
@@ -155,7 +155,7 @@ class Kubeconfig:
         for name, context in _by_name(content.contexts, "contexts", path).items():
             self.contexts.setdefault(name, (context.context, path))
 
-    def choose(self, name: str | None) -> "Choice":
+    def choose(self, name: str | None) -> "ResolvedContext":
         """The context of that name, or the current one, with all it refers to."""
         where = ", ".join(map(str, self.files))
         known = f"it has {_listed(self.contexts)}" if self.contexts else "it has no contexts at all"
@@ -178,8 +178,8 @@ class Kubeconfig:
                 f"there is {_listed(self.users)}"
             )
         cluster, cluster_file = self.clusters[context.cluster]
-        user, user_file = self.users.get(context.user, (User(), path))
-        return Choice(
+        user, user_file = self.users.get(context.user, (KubeconfigUser(), path))
+        return ResolvedContext(
             name=wanted,
             namespace=context.namespace or "default",
             cluster=cluster,
@@ -191,15 +191,15 @@ class Kubeconfig:
         )
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class ResolvedContext(msgspec.Struct, frozen=True, kw_only=True):
     """One context, resolved."""
 
     name: str
     namespace: str
-    cluster: Cluster
+    cluster: KubeconfigCluster
     cluster_name: str
     cluster_file: Path
-    user: User
+    user: KubeconfigUser
     user_name: str
     user_file: Path
 
@@ -216,7 +216,7 @@ def from_list(value: str) -> Kubeconfig:
     paths = [Path(entry) for entry in value.split(os.pathsep) if entry]
     merged = Kubeconfig()
     for path in paths:
-        with suppress(Missing):
+        with suppress(KubeconfigMissing):
             merged.add(path)
     if not merged.files:
         raise ConfigError(
@@ -231,7 +231,7 @@ def _read(path: Path) -> _File:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise Missing(f"kubeconfig {path} does not exist") from None
+        raise KubeconfigMissing(f"kubeconfig {path} does not exist") from None
     except OSError as error:
         raise ConfigError(f"kubeconfig {path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -288,8 +288,8 @@ def _with_exec_config(clusters: Sequence[_NamedCluster], typed: _Extensions) -> 
     return configured
 
 
-def _by_name(entries: Sequence[N], section: str, path: Path) -> dict[str, N]:
-    named: dict[str, N] = {}
+def _by_name(entries: Sequence[_N], section: str, path: Path) -> dict[str, _N]:
+    named: dict[str, _N] = {}
     for entry in entries:
         if entry.name in named:
             raise ConfigError(f'kubeconfig {path} has two entries named "{entry.name}" in {section}; remove one')

@@ -26,7 +26,7 @@ from forebay.kube.types import LEASES, Lease, LeaseSpec, micro_time, reference
 from forebay.net import clock
 from forebay.net.transport import TransportError
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 
 log = structlog.get_logger(__name__)
 
@@ -106,7 +106,7 @@ class Elector:
         now = asyncio.get_running_loop().time() if now is None else now
         return now < self._renewed_at + self.terms.renew_deadline
 
-    async def run(self, lead: Callable[[], Awaitable[R]]) -> R:
+    async def run(self, lead: Callable[[], Awaitable[_R]]) -> _R:
         """Wait to be elected, then do `lead()` while renewing, and give the lease back when it has ended.
 
         When the lease is lost, `lead()` is cancelled, waited for, and `LeadershipLost` raised. Cancelling `run` cancels

@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from forebay.kube.informer import Informer
 
 #: Name without the prefix, help text, and the fact.
-GAUGES: Final[tuple[tuple[str, str, Callable[[Informer[Any]], float]], ...]] = (
+INFORMER_GAUGES: Final[tuple[tuple[str, str, Callable[[Informer[Any]], float]], ...]] = (
     (
         "staleness_seconds",
         "Seconds since the view was last known to be the server's state. Up to a minute in a quiet cluster is normal.",
@@ -24,7 +24,7 @@ GAUGES: Final[tuple[tuple[str, str, Callable[[Informer[Any]], float]], ...]] = (
         lambda informer: len(informer.undecodable),
     ),
 )
-COUNTERS: Final[tuple[tuple[str, str, Callable[[Informer[Any]], float]], ...]] = (
+INFORMER_COUNTERS: Final[tuple[tuple[str, str, Callable[[Informer[Any]], float]], ...]] = (
     ("lists", "Paged lists begun, where the server has no WatchList.", lambda i: i.counters.lists),
     ("watches", "Watches begun, WatchLists included.", lambda i: i.counters.watches),
     ("events", "Changes received after the view was complete.", lambda i: i.counters.events),
@@ -43,12 +43,12 @@ class InformerCollector(Collector):
         self._informers = {_name(informer): informer for informer in informers}
 
     def collect(self) -> Iterator[Metric]:
-        for name, text, fact in GAUGES:
+        for name, text, fact in INFORMER_GAUGES:
             gauge = GaugeMetricFamily(f"forebay_informer_{name}", text, labels=["resource"])
             for resource, informer in self._informers.items():
                 gauge.add_metric([resource], float(fact(informer)))
             yield gauge
-        for name, text, fact in COUNTERS:
+        for name, text, fact in INFORMER_COUNTERS:
             counter = CounterMetricFamily(f"forebay_informer_{name}", text, labels=["resource"])
             for resource, informer in self._informers.items():
                 counter.add_metric([resource], float(fact(informer)))

@@ -5,17 +5,17 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import Raw
 
+from forebay.kube.decoders import ObjectDecoder
 from forebay.kube.interning import Interned, interned_strings
 from forebay.kube.pods import ANNOTATION_PREFIXES
 from forebay.kube.resources import Resource
-from forebay.kube.wire import Wire
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.requirements import Taint
 
-Raw = msgspec.Raw
-_NOTHING: Final = Raw()
+_ABSENT: Final = Raw()
 
 
 class _Meta(msgspec.Struct, gc=False, rename="camel"):
@@ -54,8 +54,8 @@ class _Address(msgspec.Struct, gc=False):
 
 
 class _Status(msgspec.Struct, gc=False):
-    capacity: Raw = _NOTHING
-    allocatable: Raw = _NOTHING
+    capacity: Raw = _ABSENT
+    allocatable: Raw = _ABSENT
     conditions: list[_Condition] | None = None
     addresses: list[_Address] | None = None
 
@@ -69,10 +69,11 @@ class _NodeOnWire(msgspec.Struct, gc=False):
 _quantities = msgspec.json.Decoder(dict[str, str | int] | None)
 
 
-class NodeDecoder:
+class NodeDecoder(ObjectDecoder[_NodeOnWire, Node]):
     """Builds nodes; amounts and texts that many nodes have in common are one object for all of them."""
 
     def __init__(self) -> None:
+        super().__init__(_NodeOnWire, self.build)
         self._texts = interned_strings(65_536)
         self._resources: Interned[bytes, Resources] = Interned(_make_resources, 16_384)
 
@@ -119,5 +120,5 @@ NODES: Final = Resource(
     kind="Node",
     namespaced=False,
     type=Node,
-    make_decoder=lambda: Wire(_NodeOnWire, NodeDecoder().build),
+    make_decoder=NodeDecoder,
 )

@@ -10,13 +10,14 @@ from operator import attrgetter
 from typing import Final
 
 import msgspec
+from msgspec import Raw
 
 from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
+from forebay.kube.decoders import ObjectDecoder
 from forebay.kube.index import Index
 from forebay.kube.interning import Interned, interned_strings
 from forebay.kube.resources import Resource
-from forebay.kube.shapes import BETWEEN, NOTHING, Raw, Shapes, SpecParts
-from forebay.kube.wire import Wire
+from forebay.kube.shapes import ABSENT, BETWEEN, Shapes, SpecParts
 from forebay.model.workloads import Owner, Phase, Pod, PodShape
 
 #: Annotations that mean something to Forebay; a pod's others are not kept.
@@ -46,18 +47,18 @@ class _Meta(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     resource_version: str
     creation_timestamp: datetime
     deletion_timestamp: datetime | None = None
-    labels: Raw = NOTHING
-    annotations: Raw = NOTHING
-    owner_references: Raw = NOTHING
-    finalizers: Raw = NOTHING
+    labels: Raw = ABSENT
+    annotations: Raw = ABSENT
+    owner_references: Raw = ABSENT
+    finalizers: Raw = ABSENT
 
 
 class _Status(msgspec.Struct, gc=False, rename="camel"):
     phase: str = ""
-    conditions: Raw = NOTHING
+    conditions: Raw = ABSENT
     nominated_node_name: str = ""
-    init_container_statuses: Raw = NOTHING
-    container_statuses: Raw = NOTHING
+    init_container_statuses: Raw = ABSENT
+    container_statuses: Raw = ABSENT
 
 
 class _PodOnWire(msgspec.Struct, gc=False):
@@ -134,7 +135,7 @@ class _Latest(msgspec.Struct, frozen=True, gc=False):
     template: _Template
 
 
-class PodDecoder:
+class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
     """Builds pods; holds the tables of what they have in common. They are bounded, so it may live for ever.
 
     `timed` are the resources, beside GPUs, whose pods' start and end are read from their container statuses; None: of
@@ -146,8 +147,8 @@ class PodDecoder:
     """
 
     def __init__(self, timed: Collection[str] | None = None) -> None:
+        super().__init__(_PodOnWire, self.build)
         self._timed = None if timed is None else frozenset(timed)
-        self.wire: Final = Wire(_PodOnWire, self.build)
         self._latest: dict[str, _Latest] = {}
         self._templates: Interned[bytes, _Template] = Interned(self._make_template, 4_096)
         self._shapes = Shapes()
@@ -331,5 +332,5 @@ PODS: Final = Resource(
     kind="Pod",
     namespaced=True,
     type=Pod,
-    make_decoder=lambda: PodDecoder().wire,
+    make_decoder=PodDecoder,
 )

@@ -18,14 +18,24 @@ import msgspec
 import structlog
 
 from forebay.kube.backoff import Backoff
+from forebay.kube.decoders import (
+    Batch,
+    Bookmark,
+    LineSplitter,
+    ObjectDecoder,
+    Shown,
+    UndecodableObject,
+    WatchEvent,
+    decoder_for,
+)
 from forebay.kube.errors import (
     ApiError,
     BadRequest,
     Expired,
     Invalid,
+    ServerUnavailable,
     Status,
     TooManyRequests,
-    Unavailable,
     Unreadable,
     Unsupported,
     from_response,
@@ -33,7 +43,6 @@ from forebay.kube.errors import (
 )
 from forebay.kube.resources import Resource, T
 from forebay.kube.view import View
-from forebay.kube.wire import Batch, Bookmark, Event, Lines, Shown, Undecodable, Wire, wire_for
 from forebay.net.transport import Headers, Request, Response, Timeouts, Transport, TransportError
 
 log = structlog.get_logger(__name__)
@@ -104,7 +113,7 @@ class Reflector(Generic[T]):
         resource: Resource[T],
         view: View[T],
         *,
-        wire: Wire[Any, T] | None = None,
+        decoder: ObjectDecoder[Any, T] | None = None,
         label_selector: str | None = None,
         page_size: int = PAGE_SIZE,
         backoff: Backoff | None = None,
@@ -113,7 +122,7 @@ class Reflector(Generic[T]):
         self._url = base_url.rstrip("/") + resource.path()
         self._selectors = {} if label_selector is None else {"labelSelector": label_selector}
         self._view = view
-        self._wire = wire or wire_for(resource)
+        self._decoder = decoder or decoder_for(resource)
         self._page_size = page_size
         self._backoff = backoff or Backoff()
         self._watch_list = True
@@ -241,7 +250,7 @@ class Reflector(Generic[T]):
         while True:
             try:
                 async with await self._open(query, _PAGE_TIMEOUTS) as response:
-                    meta, objects = self._wire.page(await response.read())
+                    meta, objects = self._decoder.page(await response.read())
             except Expired as error:
                 if "continue" in query:
                     raise _TokenExpired from error
@@ -268,7 +277,7 @@ class Reflector(Generic[T]):
             self._view.begin_listing()
             query |= _WATCH_LIST
         self.counters.watches += 1
-        lines = Lines()
+        lines = LineSplitter()
         async with asyncio.timeout(self._silence_limit) as silence:
             async with await self._open(query, _WATCH_TIMEOUTS) as response, aclosing(response.chunks()) as chunks:
                 # Until its end mark it counts as broken off.
@@ -293,7 +302,7 @@ class Reflector(Generic[T]):
         return response
 
     def _take(self, batch: Batch, now: float) -> None:
-        for found in self._wire.events(batch):
+        for found in self._decoder.events(batch):
             if isinstance(found, list):
                 self._show(found, now)
                 changes = len(found)
@@ -303,7 +312,7 @@ class Reflector(Generic[T]):
                 self.counters.events += changes
                 self._healthy(now)
 
-    def _take_event(self, event: Event[T], now: float) -> int:
+    def _take_event(self, event: WatchEvent[T], now: float) -> int:
         """Of anything but objects that are there. How many changes it told."""
         kind, about = event
         if isinstance(about, Status):
@@ -329,16 +338,16 @@ class Reflector(Generic[T]):
 
     def _refused(self, status: Status) -> NoReturn:
         error = from_status(status, call=f"watch of {self._url}")
-        if isinstance(error, Expired | TooManyRequests | Unavailable):
+        if isinstance(error, Expired | TooManyRequests | ServerUnavailable):
             raise error
         raise _Lost(str(error))
 
     def _show(self, found: Shown[T], now: float) -> None:
-        if Undecodable not in set(map(type, found)):
+        if UndecodableObject not in set(map(type, found)):
             self._view.show_all(cast("list[T]", found), now)
             return
         for each in found:
-            if isinstance(each, Undecodable):
+            if isinstance(each, UndecodableObject):
                 self.counters.undecodable += 1
                 self._log.error("informer cannot read an object", key="/".join(each.key), why=each.why)
                 self._view.show_undecodable(each)

@@ -10,7 +10,7 @@ from forebay.api.meta import Object
 from forebay.kube.errors import BadRequest
 
 if TYPE_CHECKING:
-    from forebay.kube.wire import Wire
+    from forebay.kube.decoders import ObjectDecoder
 
 
 class Tracked(Protocol):
@@ -30,7 +30,7 @@ class Tracked(Protocol):
 
 T = TypeVar("T", bound=Tracked)
 #: Of those that are only told about objects.
-Told_contra = TypeVar("Told_contra", contravariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     #: `update` would erase what it does not know. Such kinds are changed by patches.
     complete: bool = False
     #: Makes a decoder for objects whose type is not laid out as Kubernetes lays out the kind.
-    make_decoder: "Callable[[], Wire[Any, T]] | None" = None
+    make_decoder: "Callable[[], ObjectDecoder[Any, T]] | None" = None
 
     @property
     def api_version(self) -> str:

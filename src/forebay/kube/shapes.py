@@ -7,6 +7,7 @@ token's volume) is elsewhere. So the bytes are the key, and a hundred thousand p
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from forebay.kube.interning import Interned
 from forebay.model.encoding import enc_hook
@@ -19,8 +20,7 @@ from forebay.model.workloads import (
     effective_requests,
 )
 
-Raw = msgspec.Raw
-NOTHING: Final = Raw()
+ABSENT: Final = Raw()
 
 #: Never inside JSON, so a key can be taken apart again.
 BETWEEN: Final = b"\0"
@@ -33,14 +33,14 @@ _P = TypeVar("_P", bound=msgspec.Struct)
 
 
 class ContainerParts(msgspec.Struct, gc=False):
-    ports: Raw = NOTHING
-    resources: Raw = NOTHING
+    ports: Raw = ABSENT
+    resources: Raw = ABSENT
 
 
 class InitContainerParts(msgspec.Struct, gc=False, rename="camel"):
-    ports: Raw = NOTHING
-    resources: Raw = NOTHING
-    restart_policy: Raw = NOTHING
+    ports: Raw = ABSENT
+    resources: Raw = ABSENT
+    restart_policy: Raw = ABSENT
 
 
 class SpecParts(msgspec.Struct, gc=False, rename="camel"):
@@ -48,16 +48,16 @@ class SpecParts(msgspec.Struct, gc=False, rename="camel"):
 
     init_containers: list[InitContainerParts] | None = None
     containers: list[ContainerParts] | None = None
-    node_selector: Raw = NOTHING
+    node_selector: Raw = ABSENT
     node_name: str = ""
-    affinity: Raw = NOTHING
-    scheduler_name: Raw = NOTHING
-    tolerations: Raw = NOTHING
-    priority: Raw = NOTHING
-    overhead: Raw = NOTHING
-    topology_spread_constraints: Raw = NOTHING
-    scheduling_gates: Raw = NOTHING
-    resources: Raw = NOTHING
+    affinity: Raw = ABSENT
+    scheduler_name: Raw = ABSENT
+    tolerations: Raw = ABSENT
+    priority: Raw = ABSENT
+    overhead: Raw = ABSENT
+    topology_spread_constraints: Raw = ABSENT
+    scheduling_gates: Raw = ABSENT
+    resources: Raw = ABSENT
 
     def parts(self) -> list[Raw]:
         """What a shape is made of, as it is on the wire."""

@@ -10,9 +10,9 @@ from typing import Final, Generic
 
 import msgspec
 
-from forebay.kube.index import Index, Indexes, Kept, Key
+from forebay.kube.decoders import UndecodableObject
+from forebay.kube.index import ChangeHandler, Index, Indexes, ObjectKey
 from forebay.kube.resources import T
-from forebay.kube.wire import Undecodable
 
 #: How long a write of ours is believed against a server that does not show it. Longer, and the server has lost it
 #: (a database restored from a backup counts versions anew).
@@ -36,7 +36,7 @@ class Deleted(msgspec.Struct, Generic[T], frozen=True):
     last: T
 
 
-Change = Added[T] | Updated[T] | Deleted[T]
+ObjectChange = Added[T] | Updated[T] | Deleted[T]
 
 
 class _Ahead(msgspec.Struct, frozen=True):
@@ -56,26 +56,26 @@ class View(Generic[T]):
         self,
         indexes: Iterable[Index[T]] = (),
         on_change: Callable[[], None] | None = None,
-        kept: Iterable[Kept[T]] = (),
+        handlers: Iterable[ChangeHandler[T]] = (),
     ) -> None:
-        self._objects: dict[Key, T] = {}
-        self._indexes = Indexes(indexes, kept)
+        self._objects: dict[ObjectKey, T] = {}
+        self._indexes = Indexes(indexes, handlers)
         self._on_change = on_change
-        self._subscribers: list[Callable[[Change[T]], None]] = []
-        self._undecodable: dict[Key, str] = {}
-        self._ahead: dict[Key, _Ahead] = {}
+        self._subscribers: list[Callable[[ObjectChange[T]], None]] = []
+        self._undecodable: dict[ObjectKey, str] = {}
+        self._ahead: dict[ObjectKey, _Ahead] = {}
         self._gone: dict[str, _Gone] = {}
         self._listing = 0
         self._is_listing = False
         #: What the listing has shown. Not kept for the first one, when there is nothing to compare it with.
-        self._listed: set[Key] | None = None
+        self._listed: set[ObjectKey] | None = None
         #: The stream has been seen up to here.
         self.resource_version = 0
 
     def __len__(self) -> int:
         return len(self._objects)
 
-    def get(self, key: Key) -> T | None:
+    def get(self, key: ObjectKey) -> T | None:
         return self._objects.get(key)
 
     def values(self) -> ValuesView[T]:
@@ -88,11 +88,11 @@ class View(Generic[T]):
         return self._indexes[name].get(value)
 
     @property
-    def undecodable(self) -> Mapping[Key, str]:
+    def undecodable(self) -> Mapping[ObjectKey, str]:
         """Objects that are there and could not be read, with the reason. Their last readable state, if any, is kept."""
         return MappingProxyType(self._undecodable)
 
-    def subscribe(self, subscriber: Callable[[Change[T]], None]) -> Callable[[], None]:
+    def subscribe(self, subscriber: Callable[[ObjectChange[T]], None]) -> Callable[[], None]:
         """Calls it with every change from now on, in the stream's order. The returned function ends that."""
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
@@ -157,7 +157,7 @@ class View(Generic[T]):
         for new in found:
             self.show(new, now)
 
-    def show_undecodable(self, unread: Undecodable) -> None:
+    def show_undecodable(self, unread: UndecodableObject) -> None:
         if self._listed is not None:
             self._listed.add(unread.key)
         self.resource_version = max(self.resource_version, unread.resource_version)
@@ -171,7 +171,7 @@ class View(Generic[T]):
         if before is not None and before.uid != unread.uid:
             self._remove(unread.key)
 
-    def show_deleted(self, last: T | Undecodable) -> None:
+    def show_deleted(self, last: T | UndecodableObject) -> None:
         """From the stream: the object is there no more."""
         key = last.key
         self.resource_version = max(self.resource_version, last.resource_version)
@@ -183,7 +183,7 @@ class View(Generic[T]):
         if self._listed is not None:
             self._listed.discard(key)
         if before is not None:
-            self._remove(key, None if isinstance(last, Undecodable) else last)
+            self._remove(key, None if isinstance(last, UndecodableObject) else last)
 
     def show_bookmark(self, resource_version: int, now: float) -> None:
         self.resource_version = max(self.resource_version, resource_version)
@@ -203,7 +203,7 @@ class View(Generic[T]):
         self._put(key, before, new)
         return True
 
-    def observe_deleted(self, key: Key, uid: str, now: float) -> None:
+    def observe_deleted(self, key: ObjectKey, uid: str, now: float) -> None:
         """A response to us proves that the object of this uid is gone for good; what the stream still says is old."""
         self._gone[uid] = _Gone(self._listing, now)
         before = self._objects.get(key)
@@ -233,13 +233,13 @@ class View(Generic[T]):
             if now - gone.at > _MEMORY_OF_DELETIONS:
                 del self._gone[uid]
 
-    def _put(self, key: Key, before: T | None, new: T) -> None:
+    def _put(self, key: ObjectKey, before: T | None, new: T) -> None:
         if before is not None:
             if before.uid != new.uid:
                 self._remove(key, keep_ahead=True)
                 before = None
             elif before.resource_version == new.resource_version and not (self._is_listing and before != new):
-                # A listing may show the same version with more of it read (`Informer.list_again`).
+                # A listing may show the same version with more of it read (`Informer.relist`).
                 return
         self._objects[key] = new
         self._indexes.change(key, before, new)
@@ -248,7 +248,7 @@ class View(Generic[T]):
         if self._subscribers:
             self._tell(Added(new) if before is None else Updated(before, new))
 
-    def _remove(self, key: Key, last: T | None = None, *, keep_ahead: bool = False) -> None:
+    def _remove(self, key: ObjectKey, last: T | None = None, *, keep_ahead: bool = False) -> None:
         if not keep_ahead:
             self._ahead.pop(key, None)
         before = self._objects.pop(key)
@@ -258,7 +258,7 @@ class View(Generic[T]):
         if self._subscribers:
             self._tell(Deleted(before, before if last is None else last))
 
-    def _tell(self, change: Change[T]) -> None:
+    def _tell(self, change: ObjectChange[T]) -> None:
         for subscriber in tuple(self._subscribers):
             subscriber(change)
 

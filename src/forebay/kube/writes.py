@@ -19,7 +19,7 @@ class Patch(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def merge(changes: Mapping[str, Any]) -> Patch:
+def merge_patch(changes: Mapping[str, Any]) -> Patch:
     """RFC 7386: maps are merged, null removes, lists are replaced whole."""
     return Patch("application/merge-patch+json", _encoder.encode(changes))
 
@@ -29,12 +29,12 @@ def json_patch(operations: Sequence[Mapping[str, Any]]) -> Patch:
     return Patch("application/json-patch+json", _encoder.encode(operations))
 
 
-def strategic(changes: Mapping[str, Any]) -> Patch:
+def strategic_merge_patch(changes: Mapping[str, Any]) -> Patch:
     """Kubernetes' own merge, which knows the keys of built-in lists. Custom resources answer 415."""
     return Patch("application/strategic-merge-patch+json", _encoder.encode(changes))
 
 
-def encode(resource: Resource[T], written: T | Mapping[str, Any]) -> bytes:
+def encode_object(resource: Resource[T], written: T | Mapping[str, Any]) -> bytes:
     """The object as the API server reads it, with the apiVersion and kind that its type leaves out."""
     if isinstance(written, Mapping):
         return _encoder.encode({"apiVersion": resource.api_version, "kind": resource.kind, **written})

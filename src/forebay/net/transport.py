@@ -2,7 +2,7 @@
 
     TransportError
     ├── NeverSent        nothing left this machine: safe to send again, whatever the method
-    ├── OutcomeUnknown   it was sent, at least in part, and no status came back: only a look at the server can tell
+    ├── AnswerLost       it was sent, at least in part, and no status came back: only a look at the server can tell
     └── AnswerCut        a status came back, then the body broke off: the server has acted
 
 A response with an error status is not an exception here: it is an answer. What it means is the caller's business.
@@ -42,7 +42,7 @@ class NeverSent(TransportError):
         return type(self)(message, request, lasting=self.lasting)
 
 
-class OutcomeUnknown(TransportError):
+class AnswerLost(TransportError):
     """Sent, at least in part, and no status came back. The server may or may not have acted."""
 
 

@@ -109,13 +109,13 @@ async def test_a_refusal_says_by_its_type_what_to_do(api):
     with pytest.raises(errors.NotFound):
         await client.get(CONFIG_MAPS, "other", api.namespace)
     with pytest.raises(errors.NotFound):
-        await client.patch(CONFIG_MAPS, "other", writes.merge({"data": {}}), api.namespace)
+        await client.patch(CONFIG_MAPS, "other", writes.merge_patch({"data": {}}), api.namespace)
     with pytest.raises(errors.Invalid) as invalid:
         await client.create(LEASES, {"metadata": {"name": "Not_A_Name", "namespace": api.namespace}})
     assert [cause.field for cause in invalid.value.causes] == ["metadata.name"]
     assert invalid.value.causes[0].reason == "FieldValueInvalid"
     with pytest.raises(errors.Invalid, match="cannot unmarshal array"):
-        await client.patch(CONFIG_MAPS, "m", writes.merge({"data": ["no", "map"]}), api.namespace)
+        await client.patch(CONFIG_MAPS, "m", writes.merge_patch({"data": ["no", "map"]}), api.namespace)
     with pytest.raises(errors.BadRequest, match="continue"):
         await client.list_page(CONFIG_MAPS, api.namespace, limit=1, continue_token="nonsense")
     with pytest.raises(errors.BadRequest, match="unable to parse requirement"):
@@ -172,7 +172,9 @@ async def test_a_listing_that_took_too_long_has_expired_and_is_taken_at_once_ins
         async def list_page(self, *args, **options):
             page = await super().list_page(*args, **options)
             if options.get("limit") and not options.get("continue_token"):
-                await super().patch(templates, "t2", writes.merge({"metadata": {"labels": {"a": "b"}}}), api.namespace)
+                await super().patch(
+                    templates, "t2", writes.merge_patch({"metadata": {"labels": {"a": "b"}}}), api.namespace
+                )
                 await super().delete(templates, "t0", api.namespace)
                 await api.forget_history()
             return page
@@ -185,14 +187,14 @@ async def test_patches_change_what_they_name_and_a_failed_test_changes_nothing(a
     client = client_of(api)
     await client.create(CONFIG_MAPS, named(api, "m", a="1", b="2"))
 
-    merged = await client.patch(CONFIG_MAPS, "m", writes.merge({"data": {"a": None, "c": "3"}}), api.namespace)
+    merged = await client.patch(CONFIG_MAPS, "m", writes.merge_patch({"data": {"a": None, "c": "3"}}), api.namespace)
     assert merged.data == {"b": "2", "c": "3"}
     swap = [{"op": "test", "path": "/data/b", "value": "2"}, {"op": "replace", "path": "/data/b", "value": "9"}]
     swapped = await client.patch(CONFIG_MAPS, "m", writes.json_patch(swap), api.namespace)
     assert swapped.data == {"b": "9", "c": "3"}
     with pytest.raises(errors.Invalid):
         await client.patch(CONFIG_MAPS, "m", writes.json_patch(swap), api.namespace)
-    stale = writes.merge({"metadata": {"resourceVersion": str(merged.resource_version)}, "data": {"z": "1"}})
+    stale = writes.merge_patch({"metadata": {"resourceVersion": str(merged.resource_version)}, "data": {"z": "1"}})
     with pytest.raises(errors.Conflict):
         await client.patch(CONFIG_MAPS, "m", stale, api.namespace)
     assert (await client.get(CONFIG_MAPS, "m", api.namespace)).data == {"b": "9", "c": "3"}
@@ -265,8 +267,8 @@ async def test_a_custom_resource_is_patched_like_any_other_but_not_strategically
     client = client_of(api)
 
     with pytest.raises(errors.Unsupported):
-        await client.patch(WIDGETS, "w", writes.strategic({"spec": {}}), api.namespace)
-    labelled = await client.patch(WIDGETS, "w", writes.merge({"metadata": {"labels": {"a": "b"}}}), api.namespace)
+        await client.patch(WIDGETS, "w", writes.strategic_merge_patch({"spec": {}}), api.namespace)
+    labelled = await client.patch(WIDGETS, "w", writes.merge_patch({"metadata": {"labels": {"a": "b"}}}), api.namespace)
     assert labelled.metadata.labels == {"a": "b"}
 
 
@@ -317,16 +319,16 @@ async def test_our_kinds_go_there_and_back_and_their_status_is_apart(api, exampl
         ],
     }
     shown = await client.patch(
-        resource, body["metadata"]["name"], writes.merge({"status": status}), namespace, subresource="status"
+        resource, body["metadata"]["name"], writes.merge_patch({"status": status}), namespace, subresource="status"
     )
     assert shown.spec == sent.spec
     assert shown.metadata.generation == 1
     assert msgspec.json.decode(msgspec.json.encode(shown.status))["conditions"] == status["conditions"]
     assert (await client.list_all(resource, namespace, fields=f"metadata.name={read.metadata.name}")).items == [shown]
-    wrong = writes.merge({"status": {"conditions": [{"type": "Ready"}]}})
+    wrong = writes.merge_patch({"status": {"conditions": [{"type": "Ready"}]}})
     with pytest.raises(errors.Invalid):
         await client.patch(resource, read.metadata.name, wrong, namespace, subresource="status")
-    await client.patch(resource, read.metadata.name, writes.merge({"metadata": {"finalizers": None}}), namespace)
+    await client.patch(resource, read.metadata.name, writes.merge_patch({"metadata": {"finalizers": None}}), namespace)
     await client.delete(resource, read.metadata.name, namespace)
 
 
@@ -377,7 +379,7 @@ async def test_a_lease_given_back_is_taken_at_once_and_a_dead_holders_when_it_ha
     acting: dict[str, float] = {}
 
     def elector(identity):
-        return Elector(client_of(api, patience=1), api.namespace, "forebay", identity, terms=BRISK)
+        return Elector(client_of(api, max_throttle_wait=1), api.namespace, "forebay", identity, terms=BRISK)
 
     def lead(identity):
         async def act():
@@ -429,7 +431,7 @@ async def test_of_several_who_start_at_once_one_leads(api):
 
     candidates = []
     for identity in "abcde":
-        elector = Elector(client_of(api, patience=1), api.namespace, "forebay", identity, terms=BRISK)
+        elector = Elector(client_of(api, max_throttle_wait=1), api.namespace, "forebay", identity, terms=BRISK)
         candidates.append(asyncio.create_task(elector.run(lambda identity=identity: lead(identity))))
     await asyncio.sleep(1.5)
     assert len(leading) == 1

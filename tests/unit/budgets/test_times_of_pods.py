@@ -13,7 +13,7 @@ PLAIN = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}
 def read(status, spec=SPEC, counted=()):
     metadata = {"name": "p", "uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-03-02T11:00:00Z"}
     body = {"metadata": metadata, "spec": {"nodeName": "n1", **spec}, "status": status}
-    return PodDecoder(timed=counted).wire.object(json.dumps(body).encode())
+    return PodDecoder(timed=counted).object(json.dumps(body).encode())
 
 
 def stamp(minute):

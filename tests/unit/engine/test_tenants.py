@@ -30,7 +30,7 @@ def changes():
 @given(changes())
 def test_they_are_what_a_fresh_look_would_find(history):
     tenants = Tenants()
-    view = View(pod_indexes(), kept=(tenants,))
+    view = View(pod_indexes(), handlers=(tenants,))
 
     def on(node):
         return view.by(BY_NODE, node)

@@ -12,7 +12,7 @@ from forebay.kube.eviction import evict_pod
 from forebay.kube.resources import AnyObject, Resource
 from forebay.kube.types import LEASES, NAMESPACES, Lease, LeaseSpec
 from forebay.net.in_process import InProcess
-from forebay.net.transport import Headers, OutcomeUnknown, Request, Response
+from forebay.net.transport import AnswerLost, Headers, Request, Response
 
 PODS = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True, type=AnyObject)
 
@@ -146,9 +146,9 @@ async def test_an_update_is_refused_where_it_would_erase_fields_or_overwrite_bli
 
 
 PATCHES = {
-    "merge": (writes.merge({"a": None}), "application/merge-patch+json", {"a": None}),
+    "merge": (writes.merge_patch({"a": None}), "application/merge-patch+json", {"a": None}),
     "JSON": (writes.json_patch([{"op": "remove", "path": "/a"}]), "application/json-patch+json", None),
-    "strategic": (writes.strategic({"a": 1}), "application/strategic-merge-patch+json", None),
+    "strategic": (writes.strategic_merge_patch({"a": 1}), "application/strategic-merge-patch+json", None),
 }
 
 
@@ -224,9 +224,9 @@ async def test_a_success_that_is_no_list_is_never_an_empty_list(body):
 
 
 async def test_no_answer_passes_through_as_the_transport_says_it():
-    lost = OutcomeUnknown("sent, no answer", Request(method="POST", url="http://server"))
+    lost = AnswerLost("sent, no answer", Request(method="POST", url="http://server"))
     server = Script(lost)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(AnswerLost):
         await server.client.create(PODS, pod())
     assert len(server.requests) == 1
 
@@ -246,7 +246,7 @@ async def test_a_refusal_that_quotes_the_whole_object_is_still_a_sentence():
     message = 'patch: Invalid value: "' + "x" * 10_000 + '": json: cannot unmarshal array into data'
     server = Script(failure(422, "Invalid", message))
     with pytest.raises(errors.Invalid, match=r"patch: Invalid value: .*cannot unmarshal array into data") as refused:
-        await server.client.patch(PODS, "p", writes.merge({}), "ns")
+        await server.client.patch(PODS, "p", writes.merge_patch({}), "ns")
     assert len(str(refused.value)) < 1000
     assert refused.value.message == message
 

@@ -48,7 +48,7 @@ def user_of(folder: Path, *, cluster=None, **fields) -> config.Config:
         "users": [{"name": "u", "user": {"exec": {key: value for key, value in spec.items() if value is not None}}}],
     }
     (folder / "config").write_text(yaml.safe_dump(content))
-    return config.load(env=dict(os.environ), path=folder / "config")
+    return config.load_config(env=dict(os.environ), path=folder / "config")
 
 
 async def failing(found: config.Config) -> str:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from forebay.embedded.bootstrap import open_store
 from forebay.embedded.handler import ApiHandler
 from forebay.kube.backoff import Backoff
+from forebay.kube.decoders import decoder_for
 from forebay.kube.index import Indexes
 from forebay.kube.informer import Informer
 from forebay.kube.pods import BY_NODE, BY_OWNER, MARKED, PENDING_GPU, PODS, pod_indexes
 from forebay.kube.view import Added, Deleted, Updated
-from forebay.kube.wire import wire_for
 from forebay.net.in_process import InProcess
 from forebay.net.transport import Headers, Request
 from forebay.simulate.virtual_time import run
@@ -191,7 +191,7 @@ async def _play(cluster, steps, *, piece: int, pace: float, dice: int) -> None:
 
 
 def _hear(informer, written: dict, deleted) -> None:
-    pod = wire_for(PODS).object(json.dumps(written).encode())
+    pod = decoder_for(PODS).object(json.dumps(written).encode())
     if deleted:
         informer.observe_deleted(pod.key, pod.uid)
     else:

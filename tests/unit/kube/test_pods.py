@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from forebay.kube.decoders import LineSplitter, ObjectDecoder, UndecodableObject, decoder_for
 from forebay.kube.index import Indexes
 from forebay.kube.pods import (
     BY_NODE,
@@ -18,7 +19,6 @@ from forebay.kube.pods import (
     _PodOnWire,
     pod_indexes,
 )
-from forebay.kube.wire import Lines, Undecodable, Wire, wire_for
 from forebay.model.requirements import Operator, Requirement, Toleration
 from forebay.model.workloads import Owner, Phase
 
@@ -58,8 +58,8 @@ def body(name="p", **changes) -> dict:
     return {part: content | changes.get(part, {}) for part, content in parts.items()}
 
 
-def read(pod: dict, wire: Wire | None = None):
-    return (wire or wire_for(PODS)).object(json.dumps(pod).encode())
+def read(pod: dict, decoder: ObjectDecoder | None = None):
+    return (decoder or decoder_for(PODS)).object(json.dumps(pod).encode())
 
 
 def test_everything_is_where_it_belongs():
@@ -161,8 +161,8 @@ def test_pods_of_one_template_share_everything_but_what_is_their_own():
         "annotations": {"forebay.dev/queue": "a"},
         "finalizers": ["batch.kubernetes.io/job-tracking"],
     }
-    wire = wire_for(PODS)
-    one, two = (read(body(name, metadata={"name": name, **metadata}), wire) for name in ("one", "two"))
+    decoder = decoder_for(PODS)
+    one, two = (read(body(name, metadata={"name": name, **metadata}), decoder) for name in ("one", "two"))
     assert one.shape is two.shape
     assert one.labels is two.labels
     assert one.annotations is two.annotations
@@ -177,13 +177,13 @@ def test_pods_of_one_template_share_everything_but_what_is_their_own():
 def test_shapes_that_are_written_differently_and_mean_the_same_are_one():
     other = body("other")
     other["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": 2, "memory": "4096Mi", "cpu": "1.5"}}
-    wire = wire_for(PODS)
-    assert read(other, wire).shape is read(body(), wire).shape
+    decoder = decoder_for(PODS)
+    assert read(other, decoder).shape is read(body(), decoder).shape
 
 
 def test_labels_of_its_own_do_not_give_a_pod_a_shape_of_its_own():
-    wire = wire_for(PODS)
-    plain, indexed = read(body(), wire), read(body(metadata={"labels": {"app": "train", "index": "7"}}), wire)
+    decoder = decoder_for(PODS)
+    plain, indexed = read(body(), decoder), read(body(metadata={"labels": {"app": "train", "index": "7"}}), decoder)
     assert indexed.shape is plain.shape
     assert indexed.labels == {"app": "train", "index": "7"}
 
@@ -264,7 +264,7 @@ PLAIN = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
 
 
 def test_container_statuses_of_a_pod_without_gpu_are_not_even_decoded_for_an_informer():
-    pod = read(body(spec=PLAIN, status={"containerStatuses": "unread"}), PodDecoder(timed=()).wire)
+    pod = read(body(spec=PLAIN, status={"containerStatuses": "unread"}), PodDecoder(timed=()))
     assert pod.started is None
 
 
@@ -275,11 +275,11 @@ def test_a_client_reads_when_any_pod_ran():
 def test_two_decoders_share_nothing():
     ours, theirs = PodDecoder(timed=()), PodDecoder(timed=())
     pod = body(spec=PLAIN, status={"containerStatuses": RAN})
-    first = read(pod, ours.wire)
+    first = read(pod, ours)
     ours.read_times_of({"cpu"})
-    assert (read(pod, ours.wire).started, read(pod, theirs.wire).started) == (NOON, None)
-    assert read(pod, theirs.wire) == first
-    assert read(pod, theirs.wire).shape is not first.shape
+    assert (read(pod, ours).started, read(pod, theirs).started) == (NOON, None)
+    assert read(pod, theirs) == first
+    assert read(pod, theirs).shape is not first.shape
 
 
 def test_a_phase_of_tomorrow_is_unknown_not_an_error():
@@ -298,27 +298,27 @@ def test_a_phase_of_tomorrow_is_unknown_not_an_error():
     ],
 )
 def test_what_cannot_be_read_is_an_error_each_time(broken):
-    wire = wire_for(PODS)
+    decoder = decoder_for(PODS)
     for _ in range(2):
         with pytest.raises(ValueError, match=r".+"):
-            read(broken, wire)
+            read(broken, decoder)
 
 
 def test_a_page_with_one_bad_pod_gives_the_others_and_its_name():
     items = [body("a"), body("b", spec={"priority": "high"}), body("c", spec={"containers": 5})]
     page = {"kind": "PodList", "metadata": {"resourceVersion": "9", "continue": "more"}, "items": items}
-    meta, found = wire_for(PODS).page(json.dumps(page).encode())
+    meta, found = decoder_for(PODS).page(json.dumps(page).encode())
     good, *bad = found
     assert (meta.resource_version, meta.continue_token) == ("9", "more")
     assert good.name == "a"
     assert [(type(one), one.key, one.uid, one.resource_version) for one in bad] == [
-        (Undecodable, ("team", name), f"uid-of-{name}", 17) for name in "bc"
+        (UndecodableObject, ("team", name), f"uid-of-{name}", 17) for name in "bc"
     ]
 
 
 def test_a_page_too_large_for_one_turn_is_read_just_the_same():
     page = {"metadata": {"resourceVersion": "9"}, "items": [body("a"), body("b")]}
-    _, found = Wire(_PodOnWire, PodDecoder().build, large_page=10).page(json.dumps(page).encode())
+    _, found = ObjectDecoder(_PodOnWire, PodDecoder().build, large_page=10).page(json.dumps(page).encode())
     assert [pod.name for pod in found] == ["a", "b"]
 
 
@@ -327,11 +327,11 @@ class Page(bytearray):
 
 
 def test_no_page_is_kept_alive_by_what_was_read_from_it():
-    wire = Wire(_PodOnWire, PodDecoder().build)
+    decoder = PodDecoder()
     line = json.dumps({"type": "ADDED", "object": body(metadata={"annotations": {"forebay.dev/x": "y"}})}).encode()
     chunk = Page(line + b"\n")
     gone = weakref.ref(chunk)
-    kept = list(wire.events([(chunk, 0, len(chunk))]))
+    kept = list(decoder.events([(chunk, 0, len(chunk))]))
     del chunk
     gc.collect()
     assert kept[0][0].name == "p"
@@ -341,7 +341,7 @@ def test_no_page_is_kept_alive_by_what_was_read_from_it():
 def test_lines_are_put_together_however_the_stream_is_cut():
     text = b"".join(json.dumps({"line": number, "pad": "x" * number}).encode() + b"\n" for number in range(200))
     for size in (1, 7, 1000, len(text)):
-        lines = Lines()
+        lines = LineSplitter()
         batches = [batch for at in range(0, len(text), size) for batch in lines.feed(text[at : at + size])]
         whole = [part[start:end] for batch in batches for part, start, end in batch]
         assert b"".join(whole) == text

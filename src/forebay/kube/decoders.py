@@ -1,7 +1,7 @@
 """Lists and watch streams from bytes to objects, in one pass over the bytes where every object is well.
 
-Where one is not, the slow way round finds out which: it becomes an `Undecodable` with its name, and the others are
-read as usual. Nothing that is returned keeps a page or a chunk of the stream in memory.
+Where one is not, the slow way round finds out which: it becomes an `UndecodableObject` with its name, and the others
+are read as usual. Nothing that is returned keeps a page or a chunk of the stream in memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,9 +10,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from forebay.api.meta import Object
-from forebay.kube.decoding import ListMeta
 from forebay.kube.errors import Status, Unreadable
-from forebay.kube.index import Key
+from forebay.kube.index import ObjectKey
+from forebay.kube.lists import ListMeta
 from forebay.kube.resources import Resource, T
 
 ADDED: Final = "ADDED"
@@ -36,13 +36,13 @@ class WireObject(Protocol):
     def metadata(self) -> Any: ...
 
 
-W = TypeVar("W", bound=WireObject)
+_W = TypeVar("_W", bound=WireObject)
 
 
-class Undecodable(msgspec.Struct, frozen=True):
+class UndecodableObject(msgspec.Struct, frozen=True):
     """An object that is there and cannot be read."""
 
-    key: Key
+    key: ObjectKey
     uid: str
     resource_version: int
     why: str
@@ -59,20 +59,20 @@ class Bookmark(msgspec.Struct, frozen=True):
 #: Complete lines: texts, and from where to where they are meant.
 Batch = list[tuple[bytes, int, int]]
 #: Objects that are there: ADDED or MODIFIED, which is only the server's guess at what the reader knew.
-Shown = list[T | Undecodable]
+Shown = list[T | UndecodableObject]
 #: Anything else a watch says: the type of the event, and what it is about. An unknown type comes with None.
-Event = tuple[str, T | Undecodable | Bookmark | Status | None]
+WatchEvent = tuple[str, T | UndecodableObject | Bookmark | Status | None]
 
 
-class _Event(msgspec.Struct, Generic[W], gc=False):
+class _Event(msgspec.Struct, Generic[_W], gc=False):
     type: str
-    object: W
+    object: _W
 
 
-class _List(msgspec.Struct, Generic[W]):
+class _List(msgspec.Struct, Generic[_W]):
     metadata: ListMeta
     # Go writes an empty list as null in places. Without the field at all it is no list.
-    items: list[W] | None
+    items: list[_W] | None
 
 
 class _Identity(msgspec.Struct, rename="camel"):
@@ -102,7 +102,7 @@ _marked = msgspec.json.Decoder(_Marked)
 _status = msgspec.json.Decoder(Status)
 
 
-class Wire(Generic[W, T]):
+class ObjectDecoder(Generic[_W, T]):
     """Reads objects of one kind: msgspec makes a `wire_type`, of which `build` makes the object.
 
     A `ValueError` from either means that this one object cannot be read.
@@ -110,8 +110,8 @@ class Wire(Generic[W, T]):
 
     def __init__(
         self,
-        wire_type: type[W],
-        build: Callable[[W], T],
+        wire_type: type[_W],
+        build: Callable[[_W], T],
         *,
         large_page: int = _LARGE_PAGE,
     ) -> None:
@@ -125,7 +125,7 @@ class Wire(Generic[W, T]):
         """Raises `ValueError`."""
         return self._build(self._object.decode(body))
 
-    def page(self, body: bytes) -> tuple[ListMeta, Iterator[T | Undecodable]]:
+    def page(self, body: bytes) -> tuple[ListMeta, Iterator[T | UndecodableObject]]:
         """The objects are made as they are taken. Raises `Unreadable` for what is no list at all."""
         if len(body) < self._large_page:
             try:
@@ -140,7 +140,7 @@ class Wire(Generic[W, T]):
             raise Unreadable(f"the answer is not a list of objects: {error}") from error
         return _with_version(raw.metadata), map(self._read, raw.items or ())
 
-    def events(self, batch: Batch) -> Iterator[Shown[T] | Event[T]]:
+    def events(self, batch: Batch) -> Iterator[Shown[T] | WatchEvent[T]]:
         """The events in complete lines, in their order; many objects that are there come together.
 
         Raises `Unreadable` for a line that is no event.
@@ -171,13 +171,13 @@ class Wire(Generic[W, T]):
         if shown:
             yield shown
 
-    def _built(self, wire: W) -> T | Undecodable:
+    def _built(self, wire: _W) -> T | UndecodableObject:
         try:
             return self._build(wire)
         except ValueError as error:
             return _undecodable(wire.metadata, error)
 
-    def _read(self, raw: msgspec.Raw) -> T | Undecodable:
+    def _read(self, raw: msgspec.Raw) -> T | UndecodableObject:
         try:
             return self._build(self._object.decode(raw))
         except ValueError as error:
@@ -187,7 +187,7 @@ class Wire(Generic[W, T]):
                 raise Unreadable(f"an object without a readable name: {nameless}") from nameless
             return _undecodable(meta, error)
 
-    def _event(self, line: bytes) -> Shown[T] | Event[T]:
+    def _event(self, line: bytes) -> Shown[T] | WatchEvent[T]:
         try:
             event = _raw_event.decode(line)
             if event.type in _SHOWN:
@@ -205,7 +205,7 @@ class Wire(Generic[W, T]):
         return event.type, None
 
 
-class Lines:
+class LineSplitter:
     """Cuts a stream into batches of complete lines. Only lines that span chunks are copied, once, however long."""
 
     def __init__(self) -> None:
@@ -253,31 +253,31 @@ def _with_version(meta: ListMeta) -> ListMeta:
     return meta
 
 
-def _undecodable(meta: Any, error: ValueError) -> Undecodable:
+def _undecodable(meta: Any, error: ValueError) -> UndecodableObject:
     if not meta.name:
         raise Unreadable(f"an object without a name: {error}") from error
     version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
-    return Undecodable((meta.namespace or "", meta.name), meta.uid, version, str(error))
+    return UndecodableObject((meta.namespace or "", meta.name), meta.uid, version, str(error))
 
 
-def wire_for(resource: Resource[T]) -> Wire[Any, T]:
+def decoder_for(resource: Resource[T]) -> ObjectDecoder[Any, T]:
     """A new decoder for objects of this resource. Decoders keep tables of what objects have in common: keep yours."""
     if resource.make_decoder is not None:
         return resource.make_decoder()
     kind: Any = resource.type
-    return Wire(kind, _as_it_is)
+    return ObjectDecoder(kind, _as_it_is)
 
 
 class Decoders:
     """One decoder per resource, made when it is first needed."""
 
     def __init__(self) -> None:
-        self._made: dict[Resource[Any], Wire[Any, Any]] = {}
+        self._made: dict[Resource[Any], ObjectDecoder[Any, Any]] = {}
 
-    def __getitem__(self, resource: Resource[T]) -> Wire[Any, T]:
+    def __getitem__(self, resource: Resource[T]) -> ObjectDecoder[Any, T]:
         made = self._made.get(resource)
         if made is None:
-            made = self._made[resource] = wire_for(resource)
+            made = self._made[resource] = decoder_for(resource)
         return made
 
 

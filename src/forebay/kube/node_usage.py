@@ -1,7 +1,7 @@
 """What the pods on each node hold, kept up to date change by change: a tick asks for it and adds nothing up.
 
-used = Tally()
-pods = Informer(transport, base_url, PODS, indexes=pod_indexes(), kept=(used,))
+used = NodeUsage()
+pods = Informer(transport, base_url, PODS, indexes=pod_indexes(), handlers=(used,))
 ...
 used.all_used(), used.all_ports(), used.daemons()
 """
@@ -9,10 +9,9 @@ used.all_used(), used.all_ports(), used.daemons()
 from datetime import datetime
 from typing import Final
 
+from forebay.demand.capacity import Port
 from forebay.model.quantities import Resources
 from forebay.model.workloads import Phase, Pod, PodShape
-
-Port = tuple[int, str]
 
 #: Looked up once: reading a member of an enum is slow.
 _SUCCEEDED: Final = Phase.SUCCEEDED
@@ -30,7 +29,7 @@ class _Daemon:
         self.shape: PodShape = pod.shape
 
 
-class Tally:
+class NodeUsage:
     """Of the pods that are bound and have not ended. One that is asked to go holds what it has until it is gone."""
 
     def __init__(self) -> None:
