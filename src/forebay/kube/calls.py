@@ -1,7 +1,7 @@
-"""One call to the API server: sent, and its error answers raised.
+"""Requests to the API server, with error responses raised as `ApiError`.
 
-Nothing is repeated here but what the server itself asked to repeat: a 429 of its priority and fairness queues was not
-acted upon, so it is sent again after `Retry-After`, whatever the verb. Every other retry is the caller's decision.
+The only retry is of a 429 from API Priority and Fairness: the server did not act on that request, so it is sent again
+after `Retry-After`, whatever the verb. Every other retry is the caller's decision.
 """
 
 import asyncio
@@ -13,9 +13,10 @@ from forebay.kube import errors
 from forebay.kube.writes import JSON
 from forebay.net.transport import Headers, Request, Transport
 
-#: Seconds that a call may spend waiting because the server is busy.
+#: Seconds that one request may wait in total because the server answers 429.
 MAX_THROTTLE_WAIT = 60.0
-_BUSY_WAIT = 1.0
+#: The wait after a 429 without `Retry-After`.
+_DEFAULT_RETRY_AFTER = 1.0
 
 
 class ApiCalls:
@@ -36,7 +37,7 @@ class ApiCalls:
         *,
         content_type: str = JSON,
     ) -> tuple[bytes, str]:
-        """The body of a success, and the call's name for messages. Parameters with empty values are left out."""
+        """The body of a successful response, and the request as text for messages. Empty parameters are left out."""
         query = urlencode({name: value for name, value in (params or {}).items() if value})
         request = Request(
             method=method,
@@ -51,11 +52,11 @@ class ApiCalls:
             if response.ok:
                 return answer, str(request)
             error = errors.from_response(response.status, response.headers, answer, call=str(request))
-            # With causes it is no sign of load: a disruption budget refused an eviction, and the caller must know.
+            # A 429 with causes is no sign of load: a PodDisruptionBudget refused an eviction. The caller decides.
             if not isinstance(error, errors.TooManyRequests) or error.causes:
                 raise error
-            # Up to a quarter more than asked for: all who were refused together should not come back together.
-            wait = (error.retry_after or _BUSY_WAIT) * (1 + self._rng.random() / 4)
+            # Jitter: requests that were throttled together should not come back together.
+            wait = (error.retry_after or _DEFAULT_RETRY_AFTER) * (1 + self._rng.random() / 4)
             if waited + wait > self._max_throttle_wait:
                 raise error
             waited += wait

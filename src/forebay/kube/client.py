@@ -1,4 +1,4 @@
-"""The API server as typed calls. What goes wrong is an `ApiError` (answered) or a `TransportError` (not answered)."""
+"""A typed client of the API server. Raises `ApiError` for an error response, `TransportError` without a response."""
 
 import random
 from collections.abc import Mapping
@@ -7,10 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from forebay.kube import errors, writes
-from forebay.kube.answers import Answers, decode_plain, is_status
 from forebay.kube.calls import MAX_THROTTLE_WAIT, ApiCalls
 from forebay.kube.lists import Page
 from forebay.kube.resources import Resource, T
+from forebay.kube.responses import ResponseDecoder, decode_plain, is_status
 from forebay.kube.writes import FIELD_MANAGER, Patch
 from forebay.net.transport import Transport
 
@@ -40,12 +40,12 @@ class Client:
         rng: random.Random | None = None,
     ) -> None:
         self.transport = transport
-        self._answers = Answers()
+        self._responses = ResponseDecoder()
         self._calls = ApiCalls(transport, base_url, max_throttle_wait=max_throttle_wait, rng=rng)
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
         body, call = await self._calls.body("GET", _object_path(resource, name, namespace))
-        return self._answers.object(resource, body, call)
+        return self._responses.object(resource, body, call)
 
     async def list_page(
         self,
@@ -57,12 +57,12 @@ class Client:
         limit: int | None = None,
         continue_token: str = "",
     ) -> Page[T]:
-        """One page, as of now; with a token, the next one of the same listing. `Expired` where that is too old."""
+        """One page of a list, or with a token its next page. Raises `Expired` when the token is too old."""
         params = {"labelSelector": labels, "fieldSelector": fields, "continue": continue_token}
         if limit is not None:
             params["limit"] = str(limit)
         body, call = await self._calls.body("GET", resource.path(namespace), params)
-        return self._answers.page(resource, body, call)
+        return self._responses.page(resource, body, call)
 
     async def list_all(
         self,
@@ -73,7 +73,7 @@ class Client:
         fields: str = "",
         limit: int = 500,
     ) -> Page[T]:
-        """Everything, complete and from one version, or an error."""
+        """The complete list, all pages from one resourceVersion."""
         page = await self.list_page(resource, namespace, labels=labels, fields=fields, limit=limit)
         items = page.items
         try:
@@ -83,25 +83,29 @@ class Client:
                 )
                 items += page.items
         except errors.Expired:
-            # Slower than the server's memory: one large answer cannot expire half-way.
+            # The pages took longer than the server keeps their version. A list without a limit cannot expire.
             return await self.list_page(resource, namespace, labels=labels, fields=fields)
         return Page(items=items, resource_version=page.resource_version)
 
     async def create(self, resource: Resource[T], created: T | Mapping[str, Any], *, namespace: str | None = None) -> T:
         path = _collection_path(resource, namespace or writes.key_of(created)[0])
         body, call = await self._calls.body("POST", path, _WRITE, writes.encode_object(resource, created))
-        return self._answers.object(resource, body, call)
+        return self._responses.object(resource, body, call)
 
     async def update(self, resource: Resource[T], updated: T) -> T:
-        """Replace what was read at the object's resourceVersion. `Conflict` when somebody was faster."""
+        """Replaces the object. Raises `Conflict` when it has changed since it was read."""
         if not resource.complete:
-            raise TypeError(f"{resource.kind} is decoded in part, and an update would erase the rest; patch it instead")
+            raise TypeError(
+                f"an update would erase the fields of {resource.kind} that Forebay does not decode; patch it instead"
+            )
         if not updated.resource_version:
-            raise ValueError(f"{resource.kind} {updated.key} has no resourceVersion; update only what was read")
+            raise ValueError(
+                f"{resource.kind} {updated.key} has no resourceVersion; read the object before updating it"
+            )
         namespace, name = updated.key
         path = _object_path(resource, name, namespace)
         body, call = await self._calls.body("PUT", path, _WRITE, writes.encode_object(resource, updated))
-        return self._answers.object(resource, body, call)
+        return self._responses.object(resource, body, call)
 
     async def patch(
         self,
@@ -114,21 +118,21 @@ class Client:
     ) -> T:
         path = _object_path(resource, name, namespace, subresource)
         body, call = await self._calls.body("PATCH", path, _WRITE, patch.body, content_type=patch.content_type)
-        return self._answers.object(resource, body, call)
+        return self._responses.object(resource, body, call)
 
     async def delete(
         self, resource: Resource[T], name: str, namespace: str | None = None, *, uid: str | None = None
     ) -> T | None:
-        """The object where the server showed it (it may stay for its grace period and finalizers), else None."""
+        """The object if the server returned it (finalizers or a grace period may keep it), else None."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", **writes.preconditions(uid)}
         path = _object_path(resource, name, namespace)
         body, call = await self._calls.body("DELETE", path, body=msgspec.json.encode(options))
-        return None if is_status(body) else self._answers.object(resource, body, call)
+        return None if is_status(body) else self._responses.object(resource, body, call)
 
     async def post_subresource(
         self, resource: Resource[T], name: str, namespace: str, subresource: str, body: Mapping[str, Any]
     ) -> None:
-        """Ask for an act (binding, eviction) whose answer holds nothing but success."""
+        """Creates a subresource (such as an eviction) whose response holds nothing but success."""
         path = _object_path(resource, name, namespace, subresource)
         await self._calls.body("POST", path, _WRITE, msgspec.json.encode(body))
 
@@ -137,7 +141,7 @@ class Client:
         return decode_plain(body, Version, call)
 
     async def served(self, api_version: str) -> Mapping[str, frozenset[str]]:
-        """Resources of that group and version with their verbs; empty where the server does not have it."""
+        """Verbs by resource of a group and version; empty if the server does not serve that version."""
         try:
             body, call = await self._calls.body(
                 "GET", f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
@@ -152,7 +156,7 @@ class Client:
 
 def _collection_path(resource: Resource[T], namespace: str | None) -> str:
     if resource.namespaced and not namespace:
-        raise errors.BadRequest(f"a {resource.kind} lives in a namespace, and none was given", status=400)
+        raise errors.BadRequest(f"{resource.kind} is namespaced and no namespace was given", status=400)
     return resource.path(namespace)
 
 

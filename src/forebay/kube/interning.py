@@ -1,4 +1,4 @@
-"""Tables that give equal things one object, and forget what a changing cluster no longer has."""
+"""Interning: one shared object for equal values, in tables of bounded size."""
 
 from collections.abc import Callable, Hashable
 from typing import TypeVar
@@ -8,10 +8,10 @@ _V = TypeVar("_V")
 
 
 class Interned(dict[_K, _V]):
-    """`table[key]` is always the same object, made by `make` the first time, for as long as the key stays in use.
+    """`table[key]` is made by `make` once and is then the same object for as long as the key stays in use.
 
-    Two generations, each at most `limit` long: a full table becomes the old one, and what is asked for again is taken
-    over. So the table is bounded, what is in use stays, and a hit costs one look into a dict and nothing else.
+    Two generations of at most `limit` entries: a full table becomes the old generation, and entries that are used again
+    move to the new one. The size is bounded, entries in use stay, and a hit costs one dict look-up.
     """
 
     __slots__ = ("_limit", "_make", "_old")
@@ -23,11 +23,11 @@ class Interned(dict[_K, _V]):
         self._old: dict[_K, _V] = {}
 
     def __missing__(self, key: _K) -> _V:
-        # A `make` that raises leaves no trace: a malformed key is looked at anew each time.
+        # A `make` that raises stores nothing: it is called again for the same key.
         return self._keep(key, self._old[key] if key in self._old else self._make(key))
 
     def unify(self, key: _K, value: _V) -> _V:
-        """The object kept under `key`, or `value`, which is then kept."""
+        """The object stored for `key`; `value` is stored first if there is none."""
         if key in self:
             return self[key]
         return self._keep(key, self._old.get(key, value))

@@ -1,4 +1,4 @@
-"""Jobs, as far as they are suspended and resumed."""
+"""Jobs: only what suspending and resuming them needs."""
 
 import msgspec
 

@@ -344,7 +344,7 @@ async def test_an_event_is_seen_by_those_who_describe_its_object(api):
         recorder.event(about, type="Warning", reason="NoCapacity", note="no offer has 8 H100", action="Wait")
         recorder.event(about, reason="Nominated", note="n1 is for it")
 
-    assert (recorder.trouble, recorder.counts.failed, recorder.counts.dropped) == (None, 0, 0)
+    assert (recorder.last_error, recorder.counts.failed, recorder.counts.dropped) == (None, 0, 0)
     # As `kubectl describe` asks for them: the older API, by the object's identity.
     selector = f"involvedObject.name=p,involvedObject.namespace={api.namespace},involvedObject.uid={about.uid}"
     described = {item["reason"]: item for item in (await api("events").list(fieldSelector=selector))["items"]}
@@ -367,7 +367,7 @@ async def test_an_event_about_the_cluster_and_one_that_quotes_too_much_are_taken
     async with EventRecorder(client, instance="forebay-0") as recorder:
         recorder.event(about, reason="Joined", note="é" * 2000)
 
-    assert recorder.trouble is None
+    assert recorder.last_error is None
     selector = f"involvedObject.name={about.name},involvedObject.kind=Node"
     (event,) = (await api("events", namespace="default").list(fieldSelector=selector))["items"]
     assert len(event["message"].encode()) <= 1024

@@ -77,7 +77,7 @@ async def test_a_name_from_a_user_cannot_leave_its_path():
     for name in ("", ".", ".."):
         with pytest.raises(errors.BadRequest, match="cannot be the name"):
             await server.client.delete(PODS, name, "ns")
-    with pytest.raises(errors.BadRequest, match="lives in a namespace"):
+    with pytest.raises(errors.BadRequest, match="is namespaced"):
         await server.client.delete(PODS, "p")
     assert len(server.requests) == 1
 

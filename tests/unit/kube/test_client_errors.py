@@ -86,7 +86,7 @@ def test_a_proxys_page_is_described_and_not_shown():
     page = b"<html><head><title>502</title></head><body>planted-secret</body></html>"
     error = errors.from_response(502, Headers({"Content-Type": "text/html"}), page, call="GET /api/v1/pods")
     assert isinstance(error, errors.ServerUnavailable)
-    assert str(error).startswith("GET /api/v1/pods: the answer is not from a Kubernetes API server")
+    assert str(error).startswith("GET /api/v1/pods: the response is not from a Kubernetes API server")
     assert f"an HTML page of {len(page)} bytes" in str(error)
     assert "planted" not in str(error)
     assert str(error).endswith("(502 BadGateway)")

@@ -105,20 +105,20 @@ BROKEN = {
     "not YAML": ("clusters: [", ["not valid YAML", "line"]),
     "a tab": ("clusters:\n\t- a", ["not valid YAML", "line 2"]),
     "not a mapping": ("just words", ["mapping with clusters"]),
-    "clusters of the wrong type": ("clusters: 7", ["wrong field", "$.clusters"]),
+    "clusters of the wrong type": ("clusters: 7", ["invalid field", "$.clusters"]),
     "no context at all": ("{}", ["no current-context", "no contexts"]),
     "empty": ("", ["no current-context"]),
     "unknown current context": ("current-context: gone", ['no context "gone"', "its current-context"]),
     "unknown cluster": (
         "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]",
-        ['context "a"', 'names cluster "c"', "there is none"],
+        ['context "a"', 'names cluster "c"', "known clusters: none"],
     ),
     "unknown user": (
         (
             "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
             "clusters: [{name: c, cluster: {server: 'https://x'}}]\nusers: [{name: v, user: {}}]"
         ),
-        ['names user "u"', 'there is "v"'],
+        ['names user "u"', 'known users: "v"'],
     ),
     "the same name twice": (
         "clusters: [{name: c, cluster: {server: 'https://x'}}, {name: c, cluster: {server: 'https://y'}}]",
@@ -156,7 +156,7 @@ BAD_CLUSTERS = {
     "bad port": ({"server": "https://host:port"}, "https://host:port is expected"),
     "password in the server's address": (
         {"server": "https://me:planted-secret@host:6443"},
-        "credentials belong to a user",
+        "credentials belong to the user entry",
     ),
     "extensions of another shape": (
         {"extensions": {"client.authentication.k8s.io/exec": 1}},
@@ -306,7 +306,7 @@ def test_no_secret_shows_in_a_representation(tmp_path):
         user={"exec": {**login, "env": [{"name": "SECRET", "value": "planted-secret"}]}},
     )
     assert "planted-secret" not in repr(config.load_config(env={}, path=path))
-    assert "planted-secret" not in repr(kubeconfig_files.from_file(path).choose(None))
+    assert "planted-secret" not in repr(kubeconfig_files.from_file(path).resolve(None))
 
 
 def service_account(folder: Path, token: str = "first") -> Path:

@@ -12,7 +12,7 @@ from forebay.kube.certificates import ClientCertificate
 from forebay.kube.client import Client
 from forebay.kube.connection import (
     Authenticating,
-    EvictionAnswers,
+    EvictionResponses,
     NoCredentials,
     connect,
     connected_client,
@@ -147,7 +147,7 @@ async def test_the_refusal_of_one_eviction_does_not_stop_every_other_request():
             return Response(200, body=b"{}")
         return Response(429, Headers({"Retry-After": "10", "X-Other": "kept"}), json.dumps(refusal).encode())
 
-    client = Client(RateBudget(EvictionAnswers(InProcess(handle)), qps=10, burst=10), "http://server")
+    client = Client(RateBudget(EvictionResponses(InProcess(handle)), qps=10, burst=10), "http://server")
     with pytest.raises(TooManyRequests) as caught:
         await evict_pod(client, "p", "ns")
     assert caught.value.by_disruption_budget

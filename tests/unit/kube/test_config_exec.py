@@ -199,7 +199,7 @@ async def test_a_command_that_cannot_be_executed_says_why(tmp_path):
 
 async def test_a_command_that_must_ask_the_user_needs_a_terminal(tmp_path):
     plugin(tmp_path, "answer(token='t')")
-    assert "no terminal" in await failing(user_of(tmp_path, interactiveMode="Always"))
+    assert "needs a terminal" in await failing(user_of(tmp_path, interactiveMode="Always"))
 
 
 SECTIONS = {

@@ -211,7 +211,7 @@ async def test_a_refusal_is_counted_and_shown_and_the_next_event_is_written():
     recorder.event(POD, reason="Joined", note="ready")
     await asyncio.sleep(1)
     assert recorder.counts.failed == 1
-    assert "403 Forbidden" in recorder.trouble
+    assert "403 Forbidden" in recorder.last_error
     server.trouble = None
     recorder.event(POD, reason="Joined", note="ready")
     await recorder.close()

@@ -1,4 +1,4 @@
-"""Successful answers, decoded: the whole of what was asked for, or `Unreadable` with the object and field at fault."""
+"""Decoding of successful responses. A body that does not decode raises `Unreadable` with the object and the field."""
 
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ class _Name(msgspec.Struct, kw_only=True):
 
 
 class _Head(msgspec.Struct, kw_only=True):
-    """As much of any object as is needed to say which one it is."""
+    """Kind, namespace and name of any object, for messages."""
 
     kind: str = ""
     metadata: _Name = msgspec.field(default_factory=_Name)
@@ -27,8 +27,8 @@ class _Head(msgspec.Struct, kw_only=True):
 _head = msgspec.json.Decoder(_Head)
 
 
-class Answers:
-    """Decodes the answers to one client, with decoders of its own."""
+class ResponseDecoder:
+    """Decodes the responses to one client."""
 
     def __init__(self) -> None:
         self._decoders = Decoders()
@@ -37,7 +37,7 @@ class Answers:
         try:
             return self._decoders[resource].object(body)
         except ValueError as error:
-            raise Unreadable(f"{call}: {_named(resource, body)} cannot be read: {error}") from error
+            raise Unreadable(f"{call}: {_describe(resource, body)} cannot be read: {error}") from error
 
     def page(self, resource: Resource[T], body: bytes, call: str) -> Page[T]:
         try:
@@ -54,33 +54,33 @@ class Answers:
 
 def _readable(resource: Resource[T], item: T | UndecodableObject) -> T:
     if isinstance(item, UndecodableObject):
-        raise Unreadable(f"{resource.kind} {_full(*item.key)} cannot be read: {item.why}")
+        raise Unreadable(f"{resource.kind} {_full_name(*item.key)} cannot be read: {item.why}")
     return item
 
 
 def decode_plain(body: bytes, kind: type[_D], call: str) -> _D:
-    """An answer that is no Kubernetes object, such as the version."""
+    """A response that is no Kubernetes object, such as the version."""
     try:
         return msgspec.json.decode(body, type=kind)
     except ValueError as error:
-        raise Unreadable(f"{call}: the answer cannot be read: {error}") from error
+        raise Unreadable(f"{call}: the response cannot be read: {error}") from error
 
 
 def is_status(body: bytes) -> bool:
-    """The server sent a `Status` where an object might have been."""
+    """Whether the body is a `Status` instead of an object."""
     try:
         return _head.decode(body).kind == "Status"
     except ValueError:
         return False
 
 
-def _named(resource: Resource[T], body: bytes) -> str:
+def _describe(resource: Resource[T], body: bytes) -> str:
     try:
         name = _head.decode(body).metadata
     except ValueError:
         return f"a {resource.kind}"
-    return f"{resource.kind} {_full(name.namespace, name.name)}"
+    return f"{resource.kind} {_full_name(name.namespace, name.name)}"
 
 
-def _full(namespace: str, name: str) -> str:
+def _full_name(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
