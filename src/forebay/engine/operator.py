@@ -214,5 +214,5 @@ class Operator:
             return "starting"
         # Views that are young enough to think with do not show that the server is gone; the lease, asked for every few
         # seconds, does.
-        silence = self.elector.out_of_reach
+        silence = self.elector.unreachable
         return self.views.trouble() or (f"the lease cannot be asked for: {silence}" if silence is not None else None)

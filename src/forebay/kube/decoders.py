@@ -1,7 +1,7 @@
-"""Lists and watch streams from bytes to objects, in one pass over the bytes where every object is well.
+"""Decoders of lists and watch streams.
 
-Where one is not, the slow way round finds out which: it becomes an `UndecodableObject` with its name, and the others
-are read as usual. Nothing that is returned keeps a page or a chunk of the stream in memory.
+A page or a batch of watch events is decoded in one call. If that fails, each object is decoded by itself: the invalid
+one becomes an `UndecodableObject`, and the others are returned as usual. No result keeps a page or a chunk in memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,17 +20,17 @@ MODIFIED: Final = "MODIFIED"
 DELETED: Final = "DELETED"
 BOOKMARK: Final = "BOOKMARK"
 ERROR: Final = "ERROR"
-_SHOWN: Final = frozenset({ADDED, MODIFIED})
+_UPSERT_TYPES: Final = frozenset({ADDED, MODIFIED})
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
-#: A page beyond this is cut into objects first: one call that decodes it all would hold up the loop.
+#: Larger pages are decoded object by object: one call for all of it would block the event loop.
 _LARGE_PAGE: Final = 8 << 20
-#: As much of a stream is decoded in one call, for the same reason.
+#: Bytes of a watch that are decoded in one call, for the same reason.
 _BATCH: Final = 256 << 10
 
 
 class WireObject(Protocol):
-    """What every type that is read from the wire has."""
+    """What every decoded type has."""
 
     @property
     def metadata(self) -> Any: ...
@@ -40,27 +40,27 @@ _W = TypeVar("_W", bound=WireObject)
 
 
 class UndecodableObject(msgspec.Struct, frozen=True):
-    """An object that is there and cannot be read."""
+    """An object that exists but does not decode."""
 
     key: ObjectKey
     uid: str
     resource_version: int
-    why: str
+    error: str
 
 
 class Bookmark(msgspec.Struct, frozen=True):
-    """Every change up to this version has been sent."""
+    """A BOOKMARK event: every change up to this version has been sent."""
 
     resource_version: int
-    #: The first one of a WatchList: every object that was there has been sent.
+    #: The end of the initial events of a WatchList: every existing object has been sent.
     ends_initial_events: bool
 
 
-#: Complete lines: texts, and from where to where they are meant.
+#: Complete lines, as texts with the start and end of the lines in each.
 Batch = list[tuple[bytes, int, int]]
-#: Objects that are there: ADDED or MODIFIED, which is only the server's guess at what the reader knew.
-Shown = list[T | UndecodableObject]
-#: Anything else a watch says: the type of the event, and what it is about. An unknown type comes with None.
+#: Objects of ADDED and MODIFIED events. Which of the two it was says nothing reliable, so it is dropped.
+Upserts = list[T | UndecodableObject]
+#: Type and object of any other event; None as the object of an unknown type.
 WatchEvent = tuple[str, T | UndecodableObject | Bookmark | Status | None]
 
 
@@ -71,7 +71,7 @@ class _Event(msgspec.Struct, Generic[_W], gc=False):
 
 class _List(msgspec.Struct, Generic[_W]):
     metadata: ListMeta
-    # Go writes an empty list as null in places. Without the field at all it is no list.
+    # Go sometimes writes an empty list as null. A body without the field is no list.
     items: list[_W] | None
 
 
@@ -82,30 +82,30 @@ class _Identity(msgspec.Struct, rename="camel"):
     resource_version: str = "0"
 
 
-class _Identified(msgspec.Struct):
+class _IdentityObject(msgspec.Struct):
     metadata: _Identity
 
 
-class _Mark(msgspec.Struct, rename="camel"):
+class _BookmarkMeta(msgspec.Struct, rename="camel"):
     resource_version: str
     annotations: dict[str, str] | None = None
 
 
-class _Marked(msgspec.Struct):
-    metadata: _Mark
+class _BookmarkObject(msgspec.Struct):
+    metadata: _BookmarkMeta
 
 
-_raw_event = msgspec.json.Decoder(_Event[msgspec.Raw])  # type: ignore[type-var]  # only the envelope
-_raw_list = msgspec.json.Decoder(_List[msgspec.Raw])  # type: ignore[type-var]
-_identified = msgspec.json.Decoder(_Identified)
-_marked = msgspec.json.Decoder(_Marked)
-_status = msgspec.json.Decoder(Status)
+_raw_event_decoder = msgspec.json.Decoder(_Event[msgspec.Raw])  # type: ignore[type-var]  # only the envelope
+_raw_list_decoder = msgspec.json.Decoder(_List[msgspec.Raw])  # type: ignore[type-var]
+_identity_decoder = msgspec.json.Decoder(_IdentityObject)
+_bookmark_decoder = msgspec.json.Decoder(_BookmarkObject)
+_status_decoder = msgspec.json.Decoder(Status)
 
 
 class ObjectDecoder(Generic[_W, T]):
-    """Reads objects of one kind: msgspec makes a `wire_type`, of which `build` makes the object.
+    """Decodes objects of one kind: msgspec decodes JSON into a `wire_type`, and `build` makes the object from that.
 
-    A `ValueError` from either means that this one object cannot be read.
+    A `ValueError` from either means that this object does not decode.
     """
 
     def __init__(
@@ -126,22 +126,22 @@ class ObjectDecoder(Generic[_W, T]):
         return self._build(self._object.decode(body))
 
     def page(self, body: bytes) -> tuple[ListMeta, Iterator[T | UndecodableObject]]:
-        """The objects are made as they are taken. Raises `Unreadable` for what is no list at all."""
+        """The objects of a list response, built lazily. Raises `Unreadable` if the body is no list."""
         if len(body) < self._large_page:
             try:
                 page = self._list.decode(body)
             except ValueError:
                 pass
             else:
-                return _with_version(page.metadata), map(self._built, page.items or ())
+                return _checked(page.metadata), map(self._build_object, page.items or ())
         try:
-            raw = _raw_list.decode(body)
+            raw = _raw_list_decoder.decode(body)
         except ValueError as error:
-            raise Unreadable(f"the answer is not a list of objects: {error}") from error
-        return _with_version(raw.metadata), map(self._read, raw.items or ())
+            raise Unreadable(f"the response is not a list of objects: {error}") from error
+        return _checked(raw.metadata), map(self._decode_object, raw.items or ())
 
-    def events(self, batch: Batch) -> Iterator[Shown[T] | WatchEvent[T]]:
-        """The events in complete lines, in their order; many objects that are there come together.
+    def events(self, batch: Batch) -> Iterator[Upserts[T] | WatchEvent[T]]:
+        """The events of complete lines, in order; consecutive ADDED and MODIFIED events come as one list.
 
         Raises `Unreadable` for a line that is no event.
         """
@@ -149,64 +149,64 @@ class ObjectDecoder(Generic[_W, T]):
             events = self._events.decode_lines(_to_decode(batch))
         except ValueError:
             for line in _lines(batch):
-                yield self._event(line)
+                yield self._decode_event(line)
             return
         build = self._build
-        shown: Shown[T] = []
+        upserts: Upserts[T] = []
         for number, event in enumerate(events):
-            if event.type in _SHOWN:
-                # The hot loop of a large cluster: no call more than it needs.
+            if event.type in _UPSERT_TYPES:
+                # The hot loop of a large cluster: no unnecessary calls.
                 try:
-                    shown.append(build(event.object))
+                    upserts.append(build(event.object))
                 except ValueError as error:
-                    shown.append(_undecodable(event.object.metadata, error))  # type: ignore[attr-defined]
+                    upserts.append(_undecodable(event.object.metadata, error))  # type: ignore[attr-defined]
                 continue
-            if shown:
-                yield shown
-                shown = []
+            if upserts:
+                yield upserts
+                upserts = []
             if event.type == DELETED:
-                yield DELETED, self._built(event.object)
+                yield DELETED, self._build_object(event.object)
             else:
-                yield self._event(_lines(batch)[number])
-        if shown:
-            yield shown
+                yield self._decode_event(_lines(batch)[number])
+        if upserts:
+            yield upserts
 
-    def _built(self, wire: _W) -> T | UndecodableObject:
+    def _build_object(self, decoded: _W) -> T | UndecodableObject:
         try:
-            return self._build(wire)
+            return self._build(decoded)
         except ValueError as error:
-            return _undecodable(wire.metadata, error)
+            return _undecodable(decoded.metadata, error)
 
-    def _read(self, raw: msgspec.Raw) -> T | UndecodableObject:
+    def _decode_object(self, raw: msgspec.Raw) -> T | UndecodableObject:
         try:
             return self._build(self._object.decode(raw))
         except ValueError as error:
             try:
-                meta = _identified.decode(raw).metadata
-            except ValueError as nameless:
-                raise Unreadable(f"an object without a readable name: {nameless}") from nameless
+                meta = _identity_decoder.decode(raw).metadata
+            except ValueError as no_name:
+                raise Unreadable(f"an object has no readable name: {no_name}") from no_name
             return _undecodable(meta, error)
 
-    def _event(self, line: bytes) -> Shown[T] | WatchEvent[T]:
+    def _decode_event(self, line: bytes) -> Upserts[T] | WatchEvent[T]:
         try:
-            event = _raw_event.decode(line)
-            if event.type in _SHOWN:
-                return [self._read(event.object)]
+            event = _raw_event_decoder.decode(line)
+            if event.type in _UPSERT_TYPES:
+                return [self._decode_object(event.object)]
             if event.type == DELETED:
-                return DELETED, self._read(event.object)
+                return DELETED, self._decode_object(event.object)
             if event.type == BOOKMARK:
-                mark = _marked.decode(event.object).metadata
+                mark = _bookmark_decoder.decode(event.object).metadata
                 ends = (mark.annotations or {}).get(_INITIAL_EVENTS_END) == "true"
                 return BOOKMARK, Bookmark(int(mark.resource_version), ends)
             if event.type == ERROR:
-                return ERROR, _status.decode(event.object)
+                return ERROR, _status_decoder.decode(event.object)
         except ValueError as error:
-            raise Unreadable(f"a line of the watch is no event: {error}") from error
+            raise Unreadable(f"a line of the watch is not an event: {error}") from error
         return event.type, None
 
 
 class LineSplitter:
-    """Cuts a stream into batches of complete lines. Only lines that span chunks are copied, once, however long."""
+    """Splits a stream into batches of complete lines. Copies only lines that span chunks."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
@@ -247,42 +247,42 @@ def _lines(batch: Batch) -> list[bytes]:
     return [line for line in _text(batch).splitlines() if line.strip()]
 
 
-def _with_version(meta: ListMeta) -> ListMeta:
+def _checked(meta: ListMeta) -> ListMeta:
     if not meta.resource_version.isdecimal():
-        raise Unreadable(f'the list is of no version this can continue from: "{meta.resource_version}"')
+        raise Unreadable(f'the list has resourceVersion "{meta.resource_version}", from which no watch can start')
     return meta
 
 
 def _undecodable(meta: Any, error: ValueError) -> UndecodableObject:
     if not meta.name:
-        raise Unreadable(f"an object without a name: {error}") from error
+        raise Unreadable(f"an object has no name: {error}") from error
     version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
     return UndecodableObject((meta.namespace or "", meta.name), meta.uid, version, str(error))
 
 
 def decoder_for(resource: Resource[T]) -> ObjectDecoder[Any, T]:
-    """A new decoder for objects of this resource. Decoders keep tables of what objects have in common: keep yours."""
+    """A new decoder for objects of this resource. Keep it: decoders cache what objects have in common."""
     if resource.make_decoder is not None:
         return resource.make_decoder()
     kind: Any = resource.type
-    return ObjectDecoder(kind, _as_it_is)
+    return ObjectDecoder(kind, _without_managed_fields)
 
 
 class Decoders:
-    """One decoder per resource, made when it is first needed."""
+    """One decoder per resource, created at its first use."""
 
     def __init__(self) -> None:
-        self._made: dict[Resource[Any], ObjectDecoder[Any, Any]] = {}
+        self._decoders: dict[Resource[Any], ObjectDecoder[Any, Any]] = {}
 
     def __getitem__(self, resource: Resource[T]) -> ObjectDecoder[Any, T]:
-        made = self._made.get(resource)
-        if made is None:
-            made = self._made[resource] = decoder_for(resource)
-        return made
+        decoder = self._decoders.get(resource)
+        if decoder is None:
+            decoder = self._decoders[resource] = decoder_for(resource)
+        return decoder
 
 
-def _as_it_is(decoded: T) -> T:
+def _without_managed_fields(decoded: T) -> T:
     if isinstance(decoded, Object):
-        # They are `Raw`, so they would keep the page. An update without them leaves the server's as they are.
+        # As `Raw` they would keep the page in memory. An update without managedFields leaves them unchanged.
         decoded.metadata.managed_fields = []
     return decoded

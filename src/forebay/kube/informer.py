@@ -87,16 +87,16 @@ class Informer(Generic[T]):
         last = self._task
         last.cancel()
         # Before the first await: a caller that is cancelled must not leave the informer without a task.
-        self._reflector.refilled.clear()
+        self._reflector.relisted.clear()
         self._task = asyncio.create_task(self._run_after(last, before), name=f"informer of {self.resource.plural}")
-        await self._wait(self._reflector.refilled)
+        await self._wait(self._reflector.relisted)
 
     async def _run_after(self, last: "asyncio.Task[NoReturn]", before: Callable[[], None]) -> NoReturn:
         await asyncio.wait({last})
         if not last.cancelled():
             last.result()
         before()
-        self._reflector.forget_place()
+        self._reflector.require_list()
         await self.run()
 
     async def wait_synced(self) -> None:

@@ -1,4 +1,4 @@
-"""Nodes from the API server's JSON."""
+"""Decoder of Nodes."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -70,28 +70,30 @@ _quantities = msgspec.json.Decoder(dict[str, str | int] | None)
 
 
 class NodeDecoder(ObjectDecoder[_NodeOnWire, Node]):
-    """Builds nodes; amounts and texts that many nodes have in common are one object for all of them."""
+    """Decodes nodes. Resource lists and strings that many nodes share are one object for all of them."""
 
     def __init__(self) -> None:
         super().__init__(_NodeOnWire, self.build)
-        self._texts = interned_strings(65_536)
+        self._strings = interned_strings(65_536)
         self._resources: Interned[bytes, Resources] = Interned(_make_resources, 16_384)
 
     def build(self, wire: _NodeOnWire) -> Node:
-        """Raises `ValueError` for a node that cannot be read."""
+        """Raises `ValueError` for a node that does not decode."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
-        texts = self._texts
+        strings = self._strings
         ready = next((condition for condition in status.conditions or () if condition.type == "Ready"), None)
         return Node(
-            name=texts[meta.name],
+            name=strings[meta.name],
             uid=meta.uid,
             resource_version=int(meta.resource_version),
             created=meta.creation_timestamp,
-            labels=self._shared(meta.labels or {}),
+            labels=self._interned(meta.labels or {}),
             annotations={
                 key: value for key, value in (meta.annotations or {}).items() if key.startswith(ANNOTATION_PREFIXES)
             },
-            taints=tuple(Taint(texts[item.key], texts[item.value], texts[item.effect]) for item in spec.taints or ()),
+            taints=tuple(
+                Taint(strings[item.key], strings[item.value], strings[item.effect]) for item in spec.taints or ()
+            ),
             unschedulable=spec.unschedulable,
             capacity=self._resources[bytes(status.capacity)],
             allocatable=self._resources[bytes(status.allocatable)],
@@ -100,13 +102,13 @@ class NodeDecoder(ObjectDecoder[_NodeOnWire, Node]):
             unready_since=ready.last_transition_time if ready is not None and ready.status != "True" else None,
             deleted=meta.deletion_timestamp,
             provider_id=spec.provider_id or None,
-            addresses=tuple((texts[item.type], item.address) for item in status.addresses or ()),
+            addresses=tuple((strings[item.type], item.address) for item in status.addresses or ()),
             finalizers=meta.finalizers or (),
         )
 
-    def _shared(self, labels: Mapping[str, str]) -> Mapping[str, str]:
-        texts = self._texts
-        return {texts[key]: texts[value] for key, value in labels.items()}
+    def _interned(self, labels: Mapping[str, str]) -> Mapping[str, str]:
+        strings = self._strings
+        return {strings[key]: strings[value] for key, value in labels.items()}
 
 
 def _make_resources(text: bytes) -> Resources:

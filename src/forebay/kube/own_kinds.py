@@ -1,6 +1,6 @@
-"""Where the kinds of `forebay.dev` live in the API.
+"""Resources of the `forebay.dev` API group.
 
-None is `complete`: a newer CRD may know fields that this version does not, so objects are changed by patches.
+None is `complete`: a newer CRD may have fields that this version does not know, so objects are changed by patches.
 """
 
 from typing import TypeVar

@@ -54,7 +54,7 @@ class ResponseDecoder:
 
 def _readable(resource: Resource[T], item: T | UndecodableObject) -> T:
     if isinstance(item, UndecodableObject):
-        raise Unreadable(f"{resource.kind} {_full_name(*item.key)} cannot be read: {item.why}")
+        raise Unreadable(f"{resource.kind} {_full_name(*item.key)} cannot be read: {item.error}")
     return item
 
 

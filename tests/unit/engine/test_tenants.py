@@ -42,9 +42,9 @@ def test_they_are_what_a_fresh_look_would_find(history):
         elif isinstance(event, str):
             there = view.get(("default", event))
             if there is not None:
-                view.show_deleted(there)
+                view.apply_deleted(there)
         else:
-            view.show(replace(event, resource_version=version), now=0.0)
+            view.apply(replace(event, resource_version=version), now=0.0)
     for node in ("n1", "n2"):
         assert tenants.of(node, on) == tuple(each for each in on(node) if each.is_tenant)
 

@@ -315,7 +315,7 @@ async def test_a_lease_that_somebody_else_took_is_given_up_at_once():
     await asyncio.sleep(2)
     assert work.ended == 4
     assert elector.leader == "usurper"
-    with pytest.raises(LeadershipLost, match="held by usurper"):
+    with pytest.raises(LeadershipLost, match="usurper holds the lease"):
         await running
     # What is not ours is not released.
     assert server.spec["holderIdentity"] == "usurper"
@@ -432,12 +432,12 @@ async def test_who_leads_is_told_and_why_nobody_can_is_visible():
     elector = server.elector("a", trouble, on_new_leader=seen.append)
     running = asyncio.create_task(elector.run(Work()))
     await asyncio.sleep(5)
-    assert "403 Forbidden" in elector.trouble
-    assert "403 Forbidden" in elector.out_of_reach
+    assert "403 Forbidden" in elector.last_error
+    assert "403 Forbidden" in elector.unreachable
     forbidden = False
     await asyncio.sleep(5)
-    assert elector.trouble is None
-    assert elector.out_of_reach is None
+    assert elector.last_error is None
+    assert elector.unreachable is None
     assert seen == ["a"]
     await stop(running)
 

@@ -112,16 +112,16 @@ def test_a_pod_that_is_adopted_by_a_daemonset_is_one_of_its_pods_from_then_on():
 def test_a_view_keeps_it_current_through_filling_changes_relists_and_deletions():
     usage = NodeUsage()
     view = View(handlers=(usage,))
-    view.begin_listing()
-    view.show_all([pod("a"), pod("b", shape=LARGE)], 0.0)
-    view.end_listing(5, 0.0)
+    view.begin_list()
+    view.apply_all([pod("a"), pod("b", shape=LARGE)], 0.0)
+    view.end_list(5, 0.0)
     assert usage.all_used() == {"n1": SMALL.requests + LARGE.requests}
     view.observe(pod("c", 6, node="n2"), 1.0)
-    view.show_deleted(pod("a", 7))
+    view.apply_deleted(pod("a", 7))
     assert usage.all_used() == {"n1": LARGE.requests, "n2": SMALL.requests}
-    view.begin_listing()
-    view.show_all([pod("b", 9, shape=LARGE, node="n3", uid="another b")], 2.0)
-    view.end_listing(10, 2.0)
+    view.begin_list()
+    view.apply_all([pod("b", 9, shape=LARGE, node="n3", uid="another b")], 2.0)
+    view.end_list(10, 2.0)
     assert usage.all_used() == {"n3": LARGE.requests}
 
 
