@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from forebay.kube.view import Change
+from forebay.kube.view import ObjectChange
 from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
@@ -53,7 +53,7 @@ class Watcher:
     def __init__(self) -> None:
         self.seen: dict[str, datetime] = {}
 
-    def __call__(self, change: Change[Pod]) -> None:
+    def __call__(self, change: ObjectChange[Pod]) -> None:
         pod = getattr(change, "new", None)
         if pod is not None and pod.unschedulable_since is not None:
             self.seen.setdefault(pod.name, clock.now())

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from forebay.engine import budget_metrics as budgets
 from forebay.engine import metrics as engine
-from forebay.kube.metrics import COUNTERS, GAUGES
+from forebay.kube.metrics import INFORMER_COUNTERS, INFORMER_GAUGES
 
 
 def metrics_reference() -> str:
@@ -46,9 +46,9 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "| metric | type | meaning |"
     yield "|---|---|---|"
-    for name, text, _ in GAUGES:
+    for name, text, _ in INFORMER_GAUGES:
         yield f"| `forebay_informer_{name}` | gauge | {text} |"
-    for name, text, _ in COUNTERS:
+    for name, text, _ in INFORMER_COUNTERS:
         yield f"| `forebay_informer_{name}_total` | counter | {text} |"
 
 

@@ -16,12 +16,12 @@ from structlog.typing import Processor
 from forebay.api.values import NotADuration, duration
 from forebay.engine.operator import Operator
 from forebay.kube.client import Client, Version
-from forebay.kube.config import Config, load
+from forebay.kube.config import Config, load_config
 from forebay.kube.connection import Rate, connected_client, election_client
 from forebay.kube.informer import Informer
 from forebay.kube.lease import Terms, unique_identity
 from forebay.kube.nodes import NODES
-from forebay.kube.pods import PODS, pod_indexes
+from forebay.kube.pods import PODS, PodDecoder, pod_indexes
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
 from forebay.net import clock
@@ -67,7 +67,7 @@ def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor
 def cluster_config(settings: Settings, environment: Mapping[str, str]) -> Config:
     """The cluster kubectl would talk to with the same options."""
     path = Path(settings.kubeconfig) if settings.kubeconfig is not None else None
-    return load(env=environment, path=path, context=settings.context, interactive=sys.stdin.isatty())
+    return load_config(env=environment, path=path, context=settings.context, interactive=sys.stdin.isatty())
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ async def watched_cluster(config: Config, redactor: Redactor) -> AsyncIterator[S
     """
     client = connected_client(config, redactor)
     nodes = Informer(client.transport, config.server, NODES)
-    pods = Informer(client.transport, config.server, PODS, indexes=pod_indexes())
+    pods = Informer(client.transport, config.server, PODS, decoder=PodDecoder(timed=()), indexes=pod_indexes())
     try:
         version = await client.version()
         async with nodes, pods:

@@ -25,7 +25,7 @@ def say(word: str, moment: float) -> None:
 async def main(kubeconfig: str, namespace: str, identity: str, *seconds: str) -> None:
     duration, renew_deadline, retry = map(float, seconds)
     terms = Terms(duration=duration, renew_deadline=renew_deadline, retry=retry)
-    client = election_client(config.load(env={}, path=Path(kubeconfig)), terms=terms)
+    client = election_client(config.load_config(env={}, path=Path(kubeconfig)), terms=terms)
     loop = asyncio.get_running_loop()
     elector = Elector(
         client, namespace, "forebay", identity, terms=terms, on_new_leader=lambda _: say("saw", loop.time())

@@ -66,7 +66,7 @@ class KwokNodes:
 
     def driven(self, machine: Powered) -> None:
         amounts = _amounts(machine, machine.gpus)
-        patch = writes.merge({"status": {"capacity": amounts, "allocatable": amounts}})
+        patch = writes.merge_patch({"status": {"capacity": amounts, "allocatable": amounts}})
         self._next(machine, self._client.patch(NODES, machine.name, patch, subresource="status"))
 
     def left(self, machine: Powered) -> None:
@@ -146,4 +146,4 @@ async def power_api(
 def rig_client(rig: Rig) -> Client:
     """The administrator's, as fast as the server is."""
     fast = Rate(qps=10_000, burst=10_000)
-    return Client(connect(config.load(env={}, path=rig.admin_kubeconfig), rate=fast), rig.url)
+    return Client(connect(config.load_config(env={}, path=rig.admin_kubeconfig), rate=fast), rig.url)

@@ -15,11 +15,11 @@ from forebay.engine.operator import Operator
 from forebay.kube.client import Client
 from forebay.kube.lease import Terms
 from forebay.net import clock
-from forebay.net.faults import Faulty
 from forebay.net.in_process import InProcess
-from forebay.net.transport import Headers, OutcomeUnknown
+from forebay.net.transport import AnswerLost, Headers
 from forebay.reconcile.snapshot import OperatorRules
 from tests.engine.power_world import POWER, SERVER
+from tests.net.faults import Faulty
 
 #: Longer terms make fewer requests, each of which is a place to die at; they are in proportion.
 TERMS = Terms(duration=15.0, renew_deadline=10.0, retry=5.0)
@@ -229,7 +229,7 @@ class _Mortal:
             return await Faulty(self._inner, lambda _: planned).request(request)
         asyncio.get_running_loop().call_later(late.seconds, self._arrives, request, context=contextvars.Context())
         await asyncio.sleep(request.timeouts.total if request.timeouts is not None else late.seconds)
-        raise OutcomeUnknown(f"{request}: sent, but no answer in time (injected)", request)
+        raise AnswerLost(f"{request}: sent, but no answer in time (injected)", request)
 
     def _arrives(self, request):
         request = msgspec.structs.replace(request, headers=Headers({**request.headers, LATE: "true"}))

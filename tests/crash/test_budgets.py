@@ -5,12 +5,12 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from forebay.kube.lease import Terms
-from forebay.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
 from forebay.simulate.power import Powered
 from tests.crash.budget_worlds import Limit, Scenario, Work, happens
 from tests.crash.mortal import Moment
 from tests.crash.test_random_worlds import CONFLICT
 from tests.crash.worlds import Weather
+from tests.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
 
 #: Pods that end, restart, are deleted while they run or when they have ended, or are torn away. Whoever dies stays away
 #: for so long that others end and go meanwhile.

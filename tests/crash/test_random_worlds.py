@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from forebay.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
 from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.power_faults import Boot, breaks_off, fails_after_acting, lies, refuses, silent, slow
 from tests.crash.mortal import Late, Moment
 from tests.crash.worlds import Scenario, Weather, Work, happens
+from tests.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
 
 CONFLICT = b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","message":"injected","code":409}'
 

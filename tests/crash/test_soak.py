@@ -14,13 +14,13 @@ import pytest
 
 from forebay.embedded.api.kinds import PODS
 from forebay.kube.lease import Terms
-from forebay.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
 from forebay.simulate.power import Powered
 from forebay.simulate.power_faults import Boot
 from forebay.simulate.virtual_time import run
 from tests.crash.mortal import Late, Life, Sent
 from tests.crash.witness import Witness
 from tests.engine.power_world import POWER, lab
+from tests.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
 
 DAYS = float(os.environ.get("FOREBAY_SOAK_DAYS", "3"))
 _DAY = 86400.0

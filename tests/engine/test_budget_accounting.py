@@ -3,7 +3,6 @@
 import pytest
 
 from forebay.embedded.api import kinds
-from forebay.kube.pods import count_resources
 from tests.engine.budget_world import hours, operator, passing, used, world
 
 
@@ -166,7 +165,6 @@ async def test_cores_that_were_used_while_nobody_looked_are_counted_before_anybo
         ran = it.ran("seen") + it.ran("unseen")
         for name in ("seen", "unseen"):
             it.delete_pod(name)
-        count_resources(())
         async with operator(it, "b"):
             await passing(60)
             assert not it.is_there("seen")
@@ -177,7 +175,6 @@ async def test_cores_that_were_used_while_nobody_looked_are_counted_before_anybo
 
 async def test_a_budget_of_cores_that_comes_later_counts_from_the_beginning():
     container = {"name": "main", "image": "work:1", "resources": {"requests": {"cpu": "500m"}}}
-    count_resources(())
     async with world() as it, operator(it):
         it.pod("sim", 0, runs="5m", containers=[container])
         await passing(600)

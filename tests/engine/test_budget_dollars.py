@@ -7,9 +7,9 @@ import pytest
 
 from forebay.model.quantities import Usd
 from forebay.net import clock
-from forebay.net.faults import Answer, Faulty, Reset
 from forebay.simulate.power import Powered
 from tests.engine.budget_world import operator, passing, world
+from tests.net.faults import Answer, Faulty, Reset
 
 #: A cent every ten seconds.
 BOX = Powered(name="box-1", gpus=2, boot=60, hourly_price="3.60")

@@ -4,12 +4,12 @@ from forebay.cli.cluster_reader import ClusterReader
 from forebay.cli.explain.command import explanation_of
 from forebay.embedded.api import kinds
 from forebay.kube.client import Client
-from forebay.net.faults import Answer, Faulty
 from forebay.net.in_process import InProcess
 from forebay.settings import Settings
 from forebay.simulate.power import Powered
 from tests.engine.budget_world import operator, passing, world
 from tests.engine.power_world import SERVER
+from tests.net.faults import Answer, Faulty
 
 BOX = Powered(name="box-1", gpus=1, boot=60)
 GATE = [{"name": "forebay.dev/budget"}]

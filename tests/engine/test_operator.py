@@ -12,9 +12,9 @@ from forebay.engine.operator import Operator
 from forebay.kube.client import Client
 from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS
 from forebay.net import clock
-from forebay.net.faults import Answer, Faulty, When
 from forebay.net.in_process import InProcess
 from forebay.net.transport import NeverSent
+from tests.net.faults import Answer, Faulty, When
 
 SERVER = "http://embedded"
 CLASS = {

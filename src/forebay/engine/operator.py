@@ -216,5 +216,5 @@ class Operator:
             return "starting"
         # Views that are young enough to think with do not show that the server is gone; the lease, asked for every few
         # seconds, does.
-        silence = self.elector.out_of_reach
+        silence = self.elector.unreachable
         return self.views.error() or (f"the lease cannot be asked for: {silence}" if silence is not None else None)

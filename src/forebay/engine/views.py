@@ -19,10 +19,10 @@ from forebay.engine.pods_by_node import PodsByNode
 from forebay.kube.backoff import Backoff
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import JOBS, Job
+from forebay.kube.node_usage import NodeUsage
 from forebay.kube.nodes import NODES
 from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS, GPU_WORKLOAD_BUDGETS
-from forebay.kube.pods import PODS, pod_indexes
-from forebay.kube.tally import Tally
+from forebay.kube.pods import PODS, PodDecoder, pod_indexes
 from forebay.kube.types import NAMESPACES, Namespace
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
@@ -36,6 +36,8 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     wake: asyncio.Event
     nodes: Informer[Node]
     pods: Informer[Pod]
+    #: Reads those pods; of which of them it reads when they ran is for the bookkeeper to say.
+    pod_decoder: PodDecoder
     namespaces: Informer[Namespace]
     classes: Informer[GPUNodeClass]
     pools: Informer[GPUNodePool]
@@ -44,7 +46,7 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     #: Only those that were suspended for a budget.
     paused_jobs: Informer[Job]
     #: What the pods on each node hold.
-    used: Tally
+    used: NodeUsage
     pods_by_node: PodsByNode
     #: For whoever keeps the books.
     news: PodChanges
@@ -88,7 +90,8 @@ async def watching(
 ) -> AsyncIterator[Views]:
     """The informers run while the block does. They start unsynced: nothing may be concluded before they are."""
     wake = asyncio.Event()
-    used, pods_by_node, news = Tally(), PodsByNode(), PodChanges(clock)
+    used, pods_by_node, news = NodeUsage(), PodsByNode(), PodChanges(clock)
+    pod_decoder = PodDecoder(timed=())
     views = Views(
         wake=wake,
         nodes=Informer(transport, server, NODES, wake=wake, backoff=Backoff(rng)),
@@ -96,11 +99,13 @@ async def watching(
             transport,
             server,
             PODS,
+            decoder=pod_decoder,
             indexes=pod_indexes(gpu_resources),
-            kept=(used, pods_by_node, news),
+            handlers=(used, pods_by_node, news),
             wake=wake,
             backoff=Backoff(rng),
         ),
+        pod_decoder=pod_decoder,
         namespaces=Informer(transport, server, NAMESPACES, wake=wake, backoff=Backoff(rng)),
         classes=Informer(transport, server, GPU_NODE_CLASSES, wake=wake, backoff=Backoff(rng)),
         pools=Informer(transport, server, GPU_NODE_POOLS, wake=wake, backoff=Backoff(rng)),

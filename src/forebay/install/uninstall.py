@@ -202,7 +202,7 @@ class Uninstaller:
             change["spec"] = {"schedulingGates": [{"$patch": "delete", "name": BUDGET_GATE}]}
         async with self._turns:
             try:
-                await self._client.patch(PODS, pod.name, writes.strategic(change), pod.namespace)
+                await self._client.patch(PODS, pod.name, writes.strategic_merge_patch(change), pod.namespace)
             except (NotFound, Conflict, Invalid):
                 return  # gone, or another by now: the next look shows it
 
@@ -211,7 +211,7 @@ class Uninstaller:
         jobs = (await self._client.list_all(JOBS, labels=PAUSED_LABEL)).items
         for job in jobs:
             metadata = {"uid": job.uid, "labels": {PAUSED_LABEL: None}, "annotations": notes}
-            patch = writes.merge({"metadata": metadata, "spec": {"suspend": False}})
+            patch = writes.merge_patch({"metadata": metadata, "spec": {"suspend": False}})
             try:
                 await self._client.patch(JOBS, job.metadata.name, patch, job.metadata.namespace)
             except (NotFound, Conflict):
@@ -248,7 +248,7 @@ class Uninstaller:
             "finalizers": kept or None,
         }
         try:
-            await self._client.patch(resource, held.metadata.name, writes.merge({"metadata": metadata}))
+            await self._client.patch(resource, held.metadata.name, writes.merge_patch({"metadata": metadata}))
         except NotFound:
             return
 

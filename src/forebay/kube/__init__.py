@@ -1,5 +1,5 @@
 """Kubernetes over a `Transport`: configuration, client, informers, leader election, events.
 
-Belongs here: everything that knows how the API server speaks, and the decoding of its JSON into the words of `model`.
-Does not belong here: what Forebay wants from the cluster. No decision is taken in this room.
+Belongs here: everything that knows the Kubernetes API, and the decoding of its JSON into the types of `model`.
+Does not belong here: what Forebay wants from the cluster. This room takes no decisions.
 """

@@ -1,49 +1,31 @@
-"""One call to the API server: sent, counted, and its error answers raised.
+"""Requests to the API server, with error responses raised as `ApiError`.
 
-Nothing is repeated here but what the server itself asked to repeat: a 429 of its priority and fairness queues was not
-acted upon, so it is sent again after `Retry-After`, whatever the verb. Every other retry is the caller's decision.
+The only retry is of a 429 from API Priority and Fairness: the server did not act on that request, so it is sent again
+after `Retry-After`, whatever the verb. Every other retry is the caller's decision.
 """
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from forebay.kube import errors
 from forebay.kube.writes import JSON
-from forebay.net.transport import Headers, Request, Response, Transport
+from forebay.net.transport import Headers, Request, Transport
 
-#: Seconds that a call may spend waiting because the server is busy.
-PATIENCE = 60.0
-_BUSY_WAIT = 1.0
-
-
-class Traffic:
-    """What the calls of one client met, for metrics."""
-
-    def __init__(self) -> None:
-        #: By method and status.
-        self.answers: Counter[tuple[str, int]] = Counter()
-        #: By the UIDs of the flow schema and priority level that the server put the calls in.
-        self.flows: Counter[tuple[str, str]] = Counter()
-        #: 429s that were waited out, and the seconds it took.
-        self.throttled = 0
-        self.waited = 0.0
-
-    def saw(self, method: str, response: Response) -> None:
-        self.answers[method, response.status] += 1
-        schema = response.headers.get("X-Kubernetes-PF-FlowSchema-UID")
-        if schema is not None:
-            self.flows[schema, response.headers.get("X-Kubernetes-PF-PriorityLevel-UID", "")] += 1
+#: Seconds that one request may wait in total because the server answers 429.
+MAX_THROTTLE_WAIT = 60.0
+#: The wait after a 429 without `Retry-After`.
+_DEFAULT_RETRY_AFTER = 1.0
 
 
-class Calls:
-    def __init__(self, transport: Transport, base_url: str, *, patience: float, rng: random.Random | None) -> None:
-        self.traffic = Traffic()
+class ApiCalls:
+    def __init__(
+        self, transport: Transport, base_url: str, *, max_throttle_wait: float, rng: random.Random | None
+    ) -> None:
         self._transport = transport
         self._base_url = base_url.rstrip("/")
-        self._patience = patience
+        self._max_throttle_wait = max_throttle_wait
         self._rng = rng or random.Random()  # noqa: S311 (jitter)
 
     async def body(
@@ -54,33 +36,28 @@ class Calls:
         body: bytes | None = None,
         *,
         content_type: str = JSON,
-        repeatable: bool = False,
     ) -> tuple[bytes, str]:
-        """The body of a success, and the call's name for messages. Parameters with empty values are left out."""
+        """The body of a successful response, and the request as text for messages. Empty parameters are left out."""
         query = urlencode({name: value for name, value in (params or {}).items() if value})
         request = Request(
             method=method,
             url=f"{self._base_url}{path}{'?' if query else ''}{query}",
             headers=Headers({"Accept": JSON} if body is None else {"Accept": JSON, "Content-Type": content_type}),
             body=body,
-            repeatable=repeatable,
         )
         waited = 0.0
         while True:
             response = await self._transport.request(request)
-            self.traffic.saw(method, response)
             answer = await response.read()
             if response.ok:
                 return answer, str(request)
             error = errors.from_response(response.status, response.headers, answer, call=str(request))
-            # With causes it is no sign of load: a disruption budget refused an eviction, and the caller must know.
+            # A 429 with causes is no sign of load: a PodDisruptionBudget refused an eviction. The caller decides.
             if not isinstance(error, errors.TooManyRequests) or error.causes:
                 raise error
-            # Up to a quarter more than asked for: all who were refused together should not come back together.
-            wait = (error.retry_after or _BUSY_WAIT) * (1 + self._rng.random() / 4)
-            if waited + wait > self._patience:
+            # Jitter: requests that were throttled together should not come back together.
+            wait = (error.retry_after or _DEFAULT_RETRY_AFTER) * (1 + self._rng.random() / 4)
+            if waited + wait > self._max_throttle_wait:
                 raise error
-            self.traffic.throttled += 1
-            self.traffic.waited += wait
             waited += wait
             await asyncio.sleep(wait)

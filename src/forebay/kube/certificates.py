@@ -1,4 +1,4 @@
-"""PEM from kubeconfig fields, checked when it is loaded: a TLS library's own complaints come late and say little."""
+"""PEM certificates and keys of a kubeconfig, validated on load: errors of a TLS library come late and say little."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ class ClientCertificate(msgspec.Struct, frozen=True):
 
 
 def pem(*, data: str, file: str, field: str, where: str, beside: Path) -> bytes | None:
-    """The bytes of a `<field>-data` or `<field>` pair; the data wins, as for kubectl."""
+    """The content of `<field>-data`, or else of the file that `<field>` names, as kubectl does it."""
     if data:
         try:
             return base64.b64decode("".join(data.split()), validate=True)
@@ -39,6 +39,7 @@ def pem(*, data: str, file: str, field: str, where: str, beside: Path) -> bytes 
 
 
 def check_authority(content: bytes, where: str) -> None:
+    """Raises `ConfigError` if there is no PEM certificate in `content`."""
     from cryptography import x509  # noqa: PLC0415 (a slow import that in-process clusters never need)
 
     try:
@@ -50,7 +51,7 @@ def check_authority(content: bytes, where: str) -> None:
 
 
 def client_certificate(chain: bytes, key: bytes, *, where: str, now: datetime) -> ClientCertificate:
-    """The pair, once it is sure that they belong together and are valid at `now`."""
+    """The certificate and key, after checking that they match and that the certificate is valid at `now`."""
     from cryptography import x509  # noqa: PLC0415 (as above)
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415

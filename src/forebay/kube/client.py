@@ -1,18 +1,20 @@
-"""The API server as typed calls. What goes wrong is an `ApiError` (answered) or a `TransportError` (not answered)."""
+"""A typed client of the API server. Raises `ApiError` for an error response, `TransportError` without a response."""
 
 import random
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from forebay.kube import errors, writes
-from forebay.kube.answers import decode_object, decode_page, decode_plain, is_status
-from forebay.kube.calls import PATIENCE, Calls, Traffic
-from forebay.kube.decoding import Page
+from forebay.kube.calls import MAX_THROTTLE_WAIT, ApiCalls
+from forebay.kube.lists import Page
 from forebay.kube.resources import Resource, T
-from forebay.kube.writes import APPLY, FIELD_MANAGER, Patch, Propagation
+from forebay.kube.responses import ResponseDecoder, decode_plain, is_status
+from forebay.kube.writes import FIELD_MANAGER, Patch
 from forebay.net.transport import Transport
+
+_WRITE: Final = {"fieldManager": FIELD_MANAGER}
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -30,20 +32,20 @@ class _ResourceList(msgspec.Struct, frozen=True):
 
 class Client:
     def __init__(
-        self, transport: Transport, base_url: str, *, patience: float = PATIENCE, rng: random.Random | None = None
+        self,
+        transport: Transport,
+        base_url: str,
+        *,
+        max_throttle_wait: float = MAX_THROTTLE_WAIT,
+        rng: random.Random | None = None,
     ) -> None:
         self.transport = transport
-        self._calls = Calls(transport, base_url, patience=patience, rng=rng)
+        self._responses = ResponseDecoder()
+        self._calls = ApiCalls(transport, base_url, max_throttle_wait=max_throttle_wait, rng=rng)
 
-    @property
-    def traffic(self) -> Traffic:
-        return self._calls.traffic
-
-    async def get(
-        self, resource: Resource[T], name: str, namespace: str | None = None, *, subresource: str | None = None
-    ) -> T:
-        body, call = await self._calls.body("GET", _object_path(resource, name, namespace, subresource))
-        return decode_object(resource, body, call)
+    async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
+        body, call = await self._calls.body("GET", _object_path(resource, name, namespace))
+        return self._responses.object(resource, body, call)
 
     async def list_page(
         self,
@@ -55,12 +57,12 @@ class Client:
         limit: int | None = None,
         continue_token: str = "",
     ) -> Page[T]:
-        """One page, as of now; with a token, the next one of the same listing. `Expired` where that is too old."""
+        """One page of a list, or with a token its next page. Raises `Expired` when the token is too old."""
         params = {"labelSelector": labels, "fieldSelector": fields, "continue": continue_token}
         if limit is not None:
             params["limit"] = str(limit)
         body, call = await self._calls.body("GET", resource.path(namespace), params)
-        return decode_page(resource, body, call)
+        return self._responses.page(resource, body, call)
 
     async def list_all(
         self,
@@ -71,7 +73,7 @@ class Client:
         fields: str = "",
         limit: int = 500,
     ) -> Page[T]:
-        """Everything, complete and from one version, or an error."""
+        """The complete list, all pages from one resourceVersion."""
         page = await self.list_page(resource, namespace, labels=labels, fields=fields, limit=limit)
         items = page.items
         try:
@@ -81,34 +83,29 @@ class Client:
                 )
                 items += page.items
         except errors.Expired:
-            # Slower than the server's memory: one large answer cannot expire half-way.
+            # The pages took longer than the server keeps their version. A list without a limit cannot expire.
             return await self.list_page(resource, namespace, labels=labels, fields=fields)
         return Page(items=items, resource_version=page.resource_version)
 
-    async def create(
-        self,
-        resource: Resource[T],
-        created: T | Mapping[str, Any],
-        *,
-        namespace: str | None = None,
-        dry_run: bool = False,
-    ) -> T:
+    async def create(self, resource: Resource[T], created: T | Mapping[str, Any], *, namespace: str | None = None) -> T:
         path = _collection_path(resource, namespace or writes.key_of(created)[0])
-        body, call = await self._calls.body("POST", path, _write(dry_run), writes.encode(resource, created))
-        return decode_object(resource, body, call)
+        body, call = await self._calls.body("POST", path, _WRITE, writes.encode_object(resource, created))
+        return self._responses.object(resource, body, call)
 
-    async def update(
-        self, resource: Resource[T], updated: T, *, subresource: str | None = None, dry_run: bool = False
-    ) -> T:
-        """Replace what was read at the object's resourceVersion. `Conflict` when somebody was faster."""
+    async def update(self, resource: Resource[T], updated: T) -> T:
+        """Replaces the object. Raises `Conflict` when it has changed since it was read."""
         if not resource.complete:
-            raise TypeError(f"{resource.kind} is decoded in part, and an update would erase the rest; patch it instead")
+            raise TypeError(
+                f"an update would erase the fields of {resource.kind} that Forebay does not decode; patch it instead"
+            )
         if not updated.resource_version:
-            raise ValueError(f"{resource.kind} {updated.key} has no resourceVersion; update only what was read")
+            raise ValueError(
+                f"{resource.kind} {updated.key} has no resourceVersion; read the object before updating it"
+            )
         namespace, name = updated.key
-        path = _object_path(resource, name, namespace, subresource)
-        body, call = await self._calls.body("PUT", path, _write(dry_run), writes.encode(resource, updated))
-        return decode_object(resource, body, call)
+        path = _object_path(resource, name, namespace)
+        body, call = await self._calls.body("PUT", path, _WRITE, writes.encode_object(resource, updated))
+        return self._responses.object(resource, body, call)
 
     async def patch(
         self,
@@ -118,75 +115,33 @@ class Client:
         namespace: str | None = None,
         *,
         subresource: str | None = None,
-        dry_run: bool = False,
     ) -> T:
         path = _object_path(resource, name, namespace, subresource)
-        body, call = await self._calls.body("PATCH", path, _write(dry_run), patch.body, content_type=patch.content_type)
-        return decode_object(resource, body, call)
-
-    async def apply(
-        self,
-        resource: Resource[T],
-        applied: Mapping[str, Any],
-        *,
-        force: bool = False,
-        subresource: str | None = None,
-        dry_run: bool = False,
-    ) -> T:
-        """Server-side apply: exactly these fields are ours. `Conflict` (with causes) where another manager has one."""
-        namespace, name = writes.key_of(applied)
-        path = _object_path(resource, name, namespace, subresource)
-        params = {**_write(dry_run), **({"force": "true"} if force else {})}
-        encoded = writes.encode(resource, applied)
-        try:
-            body, call = await self._calls.body("PATCH", path, params, encoded, content_type=APPLY, repeatable=True)
-        except errors.Unsupported as error:
-            raise errors.Unsupported(
-                f"this API server has no server-side apply for {resource.plural}: {error.message}",
-                status=error.status,
-                reason=error.reason,
-                details=error.details,
-                call=error.call,
-            ) from error
-        return decode_object(resource, body, call)
+        body, call = await self._calls.body("PATCH", path, _WRITE, patch.body, content_type=patch.content_type)
+        return self._responses.object(resource, body, call)
 
     async def delete(
-        self,
-        resource: Resource[T],
-        name: str,
-        namespace: str | None = None,
-        *,
-        propagation: Propagation | None = None,
-        grace_period: int | None = None,
-        uid: str | None = None,
-        resource_version: int | None = None,
-        dry_run: bool = False,
+        self, resource: Resource[T], name: str, namespace: str | None = None, *, uid: str | None = None
     ) -> T | None:
-        """The object where the server showed it (it may stay for its grace period and finalizers), else None."""
-        options = writes.delete_options(
-            propagation=propagation,
-            grace_period=grace_period,
-            uid=uid,
-            resource_version=resource_version,
-            dry_run=dry_run,
-        )
+        """The object if the server returned it (finalizers or a grace period may keep it), else None."""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", **writes.preconditions(uid)}
         path = _object_path(resource, name, namespace)
         body, call = await self._calls.body("DELETE", path, body=msgspec.json.encode(options))
-        return None if is_status(body) else decode_object(resource, body, call)
+        return None if is_status(body) else self._responses.object(resource, body, call)
 
     async def post_subresource(
         self, resource: Resource[T], name: str, namespace: str, subresource: str, body: Mapping[str, Any]
     ) -> None:
-        """Ask for an act (binding, eviction) whose answer holds nothing but success."""
+        """Creates a subresource (such as an eviction) whose response holds nothing but success."""
         path = _object_path(resource, name, namespace, subresource)
-        await self._calls.body("POST", path, {"fieldManager": FIELD_MANAGER}, msgspec.json.encode(body))
+        await self._calls.body("POST", path, _WRITE, msgspec.json.encode(body))
 
     async def version(self) -> Version:
         body, call = await self._calls.body("GET", "/version")
         return decode_plain(body, Version, call)
 
     async def served(self, api_version: str) -> Mapping[str, frozenset[str]]:
-        """Resources of that group and version with their verbs; empty where the server does not have it."""
+        """Verbs by resource of a group and version; empty if the server does not serve that version."""
         try:
             body, call = await self._calls.body(
                 "GET", f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
@@ -199,13 +154,9 @@ class Client:
         await self.transport.close()
 
 
-def _write(dry_run: bool) -> dict[str, str]:  # noqa: FBT001 (the callers' own keyword)
-    return {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
-
-
 def _collection_path(resource: Resource[T], namespace: str | None) -> str:
     if resource.namespaced and not namespace:
-        raise errors.BadRequest(f"a {resource.kind} lives in a namespace, and none was given", status=400)
+        raise errors.BadRequest(f"{resource.kind} is namespaced and no namespace was given", status=400)
     return resource.path(namespace)
 
 

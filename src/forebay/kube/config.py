@@ -1,7 +1,7 @@
-"""The way to a cluster: found where kubectl finds it, checked, and reduced to what a connection needs.
+"""Configuration of the connection to a cluster: found where kubectl finds it, and validated.
 
 Order: the file the user named, the files of KUBECONFIG, `~/.kube/config`, then the pod's own service account. The
-environment is an argument, so that nothing here depends on where it runs.
+environment is an argument, so that tests need no real one.
 """
 
 import base64
@@ -16,7 +16,7 @@ import msgspec
 
 from forebay.kube import kubeconfig
 from forebay.kube.certificates import ClientCertificate, check_authority, client_certificate, pem
-from forebay.kube.credentials import Credential, Credentials, Fixed, TokenFile, basic, bearer
+from forebay.kube.credentials import Credential, CredentialSource, FixedCredential, TokenFile, basic, bearer
 from forebay.kube.errors import ConfigError
 from forebay.kube.exec_plugin import ExecPlugin
 from forebay.kube.proxies import from_environment
@@ -25,11 +25,11 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a connection needs. Certificates are PEM, already checked."""
+    """Address and credentials of a cluster. Certificates are PEM, already validated."""
 
     server: str
-    credentials: Credentials
-    #: For messages: which context of which file, or the service account.
+    credentials: CredentialSource
+    #: Where the configuration comes from, for messages: a context of a file, or the service account.
     source: str
     namespace: str = "default"
     authority: bytes | None = None
@@ -42,7 +42,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return f"Config({self.source})"
 
 
-def load(
+def load_config(
     *,
     env: Mapping[str, str],
     path: Path | None = None,
@@ -52,23 +52,23 @@ def load(
     interactive: bool = False,
     now: datetime | None = None,
 ) -> Config:
-    """The cluster kubectl would talk to. Raises `ConfigError`, whose sentence names the file and the field."""
+    """Configuration of the cluster that kubectl would use. Raises `ConfigError`, which names the file and the field."""
     now = now or datetime.now(UTC)
     found = _find(env, path, home)
     if found is not None:
-        return _from_choice(found.choose(context), env=env, interactive=interactive, now=now)
+        return _from_context(found.resolve(context), env=env, interactive=interactive, now=now)
     if context is not None:
-        raise ConfigError(f'context "{context}" was asked for, but there is no kubeconfig; name one with --kubeconfig')
+        raise ConfigError(f'there is no kubeconfig, so no context "{context}"; name a kubeconfig with --kubeconfig')
     if "KUBERNETES_SERVICE_HOST" in env:
         return in_cluster(env, service_account)
     raise ConfigError(
-        "no cluster is configured: there is no KUBECONFIG, no ~/.kube/config, and this is not a pod; "
+        "no cluster is configured: KUBECONFIG is not set, there is no ~/.kube/config, and this is not a pod; "
         "name a file with --kubeconfig"
     )
 
 
 def in_cluster(env: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) -> Config:
-    """The cluster whose pod this process runs in."""
+    """Configuration from the service account of the pod that this process runs in."""
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         raise ConfigError("this is not a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not both set")
@@ -105,19 +105,23 @@ def _find(env: Mapping[str, str], path: Path | None, home: Path | None) -> kubec
         home = Path(env["HOME"])
     try:
         found = kubeconfig.from_file(home / ".kube" / "config")
-    except kubeconfig.Missing:
+    except kubeconfig.KubeconfigMissing:
         return None
-    # kubectl leaves such a file behind after the last context was deleted.
+    # kubectl leaves an empty file behind after the last context was deleted.
     return None if found.empty else found
 
 
-def _from_choice(choice: kubeconfig.Choice, *, env: Mapping[str, str], interactive: bool, now: datetime) -> Config:
-    cluster = choice.cluster
-    where = f'cluster "{choice.cluster_name}" in {choice.cluster_file}'
+def _from_context(
+    context: kubeconfig.ResolvedContext, *, env: Mapping[str, str], interactive: bool, now: datetime
+) -> Config:
+    cluster = context.cluster
+    where = f'cluster "{context.cluster_name}" in {context.cluster_file}'
     server = cluster.server.rstrip("/")
     _check_url(server, ("https", "http"), where, "server")
     if "@" in server or "?" in server or "#" in server:
-        raise ConfigError(f"{where} has a server with more than an address in it; credentials belong to a user")
+        raise ConfigError(
+            f"{where} has a server URL with credentials, a query or a fragment; credentials belong to the user entry"
+        )
     proxy = cluster.proxy_url or None
     if proxy is not None:
         _check_url(proxy, ("http", "https"), where, "proxy-url")
@@ -126,7 +130,7 @@ def _from_choice(choice: kubeconfig.Choice, *, env: Mapping[str, str], interacti
         file=cluster.certificate_authority,
         field="certificate-authority",
         where=where,
-        beside=choice.cluster_file.parent,
+        beside=context.cluster_file.parent,
     )
     if authority is not None:
         check_authority(authority, f"the certificate-authority of {where}")
@@ -135,10 +139,10 @@ def _from_choice(choice: kubeconfig.Choice, *, env: Mapping[str, str], interacti
     return Config(
         server=server,
         credentials=_credentials(
-            choice, env=env, interactive=interactive, now=now, info=_cluster_info(cluster, server, authority)
+            context, env=env, interactive=interactive, now=now, info=_cluster_info(cluster, server, authority)
         ),
-        source=f'context "{choice.name}" of {choice.cluster_file}',
-        namespace=choice.namespace,
+        source=f'context "{context.name}" of {context.cluster_file}',
+        namespace=context.namespace,
         authority=authority,
         insecure=cluster.insecure_skip_tls_verify,
         server_name=cluster.tls_server_name or None,
@@ -147,10 +151,15 @@ def _from_choice(choice: kubeconfig.Choice, *, env: Mapping[str, str], interacti
 
 
 def _credentials(
-    choice: kubeconfig.Choice, *, env: Mapping[str, str], interactive: bool, now: datetime, info: Mapping[str, Any]
-) -> Credentials:
-    user, beside = choice.user, choice.user_file.parent
-    where = f'user "{choice.user_name}" in {choice.user_file}'
+    context: kubeconfig.ResolvedContext,
+    *,
+    env: Mapping[str, str],
+    interactive: bool,
+    now: datetime,
+    info: Mapping[str, Any],
+) -> CredentialSource:
+    user, beside = context.user, context.user_file.parent
+    where = f'user "{context.user_name}" in {context.user_file}'
     if user.auth_provider is not None:
         name = user.auth_provider.get("name", "")
         raise ConfigError(f'{where} uses auth-provider "{name}", which Kubernetes removed; use an exec section instead')
@@ -161,11 +170,11 @@ def _credentials(
     certificate = _certificate(user, where, beside, now)
     if user.token_file:
         return TokenFile(beside / user.token_file, where=where, certificate=certificate, until_readable=user.token)
-    # As for kubectl, a token that is written down keeps the exec command from being run.
+    # As for kubectl, a token in the file takes precedence over an exec command.
     if user.token:
-        return Fixed(Credential(authorization=bearer(user.token, where), certificate=certificate))
+        return FixedCredential(Credential(authorization=bearer(user.token, where), certificate=certificate))
     if user.username:
-        return Fixed(Credential(authorization=basic(user.username, user.password), certificate=certificate))
+        return FixedCredential(Credential(authorization=basic(user.username, user.password), certificate=certificate))
     if user.exec_ is not None:
         return ExecPlugin(
             user.exec_,
@@ -176,10 +185,10 @@ def _credentials(
             certificate=certificate,
             interactive=interactive,
         )
-    return Fixed(Credential(certificate=certificate))
+    return FixedCredential(Credential(certificate=certificate))
 
 
-def _certificate(user: kubeconfig.User, where: str, beside: Path, now: datetime) -> ClientCertificate | None:
+def _certificate(user: kubeconfig.KubeconfigUser, where: str, beside: Path, now: datetime) -> ClientCertificate | None:
     chain = pem(
         data=user.client_certificate_data,
         file=user.client_certificate,
@@ -196,8 +205,8 @@ def _certificate(user: kubeconfig.User, where: str, beside: Path, now: datetime)
     return client_certificate(chain, key, where=where, now=now)
 
 
-def _cluster_info(cluster: kubeconfig.Cluster, server: str, authority: bytes | None) -> Mapping[str, Any]:
-    """The cluster as an exec command sees it when it asked for `provideClusterInfo`."""
+def _cluster_info(cluster: kubeconfig.KubeconfigCluster, server: str, authority: bytes | None) -> Mapping[str, Any]:
+    """The cluster as an exec plugin with `provideClusterInfo` receives it."""
     info = {
         "server": server,
         "tls-server-name": cluster.tls_server_name,
@@ -216,7 +225,7 @@ def _check_url(url: str, schemes: tuple[str, ...], where: str, field: str) -> No
     except ValueError:
         usable = False
     if not usable:
-        # A proxy's URL may hold a password: such a value is not shown.
+        # A proxy URL may hold a password: such a value is not shown.
         said = f'{field} "{url}"' if "@" not in url else f"an unusable {field}"
         expected = f"a URL such as {schemes[0]}://host:port is expected"
         raise ConfigError(f"{where} has {said}; {expected}" if url else f"{where} has no {field}; {expected}")

@@ -1,4 +1,4 @@
-"""ConfigMaps, of which only the binary part is read and written here."""
+"""ConfigMaps: only their `binaryData` is decoded."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""From a `Config` to a `Transport` that authenticates, and to the clients that speak through it."""
+"""Transports and clients for a `Config`: authentication, rate limit, redaction."""
 
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -8,7 +8,7 @@ import msgspec
 from forebay.kube.certificates import ClientCertificate
 from forebay.kube.client import Client
 from forebay.kube.config import Config
-from forebay.kube.credentials import Credential, Credentials
+from forebay.kube.credentials import Credential, CredentialSource
 from forebay.kube.errors import ConfigError, from_response
 from forebay.kube.lease import Terms
 from forebay.net.rate_budget import RateBudget
@@ -17,30 +17,31 @@ from forebay.net.transport import Headers, NeverSent, Request, Response, Timeout
 
 _UNAUTHORIZED = 401
 _TOO_MANY_REQUESTS = 429
-_KEPT = 2
+#: Transports that stay open: the present client certificate's and the one before.
+_MAX_OPEN_TRANSPORTS = 2
 
 
 class NoCredentials(ConfigError, NeverSent):
-    """No token or certificate could be had, so nothing was sent. A user's mistake at the start, a failure later."""
+    """No token or certificate is available, so nothing was sent."""
 
 
 class Authenticating:
-    """Adds a fresh Authorization to every request, and tries once more with renewed credentials after a 401.
+    """A transport that adds the Authorization header, and retries once with refreshed credentials after a 401.
 
-    A request answered with 401 was not acted upon, so any may be repeated. `open_` makes the transport for a client
-    certificate; when credentials bring another certificate, a new transport takes over.
+    The server did not act on a request that it answered with 401, so any request may be sent again. `open_` makes the
+    transport for a client certificate; when the certificate changes, a new transport takes over.
     """
 
     def __init__(
         self,
-        credentials: Credentials,
+        credentials: CredentialSource,
         open_: Callable[[ClientCertificate | None], Transport],
         redactor: Redactor | None = None,
     ) -> None:
         self._credentials = credentials
         self._open = open_
         self._redactor = redactor or Redactor()
-        self._hidden: Credential | None = None
+        self._redacted: Credential | None = None
         self._transports: dict[ClientCertificate | None, Transport] = {}
         self._closed = False
 
@@ -73,18 +74,18 @@ class Authenticating:
     async def _send(self, request: Request, credential: Credential) -> Response:
         if self._closed:
             raise NeverSent(f"{request}: the connection is closed", request, lasting=True)
-        self._hide(credential)
+        self._redact(credential)
         transport = await self._transport_for(credential.certificate)
         if credential.authorization is not None:
             headers = request.headers.with_({"Authorization": credential.authorization})
             request = msgspec.structs.replace(request, headers=headers)
         return await transport.request(request)
 
-    def _hide(self, credential: Credential) -> None:
-        """From its first use on, a token or key is scrubbed from everything that is written."""
-        if credential == self._hidden:
+    def _redact(self, credential: Credential) -> None:
+        """Registers a token or key for redaction before its first use."""
+        if credential == self._redacted:
             return
-        self._hidden = credential
+        self._redacted = credential
         if credential.authorization is not None:
             self._redactor.register(credential.authorization.partition(" ")[2])
         if credential.certificate is not None:
@@ -94,18 +95,18 @@ class Authenticating:
         if certificate not in self._transports:
             self._transports[certificate] = self._open(certificate)
         transport = self._transports[certificate]
-        # Requests under way end on the old connections. A certificate outlasts any of them: by the time a third one
-        # comes, those of the first have ended and can go.
-        if len(self._transports) > _KEPT:
+        # Requests in flight finish on the connections of the old certificate. By the time a third certificate comes,
+        # all requests of the first have ended and its transport can be closed.
+        if len(self._transports) > _MAX_OPEN_TRANSPORTS:
             await self._transports.pop(next(iter(self._transports))).close()
         return transport
 
 
-class EvictionAnswers:
-    """Takes `Retry-After` off the refusals of disruption budgets.
+class EvictionResponses:
+    """A transport that removes `Retry-After` from evictions refused by a PodDisruptionBudget.
 
-    They share status 429 with an overloaded server, but are about one pod: below a rate budget, which sees headers
-    only, one of them would stop every other request as well. The body still says when to come again.
+    Such a refusal has status 429 like an overloaded server, but concerns one pod. `RateBudget` looks at headers only
+    and would pause every other request too. The body still holds the time to wait.
     """
 
     def __init__(self, inner: Transport) -> None:
@@ -125,7 +126,7 @@ class EvictionAnswers:
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests a second, and how many may come at once."""
+    """Requests per second, and how many of them at once."""
 
     qps: float = 100.0
     burst: int = 200
@@ -139,9 +140,9 @@ def connect(
     longest_wait: float = 30.0,
     redactor: Redactor | None = None,
 ) -> Transport:
-    """A transport with connections and a rate budget of its own. Nothing is sent before the first request.
+    """A transport with its own connections and rate limit. Does not connect before the first request.
 
-    Nothing is repeated but a 401: informers, the elector and the engine each have their own idea of trying again.
+    The only retry is after a 401: informers, leader election and the engine retry by their own rules.
     """
     from forebay.net.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 (half of a CLI's start-up time)
     from forebay.net.tls import BadTlsOptions, TlsOptions  # noqa: PLC0415
@@ -161,7 +162,7 @@ def connect(
 
     redactor = redactor or Redactor()
     authenticating = Redacting(Authenticating(config.credentials, open_, redactor), redactor)
-    return RateBudget(EvictionAnswers(authenticating), qps=rate.qps, burst=rate.burst, longest_wait=longest_wait)
+    return RateBudget(EvictionResponses(authenticating), qps=rate.qps, burst=rate.burst, longest_wait=longest_wait)
 
 
 def connected_client(
@@ -177,9 +178,9 @@ def election_client(
     redactor: Redactor | None = None,
     terms: Terms = Terms(),  # noqa: B008 (immutable)
 ) -> Client:
-    """For an `Elector`: its own connection and rate budget, and no more patience than a renewal has."""
+    """A client for an `Elector`: own connections, own rate limit, and timeouts within the renew deadline."""
     attempt = terms.renew_deadline / 2
     timeouts = Timeouts(connect=attempt, read=attempt, total=attempt)
     rate = Rate(qps=5, burst=10)
     transport = connect(config, timeouts=timeouts, rate=rate, longest_wait=attempt, redactor=redactor)
-    return Client(transport, config.server, patience=attempt)
+    return Client(transport, config.server, max_throttle_wait=attempt)

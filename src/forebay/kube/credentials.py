@@ -1,4 +1,4 @@
-"""Who we are to the API server, and how to become it again when the server no longer believes it."""
+"""Credentials for the API server, and how they are refreshed after a 401."""
 
 import asyncio
 import base64
@@ -10,12 +10,12 @@ import msgspec
 from forebay.kube.certificates import ClientCertificate
 from forebay.kube.errors import ConfigError
 
-#: The kubelet rotates a service account token well before it expires; a minute late is soon enough.
+#: Seconds between reads of a token file. The kubelet rotates a service account token long before it expires.
 TOKEN_MAX_AGE = 60.0
 
 
 class Credential(msgspec.Struct, frozen=True, kw_only=True):
-    #: The value of the Authorization field.
+    #: The value of the Authorization header.
     authorization: str | None = None
     certificate: ClientCertificate | None = None
 
@@ -24,18 +24,18 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
         return f"Credential({', '.join(held)})"
 
 
-class Credentials(Protocol):
-    """A source of `Credential`s. Both raise `ConfigError` with one sentence when there is none to be had."""
+class CredentialSource(Protocol):
+    """A source of `Credential`s. Both methods raise `ConfigError` when there is none."""
 
     async def current(self) -> Credential: ...
 
     async def renewed(self, rejected: Credential) -> Credential:
-        """What to try after a 401. The rejected one itself where there is nothing newer."""
+        """The credential to try after a 401: a newer one, or `rejected` itself if there is none."""
         ...
 
 
-class Fixed:
-    """Written down once; nothing newer can come."""
+class FixedCredential:
+    """A credential that never changes."""
 
     def __init__(self, credential: Credential) -> None:
         self._credential = credential
@@ -48,7 +48,7 @@ class Fixed:
 
 
 class TokenFile:
-    """A token that somebody else keeps fresh: read again once a minute and after a 401."""
+    """A token in a file that another process rotates: read once a minute and after a 401."""
 
     def __init__(
         self, path: Path, *, where: str, certificate: ClientCertificate | None = None, until_readable: str = ""
@@ -57,7 +57,7 @@ class TokenFile:
         self._where = where
         self._certificate = certificate
         self._last = Credential(authorization=bearer(until_readable, where), certificate=certificate)
-        self._ever = bool(until_readable)
+        self._has_token = bool(until_readable)
         self._read_at: float | None = None
 
     async def current(self) -> Credential:
@@ -71,12 +71,12 @@ class TokenFile:
         try:
             authorization = self._authorization()
         except ConfigError:
-            # A rotation caught half-way must not take a working operator down: the last token serves until a 401.
-            if self._ever:
+            # The file may be half-written by a rotation: keep using the last token until a 401.
+            if self._has_token:
                 return self._last
             raise
         self._last = Credential(authorization=authorization, certificate=self._certificate)
-        self._ever = True
+        self._has_token = True
         self._read_at = asyncio.get_running_loop().time()
         return self._last
 
@@ -87,21 +87,22 @@ class TokenFile:
         except OSError as error:
             raise ConfigError(f"{named}, which cannot be read: {error.strerror or error}") from None
         except UnicodeDecodeError:
-            raise ConfigError(f"{named}, which cannot be read: it is not text") from None
+            raise ConfigError(f"{named}, which cannot be read: the file is not text") from None
         if authorization is None:
             raise ConfigError(f"{named}, which is empty")
         return authorization
 
 
 def bearer(token: str, where: str) -> str | None:
-    """The Authorization value of a token, which may hold only what a header field can carry."""
+    """The Authorization header for a token; None for an empty token."""
     token = token.strip()
     if not token:
         return None
     if not (token.isascii() and token.isprintable() and " " not in token):
-        raise ConfigError(f"{where} has a token with spaces or control characters in it; paste it again")
+        raise ConfigError(f"{where} has a token with spaces or control characters; paste the token again")
     return f"Bearer {token}"
 
 
 def basic(username: str, password: str) -> str:
+    """The Authorization header for a username and password."""
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode("ascii")

@@ -1,24 +1,23 @@
-"""What the API server may answer instead of the object, as a tree that says what the caller must do.
+"""Errors of the API server, as a tree that says what the caller must do.
 
     KubeError
-    ├── ConfigError             kubeconfig or credentials: the user must change something; one sentence, no traceback
-    ├── Unreadable              a success whose body is not what the kind promises: name and path of the fault
+    ├── ConfigError             kubeconfig or credentials are wrong: the user must change them
+    ├── Unreadable              a success whose body does not decode into the kind
     └── ApiError                the server answered with an error status
-        ├── BadRequest          400  the request makes no sense; sending it again will not help
+        ├── BadRequest          400  the request is malformed; retrying will not help
         ├── Unauthorized        401  credentials are missing, wrong or expired
-        ├── Forbidden           403  known, but not allowed (RBAC, admission)
+        ├── Forbidden           403  not allowed (RBAC, admission)
         ├── NotFound            404  no such object, or the server does not serve this resource
         ├── Unsupported         405, 406, 415  the server does not have this verb, format or patch type
-        ├── Conflict            409  someone else wrote first: read again, decide again
+        ├── Conflict            409  the object has changed since it was read: read it again
         ├── AlreadyExists       409  the name is taken
         ├── Expired             410  that resourceVersion or continue token is gone: list again
         ├── Invalid             422  `causes` name the fields
-        ├── TooManyRequests     429  wait `retry_after`, or, with causes, a disruption budget said no
-        └── Unavailable         5xx  answered, but by a server in trouble: may pass. A write may still have happened:
-                                     the server answers so as well when it lost sight of its own store
+        ├── TooManyRequests     429  wait `retry_after`; with causes, a PodDisruptionBudget refused an eviction
+        └── ServerUnavailable   5xx  the server failed: retry later. A write may still have happened, for the server
+                                     also answers like this when it lost its connection to etcd
 
-No answer at all is not here: `forebay.net.transport.TransportError` passes through unchanged and says whether the
-request was never sent, of unknown outcome, or cut while answering.
+A request without a response raises `forebay.net.transport.TransportError`, which passes through unchanged.
 """
 
 from collections.abc import Mapping
@@ -33,18 +32,18 @@ from forebay.net.transport import Headers
 
 
 class KubeError(Exception):
-    """The base of everything this room raises by itself."""
+    """Base of all errors raised by `forebay.kube`."""
 
 
 class ConfigError(KubeError):
-    """The way to the cluster is not described well. The message is one sentence for the user."""
+    """The kubeconfig or the credentials are wrong. The message is one sentence for the user."""
 
 
 class Unreadable(KubeError):
-    """The server answered with success, but the body does not decode into the kind that was asked for."""
+    """The response has a success status, but its body does not decode into the requested kind."""
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
     field: str = ""
     reason: str = ""
     message: str = ""
@@ -55,7 +54,7 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     kind: str = ""
     uid: str = ""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[StatusCause, ...] = ()
     retry_after_seconds: int = msgspec.field(default=0, name="retryAfterSeconds")
 
 
@@ -71,6 +70,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiError(KubeError):
+    """The server responded with an error status."""
+
     def __init__(
         self,
         message: str,
@@ -91,14 +92,14 @@ class ApiError(KubeError):
         super().__init__(message)
 
     @property
-    def causes(self) -> tuple[Cause, ...]:
+    def causes(self) -> tuple[StatusCause, ...]:
         return self.details.causes
 
     def __str__(self) -> str:
         said = self.message.rstrip(".")
-        if len(said) > _LONGEST_SENTENCE:
-            # A patch that does not fit is answered with the whole object, and what is wrong with it at the end.
-            said = f"{said[: _LONGEST_SENTENCE // 2]} [...] {said[-_LONGEST_SENTENCE // 2 :]}"
+        if len(said) > _MAX_MESSAGE:
+            # The server quotes the whole object that a patch does not fit, and says at the end what is wrong.
+            said = f"{said[: _MAX_MESSAGE // 2]} [...] {said[-_MAX_MESSAGE // 2 :]}"
         sentence = f"{said} ({self.status} {self.reason})"
         return f"{self.call}: {sentence}" if self.call else sentence
 
@@ -142,11 +143,11 @@ class Invalid(ApiError):
 class TooManyRequests(ApiError):
     @property
     def by_disruption_budget(self) -> bool:
-        """A PodDisruptionBudget refused an eviction. That is the cluster's state, not the server's load."""
+        """Whether a PodDisruptionBudget refused an eviction, as opposed to an overloaded server."""
         return any(cause.reason == "DisruptionBudget" for cause in self.causes)
 
 
-class Unavailable(ApiError):
+class ServerUnavailable(ApiError):
     pass
 
 
@@ -163,34 +164,34 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     422: Invalid,
     429: TooManyRequests,
 }
-_SERVER_TROUBLE = 500
-_LONGEST_QUOTE = 200
-_LONGEST_SENTENCE = 600
+_SERVER_ERROR = 500
+_MAX_QUOTE = 200
+_MAX_MESSAGE = 600
 
 _status_decoder = msgspec.json.Decoder(Status)
 
 
 def from_response(status: int, headers: Headers, body: bytes, *, call: str = "") -> ApiError:
-    """The error an answer means. A body that is no `Status` (a proxy's page, plain text) is quoted, shortened."""
-    answer = _decode_status(body)
+    """The error for a response. A body that is no `Status` (a proxy's page, plain text) is quoted, shortened."""
+    decoded = _decode_status(body)
     wait = _retry_after(headers)
-    if answer is None:
+    if decoded is None:
         quoted = _quote(headers, body)
-        sentence = f"the answer is not from a Kubernetes API server, or was cut short by a proxy: {quoted}"
-        if status == HTTPStatus.TOO_MANY_REQUESTS:  # priority and fairness refuses in plain text
+        sentence = f"the response is not from a Kubernetes API server, or a proxy cut it short: {quoted}"
+        if status == HTTPStatus.TOO_MANY_REQUESTS:  # API Priority and Fairness responds in plain text
             sentence = quoted
         return _kind(status, "")(sentence, status=status, retry_after=wait, call=call)
-    return from_status(answer, status=status, retry_after=wait, call=call)
+    return from_status(decoded, status=status, retry_after=wait, call=call)
 
 
 def from_status(answer: Status, *, status: int = 0, retry_after: float | None = None, call: str = "") -> ApiError:
-    """The error a `Status` means, wherever it came from: a response, or an ERROR event inside a watch."""
-    code = status or answer.code or _SERVER_TROUBLE
+    """The error for a `Status`, from a response or from an ERROR event of a watch."""
+    code = status or answer.code or _SERVER_ERROR
     if retry_after is None and answer.details is not None and answer.details.retry_after_seconds:
         retry_after = float(answer.details.retry_after_seconds)
     message = answer.message or _phrase(code)
-    if code == HTTPStatus.UNAUTHORIZED and message == _phrase(code):  # all that the server ever says
-        message = "the server does not accept our credentials: they are missing, wrong, or no longer valid"
+    if code == HTTPStatus.UNAUTHORIZED and message == _phrase(code):  # the server gives no detail
+        message = "the server does not accept our credentials: they are missing, wrong or expired"
     return _kind(code, answer.reason)(
         message,
         status=code,
@@ -206,8 +207,8 @@ def _kind(status: int, reason: str) -> type[ApiError]:
         return AlreadyExists
     if reason == "Expired":
         return Expired
-    if status >= _SERVER_TROUBLE:
-        return Unavailable
+    if status >= _SERVER_ERROR:
+        return ServerUnavailable
     return _BY_STATUS.get(status, ApiError)
 
 
@@ -220,7 +221,7 @@ def _decode_status(body: bytes) -> Status | None:
 
 
 def _retry_after(headers: Headers) -> float | None:
-    # A date is on the server's clock, so it is compared with the server's own idea of now.
+    # A date in Retry-After is on the server's clock, so it is compared with the server's Date header.
     try:
         now = parsedate_to_datetime(headers.get("Date", ""))
     except ValueError:
@@ -234,7 +235,7 @@ def _quote(headers: Headers, body: bytes) -> str:
         return "the body is empty"
     if "html" in headers.get("Content-Type", "").lower() or text[:1] == "<":
         return f"an HTML page of {len(body)} bytes"
-    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}..."
+    return text if len(text) <= _MAX_QUOTE else f"{text[:_MAX_QUOTE]}..."
 
 
 def _phrase(status: int) -> str:

@@ -1,7 +1,8 @@
-"""Events that users see in `kubectl describe`, written beside the work and never in its way.
+"""Recorder of Kubernetes events, as shown by `kubectl describe`. Events are written in the background.
 
-Repeats of an event become one object with a series, whose count is patched now and then, not each time. Every object
-has a budget of new events, and the queue has an end; what does not fit is counted and dropped. Nothing here raises.
+Repeats of an event become one Event object with a series, whose count is patched at most every 30 s. The number of new
+events per object and the length of the queue are limited; events beyond a limit are counted and dropped. Recording an
+event never raises.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ import structlog
 from forebay.api.meta import ObjectMeta
 from forebay.kube import writes
 from forebay.kube.client import Client
-from forebay.kube.errors import AlreadyExists, KubeError, NotFound, TooManyRequests, Unauthorized, Unavailable
+from forebay.kube.errors import AlreadyExists, KubeError, NotFound, ServerUnavailable, TooManyRequests, Unauthorized
 from forebay.kube.types import EVENTS, Event, EventSeries, MicroTime, ObjectReference, micro_time
 from forebay.net import clock
 from forebay.net.transport import TransportError
@@ -31,23 +32,23 @@ CONTROLLER = "forebay.dev/operator"
 _NOTE_LIMIT = 1024
 _FIELD_LIMIT = 128
 _NAME_LIMIT = 253
-#: Per object, as client-go's spam filter: a burst, then one every five minutes.
+#: New events per object, as in client-go's spam filter: a burst, then one every five minutes.
 _BURST = 25
 _REFILL = 300.0
-#: A series ends when nothing was added to it for this long. It is written at most once a period.
+#: A series ends when no event repeats it for this long. Its count is written at most once per period.
 _SERIES_END = 360.0
 _SERIES_PERIOD = 30.0
 _REMEMBERED = 4096
 _RETRIES = (1.0, 2.0, 4.0, 8.0)
 
 
-class Counts(msgspec.Struct):
-    """What became of events, for metrics."""
+class EventCounts(msgspec.Struct):
+    """Numbers of events by outcome."""
 
     written: int = 0
-    #: Counted into the series of an earlier one.
+    #: Added to the series of an earlier event.
     repeated: int = 0
-    #: Over their object's budget.
+    #: Over the limit of their object.
     limited: int = 0
     #: The queue was full, or the recorder closed.
     dropped: int = 0
@@ -65,7 +66,7 @@ class _Series(msgspec.Struct, kw_only=True, eq=False):
     count: int = 1
     written: int = 0
     written_at: float = 0.0
-    #: Set while it is in the queue or waits for its period to end.
+    #: Whether the series is queued, or waits for its period to end.
     due: bool = True
     timer: asyncio.TimerHandle | None = None
 
@@ -76,12 +77,12 @@ class _Bucket(msgspec.Struct):
 
 
 class EventRecorder:
-    """`instance` names this process, as in `kubectl get events -o wide`."""
+    """Writes events. `instance` is the `reportingInstance` of the events: the name of this process."""
 
     def __init__(self, client: Client, *, instance: str, controller: str = CONTROLLER, queue: int = 1000) -> None:
-        self.counts = Counts()
-        #: Why the last event could not be written.
-        self.trouble: str | None = None
+        self.counts = EventCounts()
+        #: The error of the last write that failed.
+        self.last_error: str | None = None
         self._client = client
         self._instance = instance[:_FIELD_LIMIT]
         self._controller = controller
@@ -102,7 +103,7 @@ class EventRecorder:
         action: str = "",
         related: ObjectReference | None = None,
     ) -> None:
-        """Say what happened to an object. Returns at once. `action` is what was done about it: the reason if empty."""
+        """Queues an event about an object, without waiting. `action` is the reason if empty."""
         now = asyncio.get_running_loop().time()
         key = (regarding, related, type, reason, action, note)
         series = self._series.get(key)
@@ -117,7 +118,7 @@ class EventRecorder:
             self._schedule(series)
         elif self._allowed(regarding, now):
             event = Event(
-                # "default" is where `kubectl describe` looks for the events of objects without a namespace.
+                # `kubectl describe` looks for the events of cluster-scoped objects in namespace "default".
                 metadata=ObjectMeta(name=self._name(regarding), namespace=regarding.namespace or "default"),
                 event_time=micro_time(clock.now()),
                 reporting_controller=self._controller,
@@ -133,8 +134,8 @@ class EventRecorder:
         else:
             self.counts.limited += 1
 
-    async def close(self, patience: float = 5.0) -> None:
-        """Write what is left, for `patience` seconds at most."""
+    async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109 (what is left is counted, not raised)
+        """Writes the queued events, for at most `timeout` seconds."""
         self._closed = True
         for series in list(self._series.values()):
             if series.timer is not None:
@@ -143,7 +144,7 @@ class EventRecorder:
         if self._writer is None:
             return
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 await self._queue.join()
         except TimeoutError:
             self.counts.dropped += self._queue.qsize() + 1
@@ -159,7 +160,7 @@ class EventRecorder:
         await self.close()
 
     def _name(self, regarding: ObjectReference) -> str:
-        # Two events of one instant must not share a name; in virtual time there are many.
+        # Event names must differ even for events of the same instant, which virtual time has many of.
         self._last_stamp = max(self._last_stamp + 1, int(clock.now().timestamp() * 1_000_000_000))
         suffix = f".{self._last_stamp:x}"
         labels = re.sub(r"[^a-z0-9.]", "-", regarding.name.lower()).split(".")
@@ -224,18 +225,18 @@ class EventRecorder:
         for pause in (*_RETRIES, None):
             try:
                 await self._write(series)
-            except (TransportError, Unavailable, TooManyRequests, Unauthorized) as error:
-                self.trouble = str(error)
+            except (TransportError, ServerUnavailable, TooManyRequests, Unauthorized) as error:
+                self.last_error = str(error)
                 if pause is not None:
                     await asyncio.sleep(pause)
                     continue
             except KubeError as error:
-                self.trouble = str(error)
+                self.last_error = str(error)
             else:
                 self.counts.written += 1
                 return
             self.counts.failed += 1
-            log.warning("an event could not be written", reason=series.event.reason, why=self.trouble)
+            log.warning("event not written", reason=series.event.reason, error=self.last_error)
             self._forget(series)
             series.written = series.count
             return
@@ -247,19 +248,19 @@ class EventRecorder:
             observed = EventSeries(count=count, last_observed_time=series.last_observed)
             event = msgspec.structs.replace(event, series=observed)
         if series.written and not await self._patched(event):
-            # It outlived the server's memory of events (an hour): begin again under a new name.
+            # The server has deleted the event (by default after an hour): write a new one under a new name.
             metadata = ObjectMeta(name=self._name(event.regarding), namespace=event.metadata.namespace)
             series.event = event = msgspec.structs.replace(event, metadata=metadata, event_time=micro_time(clock.now()))
             series.written = 0
         if not series.written:
-            with suppress(AlreadyExists):  # an earlier try whose answer was lost
+            with suppress(AlreadyExists):  # an earlier attempt succeeded and its response was lost
                 await self._client.create(EVENTS, event)
         series.written = count
         series.written_at = asyncio.get_running_loop().time()
 
     async def _patched(self, event: Event) -> bool:
-        """Whether the event was still there for its series to be brought up to date."""
-        patch = writes.merge({"series": event.series})
+        """Updates the series of an event. False if the event no longer exists."""
+        patch = writes.merge_patch({"series": event.series})
         try:
             await self._client.patch(EVENTS, event.metadata.name, patch, event.metadata.namespace)
         except NotFound:
@@ -268,7 +269,7 @@ class EventRecorder:
 
 
 def _shortened(note: str) -> str:
-    # A note may quote anybody, even text that is not Unicode (half of a surrogate pair), which has no encoding.
+    # A note may quote text that cannot be encoded (half of a surrogate pair).
     encoded = note.encode("utf-8", "replace")
     if len(encoded) <= _NOTE_LIMIT:
         return encoded.decode("utf-8")
@@ -276,6 +277,6 @@ def _shortened(note: str) -> str:
 
 
 def _pascal(words: str) -> str:
-    """`no capacity` and `no-capacity` as `NoCapacity`, which is how Kubernetes writes reasons."""
+    """`no capacity` or `no-capacity` as `NoCapacity`, the form of Kubernetes reasons."""
     parts = re.findall(r"[A-Za-z0-9]+", words)
     return "".join(part[0].upper() + part[1:] for part in parts)[:_FIELD_LIMIT] or "Unknown"

@@ -1,7 +1,7 @@
-"""Credentials from a command, as `client.authentication.k8s.io` v1 and v1beta1 define it (such as `aws eks get-token`).
+"""Exec credential plugins (such as `aws eks get-token`), by `client.authentication.k8s.io` v1 and v1beta1.
 
 The command gets an ExecCredential in KUBERNETES_EXEC_INFO and prints one with a token, a client certificate or both.
-What it prints is kept until it says it expires, or the server answers 401.
+The credential is used until its expirationTimestamp, or until the server answers 401.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from forebay.net import clock
 _GROUP = "client.authentication.k8s.io"
 _VERSIONS = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
 _MODES = ("Never", "IfAvailable", "Always")
-_LONGEST_QUOTE = 200
+_MAX_QUOTE = 200
 
 
 class _Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A null is an absent field here, as it is in Go."""
+    """Fields that are null count as absent, as in Go."""
 
     token: str | None = None
     client_certificate_data: str | None = None
@@ -45,7 +45,7 @@ class _ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class ExecPlugin:
-    """`env` is the whole environment of the command, before the plugin's own additions."""
+    """A `CredentialSource` that runs a command. `env` is the command's environment, without KUBERNETES_EXEC_INFO."""
 
     def __init__(
         self,
@@ -67,22 +67,22 @@ class ExecPlugin:
         self._cluster = cluster
         self._certificate = certificate
         self._interactive = interactive and spec.interactive_mode != "Never"
-        # A login in a browser takes as long as the user takes, who can also end it.
+        # No timeout for an interactive login: the user can interrupt the command.
         self._timeout = None if self._interactive else timeout
         self._credential: Credential | None = None
         self._expires: datetime | None = None
-        self._running = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def current(self) -> Credential:
-        async with self._running:
+        async with self._lock:
             expired = self._expires is not None and clock.now() >= self._expires
             if self._credential is None or expired:
                 return await self._run()
             return self._credential
 
     async def renewed(self, rejected: Credential) -> Credential:
-        async with self._running:
-            # Of many requests refused at once, the first runs the command; the others find its answer here.
+        async with self._lock:
+            # When many requests get a 401 at once, the first runs the command and the others use its result.
             if self._credential is None or self._credential == rejected:
                 return await self._run()
             return self._credential
@@ -95,22 +95,22 @@ class ExecPlugin:
             certificate = client_certificate(
                 status.client_certificate_data.encode(),
                 status.client_key_data.encode(),
-                where=f"{self._named} printed what",
+                where=f"the output of {self._description}",
                 now=clock.now(),
             )
-        authorization = bearer(status.token or "", f"the answer of {self._named}")
+        authorization = bearer(status.token or "", f"the output of {self._description}")
         self._credential = Credential(authorization=authorization, certificate=certificate)
         self._expires = status.expiration_timestamp
         return self._credential
 
     @property
-    def _named(self) -> str:
+    def _description(self) -> str:
         return f'exec command "{self._spec.command}" of {self._where}'
 
     def _output(self) -> bytes:
         if self._spec.interactive_mode == "Always" and not self._interactive:
             raise ConfigError(
-                f"{self._named} asks the user for input (interactiveMode Always), but there is no terminal"
+                f"{self._description} needs a terminal for input (interactiveMode Always), and there is none"
             )
         info: dict[str, Any] = {"interactive": self._interactive}
         if self._spec.provide_cluster_info and self._cluster is not None:
@@ -128,23 +128,24 @@ class ExecPlugin:
                 env=env,
                 stdin=None if self._interactive else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                # A login prompt goes to stderr: with a terminal the user must see it.
+                # Login prompts go to stderr, where the user must see them.
                 stderr=None if self._interactive else subprocess.PIPE,
                 start_new_session=not self._interactive,
             )
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            raise ConfigError(f"{self._named} cannot be run: {why}{self._hint}") from None
+            raise ConfigError(f"{self._description} cannot be run: {why}{self._hint}") from None
         with process:
             try:
-                output, complaint = process.communicate(timeout=self._timeout)
+                output, stderr = process.communicate(timeout=self._timeout)
             except subprocess.TimeoutExpired:
                 self._kill(process)
                 raise ConfigError(
-                    f"{self._named} did not finish within {self._timeout:g} s; run it by hand to see what it waits for"
+                    f"{self._description} did not finish within {self._timeout:g} s; "
+                    "run the command by hand to see what it waits for"
                 ) from None
         if process.returncode != 0:
-            raise ConfigError(f"{self._named} failed with exit code {process.returncode}{_last_line(complaint)}")
+            raise ConfigError(f"{self._description} failed with exit code {process.returncode}{_last_line(stderr)}")
         return output
 
     def _find(self, env: Mapping[str, str]) -> str:
@@ -153,7 +154,7 @@ class ExecPlugin:
             return str(self._beside / command)
         found = shutil.which(command, path=env.get("PATH"))
         if found is None:
-            raise ConfigError(f"{self._named} was not found in PATH{self._hint or '; install it'}")
+            raise ConfigError(f"{self._description} was not found in PATH{self._hint or '; install the command'}")
         return found
 
     @property
@@ -165,29 +166,29 @@ class ExecPlugin:
         if self._interactive:
             process.kill()
         else:
-            # Its children too: one that keeps the pipe open would keep us waiting.
+            # The whole process group: a child that keeps the pipe open would block `communicate`.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
     def _decode(self, output: bytes) -> _Status:
         try:
-            answer = msgspec.json.decode(output, type=_ExecCredential)
+            printed = msgspec.json.decode(output, type=_ExecCredential)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            # What it printed may hold a secret: it is described, never quoted.
+            # The output may hold a secret: the message never quotes it.
             why = "nothing" if not output.strip() else f"{len(output)} bytes that are not an ExecCredential ({error})"
-            raise ConfigError(f"{self._named} printed {why}") from None
-        if answer.kind != "ExecCredential" or answer.api_version != self._spec.api_version:
+            raise ConfigError(f"{self._description} printed {why}") from None
+        if printed.kind != "ExecCredential" or printed.api_version != self._spec.api_version:
             raise ConfigError(
-                f'{self._named} printed kind "{answer.kind or ""}" of apiVersion "{answer.api_version or ""}"; '
+                f'{self._description} printed kind "{printed.kind or ""}" of apiVersion "{printed.api_version or ""}"; '
                 f'"ExecCredential" of "{self._spec.api_version}" is expected'
             )
-        status = answer.status
+        status = printed.status
         if status is None or not (status.token or status.client_certificate_data):
-            raise ConfigError(f"{self._named} printed an ExecCredential without a token or a client certificate")
+            raise ConfigError(f"{self._description} printed an ExecCredential without a token or a client certificate")
         if bool(status.client_certificate_data) != bool(status.client_key_data):
             raise ConfigError(
-                f"{self._named} printed a client certificate without its key, or a key without certificate"
+                f"{self._description} printed a client certificate without its key, or a key without certificate"
             )
         return status
 
@@ -200,14 +201,14 @@ def _check(spec: ExecSpec, where: str) -> None:
         raise ConfigError(f"{where} has an exec section with {said}; supported are {' and '.join(_VERSIONS)}")
     if spec.interactive_mode and spec.interactive_mode not in _MODES:
         raise ConfigError(
-            f'{where} has exec interactiveMode "{spec.interactive_mode}"; it is one of {", ".join(_MODES)}'
+            f'{where} has exec interactiveMode "{spec.interactive_mode}"; allowed are {", ".join(_MODES)}'
         )
     if not spec.interactive_mode and spec.api_version == _VERSIONS[0]:
         raise ConfigError(
-            f"{where} has an exec section of {_VERSIONS[0]} without interactiveMode, which that version needs"
+            f"{where} has an exec section of {_VERSIONS[0]} without interactiveMode, which that version requires"
         )
 
 
-def _last_line(complaint: bytes | None) -> str:
-    lines = (complaint or b"").decode("utf-8", "replace").strip().splitlines()
-    return f": {lines[-1].strip()[:_LONGEST_QUOTE]}" if lines else ""
+def _last_line(stderr: bytes | None) -> str:
+    lines = (stderr or b"").decode("utf-8", "replace").strip().splitlines()
+    return f": {lines[-1].strip()[:_MAX_QUOTE]}" if lines else ""

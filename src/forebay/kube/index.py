@@ -1,18 +1,18 @@
-"""Indexes kept up to date change by change: what a look-up costs follows its answer, not the size of the cluster."""
+"""Indexes over the objects of one kind, updated with every change. A look-up does not search all objects."""
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Generic, Protocol
 
-from forebay.kube.resources import T, Told_contra
+from forebay.kube.resources import T, T_contra
 
-Key = tuple[str, str]
+ObjectKey = tuple[str, str]
 
 
 class Index(Generic[T]):
-    """The objects under the value that `value_of` names for each (None: under none), or the values, with `several`.
+    """Objects by the value that `value_of` returns; None leaves an object out. With `several` it returns many values.
 
-    `among` leaves objects out; indexes with the same one are asked together. Both must depend on the object alone:
-    they are asked again about the old state when that is replaced.
+    `among` selects the objects to index. Indexes with the same `among` share its result. Both functions must depend on
+    the object alone: they are called again with the old object when that is replaced.
     """
 
     def __init__(
@@ -27,20 +27,20 @@ class Index(Generic[T]):
         self.among = among
         self.several = several
         self.value_of = value_of
-        self.found: dict[Hashable, dict[Key, T]] = {}
+        self.found: dict[Hashable, dict[ObjectKey, T]] = {}
 
-    def change(self, key: Key, old: T | None, new: T | None) -> None:
-        """Of objects that are `among` the indexed; for one that is not, None."""
+    def change(self, key: ObjectKey, old: T | None, new: T | None) -> None:
+        """Replaces `old` by `new`. None stands for an object that does not exist or is not selected by `among`."""
         values = self._values(new)
         for value in self._values(old):
             if value not in values:
-                self._forget(value, key)
+                self._remove(value, key)
         if new is not None:
             for value in values:
                 self.found.setdefault(value, {})[key] = new
 
-    def add(self, objects: Mapping[Key, T]) -> None:
-        """What `change` does for each object, if it was not there and is `among` the indexed."""
+    def add(self, objects: Mapping[ObjectKey, T]) -> None:
+        """Adds new objects that `among` selects: the same as `change` for each, but faster."""
         found, value_of = self.found, self.value_of
         if self.several:
             for key, new in objects.items():
@@ -65,16 +65,16 @@ class Index(Generic[T]):
             return tuple(value)
         return () if value is None else (value,)
 
-    def _forget(self, value: Hashable, key: Key) -> None:
+    def _remove(self, value: Hashable, key: ObjectKey) -> None:
         found = self.found.get(value)
-        if found is None:  # the value was named twice
+        if found is None:  # `value_of` returned the value twice
             return
         found.pop(key, None)
         if not found:
             del self.found[value]
 
     def get(self, value: Hashable) -> tuple[T, ...]:
-        """The objects under `value`, as they are now."""
+        """The objects with this value, in a copy that later changes leave alone."""
         found = self.found.get(value)
         return () if found is None else tuple(found.values())
 
@@ -82,27 +82,20 @@ class Index(Generic[T]):
         found = self.found.get(value)
         return 0 if found is None else len(found)
 
-    def __iter__(self) -> Iterator[Hashable]:
-        """The values that have any object."""
-        return iter(tuple(self.found))
 
-    def __len__(self) -> int:
-        return len(self.found)
+class ChangeHandler(Protocol[T_contra]):
+    """Gets every change of the objects of a view, such as `NodeUsage`."""
 
+    def add(self, new: T_contra) -> None: ...
 
-class Kept(Protocol[Told_contra]):
-    """Something else that is kept current with the view, by whoever made it."""
-
-    def add(self, new: Told_contra) -> None: ...
-
-    def change(self, old: Told_contra | None, new: Told_contra | None) -> None: ...
+    def change(self, old: T_contra | None, new: T_contra | None) -> None: ...
 
 
 class Indexes(Generic[T]):
-    """All indexes of one kind, each `among` asked once per change; and what else is kept current with them."""
+    """All indexes and handlers of one kind. Each `among` is called once per change."""
 
-    def __init__(self, indexes: Iterable[Index[T]], kept: Iterable[Kept[T]] = ()) -> None:
-        self._kept = tuple(kept)
+    def __init__(self, indexes: Iterable[Index[T]], handlers: Iterable[ChangeHandler[T]] = ()) -> None:
+        self._handlers = tuple(handlers)
         self._by_name = {index.name: index for index in indexes}
         self._groups: dict[Callable[[T], bool] | None, list[Index[T]]] = {}
         for index in self._by_name.values():
@@ -111,17 +104,17 @@ class Indexes(Generic[T]):
     def __getitem__(self, name: str) -> Index[T]:
         return self._by_name[name]
 
-    def add(self, objects: Mapping[Key, T]) -> None:
-        """What `change` does for objects that were not there, index by index: this fills the view."""
+    def add(self, objects: Mapping[ObjectKey, T]) -> None:
+        """Adds new objects: the same as `change` for each, but faster."""
         for among, indexes in self._groups.items():
             some = objects if among is None else {key: new for key, new in objects.items() if among(new)}
             for index in indexes:
                 index.add(some)
-        for each in self._kept:
+        for handler in self._handlers:
             for new in objects.values():
-                each.add(new)
+                handler.add(new)
 
-    def change(self, key: Key, old: T | None, new: T | None) -> None:
+    def change(self, key: ObjectKey, old: T | None, new: T | None) -> None:
         for among, indexes in self._groups.items():
             before, after = old, new
             if among is not None:
@@ -133,5 +126,5 @@ class Indexes(Generic[T]):
                     continue
             for index in indexes:
                 index.change(key, before, after)
-        for each in self._kept:
-            each.change(old, new)
+        for handler in self._handlers:
+            handler.change(old, new)

@@ -1,12 +1,12 @@
-"""A view of one kind that keeps itself current, and says how current it is.
+"""Informer: a local copy of all objects of one kind, kept up to date by a watch.
 
     pods = Informer(transport, base_url, PODS, indexes=pod_indexes())
     async with pods:
         await pods.wait_synced()
         pods.get(("default", "web-0")), pods.by(BY_NODE, "n1")
 
-Before `synced` the view is a part, and nothing may be concluded from what is not in it. Later it may be late but never
-in part; `staleness` says how late.
+Before `synced`, objects may be missing, and nothing may be concluded from their absence. Afterwards the copy is
+complete, but may be late; `staleness` says how late.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import Any, Final, Generic, NoReturn, Self
 
 from forebay.kube.backoff import Backoff
-from forebay.kube.index import Index, Kept, Key
+from forebay.kube.decoders import ObjectDecoder
+from forebay.kube.index import ChangeHandler, Index, ObjectKey
 from forebay.kube.reflector import PAGE_SIZE, Counters, Reflector
 from forebay.kube.resources import Resource, T
-from forebay.kube.view import Change, View
-from forebay.kube.wire import Wire
+from forebay.kube.view import ObjectChange, View
 from forebay.net.transport import Transport
 
-#: Longer than a silent watch is waited for and a new one needs for its first bookmark.
+#: Seconds. Longer than a silent watch is tolerated plus the time until the first bookmark of the next watch.
 STALE_AFTER: Final = 240.0
 
 
@@ -34,12 +34,10 @@ class Informer(Generic[T]):
         base_url: str,
         resource: Resource[T],
         *,
-        decode: Wire[Any, T] | None = None,
-        namespace: str | None = None,
+        decoder: ObjectDecoder[Any, T] | None = None,
         label_selector: str | None = None,
-        field_selector: str | None = None,
         indexes: Iterable[Index[T]] = (),
-        kept: Iterable[Kept[T]] = (),
+        handlers: Iterable[ChangeHandler[T]] = (),
         page_size: int = PAGE_SIZE,
         stale_after: float = STALE_AFTER,
         wake: asyncio.Event | None = None,
@@ -47,16 +45,14 @@ class Informer(Generic[T]):
     ) -> None:
         self.resource = resource
         self.stale_after = stale_after
-        self._view: View[T] = View(indexes, on_change=None if wake is None else wake.set, kept=kept)
-        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._view: View[T] = View(indexes, on_change=None if wake is None else wake.set, handlers=handlers)
         self._reflector = Reflector(
             transport,
             base_url,
             resource,
             self._view,
-            wire=decode,
-            namespace=namespace,
-            selectors={name: selector for name, selector in selectors.items() if selector},
+            decoder=decoder,
+            label_selector=label_selector,
             page_size=page_size,
             backoff=backoff,
         )
@@ -64,7 +60,7 @@ class Informer(Generic[T]):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> NoReturn:
-        """Keeps the view current for as long as the task lives."""
+        """Keeps the objects up to date until the task is cancelled."""
         self._loop = asyncio.get_running_loop()
         await self._reflector.run()
 
@@ -78,32 +74,33 @@ class Informer(Generic[T]):
         assert self._task is not None
         self._task.cancel()
         await asyncio.wait({self._task})
-        # Only a fault of ours ends it before its time: a subscriber that raised.
+        # Only a bug ends the task early, such as a subscriber that raised.
         if not self._task.cancelled() and error is None:
             self._task.result()
 
-    async def list_again(self, before: Callable[[], None]) -> None:
-        """Reads every object anew, after `before`, which may change how they are read. The view stays as it is until
-        then. Returns when it is whole again.
+    async def relist(self, before: Callable[[], None]) -> None:
+        """Lists every object again, after calling `before`, which may reconfigure the decoder. Returns when done.
+
+        Until then the informer keeps the objects that it has.
         """
         assert self._task is not None
         last = self._task
         last.cancel()
-        # Before anything is waited for: whoever asks may be cancelled, and must not leave it standing still.
-        self._reflector.refilled.clear()
+        # Before the first await: a caller that is cancelled must not leave the informer without a task.
+        self._reflector.relisted.clear()
         self._task = asyncio.create_task(self._run_after(last, before), name=f"informer of {self.resource.plural}")
-        await self._wait(self._reflector.refilled)
+        await self._wait(self._reflector.relisted)
 
     async def _run_after(self, last: "asyncio.Task[NoReturn]", before: Callable[[], None]) -> NoReturn:
         await asyncio.wait({last})
         if not last.cancelled():
             last.result()
         before()
-        self._reflector.forget_place()
+        self._reflector.require_list()
         await self.run()
 
     async def wait_synced(self) -> None:
-        """Returns once the view is whole. It may never be: what hinders it is in `last_error`."""
+        """Returns once all objects are listed. While that fails, `last_error` says why."""
         await self._wait(self._reflector.synced)
 
     async def _wait(self, event: asyncio.Event) -> None:
@@ -117,32 +114,29 @@ class Informer(Generic[T]):
 
     @property
     def synced(self) -> bool:
-        """The view has been whole, and deletions since then are not missed."""
+        """Whether all objects have been listed once. No deletion since then is missed."""
         return self._reflector.synced.is_set()
 
     @property
     def ended(self) -> bool:
-        """By a fault of ours: it will never be current again."""
+        """Whether the task has ended because of a bug: the objects will never be up to date again."""
         return self._task is not None and self._task.done()
-
-    def stale_for(self, now: float) -> float:
-        """Seconds from the last word of the server to `now` (of the loop's clock). Infinite where there was none."""
-        current_at = self._reflector.current_at
-        return math.inf if current_at is None else max(0.0, now - current_at)
 
     @property
     def staleness(self) -> float:
-        # Of the loop it runs on, so that metrics may ask from any thread.
-        return math.inf if self._loop is None else self.stale_for(self._loop.time())
+        """Seconds since the objects were last known to be up to date; infinite before the first list."""
+        current_at = self._reflector.current_at
+        # `self._loop`, not the running loop: metrics may be collected in another thread.
+        return math.inf if self._loop is None or current_at is None else max(0.0, self._loop.time() - current_at)
 
     @property
     def stale(self) -> bool:
-        """Too late to act upon."""
+        """Whether the objects are too old to act upon."""
         return self.staleness > self.stale_after
 
     @property
     def last_error(self) -> str | None:
-        """What keeps the view from being current, in one sentence. None while all is well."""
+        """Why the objects are not up to date. None while they are."""
         return self._reflector.last_error
 
     @property
@@ -151,38 +145,39 @@ class Informer(Generic[T]):
 
     @property
     def resource_version(self) -> int:
-        """Every change of this kind up to here is in the view."""
+        """Every change up to this resourceVersion is in the local copy."""
         return self._view.resource_version
 
     def __len__(self) -> int:
         return len(self._view)
 
-    def get(self, key: Key) -> T | None:
+    def get(self, key: ObjectKey) -> T | None:
         return self._view.get(key)
 
     def values(self) -> ValuesView[T]:
-        """Live: copy it before an `await`."""
+        """A live view of the objects: copy it before an `await`."""
         return self._view.values()
 
     def index(self, name: str) -> Index[T]:
         return self._view.index(name)
 
     def by(self, name: str, value: Hashable) -> tuple[T, ...]:
+        """The objects with this value in the index of this name."""
         return self._view.by(name, value)
 
     @property
-    def undecodable(self) -> Mapping[Key, str]:
-        """Objects that are there and could not be read, with the reason. Their last readable state, if any, is kept."""
+    def undecodable(self) -> Mapping[ObjectKey, str]:
+        """Errors of objects that exist but do not decode. Their last decodable state, if any, is kept."""
         return self._view.undecodable
 
-    def subscribe(self, subscriber: Callable[[Change[T]], None]) -> Callable[[], None]:
-        """Calls it with every change from now on, after the view has it. The returned function ends that."""
+    def subscribe(self, subscriber: Callable[[ObjectChange[T]], None]) -> Callable[[], None]:
+        """Calls `subscriber` with every change from now on. The returned function unsubscribes."""
         return self._view.subscribe(subscriber)
 
     def observe(self, written: T) -> bool:
-        """Puts the response to a write of ours into the view at once. False where the view already knows better."""
+        """Stores the response to our own write before the watch brings it. False if a newer state is there."""
         return self._view.observe(written, asyncio.get_running_loop().time())
 
-    def observe_deleted(self, key: Key, uid: str) -> None:
-        """Takes out what a response proved to be gone: not merely asked to go, with finalizers or a grace period."""
+    def observe_deleted(self, key: ObjectKey, uid: str) -> None:
+        """Removes an object that a response proved to be gone (not one that finalizers or a grace period keep)."""
         self._view.observe_deleted(key, uid, asyncio.get_running_loop().time())

@@ -1,42 +1,38 @@
-"""Tables that give equal things one object, and forget what a changing cluster no longer has."""
+"""Interning: one shared object for equal values, in tables of bounded size."""
 
 from collections.abc import Callable, Hashable
 from typing import TypeVar
 
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
 
 
-class Interned(dict[K, V]):
-    """`table[key]` is always the same object, made by `make` the first time, for as long as the key stays in use.
+class Interned(dict[_K, _V]):
+    """`table[key]` is made by `make` once and is then the same object for as long as the key stays in use.
 
-    Two generations, each at most `limit` long: a full table becomes the old one, and what is asked for again is taken
-    over. So the table is bounded, what is in use stays, and a hit costs one look into a dict and nothing else.
+    Two generations of at most `limit` entries: a full table becomes the old generation, and entries that are used again
+    move to the new one. The size is bounded, entries in use stay, and a hit costs one dict look-up.
     """
 
     __slots__ = ("_limit", "_make", "_old")
 
-    def __init__(self, make: Callable[[K], V], limit: int) -> None:
+    def __init__(self, make: Callable[[_K], _V], limit: int) -> None:
         super().__init__()
         self._make = make
         self._limit = limit
-        self._old: dict[K, V] = {}
+        self._old: dict[_K, _V] = {}
 
-    def __missing__(self, key: K) -> V:
-        # A `make` that raises leaves no trace: a malformed key is looked at anew each time.
+    def __missing__(self, key: _K) -> _V:
+        # A `make` that raises stores nothing: it is called again for the same key.
         return self._keep(key, self._old[key] if key in self._old else self._make(key))
 
-    def unify(self, key: K, value: V) -> V:
-        """The object kept under `key`, or `value`, which is then kept."""
+    def unify(self, key: _K, value: _V) -> _V:
+        """The object stored for `key`; `value` is stored first if there is none."""
         if key in self:
             return self[key]
         return self._keep(key, self._old.get(key, value))
 
-    def forget(self) -> None:
-        self.clear()
-        self._old = {}
-
-    def _keep(self, key: K, value: V) -> V:
+    def _keep(self, key: _K, value: _V) -> _V:
         if len(self) >= self._limit:
             self._old = dict(self)
             self.clear()

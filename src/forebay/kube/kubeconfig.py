@@ -1,7 +1,7 @@
-"""kubeconfig files: read, merged by kubectl's rules, and one context picked out of them. No certificate is opened here.
+"""kubeconfig files: read, merged by kubectl's rules, and resolved for one context. Certificates are not read here.
 
-The rules: `KUBECONFIG` may name several files, of which the missing are skipped; for every name, and for
-`current-context`, the first file that has it wins whole; relative paths are relative to the file they stand in.
+The rules: `KUBECONFIG` may name several files, and missing ones are skipped. For every name, and for `current-context`,
+the first file that has it wins. Relative paths are relative to the file that contains them.
 """
 
 import os
@@ -26,7 +26,7 @@ class ExecEnv(msgspec.Struct, frozen=True):
 
 
 class ExecSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A command that prints credentials."""
+    """The `exec` section of a user: a command that prints credentials."""
 
     api_version: str = ""
     command: str = ""
@@ -40,7 +40,7 @@ class ExecSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return f"ExecSpec({self.command})"
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class KubeconfigCluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     server: str = ""
     certificate_authority: str = ""
     certificate_authority_data: str = ""
@@ -48,14 +48,14 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     tls_server_name: str = ""
     #: May hold the proxy's password.
     proxy_url: str = ""
-    #: What the cluster's `extensions` hold for exec plugins, handed to them untouched.
+    #: The cluster's `extensions` entry for exec plugins, passed to them unchanged.
     exec_config: Any = None
 
     def __repr__(self) -> str:
-        return f"Cluster({self.server})"
+        return f"KubeconfigCluster({self.server})"
 
 
-class User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class KubeconfigUser(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     client_certificate: str = ""
     client_certificate_data: str = ""
     client_key: str = ""
@@ -72,10 +72,10 @@ class User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     impersonate_extra: dict[str, Any] | None = msgspec.field(default=None, name="as-user-extra")
 
     def __repr__(self) -> str:
-        return f"User({', '.join(f for f in self.__struct_fields__ if getattr(self, f))})"
+        return f"KubeconfigUser({', '.join(f for f in self.__struct_fields__ if getattr(self, f))})"
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True):
+class KubeconfigContext(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
     user: str = ""
     namespace: str = ""
@@ -83,17 +83,17 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 class _NamedCluster(msgspec.Struct):
     name: str
-    cluster: Cluster = Cluster()
+    cluster: KubeconfigCluster = KubeconfigCluster()
 
 
 class _NamedUser(msgspec.Struct):
     name: str
-    user: User = User()
+    user: KubeconfigUser = KubeconfigUser()
 
 
 class _NamedContext(msgspec.Struct):
     name: str
-    context: Context = Context()
+    context: KubeconfigContext = KubeconfigContext()
 
 
 class _File(msgspec.Struct, kw_only=True, rename="kebab"):
@@ -117,34 +117,34 @@ class _NamedExtended(msgspec.Struct):
 
 
 class _Extensions(msgspec.Struct):
-    """A file once more, for what exec plugins are told: there a number is a number."""
+    """The extensions of a file, decoded with their YAML types: exec plugins get numbers as numbers."""
 
     clusters: list[_NamedExtended]
 
 
-N = TypeVar("N", _NamedCluster, _NamedUser, _NamedContext)
+_N = TypeVar("_N", _NamedCluster, _NamedUser, _NamedContext)
 
 
-class Missing(ConfigError):
-    """There is no such file, which is a fault only of a file that the user named."""
+class KubeconfigMissing(ConfigError):
+    """The file does not exist: an error only if the user named the file."""
 
 
 class Kubeconfig:
-    """Several files as one. Every entry remembers its file, for messages and for the paths inside it."""
+    """Merged files. Every entry comes with its file, for messages and for relative paths."""
 
     def __init__(self) -> None:
         self.files: list[Path] = []
         self.current_context = ""
-        self.clusters: dict[str, tuple[Cluster, Path]] = {}
-        self.users: dict[str, tuple[User, Path]] = {}
-        self.contexts: dict[str, tuple[Context, Path]] = {}
+        self.clusters: dict[str, tuple[KubeconfigCluster, Path]] = {}
+        self.users: dict[str, tuple[KubeconfigUser, Path]] = {}
+        self.contexts: dict[str, tuple[KubeconfigContext, Path]] = {}
 
     @property
     def empty(self) -> bool:
         return not (self.clusters or self.users or self.contexts or self.current_context)
 
     def add(self, path: Path) -> None:
-        """Merge a file that has less say than those before it."""
+        """Merges a file with lower precedence than the files before it."""
         content = _read(path)
         self.files.append(path)
         self.current_context = self.current_context or content.current_context
@@ -155,13 +155,13 @@ class Kubeconfig:
         for name, context in _by_name(content.contexts, "contexts", path).items():
             self.contexts.setdefault(name, (context.context, path))
 
-    def choose(self, name: str | None) -> "Choice":
-        """The context of that name, or the current one, with all it refers to."""
+    def resolve(self, name: str | None) -> "ResolvedContext":
+        """The context of that name, or the current context, with its cluster and user."""
         where = ", ".join(map(str, self.files))
-        known = f"it has {_listed(self.contexts)}" if self.contexts else "it has no contexts at all"
+        known = f"its contexts are {_listed(self.contexts)}" if self.contexts else "it has no contexts"
         wanted = name or self.current_context
         if not wanted:
-            raise ConfigError(f"{where} has no current-context and no context was named; {known}")
+            raise ConfigError(f"{where} has no current-context; name one of its contexts with --context ({known})")
         if wanted not in self.contexts:
             said = "" if name else ", its current-context"
             raise ConfigError(f'{where} has no context "{wanted}"{said}; {known}')
@@ -169,17 +169,17 @@ class Kubeconfig:
         if context.cluster not in self.clusters:
             raise ConfigError(
                 f'context "{wanted}" in {path} names cluster "{context.cluster}", which is not defined; '
-                f"there is {_listed(self.clusters)}"
+                f"known clusters: {_listed(self.clusters)}"
             )
-        # As for kubectl, a context without a user is anonymous; one with an unknown user is a mistake.
+        # As for kubectl, a context without a user is anonymous; an undefined user is an error.
         if context.user and context.user not in self.users:
             raise ConfigError(
                 f'context "{wanted}" in {path} names user "{context.user}", which is not defined; '
-                f"there is {_listed(self.users)}"
+                f"known users: {_listed(self.users)}"
             )
         cluster, cluster_file = self.clusters[context.cluster]
-        user, user_file = self.users.get(context.user, (User(), path))
-        return Choice(
+        user, user_file = self.users.get(context.user, (KubeconfigUser(), path))
+        return ResolvedContext(
             name=wanted,
             namespace=context.namespace or "default",
             cluster=cluster,
@@ -191,21 +191,21 @@ class Kubeconfig:
         )
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """One context, resolved."""
+class ResolvedContext(msgspec.Struct, frozen=True, kw_only=True):
+    """A context with its cluster and user."""
 
     name: str
     namespace: str
-    cluster: Cluster
+    cluster: KubeconfigCluster
     cluster_name: str
     cluster_file: Path
-    user: User
+    user: KubeconfigUser
     user_name: str
     user_file: Path
 
 
 def from_file(path: Path) -> Kubeconfig:
-    """The one file that the user named: it must be there."""
+    """The file that the user named. Raises `KubeconfigMissing`."""
     merged = Kubeconfig()
     merged.add(path)
     return merged
@@ -216,37 +216,37 @@ def from_list(value: str) -> Kubeconfig:
     paths = [Path(entry) for entry in value.split(os.pathsep) if entry]
     merged = Kubeconfig()
     for path in paths:
-        with suppress(Missing):
+        with suppress(KubeconfigMissing):
             merged.add(path)
     if not merged.files:
         raise ConfigError(
-            f"KUBECONFIG names {_listed(map(str, paths))}, which does not exist; set it right or unset it"
+            f"KUBECONFIG names {_listed(map(str, paths))}, which does not exist; correct KUBECONFIG or unset it"
         )
     return merged
 
 
 def _read(path: Path) -> _File:
-    import yaml  # noqa: PLC0415 (only who reads a kubeconfig pays for it)
+    import yaml  # noqa: PLC0415 (slow; not needed in a pod)
 
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise Missing(f"kubeconfig {path} does not exist") from None
+        raise KubeconfigMissing(f"kubeconfig {path} does not exist") from None
     except OSError as error:
         raise ConfigError(f"kubeconfig {path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"kubeconfig {path} is not UTF-8 text") from None
 
-    class Scalars(yaml.SafeLoader):
-        """Every scalar but null stays text: a token of digits is a token, and `strict=False` reads the booleans."""
+    class TextScalars(yaml.SafeLoader):
+        """Keeps every scalar but null as text: a token of digits stays a token. `strict=False` converts booleans."""
 
-    Scalars.yaml_implicit_resolvers = {
+    TextScalars.yaml_implicit_resolvers = {
         first: kept
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
         if (kept := [item for item in resolvers if item[0] in {"tag:yaml.org,2002:null", "tag:yaml.org,2002:merge"}])
     }
     try:
-        tree = yaml.load(text, Scalars)  # noqa: S506 (a SafeLoader with fewer types)
+        tree = yaml.load(text, TextScalars)  # noqa: S506 (a SafeLoader with fewer types)
         typed = yaml.safe_load(text) if _EXEC_EXTENSION in text else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -265,12 +265,12 @@ def _read(path: Path) -> _File:
         if typed is not None and content.clusters:
             content.clusters = _with_exec_config(content.clusters, msgspec.convert(typed, _Extensions))
     except msgspec.ValidationError as error:
-        raise ConfigError(f"kubeconfig {path} has a wrong field: {error}") from None
+        raise ConfigError(f"kubeconfig {path} has an invalid field: {error}") from None
     return content
 
 
 def _without_nulls(value: Any) -> Any:
-    """`env: null` and the like mean "not there", as in Go."""
+    """The value without null fields, which count as absent, as in Go."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
@@ -288,8 +288,8 @@ def _with_exec_config(clusters: Sequence[_NamedCluster], typed: _Extensions) -> 
     return configured
 
 
-def _by_name(entries: Sequence[N], section: str, path: Path) -> dict[str, N]:
-    named: dict[str, N] = {}
+def _by_name(entries: Sequence[_N], section: str, path: Path) -> dict[str, _N]:
+    named: dict[str, _N] = {}
     for entry in entries:
         if entry.name in named:
             raise ConfigError(f'kubeconfig {path} has two entries named "{entry.name}" in {section}; remove one')

@@ -1,9 +1,9 @@
-"""Leader election on a Lease: of several processes, one acts.
+"""Leader election on a Lease, by the rules of client-go.
 
-The rules, as in client-go. A candidate takes the lease when nobody holds it, or when it has *itself* seen no change for
-the holder's whole duration: other machines' clocks are never compared. Every write is a compare-and-swap on the
-resourceVersion. The leader renews every `retry` and stops acting `renew_deadline` after the start of its last renewal
-that worked, well before anybody else may take over; `still_leader` says so even to a process that was paused meanwhile.
+A candidate acquires the lease when it has no holder, or when the candidate *itself* has seen no change of the lease for
+its duration: clocks of different machines are never compared. Every write is a compare-and-swap on the resourceVersion.
+The leader renews every `retry` seconds and stops `renew_deadline` seconds after the start of its last successful
+renewal, before another candidate may acquire the lease. `still_leader` holds even for a process that was paused.
 """
 
 import asyncio
@@ -26,24 +26,24 @@ from forebay.kube.types import LEASES, Lease, LeaseSpec, micro_time, reference
 from forebay.net import clock
 from forebay.net.transport import TransportError
 
-R = TypeVar("R")
+_R = TypeVar("_R")
 
 log = structlog.get_logger(__name__)
 
 _JITTER = 1.2
-#: How often a lease that somebody holds is looked at, as parts of `retry`. As late as the holder's last renewal is seen
-#: it is succeeded: with looks a whole `retry` apart, not within its duration and two seconds.
-_LOOK, _LOOK_JITTER = 0.4, 0.3
-#: Seconds after a lease has lapsed at which it is asked for: later than any rounding of the clock.
-_AFTER = 0.01
+#: How often a candidate reads a lease that another holds, and the jitter, as parts of `retry`. The delay with which the
+#: last renewal is seen delays the takeover: reads a whole `retry` apart would take longer than duration + 2 s.
+_POLL, _POLL_JITTER = 0.4, 0.3
+#: Seconds between the expiry of a lease and the attempt to acquire it: more than any rounding of the clock.
+_AFTER_EXPIRY = 0.01
 
 
 class LeadershipLost(KubeError):
-    """The lease could not be renewed in time, or somebody else has it. The work was stopped."""
+    """The lease was not renewed in time, or another process holds it. The work was cancelled."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds."""
+    """Lease duration, renew deadline and retry period, in seconds."""
 
     duration: float = 15.0
     renew_deadline: float = 10.0
@@ -55,13 +55,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unique_identity() -> str:
-    """This process and no other: two that shared a name would both lead."""
+    """A name that no other process has: two candidates of one name would both lead."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
 class Elector:
-    """One candidate. Give it a client of its own (see `forebay.kube.connection.election_client`): a burst of other
-    requests must not delay a renewal.
+    """A candidate for leadership. Needs its own client (`forebay.kube.connection.election_client`), so that other
+    requests cannot delay a renewal.
     """
 
     def __init__(
@@ -78,10 +78,10 @@ class Elector:
     ) -> None:
         self.identity = identity
         self.terms = terms
-        #: Why the last try failed, for whoever asks why nobody leads; None after one that worked.
-        self.trouble: str | None = None
-        #: What kept the last try from being answered; None once the server has answered, whoever leads.
-        self.out_of_reach: str | None = None
+        #: Why the last attempt to acquire or renew failed; None after a success.
+        self.last_error: str | None = None
+        #: Why the last attempt got no response; None once the server has responded, whoever leads.
+        self.unreachable: str | None = None
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -90,27 +90,27 @@ class Elector:
         self._rng = rng or random.Random()  # noqa: S311 (jitter)
         self._log = log.bind(lease=f"{namespace}/{name}", identity=identity)
         self._lease: Lease | None = None
-        #: When a change of the lease was last seen, and when our last successful renewal began; on the loop's clock.
-        self._seen_at = 0.0
+        #: Loop times of the last change of the lease that we saw, and of the start of our last successful renewal.
+        self._changed_at = 0.0
         self._renewed_at: float | None = None
 
     @property
     def leader(self) -> str:
-        """Who held the lease when it was last seen; empty for nobody."""
+        """Identity of the holder when the lease was last read; empty for none."""
         return (self._lease.spec.holder_identity or "") if self._lease is not None else ""
 
     def still_leader(self, now: float | None = None) -> bool:
-        """Whether this process may act at `now`, on the loop's clock. Ask before each act that must not be doubled."""
+        """Whether this process leads at `now` (loop time). Check before each action that only one leader may do."""
         if self._renewed_at is None:
             return False
         now = asyncio.get_running_loop().time() if now is None else now
         return now < self._renewed_at + self.terms.renew_deadline
 
-    async def run(self, lead: Callable[[], Awaitable[R]]) -> R:
-        """Wait to be elected, then do `lead()` while renewing, and give the lease back when it has ended.
+    async def run(self, lead: Callable[[], Awaitable[_R]]) -> _R:
+        """Waits until elected, runs `lead()` while renewing the lease, and releases the lease when `lead()` has ended.
 
-        When the lease is lost, `lead()` is cancelled, waited for, and `LeadershipLost` raised. Cancelling `run` cancels
-        `lead()` in the same way; the lease is kept until it has really stopped, and released only then.
+        When the lease is lost, `run` cancels `lead()`, waits for its end and raises `LeadershipLost`. When `run` itself
+        is cancelled, it cancels `lead()`, and releases the lease only after `lead()` has ended.
         """
         await self._acquire()
         work = asyncio.ensure_future(lead())
@@ -124,25 +124,25 @@ class Elector:
             try:
                 await _stop(work)
             finally:
-                # Also where the wait itself was cancelled: a lease that nobody works under must not live on.
+                # Even if the wait was cancelled: a lease under which nothing runs must not be renewed.
                 renewing.cancel()
             await _stop(renewing)
             await self._release()
 
     async def _acquire(self) -> None:
         while not await self._attempt(self.terms.renew_deadline / 2):  # noqa: ASYNC110 (the server sends no event)
-            await asyncio.sleep(self._pause())
-        self._tell("became leader")
+            await asyncio.sleep(self._next_wait())
+        self._announce("became leader")
 
-    def _pause(self) -> float:
-        """Until the next look at a lease that is somebody else's: not later than when it lapses."""
-        pause = self.terms.retry * (1 + self._rng.random() * _JITTER)
-        left = self._lapses_at() - asyncio.get_running_loop().time() if self.leader else 0.0
+    def _next_wait(self) -> float:
+        """Seconds until the next attempt, at the latest when the lease of another holder expires."""
+        wait = self.terms.retry * (1 + self._rng.random() * _JITTER)
+        left = self._expires_at() - asyncio.get_running_loop().time() if self.leader else 0.0
         if left <= 0:
-            return pause
-        if self.out_of_reach is None:
-            pause = self.terms.retry * (_LOOK + self._rng.random() * _LOOK_JITTER)
-        return min(pause, left + _AFTER)
+            return wait
+        if self.unreachable is None:
+            wait = self.terms.retry * (_POLL + self._rng.random() * _POLL_JITTER)
+        return min(wait, left + _AFTER_EXPIRY)
 
     async def _renew_until_lost(self) -> None:
         loop = asyncio.get_running_loop()
@@ -152,74 +152,73 @@ class Elector:
             left = deadline - loop.time()
             if left <= 0:
                 break
-            # An attempt gets half of the deadline, so that one dead connection leaves time for a second attempt.
+            # Half of the deadline per attempt: one dead connection leaves time for a second attempt.
             await self._attempt(min(left, self.terms.renew_deadline / 2))
-        self._tell("stopped leading")
+        self._announce("stopped leading")
         raise LeadershipLost(
             f"lease {self._namespace}/{self._name} was not renewed within {self.terms.renew_deadline:g} s: "
-            f"{self.trouble or 'this process was paused'}"
+            f"{self.last_error or 'this process was paused'}"
         )
 
     async def _attempt(self, limit: float) -> bool:
-        """Take or renew the lease. False when somebody else has it or the server could not be asked."""
-        before = self.leader
+        """Acquires or renews the lease. False if another process holds it or the request failed."""
+        previous = self.leader
         started = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(limit):
-                held = await self._take()
+                held = await self._acquire_or_renew()
         except (AlreadyExists, Conflict) as error:
-            self.out_of_reach = None
+            self.unreachable = None
             return self._failed(str(error))
         except (ApiError, Unreadable, TransportError) as error:
-            self.out_of_reach = str(error)
-            return self._failed(self.out_of_reach)
+            self.unreachable = str(error)
+            return self._failed(self.unreachable)
         except TimeoutError:
-            self.out_of_reach = f"no answer within {limit:g} s"
-            return self._failed(self.out_of_reach)
-        self.out_of_reach = None
-        self.trouble = None if held else f"it is held by {self.leader}"
-        # The start, not the end: nobody can have seen this renewal before it began.
+            self.unreachable = f"no answer within {limit:g} s"
+            return self._failed(self.unreachable)
+        self.unreachable = None
+        self.last_error = None if held else f"{self.leader} holds the lease"
+        # The start, not the end: no other candidate can have seen this renewal before its start.
         self._renewed_at = started if held else None
-        if self.leader != before and self._on_new_leader is not None:
+        if self.leader != previous and self._on_new_leader is not None:
             self._on_new_leader(self.leader)
         return held
 
-    def _failed(self, why: str) -> Literal[False]:
-        if why != self.trouble:
-            self._log.warning("the lease could not be asked for", why=why)
-        self.trouble = why
+    def _failed(self, error: str) -> Literal[False]:
+        if error != self.last_error:
+            self._log.warning("lease attempt failed", error=error)
+        self.last_error = error
         return False
 
-    async def _take(self) -> bool:
+    async def _acquire_or_renew(self) -> bool:
         if self._lease is not None and self.leader == self.identity:
-            # What we wrote last is most likely still there: one request instead of two.
+            # The lease is most likely as we last wrote it: one request instead of two.
             with suppress(Conflict, NotFound):
                 await self._write(self._lease)
                 return True
         try:
-            self._saw(await self._client.get(LEASES, self._name, self._namespace))
+            self._store(await self._client.get(LEASES, self._name, self._namespace))
         except NotFound:
             metadata = ObjectMeta(name=self._name, namespace=self._namespace)
             spec = self._claim(LeaseSpec(lease_transitions=-1))
-            self._saw(await self._client.create(LEASES, Lease(metadata=metadata, spec=spec)))
+            self._store(await self._client.create(LEASES, Lease(metadata=metadata, spec=spec)))
             return True
-        if self.leader not in {"", self.identity} and asyncio.get_running_loop().time() < self._lapses_at():
+        if self.leader not in {"", self.identity} and asyncio.get_running_loop().time() < self._expires_at():
             return False
         assert self._lease is not None
         await self._write(self._lease)
         return True
 
-    def _saw(self, lease: Lease) -> None:
-        # Any write counts as a sign of life, even one that leaves `renewTime` alone: a holder whose clock stands
-        # still is alive too.
+    def _store(self, lease: Lease) -> None:
+        # Any write counts as a renewal, even one with the same `renewTime`: the clock of the holder may stand still.
         if self._lease is None or lease.resource_version != self._lease.resource_version:
-            self._seen_at = asyncio.get_running_loop().time()
+            self._changed_at = asyncio.get_running_loop().time()
         self._lease = lease
 
-    def _lapses_at(self) -> float:
-        """When the holder was not heard of for as long as it asked to be waited for, on our own clock."""
+    def _expires_at(self) -> float:
+        """Loop time at which the lease expires: its duration after the last change that we saw."""
         assert self._lease is not None
-        return self._seen_at + (self._lease.spec.lease_duration_seconds or self.terms.duration)
+        return self._changed_at + (self._lease.spec.lease_duration_seconds or self.terms.duration)
 
     def _claim(self, spec: LeaseSpec) -> LeaseSpec:
         now = micro_time(clock.now())
@@ -235,10 +234,10 @@ class Elector:
 
     async def _write(self, lease: Lease) -> None:
         written = Lease(metadata=lease.metadata, spec=self._claim(lease.spec))
-        self._saw(await self._client.update(LEASES, written))
+        self._store(await self._client.update(LEASES, written))
 
     async def _release(self) -> None:
-        """Let the next one in at once. Where that fails, the lease runs out by itself."""
+        """Releases the lease, so that another candidate need not wait for its expiry."""
         self._renewed_at = None
         with suppress(ApiError, Unreadable, TransportError, TimeoutError):
             async with asyncio.timeout(self.terms.renew_deadline / 2):
@@ -248,12 +247,12 @@ class Elector:
                         self._lease.spec, holder_identity="", lease_duration_seconds=1, acquire_time=now, renew_time=now
                     )
                     try:
-                        self._saw(await self._client.update(LEASES, Lease(metadata=self._lease.metadata, spec=spec)))
+                        self._store(await self._client.update(LEASES, Lease(metadata=self._lease.metadata, spec=spec)))
                     except Conflict:
-                        # The renewal that was under way when we stopped may have arrived.
-                        self._saw(await self._client.get(LEASES, self._name, self._namespace))
+                        # A renewal in flight when we stopped may have arrived.
+                        self._store(await self._client.get(LEASES, self._name, self._namespace))
 
-    def _tell(self, what: str) -> None:
+    def _announce(self, what: str) -> None:
         self._log.info(what)
         if self._recorder is not None and self._lease is not None:
             about = reference(LEASES, self._lease)
@@ -261,7 +260,7 @@ class Elector:
 
 
 async def _stop(task: asyncio.Future[Any]) -> None:
-    """Cancel and wait until it has ended, however it ends: its outcome was told, or no longer matters."""
+    """Cancels a task and waits for its end, ignoring its outcome."""
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():

@@ -1,21 +1,21 @@
-"""Nodes from the API server's JSON."""
+"""Decoder of Nodes."""
 
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import Raw
 
+from forebay.kube.decoders import ObjectDecoder
 from forebay.kube.interning import Interned, interned_strings
 from forebay.kube.pods import ANNOTATION_PREFIXES
 from forebay.kube.resources import Resource
-from forebay.kube.wire import Wire, register
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.requirements import Taint
 
-Raw = msgspec.Raw
-_NOTHING: Final = Raw()
+_ABSENT: Final = Raw()
 
 
 class _Meta(msgspec.Struct, gc=False, rename="camel"):
@@ -54,8 +54,8 @@ class _Address(msgspec.Struct, gc=False):
 
 
 class _Status(msgspec.Struct, gc=False):
-    capacity: Raw = _NOTHING
-    allocatable: Raw = _NOTHING
+    capacity: Raw = _ABSENT
+    allocatable: Raw = _ABSENT
     conditions: list[_Condition] | None = None
     addresses: list[_Address] | None = None
 
@@ -69,28 +69,31 @@ class _NodeOnWire(msgspec.Struct, gc=False):
 _quantities = msgspec.json.Decoder(dict[str, str | int] | None)
 
 
-class Nodes:
-    """Builds nodes; amounts and texts that many nodes have in common are one object for all of them."""
+class NodeDecoder(ObjectDecoder[_NodeOnWire, Node]):
+    """Decodes nodes. Resource lists and strings that many nodes share are one object for all of them."""
 
     def __init__(self) -> None:
-        self._texts = interned_strings(65_536)
+        super().__init__(_NodeOnWire, self.build)
+        self._strings = interned_strings(65_536)
         self._resources: Interned[bytes, Resources] = Interned(_make_resources, 16_384)
 
     def build(self, wire: _NodeOnWire) -> Node:
-        """Raises `ValueError` for a node that cannot be read."""
+        """Raises `ValueError` for a node that does not decode."""
         meta, spec, status = wire.metadata, wire.spec, wire.status
-        texts = self._texts
+        strings = self._strings
         ready = next((condition for condition in status.conditions or () if condition.type == "Ready"), None)
         return Node(
-            name=texts[meta.name],
+            name=strings[meta.name],
             uid=meta.uid,
             resource_version=int(meta.resource_version),
             created=meta.creation_timestamp,
-            labels=self._shared(meta.labels or {}),
+            labels=self._interned(meta.labels or {}),
             annotations={
                 key: value for key, value in (meta.annotations or {}).items() if key.startswith(ANNOTATION_PREFIXES)
             },
-            taints=tuple(Taint(texts[item.key], texts[item.value], texts[item.effect]) for item in spec.taints or ()),
+            taints=tuple(
+                Taint(strings[item.key], strings[item.value], strings[item.effect]) for item in spec.taints or ()
+            ),
             unschedulable=spec.unschedulable,
             capacity=self._resources[bytes(status.capacity)],
             allocatable=self._resources[bytes(status.allocatable)],
@@ -99,19 +102,25 @@ class Nodes:
             unready_since=ready.last_transition_time if ready is not None and ready.status != "True" else None,
             deleted=meta.deletion_timestamp,
             provider_id=spec.provider_id or None,
-            addresses=tuple((texts[item.type], item.address) for item in status.addresses or ()),
+            addresses=tuple((strings[item.type], item.address) for item in status.addresses or ()),
             finalizers=meta.finalizers or (),
         )
 
-    def _shared(self, labels: Mapping[str, str]) -> Mapping[str, str]:
-        texts = self._texts
-        return {texts[key]: texts[value] for key, value in labels.items()}
+    def _interned(self, labels: Mapping[str, str]) -> Mapping[str, str]:
+        strings = self._strings
+        return {strings[key]: strings[value] for key, value in labels.items()}
 
 
 def _make_resources(text: bytes) -> Resources:
     return Resources.parse((_quantities.decode(text) if text else None) or {})
 
 
-register(Node, Wire(_NodeOnWire, Nodes().build))
-
-NODES: Final = Resource(group="", version="v1", plural="nodes", kind="Node", namespaced=False, type=Node)
+NODES: Final = Resource(
+    group="",
+    version="v1",
+    plural="nodes",
+    kind="Node",
+    namespaced=False,
+    type=Node,
+    make_decoder=NodeDecoder,
+)

@@ -1,6 +1,6 @@
-"""Where the kinds of `forebay.dev` live in the API.
+"""Resources of the `forebay.dev` API group.
 
-None is `complete`: a newer CRD may know fields that this version does not, so objects are changed by patches.
+None is `complete`: a newer CRD may have fields that this version does not know, so objects are changed by patches.
 """
 
 from typing import TypeVar
@@ -14,10 +14,10 @@ from forebay.api.meta import Object
 from forebay.api.node_provisioner import NODE_PROVISIONER
 from forebay.kube.resources import Resource
 
-O = TypeVar("O", bound=Object)  # noqa: E741 (an object)
+_O = TypeVar("_O", bound=Object)
 
 
-def resource_of(kind: CustomKind[O]) -> Resource[O]:
+def resource_of(kind: CustomKind[_O]) -> Resource[_O]:
     return Resource(
         group=kind.group,
         version=kind.version,

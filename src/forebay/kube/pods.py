@@ -1,26 +1,26 @@
-"""Pods from the API server's JSON, with as little as possible kept of each (see `measured.md`, section 1).
+"""Decoder of Pods, and the indexes over them.
 
-Whatever pods have in common is one object for all of them: shape, labels, annotations, owner, names of nodes. Statuses
-of containers are looked at only where somebody pays for a GPU.
+Pods share one object for everything they have in common: shape, labels, annotations, owner, node names. The decoder of
+an informer skips container statuses, from which run times are read, unless a budget needs them.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from operator import attrgetter
 from typing import Final
 
 import msgspec
+from msgspec import Raw
 
 from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
-from forebay.kube.abridging import LIKE, NODE, PHASE, TOKEN, Abridging, Buffer
+from forebay.kube.decoders import ObjectDecoder
 from forebay.kube.index import Index
 from forebay.kube.interning import Interned, interned_strings
 from forebay.kube.resources import Resource
-from forebay.kube.shapes import BETWEEN, NOTHING, Raw, Shapes, SpecParts
-from forebay.kube.wire import Wire, register
+from forebay.kube.shapes import ABSENT, SEPARATOR, Shapes, SpecParts
 from forebay.model.workloads import Owner, Phase, Pod, PodShape
 
-#: Annotations that mean something to Forebay; a pod's others are not kept.
+#: Annotations that Forebay reads; all others are dropped.
 ANNOTATION_PREFIXES: Final = (
     "forebay.dev/",
     "runpod.io/",
@@ -35,12 +35,11 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 PENDING_GPU: Final = "pending GPU pods"
 BY_NODE: Final = "pods by node"
 BY_OWNER: Final = "pods by owner"
-BY_LABEL: Final = "GPU pods by namespace and label"
-MARKED: Final = "pods with marks of budgets"
+MARKED: Final = "pods with a finalizer or gate of a budget"
 
 
 class _Meta(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
-    # The fields of all wire types stand in the API server's own order, which msgspec then need not search for.
+    # Fields are in the order in which the API server writes them: msgspec finds the next one without a search.
     name: str
     generate_name: str = ""
     namespace: str = ""
@@ -48,29 +47,24 @@ class _Meta(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
     resource_version: str
     creation_timestamp: datetime
     deletion_timestamp: datetime | None = None
-    labels: Raw = NOTHING
-    annotations: Raw = NOTHING
-    owner_references: Raw = NOTHING
-    finalizers: Raw = NOTHING
+    labels: Raw = ABSENT
+    annotations: Raw = ABSENT
+    owner_references: Raw = ABSENT
+    finalizers: Raw = ABSENT
 
 
 class _Status(msgspec.Struct, gc=False, rename="camel"):
     phase: str = ""
-    conditions: Raw = NOTHING
+    conditions: Raw = ABSENT
     nominated_node_name: str = ""
-    init_container_statuses: Raw = NOTHING
-    container_statuses: Raw = NOTHING
+    init_container_statuses: Raw = ABSENT
+    container_statuses: Raw = ABSENT
 
 
 class _PodOnWire(msgspec.Struct, gc=False):
     metadata: _Meta
-    #: Of our own making: the number of a pod that this one is like, and what is different.
-    like: int = msgspec.field(default=0, name=LIKE)
-    node: str = msgspec.field(default="", name=NODE)
-    phase: str = msgspec.field(default="", name=PHASE)
-    #: Never absent, unless the pod was made short.
-    spec: SpecParts | None = None
-    status: _Status | None = None
+    spec: SpecParts
+    status: _Status
 
 
 class _OwnerReference(msgspec.Struct):
@@ -104,11 +98,6 @@ class _ContainerStatus(msgspec.Struct, rename="camel"):
     restart_count: int = 0
 
 
-class _Line(msgspec.Struct, gc=False):
-    object: _PodOnWire
-
-
-_line = msgspec.json.Decoder(_Line)
 _labels = msgspec.json.Decoder(dict[str, str] | None)
 _owners = msgspec.json.Decoder(list[_OwnerReference] | None)
 _conditions = msgspec.json.Decoder(list[_Condition] | None)
@@ -116,18 +105,18 @@ _container_statuses = msgspec.json.Decoder(list[_ContainerStatus] | None)
 _finalizers = msgspec.json.Decoder(tuple[str, ...] | None)
 
 _PHASES: Final = {phase.value: phase for phase in Phase}
-_LATEST: Final = 4_096
-#: Looked up once: reading a member of an enum is slow.
+_MAX_LATEST: Final = 4_096
+#: Module constants, because reading an enum member is slow.
 _UNKNOWN: Final = Phase.UNKNOWN
 _NO_LABELS: Final[Mapping[str, str]] = {}
 
 
 class _Template(msgspec.Struct, frozen=True, gc=False):
-    """What pods of one template have in common."""
+    """The parts that pods of one pod template share."""
 
     shape: PodShape
-    #: Or for something else that a budget counts: it matters when its pods ran.
-    asks_for_gpu: bool
+    #: Whether to read when these pods ran.
+    timed: bool
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     mirror: bool
@@ -136,7 +125,7 @@ class _Template(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Latest(msgspec.Struct, frozen=True, gc=False):
-    """What the latest pod of an owner was made of, apart from its node."""
+    """Encoded parts of the latest pod of an owner, without its node, and the template decoded from them."""
 
     labels: Raw
     annotations: Raw
@@ -146,54 +135,49 @@ class _Latest(msgspec.Struct, frozen=True, gc=False):
     template: _Template
 
 
-class Pods:
-    """Builds pods; holds the tables of what they have in common. They are bounded, so it may live for ever.
+class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
+    """Decodes pods. Keeps bounded tables of the parts that pods share.
 
-    Three ways to the same: most pods are like the latest one of their owner, which a comparison shows; else the text of
-    all parts together is looked up; else, where a label or an annotation differs from pod to pod (StatefulSets, indexed
-    Jobs), the inner tables still know the other parts.
+    `timed` names resources, besides GPUs, for whose pods the run time is read from container statuses; None reads it
+    for every pod, which makes decoding about a fifth slower.
+
+    Three look-ups, fastest first: the encoded parts equal those of the latest pod of the same owner; all parts together
+    are in the table of templates; or, where labels or annotations differ from pod to pod (StatefulSets, indexed Jobs),
+    each part is in a table of its own.
     """
 
-    def __init__(self) -> None:
-        self._counted: frozenset[str] = frozenset()
+    def __init__(self, timed: Collection[str] | None = None) -> None:
+        super().__init__(_PodOnWire, self.build)
+        self._timed = None if timed is None else frozenset(timed)
         self._latest: dict[str, _Latest] = {}
         self._templates: Interned[bytes, _Template] = Interned(self._make_template, 4_096)
-        self._abridging: Abridging[_Template] = Abridging(self._common, self._read)
         self._shapes = Shapes()
         self._names = interned_strings(65_536)
         self._labels: Interned[bytes, Mapping[str, str]] = Interned(self._make_labels, 16_384)
         self._annotations: Interned[bytes, tuple[Mapping[str, str], bool]] = Interned(_make_annotations, 4_096)
         self._owners: Interned[bytes, Owner | None] = Interned(self._make_owner, 16_384)
 
-    def count(self, resources: Collection[str]) -> None:
-        """Budgets count these, beside GPUs: it is read when pods that ask for them ran.
-
-        Only while no pods are being read: before the informer is started, or before it lists them again.
-        """
-        self._counted = frozenset(resources)
+    def read_times_of(self, resources: Collection[str]) -> None:
+        """Replaces `timed`. Call it only before the informer starts or inside `Informer.relist`."""
+        self._timed = frozenset(resources)
         self._latest.clear()
         self._templates = Interned(self._make_template, 4_096)
-        self._abridging = Abridging(self._common, self._read)
 
     def build(self, wire: _PodOnWire) -> Pod:
-        """Raises `ValueError` for a pod that cannot be read."""
+        """Raises `ValueError` for a pod that does not decode."""
         meta, status = wire.metadata, wire.status
-        if wire.like:
-            template, node = self._abridging.common(wire.like), wire.node
-        else:
-            template, node = self._template(wire)
+        template, node = self._template(meta, wire.spec)
         names = self._names
-        phase = _PHASES.get(wire.phase if status is None else status.phase, _UNKNOWN)
+        phase = _PHASES.get(status.phase, _UNKNOWN)
         since = message = nominated = started = finished = None
         restarted = False
-        if status is not None:
-            if not node:
-                since, message = self._unschedulable(status.conditions)
-                # Says nothing of a pod that has its node.
-                nominated = names[status.nominated_node_name] if status.nominated_node_name else None
-            if template.asks_for_gpu:
-                started, finished, restarted = _ran(status.init_container_statuses, status.container_statuses, phase)
-        # In the order of its fields: by their names it takes four times as long.
+        if not node:
+            since, message = self._unschedulable(status.conditions)
+            # Meaningless for a bound pod.
+            nominated = names[status.nominated_node_name] if status.nominated_node_name else None
+        if template.timed:
+            started, finished, restarted = _run_times(status.init_container_statuses, status.container_statuses, phase)
+        # Positional arguments: keywords would take four times as long.
         return Pod(
             names[meta.namespace],
             meta.name,
@@ -217,25 +201,8 @@ class Pods:
             template.mirror,
         )
 
-    def abridge(self, text: bytes, start: int, end: int) -> list[Buffer]:
-        return self._abridging.pieces(text, start, end)
-
-    def _read(self, line: bytes) -> Pod:
-        return self.build(_line.decode(line).object)
-
-    def _common(self, line: bytes) -> _Template | None:
-        pod = _line.decode(line).object
-        if pod.like or pod.spec is None:
-            return None
-        key = _key(pod.metadata, pod.spec)
-        # Where the name of the token's volume means more than a volume, it must not be left out.
-        return None if TOKEN in key else self._templates[key]
-
-    def _template(self, wire: _PodOnWire) -> tuple[_Template, str]:
-        """And the name of the node, the one thing in a spec in which pods of a template differ."""
-        meta, spec = wire.metadata, wire.spec
-        if spec is None or wire.status is None:
-            raise ValueError("a pod needs a `spec` and a `status`")
+    def _template(self, meta: _Meta, spec: SpecParts) -> tuple[_Template, str]:
+        """The template of a pod and its node name, the one field of the spec in which pods of a template differ."""
         node, spec.node_name = spec.node_name, ""
         latest = self._latest.get(meta.generate_name)
         if (
@@ -251,8 +218,8 @@ class Pods:
         template = self._templates.get(key)
         if template is None:
             return self._templates[key], node
-        # Seen a second time, so there is a third. Copies, because a `Raw` keeps the page it was cut from.
-        if len(self._latest) >= _LATEST:
+        # The second pod of a template: more will follow. Copies, because a `Raw` keeps its whole page in memory.
+        if len(self._latest) >= _MAX_LATEST:
             self._latest.clear()
         self._latest[meta.generate_name] = _Latest(
             meta.labels.copy(),
@@ -265,11 +232,11 @@ class Pods:
         return template, node
 
     def _make_template(self, key: bytes) -> _Template:
-        labels, annotations, owners, finalizers, of_shape = key.split(BETWEEN, 4)
-        shape = self._shapes[of_shape]
+        labels, annotations, owners, finalizers, shape_key = key.split(SEPARATOR, 4)
+        shape = self._shapes[shape_key]
         return _Template(
             shape,
-            bool(shape.gpus()) or not self._counted.isdisjoint(shape.requests),
+            self._timed is None or bool(shape.gpus()) or not self._timed.isdisjoint(shape.requests),
             self._labels[labels],
             *self._annotations[annotations],
             self._owners[owners],
@@ -297,7 +264,7 @@ class Pods:
 
 
 def _key(meta: _Meta, spec: SpecParts) -> bytes:
-    return BETWEEN.join((meta.labels, meta.annotations, meta.owner_references, meta.finalizers, *spec.parts()))
+    return SEPARATOR.join((meta.labels, meta.annotations, meta.owner_references, meta.finalizers, *spec.parts()))
 
 
 def _make_annotations(text: bytes) -> tuple[Mapping[str, str], bool]:
@@ -306,13 +273,15 @@ def _make_annotations(text: bytes) -> tuple[Mapping[str, str], bool]:
     return kept or _NO_LABELS, _MIRROR in annotations
 
 
-def _ran(init: Raw, main: Raw, phase: Phase) -> tuple[datetime | None, datetime | None, bool]:
-    """Earliest start of any container, init containers and sidecars included; latest end, once the pod has ended and
-    every container that ran shows its own; whether one was started again, so that earlier starts may not be shown.
+def _run_times(init: Raw, main: Raw, phase: Phase) -> tuple[datetime | None, datetime | None, bool]:
+    """Start, end and whether a container restarted, which means that earlier starts may be missing.
+
+    The start is the earliest of any container, init containers and sidecars included. The end is the latest of any
+    container, None until the pod has ended and every container that ran reports its end.
     """
     starts: list[datetime] = []
     ends: list[datetime] = []
-    restarted, told = False, phase.ended
+    restarted, complete = False, phase.ended
     for statuses in (init, main):
         for container in (_container_statuses.decode(statuses) if statuses else None) or ():
             restarted |= container.restart_count > 0
@@ -324,12 +293,12 @@ def _ran(init: Raw, main: Raw, phase: Phase) -> tuple[datetime | None, datetime 
                     if ran.finished_at is not None:
                         ends.append(ran.finished_at)
                     elif state is container.state:
-                        told = False
-    return min(starts, default=None), max(ends, default=None) if told else None, restarted
+                        complete = False
+    return min(starts, default=None), max(ends, default=None) if complete else None, restarted
 
 
 def is_pending(pod: Pod) -> bool:
-    """Waits for a node: not bound, not ended, not asked to go."""
+    """Whether a pod waits for a node: not bound, not ended, not being deleted."""
     return pod.node is None and pod.deleted is None and not pod.phase.ended
 
 
@@ -338,19 +307,16 @@ def asks_for_gpu(pod: Pod) -> bool:
 
 
 def pod_indexes(gpu_resources: Collection[str] | None = None) -> tuple[Index[Pod], ...]:
-    """PENDING_GPU (under True), BY_NODE, BY_OWNER (uid), BY_LABEL (namespace, key, value), MARKED (USAGE_FINALIZER,
-    BUDGET_GATE).
+    """PENDING_GPU (by True), BY_NODE, BY_OWNER (by UID), MARKED (by USAGE_FINALIZER and BUDGET_GATE).
 
-    `gpu_resources` are the resources by which pods ask for GPUs; None: every `<vendor>/gpu`.
+    `gpu_resources` are the resources that count as GPUs; None: every `<vendor>/gpu`.
     """
-    asks = asks_for_gpu if gpu_resources is None else lambda pod: bool(pod.shape.requests.gpus(gpu_resources))
+    wants_gpu = asks_for_gpu if gpu_resources is None else lambda pod: bool(pod.shape.requests.gpus(gpu_resources))
     return (
         Index(BY_NODE, attrgetter("node")),
         Index(BY_OWNER, lambda pod: None if pod.owner is None else pod.owner.uid),
         Index(MARKED, _marks, several=True),
-        Index(PENDING_GPU, lambda pod: is_pending(pod) or None, among=asks),
-        # All labels of all pods would weigh more than the pods, and only GPU pods are ever asked for by label.
-        Index(BY_LABEL, _namespace_and_labels, several=True, among=asks),
+        Index(PENDING_GPU, lambda pod: is_pending(pod) or None, among=wants_gpu),
     )
 
 
@@ -361,13 +327,12 @@ def _marks(pod: Pod) -> tuple[str, ...]:
     return (*finalizer, BUDGET_GATE) if BUDGET_GATE in pod.shape.scheduling_gates else finalizer
 
 
-def _namespace_and_labels(pod: Pod) -> Iterable[tuple[str, str, str]]:
-    return [(pod.namespace, key, value) for key, value in pod.labels.items()]
-
-
-_pods: Final = Pods()
-#: `count_resources({"cpu"})`: see `Pods.count`.
-count_resources: Final = _pods.count
-register(Pod, Wire(_PodOnWire, _pods.build, abridge=_pods.abridge))
-
-PODS: Final = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True, type=Pod)
+PODS: Final = Resource(
+    group="",
+    version="v1",
+    plural="pods",
+    kind="Pod",
+    namespaced=True,
+    type=Pod,
+    make_decoder=PodDecoder,
+)

@@ -1,4 +1,4 @@
-"""HTTPS_PROXY, HTTP_PROXY and NO_PROXY, read as Go reads them, since kubectl on the same machine does."""
+"""HTTPS_PROXY, HTTP_PROXY and NO_PROXY, with Go's rules: kubectl on the same machine uses the same proxy."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -10,30 +10,33 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def from_environment(url: str, env: Mapping[str, str]) -> str | None:
-    """The proxy for `url`, or None when it is reached directly."""
+    """The proxy for `url`; None for a direct connection."""
     parts = urlsplit(url)
     name = f"{parts.scheme.upper()}_PROXY"
     proxy = env.get(name) or env.get(name.lower())
     host = parts.hostname or ""
-    if not proxy or _direct(host, parts.port or _DEFAULT_PORTS[parts.scheme], env):
+    if not proxy or _bypasses(host, parts.port or _DEFAULT_PORTS[parts.scheme], env):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if urlsplit(proxy).scheme not in _DEFAULT_PORTS:
         raise ConfigError(
-            f"{name} is not an http or https URL, and other kinds of proxy are not supported; change or unset it"
+            f"{name} is not an http or https URL, and Forebay supports no other kind of proxy; change or unset {name}"
         )
     return proxy
 
 
-def _direct(host: str, port: int, env: Mapping[str, str]) -> bool:
+def _bypasses(host: str, port: int, env: Mapping[str, str]) -> bool:
     if host == "localhost" or (_address(host) or ipaddress.IPv4Address(1)).is_loopback:
         return True
     exceptions = env.get("NO_PROXY") or env.get("no_proxy") or ""
-    return any(_covers(entry.strip().lower(), host.lower(), port) for entry in exceptions.split(",") if entry.strip())
+    return any(_matches(entry.strip().lower(), host.lower(), port) for entry in exceptions.split(",") if entry.strip())
 
 
-def _covers(entry: str, host: str, port: int) -> bool:
-    """A name covers itself and its subdomains, `.name` the subdomains only, a CIDR its addresses, `*` everything."""
+def _matches(entry: str, host: str, port: int) -> bool:
+    """Whether a NO_PROXY entry matches the host.
+
+    A name matches itself and its subdomains, `.name` only the subdomains, a CIDR its addresses, `*` everything.
+    """
     if entry == "*":
         return True
     address = _address(host)

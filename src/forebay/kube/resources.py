@@ -1,6 +1,7 @@
-"""Where a kind lives in the API, and what it is decoded into."""
+"""Resources of the API: their paths, and the types their objects decode into."""
 
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -8,13 +9,16 @@ import msgspec
 from forebay.api.meta import Object
 from forebay.kube.errors import BadRequest
 
+if TYPE_CHECKING:
+    from forebay.kube.decoders import ObjectDecoder
+
 
 class Tracked(Protocol):
-    """What the client and the informers need to know about any object."""
+    """What clients and informers need of any object."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """Namespace (empty for cluster kinds) and name."""
+        """Namespace (empty for cluster-scoped kinds) and name."""
         ...
 
     @property
@@ -25,12 +29,12 @@ class Tracked(Protocol):
 
 
 T = TypeVar("T", bound=Tracked)
-#: Of those that are only told about objects.
-Told_contra = TypeVar("Told_contra", contravariant=True)
+#: For handlers, which only receive objects.
+T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """One resource of the API server and the type its objects become here."""
+    """A resource of the API server, and the type its objects decode into."""
 
     group: str
     version: str
@@ -38,16 +42,18 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     kind: str
     namespaced: bool
     type: type[T]
-    #: The type holds every field of the kind, so that a whole object may be written back. A slim type may not:
-    #: `update` would erase what it does not know. Such kinds are changed by patches.
+    #: Whether the type has every field of the kind, so that `update` may write a whole object. With any other type,
+    #: `update` would erase the missing fields: such kinds are changed by patches.
     complete: bool = False
+    #: Makes a decoder for a type whose fields differ from the JSON of the kind.
+    make_decoder: "Callable[[], ObjectDecoder[Any, T]] | None" = None
 
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Without a namespace: the collection of all namespaces. Names are encoded, so none can lead elsewhere."""
+        """URL path. Without a namespace: across all namespaces. Names are percent-encoded."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         if self.namespaced and namespace:
             root = f"{root}/namespaces/{segment(namespace)}"
@@ -60,11 +66,11 @@ class Resource(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 def segment(name: str) -> str:
-    """A name as one segment of a path. An empty one would turn an object's path into its collection's."""
+    """A name as one segment of a path. Raises `BadRequest` for a name that would change the path."""
     if name in {"", ".", ".."}:
-        raise BadRequest(f'"{name}" cannot be the name of an object', status=400)
+        raise BadRequest(f'"{name}" is not a valid object name', status=400)
     return quote(name, safe=":")
 
 
 class AnyObject(Object):
-    """An object of which only the metadata matters here."""
+    """An object of which only the metadata is decoded."""

@@ -1,4 +1,4 @@
-"""Secrets, read one by one by name: nothing lists or watches them."""
+"""Secrets, read by name: nothing lists or watches them."""
 
 import base64
 from collections.abc import Mapping
@@ -19,5 +19,6 @@ SECRETS = Resource(group="", version="v1", plural="secrets", kind="Secret", name
 
 
 async def read_secret(client: Client, namespace: str, name: str) -> Mapping[str, bytes]:
+    """The decoded data of a Secret."""
     secret = await client.get(SECRETS, name, namespace)
     return {key: base64.b64decode(value) for key, value in (secret.data or {}).items()}

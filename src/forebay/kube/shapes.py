@@ -1,12 +1,13 @@
-"""The scheduling parts of a pod's spec into a `PodShape`, once per distinct text.
+"""Decodes the scheduling parts of a pod's spec into a `PodShape`, once per distinct text.
 
-Pods of one template have these parts in common to the byte; what the API server adds pod by pod (the name of the
-token's volume) is elsewhere. So the bytes are the key, and a hundred thousand pods are decoded a few dozen times.
+These parts are equal byte for byte in all pods of one pod template: what the API server adds per pod, such as the name
+of the token volume, is in other parts. So the bytes are the key, and 100,000 pods need a few dozen decodings.
 """
 
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from forebay.kube.interning import Interned
 from forebay.model.encoding import enc_hook
@@ -19,12 +20,11 @@ from forebay.model.workloads import (
     effective_requests,
 )
 
-Raw = msgspec.Raw
-NOTHING: Final = Raw()
+ABSENT: Final = Raw()
 
-#: Never inside JSON, so a key can be taken apart again.
-BETWEEN: Final = b"\0"
-#: From here on they are. No JSON text begins like this.
+#: Separator of the parts in a key: never occurs in JSON, so a key can be split again.
+SEPARATOR: Final = b"\0"
+#: Separates containers from init containers in a key. No JSON text begins like this.
 _INIT_CONTAINERS: Final = Raw(b"init")
 _PARTS_PER_CONTAINER: Final = 2
 _PARTS_PER_INIT_CONTAINER: Final = 3
@@ -33,34 +33,37 @@ _P = TypeVar("_P", bound=msgspec.Struct)
 
 
 class ContainerParts(msgspec.Struct, gc=False):
-    ports: Raw = NOTHING
-    resources: Raw = NOTHING
+    ports: Raw = ABSENT
+    resources: Raw = ABSENT
 
 
 class InitContainerParts(msgspec.Struct, gc=False, rename="camel"):
-    ports: Raw = NOTHING
-    resources: Raw = NOTHING
-    restart_policy: Raw = NOTHING
+    ports: Raw = ABSENT
+    resources: Raw = ABSENT
+    restart_policy: Raw = ABSENT
 
 
 class SpecParts(msgspec.Struct, gc=False, rename="camel"):
-    """In the API server's own order, which msgspec then need not search for."""
+    """The fields of a spec that scheduling depends on, in the order in which the API server writes them.
+
+    With this order msgspec finds the next field without a search.
+    """
 
     init_containers: list[InitContainerParts] | None = None
     containers: list[ContainerParts] | None = None
-    node_selector: Raw = NOTHING
+    node_selector: Raw = ABSENT
     node_name: str = ""
-    affinity: Raw = NOTHING
-    scheduler_name: Raw = NOTHING
-    tolerations: Raw = NOTHING
-    priority: Raw = NOTHING
-    overhead: Raw = NOTHING
-    topology_spread_constraints: Raw = NOTHING
-    scheduling_gates: Raw = NOTHING
-    resources: Raw = NOTHING
+    affinity: Raw = ABSENT
+    scheduler_name: Raw = ABSENT
+    tolerations: Raw = ABSENT
+    priority: Raw = ABSENT
+    overhead: Raw = ABSENT
+    topology_spread_constraints: Raw = ABSENT
+    scheduling_gates: Raw = ABSENT
+    resources: Raw = ABSENT
 
     def parts(self) -> list[Raw]:
-        """What a shape is made of, as it is on the wire."""
+        """The encoded parts that make up a shape."""
         parts = [
             self.node_selector,
             self.affinity,
@@ -85,18 +88,18 @@ class SpecParts(msgspec.Struct, gc=False, rename="camel"):
         return parts
 
     def copy(self) -> "SpecParts":
-        """With bytes of its own: each `Raw` that came from the wire keeps all that came with it."""
-        return _own(self)
+        """A copy that owns its bytes: a decoded `Raw` keeps the whole response in memory."""
+        return _copy(self)
 
 
-def _own(parts: _P) -> _P:
+def _copy(parts: _P) -> _P:
     own = {}
     for name in parts.__struct_fields__:
         part = getattr(parts, name)
         if isinstance(part, Raw):
             part = part.copy()
         elif isinstance(part, list):
-            part = [_own(each) for each in part]
+            part = [_copy(each) for each in part]
         own[name] = part
     return type(parts)(**own)
 
@@ -190,32 +193,34 @@ _D = TypeVar("_D")
 
 
 def _part(decoder: msgspec.json.Decoder[_D | None], text: bytes, absent: _D) -> _D:
-    """A part left out and a part that is null say the same."""
+    """The decoded part; `absent` for a part that is missing or null."""
     decoded = decoder.decode(text) if text else None
     return absent if decoded is None else decoded
 
 
 class Shapes:
-    """`shapes[the parts of a spec, joined]`: one object for all pods that ask for the same. Raises `ValueError`."""
+    """Shapes by the joined parts of a spec. Specs with the same meaning get the same object. Raises `ValueError`."""
 
     def __init__(self, limit: int = 16_384) -> None:
         self._by_text: Interned[bytes, PodShape] = Interned(self._make, limit)
-        self._by_meaning: Interned[bytes, PodShape] = Interned(_no_shape, limit)
+        self._by_canonical_form: Interned[bytes, PodShape] = Interned(_never_made, limit)
 
     def __getitem__(self, key: bytes) -> PodShape:
         return self._by_text[key]
 
     def _make(self, key: bytes) -> PodShape:
         shape = _decode(key)
-        return self._by_meaning.unify(_encoder.encode(shape), shape)
+        return self._by_canonical_form.unify(_encoder.encode(shape), shape)
 
 
-def _no_shape(_meaning: bytes) -> PodShape:
-    raise AssertionError("a meaning is only ever stored together with its shape")
+def _never_made(_form: bytes) -> PodShape:
+    raise AssertionError("canonical forms are stored together with their shape")
 
 
 def _decode(key: bytes) -> PodShape:
-    selector, affinity, scheduler, tolerations, priority, overhead, spread, gates, whole_pod, *rest = key.split(BETWEEN)
+    selector, affinity, scheduler, tolerations, priority, overhead, spread, gates, whole_pod, *rest = key.split(
+        SEPARATOR
+    )
     mark = bytes(_INIT_CONTAINERS)
     end = rest.index(mark) if mark in rest else len(rest)
     run = [(*pair, b"") for pair in _grouped(rest[:end], _PARTS_PER_CONTAINER)]

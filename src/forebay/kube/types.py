@@ -1,8 +1,7 @@
-"""The kinds that Forebay reads and writes whole or nearly so. Pods and nodes, of which there are many, have modules of
-their own.
+"""Lease, Event and Namespace. Other kinds have their own modules.
 
-Times inside Lease and Event are `MicroTime`: Go refuses one that does not have exactly six decimals, and nobody here
-reads another machine's clock, so they stay text.
+Times in Lease and Event are `MicroTime`, kept as text: Go requires exactly six decimals, and Forebay compares none of
+them with its own clock.
 """
 
 from datetime import UTC, datetime
@@ -45,7 +44,7 @@ LEASES = Resource(
 
 
 class ObjectReference(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True):
-    """Which object an event is about."""
+    """Reference to the object that an event is about."""
 
     api_version: str = ""
     kind: str = ""
@@ -55,21 +54,21 @@ class ObjectReference(msgspec.Struct, rename="camel", omit_defaults=True, kw_onl
     field_path: str = ""
 
 
-def reference(resource: Resource[T], named: T) -> ObjectReference:
-    namespace, name = named.key
+def reference(resource: Resource[T], of: T) -> ObjectReference:
+    namespace, name = of.key
     return ObjectReference(
-        api_version=resource.api_version, kind=resource.kind, namespace=namespace, name=name, uid=named.uid
+        api_version=resource.api_version, kind=resource.kind, namespace=namespace, name=name, uid=of.uid
     )
 
 
 class EventSeries(msgspec.Struct, rename="camel", kw_only=True):
-    #: The first event included; the API server takes no series of one.
+    #: Includes the first event. The API server requires at least 2.
     count: int
     last_observed_time: MicroTime
 
 
 class Event(Object):
-    """events.k8s.io/v1. Once written, only its series may change."""
+    """An events.k8s.io/v1 Event. Only its series may change after creation."""
 
     event_time: MicroTime | None = None
     series: EventSeries | None = None
@@ -93,7 +92,7 @@ class NamespaceStatus(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class Namespace(Object):
-    """As much of a namespace as selectors and uninstallation look at."""
+    """A Namespace: metadata and phase."""
 
     status: NamespaceStatus = msgspec.field(default_factory=NamespaceStatus)
 

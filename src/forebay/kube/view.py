@@ -1,7 +1,7 @@
-"""What is known of the objects of one kind, from two sources that do not agree on time.
+"""Local copy of the objects of one kind, from two sources: the watch, and the responses to our own writes.
 
-The server's stream says everything in order, a little late. Our own writes are known at once, from their responses.
-A write stays *ahead* until the stream has passed its version: until then nothing older from the stream undoes it.
+The watch brings every change in order, a little late. A response to our own write is *ahead* of the watch until the
+watch has passed its version: until then nothing older from the watch replaces it.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, ValuesView
@@ -10,15 +10,15 @@ from typing import Final, Generic
 
 import msgspec
 
-from forebay.kube.index import Index, Indexes, Kept, Key
+from forebay.kube.decoders import UndecodableObject
+from forebay.kube.index import ChangeHandler, Index, Indexes, ObjectKey
 from forebay.kube.resources import T
-from forebay.kube.wire import Undecodable
 
-#: How long a write of ours is believed against a server that does not show it. Longer, and the server has lost it
-#: (a database restored from a backup counts versions anew).
-TRUST_IN_OWN_WRITES: Final = 60.0
-#: How long a deletion that we saw ahead of the stream is remembered.
-_MEMORY_OF_DELETIONS: Final = 600.0
+#: Seconds for which our own write stays although the watch does not bring it. After that the server has lost the write
+#: (an etcd restored from a backup starts again at older versions).
+OWN_WRITE_TIMEOUT: Final = 60.0
+#: Seconds for which a deletion that is ahead of the watch is remembered.
+_OWN_DELETION_TIMEOUT: Final = 600.0
 
 
 class Added(msgspec.Struct, Generic[T], frozen=True):
@@ -32,50 +32,50 @@ class Updated(msgspec.Struct, Generic[T], frozen=True):
 
 class Deleted(msgspec.Struct, Generic[T], frozen=True):
     old: T
-    #: Its state when it was deleted, or `old` where the deletion was found out only later.
+    #: The final state of the object, or `old` if the deletion was noticed only by a relist.
     last: T
 
 
-Change = Added[T] | Updated[T] | Deleted[T]
+ObjectChange = Added[T] | Updated[T] | Deleted[T]
 
 
-class _Ahead(msgspec.Struct, frozen=True):
+class _OwnWrite(msgspec.Struct, frozen=True):
     resource_version: int
     at: float
 
 
-class _Gone(msgspec.Struct, frozen=True):
-    listing: int
+class _OwnDeletion(msgspec.Struct, frozen=True):
+    list_number: int
     at: float
 
 
 class View(Generic[T]):
-    """`now` is the loop's time in every call: nothing here reads a clock."""
+    """The objects with their indexes and handlers. `now` is always the loop time."""
 
     def __init__(
         self,
         indexes: Iterable[Index[T]] = (),
         on_change: Callable[[], None] | None = None,
-        kept: Iterable[Kept[T]] = (),
+        handlers: Iterable[ChangeHandler[T]] = (),
     ) -> None:
-        self._objects: dict[Key, T] = {}
-        self._indexes = Indexes(indexes, kept)
+        self._objects: dict[ObjectKey, T] = {}
+        self._indexes = Indexes(indexes, handlers)
         self._on_change = on_change
-        self._subscribers: list[Callable[[Change[T]], None]] = []
-        self._undecodable: dict[Key, str] = {}
-        self._ahead: dict[Key, _Ahead] = {}
-        self._gone: dict[str, _Gone] = {}
-        self._listing = 0
+        self._subscribers: list[Callable[[ObjectChange[T]], None]] = []
+        self._undecodable: dict[ObjectKey, str] = {}
+        self._own_writes: dict[ObjectKey, _OwnWrite] = {}
+        self._own_deletions: dict[str, _OwnDeletion] = {}
+        self._list_number = 0
         self._is_listing = False
-        #: What the listing has shown. Not kept for the first one, when there is nothing to compare it with.
-        self._listed: set[Key] | None = None
-        #: The stream has been seen up to here.
+        #: Keys that the present list has brought. None for the first list, which has nothing to delete.
+        self._listed: set[ObjectKey] | None = None
+        #: The resourceVersion up to which the watch has been seen.
         self.resource_version = 0
 
     def __len__(self) -> int:
         return len(self._objects)
 
-    def get(self, key: Key) -> T | None:
+    def get(self, key: ObjectKey) -> T | None:
         return self._objects.get(key)
 
     def values(self) -> ValuesView[T]:
@@ -88,41 +88,41 @@ class View(Generic[T]):
         return self._indexes[name].get(value)
 
     @property
-    def undecodable(self) -> Mapping[Key, str]:
-        """Objects that are there and could not be read, with the reason. Their last readable state, if any, is kept."""
+    def undecodable(self) -> Mapping[ObjectKey, str]:
+        """Errors of objects that exist but do not decode. Their last decodable state, if any, is kept."""
         return MappingProxyType(self._undecodable)
 
-    def subscribe(self, subscriber: Callable[[Change[T]], None]) -> Callable[[], None]:
-        """Calls it with every change from now on, in the stream's order. The returned function ends that."""
+    def subscribe(self, subscriber: Callable[[ObjectChange[T]], None]) -> Callable[[], None]:
+        """Calls `subscriber` with every change from now on, in order. The returned function unsubscribes."""
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
 
-    def begin_listing(self) -> None:
-        """What is shown until `end_listing` is everything there is. Beginning anew forgets a listing that broke off."""
-        self._listing += 1
+    def begin_list(self) -> None:
+        """Starts a list: all existing objects come before `end_list`. Discards a list that was cut off."""
+        self._list_number += 1
         self._is_listing = True
         self._listed = set() if self._objects or self._undecodable else None
 
-    def end_listing(self, resource_version: int, now: float) -> None:
-        """What was not shown is not there, unless a write of ours is newer than the listing."""
+    def end_list(self, resource_version: int, now: float) -> None:
+        """Ends a list: objects that it did not bring are removed, unless our own write is newer than the list."""
         listed, self._listed = self._listed, None
         self._is_listing = False
         if listed is not None:
             for key in [key for key in self._undecodable if key not in listed]:
                 del self._undecodable[key]
             for key in [key for key in self._objects if key not in listed]:
-                ahead = self._ahead.get(key)
-                if ahead is None or ahead.resource_version <= resource_version or _mistrusted(ahead, now):
+                write = self._own_writes.get(key)
+                if write is None or write.resource_version <= resource_version or _timed_out(write, now):
                     self._remove(key)
-        # As it says, even where that is less: the server may have been restored from a backup.
+        # Even if it is lower than before: the server may have been restored from a backup.
         self.resource_version = resource_version
-        self._pass(resource_version, now)
+        self._passed(resource_version, now)
 
-    def show(self, new: T, now: float) -> None:
-        """From the stream: the object is there, and like this."""
+    def apply(self, new: T, now: float) -> None:
+        """Stores an object from a list or a watch."""
         key = new.key
         version = new.resource_version
-        if self._gone and self._known_gone(new.uid):
+        if self._own_deletions and self._known_deleted(new.uid):
             return
         before = self._objects.get(key)
         if self._is_listing:
@@ -133,135 +133,135 @@ class View(Generic[T]):
                 self.resource_version = version
             if before is not None and before.uid == new.uid and version < before.resource_version:
                 return
-        if self._ahead:
-            ahead = self._ahead.get(key)
-            if ahead is not None:
-                if version < ahead.resource_version and not _mistrusted(ahead, now):
+        if self._own_writes:
+            write = self._own_writes.get(key)
+            if write is not None:
+                if version < write.resource_version and not _timed_out(write, now):
                     return
-                del self._ahead[key]
+                del self._own_writes[key]
         if self._undecodable:
             self._undecodable.pop(key, None)
         self._put(key, before, new)
 
-    def show_all(self, found: Collection[T], now: float) -> None:
-        """`show` for each; quicker for the first filling, which has nothing to compare with and nobody to tell."""
-        known = self._gone or self._ahead or self._undecodable or self._subscribers
+    def apply_all(self, objects: Collection[T], now: float) -> None:
+        """`apply` for each object; faster during the first list, when there is nothing to compare or to report."""
+        known = self._own_deletions or self._own_writes or self._undecodable or self._subscribers
         if self._is_listing and self._listed is None and not known:
-            shown = {new.key: new for new in found}
-            if len(shown) == len(found) and self._objects.keys().isdisjoint(shown):
-                self._objects.update(shown)
-                self._indexes.add(shown)
+            new_objects = {new.key: new for new in objects}
+            if len(new_objects) == len(objects) and self._objects.keys().isdisjoint(new_objects):
+                self._objects.update(new_objects)
+                self._indexes.add(new_objects)
                 if self._on_change is not None:
                     self._on_change()
                 return
-        for new in found:
-            self.show(new, now)
+        for new in objects:
+            self.apply(new, now)
 
-    def show_undecodable(self, unread: Undecodable) -> None:
+    def apply_undecodable(self, undecoded: UndecodableObject) -> None:
         if self._listed is not None:
-            self._listed.add(unread.key)
-        self.resource_version = max(self.resource_version, unread.resource_version)
-        ahead = self._ahead.get(unread.key)
-        if ahead is not None:
-            if unread.resource_version < ahead.resource_version:
+            self._listed.add(undecoded.key)
+        self.resource_version = max(self.resource_version, undecoded.resource_version)
+        write = self._own_writes.get(undecoded.key)
+        if write is not None:
+            if undecoded.resource_version < write.resource_version:
                 return
-            del self._ahead[unread.key]
-        self._undecodable[unread.key] = unread.why
-        before = self._objects.get(unread.key)
-        if before is not None and before.uid != unread.uid:
-            self._remove(unread.key)
+            del self._own_writes[undecoded.key]
+        self._undecodable[undecoded.key] = undecoded.error
+        before = self._objects.get(undecoded.key)
+        if before is not None and before.uid != undecoded.uid:
+            self._remove(undecoded.key)
 
-    def show_deleted(self, last: T | Undecodable) -> None:
-        """From the stream: the object is there no more."""
+    def apply_deleted(self, last: T | UndecodableObject) -> None:
+        """Removes an object that the watch reports as deleted."""
         key = last.key
         self.resource_version = max(self.resource_version, last.resource_version)
-        self._gone.pop(last.uid, None)
+        self._own_deletions.pop(last.uid, None)
         before = self._objects.get(key)
         if before is not None and before.uid != last.uid:
-            return  # a later object of that name, which we wrote
+            return  # our own write has created a new object of that name
         self._undecodable.pop(key, None)
         if self._listed is not None:
             self._listed.discard(key)
         if before is not None:
-            self._remove(key, None if isinstance(last, Undecodable) else last)
+            self._remove(key, None if isinstance(last, UndecodableObject) else last)
 
-    def show_bookmark(self, resource_version: int, now: float) -> None:
+    def apply_bookmark(self, resource_version: int, now: float) -> None:
         self.resource_version = max(self.resource_version, resource_version)
-        self._pass(resource_version, now)
+        self._passed(resource_version, now)
 
     def observe(self, new: T, now: float) -> bool:
-        """The response to a write of ours. False where the view already knows better."""
+        """Stores the response to our own write. False if a newer state is already there."""
         key = new.key
         before = self._objects.get(key)
-        if new.uid in self._gone:
+        if new.uid in self._own_deletions:
             return False
-        # Absent although the stream has passed that version: it was deleted since, or is not for this view.
+        # The watch has passed that version without the object: deleted since, or not selected by this watch.
         if new.resource_version <= (self.resource_version if before is None else before.resource_version):
             return False
-        self._ahead[key] = _Ahead(new.resource_version, now)
+        self._own_writes[key] = _OwnWrite(new.resource_version, now)
         self._undecodable.pop(key, None)
         self._put(key, before, new)
         return True
 
-    def observe_deleted(self, key: Key, uid: str, now: float) -> None:
-        """A response to us proves that the object of this uid is gone for good; what the stream still says is old."""
-        self._gone[uid] = _Gone(self._listing, now)
+    def observe_deleted(self, key: ObjectKey, uid: str, now: float) -> None:
+        """Removes an object that a response proved to be gone. Older events of the watch do not bring it back."""
+        self._own_deletions[uid] = _OwnDeletion(self._list_number, now)
         before = self._objects.get(key)
         if before is not None and before.uid == uid:
             self._remove(key)
 
-    def mistrusts(self, now: float) -> bool:
-        """Whether the server should have shown a write of ours long ago: time for a new listing."""
-        return any(_mistrusted(ahead, now) for ahead in self._ahead.values())
+    def has_lost_write(self, now: float) -> bool:
+        """Whether the watch should have brought one of our own writes long ago: a reason to relist."""
+        return any(_timed_out(write, now) for write in self._own_writes.values())
 
-    def _known_gone(self, uid: str) -> bool:
-        gone = self._gone.get(uid)
-        if gone is None:
+    def _known_deleted(self, uid: str) -> bool:
+        deletion = self._own_deletions.get(uid)
+        if deletion is None:
             return False
-        if self._is_listing and gone.listing < self._listing:
-            # The listing began after the deletion we heard of, and yet shows it: the server is right.
-            del self._gone[uid]
+        if self._is_listing and deletion.list_number < self._list_number:
+            # The list started after the deletion and still has the object: the server is right.
+            del self._own_deletions[uid]
             return False
         return True
 
-    def _pass(self, resource_version: int, now: float) -> None:
-        """All changes up to this version are in. A write of ours that was not among them is not for this view."""
-        for key, ahead in list(self._ahead.items()):
-            if ahead.resource_version <= resource_version:
+    def _passed(self, resource_version: int, now: float) -> None:
+        """All changes up to this version have come. Own writes that did not come with them are not selected here."""
+        for key, write in list(self._own_writes.items()):
+            if write.resource_version <= resource_version:
                 self._remove(key)
-        for uid, gone in list(self._gone.items()):
-            if now - gone.at > _MEMORY_OF_DELETIONS:
-                del self._gone[uid]
+        for uid, deletion in list(self._own_deletions.items()):
+            if now - deletion.at > _OWN_DELETION_TIMEOUT:
+                del self._own_deletions[uid]
 
-    def _put(self, key: Key, before: T | None, new: T) -> None:
+    def _put(self, key: ObjectKey, before: T | None, new: T) -> None:
         if before is not None:
             if before.uid != new.uid:
-                self._remove(key, keep_ahead=True)
+                self._remove(key, keep_own_write=True)
                 before = None
             elif before.resource_version == new.resource_version and not (self._is_listing and before != new):
-                # A listing may show the same version with more of it read (`Informer.list_again`).
+                # After `Informer.relist` the same version may decode into more fields.
                 return
         self._objects[key] = new
         self._indexes.change(key, before, new)
         if self._on_change is not None:
             self._on_change()
         if self._subscribers:
-            self._tell(Added(new) if before is None else Updated(before, new))
+            self._notify(Added(new) if before is None else Updated(before, new))
 
-    def _remove(self, key: Key, last: T | None = None, *, keep_ahead: bool = False) -> None:
-        if not keep_ahead:
-            self._ahead.pop(key, None)
+    def _remove(self, key: ObjectKey, last: T | None = None, *, keep_own_write: bool = False) -> None:
+        if not keep_own_write:
+            self._own_writes.pop(key, None)
         before = self._objects.pop(key)
         self._indexes.change(key, before, None)
         if self._on_change is not None:
             self._on_change()
         if self._subscribers:
-            self._tell(Deleted(before, before if last is None else last))
+            self._notify(Deleted(before, before if last is None else last))
 
-    def _tell(self, change: Change[T]) -> None:
+    def _notify(self, change: ObjectChange[T]) -> None:
         for subscriber in tuple(self._subscribers):
             subscriber(change)
 
 
-def _mistrusted(ahead: _Ahead, now: float) -> bool:
-    return now - ahead.at > TRUST_IN_OWN_WRITES
+def _timed_out(write: _OwnWrite, now: float) -> bool:
+    return now - write.at > OWN_WRITE_TIMEOUT

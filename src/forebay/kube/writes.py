@@ -1,7 +1,7 @@
-"""Bodies of requests that change something: whole objects, patches, delete options."""
+"""Request bodies: whole objects, patches, preconditions."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -10,9 +10,6 @@ from forebay.kube.resources import Resource, T, Tracked
 FIELD_MANAGER = "forebay"
 
 JSON = "application/json"
-APPLY = "application/apply-patch+yaml"
-
-Propagation = Literal["Background", "Foreground", "Orphan"]
 
 _encoder = msgspec.json.Encoder()
 
@@ -22,59 +19,38 @@ class Patch(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def merge(changes: Mapping[str, Any]) -> Patch:
-    """RFC 7386: maps are merged, null removes, lists are replaced whole."""
+def merge_patch(changes: Mapping[str, Any]) -> Patch:
+    """JSON merge patch (RFC 7386): objects are merged, null removes a field, lists are replaced."""
     return Patch("application/merge-patch+json", _encoder.encode(changes))
 
 
 def json_patch(operations: Sequence[Mapping[str, Any]]) -> Patch:
-    """RFC 6902. With a `test` operation it is a compare-and-swap on one field."""
+    """JSON patch (RFC 6902). A `test` operation makes it a compare-and-swap on one field."""
     return Patch("application/json-patch+json", _encoder.encode(operations))
 
 
-def strategic(changes: Mapping[str, Any]) -> Patch:
-    """Kubernetes' own merge, which knows the keys of built-in lists. Custom resources answer 415."""
+def strategic_merge_patch(changes: Mapping[str, Any]) -> Patch:
+    """Strategic merge patch, which merges lists of built-in kinds by key. Not supported for custom resources (415)."""
     return Patch("application/strategic-merge-patch+json", _encoder.encode(changes))
 
 
-def encode(resource: Resource[T], written: T | Mapping[str, Any]) -> bytes:
-    """The object as the API server reads it, with the apiVersion and kind that its type leaves out."""
+def encode_object(resource: Resource[T], written: T | Mapping[str, Any]) -> bytes:
+    """The object as JSON, with apiVersion and kind, which the types leave out."""
     if isinstance(written, Mapping):
         return _encoder.encode({"apiVersion": resource.api_version, "kind": resource.kind, **written})
-    # Spliced, not rebuilt: one pass of the encoder over the object, whatever its size.
+    # apiVersion and kind are spliced into the bytes, so that the object is encoded only once.
     head = _encoder.encode({"apiVersion": resource.api_version, "kind": resource.kind})
     body = _encoder.encode(written)
     return head if body == b"{}" else head[:-1] + b"," + body[1:]
 
 
 def key_of(written: Tracked | Mapping[str, Any]) -> tuple[str, str]:
-    """Namespace and name of an object about to be written."""
+    """Namespace and name of an object to write."""
     if isinstance(written, Mapping):
         metadata = written.get("metadata", {})
         return metadata.get("namespace", ""), metadata.get("name", "")
     return written.key
 
 
-def preconditions(uid: str | None, resource_version: int | None) -> dict[str, Any]:
-    held = {"uid": uid, "resourceVersion": None if resource_version is None else str(resource_version)}
-    given = {name: value for name, value in held.items() if value is not None}
-    return {"preconditions": given} if given else {}
-
-
-def delete_options(
-    *,
-    propagation: Propagation | None = None,
-    grace_period: int | None = None,
-    uid: str | None = None,
-    resource_version: int | None = None,
-    dry_run: bool = False,
-) -> dict[str, Any]:
-    """All of it in the body: a server that is sent one does not look at the query, not even for `dryRun`."""
-    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", **preconditions(uid, resource_version)}
-    if dry_run:
-        options["dryRun"] = ["All"]
-    if propagation is not None:
-        options["propagationPolicy"] = propagation
-    if grace_period is not None:
-        options["gracePeriodSeconds"] = grace_period
-    return options
+def preconditions(uid: str | None) -> dict[str, Any]:
+    return {} if uid is None else {"preconditions": {"uid": uid}}

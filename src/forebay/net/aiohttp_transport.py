@@ -2,7 +2,7 @@
 
 Each request is sent once. aiohttp by itself would send GET, HEAD, OPTIONS, TRACE, PUT and DELETE a second time when the
 connection breaks before a status (it takes the connection for a stale one); a DELETE that worked would then be reported
-as 404. Whether to repeat is `Retrying`'s decision, which knows the method and what the caller allows.
+as 404. Whether to repeat is the caller's decision.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from forebay import __version__
 from forebay.net.tls import TlsOptions, alert_against_our_certificate, tls_failure
 from forebay.net.transport import (
     AnswerCut,
+    AnswerLost,
     Headers,
     NeverSent,
-    OutcomeUnknown,
     Request,
     Response,
     Timeouts,
@@ -229,7 +229,7 @@ class _Call:
     def when_closed(self) -> TransportError:
         if not self.sent:
             return NeverSent(f"{self.request}: the transport was closed", self.request, lasting=True)
-        return OutcomeUnknown(f"{self.request}: sent, but the transport was closed", self.request)
+        return AnswerLost(f"{self.request}: sent, but the transport was closed", self.request)
 
     def failure(self, error: BaseException) -> TransportError:
         # The end of a handshake, not of a connection that has worked.
@@ -239,7 +239,7 @@ class _Call:
         if not self.sent or isinstance(error, aiohttp.ClientConnectorError):
             sentence, lasting = self._why_not_connected(error)
             return NeverSent(f"{self.request}: {sentence}", self.request, lasting=lasting)
-        return OutcomeUnknown(f"{self.request}: sent, but {self._why_no_status(error)}", self.request)
+        return AnswerLost(f"{self.request}: sent, but {self._why_no_status(error)}", self.request)
 
     def _why_not_connected(self, error: BaseException) -> tuple[str, bool]:
         """What prevented it, and whether that will last."""

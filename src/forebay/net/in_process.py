@@ -6,9 +6,9 @@ from typing import Any
 
 from forebay.net.transport import (
     AnswerCut,
+    AnswerLost,
     Handler,
     NeverSent,
-    OutcomeUnknown,
     Request,
     Response,
     Timeouts,
@@ -45,7 +45,7 @@ class InProcess:
             if not limit.expired():
                 raise
             why = self._why_ended("no answer in time")
-            raise OutcomeUnknown(f"{request}: sent, but {why}", request) from None
+            raise AnswerLost(f"{request}: sent, but {why}", request) from None
         finally:
             self._calls.discard(limit)
         if answer.buffered is not None:

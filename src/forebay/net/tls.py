@@ -1,11 +1,10 @@
-"""TLS options as users have them (files or data), and TLS failures as users can act on them."""
+"""TLS options as PEM data, and TLS failures as users can act on them."""
 
 import os
 import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any
 
 import msgspec
@@ -16,15 +15,12 @@ class BadTlsOptions(ValueError):
 
 
 class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Each of authority, certificate and key is given as PEM data or as a file; data wins."""
+    """Whom a connection trusts, and the certificate it shows. Certificates and keys are PEM."""
 
     #: Whom to trust instead of the system's authorities.
     authority_data: bytes | None = None
-    authority_file: Path | None = None
     certificate_data: bytes | None = None
-    certificate_file: Path | None = None
     key_data: bytes | None = None
-    key_file: Path | None = None
     #: The name that the server's certificate must bear, where it is not the host of the URL.
     server_name: str | None = None
     #: Accept any certificate. Anybody on the way can then read and change what is said.
@@ -51,19 +47,15 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
     def _trusting(self) -> ssl.SSLContext:
+        if self.authority_data is None:
+            return ssl.create_default_context()
         try:
-            if self.authority_data is not None:
-                return ssl.create_default_context(cadata=self.authority_data.decode("ascii"))
-            return ssl.create_default_context(cafile=self.authority_file)
+            return ssl.create_default_context(cadata=self.authority_data.decode("ascii"))
         except (ssl.SSLError, UnicodeDecodeError):
-            given = "the CA data" if self.authority_data is not None else f"the CA file {self.authority_file}"
-            raise BadTlsOptions(f"{given} holds no PEM certificate") from None
-        except OSError as error:
-            raise BadTlsOptions(f"cannot read the CA file {self.authority_file}: {error.strerror}") from None
+            raise BadTlsOptions("the CA data holds no PEM certificate") from None
 
     def _identify(self, context: ssl.SSLContext) -> None:
-        certificate = _read(self.certificate_data, self.certificate_file, "client certificate")
-        key = _read(self.key_data, self.key_file, "client key")
+        certificate, key = self.certificate_data, self.key_data
         if certificate is None and key is None:
             return
         if certificate is None or key is None:
@@ -83,15 +75,6 @@ def _why_unusable(error: ssl.SSLError, key: bytes) -> str:
     if b"ENCRYPTED" in key:
         return "the client key is encrypted: give it without a password"
     return "the client certificate or key is not PEM"
-
-
-def _read(data: bytes | None, file: Path | None, what: str) -> bytes | None:
-    if data is not None or file is None:
-        return data
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise BadTlsOptions(f"cannot read the {what} {file}: {error.strerror}") from None
 
 
 @contextmanager

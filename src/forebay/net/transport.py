@@ -2,7 +2,7 @@
 
     TransportError
     ├── NeverSent        nothing left this machine: safe to send again, whatever the method
-    ├── OutcomeUnknown   it was sent, at least in part, and no status came back: only a look at the server can tell
+    ├── AnswerLost       it was sent, at least in part, and no status came back: only a look at the server can tell
     └── AnswerCut        a status came back, then the body broke off: the server has acted
 
 A response with an error status is not an exception here: it is an answer. What it means is the caller's business.
@@ -42,7 +42,7 @@ class NeverSent(TransportError):
         return type(self)(message, request, lasting=self.lasting)
 
 
-class OutcomeUnknown(TransportError):
+class AnswerLost(TransportError):
     """Sent, at least in part, and no status came back. The server may or may not have acted."""
 
 
@@ -103,13 +103,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     #: The transport's own limits where None.
     timeouts: Timeouts | None = None
-    #: The caller knows that sending it twice does what sending it once does (an idempotency key, a precondition).
-    repeatable: bool = False
-
-    @property
-    def safe_to_repeat(self) -> bool:
-        """May be sent again when the outcome of the first time is unknown."""
-        return self.repeatable or self.method in {"GET", "HEAD", "OPTIONS"}
 
     def __str__(self) -> str:
         # Queries and user names in a URL may be credentials, as header values and bodies may: none of them is shown.

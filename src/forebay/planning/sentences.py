@@ -7,7 +7,6 @@ from typing import NamedTuple
 from forebay.model.fit import misfit
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.workloads import Pod
 from forebay.planning.market import Inventory, Item, admits
 from forebay.planning.plan import Alternative, Candidate, Excluded
 from forebay.planning.pod_groups import PodGroup
@@ -149,7 +148,3 @@ def _hint(kind: PodGroup, candidates: Sequence[Candidate]) -> str:
 def _list(names: Iterable[str]) -> str:
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def pod_name(pod: Pod) -> str:
-    return f"{pod.namespace}/{pod.name}"

@@ -20,7 +20,7 @@ import msgspec
 from forebay.api.machines import Machine
 from forebay.model.quantities import GpuHours, Gpus
 from forebay.net.clock import now
-from forebay.net.transport import Headers, OutcomeUnknown, Request, Response
+from forebay.net.transport import AnswerLost, Headers, Request, Response
 from forebay.simulate.power_faults import Boot, Fault
 
 
@@ -249,7 +249,7 @@ class PowerWorld:
         if fault.acts:
             self._act(self.machines[name], asked)
         if fault.breaks:
-            raise OutcomeUnknown(f"{request}: the connection broke off", request)
+            raise AnswerLost(f"{request}: the connection broke off", request)
         if fault.status is None:
             await asyncio.Event().wait()
         if fault.delay:

@@ -14,8 +14,8 @@ from tests.rig import Rig
 
 @contextlib.asynccontextmanager
 async def real(rig: Rig) -> AsyncIterator[Api]:
-    certificate, key = rig.client_certificate
-    tls = TlsOptions(authority_file=rig.ca_file, certificate_file=certificate, key_file=key)
+    authority, certificate, key = (file.read_bytes() for file in (rig.ca_file, *rig.client_certificate))
+    tls = TlsOptions(authority_data=authority, certificate_data=certificate, key_data=key)
     transport = AiohttpTransport(tls=tls)
 
     async def forget_history() -> None:

@@ -13,9 +13,10 @@ from forebay.api import codec
 from forebay.api.kinds import KINDS
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import API_VERSION
-from forebay.kube import errors, own_kinds, subresources, writes
+from forebay.kube import errors, own_kinds, writes
 from forebay.kube.client import Client
 from forebay.kube.events import EventRecorder
+from forebay.kube.eviction import evict_pod
 from forebay.kube.lease import Elector, LeadershipLost, Terms
 from forebay.kube.pods import PODS
 from forebay.kube.resources import AnyObject, Resource
@@ -35,9 +36,6 @@ class ConfigMap(AnyObject):
 
 
 CONFIG_MAPS = Resource(group="", version="v1", plural="configmaps", kind="ConfigMap", namespaced=True, type=ConfigMap)
-REPLICA_SETS = Resource(
-    group="apps", version="v1", plural="replicasets", kind="ReplicaSet", namespaced=True, type=AnyObject
-)
 WIDGETS = Resource(
     group="contract.forebay.dev", version="v1", plural="widgets", kind="Widget", namespaced=True, type=AnyObject
 )
@@ -111,13 +109,13 @@ async def test_a_refusal_says_by_its_type_what_to_do(api):
     with pytest.raises(errors.NotFound):
         await client.get(CONFIG_MAPS, "other", api.namespace)
     with pytest.raises(errors.NotFound):
-        await client.patch(CONFIG_MAPS, "other", writes.merge({"data": {}}), api.namespace)
+        await client.patch(CONFIG_MAPS, "other", writes.merge_patch({"data": {}}), api.namespace)
     with pytest.raises(errors.Invalid) as invalid:
         await client.create(LEASES, {"metadata": {"name": "Not_A_Name", "namespace": api.namespace}})
     assert [cause.field for cause in invalid.value.causes] == ["metadata.name"]
     assert invalid.value.causes[0].reason == "FieldValueInvalid"
     with pytest.raises(errors.Invalid, match="cannot unmarshal array"):
-        await client.patch(CONFIG_MAPS, "m", writes.merge({"data": ["no", "map"]}), api.namespace)
+        await client.patch(CONFIG_MAPS, "m", writes.merge_patch({"data": ["no", "map"]}), api.namespace)
     with pytest.raises(errors.BadRequest, match="continue"):
         await client.list_page(CONFIG_MAPS, api.namespace, limit=1, continue_token="nonsense")
     with pytest.raises(errors.BadRequest, match="unable to parse requirement"):
@@ -174,7 +172,9 @@ async def test_a_listing_that_took_too_long_has_expired_and_is_taken_at_once_ins
         async def list_page(self, *args, **options):
             page = await super().list_page(*args, **options)
             if options.get("limit") and not options.get("continue_token"):
-                await super().patch(templates, "t2", writes.merge({"metadata": {"labels": {"a": "b"}}}), api.namespace)
+                await super().patch(
+                    templates, "t2", writes.merge_patch({"metadata": {"labels": {"a": "b"}}}), api.namespace
+                )
                 await super().delete(templates, "t0", api.namespace)
                 await api.forget_history()
             return page
@@ -187,56 +187,27 @@ async def test_patches_change_what_they_name_and_a_failed_test_changes_nothing(a
     client = client_of(api)
     await client.create(CONFIG_MAPS, named(api, "m", a="1", b="2"))
 
-    merged = await client.patch(CONFIG_MAPS, "m", writes.merge({"data": {"a": None, "c": "3"}}), api.namespace)
+    merged = await client.patch(CONFIG_MAPS, "m", writes.merge_patch({"data": {"a": None, "c": "3"}}), api.namespace)
     assert merged.data == {"b": "2", "c": "3"}
     swap = [{"op": "test", "path": "/data/b", "value": "2"}, {"op": "replace", "path": "/data/b", "value": "9"}]
     swapped = await client.patch(CONFIG_MAPS, "m", writes.json_patch(swap), api.namespace)
     assert swapped.data == {"b": "9", "c": "3"}
     with pytest.raises(errors.Invalid):
         await client.patch(CONFIG_MAPS, "m", writes.json_patch(swap), api.namespace)
-    stale = writes.merge({"metadata": {"resourceVersion": str(merged.resource_version)}, "data": {"z": "1"}})
+    stale = writes.merge_patch({"metadata": {"resourceVersion": str(merged.resource_version)}, "data": {"z": "1"}})
     with pytest.raises(errors.Conflict):
         await client.patch(CONFIG_MAPS, "m", stale, api.namespace)
-    tried = await client.patch(CONFIG_MAPS, "m", writes.merge({"data": {"d": "4"}}), api.namespace, dry_run=True)
-    assert tried.data["d"] == "4"
     assert (await client.get(CONFIG_MAPS, "m", api.namespace)).data == {"b": "9", "c": "3"}
-
-
-async def test_apply_owns_its_fields_and_takes_those_of_others_only_by_force(api):
-    client = client_of(api)
-    ours = {"metadata": {"name": "m", "namespace": api.namespace}, "data": {"a": "1", "b": "2"}}
-
-    applied = await client.apply(CONFIG_MAPS, ours)
-    assert applied.data == {"a": "1", "b": "2"}
-    fewer = await client.apply(CONFIG_MAPS, ours | {"data": {"a": "1"}})
-    assert fewer.data == {"a": "1"}
-    await api("configmaps").apply(config_map("m", b="theirs"), "somebody")
-    with pytest.raises(errors.Conflict) as conflict:
-        await client.apply(CONFIG_MAPS, ours)
-    assert [cause.reason for cause in conflict.value.causes] == ["FieldManagerConflict"]
-    assert conflict.value.causes[0].field == ".data.b"
-    assert (await client.apply(CONFIG_MAPS, ours, force=True)).data == {"a": "1", "b": "2"}
 
 
 async def test_only_the_object_that_was_meant_is_deleted(api):
     client = client_of(api)
     first = await client.create(CONFIG_MAPS, named(api, "m"))
-    later = await client.patch(CONFIG_MAPS, "m", writes.merge({"data": {"a": "1"}}), api.namespace)
 
     with pytest.raises(errors.Conflict, match="UID"):
         await client.delete(CONFIG_MAPS, "m", api.namespace, uid="00000000-0000-0000-0000-000000000000")
-    with pytest.raises(errors.Conflict, match="ResourceVersion"):
-        await client.delete(CONFIG_MAPS, "m", api.namespace, resource_version=first.resource_version)
-    await client.delete(CONFIG_MAPS, "m", api.namespace, uid=first.uid, dry_run=True)
-    assert (await client.get(CONFIG_MAPS, "m", api.namespace)).data == {"a": "1"}
-    await client.delete(
-        CONFIG_MAPS,
-        "m",
-        api.namespace,
-        uid=first.uid,
-        resource_version=later.resource_version,
-        propagation="Background",
-    )
+    assert (await client.get(CONFIG_MAPS, "m", api.namespace)).uid == first.uid
+    await client.delete(CONFIG_MAPS, "m", api.namespace, uid=first.uid)
     with pytest.raises(errors.NotFound):
         await client.delete(CONFIG_MAPS, "m", api.namespace)
 
@@ -247,13 +218,13 @@ async def test_what_stays_for_its_finalizers_or_grace_is_shown_by_the_deletion(a
     await api("pods").create(pod("p", nodeName="n1"))
 
     staying = await client.delete(CONFIG_MAPS, "m", api.namespace)
-    leaving = await client.delete(PODS, "p", api.namespace, grace_period=60)
+    leaving = await client.delete(PODS, "p", api.namespace)
 
     assert staying is not None
     assert staying.metadata.deletion_timestamp is not None
     assert leaving is not None
     assert leaving.deleted is not None
-    await client.delete(PODS, "p", api.namespace, grace_period=0)
+    await api("pods").delete("p", {"gracePeriodSeconds": 0})
     with pytest.raises(errors.NotFound):
         await client.get(PODS, "p", api.namespace)
     await client.patch(
@@ -261,23 +232,6 @@ async def test_what_stays_for_its_finalizers_or_grace_is_shown_by_the_deletion(a
     )
     with pytest.raises(errors.NotFound):
         await client.get(CONFIG_MAPS, "m", api.namespace)
-
-
-async def test_a_pod_is_bound_once_with_its_marks(api):
-    client = client_of(api)
-    created = await client.create(PODS, pod("p"), namespace=api.namespace)
-
-    with pytest.raises(errors.Conflict):
-        await subresources.bind(client, "p", api.namespace, node="n1", uid="00000000-0000-0000-0000-000000000000")
-    marks = {"labels": {"forebay.dev/offloaded": "true"}, "annotations": {"forebay.dev/why": "cheaper"}}
-    await subresources.bind(client, "p", api.namespace, node="n1", uid=created.uid, **marks)
-    with pytest.raises(errors.Conflict, match='already assigned to node "n1"'):
-        await subresources.bind(client, "p", api.namespace, node="n2", uid=created.uid)
-
-    bound = await client.get(PODS, "p", api.namespace)
-    assert bound.node == "n1"
-    raw = await api("pods").get("p")
-    assert {name: raw["metadata"][name] for name in marks} == marks
 
 
 async def test_an_eviction_asks_the_budget_and_its_no_is_told_at_once(api):
@@ -292,48 +246,20 @@ async def test_an_eviction_asks_the_budget_and_its_no_is_told_at_once(api):
 
     before = asyncio.get_running_loop().time()
     with pytest.raises(errors.TooManyRequests) as refused:
-        await subresources.evict(client, "guarded", api.namespace)
+        await evict_pod(client, "guarded", api.namespace)
     assert refused.value.by_disruption_budget
     assert asyncio.get_running_loop().time() - before < 5
-    assert client.traffic.throttled == 0
 
     free = await client.get(PODS, "free", api.namespace)
     with pytest.raises(errors.Conflict):
-        await subresources.evict(client, "free", api.namespace, uid="00000000-0000-0000-0000-000000000000")
-    await subresources.evict(client, "free", api.namespace, uid=free.uid, dry_run=True)
-    await subresources.evict(client, "free", api.namespace, uid=free.uid, grace_period=60)
+        await evict_pod(client, "free", api.namespace, uid="00000000-0000-0000-0000-000000000000")
+    await evict_pod(client, "free", api.namespace, uid=free.uid)
     assert (await client.get(PODS, "free", api.namespace)).deleted is not None
     with pytest.raises(errors.NotFound):
-        await subresources.evict(client, "nobody", api.namespace)
+        await evict_pod(client, "nobody", api.namespace)
 
 
-async def test_a_scale_is_read_and_set(api):
-    client = client_of(api)
-    template = {
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {"schedulerName": "nobody", "containers": [{"name": "main", "image": "i"}]},
-    }
-    body = {
-        "metadata": {"name": "web"},
-        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": template},
-    }
-    await client.create(REPLICA_SETS, body, namespace=api.namespace)
-    before = await subresources.read_scale(client, REPLICA_SETS, "web", api.namespace)
-    assert (before.spec.replicas, before.status.selector) == (0, "app=web")
-
-    after = await subresources.scale(client, REPLICA_SETS, "web", api.namespace, replicas=2)
-
-    assert after.spec.replicas == 2
-    assert (await api("replicasets", "apps/v1").get("web"))["spec"]["replicas"] == 2
-    with pytest.raises(errors.Conflict):
-        await subresources.scale(
-            client, REPLICA_SETS, "web", api.namespace, replicas=5, resource_version=before.resource_version
-        )
-    with pytest.raises(errors.Invalid):
-        await subresources.scale(client, REPLICA_SETS, "web", api.namespace, replicas=-1)
-
-
-async def test_a_custom_resource_is_patched_and_scaled_like_any_other(api):
+async def test_a_custom_resource_is_patched_like_any_other_but_not_strategically(api):
     widgets = await api.widgets()
     await widgets.create(
         {"apiVersion": WIDGETS.api_version, "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 5}}
@@ -341,10 +267,9 @@ async def test_a_custom_resource_is_patched_and_scaled_like_any_other(api):
     client = client_of(api)
 
     with pytest.raises(errors.Unsupported):
-        await client.patch(WIDGETS, "w", writes.strategic({"spec": {}}), api.namespace)
-    labelled = await client.patch(WIDGETS, "w", writes.merge({"metadata": {"labels": {"a": "b"}}}), api.namespace)
+        await client.patch(WIDGETS, "w", writes.strategic_merge_patch({"spec": {}}), api.namespace)
+    labelled = await client.patch(WIDGETS, "w", writes.merge_patch({"metadata": {"labels": {"a": "b"}}}), api.namespace)
     assert labelled.metadata.labels == {"a": "b"}
-    assert (await subresources.scale(client, WIDGETS, "w", api.namespace, replicas=3)).spec.replicas == 3
 
 
 async def test_the_server_says_what_it_is_and_what_it_serves(api):
@@ -394,16 +319,16 @@ async def test_our_kinds_go_there_and_back_and_their_status_is_apart(api, exampl
         ],
     }
     shown = await client.patch(
-        resource, body["metadata"]["name"], writes.merge({"status": status}), namespace, subresource="status"
+        resource, body["metadata"]["name"], writes.merge_patch({"status": status}), namespace, subresource="status"
     )
     assert shown.spec == sent.spec
     assert shown.metadata.generation == 1
     assert msgspec.json.decode(msgspec.json.encode(shown.status))["conditions"] == status["conditions"]
     assert (await client.list_all(resource, namespace, fields=f"metadata.name={read.metadata.name}")).items == [shown]
-    wrong = writes.merge({"status": {"conditions": [{"type": "Ready"}]}})
+    wrong = writes.merge_patch({"status": {"conditions": [{"type": "Ready"}]}})
     with pytest.raises(errors.Invalid):
         await client.patch(resource, read.metadata.name, wrong, namespace, subresource="status")
-    await client.patch(resource, read.metadata.name, writes.merge({"metadata": {"finalizers": None}}), namespace)
+    await client.patch(resource, read.metadata.name, writes.merge_patch({"metadata": {"finalizers": None}}), namespace)
     await client.delete(resource, read.metadata.name, namespace)
 
 
@@ -419,7 +344,7 @@ async def test_an_event_is_seen_by_those_who_describe_its_object(api):
         recorder.event(about, type="Warning", reason="NoCapacity", note="no offer has 8 H100", action="Wait")
         recorder.event(about, reason="Nominated", note="n1 is for it")
 
-    assert (recorder.trouble, recorder.counts.failed, recorder.counts.dropped) == (None, 0, 0)
+    assert (recorder.last_error, recorder.counts.failed, recorder.counts.dropped) == (None, 0, 0)
     # As `kubectl describe` asks for them: the older API, by the object's identity.
     selector = f"involvedObject.name=p,involvedObject.namespace={api.namespace},involvedObject.uid={about.uid}"
     described = {item["reason"]: item for item in (await api("events").list(fieldSelector=selector))["items"]}
@@ -442,7 +367,7 @@ async def test_an_event_about_the_cluster_and_one_that_quotes_too_much_are_taken
     async with EventRecorder(client, instance="forebay-0") as recorder:
         recorder.event(about, reason="Joined", note="é" * 2000)
 
-    assert recorder.trouble is None
+    assert recorder.last_error is None
     selector = f"involvedObject.name={about.name},involvedObject.kind=Node"
     (event,) = (await api("events", namespace="default").list(fieldSelector=selector))["items"]
     assert len(event["message"].encode()) <= 1024
@@ -454,7 +379,7 @@ async def test_a_lease_given_back_is_taken_at_once_and_a_dead_holders_when_it_ha
     acting: dict[str, float] = {}
 
     def elector(identity):
-        return Elector(client_of(api, patience=1), api.namespace, "forebay", identity, terms=BRISK)
+        return Elector(client_of(api, max_throttle_wait=1), api.namespace, "forebay", identity, terms=BRISK)
 
     def lead(identity):
         async def act():
@@ -506,7 +431,7 @@ async def test_of_several_who_start_at_once_one_leads(api):
 
     candidates = []
     for identity in "abcde":
-        elector = Elector(client_of(api, patience=1), api.namespace, "forebay", identity, terms=BRISK)
+        elector = Elector(client_of(api, max_throttle_wait=1), api.namespace, "forebay", identity, terms=BRISK)
         candidates.append(asyncio.create_task(elector.run(lambda identity=identity: lead(identity))))
     await asyncio.sleep(1.5)
     assert len(leading) == 1

@@ -12,7 +12,6 @@ from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.parts import SecretKeyRef, SecretRef
 from forebay.api.providers import ProviderName
 from forebay.net.aiohttp_transport import AiohttpTransport
-from forebay.net.faults import Faulty, LoseAnswer, LoseRequest, Reset, When
 from forebay.net.in_process import InProcess
 from forebay.net.redaction import Redactor
 from forebay.net.serve import serving
@@ -22,6 +21,7 @@ from forebay.providers.secrets import NoSecret
 from forebay.simulate import power_faults as faults
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
 from tests.contract.providers.receiver import KEY, TOKEN, Receiver
+from tests.net.faults import Faulty, LoseAnswer, LoseRequest, Reset, When
 
 
 class Trouble(StrEnum):

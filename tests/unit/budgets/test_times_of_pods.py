@@ -4,19 +4,16 @@ import json
 
 import pytest
 
-from forebay.kube.pods import Pods, _PodOnWire
-from forebay.kube.wire import Wire
+from forebay.kube.pods import PodDecoder
 
 SPEC = {"containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "1", "cpu": "100m"}}}]}
 PLAIN = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}
 
 
 def read(status, spec=SPEC, counted=()):
-    pods = Pods()
-    pods.count(counted)
     metadata = {"name": "p", "uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-03-02T11:00:00Z"}
     body = {"metadata": metadata, "spec": {"nodeName": "n1", **spec}, "status": status}
-    return Wire(_PodOnWire, pods.build).object(json.dumps(body).encode())
+    return PodDecoder(timed=counted).object(json.dumps(body).encode())
 
 
 def stamp(minute):

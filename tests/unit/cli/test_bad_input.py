@@ -63,7 +63,7 @@ def test_an_unknown_context_names_those_there_are(tmp_path):
 
     said = sentence(forebay("status", "--kubeconfig", str(path), "--context", "elsewhere"))
 
-    assert said == f'{path} has no context "elsewhere"; it has "here"'
+    assert said == f'{path} has no context "elsewhere"; its contexts are "here"'
 
 
 def test_an_expired_client_certificate(tmp_path):

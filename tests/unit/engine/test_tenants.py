@@ -30,7 +30,7 @@ def changes():
 @given(changes())
 def test_they_are_what_a_fresh_look_would_find(history):
     pods_by_node = PodsByNode()
-    view = View(pod_indexes(), kept=(pods_by_node,))
+    view = View(pod_indexes(), handlers=(pods_by_node,))
 
     def on(node):
         return view.by(BY_NODE, node)
@@ -42,9 +42,9 @@ def test_they_are_what_a_fresh_look_would_find(history):
         elif isinstance(event, str):
             there = view.get(("default", event))
             if there is not None:
-                view.show_deleted(there)
+                view.apply_deleted(there)
         else:
-            view.show(replace(event, resource_version=version), now=0.0)
+            view.apply(replace(event, resource_version=version), now=0.0)
     for node in ("n1", "n2"):
         assert pods_by_node.of(node, on) == tuple(each for each in on(node) if each.occupies_node)
 

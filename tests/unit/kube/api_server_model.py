@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from urllib.parse import parse_qs, urlsplit
 
-from forebay.net.transport import AnswerCut, NeverSent, OutcomeUnknown, Request, Response
+from forebay.net.transport import AnswerCut, AnswerLost, NeverSent, Request, Response
 
 URL = "http://cluster"
 BOOKMARK_EVERY = 60.0
@@ -176,7 +176,7 @@ class Network:
         if fault == "refused":
             raise NeverSent(f"{request}: refused", request)
         if fault == "lost":
-            raise OutcomeUnknown(f"{request}: lost", request)
+            raise AnswerLost(f"{request}: lost", request)
         if isinstance(fault, int):
             reason = {410: "Expired", 429: "TooManyRequests"}.get(fault, "InternalError")
             return answer(fault, status(fault, reason))

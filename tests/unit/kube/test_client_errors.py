@@ -27,9 +27,9 @@ KINDS = {
     (415, "UnsupportedMediaType"): errors.Unsupported,
     (422, "Invalid"): errors.Invalid,
     (429, "TooManyRequests"): errors.TooManyRequests,
-    (500, "InternalError"): errors.Unavailable,
-    (503, "ServiceUnavailable"): errors.Unavailable,
-    (504, "Timeout"): errors.Unavailable,
+    (500, "InternalError"): errors.ServerUnavailable,
+    (503, "ServiceUnavailable"): errors.ServerUnavailable,
+    (504, "Timeout"): errors.ServerUnavailable,
     (418, "Teapot"): errors.ApiError,
 }
 
@@ -85,8 +85,8 @@ def test_how_long_to_wait_is_read_in_every_form(headers, details, seconds):
 def test_a_proxys_page_is_described_and_not_shown():
     page = b"<html><head><title>502</title></head><body>planted-secret</body></html>"
     error = errors.from_response(502, Headers({"Content-Type": "text/html"}), page, call="GET /api/v1/pods")
-    assert isinstance(error, errors.Unavailable)
-    assert str(error).startswith("GET /api/v1/pods: the answer is not from a Kubernetes API server")
+    assert isinstance(error, errors.ServerUnavailable)
+    assert str(error).startswith("GET /api/v1/pods: the response is not from a Kubernetes API server")
     assert f"an HTML page of {len(page)} bytes" in str(error)
     assert "planted" not in str(error)
     assert str(error).endswith("(502 BadGateway)")
@@ -95,7 +95,7 @@ def test_a_proxys_page_is_described_and_not_shown():
 @pytest.mark.parametrize("body", [b"", b"no", b"[1]", b'{"kind": "Pod"}', b"\xff\xfe", b"x" * 5000])
 def test_any_other_body_still_gives_one_short_sentence(body):
     error = errors.from_response(500, Headers(), body)
-    assert isinstance(error, errors.Unavailable)
+    assert isinstance(error, errors.ServerUnavailable)
     assert "\n" not in str(error)
     assert len(str(error)) < 400
 

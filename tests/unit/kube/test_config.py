@@ -34,7 +34,7 @@ def kubeconfig(path: Path, *, name="prod", cluster=None, user=None, context=None
 def sentence(**arguments) -> str:
     """The one sentence a bad input gives."""
     with pytest.raises(ConfigError) as caught:
-        config.load(**{"env": {}, **arguments})
+        config.load_config(**{"env": {}, **arguments})
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -50,9 +50,9 @@ async def test_the_named_file_wins_over_the_variable_and_the_variable_over_the_h
     kubeconfig(tmp_path / ".kube" / "config", name="usual")
     env = {"HOME": str(tmp_path), "KUBECONFIG": str(listed)}
 
-    assert config.load(env=env, path=named).server == "https://named.example:6443"
-    assert config.load(env=env).server == "https://listed.example:6443"
-    found = config.load(env={"HOME": str(tmp_path)})
+    assert config.load_config(env=env, path=named).server == "https://named.example:6443"
+    assert config.load_config(env=env).server == "https://listed.example:6443"
+    found = config.load_config(env={"HOME": str(tmp_path)})
     assert found.server == "https://usual.example:6443"
     assert await authorization(found) == "Bearer token-of-usual"
 
@@ -65,8 +65,8 @@ def test_a_context_can_be_chosen_and_brings_its_namespace(tmp_path):
             {"name": "lab", "context": {"cluster": "prod", "user": "prod", "namespace": "gpu-lab"}},
         ],
     )
-    assert config.load(env={}, path=path).namespace == "default"
-    assert config.load(env={}, path=path, context="lab").namespace == "gpu-lab"
+    assert config.load_config(env={}, path=path).namespace == "default"
+    assert config.load_config(env={}, path=path, context="lab").namespace == "gpu-lab"
 
 
 async def test_of_several_files_the_first_that_has_a_name_wins_whole_and_missing_files_are_skipped(tmp_path):
@@ -80,7 +80,7 @@ async def test_of_several_files_the_first_that_has_a_name_wins_whole_and_missing
     second = kubeconfig(tmp_path / "b" / "second", name="shared", user={"token": "from-the-second"})
     env = {"KUBECONFIG": os.pathsep.join([str(tmp_path / "nowhere"), "", str(first), str(second)])}
 
-    found = config.load(env=env)
+    found = config.load_config(env=env)
 
     assert await authorization(found) == "Bearer from-the-first-folder"
     assert str(first) in found.source
@@ -105,20 +105,20 @@ BROKEN = {
     "not YAML": ("clusters: [", ["not valid YAML", "line"]),
     "a tab": ("clusters:\n\t- a", ["not valid YAML", "line 2"]),
     "not a mapping": ("just words", ["mapping with clusters"]),
-    "clusters of the wrong type": ("clusters: 7", ["wrong field", "$.clusters"]),
+    "clusters of the wrong type": ("clusters: 7", ["invalid field", "$.clusters"]),
     "no context at all": ("{}", ["no current-context", "no contexts"]),
     "empty": ("", ["no current-context"]),
     "unknown current context": ("current-context: gone", ['no context "gone"', "its current-context"]),
     "unknown cluster": (
         "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]",
-        ['context "a"', 'names cluster "c"', "there is none"],
+        ['context "a"', 'names cluster "c"', "known clusters: none"],
     ),
     "unknown user": (
         (
             "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
             "clusters: [{name: c, cluster: {server: 'https://x'}}]\nusers: [{name: v, user: {}}]"
         ),
-        ['names user "u"', 'there is "v"'],
+        ['names user "u"', 'known users: "v"'],
     ),
     "the same name twice": (
         "clusters: [{name: c, cluster: {server: 'https://x'}}, {name: c, cluster: {server: 'https://y'}}]",
@@ -156,7 +156,7 @@ BAD_CLUSTERS = {
     "bad port": ({"server": "https://host:port"}, "https://host:port is expected"),
     "password in the server's address": (
         {"server": "https://me:planted-secret@host:6443"},
-        "credentials belong to a user",
+        "credentials belong to the user entry",
     ),
     "extensions of another shape": (
         {"extensions": {"client.authentication.k8s.io/exec": 1}},
@@ -205,19 +205,19 @@ def test_a_bad_user_names_file_and_field(tmp_path, user, says):
 
 async def test_a_password_goes_into_basic_authentication(tmp_path):
     path = kubeconfig(tmp_path / "config", user={"username": "ada", "password": "s3cret"})
-    value = await authorization(config.load(env={}, path=path))
+    value = await authorization(config.load_config(env={}, path=path))
     assert value == "Basic " + base64.b64encode(b"ada:s3cret").decode()
 
 
 async def test_a_token_of_digits_is_still_a_token(tmp_path):
     path = kubeconfig(tmp_path / "config")
     path.write_text(path.read_text().replace("token: token-of-prod", "token: 0123"))
-    assert await authorization(config.load(env={}, path=path)) == "Bearer 0123"
+    assert await authorization(config.load_config(env={}, path=path)) == "Bearer 0123"
 
 
 async def test_nulls_that_tools_write_mean_nothing(tmp_path):
     path = kubeconfig(tmp_path / "config", user={"token": "t", "exec": None, "as-groups": None}, preferences=None)
-    assert await authorization(config.load(env={}, path=path)) == "Bearer t"
+    assert await authorization(config.load_config(env={}, path=path)) == "Bearer t"
 
 
 def test_certificates_are_read_from_data_or_from_files_beside_the_kubeconfig(tmp_path):
@@ -238,7 +238,7 @@ def test_certificates_are_read_from_data_or_from_files_beside_the_kubeconfig(tmp
             "client-key-data": base64.b64encode(pair.key).decode(),
         },
     )
-    first, second = config.load(env={}, path=from_files), config.load(env={}, path=from_data)
+    first, second = config.load_config(env={}, path=from_files), config.load_config(env={}, path=from_data)
     assert first.authority == second.authority == authority.certificate
     assert first.server_name == "kubernetes"
 
@@ -295,7 +295,7 @@ def test_an_authority_and_the_insecure_flag_exclude_each_other(tmp_path):
 def test_no_secret_shows_in_a_representation(tmp_path):
     pair = Authority().client("ada")
     path = kubeconfig(tmp_path / "config", user={"token": "planted-secret", **user_with(pair)})
-    found = config.load(env={}, path=path)
+    found = config.load_config(env={}, path=path)
     assert "planted-secret" not in repr(found)
     assert "PRIVATE" not in repr(found)
 
@@ -305,8 +305,8 @@ def test_no_secret_shows_in_a_representation(tmp_path):
         cluster={"proxy-url": "http://me:planted-secret@proxy:3128"},
         user={"exec": {**login, "env": [{"name": "SECRET", "value": "planted-secret"}]}},
     )
-    assert "planted-secret" not in repr(config.load(env={}, path=path))
-    assert "planted-secret" not in repr(kubeconfig_files.from_file(path).choose(None))
+    assert "planted-secret" not in repr(config.load_config(env={}, path=path))
+    assert "planted-secret" not in repr(kubeconfig_files.from_file(path).resolve(None))
 
 
 def service_account(folder: Path, token: str = "first") -> Path:
@@ -324,7 +324,7 @@ async def test_a_pod_uses_its_service_account_and_reads_the_token_again_every_mi
     import asyncio
 
     account = service_account(tmp_path / "account")
-    found = config.load(env={**POD, "HOME": str(tmp_path)}, service_account=account)
+    found = config.load_config(env={**POD, "HOME": str(tmp_path)}, service_account=account)
     assert (found.server, found.namespace) == ("https://10.96.0.1:443", "forebay-system")
     assert await authorization(found) == "Bearer first"
 
@@ -354,7 +354,7 @@ async def test_a_token_file_that_vanishes_for_a_moment_does_not_take_the_last_to
 
 async def test_a_missing_token_file_is_named(tmp_path):
     path = kubeconfig(tmp_path / "config", user={"tokenFile": "token"})
-    found = config.load(env={}, path=path)
+    found = config.load_config(env={}, path=path)
     with pytest.raises(ConfigError, match=r"token file .*/token, which cannot be read"):
         await found.credentials.current()
 
@@ -373,7 +373,7 @@ def test_an_emptied_kubeconfig_at_home_does_not_hide_the_service_account(tmp_pat
     (tmp_path / ".kube").mkdir()
     (tmp_path / ".kube" / "config").write_text("apiVersion: v1\nkind: Config\nclusters: null\ncurrent-context: ''\n")
     account = service_account(tmp_path / "account")
-    found = config.load(env={**POD, "HOME": str(tmp_path)}, service_account=account)
+    found = config.load_config(env={**POD, "HOME": str(tmp_path)}, service_account=account)
     assert "service account" in found.source
 
 
@@ -392,7 +392,7 @@ NO_PROXY = {
 @pytest.mark.parametrize(("exceptions", "proxied"), NO_PROXY.values(), ids=NO_PROXY)
 def test_the_proxy_of_the_environment_is_used_unless_excepted(tmp_path, exceptions, proxied):
     env = {"HTTPS_PROXY": "proxy.example:3128", "NO_PROXY": exceptions}
-    found = config.load(env=env, path=kubeconfig(tmp_path / "config"))
+    found = config.load_config(env=env, path=kubeconfig(tmp_path / "config"))
     assert found.proxy == ("http://proxy.example:3128" if proxied else None)
 
 
@@ -405,4 +405,4 @@ def test_a_service_address_inside_an_excepted_network_is_reached_directly(tmp_pa
 
 def test_the_clusters_own_proxy_wins_over_the_environment(tmp_path):
     path = kubeconfig(tmp_path / "config", cluster={"proxy-url": "http://own.example:8080"})
-    assert config.load(env={"HTTPS_PROXY": "http://other.example"}, path=path).proxy == "http://own.example:8080"
+    assert config.load_config(env={"HTTPS_PROXY": "http://other.example"}, path=path).proxy == "http://own.example:8080"

@@ -12,15 +12,15 @@ from forebay.kube.certificates import ClientCertificate
 from forebay.kube.client import Client
 from forebay.kube.connection import (
     Authenticating,
-    EvictionAnswers,
+    EvictionResponses,
     NoCredentials,
     connect,
     connected_client,
     election_client,
 )
-from forebay.kube.credentials import Credential, Fixed
+from forebay.kube.credentials import Credential, FixedCredential
 from forebay.kube.errors import ConfigError, TooManyRequests, Unauthorized
-from forebay.kube.subresources import evict
+from forebay.kube.eviction import evict_pod
 from forebay.net.in_process import InProcess
 from forebay.net.rate_budget import RateBudget
 from forebay.net.redaction import Redactor
@@ -73,7 +73,7 @@ class Renewable:
 
 async def test_every_request_carries_the_token_and_keeps_its_own_fields():
     door = Doorman("Bearer good")
-    transport = Authenticating(Fixed(Credential(authorization="Bearer good")), door.open)
+    transport = Authenticating(FixedCredential(Credential(authorization="Bearer good")), door.open)
     assert (await transport.request(GET)).status == 200
     assert len(door.opened) == 1
     await transport.close()
@@ -92,7 +92,7 @@ async def test_after_a_401_the_request_is_sent_once_more_with_renewed_credential
 
 async def test_a_second_401_and_credentials_that_cannot_be_renewed_are_the_answer():
     door = Doorman("Bearer other")
-    transport = Authenticating(Fixed(Credential(authorization="Bearer wrong")), door.open)
+    transport = Authenticating(FixedCredential(Credential(authorization="Bearer wrong")), door.open)
     with pytest.raises(Unauthorized):
         await Client(transport, "http://server").version()
     assert len(door.seen) == 1
@@ -103,7 +103,7 @@ async def test_a_second_401_and_credentials_that_cannot_be_renewed_are_the_answe
 
 async def test_credentials_that_cannot_be_had_are_a_users_mistake_and_a_request_never_sent(tmp_path):
     (tmp_path / "config").write_text(kubeconfig("https://127.0.0.1:1", {"tokenFile": "nowhere"}))
-    found = config.load(env={}, path=tmp_path / "config")
+    found = config.load_config(env={}, path=tmp_path / "config")
     transport = connect(found)
     with pytest.raises(NoCredentials, match="nowhere") as caught:
         await transport.request(GET)
@@ -147,9 +147,9 @@ async def test_the_refusal_of_one_eviction_does_not_stop_every_other_request():
             return Response(200, body=b"{}")
         return Response(429, Headers({"Retry-After": "10", "X-Other": "kept"}), json.dumps(refusal).encode())
 
-    client = Client(RateBudget(EvictionAnswers(InProcess(handle)), qps=10, burst=10), "http://server")
+    client = Client(RateBudget(EvictionResponses(InProcess(handle)), qps=10, burst=10), "http://server")
     with pytest.raises(TooManyRequests) as caught:
-        await evict(client, "p", "ns")
+        await evict_pod(client, "p", "ns")
     assert caught.value.by_disruption_budget
     assert caught.value.retry_after == 10
     await client.version()
@@ -193,7 +193,7 @@ async def test_a_client_certificate_opens_a_server_that_demands_one(tmp_path):
         (tmp_path / "config").write_text(
             kubeconfig(url, user, **{"certificate-authority-data": encoded(authority.certificate)})
         )
-        found = config.load(env={}, path=tmp_path / "config")
+        found = config.load_config(env={}, path=tmp_path / "config")
         for client in (connected_client(found), election_client(found)):
             assert (await client.version()).git_version == "v1.2.3"
             await client.close()
@@ -208,7 +208,7 @@ async def test_a_server_of_another_name_is_refused_unless_that_name_is_expected(
         trusted = {"certificate-authority-data": encoded(authority.certificate)}
         for extra, accepted in (({}, False), ({"tls-server-name": "kubernetes.default"}, True)):
             (tmp_path / "config").write_text(kubeconfig(url, {"token": "t"}, **trusted, **extra))
-            client = connected_client(config.load(env={}, path=tmp_path / "config"))
+            client = connected_client(config.load_config(env={}, path=tmp_path / "config"))
             if accepted:
                 assert (await client.version()).git_version == "v1.2.3"
             else:
@@ -225,10 +225,10 @@ async def test_a_server_of_an_unknown_authority_is_refused_unless_checking_is_of
         other = {"certificate-authority-data": encoded(Authority().certificate)}
         (tmp_path / "strict").write_text(kubeconfig(url, {"token": "t"}, **other))
         (tmp_path / "loose").write_text(kubeconfig(url, {"token": "t"}, **{"insecure-skip-tls-verify": True}))
-        strict = connected_client(config.load(env={}, path=tmp_path / "strict"))
+        strict = connected_client(config.load_config(env={}, path=tmp_path / "strict"))
         with pytest.raises(NeverSent, match="not trusted"):
             await strict.version()
-        loose = connected_client(config.load(env={}, path=tmp_path / "loose"))
+        loose = connected_client(config.load_config(env={}, path=tmp_path / "loose"))
         assert (await loose.version()).git_version == "v1.2.3"
         await strict.close()
         await loose.close()
@@ -237,7 +237,7 @@ async def test_a_server_of_an_unknown_authority_is_refused_unless_checking_is_of
 @pytest.mark.real_time
 async def test_nobody_at_the_address_is_one_clear_sentence(tmp_path):
     (tmp_path / "config").write_text(kubeconfig("http://127.0.0.1:1", {"token": "t"}))
-    client = connected_client(config.load(env={}, path=tmp_path / "config"))
+    client = connected_client(config.load_config(env={}, path=tmp_path / "config"))
     with pytest.raises(NeverSent, match="nothing listens at 127"):
         await client.version()
     await client.close()
@@ -248,7 +248,7 @@ async def test_a_token_is_scrubbed_from_whatever_is_written_once_it_was_used():
         return Response(200)
 
     redactor = Redactor()
-    credentials = Fixed(Credential(authorization="Bearer a-token-of-ours"))
+    credentials = FixedCredential(Credential(authorization="Bearer a-token-of-ours"))
     transport = Authenticating(credentials, lambda _: InProcess(answer), redactor)
 
     await (await transport.request(Request(method="GET", url="http://server/version"))).read()

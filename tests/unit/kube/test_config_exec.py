@@ -48,7 +48,7 @@ def user_of(folder: Path, *, cluster=None, **fields) -> config.Config:
         "users": [{"name": "u", "user": {"exec": {key: value for key, value in spec.items() if value is not None}}}],
     }
     (folder / "config").write_text(yaml.safe_dump(content))
-    return config.load(env=dict(os.environ), path=folder / "config")
+    return config.load_config(env=dict(os.environ), path=folder / "config")
 
 
 async def failing(found: config.Config) -> str:
@@ -199,7 +199,7 @@ async def test_a_command_that_cannot_be_executed_says_why(tmp_path):
 
 async def test_a_command_that_must_ask_the_user_needs_a_terminal(tmp_path):
     plugin(tmp_path, "answer(token='t')")
-    assert "no terminal" in await failing(user_of(tmp_path, interactiveMode="Always"))
+    assert "needs a terminal" in await failing(user_of(tmp_path, interactiveMode="Always"))
 
 
 SECTIONS = {

@@ -12,7 +12,7 @@ from forebay.kube.events import EventRecorder
 from forebay.kube.resources import AnyObject, Resource
 from forebay.kube.types import ObjectReference, reference
 from forebay.net.in_process import InProcess
-from forebay.net.transport import OutcomeUnknown, Request, Response
+from forebay.net.transport import AnswerLost, Request, Response
 
 POD = ObjectReference(api_version="v1", kind="Pod", namespace="ml", name="trainer-0", uid="u-1")
 NODE = ObjectReference(api_version="v1", kind="Node", name="gpu-1", uid="u-2")
@@ -188,7 +188,7 @@ async def test_a_lost_answer_does_not_make_two_events():
     async def lose_the_first(request):
         if len(server.requests) == 1:
             server.answer(request)
-            raise OutcomeUnknown("the answer was lost", request)
+            raise AnswerLost("the answer was lost", request)
 
     server.trouble = lose_the_first
     recorder = server.recorder()
@@ -211,7 +211,7 @@ async def test_a_refusal_is_counted_and_shown_and_the_next_event_is_written():
     recorder.event(POD, reason="Joined", note="ready")
     await asyncio.sleep(1)
     assert recorder.counts.failed == 1
-    assert "403 Forbidden" in recorder.trouble
+    assert "403 Forbidden" in recorder.last_error
     server.trouble = None
     recorder.event(POD, reason="Joined", note="ready")
     await recorder.close()

@@ -26,9 +26,9 @@ def test_a_thing_is_found_under_each_of_its_values_and_no_longer_under_the_ones_
     index.change(before.key, before, after)
     assert index.get("x") == ()
     assert index.get("y") == index.get("z") == (after,)
-    assert set(index) == {"y", "z"}
+    assert set(index.found) == {"y", "z"}
     index.change(after.key, after, None)
-    assert len(index) == 0
+    assert index.found == {}
 
 
 def test_an_answer_is_a_copy_that_later_changes_leave_alone():
@@ -60,7 +60,7 @@ def test_after_any_changes_the_index_is_what_it_would_be_if_it_were_made_anew(ch
     for thing in things.values():
         for value in thing.values:
             wanted.setdefault(value, set()).add(thing)
-    assert {value: set(index.get(value)) for value in index} == wanted
+    assert {value: set(index.get(value)) for value in index.found} == wanted
 
 
 def test_a_table_of_equal_things_keeps_those_in_use_and_is_bounded():
@@ -115,4 +115,4 @@ def test_filling_an_index_quickly_is_the_same_as_changing_it():
     for name in ("first", "by values", "big"):
         assert quick[name].found == usual[name].found
     assert quick["first"].get("x") == (things[0], things[2])
-    assert set(quick["big"]) == {"a", "d"}
+    assert set(quick["big"].found) == {"a", "d"}

@@ -9,12 +9,12 @@ import random
 import pytest
 
 from forebay.kube.backoff import Backoff
+from forebay.kube.decoders import decoder_for
 from forebay.kube.informer import Informer
 from forebay.kube.pods import PENDING_GPU, PODS, pod_indexes
 from forebay.kube.view import Added, Deleted, Updated
-from forebay.kube.wire import wire_for
 from forebay.net.in_process import InProcess
-from forebay.net.transport import OutcomeUnknown, Response
+from forebay.net.transport import AnswerLost, Response
 from tests.unit.kube.api_server_model import URL, ModelServer, Network, answer, line, status
 
 
@@ -29,7 +29,7 @@ def names(informer) -> set[str]:
 
 
 def read(body: dict):
-    return wire_for(PODS).object(json.dumps(body).encode())
+    return decoder_for(PODS).object(json.dumps(body).encode())
 
 
 @pytest.fixture(params=["watch list", "pages"])
@@ -70,7 +70,7 @@ async def test_the_garbage_collector_has_every_object_back_once_the_view_is_whol
     async def handler(request):
         aside.append(gc.get_freeze_count() > 0)
         if len(aside) == 1:
-            raise OutcomeUnknown("sent, but nobody answered", request)
+            raise AnswerLost("sent, but nobody answered", request)
         if len(aside) == 3:
             await asyncio.sleep(1_000)
         return await server(request)
@@ -280,7 +280,7 @@ async def test_a_watch_that_ends_as_soon_as_it_begins_is_not_asked_for_in_a_hot_
         await informer.wait_synced()
         network.cut("end")
         await asyncio.sleep(100)
-        assert informer.last_error == "the server ends the watch as soon as it begins"
+        assert informer.last_error == "the server ends every watch at once"
     assert len(asked) < 12
 
 
@@ -401,7 +401,7 @@ async def test_what_is_no_event_at_all_makes_it_list_anew():
         await informer.wait_synced()
         server.create("a")
         await asyncio.sleep(0.1)
-        assert "no event" in informer.last_error
+        assert "not an event" in informer.last_error
         await asyncio.sleep(5)
         assert informer.last_error is None
         assert informer.counters.relists == 1

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from forebay.embedded.api.bootstrap import open_store
 from forebay.embedded.api.handler import ApiHandler
 from forebay.kube.backoff import Backoff
+from forebay.kube.decoders import decoder_for
 from forebay.kube.index import Indexes
 from forebay.kube.informer import Informer
-from forebay.kube.pods import BY_LABEL, BY_NODE, BY_OWNER, MARKED, PENDING_GPU, PODS, pod_indexes
+from forebay.kube.pods import BY_NODE, BY_OWNER, MARKED, PENDING_GPU, PODS, pod_indexes
 from forebay.kube.view import Added, Deleted, Updated
-from forebay.kube.wire import wire_for
 from forebay.net.in_process import InProcess
 from forebay.net.transport import Headers, Request
 from forebay.simulate.virtual_time import run
@@ -191,7 +191,7 @@ async def _play(cluster, steps, *, piece: int, pace: float, dice: int) -> None:
 
 
 def _hear(informer, written: dict, deleted) -> None:
-    pod = wire_for(PODS).object(json.dumps(written).encode())
+    pod = decoder_for(PODS).object(json.dumps(written).encode())
     if deleted:
         informer.observe_deleted(pod.key, pod.uid)
     else:
@@ -206,11 +206,11 @@ def _check_indexes(informer) -> None:
     for index in fresh:
         kept = informer.index(index.name)
         assert _keys(kept) == _keys(index)
-    assert {index.name for index in fresh} == {PENDING_GPU, BY_NODE, BY_OWNER, BY_LABEL, MARKED}
+    assert {index.name for index in fresh} == {PENDING_GPU, BY_NODE, BY_OWNER, MARKED}
 
 
 def _keys(index) -> dict:
-    return {value: {pod.key for pod in index.get(value)} for value in index}
+    return {value: {pod.key for pod in index.get(value)} for value in index.found}
 
 
 @pytest.mark.law

@@ -5,7 +5,7 @@ import asyncio
 from prometheus_client import CollectorRegistry, generate_latest
 
 from forebay.kube.informer import Informer
-from forebay.kube.metrics import COUNTERS, GAUGES, InformerCollector
+from forebay.kube.metrics import INFORMER_COUNTERS, INFORMER_GAUGES, InformerCollector
 from forebay.kube.pods import PODS
 from forebay.net.in_process import InProcess
 from tests.unit.kube.api_server_model import URL, ModelServer
@@ -35,6 +35,6 @@ async def test_staleness_and_the_rest_are_exported_with_a_help_text():
         assert value("undecodable_objects") == 1
         assert value("relists_total") == 0
     text = generate_latest(registry).decode()
-    for name, help_text, _ in (*GAUGES, *COUNTERS):
+    for name, help_text, _ in (*INFORMER_GAUGES, *INFORMER_COUNTERS):
         assert f"forebay_informer_{name}" in text
         assert help_text.endswith(".")

@@ -10,7 +10,7 @@ import pytest
 from forebay.kube.client import Client
 from forebay.kube.lease import Elector, LeadershipLost, Terms, unique_identity
 from forebay.net.in_process import InProcess
-from forebay.net.transport import OutcomeUnknown, Request, Response
+from forebay.net.transport import AnswerLost, Request, Response
 
 
 class LeaseServer:
@@ -28,7 +28,7 @@ class LeaseServer:
                 return self.answer(request)
             return await trouble(request, lambda: self.answer(request))
 
-        client = Client(InProcess(handle), "http://server", patience=1)
+        client = Client(InProcess(handle), "http://server", max_throttle_wait=1)
         return Elector(client, "forebay-system", "forebay", identity, rng=random.Random(identity), **options)
 
     def answer(self, request: Request) -> Response:
@@ -243,9 +243,9 @@ async def test_errors_shorter_than_the_deadline_do_not_cost_the_lease():
             return _failure(answer, "Trouble")
         if answer == "lost":
             carry_out()
-            raise OutcomeUnknown("the answer was lost", request)
+            raise AnswerLost("the answer was lost", request)
         if answer == "never":
-            raise OutcomeUnknown("it never arrived", request)
+            raise AnswerLost("it never arrived", request)
         return carry_out()
 
     running = asyncio.create_task(server.elector("a", trouble).run(work))
@@ -261,7 +261,7 @@ async def test_a_renewal_whose_answer_was_lost_is_recognised_as_our_own():
     async def trouble(request, carry_out):
         response = carry_out()
         if next(lose, False):
-            raise OutcomeUnknown("the answer was lost", request)
+            raise AnswerLost("the answer was lost", request)
         return response
 
     elector = server.elector("a", trouble)
@@ -281,7 +281,7 @@ async def test_a_creation_whose_answer_was_lost_still_makes_a_leader():
     async def trouble(request, carry_out):
         response = carry_out()
         if next(lose, False):
-            raise OutcomeUnknown("the answer was lost", request)
+            raise AnswerLost("the answer was lost", request)
         return response
 
     running = asyncio.create_task(server.elector("a", trouble).run(work))
@@ -315,7 +315,7 @@ async def test_a_lease_that_somebody_else_took_is_given_up_at_once():
     await asyncio.sleep(2)
     assert work.ended == 4
     assert elector.leader == "usurper"
-    with pytest.raises(LeadershipLost, match="held by usurper"):
+    with pytest.raises(LeadershipLost, match="usurper holds the lease"):
         await running
     # What is not ours is not released.
     assert server.spec["holderIdentity"] == "usurper"
@@ -383,7 +383,7 @@ async def test_of_many_candidates_one_leads_at_a_time_through_every_kind_of_trou
             return _failure(503, "ServiceUnavailable")
         response = carry_out()
         if fate < 0.3:
-            raise OutcomeUnknown("the answer was lost", request)
+            raise AnswerLost("the answer was lost", request)
         if fate < 0.35:
             await asyncio.sleep(20)
         return response
@@ -432,12 +432,12 @@ async def test_who_leads_is_told_and_why_nobody_can_is_visible():
     elector = server.elector("a", trouble, on_new_leader=seen.append)
     running = asyncio.create_task(elector.run(Work()))
     await asyncio.sleep(5)
-    assert "403 Forbidden" in elector.trouble
-    assert "403 Forbidden" in elector.out_of_reach
+    assert "403 Forbidden" in elector.last_error
+    assert "403 Forbidden" in elector.unreachable
     forbidden = False
     await asyncio.sleep(5)
-    assert elector.trouble is None
-    assert elector.out_of_reach is None
+    assert elector.last_error is None
+    assert elector.unreachable is None
     assert seen == ["a"]
     await stop(running)
 

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from forebay.kube.decoders import decoder_for
 from forebay.kube.nodes import NODES
-from forebay.kube.wire import wire_for
 from forebay.model.requirements import Taint
 
 
-def read(**parts):
+def read(decoder=None, **parts):
     metadata = {
         "name": "n1",
         "uid": "u",
@@ -18,7 +18,7 @@ def read(**parts):
         "creationTimestamp": "2030-01-01T00:00:00Z",
         **parts.pop("metadata", {}),
     }
-    return wire_for(NODES).object(json.dumps({"metadata": metadata, **parts}).encode())
+    return (decoder or decoder_for(NODES)).object(json.dumps({"metadata": metadata, **parts}).encode())
 
 
 def test_a_node_with_everything():
@@ -75,7 +75,8 @@ def test_a_node_that_has_just_been_registered_has_nothing_yet():
 
 def test_nodes_of_one_kind_share_their_amounts():
     status = {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}}
-    one, two = read(status=status), read(metadata={"name": "n2"}, status=status)
+    decoder = decoder_for(NODES)
+    one, two = read(decoder, status=status), read(decoder, metadata={"name": "n2"}, status=status)
     assert one.capacity is two.capacity
 
 

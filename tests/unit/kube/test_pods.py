@@ -8,18 +8,17 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from forebay.kube.decoders import LineSplitter, ObjectDecoder, UndecodableObject, decoder_for
 from forebay.kube.index import Indexes
 from forebay.kube.pods import (
-    BY_LABEL,
     BY_NODE,
     BY_OWNER,
     PENDING_GPU,
     PODS,
-    Pods,
+    PodDecoder,
     _PodOnWire,
     pod_indexes,
 )
-from forebay.kube.wire import Lines, Undecodable, Wire, wire_for
 from forebay.model.requirements import LabelOperator, Requirement, Toleration
 from forebay.model.workloads import Owner, Phase
 
@@ -59,8 +58,8 @@ def body(name="p", **changes) -> dict:
     return {part: content | changes.get(part, {}) for part, content in parts.items()}
 
 
-def read(pod: dict, wire: Wire | None = None):
-    return (wire or wire_for(PODS)).object(json.dumps(pod).encode())
+def read(pod: dict, decoder: ObjectDecoder | None = None):
+    return (decoder or decoder_for(PODS)).object(json.dumps(pod).encode())
 
 
 def test_everything_is_where_it_belongs():
@@ -162,7 +161,8 @@ def test_pods_of_one_template_share_everything_but_what_is_their_own():
         "annotations": {"forebay.dev/queue": "a"},
         "finalizers": ["batch.kubernetes.io/job-tracking"],
     }
-    one, two = (read(body(name, metadata={"name": name, **metadata})) for name in ("one", "two"))
+    decoder = decoder_for(PODS)
+    one, two = (read(body(name, metadata={"name": name, **metadata}), decoder) for name in ("one", "two"))
     assert one.shape is two.shape
     assert one.labels is two.labels
     assert one.annotations is two.annotations
@@ -177,11 +177,13 @@ def test_pods_of_one_template_share_everything_but_what_is_their_own():
 def test_shapes_that_are_written_differently_and_mean_the_same_are_one():
     other = body("other")
     other["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": 2, "memory": "4096Mi", "cpu": "1.5"}}
-    assert read(other).shape is read(body()).shape
+    decoder = decoder_for(PODS)
+    assert read(other, decoder).shape is read(body(), decoder).shape
 
 
 def test_labels_of_its_own_do_not_give_a_pod_a_shape_of_its_own():
-    plain, indexed = read(body()), read(body(metadata={"labels": {"app": "train", "index": "7"}}))
+    decoder = decoder_for(PODS)
+    plain, indexed = read(body(), decoder), read(body(metadata={"labels": {"app": "train", "index": "7"}}), decoder)
     assert indexed.shape is plain.shape
     assert indexed.labels == {"app": "train", "index": "7"}
 
@@ -258,10 +260,26 @@ def test_when_a_gpu_pod_ran(phase, statuses, started, finished):
     assert (pod.started, pod.finished) == (started, finished)
 
 
-def test_nobody_asks_when_a_pod_without_gpu_ran():
-    plain = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
-    pod = read(body(spec=plain, status={"phase": "Running", "containerStatuses": "unread"}))
+PLAIN = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+
+
+def test_container_statuses_of_a_pod_without_gpu_are_not_even_decoded_for_an_informer():
+    pod = read(body(spec=PLAIN, status={"containerStatuses": "unread"}), PodDecoder(timed=()))
     assert pod.started is None
+
+
+def test_a_client_reads_when_any_pod_ran():
+    assert read(body(spec=PLAIN, status={"containerStatuses": RAN})).started == NOON
+
+
+def test_two_decoders_share_nothing():
+    ours, theirs = PodDecoder(timed=()), PodDecoder(timed=())
+    pod = body(spec=PLAIN, status={"containerStatuses": RAN})
+    first = read(pod, ours)
+    ours.read_times_of({"cpu"})
+    assert (read(pod, ours).started, read(pod, theirs).started) == (NOON, None)
+    assert read(pod, theirs) == first
+    assert read(pod, theirs).shape is not first.shape
 
 
 def test_a_phase_of_tomorrow_is_unknown_not_an_error():
@@ -280,26 +298,27 @@ def test_a_phase_of_tomorrow_is_unknown_not_an_error():
     ],
 )
 def test_what_cannot_be_read_is_an_error_each_time(broken):
+    decoder = decoder_for(PODS)
     for _ in range(2):
         with pytest.raises(ValueError, match=r".+"):
-            read(broken)
+            read(broken, decoder)
 
 
 def test_a_page_with_one_bad_pod_gives_the_others_and_its_name():
     items = [body("a"), body("b", spec={"priority": "high"}), body("c", spec={"containers": 5})]
     page = {"kind": "PodList", "metadata": {"resourceVersion": "9", "continue": "more"}, "items": items}
-    meta, found = wire_for(PODS).page(json.dumps(page).encode())
+    meta, found = decoder_for(PODS).page(json.dumps(page).encode())
     good, *bad = found
     assert (meta.resource_version, meta.continue_token) == ("9", "more")
     assert good.name == "a"
     assert [(type(one), one.key, one.uid, one.resource_version) for one in bad] == [
-        (Undecodable, ("team", name), f"uid-of-{name}", 17) for name in "bc"
+        (UndecodableObject, ("team", name), f"uid-of-{name}", 17) for name in "bc"
     ]
 
 
 def test_a_page_too_large_for_one_turn_is_read_just_the_same():
     page = {"metadata": {"resourceVersion": "9"}, "items": [body("a"), body("b")]}
-    _, found = Wire(_PodOnWire, Pods().build, large_page=10).page(json.dumps(page).encode())
+    _, found = ObjectDecoder(_PodOnWire, PodDecoder().build, large_page=10).page(json.dumps(page).encode())
     assert [pod.name for pod in found] == ["a", "b"]
 
 
@@ -308,11 +327,11 @@ class Page(bytearray):
 
 
 def test_no_page_is_kept_alive_by_what_was_read_from_it():
-    wire = Wire(_PodOnWire, Pods().build)
+    decoder = PodDecoder()
     line = json.dumps({"type": "ADDED", "object": body(metadata={"annotations": {"forebay.dev/x": "y"}})}).encode()
     chunk = Page(line + b"\n")
     gone = weakref.ref(chunk)
-    kept = list(wire.events([(chunk, 0, len(chunk))]))
+    kept = list(decoder.events([(chunk, 0, len(chunk))]))
     del chunk
     gc.collect()
     assert kept[0][0].name == "p"
@@ -322,7 +341,7 @@ def test_no_page_is_kept_alive_by_what_was_read_from_it():
 def test_lines_are_put_together_however_the_stream_is_cut():
     text = b"".join(json.dumps({"line": number, "pad": "x" * number}).encode() + b"\n" for number in range(200))
     for size in (1, 7, 1000, len(text)):
-        lines = Lines()
+        lines = LineSplitter()
         batches = [batch for at in range(0, len(text), size) for batch in lines.feed(text[at : at + size])]
         whole = [part[start:end] for batch in batches for part, start, end in batch]
         assert b"".join(whole) == text
@@ -338,15 +357,14 @@ def test_the_indexes_follow_a_pod_through_its_life():
     assert indexes[PENDING_GPU].get(True) == (pending,)
     assert indexes[BY_NODE].get("n1") == ()
     assert indexes[BY_OWNER].get("job") == (pending,)
-    assert indexes[BY_LABEL].get(("team", "app", "train")) == (pending,)
     indexes.change(pending.key, pending, bound)
     assert indexes[PENDING_GPU].get(True) == ()
     assert indexes[BY_NODE].get("n1") == (bound,)
-    assert indexes[BY_LABEL].get(("team", "app", "train")) == (bound,)
-    plain = msgspec.structs.replace(bound, shape=read(body(spec={"containers": []})).shape)
-    indexes.change(bound.key, bound, plain)
-    assert indexes[BY_LABEL].get(("team", "app", "train")) == ()
-    assert indexes[BY_NODE].get("n1") == (plain,)
+    indexes.change(bound.key, bound, None)
+    assert indexes[BY_NODE].get("n1") == indexes[BY_OWNER].get("job") == ()
+    plain = msgspec.structs.replace(pending, shape=read(body(spec={"containers": []})).shape)
+    indexes.change(plain.key, None, plain)
+    assert indexes[PENDING_GPU].get(True) == ()
 
 
 def test_the_user_may_name_the_resources_that_make_a_pod_a_gpu_pod():

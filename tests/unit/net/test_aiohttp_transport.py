@@ -10,7 +10,7 @@ import pytest
 
 from forebay.net.aiohttp_transport import AiohttpTransport
 from forebay.net.tls import TlsOptions
-from forebay.net.transport import AnswerCut, NeverSent, OutcomeUnknown, Request, Timeouts
+from forebay.net.transport import AnswerCut, AnswerLost, NeverSent, Request, Timeouts
 from tests.pki import Authority
 from tests.unit.net.misbehaving import scripted
 
@@ -186,7 +186,7 @@ async def test_a_connection_lost_before_the_status_leaves_the_outcome_unknown_an
             await talk.say(b"HTTP/1.1 20")
 
     async with scripted(script) as server, transport() as wire:
-        with pytest.raises(OutcomeUnknown, match="sent, but"):
+        with pytest.raises(AnswerLost, match="sent, but"):
             await wire.request(at(server, method=method, body=None if method in {"GET", "HEAD"} else b"{}"))
     assert len(server.heard) == 1
 
@@ -200,7 +200,7 @@ async def test_a_kept_connection_that_breaks_on_its_second_use_is_not_quietly_re
 
     async with scripted(script) as server, transport() as wire:
         await (await wire.request(at(server))).read()
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(AnswerLost):
             await wire.request(at(server, method=method))
     assert (len(server.heard), server.connections) == (2, 1)
 
@@ -224,7 +224,7 @@ async def test_a_server_that_hears_but_does_not_answer_in_time(limits):
         await talk.silence()
 
     async with scripted(script) as server, transport() as wire:
-        with pytest.raises(OutcomeUnknown, match=r"did not answer within 0.1 s"):
+        with pytest.raises(AnswerLost, match=r"did not answer within 0.1 s"):
             await wire.request(at(server, method="POST", body=b"{}", timeouts=limits))
 
 
@@ -234,7 +234,7 @@ async def test_an_answer_that_is_not_http():
         await talk.say(b"SSH-2.0-OpenSSH_9.9\r\n\r\n")
 
     async with scripted(script) as server, transport() as wire:
-        with pytest.raises(OutcomeUnknown, match="is not HTTP"):
+        with pytest.raises(AnswerLost, match="is not HTTP"):
             await wire.request(at(server, method="POST"))
 
 
@@ -291,7 +291,7 @@ async def test_closing_the_transport_ends_what_is_under_way():
         await heard.wait()
         await asyncio.sleep(0.02)
         await wire.close()
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(AnswerLost):
             await waiting
         for read in reads:
             with pytest.raises(AnswerCut):
@@ -320,7 +320,7 @@ async def test_closing_does_not_wait_for_a_server_that_does_not_read():
             await accepted()
             async with asyncio.timeout(5):
                 await wire.close()
-                with pytest.raises(OutcomeUnknown, match="sent, but the transport was closed"):
+                with pytest.raises(AnswerLost, match="sent, but the transport was closed"):
                     await sending
                 with pytest.raises(NeverSent, match="the transport was closed"):
                     await connecting

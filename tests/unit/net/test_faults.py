@@ -5,7 +5,9 @@ import random
 
 import pytest
 
-from forebay.net.faults import (
+from forebay.net.in_process import InProcess
+from forebay.net.transport import AnswerCut, AnswerLost, NeverSent, Request, Response, TransportError
+from tests.net.faults import (
     Answer,
     CutAfter,
     Delay,
@@ -17,8 +19,6 @@ from forebay.net.faults import (
     Sometimes,
     When,
 )
-from forebay.net.in_process import InProcess
-from forebay.net.transport import AnswerCut, NeverSent, OutcomeUnknown, Request, Response, TransportError
 
 GET = Request(method="GET", url="http://here/")
 POST = Request(method="POST", url="http://here/")
@@ -46,8 +46,8 @@ class World:
     ("fault", "outcome", "acted"),
     [
         (Reset(), NeverSent, 0),
-        (LoseRequest(), OutcomeUnknown, 0),
-        (LoseAnswer(), OutcomeUnknown, 1),
+        (LoseRequest(), AnswerLost, 0),
+        (LoseAnswer(), AnswerLost, 1),
         (Answer(502), 502, 0),
         (Delay(3), 200, 1),
         (None, 200, 1),
@@ -122,7 +122,7 @@ async def test_chance_is_the_same_for_the_same_seed():
 
     assert await run_of(7) == await run_of(7)
     assert await run_of(7) != await run_of(8)
-    assert {"200", "503", "NeverSent", "OutcomeUnknown"} == set(await run_of(7))
+    assert {"200", "503", "NeverSent", "AnswerLost"} == set(await run_of(7))
 
 
 class Crash(BaseException):

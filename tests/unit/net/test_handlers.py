@@ -12,10 +12,10 @@ from forebay.net.serve import serving
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import (
     AnswerCut,
+    AnswerLost,
     Handler,
     Headers,
     NeverSent,
-    OutcomeUnknown,
     Request,
     Response,
     Timeouts,
@@ -143,7 +143,7 @@ async def test_closing_the_transport_cuts_streams_whether_somebody_reads_them_or
         await wire.close()
         with pytest.raises(AnswerCut):
             await reading
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(AnswerLost):
             await waiting
         with pytest.raises(AnswerCut):
             await unread.read()
@@ -162,11 +162,11 @@ async def test_a_failure_that_a_handler_plays_is_the_failure_that_a_client_sees(
 
     async def handler(request: Request) -> Response:
         if request.method == "POST":
-            raise OutcomeUnknown("as told", request)
+            raise AnswerLost("as told", request)
         return Response(200, {}, broken(request))
 
     async with reach(handler) as (wire, url):
-        with pytest.raises(OutcomeUnknown):
+        with pytest.raises(AnswerLost):
             await wire.request(Request(method="POST", url=f"{url}/"))
         with pytest.raises(AnswerCut):
             await (await wire.request(Request(method="GET", url=f"{url}/"))).read()
@@ -187,7 +187,7 @@ async def test_timeouts_hold(reach: Reach):
 
     async with reach(handler) as (wire, url):
         for limits in (Timeouts(read=0.1, total=None), Timeouts(read=None, total=0.1)):
-            with pytest.raises(OutcomeUnknown):
+            with pytest.raises(AnswerLost):
                 await wire.request(Request(method="POST", url=f"{url}/", timeouts=limits))
         answer = await wire.request(Request(method="GET", url=f"{url}/", timeouts=Timeouts(read=1, total=0.2)))
         with pytest.raises(AnswerCut):

@@ -8,9 +8,9 @@ import pytest
 
 from forebay.net import clock
 from forebay.net.in_process import InProcess
-from forebay.net.recording import NotRecorded, Recording, Replay, read_recording
 from forebay.net.redaction import HIDDEN, Redactor
-from forebay.net.transport import AnswerCut, Headers, OutcomeUnknown, Request, Response, Timeouts
+from forebay.net.transport import AnswerCut, AnswerLost, Headers, Request, Response, Timeouts
+from tests.net.recording import NotRecorded, Recording, Replay, read_recording
 
 PATIENT = Timeouts(read=None, total=None)
 
@@ -34,7 +34,7 @@ async def handler(request):
     if path == "binary":
         return Response(200, {}, b"\x1f\x8b\xff")
     if path == "lost":
-        raise OutcomeUnknown("it is lost", request)
+        raise AnswerLost("it is lost", request)
     return Response(201, {"Set-Cookie": "PLANTED"}, b'{"api_key":"PLANTED"}')
 
 
@@ -68,7 +68,7 @@ async def conversation(wire):
                         note("TED" not in line.decode() or "a line with a secret")
                 if lines:
                     note(len(lines) if lines[:1] == b"\x1f" else "text")
-        except (OutcomeUnknown, AnswerCut) as error:
+        except (AnswerLost, AnswerCut) as error:
             note(type(error).__name__)
     return seen
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from forebay.net.aiohttp_transport import AiohttpTransport
 from forebay.net.in_process import InProcess
-from forebay.net.recording import Recording
 from forebay.net.redaction import HIDDEN, Redacting, Redactor
-from forebay.net.transport import AnswerCut, Headers, NeverSent, OutcomeUnknown, Request, Response
+from forebay.net.transport import AnswerCut, AnswerLost, Headers, NeverSent, Request, Response
+from tests.net.recording import Recording
 from tests.pki import Authority
 from tests.unit.net.misbehaving import scripted
 
@@ -158,14 +158,14 @@ def test_as_a_structlog_processor_it_cleans_events_and_tracebacks():
     )
 
     def lose():
-        raise OutcomeUnknown(f"lost {SECRET}", Request(method="GET", url=f"http://x/?k={quote(SECRET)}"))
+        raise AnswerLost(f"lost {SECRET}", Request(method="GET", url=f"http://x/?k={quote(SECRET)}"))
 
     try:
         lose()
-    except OutcomeUnknown:
+    except AnswerLost:
         log.exception("failed", url=f"http://x/?api_key=PLANTED&q={quote_plus(SECRET)}", authorization="PLANTED")
     assert "failed" in out.getvalue()
-    assert "OutcomeUnknown" in out.getvalue()
+    assert "AnswerLost" in out.getvalue()
     assert "PLANTED" not in out.getvalue()
     assert not any(form in out.getvalue() for form in forms(SECRET))
 
@@ -187,7 +187,7 @@ SPEAKS_SECRETS = Request(
 )
 
 
-@pytest.mark.parametrize("kind", [NeverSent, OutcomeUnknown, AnswerCut])
+@pytest.mark.parametrize("kind", [NeverSent, AnswerLost, AnswerCut])
 async def test_errors_that_come_through_hold_no_secret_anywhere(kind):
     async def handler(request):
         raise kind(f"failed with {SECRET} at {request.url}", request)
@@ -253,7 +253,7 @@ async def test_planted_secrets_are_nowhere_in_what_a_whole_stack_says(caplog, ca
             )
             try:
                 await (await wire.request(request)).read()
-            except (NeverSent, OutcomeUnknown, AnswerCut) as error:
+            except (NeverSent, AnswerLost, AnswerCut) as error:
                 said.append(everything_said_by(error))
         await wire.close()
     assert len(said) == 4
@@ -314,9 +314,9 @@ def test_no_text_takes_longer_than_its_length_allows(text):
 
 async def test_the_first_error_does_not_travel_along_with_the_redacted_one():
     async def handler(request):
-        raise OutcomeUnknown("sent token=s3cret-s3cret", request)
+        raise AnswerLost("sent token=s3cret-s3cret", request)
 
-    with pytest.raises(OutcomeUnknown) as caught:
+    with pytest.raises(AnswerLost) as caught:
         await Redacting(InProcess(handler), Redactor()).request(Request(method="GET", url="http://a/"))
     assert str(caught.value) == f"sent token={HIDDEN}"
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)

@@ -45,14 +45,11 @@ async def https(context, tls):
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("terse", [False, True])
-async def test_an_authority_given_as_data_or_as_a_file_is_trusted(tmp_path, terse):
+async def test_an_authority_that_is_given_is_trusted(tmp_path, terse):
     authority = Authority(terse=terse)
-    file = tmp_path / "ca.pem"
-    file.write_bytes(authority.certificate)
     context = authority.server_context(tmp_path)
-    for tls in (TlsOptions(authority_data=authority.certificate), TlsOptions(authority_file=file)):
-        async with https(context, tls) as call:
-            assert await call() == b"ok"
+    async with https(context, TlsOptions(authority_data=authority.certificate)) as call:
+        assert await call() == b"ok"
 
 
 @pytest.mark.real_time
@@ -101,21 +98,13 @@ async def test_insecure_accepts_anything(authority, tmp_path):
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_client_certificate_from_data_or_files_opens_the_door(authority, tmp_path, version):
+async def test_a_client_certificate_is_shown_to_a_server_that_asks_for_one(authority, tmp_path, version):
     clients = Authority("clients")
     certificate, key = clients.client("forebay")
-    (tmp_path / "tls.crt").write_bytes(certificate)
-    (tmp_path / "tls.key").write_bytes(key)
     context = authority.server_context(tmp_path, clients_of=clients, version=version)
-    for tls in (
-        TlsOptions(authority_data=authority.certificate, certificate_data=certificate, key_data=key),
-        TlsOptions(
-            authority_data=authority.certificate, certificate_file=tmp_path / "tls.crt", key_file=tmp_path / "tls.key"
-        ),
-        TlsOptions(authority_data=authority.certificate, certificate_data=certificate, key_file=tmp_path / "tls.key"),
-    ):
-        async with https(context, tls) as call:
-            assert await call() == b"ok"
+    tls = TlsOptions(authority_data=authority.certificate, certificate_data=certificate, key_data=key)
+    async with https(context, tls) as call:
+        assert await call() == b"ok"
 
 
 @contextmanager
@@ -169,14 +158,12 @@ async def test_a_server_that_hangs_up_in_the_handshake(authority, tmp_path):
             await call()
 
 
-def test_options_that_cannot_work_say_which_and_why(authority, tmp_path):
+def test_options_that_cannot_work_say_which_and_why(authority):
     certificate, key = authority.client("forebay")
     _, other_key = authority.client("forebay")
-    missing = tmp_path / "missing.pem"
     for options, sentence in [
         ({"authority_data": b"nonsense"}, "the CA data holds no PEM certificate"),
         ({"authority_data": "geheim ü".encode()}, "the CA data holds no PEM certificate"),
-        ({"authority_file": missing}, f"cannot read the CA file {missing}: No such file or directory"),
         ({"certificate_data": certificate}, "there is a client certificate but no client key"),
         ({"key_data": key}, "there is a client key but no client certificate"),
         (
@@ -184,10 +171,6 @@ def test_options_that_cannot_work_say_which_and_why(authority, tmp_path):
             "the client key does not belong to the client certificate",
         ),
         ({"certificate_data": certificate, "key_data": b"x"}, "the client certificate or key is not PEM"),
-        (
-            {"certificate_data": certificate, "key_file": missing},
-            f"cannot read the client key {missing}: No such file or directory",
-        ),
     ]:
         with pytest.raises(BadTlsOptions) as caught:
             TlsOptions(**options).client_context()

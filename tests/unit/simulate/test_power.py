@@ -9,7 +9,7 @@ from forebay.api.values import duration
 from forebay.embedded.api import kinds
 from forebay.model.quantities import Gpus
 from forebay.net.in_process import InProcess
-from forebay.net.transport import Headers, OutcomeUnknown, Request, Timeouts
+from forebay.net.transport import AnswerLost, Headers, Request, Timeouts
 from forebay.providers.webhook.groups import read_groups
 from forebay.simulate import power_faults as faults
 from forebay.simulate.power import Power, PowerCall, Powered, PowerWorld
@@ -97,7 +97,7 @@ async def test_calls_go_wrong_by_script_and_then_well():
 async def test_answers_that_do_not_come(fault):
     world = PowerWorld([SMALL])
     world.script("small", PowerCall.ON, fault)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(AnswerLost):
         await ask(world, "small", PowerCall.ON)
     assert world.on == {"small"}
 

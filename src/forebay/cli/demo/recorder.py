@@ -10,8 +10,8 @@ from forebay.embedded.api import kinds
 from forebay.embedded.api.store import ADDED, Store, StoredChange
 from forebay.engine.views import Views
 from forebay.kube.events import CONTROLLER
-from forebay.kube.view import Change as Seen
 from forebay.kube.view import Deleted
+from forebay.kube.view import ObjectChange as Seen
 from forebay.model.quantities import GpuHours, Gpus, Usd, UsdPerHour
 from forebay.model.spans import human
 from forebay.model.workloads import Pod

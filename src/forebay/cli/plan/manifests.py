@@ -36,11 +36,11 @@ from forebay.cli.plan.manifest_documents import (
     how_many,
     without_floats,
 )
+from forebay.kube.decoders import Decoders
+from forebay.kube.node_usage import NodeUsage
 from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS, is_pending
 from forebay.kube.resources import Resource, T
-from forebay.kube.tally import Tally
-from forebay.kube.wire import wire_for
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod, PodShape
 from forebay.reconcile.snapshot import BudgetState, OperatorRules, Snapshot
@@ -71,7 +71,8 @@ class _Drawing:
     def __init__(self, now: datetime, rules: OperatorRules) -> None:
         self.now = now
         self.rules = rules
-        self.tally = Tally()
+        self.tally = NodeUsage()
+        self._decoders = Decoders()
         self.pods: dict[tuple[str, str], Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.namespaces: dict[str, Mapping[str, str]] = {}
@@ -236,7 +237,7 @@ class _Drawing:
     def _read(self, resource: Resource[T], each: Document, body: Json) -> T:
         text = encode(each, without_floats(body))
         try:
-            return wire_for(resource).object(text)
+            return self._decoders[resource].object(text)
         except ValueError as error:
             raise ManifestError(f"{each.title}: {error}") from error
 

@@ -5,12 +5,12 @@ import msgspec
 from forebay.embedded.api.store import Json
 from forebay.embedded.controllers.books import PodAsk
 from forebay.embedded.controllers.cluster import PodView
+from forebay.kube.decoders import decoder_for
 from forebay.kube.pods import PODS
-from forebay.kube.wire import wire_for
 from forebay.model.encoding import enc_hook
 from forebay.model.workloads import PodShape
 
-_pods = wire_for(PODS)
+_pods = decoder_for(PODS)
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="deterministic").encode
 
 

@@ -9,7 +9,7 @@ from forebay.embedded.api.store import ADDED, DELETED, Json, Store, StoredChange
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.worklist import Trouble
 from forebay.kube import nodes as kube_nodes
-from forebay.kube.wire import wire_for
+from forebay.kube.decoders import decoder_for
 from forebay.model.nodes import Node
 
 Key = tuple[str, str]
@@ -20,7 +20,7 @@ NodeChange = Callable[[Json | None, Json | None], None]
 ENDED = frozenset({"Succeeded", "Failed"})
 _NOBODY = ("", "", "")
 _COMPONENT = "controllermanager"
-_nodes = wire_for(kube_nodes.NODES)
+_nodes = decoder_for(kube_nodes.NODES)
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False):

@@ -165,14 +165,14 @@ class Applier:
         others = [each for each in metadata.finalizers if each != CLASS_FINALIZER]
         finalizers = [*others, CLASS_FINALIZER] if decision.present else others
         marks = {"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": finalizers or None}
-        changed = await self._client.patch(GPU_NODE_CLASSES, metadata.name, writes.merge({"metadata": marks}))
+        changed = await self._client.patch(GPU_NODE_CLASSES, metadata.name, writes.merge_patch({"metadata": marks}))
         if decision.present or others:
             self._views.classes.observe(changed)
         else:
             self._views.classes.observe_deleted(decision.node_class.key, metadata.uid)
 
     async def _report_pool(self, decision: ReportPool) -> None:
-        patch = writes.merge(
+        patch = writes.merge_patch(
             {
                 "metadata": {"uid": decision.uid, "resourceVersion": str(decision.resource_version)},
                 "status": {
@@ -192,7 +192,7 @@ class Applier:
         )
 
     async def _report_class(self, decision: ReportClass) -> None:
-        patch = writes.merge(
+        patch = writes.merge_patch(
             {
                 "metadata": {"uid": decision.uid, "resourceVersion": str(decision.resource_version)},
                 "status": {

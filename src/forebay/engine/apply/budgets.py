@@ -25,10 +25,10 @@ from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests
+from forebay.kube.eviction import evict_pod
 from forebay.kube.jobs import JOBS
 from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
 from forebay.kube.pods import BY_OWNER, PODS
-from forebay.kube.subresources import evict
 from forebay.kube.types import reference
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
@@ -100,7 +100,7 @@ class BudgetActions:
         self, decision: ReportBudget, change: dict[str, Any], subresource: str | None
     ) -> GPUWorkloadBudget:
         changed = await self._client.patch(
-            GPU_WORKLOAD_BUDGETS, decision.name, writes.merge(change), decision.namespace, subresource=subresource
+            GPU_WORKLOAD_BUDGETS, decision.name, writes.merge_patch(change), decision.namespace, subresource=subresource
         )
         self._views.budgets.observe(changed)
         return changed
@@ -123,7 +123,7 @@ class BudgetActions:
     async def _evict(self, decision: Evict) -> None:
         pod = decision.pod
         try:
-            await evict(self._client, pod.name, pod.namespace, uid=pod.uid)
+            await evict_pod(self._client, pod.name, pod.namespace, uid=pod.uid)
         except TooManyRequests as error:
             if not error.by_disruption_budget:
                 raise
@@ -139,7 +139,7 @@ class BudgetActions:
         notes = {PAUSED_BY_ANNOTATION: decision.budget[1], PAUSED_AT_ANNOTATION: now.isoformat(timespec="seconds")}
         rate = {PAUSED_RATE_ANNOTATION: str(self._rate(decision))}
         metadata = {"uid": job.uid, "labels": {PAUSED_LABEL: "true"}, "annotations": {**notes, **rate}}
-        patch = writes.merge({"metadata": metadata, "spec": {"suspend": True}})
+        patch = writes.merge_patch({"metadata": metadata, "spec": {"suspend": True}})
         try:
             suspended = await self._client.patch(JOBS, job.name, patch, pod.namespace)
         except (NotFound, Conflict, Forbidden, Invalid) as error:
@@ -155,7 +155,7 @@ class BudgetActions:
 
     async def _note(self, pod: Pod, notes: dict[str, str]) -> None:
         try:
-            patch = writes.merge({"metadata": {"uid": pod.uid, "annotations": notes}})
+            patch = writes.merge_patch({"metadata": {"uid": pod.uid, "annotations": notes}})
             self._views.pods.observe(await self._client.patch(PODS, pod.name, patch, pod.namespace))
         except (NotFound, Conflict):
             return  # the Job controller was faster
@@ -171,7 +171,7 @@ class BudgetActions:
     async def _resume(self, decision: Resume) -> None:
         notes = dict.fromkeys((PAUSED_BY_ANNOTATION, PAUSED_AT_ANNOTATION, PAUSED_RATE_ANNOTATION))
         metadata = {"uid": decision.job.uid, "labels": {PAUSED_LABEL: None}, "annotations": notes}
-        patch = writes.merge({"metadata": metadata, "spec": {"suspend": False}})
+        patch = writes.merge_patch({"metadata": metadata, "spec": {"suspend": False}})
         job = await self._client.patch(JOBS, decision.job.name, patch, decision.namespace)
         # Still in the view until the watch takes it out; but no longer as one that is suspended.
         self._views.paused_jobs.observe(job)
@@ -181,13 +181,13 @@ class BudgetActions:
     async def _release(self, decision: Release) -> None:
         pod = decision.pod
         gates = [{"$patch": "delete", "name": BUDGET_GATE}]
-        patch = writes.strategic({"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": gates}})
+        patch = writes.strategic_merge_patch({"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": gates}})
         self._views.pods.observe(await self._client.patch(PODS, pod.name, patch, pod.namespace))
         self._announcements.about(reference(PODS, pod), decision.reason, decision.sentence)
 
     async def _finalizers(self, pod: Pod, finalizers: tuple[str, ...]) -> None:
         metadata = {"uid": pod.uid, "resourceVersion": str(pod.resource_version), "finalizers": finalizers or None}
-        changed = await self._client.patch(PODS, pod.name, writes.merge({"metadata": metadata}), pod.namespace)
+        changed = await self._client.patch(PODS, pod.name, writes.merge_patch({"metadata": metadata}), pod.namespace)
         self._views.pods.observe(changed)
 
     def _tell_both(self, decision: CannotPause) -> None:

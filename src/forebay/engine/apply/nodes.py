@@ -14,9 +14,9 @@ from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, TooManyRequests
+from forebay.kube.eviction import evict_pod
 from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS
-from forebay.kube.subresources import evict
 from forebay.kube.types import reference
 from forebay.lifecycle.facts import CORDONED_ANNOTATION, cordon_is_ours, cordon_mark
 from forebay.lifecycle.steps import Drain, WriteStatus
@@ -67,7 +67,7 @@ class NodeActions:
 
     async def _evict(self, pod: Pod, step: Drain) -> None:
         try:
-            await evict(self._client, pod.name, pod.namespace, uid=pod.uid)
+            await evict_pod(self._client, pod.name, pod.namespace, uid=pod.uid)
         except TooManyRequests as error:
             if not error.by_disruption_budget:
                 raise
@@ -170,7 +170,7 @@ class NodeActions:
                 return
 
     async def _nominate(self, pod: Pod, node: str) -> None:
-        patch = writes.merge({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}})
+        patch = writes.merge_patch({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}})
         try:
             nominated = await self._opening.patch(PODS, pod.name, patch, pod.namespace, subresource="status")
         except (NotFound, Conflict, Invalid):
@@ -183,7 +183,7 @@ class NodeActions:
     async def _patch(self, node: Node, changes: dict[str, Any]) -> None:
         # The version guards lists (taints), which a merge patch replaces whole.
         metadata = {**changes.get("metadata", {}), "uid": node.uid, "resourceVersion": str(node.resource_version)}
-        patch = writes.merge({**changes, "metadata": metadata})
+        patch = writes.merge_patch({**changes, "metadata": metadata})
         self._views.nodes.observe(await self._client.patch(NODES, node.name, patch))
 
 

@@ -45,7 +45,7 @@ class Records:
     async def write(self, record: GPUInstance, status: GPUInstanceStatus) -> GPUInstance:
         """Raises `Conflict` where the record has changed since it was seen, `NotKept` where that changed nothing."""
         metadata = {"uid": record.uid, "resourceVersion": str(record.resource_version)}
-        patch = writes.merge({"metadata": metadata, "status": _replacing(record.status, status)})
+        patch = writes.merge_patch({"metadata": metadata, "status": _replacing(record.status, status)})
         written = await self._client.patch(GPU_INSTANCES, record.metadata.name, patch, subresource="status")
         self._views.instances.observe(written)
         if written.resource_version == record.resource_version and status != record.status:
@@ -89,7 +89,7 @@ class Records:
         name, uid = record.metadata.name, record.uid
         kept = [each for each in record.metadata.finalizers if each != INSTANCE_FINALIZER]
         metadata = {"uid": uid, "resourceVersion": str(record.resource_version), "finalizers": kept or None}
-        written = await self._client.patch(GPU_INSTANCES, name, writes.merge({"metadata": metadata}))
+        written = await self._client.patch(GPU_INSTANCES, name, writes.merge_patch({"metadata": metadata}))
         if written.metadata.deletion_timestamp is None:
             await self._client.delete(GPU_INSTANCES, name, uid=uid)
         if not kept:

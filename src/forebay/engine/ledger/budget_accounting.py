@@ -20,7 +20,7 @@ from forebay.engine.ledger.bill_accounting import BillAccounting
 from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
 from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
 from forebay.engine.views import Views
-from forebay.kube.pods import MARKED, count_resources
+from forebay.kube.pods import MARKED
 from forebay.model.quantities import GPU_SUFFIX
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod
@@ -104,7 +104,8 @@ class BudgetAccounting:
         """When pods without GPUs ran is read only where somebody counts what they ask for."""
         others = self._asked_for()
         if not others <= self._counted:
-            await self._views.pods.list_again(lambda: count_resources(self._counted | others))
+            decoder = self._views.pod_decoder
+            await self._views.pods.relist(lambda: decoder.read_times_of(self._counted | others))
             self._counted |= others
             self._views.wake.set()
 

@@ -13,8 +13,7 @@ from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
 from forebay.kube.client import Client
 from forebay.kube.errors import Forbidden
 from forebay.kube.own_kinds import GPU_INSTANCES
-from forebay.kube.pods import PODS, count_resources
-from forebay.model.quantities import GPU_SUFFIX
+from forebay.kube.pods import PODS
 from forebay.model.sources import Billing
 from forebay.model.workloads import Pod
 
@@ -41,8 +40,6 @@ async def read_ledgers(
         stored = await LedgerStore(client, namespace).load()
     except Forbidden as error:
         raise LedgersNotReadable(f"the ledgers in namespace {namespace} cannot be read ({error.message})") from error
-    resources = {budget.spec.gpu_resource_name for budget in found}
-    count_resources([name for name in resources if not name.endswith(GPU_SUFFIX)])
     accounts = Accounts()
     for budget in found:
         hours, _ = Ledger.load(budget.uid, stored.get(LedgerKey(budget.uid, Unit.GPU_HOURS), {}))

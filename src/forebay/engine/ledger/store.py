@@ -107,7 +107,7 @@ class LedgerStore:
         if known is None:
             return None
         swap = {"uid": known.uid, "resourceVersion": str(known.resource_version)}
-        patch = writes.merge({"metadata": swap, "binaryData": {_KEY: chunk.data}})
+        patch = writes.merge_patch({"metadata": swap, "binaryData": {_KEY: chunk.data}})
         try:
             return await self._client.patch(CONFIG_MAPS, _name(book, chunk.serial), patch, self._namespace)
         except NotFound:

@@ -17,9 +17,9 @@ from forebay.net import clock
 from forebay.net.redaction import HIDDEN, Redactor
 from forebay.net.transport import (
     AnswerCut,
+    AnswerLost,
     Headers,
     NeverSent,
-    OutcomeUnknown,
     Request,
     Response,
     Transport,
@@ -205,11 +205,11 @@ async def _play(exchange: Exchange, request: Request, began: float) -> AsyncIter
         raise _error(exchange.failure, request)
 
 
-_KINDS: dict[str, type[TransportError]] = {kind.__name__: kind for kind in (NeverSent, OutcomeUnknown, AnswerCut)}
+_KINDS: dict[str, type[TransportError]] = {kind.__name__: kind for kind in (NeverSent, AnswerLost, AnswerCut)}
 
 
 def _error(failure: Failure, request: Request) -> TransportError:
-    return _KINDS.get(failure.kind, OutcomeUnknown)(failure.message, request)
+    return _KINDS.get(failure.kind, AnswerLost)(failure.message, request)
 
 
 def _matches(exchange: Exchange, request: Request) -> bool:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from forebay.net.transport import AnswerCut, Headers, NeverSent, OutcomeUnknown, Request, Response, Transport
+from forebay.net.transport import AnswerCut, AnswerLost, Headers, NeverSent, Request, Response, Transport
 
 
 class Delay(msgspec.Struct, frozen=True):
@@ -26,13 +26,13 @@ class Reset(msgspec.Struct, frozen=True):
 
 
 class LoseRequest(msgspec.Struct, frozen=True):
-    """The request is lost on its way: the other side never sees it, and we cannot know: `OutcomeUnknown`."""
+    """The request is lost on its way: the other side never sees it, and we cannot know: `AnswerLost`."""
 
     after: float = 0.0
 
 
 class LoseAnswer(msgspec.Struct, frozen=True):
-    """The other side acts, its answer never comes back: `OutcomeUnknown`."""
+    """The other side acts, its answer never comes back: `AnswerLost`."""
 
     after: float = 0.0
 
@@ -150,7 +150,7 @@ class Faulty:
                     raise NeverSent(f"{request}: reset before anything was sent (injected)", request)
                 case LoseRequest(after):
                     await asyncio.sleep(after)
-                    raise OutcomeUnknown(f"{request}: sent, but no answer came back (injected)", request)
+                    raise AnswerLost(f"{request}: sent, but no answer came back (injected)", request)
                 case Answer(status, again, body):
                     return Response(status, Headers({} if again is None else {"Retry-After": again}), body)
                 case LoseAnswer():
@@ -161,7 +161,7 @@ class Faulty:
         if lose is not None:
             await answer.close()
             await asyncio.sleep(lose.after)
-            raise OutcomeUnknown(f"{request}: sent, but no answer came back (injected)", request)
+            raise AnswerLost(f"{request}: sent, but no answer came back (injected)", request)
         if cut is not None:
             return Response(answer.status, answer.headers, _cut(answer, cut.size, request), on_close=answer.close)
         return answer

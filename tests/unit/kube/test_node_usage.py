@@ -1,4 +1,4 @@
-"""The tally of what the pods on each node hold: exact after any history, however it came."""
+"""The usage of what the pods on each node hold: exact after any history, however it came."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.kube.tally import Tally
+from forebay.kube.node_usage import NodeUsage
 from forebay.kube.view import View
 from forebay.model.quantities import Resources
 from forebay.model.workloads import Owner, Phase, Pod, PodShape
@@ -40,91 +40,89 @@ def pod(name="a", version=1, shape=SMALL, *, node="n1", phase=Phase.RUNNING, own
 
 
 def test_pods_add_to_their_node_until_they_end():
-    tally = Tally()
+    usage = NodeUsage()
     small, large = pod("a"), pod("b", shape=LARGE)
-    tally.add(small)
-    tally.add(large)
-    assert tally.used("n1") == SMALL.requests + LARGE.requests
-    tally.change(large, pod("b", 2, LARGE, phase=Phase.SUCCEEDED))
-    assert tally.used("n1") == SMALL.requests
-    tally.change(small, None)
-    assert tally.all_used() == {}
-    assert tally.used("n1") == Resources()
+    usage.add(small)
+    usage.add(large)
+    assert usage.all_used() == {"n1": SMALL.requests + LARGE.requests}
+    usage.change(large, pod("b", 2, LARGE, phase=Phase.SUCCEEDED))
+    assert usage.all_used() == {"n1": SMALL.requests}
+    usage.change(small, None)
+    assert usage.all_used() == {}
 
 
 def test_a_pod_that_is_asked_to_go_holds_what_it_has_until_it_is_gone():
-    tally = Tally()
-    tally.add(pod("a"))
-    tally.change(pod("a"), pod("a", 2, deleted=BORN))
-    assert tally.used("n1") == SMALL.requests
+    usage = NodeUsage()
+    usage.add(pod("a"))
+    usage.change(pod("a"), pod("a", 2, deleted=BORN))
+    assert usage.all_used() == {"n1": SMALL.requests}
 
 
 def test_a_pod_that_waits_holds_nothing_until_it_is_bound():
-    tally = Tally()
+    usage = NodeUsage()
     waiting = pod("a", node=None, phase=Phase.PENDING)
-    tally.add(waiting)
-    assert tally.all_used() == {}
-    tally.change(waiting, pod("a", 2, phase=Phase.PENDING))
-    assert tally.all_used() == {"n1": SMALL.requests}
+    usage.add(waiting)
+    assert usage.all_used() == {}
+    usage.change(waiting, pod("a", 2, phase=Phase.PENDING))
+    assert usage.all_used() == {"n1": SMALL.requests}
 
 
 def test_host_ports_are_free_again_when_the_last_pod_that_has_them_is_gone():
-    tally = Tally()
-    tally.add(pod("a", shape=WEB))
-    tally.add(pod("b", shape=WEB))
-    tally.change(pod("a", shape=WEB), None)
-    assert tally.ports("n1") == {(80, "TCP"), (443, "TCP")}
-    tally.change(pod("b", shape=WEB), None)
-    assert tally.ports("n1") == frozenset()
-    assert tally.all_ports() == {}
+    usage = NodeUsage()
+    usage.add(pod("a", shape=WEB))
+    usage.add(pod("b", shape=WEB))
+    usage.change(pod("a", shape=WEB), None)
+    assert usage.all_ports() == {"n1": {(80, "TCP"), (443, "TCP")}}
+    usage.change(pod("b", shape=WEB), None)
+    assert usage.all_ports() == {}
 
 
 def test_a_picture_is_left_alone_by_later_changes():
-    tally = Tally()
-    tally.add(pod("a"))
-    before = tally.all_used()
-    tally.add(pod("b", shape=LARGE))
+    usage = NodeUsage()
+    usage.add(pod("a"))
+    before = usage.all_used()
+    usage.add(pod("b", shape=LARGE))
     assert before == {"n1": SMALL.requests}
-    assert tally.all_used() == {"n1": SMALL.requests + LARGE.requests}
+    assert usage.all_used() == {"n1": SMALL.requests + LARGE.requests}
 
 
 def test_each_daemonset_is_known_by_the_shape_of_its_newest_pod_until_its_last_is_gone():
-    tally = Tally()
+    usage = NodeUsage()
     old = pod("a", owner=DAEMON)
     new = pod("b", shape=WEB, owner=DAEMON, node="n2", created=BORN + timedelta(hours=1))
-    tally.add(new)
-    tally.add(old)
-    tally.add(pod("c", owner=JOB))
-    assert tally.daemons() == (WEB,)
-    tally.change(old, None)
-    tally.change(new, None)
-    assert tally.daemons() == ()
+    usage.add(new)
+    usage.add(old)
+    usage.add(pod("c", owner=JOB))
+    assert usage.daemons() == (WEB,)
+    usage.change(old, None)
+    usage.change(new, None)
+    assert usage.daemons() == ()
 
 
 def test_a_pod_that_is_adopted_by_a_daemonset_is_one_of_its_pods_from_then_on():
-    tally = Tally()
+    usage = NodeUsage()
     orphan = pod("a")
-    tally.add(orphan)
-    tally.change(orphan, pod("a", 2, owner=DAEMON))
-    assert tally.daemons() == (SMALL,)
-    tally.change(pod("a", 2, owner=DAEMON), pod("a", 3))
-    assert tally.daemons() == ()
+    usage.add(orphan)
+    usage.change(orphan, pod("a", 2, owner=DAEMON))
+    assert usage.daemons() == (SMALL,)
+    usage.change(pod("a", 2, owner=DAEMON), pod("a", 3))
+    assert usage.daemons() == ()
 
 
 def test_a_view_keeps_it_current_through_filling_changes_relists_and_deletions():
-    tally = Tally()
-    view = View(kept=(tally,))
-    view.begin_listing()
-    view.show_all([pod("a"), pod("b", shape=LARGE)], 0.0)
-    view.end_listing(5, 0.0)
-    assert tally.used("n1") == SMALL.requests + LARGE.requests
+    usage = NodeUsage()
+    view = View(handlers=(usage,))
+    view.begin_list()
+    view.apply_all([pod("a"), pod("b", shape=LARGE)], 0.0)
+    view.end_list(5, 0.0)
+    assert usage.all_used() == {"n1": SMALL.requests + LARGE.requests}
     view.observe(pod("c", 6, node="n2"), 1.0)
-    view.show_deleted(pod("a", 7))
-    assert tally.all_used() == {"n1": LARGE.requests, "n2": SMALL.requests}
-    view.begin_listing()
-    view.show_all([pod("b", 9, shape=LARGE, node="n3", uid="another b")], 2.0)
-    view.end_listing(10, 2.0)
-    assert tally.all_used() == {"n3": LARGE.requests}
+    view.apply_deleted(pod("a", 7))
+    assert usage.all_used() == {"n1": LARGE.requests, "n2": SMALL.requests}
+    view.begin_list()
+    view.apply_all([pod("b", 9, shape=LARGE, node="n3", uid="another b")], 2.0)
+    view.end_list(10, 2.0)
+    assert usage.all_used() == {"n3": LARGE.requests}
 
 
 states = st.builds(
@@ -139,18 +137,18 @@ states = st.builds(
 @pytest.mark.law
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.none() | states, st.booleans()), max_size=60))
 def test_after_any_changes_the_tally_is_what_counting_anew_would_give(changes):
-    tally = Tally()
+    usage = NodeUsage()
     there: dict[str, Pod] = {}
     for name, new, look in changes:
         old = there.pop(name, None)
         if old is None and new is not None and look:
-            tally.add(new)
+            usage.add(new)
         else:
-            tally.change(old, new)
+            usage.change(old, new)
         if new is not None:
             there[name] = new
         if look:
-            tally.all_used()
+            usage.all_used()
     used: dict[str, Resources] = {}
     ports: dict[str, set] = {}
     daemons: Counter[str] = Counter()
@@ -159,9 +157,8 @@ def test_after_any_changes_the_tally_is_what_counting_anew_would_give(changes):
             used[each.node] = used.get(each.node, Resources()) + each.shape.requests
             ports.setdefault(each.node, set()).update(each.shape.host_ports)
             daemons[each.owner.uid if each.owner is not None else ""] += each.owner is DAEMON
-    assert {node: amounts for node, amounts in tally.all_used().items() if amounts} == {
+    assert {node: amounts for node, amounts in usage.all_used().items() if amounts} == {
         node: amounts for node, amounts in used.items() if amounts
     }
-    assert tally.all_ports() == {node: found for node, found in ports.items() if found}
-    assert all(tally.used(node) == used.get(node, Resources()) for node in ("n1", "n2"))
-    assert len(tally.daemons()) == sum(1 for count in daemons.values() if count)
+    assert usage.all_ports() == {node: found for node, found in ports.items() if found}
+    assert len(usage.daemons()) == sum(1 for count in daemons.values() if count)

@@ -1,28 +1,25 @@
-"""What the pods on each node hold, kept up to date change by change: a tick asks for it and adds nothing up.
+"""Resources and host ports that pods use on each node, updated with every change of a pod.
 
-used = Tally()
-pods = Informer(transport, base_url, PODS, indexes=pod_indexes(), kept=(used,))
+usage = NodeUsage()
+pods = Informer(transport, base_url, PODS, indexes=pod_indexes(), handlers=(usage,))
 ...
-used.used("n1"), used.all_used(), used.all_ports(), used.daemons()
+usage.all_used(), usage.all_ports(), usage.daemons()
 """
 
 from datetime import datetime
 from typing import Final
 
+from forebay.demand.free_capacity import Port
 from forebay.model.quantities import Resources
 from forebay.model.workloads import Phase, Pod, PodShape
 
-Port = tuple[int, str]
-
-#: Looked up once: reading a member of an enum is slow.
+#: Module constants, because reading an enum member is slow.
 _SUCCEEDED: Final = Phase.SUCCEEDED
 _FAILED: Final = Phase.FAILED
-_NOTHING: Final = Resources()
-_NO_PORTS: Final[frozenset[Port]] = frozenset()
 
 
 class _Daemon:
-    """A DaemonSet as its pods show it."""
+    """A DaemonSet, as far as its pods show it."""
 
     __slots__ = ("created", "pods", "shape")
 
@@ -32,39 +29,39 @@ class _Daemon:
         self.shape: PodShape = pod.shape
 
 
-class Tally:
-    """Of the pods that are bound and have not ended. One that is asked to go holds what it has until it is gone."""
+class NodeUsage:
+    """Counts the pods that are bound and have not ended. A pod that is being deleted counts until it is gone."""
 
     def __init__(self) -> None:
         self._amounts: dict[str, dict[str, int]] = {}
         self._ports: dict[str, dict[Port, int]] = {}
         self._daemons: dict[str, _Daemon] = {}
-        #: As it was last asked for; of the nodes in `_changed` it is not true any more.
+        #: The last result of `all_used`, out of date for the nodes in `_changed`.
         self._used: dict[str, Resources] = {}
         self._changed: set[str] = set()
-        #: Shown and not counted yet, so that the first filling of the view need not wait for it.
-        self._uncounted: list[Pod] = []
+        #: Pods not counted yet: counting would slow down the first list.
+        self._new: list[Pod] = []
 
     def add(self, new: Pod) -> None:
         if new.node is not None:
-            self._uncounted.append(new)
+            self._new.append(new)
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
-        self._catch_up()
+        self._count_new()
         if old is not None:
-            if new is not None and _counts_alike(old, new):
+            if new is not None and _same_usage(old, new):
                 return
-            self._take_away(old)
+            self._subtract(old)
         if new is not None:
-            self._count(new)
+            self._add_pod(new)
 
-    def _catch_up(self) -> None:
-        if self._uncounted:
-            for pod in self._uncounted:
-                self._count(pod)
-            self._uncounted.clear()
+    def _count_new(self) -> None:
+        if self._new:
+            for pod in self._new:
+                self._add_pod(pod)
+            self._new.clear()
 
-    def _count(self, new: Pod) -> None:
+    def _add_pod(self, new: Pod) -> None:
         node = new.node
         phase = new.phase
         if node is None or phase is _SUCCEEDED or phase is _FAILED:
@@ -85,7 +82,7 @@ class Tally:
         if owner is not None and owner.kind == "DaemonSet":
             self._add_daemon(owner.uid, new)
 
-    def _take_away(self, old: Pod) -> None:
+    def _subtract(self, old: Pod) -> None:
         node = old.node
         if node is None or old.phase.ended:
             return
@@ -118,25 +115,13 @@ class Tally:
         if daemon is None:
             daemon = self._daemons[uid] = _Daemon(pod)
         elif pod.created >= daemon.created:
-            # The newest pod is of the newest template.
+            # The newest pod has the newest template.
             daemon.created, daemon.shape = pod.created, pod.shape
         daemon.pods += 1
 
-    def used(self, node: str) -> Resources:
-        """The sum of what its pods request, as the scheduler reckons it."""
-        self._catch_up()
-        amounts = self._amounts.get(node)
-        return _NOTHING if amounts is None else Resources(amounts)
-
-    def ports(self, node: str) -> frozenset[Port]:
-        """The host ports in use."""
-        self._catch_up()
-        ports = self._ports.get(node)
-        return _NO_PORTS if ports is None else frozenset(ports)
-
     def all_used(self) -> dict[str, Resources]:
-        """`used` of every node that has any, in a copy that later changes leave alone."""
-        self._catch_up()
+        """Requests of the pods on each node, summed as the scheduler does it. The caller owns the result."""
+        self._count_new()
         for node in self._changed:
             amounts = self._amounts.get(node)
             if amounts is None:
@@ -147,16 +132,16 @@ class Tally:
         return self._used.copy()
 
     def all_ports(self) -> dict[str, frozenset[Port]]:
-        """`ports` of every node that has any."""
-        self._catch_up()
+        """Host ports in use on each node."""
+        self._count_new()
         return {node: frozenset(ports) for node, ports in self._ports.items()}
 
     def daemons(self) -> tuple[PodShape, ...]:
-        """One shape for each DaemonSet that has a pod on some node: that of its newest."""
-        self._catch_up()
+        """The shape of the newest pod of each DaemonSet that has a pod on a node."""
+        self._count_new()
         return tuple(daemon.shape for daemon in self._daemons.values())
 
 
-def _counts_alike(old: Pod, new: Pod) -> bool:
-    """Most changes are of conditions and containers."""
+def _same_usage(old: Pod, new: Pod) -> bool:
+    """Whether usage is the same: most changes of pods are of conditions and container statuses."""
     return old.node == new.node and old.shape is new.shape and old.phase is new.phase and old.owner is new.owner

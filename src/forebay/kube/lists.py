@@ -1,4 +1,4 @@
-"""What a list is, apart from its objects."""
+"""List responses: their metadata, and pages of objects."""
 
 from typing import Generic
 
@@ -13,7 +13,7 @@ class ListMeta(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """One answer to a list. All pages of one listing show the state at the same `resource_version`."""
+    """One page of a list. All pages of one list show the state at the same `resource_version`."""
 
     items: list[T]
     resource_version: int
