@@ -126,6 +126,6 @@ async def test_a_cluster_without_budgets_is_planned_for_as_ever():
         it.pod("one", 1)
         await passing(1)
         snapshot = await seen(it)
-        assert snapshot.books is None
+        assert snapshot.budget_state is None
         assert snapshot.rules == OperatorRules()
         assert told(outlook(snapshot)) == (1, {})

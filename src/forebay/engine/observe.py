@@ -29,7 +29,7 @@ class Observer:
         machines: tuple[Machine, ...],
         rules: OperatorRules,
         clock: Callable[[], datetime],
-        bookkeeper: BudgetAccounting | None = None,
+        budget_accounting: BudgetAccounting | None = None,
     ) -> None:
         self._views = views
         self._sources = sources
@@ -38,7 +38,7 @@ class Observer:
         self._machines = machines
         self._rules = rules
         self._clock = clock
-        self._bookkeeper = bookkeeper
+        self._budget_accounting = budget_accounting
         self._remembered: dict[str, Node] = {}
         #: Of the last tick.
         self.memory = Memory()
@@ -67,8 +67,8 @@ class Observer:
             unusable=self._sources.unmade,
             claimed_twice=claimed_twice(views.classes.values(), self._machines),
             budgets=tuple(views.budgets.values()),
-            books=None if self._bookkeeper is None else self._bookkeeper.look(now),
-            withheld=frozenset() if self._bookkeeper is None else self._bookkeeper.withheld(),
+            budget_state=None if self._budget_accounting is None else self._budget_accounting.update(now),
+            withheld=frozenset() if self._budget_accounting is None else self._budget_accounting.withheld(),
             memory=self.memory,
             busy=self._errands.busy,
             rules=self._rules,

@@ -6,7 +6,7 @@ import msgspec
 
 from forebay.budgets.admission import Held
 from forebay.demand.reservation import Reservations
-from forebay.reconcile.budgeting import Admitted, Budgeting, account, admit
+from forebay.reconcile.budgeting import Admitted, Budgeting, admit, assess_budgets
 from forebay.reconcile.buying import BuyResult, buy, plan_for
 from forebay.reconcile.snapshot import Snapshot
 
@@ -22,8 +22,8 @@ def purchases(snapshot: Snapshot, budgeting: Budgeting, reservations: Reservatio
     admitted = admit(snapshot, budgeting, reservations)
     bought = buy(snapshot, admitted.pods, budgeting.admission)
     found = Purchases(admitted=admitted, bought=bought, budgeting=budgeting)
-    books = snapshot.books
-    if books is None or not bought.left_out or not (admitted.held or books.gated):
+    budget_state = snapshot.budget_state
+    if budget_state is None or not bought.left_out or not (admitted.held or budget_state.gated):
         return found
     return _without_the_hopeless(snapshot, reservations, found)
 
@@ -34,7 +34,7 @@ def _without_the_hopeless(snapshot: Snapshot, reservations: Reservations, first:
     left_out = (*first.bought.left_out, *(plan_for(snapshot, waiting).left_out if waiting else ()))
     hopeless = {each.pod.uid for each in left_out}
     others = tuple(pod for pod in reservations.left if pod.uid not in hopeless)
-    budgeting = account(snapshot)
+    budgeting = assess_budgets(snapshot)
     admitted = admit(snapshot, budgeting, msgspec.structs.replace(reservations, left=others))
     bought = buy(snapshot, admitted.pods, budgeting.admission)
     return Purchases(

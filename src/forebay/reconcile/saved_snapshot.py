@@ -1,7 +1,7 @@
 """Snapshots as files: what a tick knew, to be looked at and planned for again elsewhere.
 
 Shapes are written once each, as the many pods of a template share one. Which instances had no record is not kept: that
-begins anew with every operator. Of the books of budgets there is what was used when, and who runs: enough to see who
+begins anew with every operator. Of budgets there is what was used when, and who runs: enough to see who
 must wait for one, not whom it would stop.
 """
 
@@ -18,7 +18,7 @@ from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.budgets.accounts import Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor
-from forebay.budgets.ledger.ledger import Ledger, Outline
+from forebay.budgets.ledger.ledger import Ledger, LedgerSummary
 from forebay.demand.reservation import Reservations
 from forebay.model.encoding import dec_hook, enc_hook
 from forebay.model.nodes import Node
@@ -73,7 +73,7 @@ class _Account(msgspec.Struct):
     pods: tuple[_Pod, ...]
 
 
-class _Books(msgspec.Struct, kw_only=True, omit_defaults=True):
+class _BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
     accounts: tuple[_Account, ...] = ()
     gated: tuple[_Pod, ...] = ()
     damages: tuple[tuple[BudgetKey, str], ...] = ()
@@ -105,7 +105,7 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     unusable: tuple[_Unusable, ...] = ()
     claimed_twice: Mapping[str, Mapping[str, str]] = {}
     budgets: tuple[GPUWorkloadBudget, ...] = ()
-    books: _Books | None = None
+    budget_state: _BudgetState | None = None
     withheld: frozenset[str] = frozenset()
     #: Since when pods have seemed to fit somewhere.
     fitting: Mapping[str, datetime] = {}
@@ -121,7 +121,7 @@ class _Header(msgspec.Struct):
 _ALIKE: Final = tuple(
     sorted({field.name for field in msgspec.structs.fields(Snapshot)} & set(_Saved.__struct_fields__))
 )
-_CHANGED: Final = frozenset({"pending", "daemons", "pods_by_node", "sources", "unusable", "books"})
+_CHANGED: Final = frozenset({"pending", "daemons", "pods_by_node", "sources", "unusable", "budget_state"})
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted")
 _decoder = msgspec.json.Decoder(_Saved, dec_hook=dec_hook)
 
@@ -144,7 +144,7 @@ def save(snapshot: Snapshot) -> bytes:
         sources=tuple(snapshot.sources.values()),
         unusable=tuple(_Unusable(key, why) for key, why in snapshot.unusable.items()),
         fitting=snapshot.memory.reservations.fitting,
-        books=None if snapshot.books is None else _books(snapshot.books, shapes),
+        budget_state=None if snapshot.budget_state is None else _budget_state(snapshot.budget_state, shapes),
         **{name: getattr(snapshot, name) for name in _ALIKE if name not in _CHANGED},
     )
     return _encoder.encode(replace(saved, shapes=tuple(shapes.made)))
@@ -165,49 +165,51 @@ def load(data: bytes) -> Snapshot:
             sources={source.key: source for source in saved.sources},
             unusable={each.key: each.why for each in saved.unusable},
             memory=Memory(reservations=Reservations(fitting=saved.fitting)),
-            books=None if saved.books is None else _opened(saved.books, saved.budgets, saved.now, shapes),
+            budget_state=None
+            if saved.budget_state is None
+            else _opened(saved.budget_state, saved.budgets, saved.now, shapes),
             **{name: getattr(saved, name) for name in _ALIKE if name not in _CHANGED},
         )
     except (msgspec.MsgspecError, IndexError) as error:
         raise NotASnapshot(f"it is not a whole snapshot: {error}") from error
 
 
-def _books(books: BudgetState, shapes: "_Shapes") -> _Books:
-    accounts = sorted(books.accounts, key=lambda each: each.key)
-    return _Books(
+def _budget_state(budget_state: BudgetState, shapes: "_Shapes") -> _BudgetState:
+    accounts = sorted(budget_state.accounts, key=lambda each: each.key)
+    return _BudgetState(
         accounts=tuple(
-            _Account(each.key, _outline(each.ledger), _outline(each.money), shapes.pods(each.pods.values()))
+            _Account(each.key, _summary(each.ledger), _summary(each.money), shapes.pods(each.pods.values()))
             for each in accounts
         ),
-        gated=shapes.pods(books.gated),
-        damages=tuple(sorted(books.damages.items())),
-        invalid=tuple(sorted(books.invalid.items())),
+        gated=shapes.pods(budget_state.gated),
+        damages=tuple(sorted(budget_state.damages.items())),
+        invalid=tuple(sorted(budget_state.invalid.items())),
     )
 
 
-def _outline(ledger: Ledger) -> _Ledger:
-    changes, ends, running = ledger.outline
+def _summary(ledger: Ledger) -> _Ledger:
+    changes, ends, running = ledger.summary
     return _Ledger(tuple((at, str(part)) for at, part in changes.items()), tuple(ends.items()), running)
 
 
-def _drawn(owner: str, saved: _Ledger) -> Ledger:
+def _ledger(owner: str, saved: _Ledger) -> Ledger:
     try:
         changes = {at: int(part) for at, part in saved.changes}
     except ValueError as error:
         raise NotASnapshot(f"it is not a whole snapshot: {error}") from error
-    return Ledger.drawn(owner, Outline(changes, dict(saved.ends), saved.running))
+    return Ledger.from_summary(owner, LedgerSummary(changes, dict(saved.ends), saved.running))
 
 
 def _opened(
-    saved: _Books, budgets: Iterable[GPUWorkloadBudget], now: datetime, shapes: tuple[PodShape, ...]
+    saved: _BudgetState, budgets: Iterable[GPUWorkloadBudget], now: datetime, shapes: tuple[PodShape, ...]
 ) -> BudgetState:
     by_key = {budget.key: budget for budget in budgets}
     accounts = Accounts()
     for each in saved.accounts:
         budget = by_key.get(each.budget)
         if budget is None:
-            raise NotASnapshot(f"it has books of {'/'.join(each.budget)} and no such budget")
-        hours, dollars = (_drawn(budget.uid, kept) for kept in (each.gpu_hours, each.dollars))
+            raise NotASnapshot(f"it has an account of {'/'.join(each.budget)} and no such budget")
+        hours, dollars = (_ledger(budget.uid, kept) for kept in (each.gpu_hours, each.dollars))
         account = accounts.open(budget, now, ledger=hours, money=dollars)
         account.pods.update((pod.uid, pod) for pod in _pods(each.pods, shapes))
     return BudgetState(

@@ -36,7 +36,7 @@ class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
 class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     """What budgets have counted, and what is known of those they act upon."""
 
-    #: These two are not copies: whoever keeps the books adds to them only between two ticks.
+    #: These two are not copies: BudgetAccounting adds to them only between two ticks.
     accounts: Accounts
     assessor: Assessor
     #: By budget, the stored parts of its ledger that cannot be read; and budgets that cannot be counted at all.
@@ -98,7 +98,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     claimed_twice: Mapping[str, Mapping[str, str]] = {}
     budgets: tuple[GPUWorkloadBudget, ...] = ()
     #: None: not read yet, so that nothing may be bought for pods of budgets.
-    books: BudgetState | None = None
+    budget_state: BudgetState | None = None
     #: UIDs of records that must not be forgotten yet: what their machines have cost is not stored.
     withheld: frozenset[str] = frozenset()
     #: What the last tick knew. Losing it costs time, never money: whatever must not be forgotten is in the records.

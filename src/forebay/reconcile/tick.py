@@ -24,7 +24,7 @@ from forebay.lifecycle.transitions import transition
 from forebay.model.reasons import Reason
 from forebay.model.requirements import Taint
 from forebay.reconcile.budget_reports import report_budgets
-from forebay.reconcile.budgeting import account, enforcement, gates, held_by, held_pod_events, usage_finalizers
+from forebay.reconcile.budgeting import assess_budgets, enforcement, gates, held_by, held_pod_events, usage_finalizers
 from forebay.reconcile.buying import BuyResult
 from forebay.reconcile.decisions import CreateInstance, Decision, PodEvent, SetClassFinalizer, SyncNode
 from forebay.reconcile.due_steps import adopt_orphans, due_steps, paused_replacements
@@ -51,7 +51,7 @@ def tick(snapshot: Snapshot) -> TickResult:
     adopted, unclaimed = adopt_orphans(snapshot)
     assessment = demand(snapshot)
     reservations = reserve_existing(snapshot, assessment)
-    admitted, bought, budgeting = purchases(snapshot, account(snapshot), reservations)
+    admitted, bought, budgeting = purchases(snapshot, assess_budgets(snapshot), reservations)
     gated = gates(snapshot, budgeting)
     held = (*admitted.held, *bought.held, *gated.held)
     dressed = sync_nodes(snapshot)

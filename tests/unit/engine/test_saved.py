@@ -32,8 +32,8 @@ from forebay.model.sources import (
 from forebay.model.workloads import Owner, PodShape
 from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load, save
 from forebay.reconcile.snapshot import BudgetState, Memory, OperatorRules, Snapshot
-from tests.unit.budgets.scenes import at, budget
-from tests.unit.budgets.scenes import pod as counted_pod
+from tests.unit.budgets.factories import at, budget
+from tests.unit.budgets.factories import pod as counted_pod
 from tests.unit.cli.scenes import NOW, node, pod, pool, record, running
 
 KEY = SourceKey("owned", "webhook")
@@ -111,7 +111,7 @@ def test_no_field_of_a_snapshot_is_forgotten():
     left_empty = {
         name
         for name in Snapshot.__struct_fields__
-        if name not in ("now", "books") and getattr(before, name) == getattr(nothing, name)
+        if name not in ("now", "budget_state") and getattr(before, name) == getattr(nothing, name)
     }
 
     assert left_empty == set(), "the test above would not notice if these were lost"
@@ -143,19 +143,22 @@ def with_books():
     accounts.see(counted_pod("runs", 2, started=-600), at(0))
     account.money.record("machine", seconds(at(-3600)), seconds(at(0)), UsdPerHour("3").units)
     gate = counted_pod("gated", gates=(BUDGET_GATE,))
-    books = BudgetState(accounts=accounts, assessor=Assessor(), gated=(gate,), damages={mine.key: "Damaged."})
-    return Snapshot(now=at(0), budgets=(mine,), books=books)
+    budget_state = BudgetState(accounts=accounts, assessor=Assessor(), gated=(gate,), damages={mine.key: "Damaged."})
+    return Snapshot(now=at(0), budgets=(mine,), budget_state=budget_state)
 
 
 def test_budgets_stand_the_same_after_they_were_saved():
     before = with_books()
     after = load(save(before))
-    one, other = (each.books.assessor.assess(each.budgets, each.books.accounts, each.now) for each in (before, after))
+    one, other = (
+        each.budget_state.assessor.assess(each.budgets, each.budget_state.accounts, each.now)
+        for each in (before, after)
+    )
     assert one == other
     (standing,) = other.values()
     assert (str(standing.consumed), str(standing.consumed_usd)) == ("1.333 GPU-h", "$3.00")
-    assert after.books.gated == before.books.gated
-    assert after.books.damages == before.books.damages
+    assert after.budget_state.gated == before.budget_state.gated
+    assert after.budget_state.damages == before.budget_state.damages
     assert save(after) == save(before)
 
 

@@ -92,7 +92,7 @@ def _notes(snapshot: "Snapshot") -> list[str]:
     )
     if containers:
         notes.append(f"Offers of {', '.join(containers)} are left aside: they run containers, which are no nodes.")
-    if snapshot.budgets and snapshot.books is None:
+    if snapshot.budgets and snapshot.budget_state is None:
         notes.append(
             "What GPUWorkloadBudgets have used is not known here, so that they are not looked at: their ledgers are "
             "ConfigMaps in the operator's namespace, which this user may not list."
