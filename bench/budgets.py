@@ -72,14 +72,14 @@ class Store:
         self.largest = 0
 
     def save(self, ledger: Ledger, now: int) -> None:
-        for write in ledger.shelf.writes(now):
+        for write in ledger.chunk_log.writes(now):
             self.objects[write.serial] = write.data
             self.written += len(write.data)
             self.largest = max(self.largest, len(base64.b64encode(write.data)))
-            ledger.shelf.wrote(write)
-        for serial in ledger.shelf.obsolete():
+            ledger.chunk_log.wrote(write)
+        for serial in ledger.chunk_log.obsolete():
             del self.objects[serial]
-            ledger.shelf.deleted(serial)
+            ledger.chunk_log.deleted(serial)
 
     @property
     def bytes(self) -> int:
@@ -264,7 +264,7 @@ def month(budgets: int, days: int = 31, daily: int = 100_000, sample: int = 1) -
     taken = time.process_time() - begun
     now = (days + 1) * DAY * 10**6
     total = sum(
-        Ledger.load(ledger.shelf.owner, store.objects)[0].consumed(now, days * DAY * 10**6)
+        Ledger.load(ledger.chunk_log.owner, store.objects)[0].consumed(now, days * DAY * 10**6)
         for ledger, store in zip(ledgers, stores, strict=True)
     )
     begun = time.process_time()

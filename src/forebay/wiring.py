@@ -166,7 +166,7 @@ async def run_operator(
         metrics = metrics_page(
             InformerCollector(operator.informers),
             OperatorCollector(lambda: operator.views, operator.elector.still_leader, operator.counts),
-            BudgetCollector(lambda: operator.bookkeeper, clock.now),
+            BudgetCollector(lambda: operator.budget_accounting, clock.now),
         )
         handler = pages(alive=operator.broken, ready=operator.error, metrics=metrics)
         await stack.enter_async_context(serving(handler, host=host, port=port))

@@ -118,13 +118,13 @@ class Outcome:
         for limit in self.scenario.budgets:
             books, all_sure = self.auditor.stored(limit), True
             for pod in self.auditor.of(limit):
-                pieces = books.get(pod.uid, ())
-                counted = sum((end - start) * rate // 1000 for start, end, rate in pieces if end is not None)
+                intervals = books.get(pod.uid, ())
+                counted = sum((end - start) * rate // 1000 for start, end, rate in intervals if end is not None)
                 sure = self.auditor.is_sure(pod, self.ledger.requests)
                 low, high = self._between(limit, pod, sure=sure)
                 all_sure &= low == high
                 if not low <= counted <= high:
-                    yield f"{limit.name} has {counted} GPU-s of {pod.name} ({pieces}); it is {low} to {high}"
+                    yield f"{limit.name} has {counted} GPU-s of {pod.name} ({intervals}); it is {low} to {high}"
             if all_sure and limit.window >= _LONG:
                 yield from self._wrong_status(limit)
 

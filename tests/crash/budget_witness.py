@@ -115,7 +115,7 @@ class Auditor:
         return sum(pod.used(at, at - limit.window * 3600) for pod in self.of(limit))
 
     def stored(self, limit):
-        """Pieces by pod, as whoever comes next would read them; and whether all of it can be read."""
+        """Intervals by pod, as whoever comes next would read them; and whether all of it can be read."""
         chunks = defaultdict(dict)
         for each in self.world.store.list(CONFIG_MAPS):
             labels = labels_of(each)
@@ -126,7 +126,7 @@ class Auditor:
         ledger, damages = Ledger.load(uid, chunks[uid])
         if damages:
             self.breach(f"the ledger of {limit.name} is damaged: {damages}")
-        return {pod.uid: ledger.pieces(pod.uid) for pod in self.pods.values() if ledger.pieces(pod.uid)}
+        return {pod.uid: ledger.intervals(pod.uid) for pod in self.pods.values() if ledger.intervals(pod.uid)}
 
     def born(self, life):
         self.lives.append(life)
@@ -237,17 +237,17 @@ class Auditor:
         if labels.get("forebay.dev/ledger") != "gpu-hours":
             return
         limit = self._limits[self._uids[labels["forebay.dev/budget-uid"]]]
-        for uid, pieces in self.stored(limit).items():
-            self._check(limit, self.pods[uid], pieces)
+        for uid, intervals in self.stored(limit).items():
+            self._check(limit, self.pods[uid], intervals)
 
-    def _check(self, limit, pod, pieces):
+    def _check(self, limit, pod, intervals):
         last = 0
-        for start, end, rate in pieces:
+        for start, end, rate in intervals:
             if rate != pod.gpus * 1000 or start < max(last, pod.start):
-                self.breach(f"{limit.name} has {pieces} of {pod.name}, which has {pod.gpus} GPUs since {pod.start}")
+                self.breach(f"{limit.name} has {intervals} of {pod.name}, which has {pod.gpus} GPUs since {pod.start}")
             last = start if end is None else end
             if end is not None and not start < end <= self._latest(pod):
-                self.breach(f"{limit.name} has {pieces} of {pod.name}, which ended at {pod.end}")
+                self.breach(f"{limit.name} has {intervals} of {pod.name}, which ended at {pod.end}")
 
     def _latest(self, pod):
         """When it can have ended, at the latest: nobody told where the watch was broken or it was taken away."""

@@ -1,5 +1,6 @@
-"""GPU-hours and dollars against what was allowed: usage in a window, the ledger, forecasts, whom to hold or to stop.
+"""Budgets: usage in GPU-hours and dollars against a quota, forecasts, admission, enforcement, and the bill.
 
-Belongs here: exact intervals, their durable form, what each budget has left and when it will have none, and which pod
-is to leave or to wait. Does not belong here: what capacity costs (`planning`), how a pod is evicted, and any I/O.
+Belongs here: exact intervals of usage and their durable form (`ledger`), what each budget has left and until when,
+which pod waits or stops, and which pods pay for a machine. Does not belong here: what capacity costs (`planning`), how
+a pod is evicted (`engine`), and any I/O.
 """

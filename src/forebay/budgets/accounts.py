@@ -1,8 +1,8 @@
-"""The books of all budgets, kept up to date pod by pod: a tick reads them and adds nothing up.
+"""Accounts of all budgets, updated pod by pod, so that a tick reads totals and adds nothing up.
 
-Fed with what the informers show, in any order, repeated or with gaps: every pod as it is, and that it is gone. A pod
-counts for every budget of its namespace whose selector takes it, while it does. Of pods in namespaces without a budget
-nothing is kept.
+Pods come from the informers in any order, repeated or with gaps: each pod in its present state, and its deletion. A pod
+counts for every budget of its namespace whose selector matches it, for as long as it matches. Pods in namespaces
+without a budget are not remembered.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -10,19 +10,19 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
-from forebay.budgets.ledger.ledger import EXACT, Ledger
+from forebay.budgets.ledger.ledger import EXACT_PERIOD, Ledger
 from forebay.budgets.usage import Run, run_of, seconds, thousandths
 from forebay.model.requirements import LabelOperator, LabelSelector, Requirement
 from forebay.model.workloads import Pod
 
 BudgetKey = tuple[str, str]
 _Label = tuple[str, str, str]
-_NOBODY: Final = ()
-_NOTHING: Final[frozenset[str]] = frozenset()
+_NO_ACCOUNTS: Final = ()
+_NO_RESOURCES: Final[frozenset[str]] = frozenset()
 
 
 class Account:
-    """The books of one budget."""
+    """One budget's view: its selector, its pods, and its two ledgers (usage and dollars)."""
 
     def __init__(self, budget: GPUWorkloadBudget, ledger: Ledger | None = None, money: Ledger | None = None) -> None:
         self.key: BudgetKey = budget.key
@@ -31,15 +31,19 @@ class Account:
         self.selector = selector_of(budget)
         self.exact = budget.spec.accounting is Accounting.EXACT
         self.ledger = ledger or Ledger(budget.uid)
-        #: Dollars, by hour of a GPUInstance instead of by pod (`spend.py`).
+        #: Dollars. Entries are by GPUInstance and hour, not by pod; `Bill` records them.
         self.money = money or Ledger(budget.uid)
-        #: Pods that are taken by the selector, ask for the resource and have not ended.
+        #: Pods by UID that match the selector, request the resource and have not ended.
         self.pods: dict[str, Pod] = {}
 
     def matches(self, pod: Pod) -> bool:
         return pod.namespace == self.key[0] and self.selector.matches(pod.labels)
 
-    def count(self, pod: Pod, run: Run | None, at: int, *, joined: bool) -> None:
+    def count(self, pod: Pod, run: Run | None, at: int, *, newly_matched: bool) -> None:
+        """Record the run of a matching pod.
+
+        A `newly_matched` pod was seen before without matching: it counts from now on, not from its start.
+        """
         rate = thousandths(pod.shape, self.resource)
         if not rate or pod.phase.ended:
             self.pods.pop(pod.uid, None)
@@ -48,26 +52,26 @@ class Account:
         if run is None or not rate:
             return
         ledger, uid = self.ledger, pod.uid
-        start = max(run.start, at) if joined else run.start
+        start = max(run.start, at) if newly_matched else run.start
         if run.end is None:
-            # Starts of an exact budget are stored: while nobody looks, restarts may push them out of the status.
-            ledger.begin(uid, start, rate, at, durable=joined or pod.restarted or self.exact)
+            # Starts of an exact budget are stored: while Forebay is down, restarts may push them out of the status.
+            ledger.begin(uid, start, rate, at, durable=newly_matched or pod.restarted or self.exact)
         elif uid in ledger.running:
             ledger.end(uid, run.end)
         else:
-            recorded = ledger.pieces(uid)
+            recorded = ledger.intervals(uid)
             if not recorded:
                 ledger.record(uid, start, run.end, rate)
-            elif run.told and (last := recorded[-1].end) is not None:
-                # Never what lies between two pieces: then the pod did not match.
+            elif run.end_reported and (last := recorded[-1].end) is not None:
+                # Only what follows the last interval: between two intervals the pod did not match.
                 ledger.record(uid, last, run.end, rate)
 
-    def leave(self, uid: str, at: int) -> None:
+    def stop_counting(self, uid: str, at: int) -> None:
         self.pods.pop(uid, None)
         self.ledger.end(uid, at)
 
 
-class _Seen(NamedTuple):
+class _SeenPod(NamedTuple):
     pod: Pod
     run: Run | None
     accounts: tuple[Account, ...]
@@ -76,14 +80,14 @@ class _Seen(NamedTuple):
 class Accounts:
     def __init__(self) -> None:
         self._accounts: dict[BudgetKey, Account] = {}
-        self._within: dict[str, dict[BudgetKey, Account]] = {}
+        self._in_namespace: dict[str, dict[BudgetKey, Account]] = {}
         self._by_label: dict[_Label, list[Account]] = {}
-        self._by_namespace: dict[str, list[Account]] = {}
-        self._seen: dict[str, dict[str, _Seen]] = {}
-        #: What the budgets of each namespace count.
+        self._without_label: dict[str, list[Account]] = {}
+        self._seen: dict[str, dict[str, _SeenPod]] = {}
+        #: Resources that the budgets of each namespace count.
         self._counted: dict[str, frozenset[str]] = {}
-        #: A UID never comes back: whatever is said about these later is old.
-        self._departed: dict[str, int] = {}
+        #: UIDs of deleted pods, with the time. A UID never returns, so later events about them are stale.
+        self._deleted: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Account]:
         return iter(self._accounts.values())
@@ -100,15 +104,17 @@ class Accounts:
         ledger: Ledger | None = None,
         money: Ledger | None = None,
     ) -> Account:
-        """A budget that is there: new, changed or as before. A new one counts the pods that run from when they did;
-        a changed selector counts from the change. `pods` are those that are in its namespace now.
+        """Account of a budget that is new, changed or as before.
+
+        A new budget counts running pods from their start; a changed selector counts from the change. `pods` are those
+        in the budget's namespace now.
         """
-        account = self._opened(budget, at, ledger, money)
+        account = self._open(budget, at, ledger, money)
         for pod in pods:
             self.see(pod, at)
         return account
 
-    def _opened(self, budget: GPUWorkloadBudget, at: datetime, ledger: Ledger | None, money: Ledger | None) -> Account:
+    def _open(self, budget: GPUWorkloadBudget, at: datetime, ledger: Ledger | None, money: Ledger | None) -> Account:
         account = self._accounts.get(budget.key)
         if account is not None and account.uid == budget.uid:
             account.exact = budget.spec.accounting is Accounting.EXACT
@@ -122,27 +128,27 @@ class Accounts:
             if account is not None:
                 self._remove(account)
             account = self._accounts[budget.key] = Account(budget, ledger, money)
-            self._within.setdefault(budget.key[0], {})[budget.key] = account
+            self._in_namespace.setdefault(budget.key[0], {})[budget.key] = account
             self._index(account)
-            # As if it had been there when each of its pods was first seen.
+            # Pods that were seen before count as if the budget had existed then.
             for uid, (pod, run, accounts) in self._seen.get(budget.key[0], {}).items():
                 if account.matches(pod):
-                    account.count(pod, run, seconds(at), joined=False)
-                    self._seen[budget.key[0]][uid] = _Seen(pod, run, (*accounts, account))
+                    account.count(pod, run, seconds(at), newly_matched=False)
+                    self._seen[budget.key[0]][uid] = _SeenPod(pod, run, (*accounts, account))
             return account
         for seen in list(self._seen.get(budget.key[0], {}).values()):
-            self._look(seen.pod, seen, seconds(at))
+            self._update(seen.pod, seen, seconds(at))
         return account
 
     def close(self, key: BudgetKey) -> None:
-        """The budget is gone."""
+        """Remove the account of a deleted budget."""
         self._remove(self._accounts[key])
         if key[0] not in self._counted:
             self._seen.pop(key[0], None)
 
     def _remove(self, account: Account) -> None:
         namespace = account.key[0]
-        del self._accounts[account.key], self._within[namespace][account.key]
+        del self._accounts[account.key], self._in_namespace[namespace][account.key]
         self._unindex(account)
         seen = self._seen.get(namespace, {})
         for uid, each in seen.items():
@@ -150,108 +156,114 @@ class Accounts:
                 seen[uid] = each._replace(accounts=tuple(other for other in each.accounts if other is not account))
 
     def see(self, pod: Pod, at: datetime) -> None:
-        """The pod is like this. What is older than what was seen before is passed over."""
+        """Update the accounts with a pod's present state. A state older than the last one seen is ignored."""
         counted = self._counted.get(pod.namespace)
-        if not counted or pod.uid in self._departed:
+        if not counted or pod.uid in self._deleted:
             return
         seen = self._seen.setdefault(pod.namespace, {}).get(pod.uid)
         if seen is None and counted.isdisjoint(pod.shape.requests):
             return
         if seen is None or pod.resource_version >= seen.pod.resource_version:
-            self._look(pod, seen, seconds(at))
+            self._update(pod, seen, seconds(at))
 
-    def _look(self, pod: Pod, seen: _Seen | None, at: int) -> None:
+    def _update(self, pod: Pod, seen: _SeenPod | None, at: int) -> None:
         run = seen.run if seen is not None else None
-        if run is None or run.end is None or not run.told:
+        if run is None or run.end is None or not run.end_reported:
             now = run_of(pod, None if run is None else run.start, at)
-            # An end that nobody has told stays where it was first seen.
-            run = now if run is None or run.end is None or (now is not None and now.told) else run
-        accounts = tuple(self.of(pod))
-        before = seen.accounts if seen is not None else _NOBODY
+            # An end that no status reports stays where it was first seen.
+            run = now if run is None or run.end is None or (now is not None and now.end_reported) else run
+        accounts = tuple(self.matching(pod))
+        before = seen.accounts if seen is not None else _NO_ACCOUNTS
         for account in before:
             if account not in accounts and seen is not None:
-                # What began since the last look began under the labels of that time.
-                account.count(seen.pod, run, at, joined=False)
-                account.leave(pod.uid, at)
+                # A run that began since the last state began under the labels of that state.
+                account.count(seen.pod, run, at, newly_matched=False)
+                account.stop_counting(pod.uid, at)
         for account in accounts:
-            account.count(pod, run, at, joined=seen is not None and account not in before)
-        self._seen.setdefault(pod.namespace, {})[pod.uid] = _Seen(pod, run, accounts)
+            account.count(pod, run, at, newly_matched=seen is not None and account not in before)
+        self._seen.setdefault(pod.namespace, {})[pod.uid] = _SeenPod(pod, run, accounts)
 
     def gone(self, pod: Pod, at: datetime) -> None:
-        """The pod is no longer there; `pod` is how it was last. One that nobody saw end counts until now."""
+        """Stop counting a deleted pod, given its last state. A pod that was not seen to end counts until now."""
         if pod.namespace not in self._counted:
             return
         self.see(pod, at)
         seen = self._seen.get(pod.namespace, {}).pop(pod.uid, None)
-        self._departed[pod.uid] = seconds(at)
+        self._deleted[pod.uid] = seconds(at)
         for account in seen.accounts if seen is not None else ():
-            account.leave(pod.uid, seconds(at))
+            account.stop_counting(pod.uid, seconds(at))
 
-    def resume(self) -> None:
-        """To be called once, when every pod that is there has been seen after a start."""
+    def close_missing(self) -> None:
+        """End the runs of pods that were deleted while Forebay was down.
+
+        Call once after a start, when every existing pod has been seen.
+        """
         visible = self.visible()
         for account in self:
             account.ledger.close_missing(visible)
 
-    def compact(self, now: datetime, windows: Mapping[BudgetKey, int], charged: Collection[str]) -> None:
-        """Only when the view of the pods is complete. Windows are in seconds; `charged` are the keys of dollars that
-        must not be added up yet (`Spend.recorded`).
+    def compact(self, now: datetime, windows: Mapping[BudgetKey, int], keep_dollars: Collection[str]) -> None:
+        """Compact the ledgers of all accounts. Call only with a complete view of the pods.
+
+        Windows are in seconds. `keep_dollars` are ledger keys of dollars that must not be compacted yet
+        (`Bill.unfinished_keys`).
         """
         at = seconds(now)
         visible = self.visible()
         for account in self:
             account.ledger.compact(at, windows[account.key], visible)
-            account.money.compact(at, windows[account.key], charged)
-        self._departed = {uid: when for uid, when in self._departed.items() if when > at - EXACT}
+            account.money.compact(at, windows[account.key], keep_dollars)
+        self._deleted = {uid: when for uid, when in self._deleted.items() if when > at - EXACT_PERIOD}
 
     def visible(self) -> set[str]:
+        """UIDs of the pods that were seen and are not deleted."""
         return {uid for pods in self._seen.values() for uid in pods}
 
-    def may_go(self, pod: Pod) -> bool:
-        """Every budget has the pod's time stored: nothing is lost when it is deleted."""
-        if self._counted.get(pod.namespace, _NOTHING).isdisjoint(pod.shape.requests):
+    def may_delete(self, pod: Pod) -> bool:
+        """Whether every budget has stored the pod's usage, so that deleting the pod loses nothing."""
+        if self._counted.get(pod.namespace, _NO_RESOURCES).isdisjoint(pod.shape.requests):
             return True
         seen = self._seen.get(pod.namespace, {}).get(pod.uid)
         if seen is None or not seen.pod.phase.ended or seen.pod.resource_version < pod.resource_version:
             return False
-        return all(account.ledger.is_durable(pod.uid) for account in self.within(pod.namespace))
+        return all(account.ledger.is_durable(pod.uid) for account in self.in_namespace(pod.namespace))
 
-    def within(self, namespace: str) -> Iterator[Account]:
-        return iter(self._within.get(namespace, {}).values())
+    def in_namespace(self, namespace: str) -> Iterator[Account]:
+        return iter(self._in_namespace.get(namespace, {}).values())
 
-    def of(self, pod: Pod) -> Iterator[Account]:
-        """Budgets that take the pod, whether or not it asks for what they count."""
+    def matching(self, pod: Pod) -> Iterator[Account]:
+        """Accounts whose selector matches the pod, whether or not it requests what they count."""
         namespace = pod.namespace
-        for account in self._by_namespace.get(namespace, _NOBODY):
+        for account in self._without_label.get(namespace, _NO_ACCOUNTS):
             if account.selector.matches(pod.labels):
                 yield account
         if self._by_label:
             for key, value in pod.labels.items():
-                for account in self._by_label.get((namespace, key, value), _NOBODY):
+                for account in self._by_label.get((namespace, key, value), _NO_ACCOUNTS):
                     if account.selector.matches(pod.labels):
                         yield account
 
     def _index(self, account: Account) -> None:
-        self._place(account).append(account)
-        self._count_in(account.key[0])
+        self._index_of(account).append(account)
+        self._count_resources(account.key[0])
 
     def _unindex(self, account: Account) -> None:
-        self._place(account).remove(account)
-        self._count_in(account.key[0])
+        self._index_of(account).remove(account)
+        self._count_resources(account.key[0])
 
-    def _count_in(self, namespace: str) -> None:
-        resources = frozenset(account.resource for account in self.within(namespace))
+    def _count_resources(self, namespace: str) -> None:
+        resources = frozenset(account.resource for account in self.in_namespace(namespace))
         if resources:
             self._counted[namespace] = resources
         else:
             self._counted.pop(namespace, None)
 
-    def _place(self, account: Account) -> list[Account]:
-        """Under one label that its pods must have; without such a one, under its namespace."""
+    def _index_of(self, account: Account) -> list[Account]:
+        """List that holds the account: by one label that its pods must have, else by its namespace."""
         namespace = account.key[0]
         for label in sorted(account.selector.match_labels.items()):
             return self._by_label.setdefault((namespace, *label), [])
-        return self._by_namespace.setdefault(namespace, [])
+        return self._without_label.setdefault(namespace, [])
 
 
 def selector_of(budget: GPUWorkloadBudget) -> LabelSelector:

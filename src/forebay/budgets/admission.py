@@ -1,7 +1,7 @@
-"""Which pods may begin: asked before money moves for them, and before they are let out of the gate.
+"""Admission of pods by their budgets, before a machine is launched for them or their scheduling gate is removed.
 
-A pod is admitted when every budget that takes it (and does more than alert) has room for a while of it: what is left
-of the quota after what runs, what is on its way and who was admitted before it are reckoned with.
+A pod is admitted when every budget that selects it (and does more than alert) has headroom for a few minutes of it:
+what remains of the quota after running pods, launching capacity and the pods admitted before it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,15 @@ import msgspec
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE
 from forebay.budgets.accounts import Account, Accounts, BudgetKey
-from forebay.budgets.assessment import NO_DOLLARS, RECKONED, WORTHWHILE, QuotaLimits, Standing, has_room_again, headroom
+from forebay.budgets.assessment import (
+    ASSUMED_RUNTIME,
+    MINIMUM_RUNTIME,
+    NO_DOLLARS,
+    QuotaLimits,
+    Standing,
+    earliest_headroom,
+    headroom,
+)
 from forebay.budgets.usage import thousandths
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
@@ -24,26 +32,26 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """Let the pod wait, and say until when. Nothing is bought for it."""
+    """Decision to let a pod wait for its budget. Nothing is launched for it."""
 
     pod: Pod
     budget: BudgetKey
-    #: When its budget has room again, at the earliest.
+    #: Earliest time at which the budget has headroom for the pod.
     until: datetime
     reason: Reason
     sentence: str
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """Take the budget's gate off the pod."""
+    """Decision to remove the budget's scheduling gate from a pod."""
 
     pod: Pod
     reason: Reason
     sentence: str
 
 
-class _Left:
-    """What one budget still has for those who come now."""
+class _BudgetHeadroom:
+    """Headroom of one budget, which shrinks with every admitted pod and launch."""
 
     __slots__ = ("account", "gpu_hours", "limits", "usd")
 
@@ -56,7 +64,7 @@ class _Left:
 
 
 class Admission:
-    """One round of asking, in the order of who comes first. Who is admitted takes room from those after him."""
+    """One round of admissions, first come first served: what an admitted pod will use is reserved for it."""
 
     def __init__(
         self,
@@ -69,117 +77,121 @@ class Admission:
         self._budgets = budgets
         self._standings = standings
         self._now = now
-        self._left: dict[BudgetKey, _Left] = {}
+        self._headrooms: dict[BudgetKey, _BudgetHeadroom] = {}
 
-    def commit(self, pod: Pod) -> None:
-        """Capacity is bought for the pod, or it has its node: it will run, and is not asked about any more."""
-        for left in self._holding(pod):
-            if pod.uid not in left.account.ledger.running:
-                self._claim(left, pod)
+    def reserve(self, pod: Pod) -> None:
+        """Reserve GPU-hours for a pod that will run anyway, because capacity is launching for it or it is bound."""
+        for budget in self._holding(pod):
+            if pod.uid not in budget.account.ledger.running:
+                self._reserve_gpu_hours(budget, pod)
 
-    def ask(self, pod: Pod) -> Held | None:
-        """None: it may begin, and what it will use is taken from what is left. Else the strictest budget's answer."""
-        lefts = self._holding(pod)
-        refusals = [found for left in lefts if (found := self._refusal(left, pod)) is not None]
+    def admit(self, pod: Pod) -> Held | None:
+        """None if the pod is admitted, with GPU-hours reserved for it; else the answer of the strictest budget."""
+        budgets = self._holding(pod)
+        refusals = [found for budget in budgets if (found := self._refusal(budget, pod)) is not None]
         if refusals:
             return max(refusals, key=lambda each: (each.until, each.budget))
-        for left in lefts:
-            self._claim(left, pod)
+        for budget in budgets:
+            self._reserve_gpu_hours(budget, pod)
         return None
 
-    def ask_to_spend(self, pods: Iterable[Pod], price: UsdPerHour, minimum: timedelta = timedelta(0)) -> Held | None:
-        """Whether dollar budgets let this be bought for these pods; if so, it is taken from what is left.
+    def admit_launch(self, pods: Iterable[Pod], price: UsdPerHour, minimum: timedelta = timedelta(0)) -> Held | None:
+        """None if a machine of this price may be launched for these pods, with dollars reserved for it.
 
-        The whole price counts for each of the budgets: who will share the machine is not known.
+        The whole price counts for each budget, because it is not known which pods will share the machine.
         """
-        lefts = self._paying(pods)
-        for left, pod in lefts:
-            if left.usd is None or left.limits.usd is None:
+        budgets = self._budgets_of(pods)
+        for budget, pod in budgets:
+            if budget.usd is None or budget.limits.usd is None:
                 continue
-            need = max(price * minimum, min(price * WORTHWHILE, left.limits.usd))
-            if left.usd < need:
-                span = human(max(minimum, WORTHWHILE))
-                much = f"the {left.usd} of {left.limits.usd} that are not spoken for"
-                if need > left.limits.usd:
-                    much = f"its whole quota of {left.limits.usd}"
-                return self._held(
-                    left, pod, GpuHours.zero(), f"{price} for at least {span} is more than {much}", need_usd=need
-                )
-        self._spend(lefts, price, minimum)
+            need = max(price * minimum, min(price * MINIMUM_RUNTIME, budget.limits.usd))
+            if budget.usd < need:
+                quota = f"{budget.limits.usd} in {human(budget.limits.window)}"
+                cost = f"a machine at {price} is paid for at least {human(max(minimum, MINIMUM_RUNTIME))}"
+                why = f"{budget.usd} of {quota}, and {cost}"
+                if need > budget.limits.usd:
+                    why = f"{cost}, which is more than the whole quota of {quota}"
+                return self._held(budget, pod, GpuHours.zero(), why, need_usd=need)
+        self._reserve_usd(budgets, price, minimum)
         return None
 
-    def commit_to_spend(self, pods: Iterable[Pod], price: UsdPerHour, minimum: timedelta = timedelta(0)) -> None:
-        """This was bought for these pods and does not cost anything yet. It will."""
-        self._spend(self._paying(pods), price, minimum)
+    def reserve_launch(self, pods: Iterable[Pod], price: UsdPerHour, minimum: timedelta = timedelta(0)) -> None:
+        """Reserve dollars for a machine that is launching for these pods and is not billed yet."""
+        self._reserve_usd(self._budgets_of(pods), price, minimum)
 
-    def _paying(self, pods: Iterable[Pod]) -> list[tuple[_Left, Pod]]:
-        """Each budget once, with one of its pods."""
-        lefts: dict[BudgetKey, tuple[_Left, Pod]] = {}
+    def _budgets_of(self, pods: Iterable[Pod]) -> list[tuple[_BudgetHeadroom, Pod]]:
+        """Headroom of every budget that may hold one of the pods, each with one such pod."""
+        budgets: dict[BudgetKey, tuple[_BudgetHeadroom, Pod]] = {}
         for pod in pods:
-            for left in self._holding(pod):
-                lefts.setdefault(left.account.key, (left, pod))
-        return list(lefts.values())
+            for budget in self._holding(pod):
+                budgets.setdefault(budget.account.key, (budget, pod))
+        return list(budgets.values())
 
-    def _spend(self, lefts: Iterable[tuple[_Left, Pod]], price: UsdPerHour, minimum: timedelta) -> None:
-        for left, _ in lefts:
-            if left.usd is not None:
-                left.usd = max(left.usd - price * max(minimum, min(RECKONED, left.limits.window)), Usd.zero())
+    def _reserve_usd(
+        self, budgets: Iterable[tuple[_BudgetHeadroom, Pod]], price: UsdPerHour, minimum: timedelta
+    ) -> None:
+        for budget, _ in budgets:
+            if budget.usd is not None:
+                span = max(minimum, min(ASSUMED_RUNTIME, budget.limits.window))
+                budget.usd = max(budget.usd - price * span, Usd.zero())
 
     def keys(self, pod: Pod) -> list[BudgetKey]:
-        """Of the budgets that may keep the pod waiting."""
-        return [left.account.key for left in self._holding(pod)]
+        """Keys of the budgets that may hold the pod."""
+        return [budget.account.key for budget in self._holding(pod)]
 
-    def _holding(self, pod: Pod) -> list[_Left]:
+    def _holding(self, pod: Pod) -> list[_BudgetHeadroom]:
+        """Headroom of every budget that may hold the pod."""
         found = []
-        for account in self._accounts.of(pod):
+        for account in self._accounts.matching(pod):
             standing = self._standings.get(account.key)
             if standing is None or not standing.holds or not thousandths(pod.shape, account.resource):
                 continue
-            left = self._left.get(account.key)
-            if left is None:
+            budget = self._headrooms.get(account.key)
+            if budget is None:
                 limits = QuotaLimits.of(self._budgets[account.key].spec.quota)
-                left = self._left[account.key] = _Left(account, limits, self._now)
-            found.append(left)
+                budget = self._headrooms[account.key] = _BudgetHeadroom(account, limits, self._now)
+            found.append(budget)
         return found
 
-    def _refusal(self, left: _Left, pod: Pod) -> Held | None:
-        need = _use(left, pod, WORTHWHILE)
-        if left.limits.gpu_hours is not None:
-            # A quota too small for five minutes of this pod still lets it begin when nothing else has used it.
-            need = min(need, left.limits.gpu_hours)
-        if left.gpu_hours is not None and left.gpu_hours < need:
-            return self._held(left, pod, need, f"{left.gpu_hours} of {left.limits.gpu_hours} are not spoken for")
-        if left.usd is not None and not left.usd:
-            return self._held(left, pod, need, f"nothing of {left.limits.usd} is left")
+    def _refusal(self, budget: _BudgetHeadroom, pod: Pod) -> Held | None:
+        need = _usage(budget, pod, MINIMUM_RUNTIME)
+        if budget.limits.gpu_hours is not None:
+            # A quota too small for five minutes of this pod still admits it while nothing of the quota is used.
+            need = min(need, budget.limits.gpu_hours)
+        if budget.gpu_hours is not None and budget.gpu_hours < need:
+            why = f"{budget.gpu_hours} of {budget.limits.gpu_hours} in {human(budget.limits.window)}"
+            return self._held(budget, pod, need, why)
+        if budget.usd is not None and not budget.usd:
+            why = f"{budget.usd} of {budget.limits.usd} in {human(budget.limits.window)}"
+            return self._held(budget, pod, need, why)
         return None
 
-    def _claim(self, left: _Left, pod: Pod) -> None:
-        if left.gpu_hours is not None:
-            span = min(RECKONED, left.limits.window)
-            left.gpu_hours = max(left.gpu_hours - _use(left, pod, span), GpuHours.zero())
+    def _reserve_gpu_hours(self, budget: _BudgetHeadroom, pod: Pod) -> None:
+        if budget.gpu_hours is not None:
+            span = min(ASSUMED_RUNTIME, budget.limits.window)
+            budget.gpu_hours = max(budget.gpu_hours - _usage(budget, pod, span), GpuHours.zero())
 
-    def _held(self, left: _Left, pod: Pod, need: GpuHours, why: str, need_usd: Usd = NO_DOLLARS) -> Held:
-        key = left.account.key
-        until = has_room_again(left.account, left.limits, need, self._now, need_usd)
-        when = "It goes on when pods before it have ended; raise spec.quota to let it go on now."
-        if left.limits.usd is not None and need_usd > left.limits.usd:
-            until, when = self._now + left.limits.window, "It cannot go on with this quota; raise spec.quota."
+    def _held(self, budget: _BudgetHeadroom, pod: Pod, need: GpuHours, why: str, need_usd: Usd = NO_DOLLARS) -> Held:
+        key = budget.account.key
+        until = earliest_headroom(budget.account, budget.limits, need, self._now, need_usd)
+        when = "The pod waits until pods before it have ended; raise spec.quota to start it now."
+        if budget.limits.usd is not None and need_usd > budget.limits.usd:
+            until, when = self._now + budget.limits.window, "The pod cannot start with this quota; raise spec.quota."
         elif until > self._now:
-            when = f"It goes on not before {until:%Y-%m-%d %H:%M:%S} UTC; raise spec.quota to let it go on now."
+            when = f"The pod starts not before {until:%Y-%m-%d %H:%M:%S} UTC; raise spec.quota to start it now."
         return Held(
             pod=pod,
             budget=key,
             until=until,
             reason=Reason.HELD_BY_BUDGET,
-            sentence=(
-                f"GPUWorkloadBudget {key[1]} has no room for the pod: {why} in {human(left.limits.window)}. {when}"
-            ),
+            sentence=f"GPUWorkloadBudget {key[1]} has too little headroom for the pod: {why}. {when}",
         )
 
 
 def release(gated: Iterable[Pod], admission: Admission) -> tuple[Release | Held, ...]:
-    """For pods at the budget's gate, oldest first, as far as there is room. A pod behind another of the same budgets
-    that must wait does not overtake it, lest the large ones wait for ever.
+    """Decisions about pods at the budget's gate: released oldest first, as far as there is headroom.
+
+    A pod does not overtake an older one that waits for the same budget, lest large pods wait forever.
     """
     found: list[Release | Held] = []
     waiting: dict[BudgetKey, Held] = {}
@@ -187,9 +199,9 @@ def release(gated: Iterable[Pod], admission: Admission) -> tuple[Release | Held,
         if BUDGET_GATE not in pod.shape.scheduling_gates or pod.deleted is not None:
             continue
         before = [waiting[key] for key in admission.keys(pod) if key in waiting]
-        held = msgspec.structs.replace(before[0], pod=pod) if before else admission.ask(pod)
+        held = msgspec.structs.replace(before[0], pod=pod) if before else admission.admit(pod)
         if held is None:
-            sentence = "Every GPUWorkloadBudget of the pod has room again: its gate is taken away."
+            sentence = f"Every GPUWorkloadBudget of the pod has headroom: scheduling gate {BUDGET_GATE} removed."
             found.append(Release(pod=pod, reason=Reason.RELEASED_BY_BUDGET, sentence=sentence))
         else:
             waiting.setdefault(held.budget, held)
@@ -197,5 +209,6 @@ def release(gated: Iterable[Pod], admission: Admission) -> tuple[Release | Held,
     return tuple(found)
 
 
-def _use(left: _Left, pod: Pod, span: timedelta) -> GpuHours:
-    return GpuHours.from_units(thousandths(pod.shape, left.account.resource) * (span // _MICROSECOND))
+def _usage(budget: _BudgetHeadroom, pod: Pod, span: timedelta) -> GpuHours:
+    """Usage of the pod if it runs for `span`."""
+    return GpuHours.from_units(thousandths(pod.shape, budget.account.resource) * (span // _MICROSECOND))

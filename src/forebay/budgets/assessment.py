@@ -1,4 +1,4 @@
-"""How every budget stands: what is used, what is left, when there will be none, and what may still be begun."""
+"""Assessment of budgets: usage, what remains, when the quota is used up, and the headroom for new pods."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -9,38 +9,38 @@ import msgspec
 
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget, Quota
 from forebay.budgets.accounts import Account, Accounts, BudgetKey
-from forebay.budgets.usage import instant, microseconds
+from forebay.budgets.usage import from_microseconds, microseconds
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 
 _MICROSECOND: Final = timedelta(microseconds=1)
-#: Running pods, and those that capacity is on its way for, are reckoned to go on for so long: how long they will is
-#: not known, and to reckon with the whole window would leave nothing for anybody else.
-RECKONED: Final = timedelta(hours=1)
-#: For less than this nothing is begun: it would be stopped again as soon as it runs.
-WORTHWHILE: Final = timedelta(minutes=5)
+#: Running pods, and pods that capacity is launching for, are assumed to run for this long. Their real run time is not
+#: known, and to assume the whole window would leave no headroom for other pods.
+ASSUMED_RUNTIME: Final = timedelta(hours=1)
+#: A pod is admitted only with headroom for this long: with less, enforcement would stop it as soon as it runs.
+MINIMUM_RUNTIME: Final = timedelta(minutes=5)
 NO_DOLLARS: Final = Usd.zero()
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """One budget at one moment."""
+    """Usage, quota, rate and forecast of one budget at one moment."""
 
     key: BudgetKey
     uid: str
     window: timedelta
     action: EnforcementAction
     consumed: GpuHours
-    #: None: the budget does not limit it.
+    #: None: the budget does not limit GPU-hours (below: dollars).
     quota: GpuHours | None
     consumed_usd: Usd
     quota_usd: Usd | None
-    #: Pods that have used anything in the window or do so now.
+    #: Number of pods that have used anything in the window or run now.
     tracked: int
-    #: GPU-hours per hour at which it is being used now, and dollars.
+    #: Present use: GPU-hours per hour, and dollars per hour.
     burn: Fraction
     burn_usd: UsdPerHour
-    #: When the first of the quotas is used up, if everything goes on as it does now. None: not within a window.
+    #: When the first of the quotas is used up at the present rate. None: not within one window from now.
     exhausted: datetime | None
 
     @property
@@ -53,19 +53,19 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exceeded(self) -> bool:
-        """Used up: at the quota, not only beyond it."""
+        """Whether a quota is used up: usage at the quota is enough, it need not be beyond."""
         return (self.quota is not None and self.consumed >= self.quota) or (
             self.quota_usd is not None and self.consumed_usd >= self.quota_usd
         )
 
     @property
     def holds(self) -> bool:
-        """New pods of it may have to wait."""
+        """Whether new pods wait while the budget has no headroom."""
         return self.action is not EnforcementAction.ALERT_ONLY
 
     @property
     def reason(self) -> Reason:
-        """Of the condition QuotaExceeded."""
+        """Reason for the condition QuotaExceeded."""
         return Reason.QUOTA_REACHED if self.exceeded else Reason.WITHIN_BUDGET
 
     @property
@@ -79,17 +79,17 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Headroom(msgspec.Struct, frozen=True, kw_only=True):
-    """What nobody has a claim on: the quota less the most that the window will hold while what runs goes on."""
+    """Quota less the most that the window will hold while running pods go on: what new pods may use."""
 
-    #: None: without limit.
+    #: None: no limit.
     gpu_hours: GpuHours | None
     usd: Usd | None
-    #: Until when running pods were reckoned to go on.
+    #: Until when running pods were assumed to run.
     until: datetime
 
 
 class QuotaLimits(msgspec.Struct, frozen=True):
-    """A quota, parsed."""
+    """Parsed quota of a budget."""
 
     gpu_hours: GpuHours | None
     usd: Usd | None
@@ -105,7 +105,7 @@ class QuotaLimits(msgspec.Struct, frozen=True):
 
 
 class Assessor:
-    """Remembers, between two looks at the same books, what only a change of them can change."""
+    """Assesses budgets, and caches parsed quotas and forecasts until the quota or the ledgers change."""
 
     def __init__(self) -> None:
         self._limits: dict[BudgetKey, tuple[Quota, QuotaLimits]] = {}
@@ -114,7 +114,7 @@ class Assessor:
     def assess(
         self, budgets: Iterable[GPUWorkloadBudget], accounts: Accounts, now: datetime
     ) -> Mapping[BudgetKey, Standing]:
-        """Of the budgets that have an account."""
+        """Standing of every budget that has an account."""
         at = microseconds(now)
         found: dict[BudgetKey, Standing] = {}
         for budget in budgets:
@@ -127,7 +127,7 @@ class Assessor:
         return found
 
     def standing(self, budget: GPUWorkloadBudget, account: Account, now: datetime) -> Standing:
-        """Of one."""
+        """Standing of one budget."""
         return self._standing(budget, account, microseconds(now))
 
     def limits(self, budget: GPUWorkloadBudget) -> QuotaLimits:
@@ -141,7 +141,7 @@ class Assessor:
         limits = self.limits(budget)
         window = limits.window // _MICROSECOND
         ledger, money = account.ledger, account.money
-        exhausted = self._exhausted(account, limits, at, window)
+        exhausted = self._forecast(account, limits, at, window)
         return Standing(
             key=budget.key,
             uid=budget.uid,
@@ -154,10 +154,10 @@ class Assessor:
             tracked=ledger.tracked(at, window),
             burn=Fraction(ledger.profile.rate(at), 1000),
             burn_usd=UsdPerHour.from_units(money.profile.rate(at)),
-            exhausted=None if exhausted is None else instant(exhausted),
+            exhausted=None if exhausted is None else from_microseconds(exhausted),
         )
 
-    def _exhausted(self, account: Account, limits: QuotaLimits, at: int, window: int) -> int | None:
+    def _forecast(self, account: Account, limits: QuotaLimits, at: int, window: int) -> int | None:
         profile, dollars = account.ledger.profile, account.money.profile
         state = (profile.version, dollars.version, limits)
         known = self._forecasts.get(account.key)
@@ -168,13 +168,14 @@ class Assessor:
             None if limits.usd is None else dollars.reaches(limits.usd.units, at, window),
         ]
         first = min((each for each in moments if each is not None), default=None)
-        # What a clock that is ahead has put into the future begins by itself: so it is looked at again after a minute.
+        # Runs that a fast clock dated into the future begin without a change of the ledger: so recompute each minute.
         self._forecasts[account.key] = (state, first, at + 60 * 10**6)
         return first
 
 
-def headroom(account: Account, limits: QuotaLimits, now: datetime, reckoned: timedelta = RECKONED) -> Headroom:
-    at, window, span = microseconds(now), limits.window // _MICROSECOND, reckoned // _MICROSECOND
+def headroom(account: Account, limits: QuotaLimits, now: datetime, runtime: timedelta = ASSUMED_RUNTIME) -> Headroom:
+    """Headroom of a budget if running pods go on for `runtime`."""
+    at, window, span = microseconds(now), limits.window // _MICROSECOND, runtime // _MICROSECOND
     hours = usd = None
     if limits.gpu_hours is not None:
         hours = GpuHours.from_units(limits.gpu_hours.units - account.ledger.profile.peak(at, window, span))
@@ -183,14 +184,14 @@ def headroom(account: Account, limits: QuotaLimits, now: datetime, reckoned: tim
     return Headroom(
         gpu_hours=None if hours is None else max(hours, GpuHours.zero()),
         usd=None if usd is None else max(usd, Usd.zero()),
-        until=now + min(reckoned, limits.window),
+        until=now + min(runtime, limits.window),
     )
 
 
-def has_room_again(
+def earliest_headroom(
     account: Account, limits: QuotaLimits, need: GpuHours, now: datetime, need_usd: Usd = NO_DOLLARS
 ) -> datetime:
-    """When the window will have let go of enough for `need`, at the earliest: if nothing more is used from now on."""
+    """Earliest time at which enough usage has left the window for `need`, if nothing more is used from now on."""
     at, window = microseconds(now), limits.window // _MICROSECOND
     moments = [at]
     if limits.gpu_hours is not None:
@@ -199,4 +200,4 @@ def has_room_again(
     if limits.usd is not None:
         most = max(limits.usd.units - need_usd.units, 0) + (1 if need_usd else 0)
         moments.append(account.money.profile.falls_below(most, at, window))
-    return instant(max(moments))
+    return from_microseconds(max(moments))

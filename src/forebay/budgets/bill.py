@@ -1,12 +1,14 @@
-"""What all machines have cost, on lines that add up: by who pays, pool and class; and what of it budgets have paid.
+"""Bill for all machines by namespace, pool and class, and the part of it that each budget pays.
 
-    spend.follow(records, ...)      spend.see_pod(pod, at)      spend.pod_gone(pod, at)
-    spend.look(now)
+    bill.see_instances(records, ...)      bill.see_pod(pod, at)      bill.pod_gone(pod, at)
+    bill.update(now)
 
-What was paid is *settled* forwards, to the second: once an hour, when a pod that paid is gone, and at the end of the
-machine. Then it is recorded and stays. Since then it is only drafted: it counts, and is corrected by what is learned.
-The journal holds until when each machine is settled, and is to be stored after all that was settled. What a crash in
-between has left on some lines is not shared out again; and only what no line has, is.
+Costs are *recorded* to the second: once an hour, when a pod that pays is deleted, and when the machine ends. Recorded
+costs never change. Costs since then are *provisional*: they count, are never stored, and are corrected by what is
+learned later.
+
+The machine ledger holds until when the cost of each machine is recorded. It is stored after all other ledgers: after a
+crash in between, costs that some ledgers already hold are not shared out again, and only the missing rest is.
 """
 
 from collections import defaultdict, deque
@@ -16,34 +18,35 @@ from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.budgets.accounts import Account, Accounts, BudgetKey
-from forebay.budgets.bill_lines import HOUR, BillLine, Spent, hour_key, merge_adjacent, record_by_hour
-from forebay.budgets.bill_shares import Payer, PodStay, RecordedSpend, Share, billed, shares
+from forebay.budgets.bill_keys import HOUR, BillKey, Cost, hour_key, merge_adjacent, record_by_hour
+from forebay.budgets.bill_shares import Payer, PodUse, RecordedCost, Share, billed, shares
 from forebay.budgets.ledger.ledger import Ledger
-from forebay.budgets.usage import Piece, Run, microseconds, run_of, seconds, thousandths
+from forebay.budgets.usage import Interval, Run, microseconds, run_of, seconds, thousandths
 from forebay.model.quantities import Usd, UsdPerHour
 from forebay.model.sources import Billing
 from forebay.model.workloads import Pod
 
-#: For so long it is known what was spent, in seconds.
-KEPT: Final = 31 * 86_400
-JOURNAL: Final = "machines"
-#: More pods than this that have ended are settled before their hour has.
-_ENDED: Final = 64
-#: Machines that are settled in one look because their hour is over.
-_AT_ONCE: Final = 100
-#: Not asked for, or it is not known what came of it: what seems to be billed may turn out not to be.
-_UNSURE: Final = frozenset({InstanceState.REQUESTED, InstanceState.LAUNCHING})
+#: Seconds for which costs are kept.
+RETENTION: Final = 31 * 86_400
+#: Owner of the machine ledger.
+MACHINE_LEDGER: Final = "machines"
+#: With more ended pods than this, the cost of a machine is recorded before the hour is over.
+_MAX_ENDED_PODS: Final = 64
+#: Machines whose last hour is recorded in one update.
+_HOURLY_BATCH: Final = 100
+#: States in which the launch is not known to have succeeded: costs may turn out not to be billed.
+_LAUNCH_UNCONFIRMED: Final = frozenset({InstanceState.REQUESTED, InstanceState.LAUNCHING})
 
 
-class _Stay(NamedTuple):
+class _PodRun(NamedTuple):
     pod: Pod
     run: Run
 
 
 class _Machine:
-    """One GPUInstance, and who was on it since it was last settled."""
+    """One GPUInstance, and the pods that have run on it since its cost was last recorded."""
 
-    __slots__ = ("billing", "drafted", "fresh", "node", "pool", "record", "settled", "stays")
+    __slots__ = ("billing", "node", "pods", "pool", "provisional", "record", "recorded_until", "unverified")
 
     def __init__(self, record: GPUInstance, billing: Billing) -> None:
         pool = record.spec.pool_ref
@@ -51,19 +54,20 @@ class _Machine:
         self.billing = billing
         self.node = record.node_name
         self.pool = "" if pool is None else f"{pool.namespace}/{pool.name}"
-        self.stays: dict[str, _Stay] = {}
-        #: None: not known yet.
-        self.settled: int | None = None
-        #: Before it is first settled here, lines may have what the journal has not.
-        self.fresh = True
-        self.drafted: set[BillLine | BudgetKey] = set()
+        self.pods: dict[str, _PodRun] = {}
+        #: None until it is read from the machine ledger.
+        self.recorded_until: int | None = None
+        #: True until this process records a cost: before, ledgers may hold costs that the machine ledger does not.
+        self.unverified = True
+        #: Ledgers with a provisional cost of this machine.
+        self.provisional: set[BillKey | BudgetKey] = set()
 
-    def line(self, namespace: str) -> BillLine:
-        return BillLine(namespace, self.pool, self.record.spec.node_class_name or "")
+    def key(self, namespace: str) -> BillKey:
+        return BillKey(namespace, self.pool, self.record.spec.node_class_name or "")
 
 
 class Bill:
-    """`find` looks a pod up by namespace, name and UID, where it is still there."""
+    """Costs of all machines. `find` returns an existing pod by namespace, name and UID."""
 
     def __init__(
         self,
@@ -75,216 +79,223 @@ class Bill:
         self._accounts = accounts
         self._find = find
         self._gpu_resources = gpu_resources
-        self.lines: dict[BillLine, Ledger] = {}
-        self.journal = Ledger(JOURNAL)
-        #: The journal cannot be read: where it is silent, nothing is settled again from the beginning.
-        self.journal_damaged = False
+        self.ledgers: dict[BillKey, Ledger] = {}
+        self.machine_ledger = Ledger(MACHINE_LEDGER)
+        #: Part of the machine ledger cannot be read: machines that are missing from it are billed from now on only.
+        self.machine_ledger_damaged = False
         self._machines: dict[str, _Machine] = {}
         self._by_node: dict[str, _Machine] = {}
         self._changed: set[str] = set()
-        #: The hour it is, and machines of which the one before is not settled yet.
+        #: The current hour, and UIDs of machines whose previous hour is not recorded yet.
         self._hour = 0
-        self._owing: deque[str] = deque()
+        self._hour_due: deque[str] = deque()
         self._records: dict[str, GPUInstance] = {}
 
-    def follow(
+    def see_instances(
         self,
         records: Iterable[GPUInstance],
         billing: Callable[[GPUInstance], Billing],
-        on: Callable[[str], Iterable[Pod]],
+        pods_on: Callable[[str], Iterable[Pod]],
         now: datetime,
     ) -> None:
-        """All that are there; `on` tells the pods of a node."""
+        """Update the bill with all existing GPUInstances; `pods_on` returns the pods of a node."""
         known, self._records = self._records, {record.uid: record for record in records}
         for uid in known.keys() - self._records.keys():
-            self._gone(uid, now)
+            self._instance_gone(uid, now)
         for uid, record in self._records.items():
             if known.get(uid) is not record:
-                self._see(record, billing(record), on, now)
+                self._see_instance(record, billing(record), pods_on, now)
 
-    def _see(self, record: GPUInstance, billing: Billing, on: Callable[[str], Iterable[Pod]], now: datetime) -> None:
+    def _see_instance(
+        self, record: GPUInstance, billing: Billing, pods_on: Callable[[str], Iterable[Pod]], now: datetime
+    ) -> None:
         machine = self._machines.get(record.uid)
         if machine is None and billed(record, billing) is None:
             return
         if machine is None:
             machine = self._machines[record.uid] = _Machine(record, billing)
-            self._place(machine, on, now)
+            self._index_node(machine, pods_on, now)
         machine.record, machine.billing = record, billing
         if machine.node != record.node_name:
-            self._leave(machine)
+            self._unindex_node(machine)
             machine.node = record.node_name
-            self._place(machine, on, now)
+            self._index_node(machine, pods_on, now)
         self._changed.add(record.uid)
 
-    def _place(self, machine: _Machine, on: Callable[[str], Iterable[Pod]], now: datetime) -> None:
-        # Of two records for one node, the pods are on the one that is not gone.
+    def _index_node(self, machine: _Machine, pods_on: Callable[[str], Iterable[Pod]], now: datetime) -> None:
+        # Of two records for one node, the pods run on the one that is not Gone.
         if machine.node is None or machine.record.state is InstanceState.GONE:
             return
         self._by_node[machine.node] = machine
-        for pod in on(machine.node):
+        for pod in pods_on(machine.node):
             self.see_pod(pod, now)
 
-    def _gone(self, uid: str, now: datetime) -> None:
-        """Its record is no longer there. One that was never shown to end is billed until now."""
+    def _instance_gone(self, uid: str, now: datetime) -> None:
+        """Record the rest of the cost of a deleted GPUInstance. One that was never seen to end is billed until now."""
         machine = self._machines.pop(uid, None)
         self._changed.discard(uid)
         if machine is None:
             return
         paid = billed(machine.record, machine.billing)
         if paid is not None:
-            self._settle(machine, paid._replace(end=paid.end or max(seconds(now), paid.start)))
-        self._draft(machine, ())
-        self._leave(machine)
+            self._record(machine, paid._replace(end=paid.end or max(seconds(now), paid.start)))
+        self._set_provisional(machine, ())
+        self._unindex_node(machine)
 
-    def _leave(self, machine: _Machine) -> None:
-        machine.stays.clear()
+    def _unindex_node(self, machine: _Machine) -> None:
+        machine.pods.clear()
         if self._by_node.get(machine.node or "") is machine:
             del self._by_node[machine.node or ""]
 
     def see_pod(self, pod: Pod, at: datetime) -> None:
+        """Update the machine of a pod with the pod's present state. A state older than the last one is ignored."""
         machine = self._by_node.get(pod.node) if pod.node is not None else None
         if machine is None or not self._gpus(pod):
             return
-        stay = machine.stays.get(pod.uid)
-        if stay is not None and pod.resource_version < stay.pod.resource_version:
+        known = machine.pods.get(pod.uid)
+        if known is not None and pod.resource_version < known.pod.resource_version:
             return
-        run = run_of(pod, None if stay is None else stay.run.start, seconds(at))
+        run = run_of(pod, None if known is None else known.run.start, seconds(at))
         if run is None:
             return
-        if run.end is not None and run.end <= (machine.settled or 0):
-            # It was taken to go on, and that is settled.
-            if machine.stays.pop(pod.uid, None) is not None:
+        if run.end is not None and run.end <= (machine.recorded_until or 0):
+            # Costs beyond the end are already recorded as if the pod had gone on: recorded costs do not change.
+            if machine.pods.pop(pod.uid, None) is not None:
                 self._changed.add(machine.record.uid)
             return
-        if stay is not None and stay.run.end is not None and not run.told:
-            run = stay.run  # an end that nobody has told stays where it was first seen
-        machine.stays[pod.uid] = _Stay(pod, run)
+        if known is not None and known.run.end is not None and not run.end_reported:
+            run = known.run  # an end that no status reports stays where it was first seen
+        machine.pods[pod.uid] = _PodRun(pod, run)
         self._changed.add(machine.record.uid)
 
     def pod_gone(self, pod: Pod, at: datetime) -> None:
+        """Record what a deleted pod has paid, given its last state."""
         machine = self._by_node.get(pod.node) if pod.node is not None else None
         if machine is None:
             return
         self.see_pod(pod, at)
-        stay = machine.stays.get(pod.uid)
-        if stay is None:
+        known = machine.pods.get(pod.uid)
+        if known is None:
             return
-        if stay.run.end is None:
-            machine.stays[pod.uid] = stay._replace(run=stay.run._replace(end=max(seconds(at), stay.run.start)))
-        # Nobody will be able to tell again that it was there.
-        self._settle_until(machine, seconds(at))
+        if known.run.end is None:
+            machine.pods[pod.uid] = known._replace(run=known.run._replace(end=max(seconds(at), known.run.start)))
+        # After a restart of Forebay, nothing would show that the pod was there.
+        self._record_until(machine, seconds(at))
 
     def budgets_changed(self, namespaces: Collection[str]) -> None:
-        """Other budgets pay there than did, from the last reservations on."""
+        """Share provisional costs anew where budgets or their selectors have changed."""
         for uid, machine in self._machines.items():
-            paying = {stay.pod.namespace for stay in machine.stays.values()}
+            paying = {each.pod.namespace for each in machine.pods.values()}
             paying.update(pod.namespace for pod in machine.record.spec.pods)
             if not paying.isdisjoint(namespaces):
                 self._changed.add(uid)
 
-    def look(self, now: datetime) -> None:
+    def update(self, now: datetime) -> None:
+        """Record the costs that are due, and share out the provisional costs of machines that have changed."""
         at = seconds(now)
         if at // HOUR != self._hour:
             if self._hour:
-                self._owing.extend(self._machines)
+                self._hour_due.extend(self._machines)
             self._hour = at // HOUR
-        for _ in range(min(len(self._owing), _AT_ONCE)):
-            machine = self._machines.get(self._owing.popleft())
+        for _ in range(min(len(self._hour_due), _HOURLY_BATCH)):
+            machine = self._machines.get(self._hour_due.popleft())
             if machine is not None:
-                self._settle_until(machine, at)
+                self._record_until(machine, at)
         for uid in tuple(self._changed):
-            self._follow(self._machines[uid], at)
+            self._update_machine(self._machines[uid], at)
         self._changed.clear()
 
-    def _follow(self, machine: _Machine, at: int) -> None:
+    def _update_machine(self, machine: _Machine, at: int) -> None:
         paid = billed(machine.record, machine.billing)
         if paid is None:
-            self._draft(machine, ())
+            self._set_provisional(machine, ())
             return
-        begun = self._settled(machine, paid, at)
+        start = self._unrecorded_from(machine, paid, at)
         if paid.end is not None:
-            self._settle(machine, paid)
-            self._draft(machine, ())
-            self._leave(machine)
+            self._record(machine, paid)
+            self._set_provisional(machine, ())
+            self._unindex_node(machine)
             return
-        if sum(stay.run.end is not None for stay in machine.stays.values()) > _ENDED:
-            self._settle_until(machine, at)
-            begun = self._settled(machine, paid, at)
-        entered = self._entered(machine, begun, at) if machine.fresh else ()
-        self._draft(machine, self._shares(machine, Piece(begun, None, paid.rate), entered))
+        if sum(each.run.end is not None for each in machine.pods.values()) > _MAX_ENDED_PODS:
+            self._record_until(machine, at)
+            start = self._unrecorded_from(machine, paid, at)
+        recorded = self._recorded_costs(machine, start, at) if machine.unverified else ()
+        self._set_provisional(machine, self._shares(machine, Interval(start, None, paid.rate), recorded))
 
-    def _settled(self, machine: _Machine, paid: Piece, at: int) -> int:
-        if machine.settled is None:
-            entries = self.journal.pieces(machine.record.uid)
-            if entries:
-                machine.settled = entries[-1].end or entries[-1].start
+    def _unrecorded_from(self, machine: _Machine, paid: Interval, at: int) -> int:
+        """Second from which the cost of a machine is not recorded yet."""
+        if machine.recorded_until is None:
+            intervals = self.machine_ledger.intervals(machine.record.uid)
+            if intervals:
+                machine.recorded_until = intervals[-1].end or intervals[-1].start
             else:
-                # Rather a little too little than anything twice.
-                machine.settled = max(paid.start, at) if self.journal_damaged else paid.start
-        # A launch that came to nothing may have been made again.
-        return max(machine.settled, paid.start)
+                # Where the machine ledger is damaged, too small a bill is better than one that counts twice.
+                machine.recorded_until = max(paid.start, at) if self.machine_ledger_damaged else paid.start
+        # After a failed launch, a second one is billed from a later start.
+        return max(machine.recorded_until, paid.start)
 
-    def _settle_until(self, machine: _Machine, at: int) -> None:
+    def _record_until(self, machine: _Machine, at: int) -> None:
         paid = billed(machine.record, machine.billing)
-        if paid is None or machine.record.state in _UNSURE:
+        if paid is None or machine.record.state in _LAUNCH_UNCONFIRMED:
             return
-        self._settle(machine, paid if paid.end is not None else paid._replace(end=max(at, paid.start)))
+        self._record(machine, paid if paid.end is not None else paid._replace(end=max(at, paid.start)))
         self._changed.add(machine.record.uid)
 
-    def _settle(self, machine: _Machine, paid: Piece) -> None:
+    def _record(self, machine: _Machine, paid: Interval) -> None:
         end = paid.end
         assert end is not None
-        begun = self._settled(machine, paid, end)
-        if end <= begun:
+        start = self._unrecorded_from(machine, paid, end)
+        if end <= start:
             return
-        entered = self._entered(machine, begun, end) if machine.fresh else ()
-        found = list(self._shares(machine, Piece(begun, end, paid.rate), entered))
-        # What is drafted would count twice.
-        self._draft(machine, ())
-        for where, pieces in self._entries(machine, found).items():
+        recorded = self._recorded_costs(machine, start, end) if machine.unverified else ()
+        found = list(self._shares(machine, Interval(start, end, paid.rate), recorded))
+        # Provisional costs would count a second time.
+        self._set_provisional(machine, ())
+        for where, intervals in self._by_ledger(machine, found).items():
             ledger = self._ledger(where)
-            for piece in pieces:
-                record_by_hour(ledger, machine.record.uid, piece)
-        self.journal.record(machine.record.uid, begun, end, paid.rate)
-        machine.settled, machine.fresh = end, False
-        machine.stays = {uid: stay for uid, stay in machine.stays.items() if stay.run.end is None or stay.run.end > end}
+            for interval in intervals:
+                record_by_hour(ledger, machine.record.uid, interval)
+        self.machine_ledger.record(machine.record.uid, start, end, paid.rate)
+        machine.recorded_until, machine.unverified = end, False
+        machine.pods = {uid: each for uid, each in machine.pods.items() if each.run.end is None or each.run.end > end}
 
-    def _draft(self, machine: _Machine, found: Iterable[Share]) -> None:
-        entries = self._entries(machine, found)
-        for where in machine.drafted - entries.keys():
-            if isinstance(where, BillLine) or self._accounts.get(where) is not None:
-                self._ledger(where).draft(machine.record.uid, ())
-        for where, pieces in entries.items():
-            self._ledger(where).draft(machine.record.uid, pieces)
-        machine.drafted = set(entries)
+    def _set_provisional(self, machine: _Machine, found: Iterable[Share]) -> None:
+        by_ledger = self._by_ledger(machine, found)
+        for where in machine.provisional - by_ledger.keys():
+            if isinstance(where, BillKey) or self._accounts.get(where) is not None:
+                self._ledger(where).set_provisional(machine.record.uid, ())
+        for where, intervals in by_ledger.items():
+            self._ledger(where).set_provisional(machine.record.uid, intervals)
+        machine.provisional = set(by_ledger)
 
-    def _shares(self, machine: _Machine, paid: Piece, entered: Sequence[RecordedSpend]) -> Iterator[Share]:
-        stays = [
-            PodStay(Payer(pod.namespace, pod.uid), Piece(run.start, run.end, self._gpus(pod)))
-            for pod, run in machine.stays.values()
+    def _shares(self, machine: _Machine, paid: Interval, recorded: Sequence[RecordedCost]) -> Iterator[Share]:
+        uses = [
+            PodUse(Payer(pod.namespace, pod.uid), Interval(run.start, run.end, self._gpus(pod)))
+            for pod, run in machine.pods.values()
         ]
-        bought_for = [Payer(pod.namespace, pod.uid) for pod in machine.record.spec.pods]
-        return shares(paid, stays, bought_for, entered)
+        launched_for = [Payer(pod.namespace, pod.uid) for pod in machine.record.spec.pods]
+        return shares(paid, uses, launched_for, recorded)
 
-    def _entered(self, machine: _Machine, begun: int, end: int) -> tuple[RecordedSpend, ...]:
-        keys = [hour_key(machine.record.uid, hour) for hour in range(begun // HOUR, end // HOUR + 1)]
-        mine = machine.line("")[1:]
+    def _recorded_costs(self, machine: _Machine, start: int, end: int) -> tuple[RecordedCost, ...]:
+        """Costs of a machine that ledgers of the bill hold already, from one second to another."""
+        hours = [hour_key(machine.record.uid, hour) for hour in range(start // HOUR, end // HOUR + 1)]
+        pool_and_class = machine.key("")[1:]
         return tuple(
-            RecordedSpend(line.namespace, piece)
-            for line, ledger in self.lines.items()
-            if line[1:] == mine
-            for key in keys
-            for piece in ledger.pieces(key)
+            RecordedCost(key.namespace, interval)
+            for key, ledger in self.ledgers.items()
+            if key[1:] == pool_and_class
+            for hour in hours
+            for interval in ledger.intervals(hour)
         )
 
-    def _entries(self, machine: _Machine, found: Iterable[Share]) -> Mapping[BillLine | BudgetKey, list[Piece]]:
-        """By line and by budget: the rates of all who pay there, added up; what follows at the same rate is one."""
-        rates: defaultdict[BillLine | BudgetKey, defaultdict[tuple[int, int | None], int]] = defaultdict(
+    def _by_ledger(self, machine: _Machine, found: Iterable[Share]) -> Mapping[BillKey | BudgetKey, list[Interval]]:
+        """Intervals for each ledger of the bill and of budgets, with the rates of all who pay there added up."""
+        rates: defaultdict[BillKey | BudgetKey, defaultdict[tuple[int, int | None], int]] = defaultdict(
             lambda: defaultdict(int)
         )
         budgets: dict[Payer, list[Account]] = {}
         for payer, (start, end, rate) in found:
-            rates[machine.line(payer.namespace)][start, end] += rate
+            rates[machine.key(payer.namespace)][start, end] += rate
             if payer not in budgets:
                 budgets[payer] = self._budgets(machine, payer)
             for account in budgets[payer]:
@@ -294,72 +305,72 @@ class Bill:
     def _budgets(self, machine: _Machine, payer: Payer) -> list[Account]:
         if not payer.uid:
             return []
-        stay = machine.stays.get(payer.uid)
-        pod = None if stay is None else stay.pod
+        known = machine.pods.get(payer.uid)
+        pod = None if known is None else known.pod
         if pod is None:
             name = next((each.name for each in machine.record.spec.pods if each.uid == payer.uid), "")
             pod = self._find(payer.namespace, name, payer.uid)
         if pod is not None:
-            return [each for each in self._accounts.of(pod) if thousandths(pod.shape, each.resource)]
-        # It is gone: those who have counted its time.
-        return [each for each in self._accounts.within(payer.namespace) if each.ledger.pieces(payer.uid)]
+            return [each for each in self._accounts.matching(pod) if thousandths(pod.shape, each.resource)]
+        # The pod is deleted: the budgets that have counted its usage pay.
+        return [each for each in self._accounts.in_namespace(payer.namespace) if each.ledger.intervals(payer.uid)]
 
-    def _ledger(self, where: BillLine | BudgetKey) -> Ledger:
-        if not isinstance(where, BillLine):
+    def _ledger(self, where: BillKey | BudgetKey) -> Ledger:
+        if not isinstance(where, BillKey):
             account = self._accounts.get(where)
             assert account is not None
             return account.money
-        ledger = self.lines.get(where)
+        ledger = self.ledgers.get(where)
         if ledger is None:
-            ledger = self.lines[where] = Ledger(where.owner)
+            ledger = self.ledgers[where] = Ledger(where.owner)
         return ledger
 
     def _gpus(self, pod: Pod) -> int:
         return int(pod.shape.requests.gpus(self._gpu_resources))
 
-    def is_settled(self, record: GPUInstance) -> bool:
-        """All it has cost is stored, so that its record may go."""
+    def is_stored(self, record: GPUInstance) -> bool:
+        """Whether the whole cost of a machine is stored, so that its record may be deleted."""
         machine = self._machines.get(record.uid)
         paid = None if machine is None else billed(machine.record, machine.billing)
         if machine is None or paid is None:
             return True
-        over = paid.end is not None and machine.settled is not None and machine.settled >= paid.end
-        # The journal is stored last.
-        return over and self.journal.is_durable(record.uid)
+        over = paid.end is not None and machine.recorded_until is not None and machine.recorded_until >= paid.end
+        # The machine ledger is stored last.
+        return over and self.machine_ledger.is_durable(record.uid)
 
-    def may_go(self, pod: Pod, now: datetime) -> bool:
-        """What the pod pays is stored, so that nobody need see it again."""
+    def may_delete(self, pod: Pod, now: datetime) -> bool:
+        """Whether what a pod pays is stored, so that deleting the pod loses nothing."""
         machine = self._by_node.get(pod.node) if pod.node is not None else None
         if machine is None:
             return True
-        if pod.uid not in machine.stays:
-            return self.journal.is_durable(machine.record.uid)
-        self._settle_until(machine, seconds(now))
-        # Where that settles nothing, nothing is known to be paid.
-        return pod.uid in machine.stays
+        if pod.uid not in machine.pods:
+            return self.machine_ledger.is_durable(machine.record.uid)
+        self._record_until(machine, seconds(now))
+        # If that recorded nothing, the pod is not known to pay anything.
+        return pod.uid in machine.pods
 
-    def recorded(self) -> set[str]:
-        """Keys of what must not be added up yet: the time in which machines that are there are not settled."""
+    def unfinished_keys(self) -> set[str]:
+        """Ledger keys that must not be compacted: hours in which the cost of an existing machine is not recorded."""
         found: set[str] = set()
         for uid, machine in self._machines.items():
-            first = self._hour if machine.settled is None else machine.settled // HOUR
+            first = self._hour if machine.recorded_until is None else machine.recorded_until // HOUR
             found.update(hour_key(uid, hour) for hour in range(min(first, self._hour), self._hour + 1))
         return found
 
     def compact(self, now: datetime) -> None:
-        """Only when all machines that are there have been seen."""
-        at, recorded = seconds(now), self.recorded()
-        for ledger in self.lines.values():
-            ledger.compact(at, KEPT, recorded)
-        self.journal.compact(at, KEPT, self._machines.keys())
-        self.lines = {line: ledger for line, ledger in self.lines.items() if not ledger.is_blank}
+        """Compact all ledgers of the bill. Call only when all existing machines have been seen."""
+        at, unfinished = seconds(now), self.unfinished_keys()
+        for ledger in self.ledgers.values():
+            ledger.compact(at, RETENTION, unfinished)
+        self.machine_ledger.compact(at, RETENTION, self._machines.keys())
+        self.ledgers = {key: ledger for key, ledger in self.ledgers.items() if not ledger.is_empty}
 
-    def spent(self, now: datetime, window: int = KEPT) -> Mapping[BillLine, Spent]:
-        """In so many seconds until now, and what it costs now."""
+    def costs(self, now: datetime, window: int = RETENTION) -> Mapping[BillKey, Cost]:
+        """Cost by key in a window of so many seconds that ends now."""
         at = microseconds(now)
         return {
-            line: Spent(
+            key: Cost(
                 Usd.from_units(ledger.consumed(at, window * 10**6)), UsdPerHour.from_units(ledger.profile.rate(at))
             )
-            for line, ledger in self.lines.items()
+            for key, ledger in self.ledgers.items()
         }

@@ -1,8 +1,8 @@
-"""What a GPUInstance costs, and who pays at every moment.
+"""Cost of a GPUInstance, and which pods pay for it at every moment.
 
-The price of a machine is shared by the pods that hold its GPUs, in proportion to what they hold; while none does (it
-boots, it idles, it drains) by the pods it was bought for, each alike. Where there are neither, as with leftovers and
-leaks, it is nobody's. So every dollar has exactly one payer at every moment.
+The price of a machine is shared by the pods that hold its GPUs, in proportion to the GPUs they hold. While no pod holds
+any (the machine boots, idles or drains), the pods it was launched for share the price equally. Without either, as with
+orphans, the cost is unallocated. So every dollar has exactly one payer at every moment.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.values import Figure
-from forebay.budgets.usage import Piece, seconds
+from forebay.budgets.usage import Interval, seconds
 from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Billing
 
@@ -21,40 +21,41 @@ _SECOND: Final = timedelta(seconds=1)
 
 
 class Payer(NamedTuple):
-    """A pod that pays. Nobody: both empty."""
+    """Pod that pays a part of a machine's price. Both fields are empty for unallocated cost."""
 
     namespace: str
     uid: str
 
 
-NOBODY: Final = Payer("", "")
+UNALLOCATED: Final = Payer("", "")
 
 
-class PodStay(NamedTuple):
-    """A pod on the machine: how much of its GPUs it held, and when."""
+class PodUse(NamedTuple):
+    """Interval in which a pod held GPUs of a machine; the rate is the number of GPUs."""
 
     payer: Payer
-    piece: Piece
+    interval: Interval
 
 
 class Share(NamedTuple):
-    """What one pays of one machine for a time; the rate is in units of `UsdPerHour`."""
+    """Interval in which a pod pays a part of a machine's price; the rate is in units of `UsdPerHour`."""
 
     payer: Payer
-    piece: Piece
+    interval: Interval
 
 
-class RecordedSpend(NamedTuple):
-    """What the pods of a namespace are known to have paid."""
+class RecordedCost(NamedTuple):
+    """Interval in which the pods of a namespace are recorded to have paid a part of a machine's price."""
 
     namespace: str
-    piece: Piece
+    interval: Interval
 
 
-def billed(record: GPUInstance, billing: Billing) -> Piece | None:
-    """The time that is paid for, at the price that is billed, or else was offered. None: it has cost nothing.
+def billed(record: GPUInstance, billing: Billing) -> Interval | None:
+    """Interval for which a machine is billed, at the billed price or else the offered one; None if it cost nothing.
 
-    Without an end while it goes on. What is billed at least, and in which steps, may lie beyond the end of the machine.
+    The interval has no end while the machine is billed. The provider's minimum billing and billing increment may extend
+    it beyond the machine's termination.
     """
     status = record.status
     if status is None or status.billed_from is None:
@@ -66,60 +67,61 @@ def billed(record: GPUInstance, billing: Billing) -> Piece | None:
     if until is None and status.state is InstanceState.GONE:
         until = status.since or status.billed_from
     if until is None:
-        return Piece(start, None, price.units)
+        return Interval(start, None, price.units)
     length = max(until - status.billed_from, timedelta(0), billing.minimum)
     step = max(billing.increment, _SECOND)
-    return Piece(start, start + -(-length // step) * (step // _SECOND), price.units)
+    return Interval(start, start + -(-length // step) * (step // _SECOND), price.units)
 
 
 @lru_cache(maxsize=4096)
-def _price(written: Figure) -> UsdPerHour:
-    """What cannot be read costs nothing here: one strange record must not keep all others from being counted."""
+def _price(text: Figure) -> UsdPerHour:
+    """Parsed price; zero if it cannot be parsed, because one invalid record must not stop the bill of all others."""
     try:
-        return UsdPerHour(str(written))
+        return UsdPerHour(str(text))
     except ValueError:
         return UsdPerHour.zero()
 
 
 def shares(
-    paid: Piece,
-    pods_by_node: Sequence[PodStay],
-    bought_for: Sequence[Payer] = (),
-    entered: Sequence[RecordedSpend] = (),
+    paid: Interval,
+    uses: Sequence[PodUse],
+    launched_for: Sequence[Payer] = (),
+    recorded: Sequence[RecordedCost] = (),
 ) -> Iterator[Share]:
-    """Who pays for which time, in order. What does not divide evenly (10^-24 dollars an hour) falls to the first.
+    """Shares of a machine's cost in order of time; the first payer takes what does not divide evenly.
 
-    Of time in which some namespaces have `entered` what they pay, only the rest is shared, by the others.
+    `uses` say which pods held GPUs, `launched_for` which pods the machine was launched for. Where costs of some
+    namespaces are already `recorded`, only the rest is shared, among the pods of other namespaces.
     """
     start, end, price = paid
     marks = {start}
-    for piece in (*(each.piece for each in pods_by_node), *(each.piece for each in entered)):
+    for interval in (*(each.interval for each in uses), *(each.interval for each in recorded)):
         marks.update(
-            at for at in (piece.start, piece.end) if at is not None and start < at and (end is None or at < end)
+            at for at in (interval.start, interval.end) if at is not None and start < at and (end is None or at < end)
         )
     for begun, ended in pairwise([*sorted(marks), end]):
         assert begun is not None
         if begun == ended:
             continue
-        there = [each for each in entered if _covers(each.piece, begun)]
-        left = price - sum(each.piece.rate for each in there)
-        if left <= 0:
+        paid_already = [each for each in recorded if _covers(each.interval, begun)]
+        unpaid = price - sum(each.interval.rate for each in paid_already)
+        if unpaid <= 0:
             continue
-        parts = [(payer, piece.rate) for payer, piece in pods_by_node if _covers(piece, begun)]
-        parts = parts or [(payer, 1) for payer in bought_for]
-        if there:
-            settled = {each.namespace for each in there}
-            parts = [(payer, amount) for payer, amount in parts if payer.namespace not in settled]
-        for payer, rate in _divided(left, parts or [(NOBODY, 1)]):
-            yield Share(payer, Piece(begun, ended, rate))
+        weights = [(payer, interval.rate) for payer, interval in uses if _covers(interval, begun)]
+        weights = weights or [(payer, 1) for payer in launched_for]
+        if paid_already:
+            namespaces = {each.namespace for each in paid_already}
+            weights = [(payer, amount) for payer, amount in weights if payer.namespace not in namespaces]
+        for payer, rate in _divide(unpaid, weights or [(UNALLOCATED, 1)]):
+            yield Share(payer, Interval(begun, ended, rate))
 
 
-def _covers(piece: Piece, at: int) -> bool:
-    return piece.start <= at and (piece.end is None or at < piece.end)
+def _covers(interval: Interval, at: int) -> bool:
+    return interval.start <= at and (interval.end is None or at < interval.end)
 
 
-def _divided(price: int, parts: Sequence[tuple[Payer, int]]) -> Iterator[tuple[Payer, int]]:
-    whole = sum(amount for _, amount in parts)
-    rest = price - sum(price * amount // whole for _, amount in parts)
-    for index, (payer, amount) in enumerate(sorted(parts)):
+def _divide(price: int, weights: Sequence[tuple[Payer, int]]) -> Iterator[tuple[Payer, int]]:
+    whole = sum(amount for _, amount in weights)
+    rest = price - sum(price * amount // whole for _, amount in weights)
+    for index, (payer, amount) in enumerate(sorted(weights)):
         yield payer, price * amount // whole + (rest if index == 0 else 0)

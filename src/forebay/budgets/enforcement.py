@@ -1,4 +1,4 @@
-"""Who is to stop once a budget has been used up for longer than its grace period, and who may go on again."""
+"""Enforcement of a used-up budget after its grace period: which pod or Job to stop, and which Job to resume."""
 
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
@@ -9,26 +9,34 @@ import msgspec
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget
 from forebay.api.parts import Truth
 from forebay.budgets.accounts import Account, BudgetKey
-from forebay.budgets.assessment import RECKONED, WORTHWHILE, QuotaLimits, Standing, has_room_again, headroom
+from forebay.budgets.assessment import (
+    ASSUMED_RUNTIME,
+    MINIMUM_RUNTIME,
+    QuotaLimits,
+    Standing,
+    earliest_headroom,
+    headroom,
+)
 from forebay.budgets.usage import microseconds, thousandths
 from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
-from forebay.model.spans import human
 from forebay.model.workloads import Owner, Pod
 
 CONDITION: Final = "QuotaExceeded"
-#: Beyond the time at which a pod must have ended (its deletionTimestamp), it is no longer waited for.
-_PATIENCE: Final = timedelta(seconds=30)
-#: When everybody who runs was refused to be evicted.
-_ASK_AGAIN: Final = timedelta(seconds=10)
+#: Enforcement waits for a terminating pod until this long after its deletionTimestamp, by which it must have ended.
+_TERMINATION_SLACK: Final = timedelta(seconds=30)
+#: Time to the next attempt after the eviction of every running pod was refused.
+_RETRY: Final = timedelta(seconds=10)
 _MICROSECOND: Final = timedelta(microseconds=1)
-#: Which part of its dollars must be free before a budget lets a Job go on: what its machines will cost is not known.
-_PART: Final = 50
+#: One part in this many of the dollar quota must be free before a Job is resumed: what its machines will cost is not
+#: known.
+_RESUME_FRACTION: Final = 50
 
 
 class Evict(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask for the pod's eviction, with its own grace period. Where that is refused, ask again with the pod in
-    `blocked`: then the next one is named.
+    """Decision to evict a pod with its own grace period.
+
+    If the API server refuses, call `enforce` again with the pod in `blocked`: the decision then names the next pod.
     """
 
     pod: Pod
@@ -38,7 +46,7 @@ class Evict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """Suspend the Job, and note on it and on the pod by which budget and when."""
+    """Decision to suspend a Job, and to annotate the Job and the pod with the budget and the time."""
 
     pod: Pod
     job: Owner
@@ -48,7 +56,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CannotPause(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell the pod and its budget why it goes on."""
+    """Decision to report, on a pod and its budget, why the pod cannot be paused."""
 
     pod: Pod
     budget: BudgetKey
@@ -57,7 +65,7 @@ class CannotPause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resume(msgspec.Struct, frozen=True, kw_only=True):
-    """Let the Job go on, and take the notes off it."""
+    """Decision to resume a Job and to remove the annotations of its pause."""
 
     namespace: str
     job: Owner
@@ -67,24 +75,24 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PausedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A Job that was suspended for a budget, as the notes on it say."""
+    """Job that was suspended for a budget, as its annotations say."""
 
     namespace: str
     job: Owner
     budget: BudgetKey
     since: datetime
-    #: What its pods ask for together, in thousandths.
+    #: Request of all its pods together, in thousandths.
     rate: int = 1000
 
 
 class EnforcementResult(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Evict | Pause | CannotPause | Resume, ...] = ()
-    #: When time alone may bring the next one; None: only news can.
-    look_again: datetime | None = None
+    #: When time alone may lead to the next decision; None: only a change in the cluster can.
+    requeue_at: datetime | None = None
 
 
 def exceeded_since(budget: GPUWorkloadBudget) -> datetime | None:
-    """As its condition says, so that a restart does not begin the grace period anew."""
+    """Since when the quota is used up, read from the condition, so that a restart does not restart the grace period."""
     for condition in budget.status.conditions if budget.status is not None else ():
         if condition.type == CONDITION and condition.status is Truth.TRUE:
             return condition.last_transition_time
@@ -101,35 +109,39 @@ def enforce(
     blocked: Collection[str] = (),
     paused: Iterable[PausedJob] = (),
 ) -> EnforcementResult:
-    """`since` is when the quota was used up (`exceeded_since`, or now where that is not written yet). `blocked` are
-    UIDs of pods whose eviction, or whose Job's suspension, was refused a moment ago.
+    """Decisions about the pods and Jobs of one budget, at most one to evict, pause or resume.
+
+    `since` is when the quota was used up (`exceeded_since`, or now if no condition says so yet). `blocked` are UIDs of
+    pods whose eviction, or whose Job's suspension, was refused a moment ago.
     """
-    mine = sorted((each for each in paused if each.budget == budget.key), key=lambda each: (each.since, each.job.name))
+    own_paused = sorted(
+        (each for each in paused if each.budget == budget.key), key=lambda each: (each.since, each.job.name)
+    )
     if not standing.exceeded:
-        return _resume(budget, account, standing, mine, now)
+        return _resume(budget, account, standing, own_paused, now)
     action = budget.spec.enforcement.action
     if action is EnforcementAction.ALERT_ONLY or since is None:
         return EnforcementResult()
     due = since + timedelta(seconds=budget.spec.enforcement.grace_period_seconds)
     if now < due:
-        return EnforcementResult(look_again=due)
+        return EnforcementResult(requeue_at=due)
     leaving = [pod.deleted for pod in account.pods.values() if pod.deleted is not None]
-    waited_for = [deadline + _PATIENCE for deadline in leaving if deadline + _PATIENCE > now]
-    if waited_for:
-        return EnforcementResult(look_again=min(waited_for))
+    deadlines = [deadline + _TERMINATION_SLACK for deadline in leaving if deadline + _TERMINATION_SLACK > now]
+    if deadlines:
+        return EnforcementResult(requeue_at=min(deadlines))
     offenders = _offenders(account, standing, now, blocked)
     if not offenders and any(uid in account.pods for uid in blocked):
-        return EnforcementResult(look_again=now + _ASK_AGAIN)
+        return EnforcementResult(requeue_at=now + _RETRY)
     if action is EnforcementAction.EVICT:
         return EnforcementResult(decisions=tuple(_evict(budget, standing, pod, used) for pod, used in offenders[:1]))
-    suspended = {each.job.uid for each in mine}
+    suspended = {each.job.uid for each in own_paused}
     return _pause(budget, standing, [each for each in offenders if _job_uid(each[0]) not in suspended])
 
 
 def _offenders(
     account: Account, standing: Standing, now: datetime, blocked: Collection[str]
 ) -> list[tuple[Pod, GpuHours]]:
-    """Pods that run and may be asked to stop: the largest use in the window first, then by name."""
+    """Running pods that may be stopped: the largest usage in the window first, then by name."""
     at, window = microseconds(now), standing.window // _MICROSECOND
     found = [
         (pod, GpuHours.from_units(account.ledger.consumed_by(uid, at, window)))
@@ -145,30 +157,30 @@ def _evict(budget: GPUWorkloadBudget, standing: Standing, pod: Pod, used: GpuHou
         budget=budget.key,
         reason=Reason.EVICTED,
         sentence=(
-            f"GPUWorkloadBudget {budget.key[1]} is used up ({standing.sentence.removesuffix('.')}). Pod {pod.name} is "
-            f"evicted: with {used} in {human(standing.window)} it has used most of those that run."
+            f"Pod {pod.name} evicted: GPUWorkloadBudget {budget.key[1]} is used up "
+            f"({standing.sentence.removesuffix('.')}), and of its running pods this one has used the most ({used})."
         ),
     )
 
 
 def _pause(budget: GPUWorkloadBudget, standing: Standing, offenders: list[tuple[Pod, GpuHours]]) -> EnforcementResult:
-    """The first Job, and a word to each pod before it that has none."""
+    """Pause of the first offender that belongs to a Job, and a report for each offender before it that does not."""
     found: list[Pause | CannotPause] = []
     name = budget.key[1]
     for pod, used in offenders:
         owner = pod.owner
         if owner is not None and owner.kind == "Job":
             sentence = (
-                f"GPUWorkloadBudget {name} is used up ({standing.sentence.removesuffix('.')}). Job {owner.name} is "
-                f"suspended, because its pod {pod.name} has used most of those that run ({used}). It goes on when the "
-                "window frees room."
+                f"Job {owner.name} suspended: GPUWorkloadBudget {name} is used up "
+                f"({standing.sentence.removesuffix('.')}), and of its running pods {pod.name} has used "
+                f"the most ({used}). The Job resumes when the budget has headroom."
             )
             found.append(Pause(pod=pod, job=owner, budget=budget.key, reason=Reason.PAUSED, sentence=sentence))
             break
-        made_by = "has no controller" if owner is None else f"belongs to {owner.kind} {owner.name}"
+        why = "has no controller" if owner is None else f"belongs to {owner.kind} {owner.name}"
         sentence = (
-            f"GPUWorkloadBudget {name} is used up, but pod {pod.name} cannot be paused: it {made_by}, and only Jobs "
-            "can be suspended. Delete it or scale it down, or set spec.enforcement.action to Evict."
+            f"GPUWorkloadBudget {name} is used up, but pod {pod.name} cannot be paused: the pod {why}, and only Jobs "
+            "can be suspended. Delete the pod or scale it down, or set spec.enforcement.action to Evict."
         )
         found.append(CannotPause(pod=pod, budget=budget.key, reason=Reason.CANNOT_PAUSE, sentence=sentence))
     return EnforcementResult(decisions=tuple(found))
@@ -177,8 +189,9 @@ def _pause(budget: GPUWorkloadBudget, standing: Standing, offenders: list[tuple[
 def _resume(
     budget: GPUWorkloadBudget, account: Account, standing: Standing, paused: list[PausedJob], now: datetime
 ) -> EnforcementResult:
-    """One at a time, and beside what runs: two that go on together could each time use up what one would have ended
-    with. Not before it is worthwhile, lest it be suspended again at once.
+    """Resume of the Job that has been paused longest, if the budget has headroom for it beside the running pods.
+
+    One Job at a time: two Jobs resumed together could use up the quota every time, where one alone would finish.
     """
     if not paused:
         return EnforcementResult()
@@ -186,16 +199,16 @@ def _resume(
     limits = QuotaLimits(standing.quota, standing.quota_usd, standing.window)
     left, need, need_usd = headroom(account, limits, now), GpuHours.zero(), Usd.zero()
     if standing.quota is not None:
-        need = min(GpuHours.from_units(first.rate * (WORTHWHILE // _MICROSECOND)), standing.quota)
+        need = min(GpuHours.from_units(first.rate * (MINIMUM_RUNTIME // _MICROSECOND)), standing.quota)
     if standing.quota_usd is not None:
-        need_usd = Usd.from_units(standing.quota_usd.units // _PART)
-    short = left.gpu_hours is not None and left.gpu_hours < need + _about_to_begin(account, limits)
+        need_usd = Usd.from_units(standing.quota_usd.units // _RESUME_FRACTION)
+    short = left.gpu_hours is not None and left.gpu_hours < need + _starting(account, limits)
     if short or (left.usd is not None and left.usd < need_usd):
-        again = has_room_again(account, limits, need, now, need_usd)
-        return EnforcementResult(look_again=max(again, now + _PATIENCE))
+        again = earliest_headroom(account, limits, need, now, need_usd)
+        return EnforcementResult(requeue_at=max(again, now + _TERMINATION_SLACK))
     sentence = (
-        f"GPUWorkloadBudget {budget.key[1]} has room again ({standing.sentence.removesuffix('.')}): Job "
-        f"{first.job.name} goes on."
+        f"Job {first.job.name} resumed: GPUWorkloadBudget {budget.key[1]} has headroom again "
+        f"({standing.sentence.removesuffix('.')})."
     )
     resumed = Resume(
         namespace=first.namespace, job=first.job, budget=first.budget, reason=Reason.RESUMED, sentence=sentence
@@ -203,14 +216,14 @@ def _resume(
     return EnforcementResult(decisions=(resumed,))
 
 
-def _about_to_begin(account: Account, limits: QuotaLimits) -> GpuHours:
-    """What pods will use that have a node and do not run yet."""
+def _starting(account: Account, limits: QuotaLimits) -> GpuHours:
+    """Usage that pods will add that are bound to a node and do not run yet."""
     rates = (
         thousandths(pod.shape, account.resource)
         for uid, pod in account.pods.items()
         if pod.node is not None and pod.deleted is None and uid not in account.ledger.running
     )
-    return GpuHours.from_units(sum(rates) * (min(RECKONED, limits.window) // _MICROSECOND))
+    return GpuHours.from_units(sum(rates) * (min(ASSUMED_RUNTIME, limits.window) // _MICROSECOND))
 
 
 def _job_uid(pod: Pod) -> str | None:

@@ -1,7 +1,7 @@
-"""When a pod held how much: the rules of accounting, as docs/budgets.md states them.
+"""Rules of usage accounting: from when to when a pod used how much, as docs/budgets.md states them.
 
-Times are whole seconds since 1970, as Kubernetes writes them; intervals are half open; amounts are thousandths of a
-GPU (or of a core, or of whatever the budget counts).
+Times are whole seconds since 1970, as Kubernetes writes them. Intervals are half open. Amounts are thousandths of a
+GPU, of a core, or of whatever resource the budget counts.
 """
 
 from collections.abc import Iterable
@@ -17,8 +17,11 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 MICROSECONDS: Final = 10**6
 
 
-class Piece(NamedTuple):
-    """So much of the resource, from one second to another; `end` is None while it goes on."""
+class Interval(NamedTuple):
+    """Use or cost at a constant rate from one second to another; `end` is None while it goes on.
+
+    Ledgers of usage have rates in thousandths of a resource, ledgers of dollars in units of `UsdPerHour`.
+    """
 
     start: int
     end: int | None
@@ -26,16 +29,16 @@ class Piece(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The life of a pod's containers, as far as it is known."""
+    """Time from the first start to the last finish of a pod's containers, as far as both are known."""
 
     start: int
     end: int | None
-    #: The status says when it ended. Otherwise the end is where Forebay first saw it.
-    told: bool = True
+    #: The pod's status says when it ended. If not, `end` is when Forebay first saw the pod ended.
+    end_reported: bool = True
 
 
 def seconds(at: datetime) -> int:
-    """The second it is in."""
+    """Seconds since 1970, rounded down."""
     return (at - _EPOCH) // _SECOND
 
 
@@ -43,31 +46,26 @@ def microseconds(at: datetime) -> int:
     return (at - _EPOCH) // _MICROSECOND
 
 
-def moment(at: int) -> datetime:
-    return _EPOCH + timedelta(seconds=at)
-
-
-def instant(at: int) -> datetime:
-    """From microseconds."""
+def from_microseconds(at: int) -> datetime:
     return _EPOCH + timedelta(microseconds=at)
 
 
 def thousandths(shape: PodShape, resource: str) -> int:
-    """What the scheduler reserves for the pod of a resource, in thousandths."""
+    """Thousandths of a resource that the scheduler reserves for a pod of this shape."""
     amount = shape.requests.amount(resource)
     return amount if resource == CPU else amount * 1000
 
 
 def run_of(pod: Pod, known_start: int | None, seen: int) -> Run | None:
-    """From the first start of any container to the last finish; None for a pod of which no start is known.
+    """Run of a pod from the first start to the last finish of its containers; None if no start is known.
 
-    `known_start` is the earliest one that was ever seen: a status shows only the two latest runs of a container, and
-    the pod has held its GPUs through all of them. `seen` is when the pod was shown like this.
+    `known_start` is the earliest start that was ever seen: a status shows only the two latest runs of a container, and
+    the pod has held its GPUs through all of them. `seen` is when Forebay saw the pod in this state.
     """
     start, behind = known_start, 0
     if pod.started is not None:
         shown = seconds(pod.started)
-        # A container cannot have started before its pod was made: then the node's clock is behind by at least as much.
+        # A container cannot start before its pod is created: the node's clock is behind by at least the difference.
         behind = max(seconds(pod.created) - shown, 0)
         start = shown + behind if start is None else min(start, shown + behind)
     if start is None:
@@ -76,20 +74,20 @@ def run_of(pod: Pod, known_start: int | None, seen: int) -> Run | None:
         return Run(start, None)
     if pod.finished is not None:
         finish = seconds(pod.finished)
-        # A clock that was set right meanwhile is no longer behind: then the finish cannot be later than it was seen.
+        # If the clock was corrected meanwhile, `behind` no longer applies: the finish is not later than it was seen.
         end = finish if not behind else min(finish + behind, max(finish, seen))
         return Run(start, max(end, start))
-    # Its kubelet has not told, so its node is lost: whoever failed the pod also asked it to end, at that time.
+    # The kubelet reported no finish, so the node is lost: the controller that failed the pod also deleted it.
     end = seen if pod.deleted is None else min(seconds(pod.deleted), seen)
-    return Run(start, max(end, start), told=False)
+    return Run(start, max(end, start), end_reported=False)
 
 
-def usage(pieces: Iterable[Piece], now: datetime, window: timedelta) -> GpuHours:
-    """What lies in [now - window, now), piece by piece. `Profile` gives the same from sums."""
+def usage(intervals: Iterable[Interval], now: datetime, window: timedelta) -> GpuHours:
+    """Usage within [now - window, now), added up interval by interval. `Profile` gives the same result from sums."""
     to = microseconds(now)
     since = to - window // _MICROSECOND
     total = 0
-    for start, end, rate in pieces:
+    for start, end, rate in intervals:
         until = to if end is None else min(end * MICROSECONDS, to)
         total += rate * max(until - max(start * MICROSECONDS, since), 0)
     return GpuHours.from_units(total)

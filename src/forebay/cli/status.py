@@ -75,10 +75,10 @@ async def read_bill(reader: "ClusterReader", namespace: str, now: datetime) -> "
     from forebay.reporting.status import bill
 
     try:
-        books = await read_ledgers(reader.client, namespace, (), now)
+        ledgers = await read_ledgers(reader.client, namespace, (), now)
     except LedgersNotReadable:
         return None
-    return bill(books.spend.spent(now))
+    return bill(ledgers.bill.costs(now))
 
 
 async def synced(informer: "Informer[Any]") -> None:

@@ -1,4 +1,4 @@
-"""The figures of budgets for Prometheus, under the names of the predecessor. Reckoned when they are asked for."""
+"""Prometheus metrics of budgets, under the names of the predecessor, and of the bill; computed at each scrape."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -11,55 +11,58 @@ from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.assessment import Assessor, Standing
 from forebay.engine.ledger.budget_accounting import BudgetAccounting
 
-#: Name without the prefix, and what it means. All have the labels namespace and name.
+#: Names without the prefix `gwb_`, and help texts. All have the labels namespace and name.
 GAUGES: Final[tuple[tuple[str, str], ...]] = (
     ("consumed_gpu_hours", "GPU-hours used in the window that ends now."),
     ("remaining_gpu_hours", "GPU-hours left of the quota, never less than 0."),
-    ("tracked_pods", "Pods that have used GPU time in the window or do so now."),
+    ("tracked_pods", "Pods that have used GPUs in the window or use them now."),
     ("exceeded", "1 while the quota is used up."),
-    ("burn_gpus", "GPUs that are held now: GPU-hours per hour."),
+    ("burn_gpus", "GPUs in use now, which is GPU-hours per hour."),
     (
         "forecast_exhausted_timestamp_seconds",
-        "When the quota is used up if everything goes on. Absent: not in a window.",
+        "Unix time at which the quota is used up at the present rate. Absent: not within one window.",
     ),
-    ("consumed_usd", "US dollars that its pods have cost in the window."),
+    ("consumed_usd", "US dollars that the pods of the budget have cost in the window."),
     ("remaining_usd", "US dollars left of the quota, never less than 0."),
-    ("burn_usd_per_hour", "US dollars per hour that its pods cost now."),
+    ("burn_usd_per_hour", "US dollars per hour that the pods of the budget cost now."),
     (
         "accounting_accuracy_ratio",
-        "What the ledger holds of pods that can be seen, over what their statuses say: looked at every 10 minutes.",
+        "Usage of existing pods in the ledger, divided by the usage their statuses show; computed every 10 minutes.",
     ),
 )
 ACTIONS: Final = (
     "enforcement_actions",
-    "Pods that were evicted and Jobs that were suspended, by `action` too. Only what was done is counted.",
+    "Evicted pods and suspended Jobs, also by `action`. Only successful actions count.",
 )
-LAG: Final = ("forebay_ledger_lag_seconds", "Age of the oldest change of a ledger that is not stored yet.")
-#: Of the bill for all machines, by who pays, pool and class.
+LAG: Final = ("forebay_ledger_lag_seconds", "Age of the oldest ledger change that is not stored yet.")
+#: Metrics of the bill for all machines.
 SPENT: Final = (
     "forebay_spent_usd",
-    "US dollars that machines have cost in 31 days, by who pays (namespace; none: nobody), pool and class.",
+    "US dollars that machines have cost in 31 days, by namespace (empty: unallocated), pool and class.",
 )
-RATE: Final = ("forebay_spend_usd_per_hour", "US dollars per hour that machines cost now, by the same.")
-LINES: Final = ("namespace", "pool", "class")
+RATE: Final = (
+    "forebay_spend_usd_per_hour",
+    "US dollars per hour that machines cost now, by namespace (empty: unallocated), pool and class.",
+)
+BILL_LABELS: Final = ("namespace", "pool", "class")
 _LABELS: Final = ("namespace", "name")
 
 
 class BudgetCollector(Collector):
-    """Says nothing of budgets while this process does not lead: it keeps no books then."""
+    """Collects the metrics of budgets and bill. There are none while this process does not lead."""
 
-    def __init__(self, bookkeeper: Callable[[], BudgetAccounting | None], clock: Callable[[], datetime]) -> None:
-        self._bookkeeper = bookkeeper
+    def __init__(self, accounting: Callable[[], BudgetAccounting | None], clock: Callable[[], datetime]) -> None:
+        self._accounting = accounting
         self._clock = clock
-        # Not the tick's, which may be at work in another thread.
+        # A separate assessor, because a scrape may run in another thread than the tick.
         self._assessor = Assessor()
 
     def collect(self) -> Iterator[Metric]:
-        keeper, now = self._bookkeeper(), self._clock()
-        known = keeper.budgets if keeper is not None else {}
-        accounts = keeper.accounts if keeper is not None else None
+        accounting, now = self._accounting(), self._clock()
+        known = accounting.budgets if accounting is not None else {}
+        accounts = accounting.accounts if accounting is not None else None
         standings = {} if accounts is None else self._assessor.assess(known.values(), accounts, now)
-        accuracy = {} if keeper is None else keeper.accuracy
+        accuracy = {} if accounting is None else accounting.accuracy
         for name, text in GAUGES:
             gauge = GaugeMetricFamily(f"gwb_{name}", text, labels=_LABELS)
             for key, standing in standings.items():
@@ -67,27 +70,27 @@ class BudgetCollector(Collector):
                     gauge.add_metric(key, amount)
             yield gauge
         counter = CounterMetricFamily(f"gwb_{ACTIONS[0]}", ACTIONS[1], labels=(*_LABELS, "action"))
-        for (key, action), count in keeper.actions.counts.items() if keeper is not None else ():
+        for (key, action), count in accounting.actions.counts.items() if accounting is not None else ():
             counter.add_metric((*key, action.value), count)
         yield counter
-        yield from _bill(keeper, now)
-        since = None if keeper is None else keeper.keeper.waiting_since
+        yield from _bill(accounting, now)
+        since = None if accounting is None else accounting.sync.waiting_since
         lag = GaugeMetricFamily(*LAG)
         lag.add_metric((), 0.0 if since is None else (now - since).total_seconds())
         yield lag
 
 
-def _bill(keeper: BudgetAccounting | None, now: datetime) -> Iterator[Metric]:
-    spent, rate = (GaugeMetricFamily(*each, labels=LINES) for each in (SPENT, RATE))
-    for line, each in keeper.spending.spend.spent(now).items() if keeper is not None else ():
-        spent.add_metric(line, float(each.amount.dollars))
-        rate.add_metric(line, float(each.rate.amount))
+def _bill(accounting: BudgetAccounting | None, now: datetime) -> Iterator[Metric]:
+    spent, rate = (GaugeMetricFamily(*each, labels=BILL_LABELS) for each in (SPENT, RATE))
+    for key, each in accounting.bill_accounting.bill.costs(now).items() if accounting is not None else ():
+        spent.add_metric(key, float(each.amount.dollars))
+        rate.add_metric(key, float(each.rate.amount))
     yield spent
     yield rate
 
 
 def _amount(name: str, standing: Standing, accuracy: dict[BudgetKey, float]) -> float | None:
-    """A float only here: Prometheus knows nothing else."""
+    """Value of a gauge; None if the budget has none. Exact numbers become floats only here, for Prometheus."""
     match name:
         case "consumed_gpu_hours":
             return float(standing.consumed.hours)

@@ -29,7 +29,7 @@ class Observer:
         machines: tuple[Machine, ...],
         rules: OperatorRules,
         clock: Callable[[], datetime],
-        bookkeeper: BudgetAccounting | None = None,
+        budget_accounting: BudgetAccounting | None = None,
     ) -> None:
         self._views = views
         self._sources = sources
@@ -38,7 +38,7 @@ class Observer:
         self._machines = machines
         self._rules = rules
         self._clock = clock
-        self._bookkeeper = bookkeeper
+        self._budget_accounting = budget_accounting
         self._remembered: dict[str, Node] = {}
         #: Of the last tick.
         self.memory = Memory()
@@ -49,6 +49,7 @@ class Observer:
         sources = self._sources.states()
         nodes = {node.name: node for node in views.nodes.values()}
         now = self._clock()
+        accounting = self._budget_accounting
         return Snapshot(
             now=now,
             cluster=self._cluster,
@@ -67,8 +68,8 @@ class Observer:
             unusable=self._sources.unmade,
             claimed_twice=claimed_twice(views.classes.values(), self._machines),
             budgets=tuple(views.budgets.values()),
-            budget_state=None if self._bookkeeper is None else self._bookkeeper.look(now),
-            unrecorded_cost=frozenset() if self._bookkeeper is None else self._bookkeeper.withheld(),
+            budget_state=None if accounting is None else accounting.update(now),
+            unrecorded_cost=frozenset() if accounting is None else accounting.unrecorded_cost(),
             memory=self.memory,
             calls_in_flight=self._errands.busy,
             rules=self._rules,

@@ -90,7 +90,7 @@ class Operator:
         #: At work while this process leads.
         self.loop: Loop | None = None
         self.sources: Sources | None = None
-        self.bookkeeper: BudgetAccounting | None = None
+        self.budget_accounting: BudgetAccounting | None = None
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.recorder)
@@ -143,7 +143,7 @@ class Operator:
             clock=self._clock,
             counts=self.counts,
         )
-        bookkeeper = BudgetAccounting(
+        budget_accounting = BudgetAccounting(
             views,
             LedgerStore(self._client, self._namespace),
             clock=self._clock,
@@ -163,7 +163,7 @@ class Operator:
                 machines=self._machines,
                 rules=self._rules,
                 clock=self._clock,
-                bookkeeper=bookkeeper,
+                budget_accounting=budget_accounting,
             ),
             applier=Applier(
                 self._client,
@@ -172,23 +172,23 @@ class Operator:
                 launches,
                 self.elector,
                 opening=self._opening,
-                actions=bookkeeper.actions,
+                actions=budget_accounting.actions,
                 clock=self._clock,
             ),
             configure=lambda: sources.configure(source_configs(views.classes.values(), self._machines, context)),
             counts=self.counts,
             pace=self._pace,
         )
-        self.loop, self.sources, self.bookkeeper = loop, sources, bookkeeper
-        keeping = asyncio.create_task(bookkeeper.keep(), name="the books of budgets")
+        self.loop, self.sources, self.budget_accounting = loop, sources, budget_accounting
+        keeping = asyncio.create_task(budget_accounting.run(), name="budget accounting")
         try:
             await loop.run()
         finally:
-            self.loop = self.sources = self.bookkeeper = None
+            self.loop = self.sources = self.budget_accounting = None
             keeping.cancel()
             await asyncio.wait({keeping})
             patience = _FAREWELL if self.elector.still_leader() else 0.0
-            await asyncio.gather(errands.finish(patience), bookkeeper.finish(patience))
+            await asyncio.gather(errands.finish(patience), budget_accounting.finish(patience))
             await sources.close()
 
     async def _cluster(self, views: Views) -> str:

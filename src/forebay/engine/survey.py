@@ -44,7 +44,7 @@ async def survey(
                 why = informer.last_error or "the server is answering, but slowly"
                 raise NotSeen(f"could not list {informer.resource.plural} within {PATIENCE:.0f} s: {why}") from None
         nobody = Sources(views.wake.set, context.clock)
-        bookkeeper = await _books(client, views, context, rules)
+        budget_accounting = await _budget_accounting(client, views, context, rules)
         observer = Observer(
             views,
             nobody,
@@ -53,19 +53,19 @@ async def survey(
             machines=machines,
             rules=rules,
             clock=context.clock,
-            bookkeeper=bookkeeper,
+            budget_accounting=budget_accounting,
         )
         seen = observer.observe()
     return await with_offers(seen, machines, context)
 
 
-async def _books(
+async def _budget_accounting(
     client: Client, views: Views, context: ProviderContext, rules: OperatorRules
 ) -> BudgetAccounting | None:
     """What budgets have used; None where there are none, or whoever asks may not see it."""
     if not views.budgets.values():
         return None
-    keeper = BudgetAccounting(
+    accounting = BudgetAccounting(
         views,
         LedgerStore(client, context.namespace),
         clock=context.clock,
@@ -75,11 +75,11 @@ async def _books(
         gpu_resources=rules.gpu_resources,
     )
     try:
-        await keeper.keeper.load_once()
-        await keeper.count_resources()
+        await accounting.sync.load_once()
+        await accounting.count_resources()
     except (KubeError, TransportError):
         return None
-    return keeper
+    return accounting
 
 
 async def with_offers(snapshot: Snapshot, machines: tuple[Machine, ...], context: ProviderContext) -> Snapshot:

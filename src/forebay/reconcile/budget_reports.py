@@ -1,4 +1,7 @@
-"""What is said on every GPUWorkloadBudget. Figures change all the time: they are written when that is worth reading."""
+"""Status of every GPUWorkloadBudget.
+
+Figures change all the time, so they are written only when they have changed visibly or after a while.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -19,69 +22,69 @@ from forebay.reconcile.decisions import ReportBudget
 from forebay.reconcile.reports import Fact, merge_conditions
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 
-#: How often the figures of a budget are written: at most, and where they have changed at all.
-_OFTEN: Final = timedelta(seconds=10)
-_SELDOM: Final = timedelta(seconds=60)
-#: Counts of pods, which change in jumps, and what was used when the last of them has ended.
+#: Time between two writes of changed figures: after a visible change, and after any change.
+_FREQUENT: Final = timedelta(seconds=10)
+_RARE: Final = timedelta(seconds=60)
+#: Time between two writes of pod counts, which change in steps, and of the usage when the last pod has ended.
 _COUNTS: Final = timedelta(seconds=5)
-#: Parts of the quota: less is not worth a write before its time.
-_VISIBLE: Final = 1000
-#: A tick that comes a little early is not worth another one.
-_EARLY: Final = timedelta(seconds=0.5)
-#: Before it is used up, its owner is warned: an hour, or a tenth of the window.
-_WARNED: Final = timedelta(hours=1)
+#: One part in this many of the quota is a visible change.
+_VISIBLE_FRACTION: Final = 1000
+#: A tick may come this much early and still write, rather than need another tick.
+_TOLERANCE: Final = timedelta(seconds=0.5)
+#: Time of the warning before the quota is used up: this, or a tenth of the window if that is less.
+_WARNING_TIME: Final = timedelta(hours=1)
 
 
 class BudgetReports(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[ReportBudget, ...] = ()
     reported: Mapping[BudgetKey, datetime] = {}
-    look_again: datetime | None = None
+    requeue_at: datetime | None = None
 
 
 def report_budgets(
     snapshot: Snapshot, standings: Mapping[BudgetKey, Standing], held: Mapping[BudgetKey, int]
 ) -> BudgetReports:
-    books = snapshot.budget_state
-    if books is None:
+    budget_state = snapshot.budget_state
+    if budget_state is None:
         return BudgetReports(reported=snapshot.memory.reported)
     found: list[ReportBudget] = []
     reported: dict[BudgetKey, datetime] = {}
-    moving: list[datetime] = []
+    due: list[datetime] = []
     for budget in snapshot.budgets:
         if budget.metadata.deletion_timestamp is not None:
             continue
         key = budget.key
         standing = standings.get(key)
         last = snapshot.memory.reported.get(key)
-        report = _report(budget, books, standing, held.get(key, 0), now=snapshot.now, last=last)
+        report = _report(budget, budget_state, standing, held.get(key, 0), now=snapshot.now, last=last)
         if report is not None:
             found.append(report)
             reported[key] = snapshot.now
         elif last is not None:
             reported[key] = last
         if standing is not None and (standing.burn or standing.burn_usd or standing.exceeded):
-            moving.append(_next_mark(snapshot.now))
-            moving += _turning_points(standing, snapshot.now)
-        elif standing is not None and report is None and _says_too_little(budget.status, standing):
-            moving.append(snapshot.now + _COUNTS)
-    return BudgetReports(decisions=tuple(found), reported=reported, look_again=min(moving, default=None))
+            due.append(_next_mark(snapshot.now))
+            due += _turning_points(standing, snapshot.now)
+        elif standing is not None and report is None and _final_usage_unwritten(budget.status, standing):
+            due.append(snapshot.now + _COUNTS)
+    return BudgetReports(decisions=tuple(found), reported=reported, requeue_at=min(due, default=None))
 
 
 def _turning_points(standing: Standing, now: datetime) -> list[datetime]:
-    """When its owner is to be warned, and when it is used up."""
+    """Times at which the warning is due and at which the quota is used up."""
     end = standing.exhausted
-    return [] if end is None else [at for at in (end - _ahead(standing), end) if at > now]
+    return [] if end is None else [at for at in (end - _warning_time(standing), end) if at > now]
 
 
 def _next_mark(now: datetime) -> datetime:
-    """The same moment for all budgets, so that they do not each have a tick of their own."""
-    step = int(_OFTEN.total_seconds())
+    """Next write of figures, at the same time for all budgets, so that they share one tick."""
+    step = int(_FREQUENT.total_seconds())
     return now.replace(microsecond=0) + timedelta(seconds=step - now.second % step)
 
 
 def _report(
     budget: GPUWorkloadBudget,
-    books: BudgetState,
+    budget_state: BudgetState,
     standing: Standing | None,
     held: int,
     *,
@@ -89,13 +92,13 @@ def _report(
     last: datetime | None,
 ) -> ReportBudget | None:
     status = budget.status or GPUWorkloadBudgetStatus()
-    facts = _facts(budget, books, standing)
+    facts = _facts(budget, budget_state, standing)
     conditions = merge_conditions(status.conditions, facts, budget.metadata.generation, now)
-    figures = _figures(budget, books, standing, held, status)
+    figures = _figures(budget, budget_state, standing, held, status)
     labels = _labels(budget, standing)
-    warning = _forewarned(status, figures, standing, now, last)
+    warning = _forecast_warning(status, figures, standing, now, last)
     if (
-        _told(conditions) == _told(status.conditions)
+        _comparable(conditions) == _comparable(status.conditions)
         and all(budget.metadata.labels.get(name) == value for name, value in labels.items())
         and budget.status is not None
         and warning is None
@@ -119,10 +122,10 @@ def _report(
     )
 
 
-def _facts(budget: GPUWorkloadBudget, books: BudgetState, standing: Standing | None) -> tuple[Fact, ...]:
-    degraded = _degraded(budget.key, books)
+def _facts(budget: GPUWorkloadBudget, budget_state: BudgetState, standing: Standing | None) -> tuple[Fact, ...]:
+    degraded = _degraded(budget.key, budget_state)
     if standing is None:
-        why = books.invalid.get(budget.key, "The budget is not counted yet.")
+        why = budget_state.invalid.get(budget.key, "Usage is not counted yet.")
         return (
             Fact("Ready", Truth.FALSE, Reason.INVALID_SELECTOR, why),
             Fact("Degraded", Truth.TRUE, Reason.INVALID_SELECTOR, why),
@@ -130,41 +133,45 @@ def _facts(budget: GPUWorkloadBudget, books: BudgetState, standing: Standing | N
     exceeded = Truth.TRUE if standing.exceeded else Truth.FALSE
     sentence = standing.sentence
     if standing.exceeded:
-        sentence = f"{sentence.removesuffix('.')}. {_what_follows(budget)}"
+        sentence = f"{sentence.removesuffix('.')}. {_next_action(budget)}"
     return (
-        Fact("Ready", Truth.TRUE, Reason.RECONCILED, "The pods of the budget are counted."),
+        Fact("Ready", Truth.TRUE, Reason.RECONCILED, "Usage of the budget's pods is counted."),
         Fact(CONDITION, exceeded, standing.reason, sentence),
         degraded,
     )
 
 
-def _what_follows(budget: GPUWorkloadBudget) -> str:
+def _next_action(budget: GPUWorkloadBudget) -> str:
     rule = budget.spec.enforcement
     grace = human(timedelta(seconds=rule.grace_period_seconds))
     match rule.action.value:
         case "Evict":
-            what = f"After {grace} its pods are evicted one by one, those that have used most first; new ones wait."
+            what = f"After {grace} Forebay evicts its pods one at a time, the largest user first; new pods wait."
         case "Pause":
-            what = f"After {grace} the Jobs of its pods are suspended one by one; new pods wait."
+            what = f"After {grace} Forebay suspends the Jobs of its pods one at a time; new pods wait."
         case _:
-            what = "Nothing is done about it, as spec.enforcement.action says."
+            what = "Forebay takes no action, because spec.enforcement.action is AlertOnly."
     return f"{what} Raise spec.quota to let more run."
 
 
-def _degraded(key: BudgetKey, books: BudgetState) -> Fact:
-    if (damage := books.damages.get(key)) is not None:
+def _degraded(key: BudgetKey, budget_state: BudgetState) -> Fact:
+    if (damage := budget_state.damages.get(key)) is not None:
         return Fact("Degraded", Truth.TRUE, Reason.LEDGER_DAMAGED, damage)
-    if books.unstored is not None:
-        sentence = f"What was used cannot be stored in the cluster ({books.unstored}). It counts meanwhile."
+    if budget_state.unstored is not None:
+        sentence = f"Storing usage failed: {budget_state.unstored}. Usage still counts, and Forebay tries again."
         return Fact("Degraded", Truth.TRUE, Reason.LEDGER_NOT_STORED, sentence)
-    return Fact("Degraded", Truth.FALSE, Reason.RECONCILE_SUCCEEDED, "Nothing keeps the budget from being counted.")
+    return Fact("Degraded", Truth.FALSE, Reason.RECONCILE_SUCCEEDED, "Usage is counted without errors.")
 
 
 def _figures(
-    budget: GPUWorkloadBudget, books: BudgetState, standing: Standing | None, held: int, status: GPUWorkloadBudgetStatus
+    budget: GPUWorkloadBudget,
+    budget_state: BudgetState,
+    standing: Standing | None,
+    held: int,
+    status: GPUWorkloadBudgetStatus,
 ) -> dict[str, Any]:
-    """As they stand in the status; None takes one away."""
-    stopped = [each for each in (status.last_enforcement_at, books.enforced.get(budget.key)) if each is not None]
+    """Fields of the status; None removes a field."""
+    stopped = [each for each in (status.last_enforcement_at, budget_state.enforced.get(budget.key)) if each is not None]
     last = max(stopped).replace(microsecond=0) if stopped else None
     if standing is None:
         return {"lastEnforcementAt": last}
@@ -183,7 +190,7 @@ def _figures(
 
 
 def _labels(budget: GPUWorkloadBudget, standing: Standing | None) -> dict[str, str | None]:
-    """Admission policies find by these the few budgets that they must look at."""
+    """Labels by which admission policies find the few budgets that they must read; None removes a label."""
     exact = budget.spec.accounting is Accounting.EXACT
     holds = standing is not None and standing.exceeded and standing.holds
     return {EXCEEDED_LABEL: "true" if holds else None, ACCOUNTING_LABEL: budget.spec.accounting if exact else None}
@@ -204,55 +211,55 @@ def _worth_writing(
     changed = {name for name, value in figures.items() if shown.get(name) != msgspec.to_builtins(value)}
     if not changed:
         return False
-    waited = _SELDOM if last is None else now - last + _EARLY
-    if (changed & {"trackedPods", "heldPods"} or _says_too_little(status, standing)) and waited >= _COUNTS:
+    waited = _RARE if last is None else now - last + _TOLERANCE
+    if (changed & {"trackedPods", "heldPods"} or _final_usage_unwritten(status, standing)) and waited >= _COUNTS:
         return True
-    return waited >= _SELDOM or (waited >= _OFTEN and _moved(status, standing))
+    return waited >= _RARE or (waited >= _FREQUENT and _visibly_changed(status, standing))
 
 
-def _says_too_little(status: GPUWorkloadBudgetStatus | None, standing: Standing) -> bool:
-    """Of what was used by pods that have all ended: the last word for now, until it leaves the window."""
+def _final_usage_unwritten(status: GPUWorkloadBudgetStatus | None, standing: Standing) -> bool:
+    """Whether all pods have ended and the status shows less than their usage, which is final for now."""
     if status is None or status.consumed_gpu_hours is None or standing.burn:
         return False
     return GpuHours.parse(status.consumed_gpu_hours) < GpuHours.parse(standing.consumed.quantity())
 
 
-def _moved(status: GPUWorkloadBudgetStatus, standing: Standing) -> bool:
-    """By a visible part of a quota."""
+def _visibly_changed(status: GPUWorkloadBudgetStatus, standing: Standing) -> bool:
+    """Whether usage has changed by a visible part of a quota since the status was written."""
     if standing.quota is not None:
         before = GpuHours.parse(status.consumed_gpu_hours or 0)
-        if abs(standing.consumed.units - before.units) * _VISIBLE >= standing.quota.units:
+        if abs(standing.consumed.units - before.units) * _VISIBLE_FRACTION >= standing.quota.units:
             return True
     if standing.quota_usd is not None:
-        spent = Usd(str(status.consumed_usd or 0))
-        return abs(standing.consumed_usd.units - spent.units) * _VISIBLE >= standing.quota_usd.units
+        before_usd = Usd(str(status.consumed_usd or 0))
+        return abs(standing.consumed_usd.units - before_usd.units) * _VISIBLE_FRACTION >= standing.quota_usd.units
     return False
 
 
-def _forewarned(
+def _forecast_warning(
     status: GPUWorkloadBudgetStatus,
     figures: Mapping[str, Any],
     standing: Standing | None,
     now: datetime,
     last: datetime | None,
 ) -> str | None:
-    """The sentence of a warning, where it was not due at the last report and is now."""
+    """Sentence of the forecast warning, if it was not due at the last report and is now."""
     if standing is None or standing.exceeded or standing.exhausted is None:
         return None
-    ahead, before = _ahead(standing), status.forecast_exhausted_at
-    said = last is not None and before is not None and before - last <= ahead
-    if said or standing.exhausted - now > ahead:
+    warning_time, before = _warning_time(standing), status.forecast_exhausted_at
+    warned = last is not None and before is not None and before - last <= warning_time
+    if warned or standing.exhausted - now > warning_time:
         return None
     return (
-        f"{standing.sentence} If everything goes on as it does now, the budget is used up at "
-        f"{figures['forecastExhaustedAt']:%Y-%m-%d %H:%M:%S} UTC. Stop what is not needed, or raise spec.quota."
+        f"{standing.sentence} At the present rate the budget is used up at "
+        f"{figures['forecastExhaustedAt']:%Y-%m-%d %H:%M:%S} UTC. Stop pods that are not needed, or raise spec.quota."
     )
 
 
-def _ahead(standing: Standing) -> timedelta:
-    return min(_WARNED, standing.window / 10)
+def _warning_time(standing: Standing) -> timedelta:
+    return min(_WARNING_TIME, standing.window / 10)
 
 
-def _told(conditions: tuple[Condition, ...]) -> list[tuple[str, Truth, str, int | None]]:
-    """What is worth saying at once. Sentences hold figures, and are said anew along with these."""
+def _comparable(conditions: tuple[Condition, ...]) -> list[tuple[str, Truth, str, int | None]]:
+    """Parts of conditions whose change is written at once. Messages contain figures, and are written along."""
     return [(each.type, each.status, each.reason, each.observed_generation) for each in conditions]

@@ -1,4 +1,4 @@
-"""How budgets stand, who must wait for them, and who must stop: the questions that a tick asks of them."""
+"""Budgets in a tick: their standing, which pods they admit or hold, and which pods and Jobs they stop."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ import msgspec
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_workload_budget import Accounting, EnforcementAction, GPUWorkloadBudget
-from forebay.api.names import USAGE_FINALIZER
+from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
 from forebay.budgets.accounts import Account, BudgetKey, selector_of
 from forebay.budgets.admission import Admission, Held, Release, release
 from forebay.budgets.assessment import Standing
@@ -26,65 +26,69 @@ _ALERT_ONLY: Final = EnforcementAction.ALERT_ONLY
 
 
 class Budgeting(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of all budgets in this tick."""
+    """Standing of all budgets in this tick, and the admission of new pods."""
 
     standings: Mapping[BudgetKey, Standing] = {}
-    #: None: nothing is known of them yet, or there are none.
+    #: None if there are no budgets, or their ledgers are not read yet.
     admission: Admission | None = None
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the pods that capacity is to be bought for."""
+    """Pods that capacity may be launched for, and pods that must wait for their budgets."""
 
     pods: tuple[Pod, ...] = ()
     held: tuple[Held | PodEvent, ...] = ()
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):
+    """Decisions about pods with the scheduling gate of budgets."""
+
     released: tuple[Release, ...] = ()
     held: tuple[Held, ...] = ()
 
 
 class Enforced(msgspec.Struct, frozen=True, kw_only=True):
+    """Decisions of all budgets that are used up or have paused Jobs."""
+
     decisions: tuple[Evict | Pause | CannotPause | Resume, ...] = ()
-    look_again: datetime | None = None
+    requeue_at: datetime | None = None
 
 
-def account(snapshot: Snapshot) -> Budgeting:
-    books = snapshot.budget_state
-    if books is None or not snapshot.budgets:
+def assess_budgets(snapshot: Snapshot) -> Budgeting:
+    budget_state = snapshot.budget_state
+    if budget_state is None or not snapshot.budgets:
         return Budgeting()
-    standings = books.assessor.assess(snapshot.budgets, books.accounts, snapshot.now)
+    standings = budget_state.assessor.assess(snapshot.budgets, budget_state.accounts, snapshot.now)
     budgets = {budget.key: budget for budget in snapshot.budgets}
-    return Budgeting(standings=standings, admission=Admission(books.accounts, budgets, standings, snapshot.now))
+    return Budgeting(standings=standings, admission=Admission(budget_state.accounts, budgets, standings, snapshot.now))
 
 
 def admit(snapshot: Snapshot, budgeting: Budgeting, reservations: Reservations) -> Admitted:
-    """Whom money may move for. What runs, what is bound, and what capacity is on its way for comes first."""
+    """Pods that capacity may be launched for, after what running, bound and already served pods will use."""
     if not snapshot.budgets:
         return Admitted(pods=reservations.left)
     if snapshot.budget_state is None:
-        return _not_yet(snapshot, reservations.left)
-    admission, books = budgeting.admission, snapshot.budget_state
-    if admission is None or not (reservations.left or books.gated):
+        return _held_until_read(snapshot, reservations.left)
+    admission, budget_state = budgeting.admission, snapshot.budget_state
+    if admission is None or not (reservations.left or budget_state.gated):
         return Admitted(pods=reservations.left)
-    for pod in _committed(snapshot, reservations, books):
-        admission.commit(pod)
-    _commit_dollars(snapshot, admission)
-    held = {pod.uid: found for pod in reservations.left if (found := admission.ask(pod)) is not None}
-    held |= _with_company(reservations.left, held)
+    for pod in _committed(snapshot, reservations, budget_state):
+        admission.reserve(pod)
+    _reserve_dollars(snapshot, admission)
+    held = {pod.uid: found for pod in reservations.left if (found := admission.admit(pod)) is not None}
+    held |= _other_gang_members(reservations.left, held)
     return Admitted(
         pods=tuple(pod for pod in reservations.left if pod.uid not in held) if held else reservations.left,
         held=tuple(held.values()),
     )
 
 
-def _not_yet(snapshot: Snapshot, pods: tuple[Pod, ...]) -> Admitted:
+def _held_until_read(snapshot: Snapshot, pods: tuple[Pod, ...]) -> Admitted:
     holding = [budget for budget in snapshot.budgets if budget.spec.enforcement.action is not _ALERT_ONLY]
-    held = [pod for pod in pods if any(_takes(budget, pod) for budget in holding)]
+    held = [pod for pod in pods if any(_selects(budget, pod) for budget in holding)]
     sentence = (
-        "What the budgets of the pod have used is still being read from the cluster. Nothing is bought for it before; "
-        "if this lasts, look at the log of the operator."
+        "Forebay is still reading the ledgers of the pod's budgets from the cluster, and adds no capacity for the pod "
+        "before that. If this lasts, see the log of the operator."
     )
     waiting = {pod.uid for pod in held}
     return Admitted(
@@ -93,7 +97,7 @@ def _not_yet(snapshot: Snapshot, pods: tuple[Pod, ...]) -> Admitted:
     )
 
 
-def _takes(budget: GPUWorkloadBudget, pod: Pod) -> bool:
+def _selects(budget: GPUWorkloadBudget, pod: Pod) -> bool:
     return (
         budget.key[0] == pod.namespace
         and budget.spec.gpu_resource_name in pod.shape.requests
@@ -101,30 +105,30 @@ def _takes(budget: GPUWorkloadBudget, pod: Pod) -> bool:
     )
 
 
-def _committed(snapshot: Snapshot, reservations: Reservations, books: BudgetState) -> Iterator[Pod]:
-    """Pods that will run whatever is decided now, and do not yet."""
+def _committed(snapshot: Snapshot, reservations: Reservations, budget_state: BudgetState) -> Iterator[Pod]:
+    """Pods that do not run yet and will, whatever is decided now: bound pods, and pods with capacity reserved."""
     yield from (pod for pod in snapshot.pending if pod.uid in reservations.placed)
     known: set[str] = set()
-    for each in books.accounts:
+    for each in budget_state.accounts:
         for uid, pod in each.pods.items():
             if pod.node is not None and uid not in each.ledger.running and uid not in known:
                 known.add(uid)
                 yield pod
 
 
-def _commit_dollars(snapshot: Snapshot, admission: Admission) -> None:
-    """Of machines that were asked for and are not billed yet; the books hold all others."""
+def _reserve_dollars(snapshot: Snapshot, admission: Admission) -> None:
+    """Reserve dollars for machines that are launching and not billed yet; the ledgers hold all others."""
     waiting = {pod.uid: pod for pod in snapshot.pending}
     for record in snapshot.records:
         billed = record.status.billed_from if record.status is not None else None
         if billed is not None or record.state is InstanceState.GONE or not record.spec.hourly_price:
             continue
         pods = [waiting[pod.uid] for pod in record.spec.pods if pod.uid in waiting]
-        admission.commit_to_spend(pods, UsdPerHour(str(record.spec.hourly_price)))
+        admission.reserve_launch(pods, UsdPerHour(str(record.spec.hourly_price)))
 
 
-def _with_company(pods: Iterable[Pod], held: Mapping[str, Held]) -> dict[str, Held]:
-    """The others of their gangs, which are of no use without them."""
+def _other_gang_members(pods: Iterable[Pod], held: Mapping[str, Held]) -> dict[str, Held]:
+    """Holds for the other pods of held pods' gangs, which cannot run without them."""
     gangs: dict[GangKey, Held] = {}
     for each in held.values():
         if (gang := gang_key(each.pod)) is not None:
@@ -138,26 +142,26 @@ def _with_company(pods: Iterable[Pod], held: Mapping[str, Held]) -> dict[str, He
 
 
 def gates(snapshot: Snapshot, budgeting: Budgeting) -> Gates:
-    """Asked after those for whom capacity is bought: they were let through before."""
-    books = snapshot.budget_state
-    if books is None or not books.gated:
+    """Decisions about gated pods. Call after `admit`: pods without the gate were let through earlier and come first."""
+    budget_state = snapshot.budget_state
+    if budget_state is None or not budget_state.gated:
         return Gates()
     if budgeting.admission is None:
-        return Gates(released=tuple(_free(pod) for pod in books.gated if pod.deleted is None))
-    found = release(books.gated, budgeting.admission)
+        return Gates(released=tuple(_ungate(pod) for pod in budget_state.gated if pod.deleted is None))
+    found = release(budget_state.gated, budgeting.admission)
     return Gates(
         released=tuple(each for each in found if isinstance(each, Release)),
         held=tuple(each for each in found if isinstance(each, Held)),
     )
 
 
-def _free(pod: Pod) -> Release:
-    sentence = "No GPUWorkloadBudget holds the pod any more: its gate is taken away."
+def _ungate(pod: Pod) -> Release:
+    sentence = f"No GPUWorkloadBudget applies to the pod any more: scheduling gate {BUDGET_GATE} removed."
     return Release(pod=pod, reason=Reason.RELEASED_BY_BUDGET, sentence=sentence)
 
 
 def held_by(held: Iterable[Held | PodEvent]) -> Counter[BudgetKey]:
-    """How many pods wait for each budget."""
+    """Number of pods that wait for each budget."""
     return Counter(each.budget for each in held if isinstance(each, Held))
 
 
@@ -170,40 +174,40 @@ def held_pod_events(held: Iterable[Held | PodEvent]) -> Iterator[PodEvent]:
 
 
 def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing]) -> Enforced:
-    books = snapshot.budget_state
-    if books is None:
+    budget_state = snapshot.budget_state
+    if budget_state is None:
         return Enforced()
     decisions: list[Evict | Pause | CannotPause | Resume] = []
     due: list[datetime] = []
     named: set[str] = set()
     for budget in snapshot.budgets:
-        standing, opened = standings.get(budget.key), books.accounts.get(budget.key)
-        if standing is None or opened is None or budget.key in books.awaiting:
+        standing, account = standings.get(budget.key), budget_state.accounts.get(budget.key)
+        if standing is None or account is None or budget.key in budget_state.awaiting:
             continue
         found = enforce(
             budget,
-            opened,
+            account,
             standing,
             snapshot.now,
             since=exceeded_since(budget),
-            blocked=books.blocked | named if named else books.blocked,
-            paused=books.paused,
+            blocked=budget_state.blocked | named if named else budget_state.blocked,
+            paused=budget_state.paused,
         )
-        # Whom another budget has named a moment ago is on its way already.
+        # A pod that another budget stops in this tick is not named again.
         named.update(each.pod.uid for each in found.decisions if isinstance(each, Evict | Pause))
         decisions += found.decisions
-        if found.look_again is not None:
-            due.append(found.look_again)
-    decisions += _abandoned(snapshot, books)
-    return Enforced(decisions=tuple(decisions), look_again=min(due, default=None))
+        if found.requeue_at is not None:
+            due.append(found.requeue_at)
+    decisions += _resume_orphaned(snapshot, budget_state)
+    return Enforced(decisions=tuple(decisions), requeue_at=min(due, default=None))
 
 
-def _abandoned(snapshot: Snapshot, books: BudgetState) -> Iterator[Resume]:
-    """Jobs that wait for a budget that is gone."""
+def _resume_orphaned(snapshot: Snapshot, budget_state: BudgetState) -> Iterator[Resume]:
+    """Resume of Jobs whose budget was deleted."""
     there = {budget.key for budget in snapshot.budgets}
-    for each in books.paused:
+    for each in budget_state.paused:
         if each.budget not in there:
-            sentence = f"GPUWorkloadBudget {each.budget[1]} is gone: Job {each.job.name} goes on."
+            sentence = f"Job {each.job.name} resumed: GPUWorkloadBudget {each.budget[1]} was deleted."
             yield Resume(
                 namespace=each.namespace,
                 job=each.job,
@@ -214,25 +218,25 @@ def _abandoned(snapshot: Snapshot, books: BudgetState) -> Iterator[Resume]:
 
 
 def usage_finalizers(snapshot: Snapshot) -> Iterator[AddUsageFinalizer | RemoveUsageFinalizer]:
-    """The finalizer of `accounting: Exact`: on pods that the admission policy has missed, and off those recorded."""
-    books = snapshot.budget_state
-    if books is None:
+    """Usage finalizers to add to pods of exact budgets, and to remove from pods whose usage is stored."""
+    budget_state = snapshot.budget_state
+    if budget_state is None:
         return
-    for pod in books.recorded:
+    for pod in budget_state.recorded:
         yield RemoveUsageFinalizer(pod=pod)
     known: set[str] = set()
     for budget in snapshot.budgets:
-        opened = books.accounts.get(budget.key)
-        if budget.spec.accounting is not Accounting.EXACT or opened is None:
+        account = budget_state.accounts.get(budget.key)
+        if budget.spec.accounting is not Accounting.EXACT or account is None:
             continue
-        for pod in _unmarked(opened):
+        for pod in _without_finalizer(account):
             if pod.uid not in known:
                 known.add(pod.uid)
                 yield AddUsageFinalizer(pod=pod)
 
 
-def _unmarked(opened: Account) -> Iterator[Pod]:
-    for pod in opened.pods.values():
-        # A pod that was asked to go takes no more finalizers; the API refuses them.
+def _without_finalizer(account: Account) -> Iterator[Pod]:
+    for pod in account.pods.values():
+        # The API server refuses new finalizers on a terminating pod.
         if USAGE_FINALIZER not in pod.finalizers and pod.deleted is None and not pod.mirror:
             yield pod

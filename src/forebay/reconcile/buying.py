@@ -75,7 +75,7 @@ def within_dollars(
     held: list[Held] = []
     for purchase in purchases:
         offer = purchase.candidate.offer
-        refusal = admission.ask_to_spend(purchase.pods, offer.price, offer.billing.minimum)
+        refusal = admission.admit_launch(purchase.pods, offer.price, offer.billing.minimum)
         if refusal is None:
             affordable.append(purchase)
         else:

@@ -6,7 +6,7 @@ import msgspec
 
 from forebay.budgets.admission import Held
 from forebay.demand.reservation import Reservations
-from forebay.reconcile.budgeting import Admitted, Budgeting, account, admit
+from forebay.reconcile.budgeting import Admitted, Budgeting, admit, assess_budgets
 from forebay.reconcile.buying import BuyResult, buy, plan_for
 from forebay.reconcile.snapshot import Snapshot
 
@@ -38,7 +38,7 @@ def _without_unservable(snapshot: Snapshot, reservations: Reservations, first: P
     left_out = (*first.bought.left_out, *(plan_for(snapshot, waiting).left_out if waiting else ()))
     unservable = {each.pod.uid for each in left_out}
     rest = tuple(pod for pod in reservations.left if pod.uid not in unservable)
-    budgeting = account(snapshot)
+    budgeting = assess_budgets(snapshot)
     admitted = admit(snapshot, budgeting, msgspec.structs.replace(reservations, left=rest))
     bought = buy(snapshot, admitted.pods, budgeting.admission)
     return Purchases(

@@ -18,7 +18,7 @@ from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.budgets.accounts import Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor
-from forebay.budgets.ledger.ledger import Ledger, Outline
+from forebay.budgets.ledger.ledger import Ledger, LedgerSummary
 from forebay.demand.reservation import Reservations
 from forebay.model.encoding import dec_hook, enc_hook
 from forebay.model.nodes import Node
@@ -190,7 +190,7 @@ def _saved_budgets(state: BudgetState, shapes: "_Shapes") -> _BudgetState:
 
 
 def _saved_ledger(ledger: Ledger) -> _Ledger:
-    changes, ends, running = ledger.outline
+    changes, ends, running = ledger.summary
     return _Ledger(tuple((at, str(part)) for at, part in changes.items()), tuple(ends.items()), running)
 
 
@@ -199,7 +199,7 @@ def _loaded_ledger(owner: str, saved: _Ledger) -> Ledger:
         changes = {at: int(part) for at, part in saved.changes}
     except ValueError as error:
         raise NotASnapshot(f"the snapshot is incomplete or damaged: {error}") from error
-    return Ledger.drawn(owner, Outline(changes, dict(saved.ends), saved.running))
+    return Ledger.from_summary(owner, LedgerSummary(changes, dict(saved.ends), saved.running))
 
 
 def _loaded_budgets(

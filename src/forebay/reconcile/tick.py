@@ -10,7 +10,7 @@ from forebay.budgets.admission import Held
 from forebay.demand.nomination import next_taint_expiry
 from forebay.lifecycle.steps import Adopt, DeleteRecord, WriteStatus
 from forebay.reconcile.budget_reports import report_budgets
-from forebay.reconcile.budgeting import account, enforcement, gates, held_by, held_pod_events, usage_finalizers
+from forebay.reconcile.budgeting import assess_budgets, enforcement, gates, held_by, held_pod_events, usage_finalizers
 from forebay.reconcile.class_finalizers import class_finalizers
 from forebay.reconcile.decisions import CreateInstance, Decision, SetClassFinalizer
 from forebay.reconcile.due_steps import adopt_orphans, due_steps, paused_replacements
@@ -50,7 +50,7 @@ def tick(snapshot: Snapshot) -> TickResult:
     adopted, orphans = adopt_orphans(snapshot)
 
     # 3. Account: usage and forecast of every budget, from the ledger and the running pods.
-    budgeting = account(snapshot)
+    budgeting = assess_budgets(snapshot)
 
     # 4. Demand: unschedulable GPU pods, minus those that fit on free or launching nodes.
     assessment = assess_demand(snapshot)
@@ -100,8 +100,8 @@ def tick(snapshot: Snapshot) -> TickResult:
             bought.requeue_at,
             grace_end(reservations, snapshot.now),
             next_taint_expiry(snapshot.records, snapshot.nodes, snapshot.now),
-            enforced.look_again,
-            budgets.look_again,
+            enforced.requeue_at,
+            budgets.requeue_at,
             *(each.until for each in held if isinstance(each, Held) and each.until > snapshot.now),
         ),
         requeue_now=any(isinstance(each, _LEAD_TO_MORE) for each in decisions),

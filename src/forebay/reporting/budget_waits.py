@@ -40,16 +40,16 @@ def waits(
     def asking() -> Admission:
         admission = Admission(accounts, {each.key: each for each in budgets}, standings, now)
         for pod in _about_to_run(accounts):
-            admission.commit(pod)
+            admission.reserve(pod)
         return admission
 
     gated = {each.pod.uid: each for each in release(all_pods, asking())}
     found: dict[str, BudgetWait] = {}
     for pod in waiting:
-        mine = [standings[each.key] for each in accounts.of(pod) if each.resource in pod.shape.requests]
+        mine = [standings[each.key] for each in accounts.matching(pod) if each.resource in pod.shape.requests]
         if not mine:
             continue
-        held = gated[pod.uid] if pod.uid in gated else asking().ask(pod)
+        held = gated[pod.uid] if pod.uid in gated else asking().admit(pod)
         wait = BudgetWait(standing=tuple(f"GPUWorkloadBudget {each.key[1]}: {each.sentence}" for each in mine))
         if isinstance(held, Held):
             wait = msgspec.structs.replace(wait, budget="/".join(held.budget), until=held.until, sentence=held.sentence)

@@ -8,7 +8,7 @@ import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_pool import GPUNodePool
-from forebay.budgets.bill_lines import BillLine, Spent
+from forebay.budgets.bill_keys import BillKey, Cost
 from forebay.demand.assessment import not_demand
 from forebay.demand.planned_pods import is_leaving, planned_nodes
 from forebay.model.nodes import Node
@@ -202,7 +202,7 @@ def spend(records: Sequence[GPUInstance], now: datetime) -> SpendView:
     )
 
 
-def bill(found: Mapping[BillLine, Spent]) -> list[BillRow]:
+def bill(found: Mapping[BillKey, Cost]) -> list[BillRow]:
     """The largest first."""
     return [
         BillRow(

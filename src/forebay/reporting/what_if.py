@@ -19,7 +19,7 @@ from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.planning.candidates import NO_POOL
 from forebay.planning.plan import Cap, Plan, PoolKey, Preferences
-from forebay.reconcile.budgeting import account, admit, gates
+from forebay.reconcile.budgeting import admit, assess_budgets, gates
 from forebay.reconcile.buying import plan_for, within_dollars
 from forebay.reconcile.decisions import PodEvent
 from forebay.reconcile.snapshot import Snapshot
@@ -177,7 +177,7 @@ def within_budgets(snapshot: Snapshot, reservations: Reservations, made: Plan, b
     beyond = {each.pod.uid for each in hopeless}
     refused: list[Held] = []
     while True:
-        budgeting = account(snapshot)
+        budgeting = assess_budgets(snapshot)
         others = tuple(pod for pod in reservations.left if pod.uid not in beyond)
         admitted = admit(snapshot, budgeting, replace(reservations, left=others))
         if admitted.held or refused:

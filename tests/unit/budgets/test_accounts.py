@@ -1,14 +1,14 @@
-"""Stories of pods and what they count for: docs/budgets.md, rule by rule."""
+"""Usage of pods in the accounts of budgets: docs/budgets.md, rule by rule."""
 
 import msgspec
 import pytest
 
 from forebay.api.parts import LabelSelectorEntry, SelectorExpression, SelectorOperator
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.usage import Piece, microseconds, seconds, usage
+from forebay.budgets.usage import Interval, microseconds, seconds, usage
 from forebay.model.quantities import GpuHours, Resources
 from forebay.model.workloads import Phase, PodShape
-from tests.unit.budgets.scenes import DAY, MICRO, START, Store, at, budget, pod
+from tests.unit.budgets.factories import DAY, MICRO, START, Store, at, budget, pod
 
 T0 = seconds(START)
 
@@ -21,7 +21,7 @@ def opened(*budgets, when=0):
 
 
 def used(accounts, when, key=("default", "team-a"), hours=24):
-    """In GPU-seconds."""
+    """Usage in GPU-seconds."""
     ledger = accounts.get(key).ledger
     return ledger.consumed(microseconds(at(when)), hours * 3600 * MICRO) / 1000 / MICRO
 
@@ -35,7 +35,7 @@ def test_a_pod_counts_from_its_first_start_to_its_last_finish_and_by_the_clock_i
     assert used(accounts, 100) == 240
 
 
-def test_what_was_used_leaves_the_window_second_by_second():
+def test_usage_leaves_the_window_second_by_second():
     accounts = opened(budget(window=1))
     accounts.see(pod(started=0, finished=600), at(700))
     assert used(accounts, 3600, hours=1) == 600
@@ -51,7 +51,7 @@ def test_a_deleted_pod_still_counts():
     assert used(accounts, 3600) == 60
 
 
-def test_a_pod_that_vanishes_without_a_word_counts_until_that_was_seen():
+def test_a_pod_deleted_while_it_runs_counts_until_the_deletion_was_seen():
     accounts = opened()
     accounts.see(pod(started=0), at(1))
     accounts.gone(pod(started=0), at(90))
@@ -64,7 +64,7 @@ def test_a_pod_seen_late_counts_from_its_start():
     assert used(accounts, 5000) == 40
 
 
-def test_restarts_belong_to_the_pod_and_a_start_once_seen_is_not_forgotten():
+def test_a_pod_keeps_counting_through_restarts_from_the_first_start_seen():
     accounts = opened()
     accounts.see(pod(started=0), at(1))
     accounts.see(pod(started=300, version=2, restarted=True), at(301))
@@ -73,7 +73,7 @@ def test_restarts_belong_to_the_pod_and_a_start_once_seen_is_not_forgotten():
     assert used(accounts, 1000) == 700
 
 
-def test_the_start_of_a_pod_that_was_restarted_outlives_the_operator():
+def test_the_start_of_a_restarted_pod_survives_the_operator():
     accounts, store = opened(), Store()
     accounts.see(pod(started=0), at(1))
     accounts.see(pod(started=0, version=2, restarted=True), at(301))
@@ -82,7 +82,7 @@ def test_the_start_of_a_pod_that_was_restarted_outlives_the_operator():
     later = Accounts()
     later.open(budget(), at(900), ledger=store.load())
     later.see(pod(started=600, version=4, restarted=True), at(900))
-    later.resume()
+    later.close_missing()
     assert used(later, 1000) == 1000
 
 
@@ -93,7 +93,7 @@ def test_a_pod_that_failed_before_any_container_ran_counts_nothing():
     assert accounts.get(("default", "team-a")).ledger.tracked(microseconds(at(100)), DAY * MICRO) == 0
 
 
-def test_a_failed_pod_without_container_statuses_does_not_accrue_for_ever():
+def test_a_failed_pod_without_container_statuses_does_not_accrue_forever():
     accounts = opened()
     accounts.see(pod(started=0), at(1))
     lost = pod(phase=Phase.FAILED, version=2)
@@ -109,7 +109,7 @@ def test_a_pod_of_a_lost_node_ends_when_it_was_failed_and_deleted():
     assert used(accounts, 9000) == 80
 
 
-def test_an_end_that_nobody_told_stays_where_it_was_seen_after_a_restart():
+def test_an_unreported_end_stays_where_it_was_seen_after_a_restart():
     accounts, store = opened(), Store()
     accounts.see(pod(started=0, phase=Phase.FAILED), at(100))
     store.save(accounts.get(("default", "team-a")).ledger, T0 + 101)
@@ -154,7 +154,7 @@ def test_a_pod_counts_while_its_labels_match():
     assert used(accounts, 1000, ("default", "team-b")) == 50
 
 
-def test_when_labels_changed_outlives_the_operator():
+def test_the_time_of_a_label_change_survives_the_operator():
     accounts, stores = opened(budget("team-a"), budget("team-b", labels={"team": "b"})), {}
     accounts.see(pod(started=0), at(1))
     accounts.see(pod(started=0, version=2, labels={"team": "b"}), at(100))
@@ -165,12 +165,12 @@ def test_when_labels_changed_outlives_the_operator():
     for each in (budget("team-a"), budget("team-b", labels={"team": "b"})):
         later.open(each, at(900), ledger=stores[each.key].load(each.uid))
     later.see(pod(started=0, version=2, labels={"team": "b"}), at(900))
-    later.resume()
+    later.close_missing()
     assert used(later, 1000) == 100
     assert used(later, 1000, ("default", "team-b")) == 900
 
 
-def test_a_change_of_labels_that_was_not_stored_in_time_counts_too_much_rather_than_twice():
+def test_a_label_change_that_was_not_stored_counts_too_much_rather_than_twice():
     accounts, store = opened(), Store()
     accounts.see(pod(started=0), at(1))
     accounts.see(pod(started=0, version=2, labels={}), at(100))
@@ -181,7 +181,7 @@ def test_a_change_of_labels_that_was_not_stored_in_time_counts_too_much_rather_t
     assert used(later, 300) == 300
 
 
-def test_a_pod_with_changed_labels_that_was_not_running_yet_counts_whole():
+def test_a_pod_whose_labels_changed_before_it_ran_counts_from_its_start():
     accounts = opened(budget("team-b", labels={"team": "b"}))
     accounts.see(pod(), at(1))
     accounts.see(pod(version=2, labels={"team": "b"}), at(5))
@@ -189,7 +189,7 @@ def test_a_pod_with_changed_labels_that_was_not_running_yet_counts_whole():
     assert used(accounts, 100, ("default", "team-b")) == 90
 
 
-def test_a_pod_may_count_for_several_budgets_and_another_namespace_is_another_world():
+def test_a_pod_counts_for_several_budgets_but_not_for_those_of_other_namespaces():
     labels = {"team": "a", "app": "x"}
     accounts = opened(budget("team-a"), budget("app-x", labels={"app": "x"}), budget("team-a", namespace="other"))
     accounts.see(pod(started=0, labels=labels), at(1))
@@ -207,14 +207,14 @@ def test_a_pod_may_count_for_several_budgets_and_another_namespace_is_another_wo
         (SelectorOperator.DOES_NOT_EXIST, (), False),
     ],
 )
-def test_selectors_with_expressions_alone_work(operator, values, counts):
+def test_selectors_with_only_expressions_work(operator, values, counts):
     expression = SelectorExpression(key="team", operator=operator, values=values)
     accounts = opened(budget(selector=LabelSelectorEntry(match_expressions=(expression,))))
     accounts.see(pod(started=0), at(1))
     assert bool(used(accounts, 60)) is counts
 
 
-def test_a_budget_counts_pods_that_ran_before_it_was_made():
+def test_a_budget_counts_pods_that_ran_before_it_was_created():
     accounts = opened(budget("other", labels={"team": "b"}))
     accounts.see(pod(started=0), at(1))
     accounts.see(pod("done", started=0, finished=40), at(41))
@@ -222,13 +222,13 @@ def test_a_budget_counts_pods_that_ran_before_it_was_made():
     assert used(accounts, 100) == 140
 
 
-def test_the_first_budget_of_a_namespace_is_shown_the_pods_that_are_there():
+def test_the_first_budget_of_a_namespace_counts_the_existing_pods():
     accounts = Accounts()
     there = [pod(started=0), pod("done", started=0, finished=40), pod("no-gpu", 0, started=0)]
     for each in there:
         accounts.see(each, at(50))
     assert accounts.visible() == set()
-    assert accounts.may_go(there[1])
+    assert accounts.may_delete(there[1])
     accounts.open(budget(), at(100), pods=there)
     assert used(accounts, 100) == 140
     assert accounts.visible() == {"uid-train", "uid-done"}
@@ -245,7 +245,7 @@ def test_a_changed_selector_counts_from_the_change():
     assert used(accounts, 500) == 100
 
 
-def test_a_budget_of_the_same_name_made_anew_begins_anew():
+def test_a_recreated_budget_of_the_same_name_starts_from_zero():
     accounts = opened()
     accounts.see(pod("old", started=0), at(1))
     accounts.gone(pod("old", started=0, finished=10, version=2), at(11))
@@ -256,7 +256,7 @@ def test_a_budget_of_the_same_name_made_anew_begins_anew():
     assert used(accounts, 60) == 60
 
 
-def test_cpu_counts_in_thousandths_and_any_resource_will_do():
+def test_cpu_counts_in_thousandths_and_any_resource_can_be_counted():
     accounts = opened(budget("cores", gpu_resource_name="cpu"), budget("fpgas", gpu_resource_name="example.com/fpga"))
     asked = PodShape(requests=Resources({"cpu": 100, "example.com/fpga": 2}))
     accounts.see(pod(started=0, shape=asked), at(1))
@@ -265,7 +265,7 @@ def test_cpu_counts_in_thousandths_and_any_resource_will_do():
     assert used(accounts, 36, ("default", "fpgas")) == 72
 
 
-def test_a_pod_resized_while_it_runs_counts_with_what_it_has():
+def test_a_pod_resized_while_it_runs_counts_each_size_for_its_time():
     accounts = opened(budget("cores", gpu_resource_name="cpu"))
     small, large = PodShape(requests=Resources({"cpu": 1000})), PodShape(requests=Resources({"cpu": 4000}))
     accounts.see(pod(started=0, shape=small), at(1))
@@ -273,7 +273,7 @@ def test_a_pod_resized_while_it_runs_counts_with_what_it_has():
     assert used(accounts, 150, ("default", "cores")) == 100 + 4 * 50
 
 
-def test_old_news_is_passed_over_and_a_uid_never_comes_back():
+def test_stale_pod_states_are_ignored_and_a_uid_never_returns():
     accounts = opened()
     accounts.see(pod(started=0, finished=50, version=5), at(51))
     accounts.see(pod(started=0, version=3), at(60))
@@ -282,33 +282,33 @@ def test_old_news_is_passed_over_and_a_uid_never_comes_back():
     assert used(accounts, 1000) == 50
 
 
-def test_a_pod_of_which_only_an_opening_is_stored_counts_until_it_was_last_known_to_run():
+def test_a_pod_with_only_a_stored_start_counts_until_it_was_last_known_to_run():
     accounts, store = opened(), Store()
     accounts.see(pod(started=0, restarted=True), at(1))
     store.save(accounts.get(("default", "team-a")).ledger, T0 + 120)
     later = Accounts()
     later.open(budget(), at(5000), ledger=store.load())
-    later.resume()
+    later.close_missing()
     assert used(later, 9000) == 120
 
 
-def test_a_pod_may_go_when_every_budget_has_stored_its_time():
+def test_a_pod_may_be_deleted_when_every_budget_has_stored_its_usage():
     accounts, store = opened(), Store()
     ledger = accounts.get(("default", "team-a")).ledger
     running, ended = pod(started=0), pod(started=0, finished=10, version=2)
     accounts.see(running, at(1))
-    assert not accounts.may_go(running)
+    assert not accounts.may_delete(running)
     accounts.see(ended, at(11))
-    assert not accounts.may_go(ended)
+    assert not accounts.may_delete(ended)
     store.save(ledger, T0 + 12)
-    assert accounts.may_go(ended)
-    assert accounts.may_go(pod("no-gpu", 0, started=0))
+    assert accounts.may_delete(ended)
+    assert accounts.may_delete(pod("no-gpu", 0, started=0))
     other = pod("other", started=0, finished=5, labels={})
-    assert not accounts.may_go(other)
+    assert not accounts.may_delete(other)
     accounts.see(other, at(12))
-    assert accounts.may_go(other)
+    assert accounts.may_delete(other)
 
 
-def test_pieces_added_up_one_by_one_say_the_same():
-    pieces = [Piece(T0, T0 + 3600, 1000), Piece(T0 + 1800, None, 2000)]
-    assert usage(pieces, at(7200), at(7200) - at(0)) == GpuHours.parse("4")
+def test_usage_added_up_interval_by_interval_is_the_same():
+    intervals = [Interval(T0, T0 + 3600, 1000), Interval(T0 + 1800, None, 2000)]
+    assert usage(intervals, at(7200), at(7200) - at(0)) == GpuHours.parse("4")

@@ -1,4 +1,4 @@
-"""The stored form: what is written is read again, and what is broken says so and stays alone."""
+"""Encoding of chunks, compaction, and damage that stays confined to one chunk."""
 
 import base64
 import random
@@ -7,9 +7,9 @@ import uuid
 import pytest
 
 from forebay.budgets.ledger.chunks import VERSION, Chunk, UnreadableChunk, decode, encode
-from forebay.budgets.ledger.ledger import EXACT, Ledger
-from forebay.budgets.usage import Piece
-from tests.unit.budgets.scenes import DAY, MICRO, Store
+from forebay.budgets.ledger.ledger import EXACT_PERIOD, Ledger
+from forebay.budgets.usage import Interval
+from tests.unit.budgets.factories import DAY, MICRO, Store
 
 OWNER = "uid-of-team-a"
 ALL = 1000 * DAY * MICRO
@@ -27,7 +27,7 @@ def filled(pods=10, *, owner=OWNER, end=DAY):
 
 
 def total(ledger):
-    """GPU-seconds ever."""
+    """All GPU-seconds in the ledger."""
     return ledger.consumed(900 * DAY * MICRO, ALL) / MICRO / 1000
 
 
@@ -38,10 +38,10 @@ def test_a_chunk_is_read_as_it_was_written():
         group=(7, 2),
         replaces=(1, 2),
         saved=DAY,
-        records={
-            uid(1): [Piece(-5, 10, 100), Piece(20, None, 8000)],
-            "static-pod": [Piece(0, 10**10, 1)],
-            "": [Piece(0, 1, 86 * 10**22 + 1)],
+        entries={
+            uid(1): [Interval(-5, 10, 100), Interval(20, None, 8000)],
+            "static-pod": [Interval(0, 10**10, 1)],
+            "": [Interval(0, 1, 86 * 10**22 + 1)],
         },
         minutes={60: -5, 120: 10**26, 1_772_452_800: 3},
         ends={180: 4},
@@ -51,29 +51,29 @@ def test_a_chunk_is_read_as_it_was_written():
 
 def test_uids_that_only_look_like_uuids_keep_their_spelling():
     names = ["ABCDEF00-0000-4000-8000-000000000000", "abcdef000000400080000000000000000", "abcdef00" * 4]
-    chunk = Chunk(owner=OWNER, serial=1, group=(1, 1), records={name: [Piece(0, 1, 1)] for name in names})
-    assert set(decode(encode(chunk)).records) == set(names)
+    chunk = Chunk(owner=OWNER, serial=1, group=(1, 1), entries={name: [Interval(0, 1, 1)] for name in names})
+    assert set(decode(encode(chunk)).entries) == set(names)
 
 
 @pytest.mark.parametrize(
     ("breaking", "says"),
     [
-        (lambda data: data[:0], "only the beginning"),
-        (lambda data: data[:8], "only the beginning"),
-        (lambda data: b"{}" + data, "not a chunk"),
+        (lambda data: data[:0], "truncated"),
+        (lambda data: data[:8], "truncated"),
+        (lambda data: b"{}" + data, "not a ledger chunk"),
         (lambda data: data[:-1], "checksum"),
         (lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:], "checksum"),
         (lambda data: data[:3] + bytes([VERSION + 1]) + data[4:], "upgrade Forebay"),
     ],
 )
 def test_a_broken_chunk_says_what_is_wrong(breaking, says):
-    data = encode(Chunk(owner=OWNER, serial=1, group=(1, 1), records={uid(1): [Piece(0, 1, 1)]}))
+    data = encode(Chunk(owner=OWNER, serial=1, group=(1, 1), entries={uid(1): [Interval(0, 1, 1)]}))
     with pytest.raises(UnreadableChunk, match=says):
         decode(breaking(data))
 
 
 def test_every_single_flipped_byte_is_noticed():
-    data = encode(Chunk(owner=OWNER, serial=1, group=(1, 1), records={uid(1): [Piece(0, 1, 1)]}))
+    data = encode(Chunk(owner=OWNER, serial=1, group=(1, 1), entries={uid(1): [Interval(0, 1, 1)]}))
     for place in range(len(data)):
         with pytest.raises(UnreadableChunk):
             decode(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
@@ -94,7 +94,7 @@ def test_a_broken_chunk_is_reported_and_the_others_still_count():
     for number in range(5000):
         again.record(uid(number), DAY - 100, DAY, 1000)
     assert total(again) == total(ledger)
-    assert first not in [write.serial for write in again.shelf.writes(DAY)]
+    assert first not in [write.serial for write in again.chunk_log.writes(DAY)]
 
 
 def test_the_chunk_of_another_budget_does_not_count():
@@ -110,23 +110,23 @@ def test_chunks_stay_small_and_only_the_last_is_written_again():
     store, ledger = Store(), filled(4000)
     store.save(ledger, DAY)
     ledger.record(uid(9999), 0, 10, 1000)
-    (write,) = ledger.shelf.writes(DAY)
+    (write,) = ledger.chunk_log.writes(DAY)
     assert write.serial == max(store.objects)
     assert all(len(base64.b64encode(data)) < 128 * 1024 for data in store.objects.values())
 
 
-def test_compaction_keeps_the_sum_and_forgets_the_pods_that_nobody_can_see():
+def test_compaction_keeps_the_sum_and_drops_the_entries_of_deleted_pods():
     store, ledger = Store(), filled(2000)
     store.save(ledger, DAY)
     before = total(ledger)
     seen = {uid(7), uid(8)}
-    assert not ledger.compact(DAY + EXACT - 1, 40 * DAY, seen)
-    assert ledger.compact(DAY + EXACT, 40 * DAY, seen)
-    assert ledger.shelf.obsolete() == ()  # not before what replaces them is stored
+    assert not ledger.compact(DAY + EXACT_PERIOD - 1, 40 * DAY, seen)
+    assert ledger.compact(DAY + EXACT_PERIOD, 40 * DAY, seen)
+    assert ledger.chunk_log.obsolete() == ()  # not before what replaces them is stored
     store.save(ledger, DAY)
     assert total(ledger) == total(store.load()) == before
-    assert ledger.pieces(uid(7)) == (Piece(DAY - 100, DAY, 1000),)
-    assert ledger.pieces(uid(9)) == ()
+    assert ledger.intervals(uid(7)) == (Interval(DAY - 100, DAY, 1000),)
+    assert ledger.intervals(uid(9)) == ()
     assert sum(map(len, store.objects.values())) < 1000
     again = store.load()
     again.record(uid(7), DAY - 100, DAY, 1000)
@@ -150,19 +150,19 @@ def test_a_death_in_the_middle_of_a_compaction_loses_and_doubles_nothing(steps):
     again.compact(3 * DAY, 40 * DAY, visible)
     store.save(again, 3 * DAY)
     assert total(store.load()) == before
-    assert len(store.load().shelf.chunks) == len(store.objects)
+    assert len(store.load().chunk_log.chunks) == len(store.objects)
 
 
-def test_a_write_whose_outcome_nobody_knows_counts_as_stored():
+def test_a_write_with_unknown_outcome_counts_as_stored():
     store, ledger = Store(), filled(100)
-    for write in ledger.shelf.writes(DAY):
+    for write in ledger.chunk_log.writes(DAY):
         store.objects[write.serial] = write.data  # and the answer is lost
     ledger.compact(3 * DAY, 40 * DAY, ())
     store.save(ledger, 3 * DAY)
     assert total(store.load()) == total(ledger) == 10_000
 
 
-def test_what_has_left_the_window_is_forgotten_and_what_still_ran_at_its_edge_is_not():
+def test_usage_that_left_the_window_is_dropped_but_not_what_still_ran_at_its_edge():
     store, ledger = Store(), Ledger(OWNER)
     for day in range(1, 100):
         ledger.record(uid(day), day * DAY, day * DAY + 50, 1000)
@@ -178,7 +178,7 @@ def test_what_has_left_the_window_is_forgotten_and_what_still_ran_at_its_edge_is
     assert later.consumed(101 * DAY * MICRO, 10 * DAY * MICRO) == (8 * DAY + 9 * 50) * 1000 * MICRO
 
 
-def test_pods_whose_labels_change_all_day_get_more_room():
+def test_pods_whose_labels_change_all_day_get_another_chunk():
     store, ledger = Store(), Ledger(OWNER)
     dice = random.Random(4)
     for number in range(40):
@@ -189,7 +189,7 @@ def test_pods_whose_labels_change_all_day_get_more_room():
     assert len(store.objects) > 1
     assert all(len(base64.b64encode(data)) <= 512 * 1024 for data in store.objects.values())
     assert total(store.load()) == total(ledger)
-    # Dead after the new chunk was stored and before the old one was: the pods are in both.
+    # The operator dies after it stored the new chunk and before the old one: the pods are in both.
     store, ledger = Store(), Ledger(OWNER)
     for number in range(40):
         ledger.record(uid(number), 0, 7, 1000)

@@ -1,4 +1,4 @@
-"""The ledger against an integral that anybody can check: second by second, piece by piece."""
+"""The ledger compared with a plain integral over all intervals."""
 
 from itertools import pairwise
 
@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.budgets.ledger.ledger import EXACT, Ledger
-from tests.unit.budgets.scenes import DAY, MICRO, Store
+from forebay.budgets.ledger.ledger import EXACT_PERIOD, Ledger
+from tests.unit.budgets.factories import DAY, MICRO, Store
 
 OWNER = "uid-of-team-a"
 HOUR = 3600
 UIDS = [f"00000000-0000-4000-8000-{number:012d}" for number in range(6)] + ["a-mirror-pod", ""]
 
 
-def integral(pieces, start, end):
-    """In rate x microseconds."""
-    return sum(rate * max(min(end, until * MICRO) - max(start, since * MICRO), 0) for since, until, rate in pieces)
+def integral(intervals, start, end):
+    """Usage in rate x microseconds."""
+    return sum(rate * max(min(end, until * MICRO) - max(start, since * MICRO), 0) for since, until, rate in intervals)
 
 
-def overlapping(pieces):
-    ordered = sorted(pieces)
+def overlapping(intervals):
+    ordered = sorted(intervals)
     return any(later[0] < earlier[1] for earlier, later in pairwise(ordered))
 
 
@@ -37,7 +37,7 @@ histories = st.lists(
 
 @pytest.mark.law
 @given(histories, st.randoms(use_true_random=False), st.integers(0, 80 * HOUR * MICRO), st.integers(1, 60))
-def test_what_is_recorded_in_any_order_and_repeated_is_what_was_used_once(history, dice, now, window):
+def test_usage_recorded_in_any_order_and_repeatedly_counts_once(history, dice, now, window):
     lives = {}
     for uid, start, length, rate in history:
         lives.setdefault(uid, (start, start + length, rate))
@@ -60,12 +60,12 @@ def test_no_second_of_a_pod_is_ever_counted_twice(history):
     for uid, start, length, rate in history:
         ledger.record(uid, start, start + length, rate)
     for uid in UIDS:
-        pieces = ledger.pieces(uid)
-        assert not overlapping(pieces)
+        intervals = ledger.intervals(uid)
+        assert not overlapping(intervals)
         asked = {second for each, start, length, _ in history if each == uid for second in range(start, start + length)}
-        assert sum(end - start for start, end, _ in pieces) == len(asked)
+        assert sum(end - start for start, end, _ in intervals) == len(asked)
     assert ledger.consumed(10**6 * DAY * 10, 10**6 * DAY * 11) == sum(
-        rate * (end - start) * MICRO for uid in UIDS for start, end, rate in ledger.pieces(uid)
+        rate * (end - start) * MICRO for uid in UIDS for start, end, rate in ledger.intervals(uid)
     )
 
 
@@ -86,7 +86,7 @@ commands = st.lists(
 @pytest.mark.law
 @given(commands)
 def test_a_ledger_survives_death_at_any_request_and_any_compaction(story):
-    """Pods stay visible until their record is stored (as their finalizer has it), and are shown again after a death."""
+    """Pods exist until their usage is stored, as the finalizer ensures, and are seen again after a restart."""
     now, window, store, ledger = 100 * DAY, 31 * DAY, Store(), Ledger(OWNER)
     lives: dict[str, tuple[int, int, int]] = {}
     visible: set[str] = set()
@@ -123,16 +123,14 @@ def restarted(store, lives, visible):
 
 @pytest.mark.law
 @given(histories, st.integers(0, 90 * HOUR * MICRO), st.integers(1, 80))
-def test_beyond_a_day_a_window_is_wrong_by_fifteen_seconds_of_those_who_change_in_its_first_minute(
-    history, edge, window
-):
+def test_compacted_usage_is_wrong_by_at_most_15_seconds_of_the_changes_in_the_first_minute(history, edge, window):
     ledger, lives = Ledger(OWNER), {}
     for uid, start, length, rate in history:
         if uid not in lives and length:
             lives[uid] = (start, start + length, rate)
             ledger.record(uid, *lives[uid])
-    ledger.compact(75 * HOUR + EXACT, 400 * DAY, ())
-    assert not any(ledger.pieces(uid) for uid in UIDS)
+    ledger.compact(75 * HOUR + EXACT_PERIOD, 400 * DAY, ())
+    assert not any(ledger.intervals(uid) for uid in UIDS)
     now = edge + window * HOUR * MICRO
     error = abs(ledger.profile.between(edge, 200 * HOUR * MICRO) - integral(lives.values(), edge, 200 * HOUR * MICRO))
     minute = edge // (60 * MICRO) * 60
@@ -151,25 +149,27 @@ def test_beyond_a_day_a_window_is_wrong_by_fifteen_seconds_of_those_who_change_i
 def test_the_forecast_is_the_first_moment_at_which_the_window_holds_the_quota(history, running, window, quota):
     now = 60 * HOUR
     ledger = Ledger(OWNER)
-    pieces = []
+    intervals = []
     for number, (_, begun, length, rate) in enumerate(history):
         start = begun // 1800 * 1800 if number % 2 else begun  # changes at the very edge of an hour, too
-        pieces.append((start, min(start + length, now), rate))
-        ledger.record(f"closed-{number}", *pieces[-1])
+        intervals.append((start, min(start + length, now), rate))
+        ledger.record(f"closed-{number}", *intervals[-1])
     for number, (since, rate) in enumerate(running):
-        pieces.append((since, 10**9, rate))
+        intervals.append((since, 10**9, rate))
         ledger.begin(f"open-{number}", since, rate, since)
     amount, span = quota * 1000 * HOUR * MICRO // 10, window * HOUR * MICRO
 
     def held(moment):
-        return integral(pieces, moment - span, moment)
+        return integral(intervals, moment - span, moment)
 
     found = ledger.profile.reaches(amount, now * MICRO, span)
     assert ledger.profile.peak(now * MICRO, span, HOUR * MICRO) >= max(
         held((now + later) * MICRO) for later in range(0, min(HOUR, window * HOUR) + 1, 60)
     )
     marks = {now * MICRO, now * MICRO + span}
-    marks |= {when * MICRO + span for piece in pieces for when in piece[:2] if now * MICRO <= when * MICRO + span}
+    marks |= {
+        when * MICRO + span for interval in intervals for when in interval[:2] if now * MICRO <= when * MICRO + span
+    }
     marks = sorted(mark for mark in marks if mark <= now * MICRO + span)
     if found is None:
         assert all(held(mark) < amount for mark in marks)

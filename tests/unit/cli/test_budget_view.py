@@ -5,7 +5,7 @@ from forebay.budgets.assessment import Assessor
 from forebay.cli.budgets.command import show
 from forebay.cli.budgets.plot import plot, sparkline
 from forebay.reporting.budget_views import AHEAD, PAST, view
-from tests.unit.budgets.scenes import at, budget
+from tests.unit.budgets.factories import at, budget
 
 HOUR = 3600
 

@@ -33,10 +33,10 @@ def ledger(uid=UID, *, ended=100):
     return made
 
 
-async def save(store, book, made):
-    for write in made.shelf.writes(1000):
-        await store.write(book, write, ABOUT)
-        made.shelf.wrote(write)
+async def save(store, key, made):
+    for write in made.chunk_log.writes(1000):
+        await store.write(key, write, ABOUT)
+        made.chunk_log.wrote(write)
 
 
 def stored(found):
@@ -72,7 +72,7 @@ async def test_a_chunk_that_changes_is_written_over():
         await save(store, HOURS, made)
         assert len(stored(found)) == 1
         again, _ = Ledger.load(UID, (await store_of(found).load())[HOURS])
-        assert again.pieces("pod-2") == made.pieces("pod-2")
+        assert again.intervals("pod-2") == made.intervals("pod-2")
 
 
 async def test_hours_and_dollars_and_budgets_do_not_mix():
@@ -83,7 +83,7 @@ async def test_hours_and_dollars_and_budgets_do_not_mix():
         await save(store, LedgerKey(OTHER, Unit.GPU_HOURS), ledger(OTHER))
         read = await store_of(found).load()
         assert set(read) == {HOURS, DOLLARS, LedgerKey(OTHER, Unit.GPU_HOURS)}
-        assert Ledger.load(UID, read[DOLLARS])[0].pieces("pod-1")[0].end == 7
+        assert Ledger.load(UID, read[DOLLARS])[0].intervals("pod-1")[0].end == 7
 
 
 async def test_of_two_that_keep_the_same_ledger_neither_undoes_the_other():
@@ -98,13 +98,13 @@ async def test_of_two_that_keep_the_same_ledger_neither_undoes_the_other():
         with pytest.raises(ChunkConflict):
             await save(mine, HOURS, made)
         again, _ = Ledger.load(UID, await mine.load_one(HOURS))
-        assert again.pieces("pod-2")
+        assert again.intervals("pod-2")
         again.merge(made)
         await save(mine, HOURS, again)
         last, _ = Ledger.load(UID, (await store_of(found).load())[HOURS])
-        assert last.pieces("pod-1")
-        assert last.pieces("pod-2")
-        assert last.pieces("pod-3")
+        assert last.intervals("pod-1")
+        assert last.intervals("pod-2")
+        assert last.intervals("pod-3")
 
 
 async def test_a_first_write_does_not_take_the_place_of_a_chunk_that_is_there():
@@ -122,7 +122,7 @@ async def test_a_chunk_that_somebody_deleted_is_written_anew():
         made.record("pod-2", 0, 50, 1000)
         await save(store, HOURS, made)
         again, _ = Ledger.load(UID, (await store_of(found).load())[HOURS])
-        assert again.pieces("pod-1")
+        assert again.intervals("pod-1")
 
 
 async def test_a_damaged_chunk_is_read_as_one_and_the_others_count():
@@ -133,7 +133,7 @@ async def test_a_damaged_chunk_is_read_as_one_and_the_others_count():
         found.store.create(kinds.CONFIG_MAPS, {"metadata": meta, "binaryData": {"chunk": "Z2FyYmFnZQ=="}})
         again, damages = Ledger.load(UID, (await store_of(found).load())[HOURS])
         assert [each.serial for each in damages] == [7]
-        assert again.pieces("pod-1")
+        assert again.intervals("pod-1")
 
 
 async def test_objects_with_our_label_that_are_not_ours_are_left_alone():
@@ -142,7 +142,7 @@ async def test_objects_with_our_label_that_are_not_ours_are_left_alone():
         found.store.create(kinds.CONFIG_MAPS, {"metadata": meta})
         store = store_of(found)
         assert await store.load() == {}
-        assert store.books() == ()
+        assert store.stored_keys() == ()
 
 
 async def test_a_ledger_goes_with_its_budget():
@@ -152,4 +152,4 @@ async def test_a_ledger_goes_with_its_budget():
         await save(store, LedgerKey(OTHER, Unit.GPU_HOURS), ledger(OTHER))
         await store.delete_all(HOURS)
         assert [_labels(each)["forebay.dev/budget-uid"] for each in stored(found)] == [OTHER]
-        assert store.books() == (LedgerKey(OTHER, Unit.GPU_HOURS),)
+        assert store.stored_keys() == (LedgerKey(OTHER, Unit.GPU_HOURS),)

@@ -32,8 +32,8 @@ from forebay.model.sources import (
 from forebay.model.workloads import Owner, PodShape
 from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load, save
 from forebay.reconcile.snapshot import BudgetState, Memory, OperatorRules, Snapshot
-from tests.unit.budgets.scenes import at, budget
-from tests.unit.budgets.scenes import pod as counted_pod
+from tests.unit.budgets.factories import at, budget
+from tests.unit.budgets.factories import pod as counted_pod
 from tests.unit.cli.scenes import NOW, node, pod, pool, record, running
 
 KEY = SourceKey("owned", "webhook")

@@ -1,7 +1,7 @@
-"""The stored form of a ledger: chunks of bytes, each small enough for one Kubernetes object and valid by itself.
+"""Encoding of chunks, the stored form of a ledger: each fits into one Kubernetes object and is valid by itself.
 
-A chunk is `FBL`, the version, a digest of the rest, and the rest: msgpack, compressed. Whoever reads one gets either
-what was written or a sentence that says what is wrong with it.
+An encoded chunk is `FBL`, the format version, a digest of the body, and the body: compressed msgpack. Decoding gives
+either what was written or an error that says what is wrong.
 """
 
 import zlib
@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.budgets.usage import Piece
+from forebay.budgets.usage import Interval
 
 MAGIC: Final = b"FBL"
 VERSION: Final = 1
@@ -20,13 +20,13 @@ _DIGEST: Final = 8
 _HEADER: Final = len(MAGIC) + 1 + _DIGEST
 _UID: Final = 16
 
-#: A chunk of records is closed at this size: every record added to it before is a write of the whole.
-FULL: Final = 128 * 1024
-#: No chunk is larger: 512 KiB as base64, which is how JSON carries bytes, with room for the rest of the object.
-LARGEST: Final = 380 * 1024
-#: What a record (uid, start, length, rate), a minute (mark, change) and an end (mark, pods) take before compression,
-#: at most; a price has up to 27 digits.
-RECORD_BYTES: Final = 38 + 5 + 5 + 27
+#: A chunk takes no more entries at this size: every added entry writes the whole chunk again.
+FULL_BYTES: Final = 128 * 1024
+#: Largest size of a chunk: 512 KiB as base64, which is how JSON carries bytes, with room for the rest of the object.
+MAX_BYTES: Final = 380 * 1024
+#: Largest size before compression of an interval (uid, start, length, rate), a minute (mark, change) and an end (mark,
+#: pods); a price has up to 27 digits.
+ENTRY_BYTES: Final = 38 + 5 + 5 + 27
 MINUTE_BYTES: Final = 5 + 27
 END_BYTES: Final = 5 + 5
 
@@ -34,44 +34,45 @@ _SMALL: Final = range(-(2**63), 2**63)
 
 
 class UnreadableChunk(ValueError):
-    """Says what is wrong with a chunk, and what to do."""
+    """Chunk that cannot be decoded; the message says what is wrong."""
 
 
 class Chunk(msgspec.Struct, kw_only=True):
-    """What one stored object holds."""
+    """Content of one stored object: a part of a ledger."""
 
-    #: UID of the budget (or of whatever the ledger is of): another's chunk must not count here.
+    #: UID of the budget, or the owner of another ledger: a chunk counts only in the ledger of its owner.
     owner: str
     serial: int
-    #: It was made together with others and counts only together with them: the first serial of all, and how many.
+    #: Group of chunks that count only together: the first serial, and the number of chunks.
     group: tuple[int, int]
-    #: Chunks whose content is in this group now. They do not count any more, whether or not they are still there.
+    #: Serials of chunks whose content is now in this group. They no longer count, even while they exist.
     replaces: tuple[int, ...] = ()
-    #: In seconds: what is open in it was so at least until then.
+    #: When the chunk was written, in seconds: open intervals were open at least until then.
     saved: int = 0
-    records: dict[str, list[Piece]] = {}
-    #: By minute mark: changes of the rate in sixtieths.
+    #: Intervals by pod UID.
+    entries: dict[str, list[Interval]] = {}
+    #: Changes of the rate in sixtieths, by minute mark.
     minutes: dict[int, int] = {}
-    #: By minute mark: how many pods had ended.
+    #: Number of pods that ended, by minute mark.
     ends: dict[int, int] = {}
 
     @property
     def size(self) -> int:
-        """At least as much as it takes encoded."""
-        records = sum(map(len, self.records.values()))
+        """Upper bound of the encoded size in bytes."""
+        intervals = sum(map(len, self.entries.values()))
         sums = len(self.minutes) * MINUTE_BYTES + len(self.ends) * END_BYTES
-        return 256 + records * RECORD_BYTES + sums + len(self.replaces) * 5
+        return 256 + intervals * ENTRY_BYTES + sums + len(self.replaces) * 5
 
 
 class _Body(msgspec.Struct, array_like=True):
-    """In columns, which compress well. Times are differences from one row to the next; a length of -1 is still open."""
+    """Chunk in columns, which compress well. Times are differences between rows; a length of -1 is an open interval."""
 
     owner: str
     serial: int
     group: tuple[int, int]
     replaces: tuple[int, ...]
     saved: int
-    #: Divides all rates.
+    #: Common divisor of all rates.
     unit: int | str
     uids: bytes
     #: UIDs that are not UUIDs, by row.
@@ -90,8 +91,8 @@ _decoder: Final = msgspec.msgpack.Decoder(_Body)
 
 
 def encode(chunk: Chunk) -> bytes:
-    rows = sorted((piece, uid) for uid, pieces in chunk.records.items() for piece in map(_sortable, pieces))
-    unit = gcd(*(piece[2] for piece, _ in rows), *chunk.minutes.values()) or 1
+    rows = sorted((interval, uid) for uid, intervals in chunk.entries.items() for interval in map(_sortable, intervals))
+    unit = gcd(*(interval[2] for interval, _ in rows), *chunk.minutes.values()) or 1
     uids, named = _packed([uid for _, uid in rows])
     marks = sorted(chunk.minutes)
     end_marks = sorted(chunk.ends)
@@ -105,9 +106,9 @@ def encode(chunk: Chunk) -> bytes:
             unit=_whole(unit),
             uids=uids,
             named=named,
-            starts=_differences([piece[0] for piece, _ in rows]),
-            lengths=[piece[1] for piece, _ in rows],
-            rates=[_whole(piece[2] // unit) for piece, _ in rows],
+            starts=_differences([interval[0] for interval, _ in rows]),
+            lengths=[interval[1] for interval, _ in rows],
+            rates=[_whole(interval[2] // unit) for interval, _ in rows],
             marks=_differences([mark // 60 for mark in marks]),
             changes=[_whole(chunk.minutes[mark] // unit) for mark in marks],
             end_marks=_differences([mark // 60 for mark in end_marks]),
@@ -119,19 +120,21 @@ def encode(chunk: Chunk) -> bytes:
 
 
 def decode(data: bytes) -> Chunk:
-    """Raises `Damaged`."""
+    """Decoded chunk. Raises `UnreadableChunk`."""
     if len(data) < _HEADER or data[:3] != MAGIC:
-        raise UnreadableChunk("it is not a chunk of a ledger, or only the beginning of one")
+        raise UnreadableChunk("the data is not a ledger chunk, or is truncated")
     if data[3] != VERSION:
-        raise UnreadableChunk(f"it has version {data[3]} and this release reads version {VERSION}: upgrade Forebay")
+        raise UnreadableChunk(
+            f"the format is version {data[3]} and this release reads version {VERSION}: upgrade Forebay"
+        )
     packed = data[_HEADER:]
     if data[4:_HEADER] != _digest(packed):
-        raise UnreadableChunk("its checksum does not match its content")
+        raise UnreadableChunk("the checksum does not match the content")
     try:
         body = _decoder.decode(zlib.decompress(packed))
         return _chunk(body)
     except (zlib.error, msgspec.MsgspecError, ValueError, IndexError) as error:
-        raise UnreadableChunk(f"its content cannot be read ({error})") from None
+        raise UnreadableChunk(f"the content cannot be decoded ({error})") from None
 
 
 def _chunk(body: _Body) -> Chunk:
@@ -142,23 +145,23 @@ def _chunk(body: _Body) -> Chunk:
         group=body.group,
         replaces=body.replaces,
         saved=body.saved,
-        records={},
+        entries={},
         minutes={mark * 60: int(change) * unit for mark, change in zip(_sums(body.marks), body.changes, strict=True)},
         ends={mark * 60: count for mark, count in zip(_sums(body.end_marks), body.end_counts, strict=True)},
     )
     uids = _unpacked(body.uids, body.named, len(body.starts))
     for uid, start, length, rate in zip(uids, _sums(body.starts), body.lengths, body.rates, strict=True):
         end = None if length < 0 else start + length
-        chunk.records.setdefault(uid, []).append(Piece(start, end, int(rate) * unit))
+        chunk.entries.setdefault(uid, []).append(Interval(start, end, int(rate) * unit))
     return chunk
 
 
-def _sortable(piece: Piece) -> tuple[int, int, int]:
-    return piece.start, -1 if piece.end is None else piece.end - piece.start, piece.rate
+def _sortable(interval: Interval) -> tuple[int, int, int]:
+    return interval.start, -1 if interval.end is None else interval.end - interval.start, interval.rate
 
 
 def _whole(number: int) -> int | str:
-    """Prices have more digits than msgpack's integers."""
+    """Number as msgpack can store it: prices have more digits than its integers."""
     return number if number in _SMALL else str(number)
 
 
@@ -195,7 +198,7 @@ def _packed(uids: Iterable[str]) -> tuple[bytes, dict[int, str]]:
 
 def _unpacked(packed: bytes, named: Mapping[int, str], rows: int) -> list[str]:
     if len(packed) != (rows - len(named)) * _UID:
-        raise ValueError("the UIDs do not match the records")
+        raise ValueError("the UIDs do not match the entries")
     cut = iter(range(0, len(packed), _UID))
     found = []
     for row in range(rows):

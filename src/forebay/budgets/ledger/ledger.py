@@ -1,13 +1,13 @@
-"""What was used, so that it is still known when the pods are gone and the operator has been away.
+"""Ledger of what was used, which survives the deletion of pods and restarts of the operator.
 
-A ledger is of one budget. It holds, by pod, the pieces of time in which the pod counted; those of pods that ended more
-than a day ago and that nobody can see any more are added up by the minute.
+A ledger belongs to one budget (or to one key of the bill). It holds, by pod UID, the intervals in which the pod
+counted. Intervals of deleted pods that ended more than a day ago are compacted to sums by the minute.
 
     ledger.record(uid, start, end, rate)
-    for write in ledger.shelf.writes(now):      # store write.data under write.serial, then:
-        ledger.shelf.wrote(write)
-    for serial in ledger.shelf.obsolete():      # delete it, then:
-        ledger.shelf.deleted(serial)
+    for write in ledger.chunk_log.writes(now):      # store write.data under write.serial, then:
+        ledger.chunk_log.wrote(write)
+    for serial in ledger.chunk_log.obsolete():      # delete it, then:
+        ledger.chunk_log.deleted(serial)
     ledger, damages = Ledger.load(owner, stored)
 """
 
@@ -17,268 +17,270 @@ from typing import Final, NamedTuple
 from forebay.budgets.ledger.chunk_log import ChunkLog, DamagedChunk
 from forebay.budgets.ledger.chunks import Chunk
 from forebay.budgets.ledger.profile import Profile
-from forebay.budgets.usage import MICROSECONDS, Piece
+from forebay.budgets.usage import MICROSECONDS, Interval
 
-#: Exact to the second for so long; beyond, to the minute.
-EXACT: Final = 24 * 3600
+#: Seconds for which intervals are kept to the second; older ones are compacted to the minute.
+EXACT_PERIOD: Final = 24 * 3600
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 
 
-class Outline(NamedTuple):
-    """What counts when, and for which pods now; not for which pods before."""
+class LedgerSummary(NamedTuple):
+    """Changes of use over time, and the pods that run now; it does not say which pods ran before."""
 
-    #: By second: changes of the rate in sixtieths, and how many pods ended.
+    #: By second: changes of the rate in sixtieths, and the number of pods that ended.
     changes: Mapping[int, int]
     ends: Mapping[int, int]
     running: tuple[str, ...]
 
 
 class Ledger:
-    def __init__(self, owner: str, shelf: ChunkLog | None = None) -> None:
-        self.shelf = shelf or ChunkLog(owner)
+    def __init__(self, owner: str, chunk_log: ChunkLog | None = None) -> None:
+        self.chunk_log = chunk_log or ChunkLog(owner)
         self.profile = Profile()
-        #: Of each pod, by time and without overlap. Only the last may be open.
-        self._pieces: dict[str, list[Piece]] = {}
+        #: Intervals by pod UID, ordered by time and without overlap. Only the last may be open.
+        self._intervals: dict[str, list[Interval]] = {}
         self._open: set[str] = set()
-        self._drafts: dict[str, tuple[Piece, ...]] = {}
+        self._provisional: dict[str, tuple[Interval, ...]] = {}
 
     @classmethod
     def load(cls, owner: str, stored: Mapping[int, bytes]) -> "tuple[Ledger, tuple[DamagedChunk, ...]]":
-        """From whatever was stored, by serial."""
-        shelf, damages = ChunkLog.load(owner, stored)
-        ledger = cls(owner, shelf)
-        for chunk in shelf.chunks.values():
+        """Ledger from stored chunks by serial, and the chunks that cannot be read."""
+        chunk_log, damages = ChunkLog.load(owner, stored)
+        ledger = cls(owner, chunk_log)
+        for chunk in chunk_log.chunks.values():
             ledger._restore(chunk)
         return ledger, damages
 
     @classmethod
-    def drawn(cls, owner: str, outline: Outline) -> "Ledger":
-        """One that counts the same. It is to be read, not to be kept."""
+    def from_summary(cls, owner: str, summary: LedgerSummary) -> "Ledger":
+        """Ledger with the same usage as the summarised one. It can be read, but not stored."""
         ledger = cls(owner)
-        ledger.profile.change_at_marks(outline.changes)
-        for at, pods in outline.ends.items():
+        ledger.profile.change_at_marks(summary.changes)
+        for at, pods in summary.ends.items():
             ledger.profile.ended(at, pods)
-        ledger._open = set(outline.running)
+        ledger._open = set(summary.running)
         return ledger
 
     @property
-    def outline(self) -> Outline:
-        return Outline(self.profile.changes, self.profile.ends, tuple(sorted(self._open)))
+    def summary(self) -> LedgerSummary:
+        return LedgerSummary(self.profile.changes, self.profile.ends, tuple(sorted(self._open)))
 
     def _restore(self, chunk: Chunk) -> None:
         self.profile.change_at_marks(chunk.minutes)
         for mark, pods in chunk.ends.items():
             self.profile.ended(mark, pods)
-        for uid, pieces in list(chunk.records.items()):
-            if uid in self._pieces:
-                # Moved from one chunk to the other when the operator died in between: one copy goes.
-                self.shelf.drop(uid, chunk.serial)
-                self._merge(uid, pieces)
+        for uid, intervals in list(chunk.entries.items()):
+            if uid in self._intervals:
+                # The operator died while it moved the entry from one chunk to another: remove one copy.
+                self.chunk_log.remove(uid, chunk.serial)
+                self._merge(uid, intervals)
                 continue
-            self._pieces[uid] = pieces
-            self.shelf.kept(uid, chunk.serial, pieces)
-            for start, end, rate in pieces:
+            self._intervals[uid] = intervals
+            self.chunk_log.place(uid, chunk.serial, intervals)
+            for start, end, rate in intervals:
                 self.profile.change(start, rate)
                 if end is not None:
                     self.profile.change(end, -rate)
-            last = pieces[-1].end
+            last = intervals[-1].end
             if last is None:
                 self._open.add(uid)
             else:
                 self.profile.ended(last)
 
     def merge(self, other: "Ledger") -> None:
-        """The records of another copy of this ledger. Its sums are in its chunks, and are merged by loading these."""
-        for uid, pieces in other._pieces.items():  # noqa: SLF001 (of its own class)
-            self._merge(uid, pieces)
-        for uid, drafted in other._drafts.items():  # noqa: SLF001 (of its own class)
-            self.draft(uid, drafted)
+        """Add the entries of another copy of this ledger. Sums are not merged: they come with the stored chunks."""
+        for uid, intervals in other._intervals.items():  # noqa: SLF001 (of its own class)
+            self._merge(uid, intervals)
+        for uid, provisional in other._provisional.items():  # noqa: SLF001 (of its own class)
+            self.set_provisional(uid, provisional)
 
-    def _merge(self, uid: str, pieces: Iterable[Piece]) -> None:
-        for start, end, rate in pieces:
+    def _merge(self, uid: str, intervals: Iterable[Interval]) -> None:
+        for start, end, rate in intervals:
             if end is not None:
                 self.record(uid, start, end, rate)
-            elif not any(each.end is None or each.end > start for each in self._pieces.get(uid, ())):
+            elif not any(each.end is None or each.end > start for each in self._intervals.get(uid, ())):
                 self.begin(uid, start, rate, start, durable=True)
 
     def begin(self, uid: str, since: int, rate: int, at: int, *, durable: bool = False) -> None:
-        """The pod counts with this rate since then. One that counts already does so from when it did; with another
-        rate it begins anew, `at` being the time of the change.
+        """Count a pod at this rate from `since` on.
 
-        Durable: its status alone would not tell since when, after a restart of Forebay.
+        A pod that counts already keeps its start; if its rate has changed, a new interval begins at `at`. With
+        `durable` the open interval is stored, because after a restart of Forebay the pod's status would not show its
+        start.
         """
-        pieces = self._pieces.get(uid)
-        if uid in self._open and pieces:
-            if pieces[-1].rate == rate:
-                if durable and not self.shelf.holds(uid):
-                    self.shelf.keep(uid, pieces)
+        intervals = self._intervals.get(uid)
+        if uid in self._open and intervals:
+            if intervals[-1].rate == rate:
+                if durable and not self.chunk_log.has(uid):
+                    self.chunk_log.put(uid, intervals)
                 return
             self.end(uid, at)
-            since, durable, pieces = max(since, at), True, self._pieces.get(uid)
-        if pieces:
-            since = max(since, _last_end(pieces))
-            self.profile.ended(_last_end(pieces), -1)
+            since, durable, intervals = max(since, at), True, self._intervals.get(uid)
+        if intervals:
+            since = max(since, _last_end(intervals))
+            self.profile.ended(_last_end(intervals), -1)
         else:
-            pieces = self._pieces[uid] = []
-        pieces.append(Piece(since, None, rate))
+            intervals = self._intervals[uid] = []
+        intervals.append(Interval(since, None, rate))
         self._open.add(uid)
         self.profile.change(since, rate)
         if durable:
-            self.shelf.keep(uid, pieces)
+            self.chunk_log.put(uid, intervals)
 
     def end(self, uid: str, at: int) -> None:
-        """The pod counts no longer, since then; of one that did not, nothing is recorded."""
+        """Stop counting a pod at `at`; nothing happens if the pod does not count."""
         if uid not in self._open:
             return
         self._open.discard(uid)
-        pieces = self._pieces[uid]
-        start, _, rate = pieces.pop()
+        intervals = self._intervals[uid]
+        start, _, rate = intervals.pop()
         at = max(at, start)
         self.profile.change(at, -rate)
         if at > start:
-            pieces.append(Piece(start, at, rate))
-        if pieces:
-            self.profile.ended(_last_end(pieces))
-            self.shelf.keep(uid, pieces)
+            intervals.append(Interval(start, at, rate))
+        if intervals:
+            self.profile.ended(_last_end(intervals))
+            self.chunk_log.put(uid, intervals)
         else:
-            del self._pieces[uid]
-            self.shelf.drop(uid)
+            del self._intervals[uid]
+            self.chunk_log.remove(uid)
 
     def record(self, uid: str, start: int, end: int, rate: int) -> None:
-        """The pod counted from then to then. What is recorded of it already stays as it is."""
+        """Record that a pod counted from `start` to `end`. What is already recorded of the pod stays as it is."""
         self.end(uid, end)
-        pieces = self._pieces.get(uid)
+        intervals = self._intervals.get(uid)
         added, at = [], start
-        for piece in pieces or ():
-            if min(piece.start, end) > at:
-                added.append(Piece(at, min(piece.start, end), rate))
-            at = max(at, piece.end or at)
+        for interval in intervals or ():
+            if min(interval.start, end) > at:
+                added.append(Interval(at, min(interval.start, end), rate))
+            at = max(at, interval.end or at)
         if end > at:
-            added.append(Piece(at, end, rate))
+            added.append(Interval(at, end, rate))
         if not added:
             return
-        if pieces is None:
-            pieces = self._pieces[uid] = []
+        if intervals is None:
+            intervals = self._intervals[uid] = []
         else:
-            self.profile.ended(_last_end(pieces), -1)
+            self.profile.ended(_last_end(intervals), -1)
         for each in added:
             self.profile.change(each.start, rate)
             self.profile.change(each.end or end, -rate)
-        pieces.extend(added)
-        pieces.sort()
-        _join(pieces)
-        self.profile.ended(_last_end(pieces))
-        self.shelf.keep(uid, pieces)
+        intervals.extend(added)
+        intervals.sort()
+        _merge_adjacent(intervals)
+        self.profile.ended(_last_end(intervals))
+        self.chunk_log.put(uid, intervals)
 
-    def draft(self, uid: str, pieces: Sequence[Piece]) -> None:
-        """What counts for now, instead of what was drafted before. It is never stored, and says nothing of `uid`."""
-        before, after = self._drafts.get(uid, ()), tuple(pieces)
+    def set_provisional(self, uid: str, intervals: Sequence[Interval]) -> None:
+        """Replace the provisional intervals of `uid`, which count but are never stored nor part of `intervals`."""
+        before, after = self._provisional.get(uid, ()), tuple(intervals)
         if before == after:
             return
-        for sign, drafted in ((-1, before), (1, after)):
-            for start, end, rate in drafted:
+        for sign, provisional in ((-1, before), (1, after)):
+            for start, end, rate in provisional:
                 self.profile.change(start, sign * rate)
                 if end is not None:
                     self.profile.change(end, -sign * rate)
         if after:
-            self._drafts[uid] = after
+            self._provisional[uid] = after
         else:
-            del self._drafts[uid]
+            del self._provisional[uid]
 
     @property
-    def is_blank(self) -> bool:
-        """Nothing counts, and nothing has in any time that is remembered."""
-        return not self._pieces and not self._drafts and self.profile.is_blank
+    def is_empty(self) -> bool:
+        """Whether the ledger holds no usage at all."""
+        return not self._intervals and not self._provisional and self.profile.is_empty
 
     def close_missing(self, visible: Collection[str]) -> None:
-        """Pods that were running when this was stored and are not there any more: nobody saw them end, so they count
-        until the last moment at which they were known to run.
-        """
-        for uid in [each for each in self._open if each not in visible and self.shelf.holds(each)]:
-            self.end(uid, self.shelf.saved(uid))
+        """End stored open intervals of pods that no longer exist, at the last time they were known to run."""
+        for uid in [each for each in self._open if each not in visible and self.chunk_log.has(each)]:
+            self.end(uid, self.chunk_log.last_written(uid))
 
-    def pieces(self, uid: str) -> tuple[Piece, ...]:
-        return tuple(self._pieces.get(uid, ()))
+    def intervals(self, uid: str) -> tuple[Interval, ...]:
+        """Recorded intervals of a pod, ordered by time; empty after compaction."""
+        return tuple(self._intervals.get(uid, ()))
 
     @property
     def running(self) -> Collection[str]:
-        """UIDs of the pods that count now."""
+        """UIDs of pods that count now."""
         return self._open
 
     def consumed(self, now: int, window: int) -> int:
-        """In the window that ends now; all in microseconds."""
+        """Usage (rate x microseconds) in the window that ends now; both arguments in microseconds."""
         return self.profile.between(now - window, now)
 
     def consumed_by(self, uid: str, now: int, window: int) -> int:
+        """Recorded usage of one pod in the window."""
         total = 0
-        for start, end, rate in self._pieces.get(uid, ()):
+        for start, end, rate in self._intervals.get(uid, ()):
             until = now if end is None else min(end * MICROSECONDS, now)
             total += rate * max(until - max(start * MICROSECONDS, now - window), 0)
         return total
 
     def tracked(self, now: int, window: int) -> int:
-        """Pods that have used anything in the window or do so now."""
+        """Number of pods that have used anything in the window or run now."""
         return len(self._open) + self.profile.ends_after(now - window)
 
     def is_durable(self, uid: str) -> bool:
-        """All its time is stored as it is now: the pod may go."""
-        return uid not in self._open and self.shelf.is_stored(uid)
+        """Whether all usage of a pod is stored, so that the pod may be deleted."""
+        return uid not in self._open and self.chunk_log.is_stored(uid)
 
     def compact(self, now: int, window: int, visible: Collection[str]) -> bool:
-        """Adds up, by the minute, what ended more than a day ago, and forgets what has left the window.
+        """Compact entries that ended more than a day ago to sums by the minute, and drop what has left the window.
 
-        `visible` are the UIDs of all pods that are there: as long as one can be seen its record stays, lest it be
-        counted again. Only with a complete view. All in seconds. False: there was nothing to do, or what the last
-        compaction replaced is not deleted yet.
+        `visible` are UIDs of all existing pods; their entries stay, lest the pods be counted again. Call only with a
+        complete view of the pods. Times are in seconds. Returns False if there was nothing to do, or if chunks that the
+        last compaction replaced are not deleted yet.
         """
-        shelf = self.shelf
-        if not shelf.may_replace:
+        chunk_log = self.chunk_log
+        if not chunk_log.may_replace:
             return False
         self.profile.forget_before(now - window - _HOUR)
         floor = self.profile.floor
-        past = {serial: self._past(chunk, now - EXACT, visible) for serial, chunk in shelf.chunks.items()}
+        old = {serial: self._old(chunk, now - EXACT_PERIOD, visible) for serial, chunk in chunk_log.chunks.items()}
         chosen = {
             serial
-            for serial, chunk in shelf.chunks.items()
-            if len(past[serial]) * 2 > len(chunk.records) or min(chunk.minutes, default=floor) < floor - EXACT
+            for serial, chunk in chunk_log.chunks.items()
+            if len(old[serial]) * 2 > len(chunk.entries) or min(chunk.minutes, default=floor) < floor - EXACT_PERIOD
         }
         if not chosen:
             return False
-        with_room = shelf.sums()
-        if with_room is not None:
-            chosen.add(with_room)
-        records: dict[str, list[Piece]] = {}
+        spare = chunk_log.with_room_for_sums()
+        if spare is not None:
+            chosen.add(spare)
+        entries: dict[str, list[Interval]] = {}
         minutes: dict[int, int] = {}
         ends: dict[int, int] = {}
         for serial in sorted(chosen):
-            chunk = shelf.take(serial)
+            chunk = chunk_log.take_out(serial)
             for mark, part in chunk.minutes.items():
                 minutes[max(mark, floor)] = minutes.get(max(mark, floor), 0) + part
             for mark, pods in chunk.ends.items():
                 if mark >= floor:
                     ends[mark] = ends.get(mark, 0) + pods
-            for uid, pieces in chunk.records.items():
-                if uid in past[serial]:
-                    self._add_up(self._pieces.pop(uid), minutes, ends)
+            for uid, intervals in chunk.entries.items():
+                if uid in old[serial]:
+                    self._sum_by_minute(self._intervals.pop(uid), minutes, ends)
                 else:
-                    records[uid] = pieces
-        shelf.put(records, minutes, ends)
+                    entries[uid] = intervals
+        chunk_log.replace_with(entries, minutes, ends)
         return True
 
-    def _past(self, chunk: Chunk, cutoff: int, visible: Collection[str]) -> set[str]:
+    def _old(self, chunk: Chunk, cutoff: int, visible: Collection[str]) -> set[str]:
         return {
             uid
-            for uid, pieces in chunk.records.items()
-            if uid not in self._open and uid not in visible and _last_end(pieces) <= cutoff
+            for uid, intervals in chunk.entries.items()
+            if uid not in self._open and uid not in visible and _last_end(intervals) <= cutoff
         }
 
-    def _add_up(self, pieces: list[Piece], minutes: dict[int, int], ends: dict[int, int]) -> None:
-        profile, last = self.profile, _last_end(pieces)
-        for start, end, rate in pieces:
+    def _sum_by_minute(self, intervals: list[Interval], minutes: dict[int, int], ends: dict[int, int]) -> None:
+        """Replace intervals of one pod by changes of the rate at minute marks, in the profile and in `minutes`."""
+        profile, last = self.profile, _last_end(intervals)
+        for start, end, rate in intervals:
             for at, change in ((start, rate), (last if end is None else end, -rate)):
                 profile.change(at, -change)
-                shares = dict(profile.shared_out(at, change))
+                shares = dict(profile.split_by_minute(at, change))
                 profile.change_at_marks(shares)
                 for mark, part in shares.items():
                     minutes[mark] = minutes.get(mark, 0) + part
@@ -289,20 +291,20 @@ class Ledger:
             ends[mark] = ends.get(mark, 0) + 1
 
 
-def _join(pieces: list[Piece]) -> None:
-    """What follows at the same rate is one."""
-    joined = pieces[:1]
-    for piece in pieces[1:]:
+def _merge_adjacent(intervals: list[Interval]) -> None:
+    """Merge adjacent intervals with the same rate, in place."""
+    joined = intervals[:1]
+    for interval in intervals[1:]:
         last = joined[-1]
-        if (last.end, last.rate) == (piece.start, piece.rate):
-            joined[-1] = Piece(last.start, piece.end, last.rate)
+        if (last.end, last.rate) == (interval.start, interval.rate):
+            joined[-1] = Interval(last.start, interval.end, last.rate)
         else:
-            joined.append(piece)
-    if len(joined) < len(pieces):
-        pieces[:] = joined
+            joined.append(interval)
+    if len(joined) < len(intervals):
+        intervals[:] = joined
 
 
-def _last_end(pieces: list[Piece]) -> int:
-    end = pieces[-1].end
+def _last_end(intervals: list[Interval]) -> int:
+    end = intervals[-1].end
     assert end is not None
     return end

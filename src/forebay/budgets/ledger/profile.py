@@ -1,8 +1,8 @@
-"""How much is in use at any time, as changes of a rate: what lies between two moments is a difference of two sums.
+"""Profile of use over time, stored as changes of a rate: use between two moments is a difference of two sums.
 
-Rates are counted in sixtieths. Beyond a day, each change is shared out between the two minute marks around it by its
-nearness to them: that leaves the rate, the total and the middle in time of all changes exactly as they were, and only
-*within* that minute the sum differs from the truth, by 15 seconds of the changed rate at most.
+Rates are in sixtieths. When a ledger compacts old entries, it splits each change between the two minute marks around
+it, in proportion to its distance from them. The rate, the total and the mean time of all changes stay exact; only
+*within* that minute a sum is wrong, by at most 15 seconds of the changed rate.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -13,25 +13,26 @@ from forebay.budgets.usage import MICROSECONDS
 
 _MINUTE: Final = 60
 _HOUR: Final = 3600
-_PARTS: Final = 60
+_SIXTIETHS: Final = 60
 
 
 class _Bucket:
-    """The changes within one hour."""
+    """Changes of the rate within one hour, and their sums."""
 
     __slots__ = ("changes", "ended", "ends", "moment", "rate")
 
     def __init__(self) -> None:
         self.changes: dict[int, int] = {}
+        #: Sum of the changes, and sum of each change times its second.
         self.rate = 0
         self.moment = 0
-        #: How many pods ended, by second or minute mark, and together.
+        #: Number of pods that ended, by second or minute mark, and in total.
         self.ends: dict[int, int] = {}
         self.ended = 0
 
 
 class Profile:
-    """Read at the two edges of a window, wherever they are; the cost follows the hours beyond them, not the changes."""
+    """Use over time. Reading a window takes time by the number of hours with changes, not by the number of changes."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, _Bucket] = {}
@@ -39,35 +40,31 @@ class Profile:
         self._rate = 0
         self._moment = 0
         self._ended = 0
-        #: Nothing is known of the time before it but the rate at which it ended.
+        #: Earliest second of the profile; of the time before, only the rate at this second is known.
         self.floor = 0
-        #: Counts the changes, so that what was reckoned from this profile can be kept until it is another one.
+        #: Number of changes so far, so that results can be cached until it differs.
         self.version = 0
 
     def change(self, at: int, rate: int) -> None:
-        """From this second on, so much more (or less)."""
-        self._add(at, rate * _PARTS)
-
-    def change_about(self, at: int, rate: int) -> None:
-        """The same, to the minute."""
-        for mark, part in self.shared_out(at, rate):
-            self._add(mark, part)
+        """Change the rate from this second on."""
+        self._add(at, rate * _SIXTIETHS)
 
     def change_at_marks(self, parts: Mapping[int, int]) -> None:
-        """Shares of changes at minute marks, in sixtieths."""
+        """Change the rate at minute marks, by sixtieths."""
         add = self._add
         for mark, part in parts.items():
             add(mark, part)
 
-    def shared_out(self, at: int, rate: int) -> Iterator[tuple[int, int]]:
-        """A change in sixtieths on minute marks."""
+    def split_by_minute(self, at: int, rate: int) -> Iterator[tuple[int, int]]:
+        """Change of the rate split between the two minute marks around it, in sixtieths."""
         at = max(at, self.floor)
         past = at % _MINUTE
-        yield at - past, rate * (_PARTS - past)
+        yield at - past, rate * (_SIXTIETHS - past)
         if past:
             yield at - past + _MINUTE, rate * past
 
     def ended(self, at: int, pods: int = 1) -> None:
+        """Count pods that ended at this second."""
         if at < self.floor:
             return
         bucket = self._buckets.get(at // _HOUR) or self._bucket(at)
@@ -101,19 +98,19 @@ class Profile:
         self.version += 1
 
     def between(self, start: int, end: int) -> int:
-        """Rate x microseconds, from one moment (in microseconds) to another."""
-        return max(self._sum(end) - self._sum(start), 0) // _PARTS if self._hours else 0
+        """Use (rate x microseconds) from one moment to another, both in microseconds."""
+        return max(self._sum(end) - self._sum(start), 0) // _SIXTIETHS if self._hours else 0
 
     def rate(self, at: int) -> int:
-        """At a moment in microseconds; what begins at that very moment counts."""
-        return self._rate_at(at) // _PARTS if self._hours else 0
+        """Rate at a moment in microseconds; a change at that very moment counts."""
+        return self._rate_at(at) // _SIXTIETHS if self._hours else 0
 
     def _rate_at(self, at: int) -> int:
         rate, _, inside = self._before(at // MICROSECONDS // _HOUR)
         return rate + sum(part for second, part in inside if second * MICROSECONDS <= at)
 
     def ends_after(self, at: int) -> int:
-        """How many pods have ended after that moment."""
+        """Number of pods that ended after a moment in microseconds."""
         if not self._ended:
             return 0
         hour = at // MICROSECONDS // _HOUR
@@ -128,7 +125,7 @@ class Profile:
         return after
 
     def _sum(self, at: int) -> int:
-        """All that was used before that moment, in sixtieths: since the floor, which every difference has in common."""
+        """Use before a moment, in sixtieths, since the floor; only differences of two such sums mean something."""
         rate, weight, inside = self._before(at // MICROSECONDS // _HOUR)
         total = rate * at - weight * MICROSECONDS
         for second, part in inside:
@@ -138,7 +135,7 @@ class Profile:
         return total
 
     def _before(self, hour: int) -> tuple[int, int, Iterable[tuple[int, int]]]:
-        """The changes of all hours before this one, added up, and those inside it. From whichever side is nearer."""
+        """Sums of the changes before this hour, and the changes within it; added up from the nearer end."""
         hours, buckets = self._hours, self._buckets
         place = bisect_left(hours, hour)
         if place <= len(hours) // 2:
@@ -155,7 +152,7 @@ class Profile:
         return rate, weight, edge.changes.items() if edge is not None else ()
 
     def forget_before(self, at: int) -> None:
-        """Whole hours only. What still went on then is remembered as going on."""
+        """Drop the hours before a second; the rate at that time is kept."""
         hour = at // _HOUR
         kept = bisect_left(self._hours, hour)
         if not kept:
@@ -176,27 +173,27 @@ class Profile:
 
     @property
     def changes(self) -> dict[int, int]:
-        """By second, in sixtieths."""
+        """Changes of the rate in sixtieths, by second."""
         return {at: part for hour in self._hours for at, part in sorted(self._buckets[hour].changes.items())}
 
     @property
     def ends(self) -> dict[int, int]:
-        """How many pods ended, by second."""
+        """Number of pods that ended, by second."""
         return {at: pods for hour in self._hours for at, pods in sorted(self._buckets[hour].ends.items()) if pods}
 
     @property
-    def is_blank(self) -> bool:
-        """It has no change, and so no rate."""
+    def is_empty(self) -> bool:
+        """Whether the profile has no change of the rate, and so no use."""
         return not self._rate and not any(bucket.changes for bucket in self._buckets.values())
 
     def reaches(self, amount: int, now: int, window: int) -> int | None:
-        """When the window holds `amount`, if everything goes on as it does now, while what was used leaves it again.
+        """Moment at which the window holds `amount` at the present rate, while older use leaves the window.
 
-        In microseconds, rounded up; None: not within a window from now. Exact, by following the far edge over every
-        change of the past; an hour in which it cannot happen is passed in one step.
+        In microseconds, rounded up; None if not within one window from now. The result is exact: the far edge of the
+        window is moved over every past change, and an hour in which the amount cannot be reached is skipped at once.
         """
         rate = self._rate_at(now)
-        amount *= _PARTS
+        amount *= _SIXTIETHS
         first = edge = now - window
         held = self._sum(now) - self._sum(edge)
         if held >= amount:
@@ -205,7 +202,7 @@ class Profile:
             return None
         leaving = self._rate_at(edge)
         for upto, bucket in self._stretches(edge, now):
-            # What changed at the first moment itself is in the rate already: that hour is gone through.
+            # A change at the first moment itself is in the rate already, so that hour is not skipped.
             whole = bucket is None or (upto - edge == _HOUR * MICROSECONDS and edge > first)
             if whole and held + rate * (upto - edge) < amount:
                 held += (rate - leaving) * (upto - edge)
@@ -226,7 +223,7 @@ class Profile:
         return None
 
     def _stretches(self, start: int, end: int) -> Iterator[tuple[int, _Bucket | None]]:
-        """From one moment to another: where each stretch ends, and the hour it is (part of). None: nothing changes."""
+        """Stretches between two moments: the end of each, and the bucket of its hour or None if nothing changes."""
         for hour in self._hours[bisect_left(self._hours, start // MICROSECONDS // _HOUR) :]:
             begins = hour * _HOUR * MICROSECONDS
             if begins >= end:
@@ -239,7 +236,7 @@ class Profile:
             yield end, None
 
     def peak(self, now: int, window: int, span: int) -> int:
-        """The most that the window will hold within `span` from now, if everything goes on as it does now."""
+        """Most that the window will hold within `span` from now at the present rate."""
         rate = self._rate_at(now)
         first = edge = now - window
         last = edge + min(span, window)
@@ -255,20 +252,20 @@ class Profile:
             most = max(most, held)
             leaving += changes.get(mark // MICROSECONDS, 0)
             edge = mark
-        return -(-most // _PARTS)
+        return -(-most // _SIXTIETHS)
 
     def falls_below(self, amount: int, now: int, window: int) -> int:
-        """When the window holds less than `amount` (more than 0) again if nothing more is used from now on.
+        """Moment at which the window holds less than `amount` (more than 0) if nothing more is used from now on.
 
-        In microseconds: now, or the first whole second at which it is so.
+        In microseconds: now, or the first whole second at which that is so.
         """
         held = self._sum(now)
-        if held - self._sum(now - window) < amount * _PARTS:
+        if held - self._sum(now - window) < amount * _SIXTIETHS:
             return now
         low, high = now // MICROSECONDS, (now + window) // MICROSECONDS + 1
         while low < high:
             middle = (low + high) // 2
-            if held - self._sum(min(middle * MICROSECONDS - window, now)) < amount * _PARTS:
+            if held - self._sum(min(middle * MICROSECONDS - window, now)) < amount * _SIXTIETHS:
                 high = middle
             else:
                 low = middle + 1

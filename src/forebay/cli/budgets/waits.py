@@ -35,7 +35,7 @@ async def waits_in(
     if not holding:
         return {}
     try:
-        books = await read_ledgers(reader.client, where, holding, now)
+        ledgers = await read_ledgers(reader.client, where, holding, now)
     except (LedgersNotReadable, Forbidden) as error:
         return waits_as_reported(waiting, holding, now, str(error))
-    return waits(waiting, books.pods.values(), holding, books.accounts, now)
+    return waits(waiting, ledgers.pods.values(), holding, ledgers.accounts, now)

@@ -120,12 +120,12 @@ class _Drawing:
             daemons=(*self.tally.daemons(), *self.daemons),
             pods_by_node={name: tuple(pods) for name, pods in pods_by_node.items()},
             budgets=budgets,
-            budget_state=self._books(budgets) if budgets else None,
+            budget_state=self._budget_state(budgets) if budgets else None,
             rules=self.rules,
         )
         return Drawn(snapshot=snapshot, notes=tuple(self.notes))
 
-    def _books(self, budgets: Iterable[GPUWorkloadBudget]) -> BudgetState:
+    def _budget_state(self, budgets: Iterable[GPUWorkloadBudget]) -> BudgetState:
         """Only the pods in the files have used anything."""
         accounts = Accounts()
         for budget in budgets:

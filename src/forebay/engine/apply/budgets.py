@@ -1,4 +1,4 @@
-"""Decisions about budgets and their pods become requests. What was done is counted only when it is."""
+"""Applies decisions about budgets, their pods and Jobs. An action counts only after the API server accepted it."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -19,7 +19,7 @@ from forebay.budgets.admission import Release
 from forebay.budgets.enforcement import CONDITION, CannotPause, Evict, Pause, Resume
 from forebay.budgets.usage import thousandths
 from forebay.engine.apply.events import Events
-from forebay.engine.apply.pending_enforcement import PendingEnforcement
+from forebay.engine.apply.pending_enforcement import REFUSED_FOR, PendingEnforcement
 from forebay.engine.apply.records import NotKept
 from forebay.engine.views import Views
 from forebay.kube import writes
@@ -31,22 +31,25 @@ from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
 from forebay.kube.pods import BY_OWNER, PODS
 from forebay.kube.types import reference
 from forebay.model.reasons import Reason
+from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.reconcile.decisions import AddUsageFinalizer, BudgetDecision, PodEvent, RemoveUsageFinalizer, ReportBudget
 
 
 class BudgetActions:
+    """Applies `BudgetDecision`s, one function for each type."""
+
     def __init__(
         self,
         client: Client,
         views: Views,
-        announcements: Events,
+        events: Events,
         actions: PendingEnforcement,
         clock: Callable[[], datetime],
     ) -> None:
         self._client = client
         self._views = views
-        self._announcements = announcements
+        self._events = events
         self._actions = actions
         self._clock = clock
 
@@ -61,7 +64,7 @@ class BudgetActions:
             case Resume():
                 await self._resume(decision)
             case CannotPause():
-                self._tell_both(decision)
+                self._cannot_pause(decision)
             case Release():
                 await self._release(decision)
             case AddUsageFinalizer():
@@ -75,7 +78,7 @@ class BudgetActions:
         before = self._views.budgets.get(key)
         if before is None or before.resource_version != decision.resource_version:
             return
-        # Labels first: from then on new pods are held back, and whoever reads the status can rely on it.
+        # Labels first: from then on the admission policy gates new pods, and readers of the status can rely on that.
         labelled = before
         if any(before.metadata.labels.get(name) != value for name, value in decision.labels.items()):
             metadata = {**_guard(before), "labels": dict(decision.labels)}
@@ -86,15 +89,15 @@ class BudgetActions:
             **decision.figures,
         }
         after = await self._patch(decision, {"metadata": _guard(labelled), "status": status}, "status")
-        if after.resource_version == labelled.resource_version and _said(after) != decision.conditions:
+        if after.resource_version == labelled.resource_version and _conditions(after) != decision.conditions:
             raise NotKept(
-                f"GPUWorkloadBudget {'/'.join(key)}: the API server kept nothing of what was written to its status. "
-                "Its CustomResourceDefinition is of another release than this Forebay: apply the one of this release"
+                f"GPUWorkloadBudget {'/'.join(key)}: the API server dropped every field written to the status. The "
+                "CustomResourceDefinition is of another release than this Forebay: apply the one of this release"
             )
-        self._announce(before, after)
+        self._condition_events(before, after)
         if decision.forecast_warning is not None:
             about = reference(GPU_WORKLOAD_BUDGETS, after)
-            self._announcements.about(about, Reason.QUOTA_FORECAST, decision.forecast_warning, warning=True)
+            self._events.about(about, Reason.QUOTA_FORECAST, decision.forecast_warning, warning=True)
 
     async def _patch(
         self, decision: ReportBudget, change: dict[str, Any], subresource: str | None
@@ -105,20 +108,20 @@ class BudgetActions:
         self._views.budgets.observe(changed)
         return changed
 
-    def _announce(self, before: GPUWorkloadBudget, after: GPUWorkloadBudget) -> None:
-        """Where a condition has changed; that a budget is within its quota is news only when it was not."""
-        said = {each.type: each for each in _said(before)}
+    def _condition_events(self, before: GPUWorkloadBudget, after: GPUWorkloadBudget) -> None:
+        """Emit an event for each changed condition; WithinBudget only after the quota was exceeded."""
+        earlier = {each.type: each for each in _conditions(before)}
         about = reference(GPU_WORKLOAD_BUDGETS, after)
-        for each in _said(after):
-            was = said.get(each.type)
+        for each in _conditions(after):
+            was = earlier.get(each.type)
             if was is not None and (was.status, was.reason) == (each.status, each.reason):
                 continue
             if each.type == CONDITION and each.status is Truth.TRUE:
-                self._announcements.about(about, Reason.QUOTA_EXCEEDED, each.message, warning=True)
+                self._events.about(about, Reason.QUOTA_EXCEEDED, each.message, warning=True)
             elif each.type == CONDITION and was is not None:
-                self._announcements.about(about, Reason.WITHIN_BUDGET, each.message)
+                self._events.about(about, Reason.WITHIN_BUDGET, each.message)
             elif each.type == "Degraded" and each.status is Truth.TRUE:
-                self._announcements.about(about, Reason(each.reason), each.message, warning=True)
+                self._events.about(about, Reason(each.reason), each.message, warning=True)
 
     async def _evict(self, decision: Evict) -> None:
         pod = decision.pod
@@ -128,40 +131,43 @@ class BudgetActions:
             if not error.by_disruption_budget:
                 raise
             self._actions.refused(pod, self._clock())
-            sentence = f"Pod {pod.name} is to be evicted for its budget {decision.budget[1]}, but {error.message}"
-            self._say(decision.budget, pod, Reason.EVICTION_BLOCKED, sentence)
+            sentence = _refused(f"Eviction of pod {pod.name}", decision.budget, error.message)
+            self._pod_and_budget_event(decision.budget, pod, Reason.EVICTION_BLOCKED, sentence)
             return
         self._actions.done(decision.budget, pod, EnforcementAction.EVICT, self._clock())
-        self._say(decision.budget, pod, decision.reason, decision.sentence)
+        self._pod_and_budget_event(decision.budget, pod, decision.reason, decision.sentence)
 
     async def _pause(self, decision: Pause) -> None:
         pod, job, now = decision.pod, decision.job, self._clock()
-        notes = {PAUSED_BY_ANNOTATION: decision.budget[1], PAUSED_AT_ANNOTATION: now.isoformat(timespec="seconds")}
+        annotations = {
+            PAUSED_BY_ANNOTATION: decision.budget[1],
+            PAUSED_AT_ANNOTATION: now.isoformat(timespec="seconds"),
+        }
         rate = {PAUSED_RATE_ANNOTATION: str(self._rate(decision))}
-        metadata = {"uid": job.uid, "labels": {PAUSED_LABEL: "true"}, "annotations": {**notes, **rate}}
+        metadata = {"uid": job.uid, "labels": {PAUSED_LABEL: "true"}, "annotations": {**annotations, **rate}}
         patch = writes.merge_patch({"metadata": metadata, "spec": {"suspend": True}})
         try:
             suspended = await self._client.patch(JOBS, job.name, patch, pod.namespace)
         except (NotFound, Conflict, Forbidden, Invalid) as error:
             self._actions.refused(pod, now)
-            sentence = f"Job {job.name} cannot be suspended for its budget {decision.budget[1]}: {error}"
-            self._say(decision.budget, pod, Reason.CANNOT_PAUSE, sentence)
+            sentence = _refused(f"Suspension of Job {job.name}", decision.budget, str(error))
+            self._pod_and_budget_event(decision.budget, pod, Reason.CANNOT_PAUSE, sentence)
             return
         self._views.paused_jobs.observe(suspended)
         self._actions.done(decision.budget, pod, EnforcementAction.PAUSE, now)
-        self._say(decision.budget, pod, decision.reason, decision.sentence)
-        self._announcements.about(reference(JOBS, suspended), decision.reason, decision.sentence, warning=True)
-        await self._note(pod, notes)
+        self._pod_and_budget_event(decision.budget, pod, decision.reason, decision.sentence)
+        self._events.about(reference(JOBS, suspended), decision.reason, decision.sentence, warning=True)
+        await self._annotate(pod, annotations)
 
-    async def _note(self, pod: Pod, notes: dict[str, str]) -> None:
+    async def _annotate(self, pod: Pod, annotations: dict[str, str]) -> None:
         try:
-            patch = writes.merge_patch({"metadata": {"uid": pod.uid, "annotations": notes}})
+            patch = writes.merge_patch({"metadata": {"uid": pod.uid, "annotations": annotations}})
             self._views.pods.observe(await self._client.patch(PODS, pod.name, patch, pod.namespace))
         except (NotFound, Conflict):
-            return  # the Job controller was faster
+            return  # the Job controller has deleted the pod already
 
     def _rate(self, decision: Pause) -> int:
-        """What the pods of the Job ask for together."""
+        """Request of all pods of the Job together, in thousandths."""
         budget = self._views.budgets.get(decision.budget)
         pods = self._views.pods.by(BY_OWNER, decision.job.uid)
         if budget is None or not pods:
@@ -169,45 +175,53 @@ class BudgetActions:
         return sum(thousandths(pod.shape, budget.spec.gpu_resource_name) for pod in pods if not pod.phase.ended) or 1000
 
     async def _resume(self, decision: Resume) -> None:
-        notes = dict.fromkeys((PAUSED_BY_ANNOTATION, PAUSED_AT_ANNOTATION, PAUSED_RATE_ANNOTATION))
-        metadata = {"uid": decision.job.uid, "labels": {PAUSED_LABEL: None}, "annotations": notes}
+        annotations = dict.fromkeys((PAUSED_BY_ANNOTATION, PAUSED_AT_ANNOTATION, PAUSED_RATE_ANNOTATION))
+        metadata = {"uid": decision.job.uid, "labels": {PAUSED_LABEL: None}, "annotations": annotations}
         patch = writes.merge_patch({"metadata": metadata, "spec": {"suspend": False}})
         job = await self._client.patch(JOBS, decision.job.name, patch, decision.namespace)
-        # Still in the view until the watch takes it out; but no longer as one that is suspended.
+        # The Job stays in the view until the watch removes it, but no longer as a suspended one.
         self._views.paused_jobs.observe(job)
         self._actions.resumed(decision.budget, self._clock())
-        self._announcements.about(reference(JOBS, job), decision.reason, decision.sentence)
+        self._events.about(reference(JOBS, job), decision.reason, decision.sentence)
 
     async def _release(self, decision: Release) -> None:
         pod = decision.pod
         gates = [{"$patch": "delete", "name": BUDGET_GATE}]
         patch = writes.strategic_merge_patch({"metadata": {"uid": pod.uid}, "spec": {"schedulingGates": gates}})
         self._views.pods.observe(await self._client.patch(PODS, pod.name, patch, pod.namespace))
-        self._announcements.about(reference(PODS, pod), decision.reason, decision.sentence)
+        self._events.about(reference(PODS, pod), decision.reason, decision.sentence)
 
     async def _finalizers(self, pod: Pod, finalizers: tuple[str, ...]) -> None:
         metadata = {"uid": pod.uid, "resourceVersion": str(pod.resource_version), "finalizers": finalizers or None}
         changed = await self._client.patch(PODS, pod.name, writes.merge_patch({"metadata": metadata}), pod.namespace)
         self._views.pods.observe(changed)
 
-    def _tell_both(self, decision: CannotPause) -> None:
-        told = PodEvent(pod=decision.pod, reason=decision.reason, sentence=decision.sentence, warning=True)
-        if self._announcements.tell(told):
-            self._say_budget(decision.budget, decision.reason, decision.sentence)
+    def _cannot_pause(self, decision: CannotPause) -> None:
+        event = PodEvent(pod=decision.pod, reason=decision.reason, sentence=decision.sentence, warning=True)
+        if self._events.tell(event):
+            self._budget_event(decision.budget, decision.reason, decision.sentence)
 
-    def _say(self, budget: BudgetKey, pod: Pod, reason: Reason, sentence: str) -> None:
-        self._announcements.about(reference(PODS, pod), reason, sentence, warning=True)
-        self._say_budget(budget, reason, sentence)
+    def _pod_and_budget_event(self, budget: BudgetKey, pod: Pod, reason: Reason, sentence: str) -> None:
+        self._events.about(reference(PODS, pod), reason, sentence, warning=True)
+        self._budget_event(budget, reason, sentence)
 
-    def _say_budget(self, key: BudgetKey, reason: Reason, sentence: str) -> None:
+    def _budget_event(self, key: BudgetKey, reason: Reason, sentence: str) -> None:
         budget = self._views.budgets.get(key)
         if budget is not None:
-            self._announcements.about(reference(GPU_WORKLOAD_BUDGETS, budget), reason, sentence, warning=True)
+            self._events.about(reference(GPU_WORKLOAD_BUDGETS, budget), reason, sentence, warning=True)
+
+
+def _refused(action: str, budget: BudgetKey, why: str) -> str:
+    return (
+        f"{action} for GPUWorkloadBudget {budget[1]} refused: {why.removesuffix('.')}. Forebay tries other pods first, "
+        f"and this one again in {human(REFUSED_FOR)}."
+    )
 
 
 def _guard(budget: GPUWorkloadBudget) -> dict[str, str]:
+    """Metadata that makes a patch fail if the budget was changed or replaced meanwhile."""
     return {"uid": budget.uid, "resourceVersion": str(budget.resource_version)}
 
 
-def _said(budget: GPUWorkloadBudget) -> tuple[Condition, ...]:
+def _conditions(budget: GPUWorkloadBudget) -> tuple[Condition, ...]:
     return () if budget.status is None else budget.status.conditions

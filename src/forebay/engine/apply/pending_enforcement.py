@@ -1,4 +1,4 @@
-"""What budgets have asked of others, and what came of it, until the views show it."""
+"""Enforcement actions of this process whose effect the informers may not show yet."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -13,32 +13,34 @@ from forebay.kube.informer import Informer
 from forebay.kube.jobs import Job
 from forebay.model.workloads import Owner, Pod
 
-#: A refusal counts for so long; then the pod may be asked again.
-_REFUSED_FOR: Final = timedelta(seconds=10)
-#: By then the watch has shown what was done, or it was undone.
-_SHOWN_WITHIN: Final = timedelta(seconds=10)
+#: Time after which a pod is tried again whose eviction, or whose Job's suspension, was refused.
+REFUSED_FOR: Final = timedelta(seconds=10)
+#: Time within which the watch shows the effect of an action; later, the action counts as undone.
+_VISIBLE_WITHIN: Final = timedelta(seconds=10)
 _UNKNOWN_RATE: Final = 1000
 _LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class _Asked(NamedTuple):
+class _Stopped(NamedTuple):
     pod: Pod
     at: datetime
 
 
 class PendingEnforcement:
+    """Remembers refused, done and resumed actions, so that a tick neither repeats them nor goes too far."""
+
     def __init__(self) -> None:
         self._refused: dict[str, datetime] = {}
-        self._asked: dict[BudgetKey, _Asked] = {}
-        #: When a Job of each budget last went on.
+        self._stopped: dict[BudgetKey, _Stopped] = {}
+        #: When a Job of each budget was last resumed.
         self._resumed: dict[BudgetKey, datetime] = {}
-        #: When each budget last had somebody stopped.
+        #: When each budget last evicted a pod or paused a Job.
         self.enforced: dict[BudgetKey, datetime] = {}
-        #: How often, since this process leads.
+        #: Number of actions since this process leads.
         self.counts: Counter[tuple[BudgetKey, EnforcementAction]] = Counter()
 
     def done(self, budget: BudgetKey, pod: Pod, action: EnforcementAction, at: datetime) -> None:
-        self._asked[budget] = _Asked(pod, at)
+        self._stopped[budget] = _Stopped(pod, at)
         self.enforced[budget] = at
         self.counts[budget, action] += 1
 
@@ -49,40 +51,43 @@ class PendingEnforcement:
         self._refused[pod.uid] = at
 
     def blocked(self, now: datetime) -> frozenset[str]:
-        self._refused = {uid: at for uid, at in self._refused.items() if now < at + _REFUSED_FOR}
+        """UIDs of pods that must not be tried again yet."""
+        self._refused = {uid: at for uid, at in self._refused.items() if now < at + REFUSED_FOR}
         return frozenset(self._refused)
 
     def awaiting(self, now: datetime, pods: Informer[Pod]) -> frozenset[BudgetKey]:
-        """Budgets whose last offender the view still shows as if nobody had asked it to go, and those with a Job that
-        went on a moment ago: what its pods will use is not to be seen yet.
+        """Budgets that must wait before they act again.
+
+        Either the view still shows the pod that was stopped last as running, or a Job was resumed a moment ago and the
+        usage of its pods does not show yet.
         """
-        self._asked = {
-            budget: _Asked(pod, at)
-            for budget, (pod, at) in self._asked.items()
-            if now < at + _SHOWN_WITHIN and _is_untouched(pods.get(pod.key), pod)
+        self._stopped = {
+            budget: _Stopped(pod, at)
+            for budget, (pod, at) in self._stopped.items()
+            if now < at + _VISIBLE_WITHIN and _still_running(pods.get(pod.key), pod)
         }
-        self._resumed = {budget: at for budget, at in self._resumed.items() if now < at + _SHOWN_WITHIN}
-        return frozenset((*self._asked, *self._resumed))
+        self._resumed = {budget: at for budget, at in self._resumed.items() if now < at + _VISIBLE_WITHIN}
+        return frozenset((*self._stopped, *self._resumed))
 
 
-def _is_untouched(seen: Pod | None, asked: Pod) -> bool:
-    return seen is not None and seen.uid == asked.uid and seen.deleted is None and not seen.phase.ended
+def _still_running(seen: Pod | None, stopped: Pod) -> bool:
+    return seen is not None and seen.uid == stopped.uid and seen.deleted is None and not seen.phase.ended
 
 
 def paused(jobs: Iterable[Job]) -> Iterator[PausedJob]:
-    """As the notes on them say. One that somebody has resumed since is not paused any more."""
+    """Paused Jobs, as their annotations say. A Job that was resumed by hand is not paused any more."""
     for job in jobs:
-        notes = job.metadata.annotations
+        annotations = job.metadata.annotations
         if not job.spec.suspend or job.metadata.deletion_timestamp is not None:
             continue
         namespace, name = job.key
         try:
-            since = datetime.fromisoformat(notes.get(PAUSED_AT_ANNOTATION, ""))
-            rate = int(notes.get(PAUSED_RATE_ANNOTATION, _UNKNOWN_RATE))
+            since = datetime.fromisoformat(annotations.get(PAUSED_AT_ANNOTATION, ""))
+            rate = int(annotations.get(PAUSED_RATE_ANNOTATION, _UNKNOWN_RATE))
         except ValueError:
-            # Whoever has changed the notes meant no harm to the Job.
+            # The annotations were edited: treat the Job as paused since its creation, so that it is resumed first.
             since, rate = job.metadata.creation_timestamp or _LONG_AGO, _UNKNOWN_RATE
         if since.tzinfo is None:
             since = since.replace(tzinfo=UTC)
-        budget = (namespace, notes.get(PAUSED_BY_ANNOTATION, ""))
+        budget = (namespace, annotations.get(PAUSED_BY_ANNOTATION, ""))
         yield PausedJob(namespace=namespace, job=Owner("Job", name, job.uid), budget=budget, since=since, rate=rate)

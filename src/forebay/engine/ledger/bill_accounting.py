@@ -1,4 +1,4 @@
-"""The bill for all machines, fed with what the views show."""
+"""Bill for all machines, kept current from the informers' views."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
@@ -8,8 +8,8 @@ import structlog
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.bill import JOURNAL, Bill
-from forebay.budgets.bill_lines import BillLine
+from forebay.budgets.bill import MACHINE_LEDGER, Bill
+from forebay.budgets.bill_keys import BillKey
 from forebay.budgets.ledger.chunks import UnreadableChunk, decode
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.engine.ledger.store import Chunks, LedgerKey, Unit
@@ -22,11 +22,11 @@ from forebay.reconcile.orders import source_of
 
 log = structlog.get_logger(__name__)
 
-_MACHINES = LedgerKey(JOURNAL, Unit.MACHINES)
+_MACHINE_KEY = LedgerKey(MACHINE_LEDGER, Unit.MACHINES)
 
 
 class BillAccounting:
-    """For as long as one process leads. `states` tells what is known of the sources of machines."""
+    """Keeps the bill while this process leads. `states` returns the known sources of machines, for billing terms."""
 
     def __init__(
         self,
@@ -39,53 +39,53 @@ class BillAccounting:
         self._views = views
         self._states = states
         self._opened = False
-        #: UIDs of lines of which nothing can be read.
-        self._lost: frozenset[str] = frozenset()
-        self.spend = Bill(accounts, self._find, gpu_resources=gpu_resources)
+        #: UIDs of stored ledgers of the bill whose key cannot be read.
+        self._unreadable: frozenset[str] = frozenset()
+        self.bill = Bill(accounts, self._find, gpu_resources=gpu_resources)
 
-    def open(self, keeper: LedgerSync) -> None:
-        """As it was stored. Once."""
+    def open(self, sync: LedgerSync) -> None:
+        """Read the stored bill, on the first call."""
         if self._opened:
             return
         self._opened = True
-        lost = set()
-        for book, chunks in keeper.stored(Unit.SPEND).items():
-            line = line_of(chunks)
-            if line is None or line.uid != book.uid:
-                log.warning("a line of the bill cannot be read and does not count", uid=book.uid)
-                lost.add(book.uid)
+        unreadable = set()
+        for ledger_key, chunks in sync.stored(Unit.BILL).items():
+            key = bill_key_of(chunks)
+            if key is None or key.uid != ledger_key.uid:
+                log.warning("bill ledger unreadable", uid=ledger_key.uid)
+                unreadable.add(ledger_key.uid)
             else:
-                self.spend.lines[line] = keeper.open(_about(line), book.uid, book.unit, line.owner)
-        self._lost = frozenset(lost)
-        self.spend.journal = keeper.open(("machines", ""), *_MACHINES)
-        self.spend.journal_damaged = keeper.is_damaged(_MACHINES)
+                self.bill.ledgers[key] = sync.open(_subject(key), ledger_key.uid, ledger_key.unit, key.owner)
+        self._unreadable = frozenset(unreadable)
+        self.bill.machine_ledger = sync.open(("machines", ""), *_MACHINE_KEY)
+        self.bill.machine_ledger_damaged = sync.is_damaged(_MACHINE_KEY)
 
-    def follow(self, now: datetime) -> None:
-        """Before the news of pods is told."""
-        self.spend.follow(self._views.instances.values(), self._billing, self._on, now)
+    def see_instances(self, now: datetime) -> None:
+        """Update the bill with the GPUInstances. Call before the pod changes are applied."""
+        self.bill.see_instances(self._views.instances.values(), self._billing, self._pods_on, now)
 
-    def withheld(self) -> frozenset[str]:
-        """Records that must not be forgotten before what their machines cost is stored."""
+    def unrecorded_cost(self) -> frozenset[str]:
+        """UIDs of GPUInstances in state Gone that must not be deleted yet, because their cost is not stored."""
         return frozenset(
             record.uid
             for record in self._views.instances.values()
-            if record.state is InstanceState.GONE and not self.spend.is_settled(record)
+            if record.state is InstanceState.GONE and not self.bill.is_stored(record)
         )
 
     def ledgers(self) -> Iterator[TrackedLedger]:
-        spend = self.spend
-        for line, ledger in spend.lines.items():
+        bill = self.bill
+        for key, ledger in bill.ledgers.items():
             yield TrackedLedger(
-                LedgerKey(line.uid, Unit.SPEND), _about(line), ledger, partial(spend.lines.__setitem__, line)
+                LedgerKey(key.uid, Unit.BILL), _subject(key), ledger, partial(bill.ledgers.__setitem__, key)
             )
-        yield TrackedLedger(_MACHINES, ("machines", ""), spend.journal, self._replace_journal)
+        yield TrackedLedger(_MACHINE_KEY, ("machines", ""), bill.machine_ledger, self._set_machine_ledger)
 
     def uids(self) -> set[str]:
-        """Of all that is to stay stored, also of what cannot be read."""
-        return {JOURNAL, *self._lost, *(line.uid for line in self.spend.lines)}
+        """UIDs of the ledgers that must stay stored, including those that cannot be read."""
+        return {MACHINE_LEDGER, *self._unreadable, *(key.uid for key in self.bill.ledgers)}
 
-    def _replace_journal(self, ledger: Ledger) -> None:
-        self.spend.journal = ledger
+    def _set_machine_ledger(self, ledger: Ledger) -> None:
+        self.bill.machine_ledger = ledger
 
     def _billing(self, record: GPUInstance) -> Billing:
         chosen, source = record.spec.offer, self._states().get(source_of(record))
@@ -97,7 +97,7 @@ class BillAccounting:
                 return offer.billing
         return Billing()
 
-    def _on(self, node: str) -> tuple[Pod, ...]:
+    def _pods_on(self, node: str) -> tuple[Pod, ...]:
         return self._views.pods.by(BY_NODE, node)
 
     def _find(self, namespace: str, name: str, uid: str) -> Pod | None:
@@ -105,15 +105,15 @@ class BillAccounting:
         return pod if pod is not None and pod.uid == uid else None
 
 
-def line_of(chunks: Chunks) -> BillLine | None:
-    """As any part of it says that can be read."""
+def bill_key_of(chunks: Chunks) -> BillKey | None:
+    """Key of a stored ledger of the bill, from any of its chunks that can be read."""
     for data in chunks.values():
         try:
-            return BillLine.parse(decode(data).owner)
+            return BillKey.parse(decode(data).owner)
         except UnreadableChunk:
             continue
     return None
 
 
-def _about(line: BillLine) -> tuple[str, str]:
-    return (line.namespace or "nobody", f"{line.pool or '-'} {line.node_class or '-'}")
+def _subject(key: BillKey) -> tuple[str, str]:
+    return (key.namespace or "unallocated", f"{key.pool or '-'} {key.node_class or '-'}")

@@ -1,4 +1,4 @@
-"""Keeps the books of budgets: feeds them with what the views show, between two ticks, and has them stored."""
+"""Accounting of budgets: updates accounts and bill from the views between two ticks, and has the ledgers stored."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
 from forebay.budgets.accounts import Account, Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor, QuotaLimits
 from forebay.budgets.ledger.ledger import Ledger
-from forebay.budgets.usage import Piece, microseconds, run_of, seconds, thousandths, usage
+from forebay.budgets.usage import Interval, microseconds, run_of, seconds, thousandths, usage
 from forebay.engine.apply.pending_enforcement import PendingEnforcement, paused
 from forebay.engine.counts import Counts
 from forebay.engine.ledger.bill_accounting import BillAccounting
@@ -28,17 +28,17 @@ from forebay.reconcile.snapshot import BudgetState
 
 log = structlog.get_logger(__name__)
 
-#: How long nothing can be stored before budgets say so.
-_WORTH_SAYING: Final = timedelta(seconds=30)
-#: From the moment at which the pod must have ended.
-_GIVEN_UP_AFTER: Final = timedelta(seconds=60)
-_AFTER_A_FAULT: Final = 2.0
+#: Time for which storing fails before budgets report it.
+_REPORT_AFTER: Final = timedelta(seconds=30)
+#: Time from a pod's deletionTimestamp, by which it must have ended, until its finalizer is removed anyway.
+_FINALIZER_TIMEOUT: Final = timedelta(seconds=60)
+_AFTER_FAILURE: Final = 2.0
 _MICROSECOND: Final = timedelta(microseconds=1)
-_COMPACTED_EVERY: Final = timedelta(minutes=10)
+_COMPACTION_INTERVAL: Final = timedelta(minutes=10)
 
 
 class BudgetAccounting:
-    """For as long as one process leads."""
+    """Keeps the accounts of all budgets while this process leads."""
 
     def __init__(
         self,
@@ -54,17 +54,17 @@ class BudgetAccounting:
         self._views = views
         self._counts = counts
         self.accounts = Accounts()
-        self.spending = BillAccounting(views, self.accounts, states=states, gpu_resources=gpu_resources)
+        self.bill_accounting = BillAccounting(views, self.accounts, states=states, gpu_resources=gpu_resources)
         self.assessor = Assessor()
         self.actions = PendingEnforcement()
-        self.keeper = LedgerSync(
+        self.sync = LedgerSync(
             store, self._ledgers, clock=clock, still_leader=still_leader, live=self._live, wake=views.wake.set
         )
-        #: The first look is over.
-        self._begun = False
+        #: The first update is over, so every existing pod has been seen.
+        self._started = False
         self._known: dict[BudgetKey, GPUWorkloadBudget] = {}
         self._invalid: dict[BudgetKey, str] = {}
-        #: What the ledger of each budget holds of pods that can be seen, over what these say themselves.
+        #: Usage of existing pods in the ledger of each budget, divided by the usage that their statuses show.
         self.accuracy: dict[BudgetKey, float] = {}
         self._counted: frozenset[str] = frozenset()
         self._next_compaction: datetime | None = None
@@ -73,71 +73,74 @@ class BudgetAccounting:
     def budgets(self) -> Mapping[BudgetKey, GPUWorkloadBudget]:
         return self._known
 
-    async def keep(self) -> NoReturn:
-        """Beside the loop."""
+    async def run(self) -> NoReturn:
+        """Read the stored ledgers, then keep storing changes. Runs beside the reconcile loop."""
         try:
-            await self.keeper.load()
+            await self.sync.load()
             while True:
-                await self._keep_once()
+                await self._run_once()
         finally:
             self._views.news.followed = False
 
-    async def _keep_once(self) -> None:
+    async def _run_once(self) -> None:
         try:
             await self.count_resources()
-            await self.keeper.store_next()
+            await self.sync.store_next()
         except Exception:
-            # A fault of ours must not end it: what is not stored would be lost with this process.
-            log.exception("keeping the books of budgets broke")
+            # A bug must not end this task: what is not stored would be lost with this process.
+            log.exception("ledger sync failed")
             self._counts.broken += 1
-            await asyncio.sleep(_AFTER_A_FAULT)
+            await asyncio.sleep(_AFTER_FAILURE)
 
-    async def finish(self, patience: float) -> None:
-        """Stores what is not stored yet. What takes longer is seen again by whoever leads next, or was `Observed`."""
+    async def finish(self, time_limit: float) -> None:
+        """Store the remaining changes within a time limit in seconds.
+
+        What is not stored by then is counted again by the next leader, or lost if the budget is `Observed`.
+        """
         try:
-            async with asyncio.timeout(patience):
-                await self.keeper.store_rest()
+            async with asyncio.timeout(time_limit):
+                await self.sync.store_rest()
         except TimeoutError:
-            log.warning("not all ledgers of budgets could be stored in time", patience=patience)
+            log.warning("ledgers not stored before shutdown", time_limit=time_limit)
 
     async def count_resources(self) -> None:
-        """When pods without GPUs ran is read only where somebody counts what they ask for."""
-        others = self._asked_for()
+        """List pods again if a budget counts another resource than GPUs: otherwise such pods lack run times."""
+        others = self._other_resources()
         if not others <= self._counted:
             decoder = self._views.pod_decoder
             await self._views.pods.relist(lambda: decoder.read_times_of(self._counted | others))
             self._counted |= others
             self._views.wake.set()
 
-    def _asked_for(self) -> frozenset[str]:
+    def _other_resources(self) -> frozenset[str]:
         resources = {budget.spec.gpu_resource_name for budget in self._views.budgets.values()}
         return frozenset(name for name in resources if not name.endswith(GPU_SUFFIX))
 
-    def look(self, now: datetime) -> BudgetState | None:
-        """The books as they are now; None while what is stored is not read yet, or what pods have used."""
-        keeper = self.keeper
-        if not keeper.ready:
+    def update(self, now: datetime) -> BudgetState | None:
+        """State of all budgets now; None while the stored ledgers, or the run times of some pods, are not read yet."""
+        sync = self.sync
+        if not sync.ready:
             return None
-        if not self._asked_for() <= self._counted:
-            # A pod of which it is not known when it ran must neither be let go nor count for nothing.
-            keeper.look_for_strays()
+        if not self._other_resources() <= self._counted:
+            # A pod whose run times are not read must neither lose its finalizer nor count as unused.
+            sync.request_round()
             return None
-        self.spending.open(keeper)
+        self.bill_accounting.open(sync)
         self._follow_budgets(now)
-        self.spending.follow(now)
+        self.bill_accounting.see_instances(now)
         self._follow_pods(now)
-        self.spending.spend.look(now)
+        self.bill_accounting.bill.update(now)
         self._compact(now)
         pods = self._views.pods
-        recorded = tuple(pod for pod in pods.by(MARKED, USAGE_FINALIZER) if self._may_go(pod, now))
-        keeper.look(now)
-        since = keeper.waiting_since
+        recorded = tuple(pod for pod in pods.by(MARKED, USAGE_FINALIZER) if self._may_delete(pod, now))
+        sync.schedule(now)
+        since = sync.waiting_since
         return BudgetState(
             accounts=self.accounts,
             assessor=self.assessor,
-            damages=keeper.damages,
+            damages=sync.damages,
             invalid=dict(self._invalid),
-            unstored=keeper.error if since is not None and now - since > _WORTH_SAYING else None,
+            unstored=sync.error if since is not None and now - since > _REPORT_AFTER else None,
             blocked=self.actions.blocked(now),
             awaiting=self.actions.awaiting(now, pods),
             paused=tuple(paused(self._views.paused_jobs.values())),
@@ -146,53 +149,53 @@ class BudgetAccounting:
             recorded=recorded,
         )
 
-    def withheld(self) -> frozenset[str]:
-        """Records of machines that must not be forgotten yet; all, while what is stored is not read."""
-        if not self.keeper.ready:
+    def unrecorded_cost(self) -> frozenset[str]:
+        """UIDs of GPUInstances that must not be deleted yet; all of them, until the stored ledgers are read."""
+        if not self.sync.ready:
             return frozenset(record.uid for record in self._views.instances.values())
-        return self.spending.withheld()
+        return self.bill_accounting.unrecorded_cost()
 
     def _ledgers(self) -> Iterator[TrackedLedger]:
         for account in self.accounts:
             for unit, ledger in ((Unit.GPU_HOURS, account.ledger), (Unit.DOLLARS, account.money)):
                 yield TrackedLedger(LedgerKey(account.uid, unit), account.key, ledger, partial(_replace, account, unit))
-        yield from self.spending.ledgers()
+        yield from self.bill_accounting.ledgers()
 
-    def _may_go(self, pod: Pod, now: datetime) -> bool:
-        """Nothing is lost when the pod goes: its time is stored, or it never had any, or nobody wants it exactly."""
+    def _may_delete(self, pod: Pod, now: datetime) -> bool:
+        """Whether a pod's usage finalizer may be removed: its usage is stored, or no exact budget counts it."""
         exact = any(
             self._known[account.key].spec.accounting is Accounting.EXACT
-            for account in self.accounts.of(pod)
+            for account in self.accounts.matching(pod)
             if account.resource in pod.shape.requests
         )
         if not exact:
             return True
         never_ran = pod.node is None and pod.deleted is not None
-        counted = never_ran or self.accounts.may_go(pod) or self._is_given_up(pod, now)
-        return counted and self.spending.spend.may_go(pod, now)
+        counted = never_ran or self.accounts.may_delete(pod) or self._is_overdue(pod, now)
+        return counted and self.bill_accounting.bill.may_delete(pod, now)
 
-    def _is_given_up(self, pod: Pod, now: datetime) -> bool:
-        """Its kubelet should have said long ago that it has ended, and nobody will: it must not stay for ever."""
-        if pod.deleted is None or pod.phase.ended or now < pod.deleted + _GIVEN_UP_AFTER:
+    def _is_overdue(self, pod: Pod, now: datetime) -> bool:
+        """Whether the kubelet is overdue to report the end of a deleted pod; its usage then ends now."""
+        if pod.deleted is None or pod.phase.ended or now < pod.deleted + _FINALIZER_TIMEOUT:
             return False
         self.accounts.gone(pod, now)
-        return all(account.ledger.is_durable(pod.uid) for account in self.accounts.within(pod.namespace))
+        return all(account.ledger.is_durable(pod.uid) for account in self.accounts.in_namespace(pod.namespace))
 
     def _live(self) -> Collection[str] | None:
-        """Also of budgets that cannot be counted. Of those that cannot be read, the UID is not known."""
+        """UIDs whose ledgers must stay, also of invalid budgets; None if some budgets are not known."""
         budgets = self._views.budgets
-        if not self._begun or budgets.stale or budgets.undecodable:
+        if not self._started or budgets.stale or budgets.undecodable:
             return None
-        return {budget.uid for budget in budgets.values()} | self.spending.uids()
+        return {budget.uid for budget in budgets.values()} | self.bill_accounting.uids()
 
     def _follow_budgets(self, now: datetime) -> None:
         current = {budget.key: budget for budget in self._views.budgets.values()}
         changed = [budget for key, budget in current.items() if self._known.get(key) is not budget]
         for key in self._known.keys() - current.keys():
-            self._forget(key)
+            self._close(key)
         self._known = current
         selectors = {key: account.selector for key in current if (account := self.accounts.get(key)) is not None}
-        self._show([budget for budget in changed if self._open(budget, now)], now)
+        self._count_existing([budget for budget in changed if self._open(budget, now)], now)
         others = {
             budget.key[0]
             for budget in changed
@@ -200,10 +203,10 @@ class BudgetAccounting:
             and selectors.get(budget.key) is not account.selector
         }
         if others:
-            self.spending.spend.budgets_changed(others)
+            self.bill_accounting.bill.budgets_changed(others)
 
     def _open(self, budget: GPUWorkloadBudget, now: datetime) -> bool:
-        """Whether it is new."""
+        """Open the account of a budget; returns whether it is new."""
         key, uid = budget.key, budget.uid
         account = self.accounts.get(key)
         if account is not None and account.uid == uid:
@@ -212,71 +215,71 @@ class BudgetAccounting:
         try:
             QuotaLimits.of(budget.spec.quota)
         except ValueError as error:
-            self._invalid[key] = f"What the budget allows cannot be read: {error}. Correct spec.quota."
+            self._invalid[key] = f"spec.quota is invalid: {error}. Usage is not counted until spec.quota is corrected."
             return False
-        self._forget(key)
-        hours, dollars = (self.keeper.open(key, uid, unit) for unit in (Unit.GPU_HOURS, Unit.DOLLARS))
+        self._close(key)
+        hours, dollars = (self.sync.open(key, uid, unit) for unit in (Unit.GPU_HOURS, Unit.DOLLARS))
         self.accounts.open(budget, now, ledger=hours, money=dollars)
         return True
 
-    def _show(self, opened: Iterable[GPUWorkloadBudget], now: datetime) -> None:
-        """The pods that are there to budgets that are new: one pass over all pods for all of them."""
+    def _count_existing(self, opened: Iterable[GPUWorkloadBudget], now: datetime) -> None:
+        """Count existing pods for new budgets, in one pass over all pods."""
         namespaces = {budget.key[0] for budget in opened}
         if namespaces:
             for pod in self._views.pods.values():
                 if pod.namespace in namespaces:
                     self.accounts.see(pod, now)
 
-    def _forget(self, key: BudgetKey) -> None:
+    def _close(self, key: BudgetKey) -> None:
         if self.accounts.get(key) is not None:
             self.accounts.close(key)
-            self.keeper.close(key)
+            self.sync.close(key)
         self._invalid.pop(key, None)
 
     def _follow_pods(self, now: datetime) -> None:
         for pod, at, gone in self._views.news.take():
             if not gone:
                 self.accounts.see(pod, at)
-                self.spending.spend.see_pod(pod, at)
+                self.bill_accounting.bill.see_pod(pod, at)
                 continue
-            if self._begun or not self._ended_before(pod):
+            if self._started or not self._end_recorded(pod):
                 self.accounts.gone(pod, min(at, now))
-            self.spending.spend.pod_gone(pod, min(at, now))
-        if not self._begun:
-            self._begun = self._views.news.followed = True
-            self.accounts.resume()
-            self.keeper.look_for_strays()
+            self.bill_accounting.bill.pod_gone(pod, min(at, now))
+        if not self._started:
+            self._started = self._views.news.followed = True
+            self.accounts.close_missing()
+            self.sync.request_round()
 
-    def _ended_before(self, pod: Pod) -> bool:
-        """Whoever led before has recorded its end."""
+    def _end_recorded(self, pod: Pod) -> bool:
+        """Whether an earlier leader has recorded the end of a deleted pod."""
         return any(
-            pieces[-1].end is not None
-            for account in self.accounts.within(pod.namespace)
-            if (pieces := account.ledger.pieces(pod.uid))
+            intervals[-1].end is not None
+            for account in self.accounts.in_namespace(pod.namespace)
+            if (intervals := account.ledger.intervals(pod.uid))
         )
 
     def _compact(self, now: datetime) -> None:
         if self._next_compaction is None or now >= self._next_compaction:
             windows = {key: budget.spec.quota.window_hours * 3600 for key, budget in self._known.items()}
-            self.accounts.compact(now, windows, self.spending.spend.recorded())
-            self.spending.spend.compact(now)
-            self._next_compaction = now + _COMPACTED_EVERY
+            self.accounts.compact(now, windows, self.bill_accounting.bill.unfinished_keys())
+            self.bill_accounting.bill.compact(now)
+            self._next_compaction = now + _COMPACTION_INTERVAL
             self.accuracy = self._audit(now)
 
     def _audit(self, now: datetime) -> dict[BudgetKey, float]:
-        """From the statuses alone, by the plain rule, whatever the ledger has made of them."""
+        """Accuracy by budget: usage of existing pods in the ledger, divided by usage computed from their statuses."""
         at = microseconds(now)
         found: dict[BudgetKey, tuple[int, int]] = dict.fromkeys(self._known, (0, 0))
         for pod in self._views.pods.values():
             if pod.started is None or pod.restarted:
                 continue
-            for account in self.accounts.of(pod):
+            for account in self.accounts.matching(pod):
                 rate, run = thousandths(pod.shape, account.resource), run_of(pod, None, seconds(now))
-                if not rate or run is None or (run.end is not None and not run.told):
+                if not rate or run is None or (run.end is not None and not run.end_reported):
                     continue
                 window = timedelta(hours=self._known[account.key].spec.quota.window_hours)
                 expected, held = found[account.key]
-                expected += usage((Piece(run.start, run.end, rate),), now, window).units
+                expected += usage((Interval(run.start, run.end, rate),), now, window).units
                 held += account.ledger.consumed_by(pod.uid, at, window // _MICROSECOND)
                 found[account.key] = (expected, held)
         return {key: held / expected if expected else 1.0 for key, (expected, held) in found.items()}

@@ -1,4 +1,4 @@
-"""The books of budgets and the bill for machines, read once and from outside: for those who ask, not for who acts."""
+"""Reader of the ledgers of budgets and of the bill, for commands that only show them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.budgets.accounts import Accounts
-from forebay.budgets.bill import JOURNAL, Bill
+from forebay.budgets.bill import MACHINE_LEDGER, Bill
 from forebay.budgets.ledger.ledger import Ledger
-from forebay.engine.ledger.bill_accounting import line_of
+from forebay.engine.ledger.bill_accounting import bill_key_of
 from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
 from forebay.kube.client import Client
 from forebay.kube.errors import Forbidden
@@ -19,21 +19,24 @@ from forebay.model.workloads import Pod
 
 
 class LedgersNotReadable(Exception):
-    """One sentence without its full stop: what this user may not see."""
+    """The user may not read the ledgers. The message is a sentence without its full stop."""
 
 
 class LedgerReading(NamedTuple):
+    """Accounts and bill at one moment."""
+
     accounts: Accounts
-    spend: Bill
-    #: Those that were looked at, by UID.
+    bill: Bill
+    #: Pods in the namespaces of the budgets, by UID.
     pods: dict[str, Pod]
 
 
 async def read_ledgers(
     client: Client, namespace: str, budgets: Iterable[GPUWorkloadBudget], now: datetime
 ) -> LedgerReading:
-    """What is stored, and the pods and machines that can be seen. `namespace` is the operator's. Raises
-    `NotReadable`.
+    """Accounts and bill from the stored ledgers and the present pods and machines.
+
+    `namespace` is the operator's. Raises `LedgersNotReadable`.
     """
     found = list(budgets)
     try:
@@ -54,14 +57,14 @@ async def read_ledgers(
         by_node[node] = (await client.list_all(PODS, fields=f"spec.nodeName={node}")).items
     for pod in pods.values():
         accounts.see(pod, now)
-    accounts.resume()
-    spend = Bill(accounts, lambda _namespace, _name, uid: pods.get(uid))
-    for book, chunks in stored.items():
-        line = line_of(chunks) if book.unit is Unit.SPEND else None
-        if line is not None:
-            spend.lines[line], _ = Ledger.load(line.owner, chunks)
-    spend.journal, damages = Ledger.load(JOURNAL, stored.get(LedgerKey(JOURNAL, Unit.MACHINES), {}))
-    spend.journal_damaged = bool(damages)
-    spend.follow(records, lambda _: Billing(), lambda node: by_node.get(node, ()), now)
-    spend.look(now)
-    return LedgerReading(accounts, spend, pods)
+    accounts.close_missing()
+    bill = Bill(accounts, lambda _namespace, _name, uid: pods.get(uid))
+    for ledger_key, chunks in stored.items():
+        key = bill_key_of(chunks) if ledger_key.unit is Unit.BILL else None
+        if key is not None:
+            bill.ledgers[key], _ = Ledger.load(key.owner, chunks)
+    bill.machine_ledger, damages = Ledger.load(MACHINE_LEDGER, stored.get(LedgerKey(MACHINE_LEDGER, Unit.MACHINES), {}))
+    bill.machine_ledger_damaged = bool(damages)
+    bill.see_instances(records, lambda _: Billing(), lambda node: by_node.get(node, ()), now)
+    bill.update(now)
+    return LedgerReading(accounts, bill, pods)

@@ -1,7 +1,7 @@
-"""Ledgers in the cluster: every chunk is a ConfigMap in the operator's own namespace.
+"""Store of ledgers in the cluster: every chunk is a ConfigMap in the operator's own namespace.
 
-No object there can be owned by a budget of another namespace (the garbage collector would take it for an orphan), so
-labels say whose it is, and whoever keeps the books deletes what belongs to no budget any more.
+A ConfigMap there cannot be owned by a budget of another namespace (the garbage collector would take it for an orphan).
+So labels name the budget, and `LedgerSync` deletes the ledgers of deleted budgets.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from forebay.kube.client import Client
 from forebay.kube.config_maps import CONFIG_MAPS, ConfigMap
 from forebay.kube.errors import AlreadyExists, Conflict, NotFound
 
-_KEY: Final = "chunk"
+_DATA_KEY: Final = "chunk"
 _PREFIX: Final = "forebay-ledger"
 _SERIAL_DIGITS: Final = 6
 #: A page of full chunks is 5 MB.
@@ -25,12 +25,13 @@ _PAGE: Final = 20
 
 
 class Unit(StrEnum):
-    """What a ledger is kept in; a budget has one of each of the first two."""
+    """What a ledger counts, as its label says. A budget has a ledger in GPU-hours and one in dollars."""
 
     GPU_HOURS = "gpu-hours"
     DOLLARS = "dollars"
-    #: A line of the bill for all machines; and until when each of these is on it.
-    SPEND = "spend"
+    #: Dollars of one key of the bill.
+    BILL = "spend"
+    #: Until when the cost of each machine is recorded in the bill.
     MACHINES = "machines"
 
     @property
@@ -39,7 +40,7 @@ class Unit(StrEnum):
 
 
 class LedgerKey(NamedTuple):
-    """One ledger, by the UID of its budget, or of its line of the bill."""
+    """Identity of a ledger: the UID of its budget, or of its key of the bill, and the unit."""
 
     uid: str
     unit: Unit
@@ -49,9 +50,10 @@ Chunks = Mapping[int, bytes]
 
 
 class ChunkConflict(Exception):
-    """A chunk is not as it was left: somebody else keeps this ledger, or the answer to an earlier write was lost.
+    """Stored chunk that differs from what was read or written last.
 
-    Either way what is stored must be read again before anything is written.
+    Another process has written it, or the answer to an earlier write was lost. Either way the ledger must be read again
+    before the next write.
     """
 
 
@@ -61,7 +63,7 @@ class _Version(NamedTuple):
 
 
 class LedgerStore:
-    """Every write is a compare-and-swap on what was read or written last: of two leaders neither undoes the other."""
+    """Reads and writes ledgers. Every write is a compare-and-swap, so two leaders cannot overwrite each other."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
@@ -69,88 +71,92 @@ class LedgerStore:
         self._versions: dict[LedgerKey, dict[int, _Version]] = defaultdict(dict)
 
     async def load(self) -> dict[LedgerKey, Chunks]:
-        """All that is stored. Nothing is known before: a listing is complete or an error."""
+        """All stored ledgers; raises if the listing is not complete."""
         self._versions.clear()
         return await self._read(LEDGER_LABEL)
 
-    async def load_one(self, book: LedgerKey) -> Chunks:
-        self._versions.pop(book, None)
-        found = await self._read(f"{LEDGER_LABEL}={book.unit},{BUDGET_UID_LABEL}={book.uid}")
-        return found.get(book, {})
+    async def load_one(self, key: LedgerKey) -> Chunks:
+        """Stored chunks of one ledger."""
+        self._versions.pop(key, None)
+        found = await self._read(f"{LEDGER_LABEL}={key.unit},{BUDGET_UID_LABEL}={key.uid}")
+        return found.get(key, {})
 
     async def _read(self, labels: str) -> dict[LedgerKey, Chunks]:
         page = await self._client.list_all(CONFIG_MAPS, self._namespace, labels=labels, limit=_PAGE)
         found: defaultdict[LedgerKey, dict[int, bytes]] = defaultdict(dict)
         for stored in page.items:
-            place = _place(stored)
-            if place is not None:
-                book, serial = place
-                self._note(book, serial, stored)
-                found[book][serial] = stored.binary_data.get(_KEY, b"")
+            found_key = _key_and_serial(stored)
+            if found_key is not None:
+                key, serial = found_key
+                self._note(key, serial, stored)
+                found[key][serial] = stored.binary_data.get(_DATA_KEY, b"")
         return dict(found)
 
-    def books(self) -> tuple[LedgerKey, ...]:
-        """Of which something is stored."""
-        return tuple(book for book, versions in self._versions.items() if versions)
+    def stored_keys(self) -> tuple[LedgerKey, ...]:
+        """Keys of the ledgers that have a stored chunk."""
+        return tuple(key for key, versions in self._versions.items() if versions)
 
-    async def write(self, book: LedgerKey, chunk: ChunkWrite, about: tuple[str, str]) -> None:
-        """`about` is the budget's namespace and name, or so, for people who look at the object. Raises `Overtaken`."""
+    async def write(self, key: LedgerKey, chunk: ChunkWrite, subject: tuple[str, str]) -> None:
+        """Store a chunk. Raises `ChunkConflict`.
+
+        `subject` is the budget's namespace and name, or the like, written to the object for people who read it.
+        """
         try:
-            stored = await self._swap(book, chunk) or await self._create(book, chunk, about)
+            stored = await self._swap(key, chunk) or await self._create(key, chunk, subject)
         except (Conflict, AlreadyExists) as error:
-            raise ChunkConflict(f"{_name(book, chunk.serial)}: {error}") from error
-        self._note(book, chunk.serial, stored)
+            raise ChunkConflict(f"{_name(key, chunk.serial)}: {error}") from error
+        self._note(key, chunk.serial, stored)
 
-    async def _swap(self, book: LedgerKey, chunk: ChunkWrite) -> ConfigMap | None:
-        """None where it is not stored yet, or somebody has deleted it: all of it is here, too."""
-        known = self._versions[book].get(chunk.serial)
+    async def _swap(self, key: LedgerKey, chunk: ChunkWrite) -> ConfigMap | None:
+        """Stored chunk after an update; None if it is not stored yet or was deleted, so that it must be created."""
+        known = self._versions[key].get(chunk.serial)
         if known is None:
             return None
         swap = {"uid": known.uid, "resourceVersion": str(known.resource_version)}
-        patch = writes.merge_patch({"metadata": swap, "binaryData": {_KEY: chunk.data}})
+        patch = writes.merge_patch({"metadata": swap, "binaryData": {_DATA_KEY: chunk.data}})
         try:
-            return await self._client.patch(CONFIG_MAPS, _name(book, chunk.serial), patch, self._namespace)
+            return await self._client.patch(CONFIG_MAPS, _name(key, chunk.serial), patch, self._namespace)
         except NotFound:
             return None
 
-    async def _create(self, book: LedgerKey, chunk: ChunkWrite, about: tuple[str, str]) -> ConfigMap:
+    async def _create(self, key: LedgerKey, chunk: ChunkWrite, subject: tuple[str, str]) -> ConfigMap:
         metadata = {
-            "name": _name(book, chunk.serial),
+            "name": _name(key, chunk.serial),
             "namespace": self._namespace,
-            "labels": {LEDGER_LABEL: book.unit.value, BUDGET_UID_LABEL: book.uid},
-            "annotations": {"forebay.dev/budget": "/".join(about)},
+            "labels": {LEDGER_LABEL: key.unit.value, BUDGET_UID_LABEL: key.uid},
+            "annotations": {"forebay.dev/budget": "/".join(subject)},
         }
-        return await self._client.create(CONFIG_MAPS, {"metadata": metadata, "binaryData": {_KEY: chunk.data}})
+        return await self._client.create(CONFIG_MAPS, {"metadata": metadata, "binaryData": {_DATA_KEY: chunk.data}})
 
-    async def delete(self, book: LedgerKey, serials: Collection[int]) -> None:
-        await asyncio.gather(*(self._delete(book, serial) for serial in serials))
+    async def delete(self, key: LedgerKey, serials: Collection[int]) -> None:
+        await asyncio.gather(*(self._delete(key, serial) for serial in serials))
 
-    async def delete_all(self, book: LedgerKey) -> None:
-        """Of a budget that is gone."""
-        await self.delete(book, tuple(self._versions[book]))
-        self._versions.pop(book, None)
+    async def delete_all(self, key: LedgerKey) -> None:
+        """Delete the ledger of a deleted budget."""
+        await self.delete(key, tuple(self._versions[key]))
+        self._versions.pop(key, None)
 
-    async def _delete(self, book: LedgerKey, serial: int) -> None:
-        known = self._versions[book].get(serial)
+    async def _delete(self, key: LedgerKey, serial: int) -> None:
+        known = self._versions[key].get(serial)
         try:
-            name = _name(book, serial)
+            name = _name(key, serial)
             await self._client.delete(CONFIG_MAPS, name, self._namespace, uid=None if known is None else known.uid)
         except NotFound:
             pass
         except Conflict as error:
             raise ChunkConflict(str(error)) from error
-        self._versions[book].pop(serial, None)
+        self._versions[key].pop(serial, None)
 
-    def _note(self, book: LedgerKey, serial: int, stored: ConfigMap) -> None:
-        self._versions[book][serial] = _Version(stored.uid, stored.resource_version)
-
-
-def _name(book: LedgerKey, serial: int) -> str:
-    return f"{_PREFIX}-{book.uid}-{book.unit}-{serial:0{_SERIAL_DIGITS}d}"
+    def _note(self, key: LedgerKey, serial: int, stored: ConfigMap) -> None:
+        self._versions[key][serial] = _Version(stored.uid, stored.resource_version)
 
 
-def _place(stored: ConfigMap) -> tuple[LedgerKey, int] | None:
-    """As its name says, which nobody can change. None: it is not one of ours, whatever its labels say."""
+def _name(key: LedgerKey, serial: int) -> str:
+    return f"{_PREFIX}-{key.uid}-{key.unit}-{serial:0{_SERIAL_DIGITS}d}"
+
+
+def _key_and_serial(stored: ConfigMap) -> tuple[LedgerKey, int] | None:
+    """Ledger and serial from a ConfigMap's name, which is immutable; None if the name is not that of a chunk."""
     rest, _, serial = stored.metadata.name.rpartition("-")
     for unit in Unit:
         uid = rest.removeprefix(f"{_PREFIX}-").removesuffix(f"-{unit}")

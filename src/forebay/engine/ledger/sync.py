@@ -1,6 +1,6 @@
-"""Stores ledgers in the cluster beside the loop: a server that is slow to write delays nobody.
+"""Sync of ledgers to the cluster, beside the reconcile loop, so that slow writes do not delay a tick.
 
-What is not stored yet counts, and is only not relied on: no pod is let go for it.
+Usage that is not stored yet counts, but no finalizer is removed before it is stored.
 """
 
 import asyncio
@@ -20,30 +20,32 @@ from forebay.net.transport import TransportError
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two rounds: what ends within one is one write.
-_BETWEEN_ROUNDS: Final = 1.0
-_AFTER_TROUBLE: Final = 2.0
-#: Ledgers in one round, and at once.
+#: Seconds between two rounds: changes within one round share a write.
+_ROUND_INTERVAL: Final = 1.0
+_AFTER_ERROR: Final = 2.0
+#: Ledgers written in one round, and concurrently.
 _PER_ROUND: Final = 64
-_AT_ONCE: Final = 8
-#: How often a damaged ledger is read again, in seconds: it may have been restored, or its loss accepted.
-_DAMAGE_LOOK: Final = 60.0
+_CONCURRENT: Final = 8
+#: Seconds between two reads of a damaged ledger: it may have been restored, or deleted to accept the loss.
+_DAMAGED_INTERVAL: Final = 60.0
 
 
 class TrackedLedger(NamedTuple):
-    """One ledger, and where it has its place."""
+    """Ledger to keep stored."""
 
-    book: LedgerKey
-    #: The budget's key, or what else people know it by.
-    about: BudgetKey
+    key: LedgerKey
+    #: Key of the budget, or another name that people know the ledger by.
+    subject: BudgetKey
     ledger: Ledger
-    #: Another one takes its place.
+    #: Puts another ledger in its place, after a reload.
     replace: Callable[[Ledger], None]
 
 
 class LedgerSync:
-    """`ledgers` are all that there are; `live` names the UIDs of all budgets (and lines of the bill) that there are, or
-    None while that is not known for sure.
+    """Reads stored ledgers at the start, then stores changes and deletes orphaned ledgers.
+
+    `ledgers` returns all ledgers. `live` returns the UIDs of all budgets and keys of the bill, or None while they are
+    not known for certain.
     """
 
     def __init__(
@@ -62,205 +64,208 @@ class LedgerSync:
         self._still_leader = still_leader
         self._live = live
         self._wake = wake
-        #: As it was stored when this process began to lead; None: not read yet.
-        self._unopened: dict[LedgerKey, Chunks] | None = None
-        self._news = asyncio.Event()
-        #: Since when each ledger has waited to be stored.
+        #: Chunks of ledgers that are not opened yet, as stored when this process began to lead; None: not read yet.
+        self._loaded_chunks: dict[LedgerKey, Chunks] | None = None
+        self._work = asyncio.Event()
+        #: Since when each ledger has had changes that are not stored.
         self._waiting: dict[LedgerKey, datetime] = {}
-        #: Stored parts that cannot be read.
-        self._damages: dict[LedgerKey, tuple[BudgetKey, str]] = {}
-        #: Why the last round could not store everything.
+        #: Ledgers with chunks that cannot be read: the subject, and what to do.
+        self._damaged: dict[LedgerKey, tuple[BudgetKey, str]] = {}
+        #: Why the last round did not store everything.
         self.error: str | None = None
 
     @property
     def ready(self) -> bool:
-        return self._unopened is not None
+        return self._loaded_chunks is not None
 
     @property
     def waiting_since(self) -> datetime | None:
-        """The oldest change that is not stored yet."""
+        """Time of the oldest change that is not stored yet."""
         return min(self._waiting.values(), default=None)
 
     @property
     def damages(self) -> dict[BudgetKey, str]:
-        """By budget."""
+        """Budgets with damaged ledgers, and what to do about each."""
         found: dict[BudgetKey, str] = {}
-        for book, (key, said) in self._damages.items():
-            if book.unit.of_budgets:
-                found[key] = f"{found[key]} {said}" if key in found else said
+        for key, (subject, sentence) in self._damaged.items():
+            if key.unit.of_budgets:
+                found[subject] = f"{found[subject]} {sentence}" if subject in found else sentence
         return found
 
-    def open(self, about: BudgetKey, uid: str, unit: Unit, owner: str | None = None) -> Ledger:
-        """As it was stored. Only once for each, when its account is opened. The owner is the UID, if not another."""
-        assert self._unopened is not None
-        book = LedgerKey(uid, unit)
-        return self._loaded(about, book, owner or uid, self._unopened.pop(book, {}))
+    def open(self, subject: BudgetKey, uid: str, unit: Unit, owner: str | None = None) -> Ledger:
+        """Ledger as it was stored. Call once for each, when its account is opened. The owner defaults to the UID."""
+        assert self._loaded_chunks is not None
+        key = LedgerKey(uid, unit)
+        return self._loaded(subject, key, owner or uid, self._loaded_chunks.pop(key, {}))
 
     def stored(self, unit: Unit) -> dict[LedgerKey, Chunks]:
-        """What is not opened yet."""
-        assert self._unopened is not None
-        return {book: chunks for book, chunks in self._unopened.items() if book.unit is unit}
+        """Stored chunks of the ledgers in this unit that are not opened yet."""
+        assert self._loaded_chunks is not None
+        return {key: chunks for key, chunks in self._loaded_chunks.items() if key.unit is unit}
 
-    def is_damaged(self, book: LedgerKey) -> bool:
-        return book in self._damages
+    def is_damaged(self, key: LedgerKey) -> bool:
+        return key in self._damaged
 
-    def close(self, key: BudgetKey) -> None:
-        self._damages = {book: said for book, said in self._damages.items() if said[0] != key}
-        self.look_for_strays()
+    def close(self, subject: BudgetKey) -> None:
+        """Forget the damage of a deleted budget's ledgers, and have the ledgers deleted."""
+        self._damaged = {key: damage for key, damage in self._damaged.items() if damage[0] != subject}
+        self.request_round()
 
-    def look_for_strays(self) -> None:
-        """There may be ledgers of budgets that are gone."""
-        self._news.set()
+    def request_round(self) -> None:
+        """Start a round even if no ledger has changed, for example to delete the ledgers of deleted budgets."""
+        self._work.set()
 
-    def look(self, now: datetime) -> None:
-        """To be called whenever the books have changed."""
+    def schedule(self, now: datetime) -> None:
+        """Schedule the storing of changed ledgers. Call whenever ledgers may have changed."""
         for due in self._due():
-            self._waiting.setdefault(due.book, now)
+            self._waiting.setdefault(due.key, now)
         if self._waiting:
-            self._news.set()
+            self._work.set()
 
     async def load(self) -> None:
-        """Until all that is stored is read: before that nothing is known of any budget."""
-        while self._unopened is None:
+        """Read all stored ledgers, and retry until that succeeds: before, no budget can be assessed."""
+        while self._loaded_chunks is None:
             try:
-                self._unopened = await self._store.load()
+                self._loaded_chunks = await self._store.load()
             except (KubeError, TransportError) as error:
                 self.error = str(error)
-                log.warning("the ledgers of budgets cannot be read", why=self.error)
-                await asyncio.sleep(_AFTER_TROUBLE)
+                log.warning("ledger read failed", error=self.error)
+                await asyncio.sleep(_AFTER_ERROR)
         self.error = None
-        self._news.set()
+        self._work.set()
         self._wake()
 
     async def load_once(self) -> None:
-        """For whoever only looks. Raises what the API server says."""
-        self._unopened = await self._store.load()
+        """Read all stored ledgers, for a process that does not write. Raises the errors of the API server."""
+        self._loaded_chunks = await self._store.load()
 
     async def store_next(self) -> None:
-        """Waits until there is something to store, stores it, and rests."""
+        """Wait until there is work, do one round of it, and pause."""
         try:
-            async with asyncio.timeout(_DAMAGE_LOOK if self._damages else None):
-                await self._news.wait()
+            async with asyncio.timeout(_DAMAGED_INTERVAL if self._damaged else None):
+                await self._work.wait()
         except TimeoutError:
-            await self._read_damaged_again()
+            await self._reload_damaged()
             return
-        self._news.clear()
+        self._work.clear()
         before, now = self.error, await self._round()
         if now is not None:
             if now != before:
-                log.warning("the ledgers of budgets cannot be stored", why=now)
-            self._news.set()
+                log.warning("ledger write failed", error=now)
+            self._work.set()
         self._wake()
-        await asyncio.sleep(_BETWEEN_ROUNDS if now is None else _AFTER_TROUBLE)
+        await asyncio.sleep(_ROUND_INTERVAL if now is None else _AFTER_ERROR)
 
     async def _round(self) -> str | None:
         self.error = None
         await self._store_round()
-        await self._delete_strays()
+        await self._delete_orphans()
         return self.error
 
     async def store_rest(self) -> None:
+        """Store all changes once, before this process ends."""
         if self.ready and self._still_leader():
             await self._store_round()
 
     def _due(self) -> Iterator[TrackedLedger]:
-        return (each for each in self._ledgers() if each.ledger.shelf.pending)
+        return (each for each in self._ledgers() if each.ledger.chunk_log.pending)
 
     async def _store_round(self) -> None:
         now = self._clock()
-        due = sorted(self._due(), key=lambda each: self._waiting.get(each.book, now))
-        journals = [(each, each.ledger.shelf.writes(seconds(now))) for each in due if each.book.unit is Unit.MACHINES]
-        # Until when machines are settled is stored as it was before, and after, what was settled: first where others
-        # rely on it.
-        hours, money, lines = (
-            [each for each in due if each.book.unit is unit] for unit in (Unit.GPU_HOURS, Unit.DOLLARS, Unit.SPEND)
+        due = sorted(self._due(), key=lambda each: self._waiting.get(each.key, now))
+        # The machine ledger says until when costs are recorded. So it is encoded before those costs are stored, and
+        # written after them. The dollars of budgets are stored before the bill.
+        machines = [each for each in due if each.key.unit is Unit.MACHINES]
+        machine_writes = [(each, each.ledger.chunk_log.writes(seconds(now))) for each in machines]
+        hours, dollars, bill = (
+            [each for each in due if each.key.unit is unit] for unit in (Unit.GPU_HOURS, Unit.DOLLARS, Unit.BILL)
         )
-        done = {each.book for each in hours[:_PER_ROUND]}
+        done = {each.key for each in hours[:_PER_ROUND]}
         whole = await self._store_all(hours[:_PER_ROUND])
-        for stage in (money, lines):
+        for stage in (dollars, bill):
             if await self._store_all(stage):
-                done |= {each.book for each in stage}
+                done |= {each.key for each in stage}
             else:
                 break
         else:
-            for each, writes in journals:
-                if await self._guarded(each, writes):
-                    done.add(each.book)
-        still = {each.book for each in self._due()}
+            for each, writes in machine_writes:
+                if await self._try_store(each, writes):
+                    done.add(each.key)
+        still = {each.key for each in self._due()}
         if not whole:
             done = set()
-        # Changes that came meanwhile are younger than those that were just stored.
-        self._waiting = {book: now if book in done else since for book, since in self._waiting.items() if book in still}
+        # Changes that were made meanwhile are younger than those that were just stored.
+        self._waiting = {key: now if key in done else since for key, since in self._waiting.items() if key in still}
         if still:
-            self._news.set()
+            self._work.set()
 
     async def _store_all(self, due: list[TrackedLedger]) -> bool:
-        """Whether all of them are stored as they were."""
-        turns = asyncio.Semaphore(_AT_ONCE)
+        """Store ledgers concurrently; returns whether all are stored."""
+        turns = asyncio.Semaphore(_CONCURRENT)
 
         async def in_turn(each: TrackedLedger) -> bool:
             async with turns:
-                return await self._guarded(each)
+                return await self._try_store(each)
 
         return all(await asyncio.gather(*map(in_turn, due)))
 
-    async def _guarded(self, due: TrackedLedger, writes: list[ChunkWrite] | None = None) -> bool:
+    async def _try_store(self, due: TrackedLedger, writes: list[ChunkWrite] | None = None) -> bool:
         try:
             return await self._store_one(due, writes)
-        except ChunkConflict as overtaken:
-            log.warning("a ledger has changed behind us and is read again", why=str(overtaken))
+        except ChunkConflict as conflict:
+            log.warning("ledger conflict", ledger="/".join(due.subject), unit=due.key.unit, error=str(conflict))
             await self._reload(due)
         except (KubeError, TransportError) as error:
             self.error = str(error)
         return False
 
     async def _store_one(self, due: TrackedLedger, writes: list[ChunkWrite] | None) -> bool:
-        shelf = due.ledger.shelf
-        for write in shelf.writes(seconds(self._clock())) if writes is None else writes:
+        chunk_log = due.ledger.chunk_log
+        for write in chunk_log.writes(seconds(self._clock())) if writes is None else writes:
             if not self._still_leader():
                 return False
-            await self._store.write(due.book, write, due.about)
-            shelf.wrote(write)
-        obsolete = shelf.obsolete()
+            await self._store.write(due.key, write, due.subject)
+            chunk_log.wrote(write)
+        obsolete = chunk_log.obsolete()
         if obsolete and self._still_leader():
-            await self._store.delete(due.book, obsolete)
+            await self._store.delete(due.key, obsolete)
             for serial in obsolete:
-                shelf.deleted(serial)
+                chunk_log.deleted(serial)
         return True
 
     async def _reload(self, due: TrackedLedger) -> None:
-        """What is stored, and what only this process knows: records count once, however often they are stored."""
+        """Read a ledger again, and merge what only this process knows: entries count once however often stored."""
         try:
-            stored = await self._store.load_one(due.book)
+            stored = await self._store.load_one(due.key)
         except (KubeError, TransportError) as error:
             self.error = str(error)
             return
-        ledger = self._loaded(due.about, due.book, due.ledger.shelf.owner, stored)
+        ledger = self._loaded(due.subject, due.key, due.ledger.chunk_log.owner, stored)
         ledger.merge(due.ledger)
         due.replace(ledger)
 
-    async def _read_damaged_again(self) -> None:
-        for due in [each for each in self._ledgers() if each.book in self._damages]:
+    async def _reload_damaged(self) -> None:
+        for due in [each for each in self._ledgers() if each.key in self._damaged]:
             await self._reload(due)
         self._wake()
 
-    async def _delete_strays(self) -> None:
-        """Ledgers of what is gone."""
+    async def _delete_orphans(self) -> None:
+        """Delete ledgers of deleted budgets and of keys that are no longer in the bill."""
         live = self._live()
         if live is None:
             return
-        for book in self._store.books():
-            if book.uid not in live and self._still_leader():
+        for key in self._store.stored_keys():
+            if key.uid not in live and self._still_leader():
                 try:
-                    await self._store.delete_all(book)
+                    await self._store.delete_all(key)
                 except (KubeError, TransportError, ChunkConflict) as error:
                     self.error = str(error)
 
-    def _loaded(self, about: BudgetKey, book: LedgerKey, owner: str, stored: Chunks) -> Ledger:
+    def _loaded(self, subject: BudgetKey, key: LedgerKey, owner: str, stored: Chunks) -> Ledger:
         ledger, damages = Ledger.load(owner, stored)
         if damages:
-            self._damages[book] = (about, " ".join(each.sentence for each in damages))
-            log.warning("a ledger is damaged", about="/".join(about), unit=book.unit, why=self._damages[book][1])
+            self._damaged[key] = (subject, " ".join(each.sentence for each in damages))
+            log.warning("ledger damaged", ledger="/".join(subject), unit=key.unit, error=self._damaged[key][1])
         else:
-            self._damages.pop(book, None)
+            self._damaged.pop(key, None)
         return ledger

@@ -1,4 +1,4 @@
-"""Who stops when a budget is used up, and that it comes to an end."""
+"""Which pods and Jobs enforcement stops and resumes, and that enforcement comes to an end."""
 
 from datetime import timedelta
 
@@ -12,14 +12,14 @@ from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
 from forebay.budgets.enforcement import CannotPause, Evict, Pause, PausedJob, Resume, enforce, exceeded_since
 from forebay.model.workloads import Owner, Phase
-from tests.unit.budgets.scenes import at, budget, pod
+from tests.unit.budgets.factories import at, budget, pod
 
 KEY = ("default", "team-a")
 HOUR = 3600
 
 
 def enforced(*pods, when=HOUR, grace=30, since=0, blocked=(), paused=(), **fields):
-    """At `when`, of a budget that has been used up since `since`."""
+    """Result at `when` for a budget that has been used up since `since`."""
     one = budget(**{"hours": "1", "grace": grace, **fields}, since=at(since))
     accounts = Accounts()
     account = accounts.open(one, at(when))
@@ -29,15 +29,15 @@ def enforced(*pods, when=HOUR, grace=30, since=0, blocked=(), paused=(), **field
     return enforce(one, account, standing, at(when), since=exceeded_since(one), blocked=blocked, paused=paused)
 
 
-def test_nobody_is_stopped_within_the_grace_period_which_a_restart_does_not_begin_anew():
+def test_no_pod_is_stopped_within_the_grace_period_which_a_restart_does_not_restart():
     early = enforced(pod(gpus=8, started=0), when=HOUR, since=HOUR - 10)
     assert early.decisions == ()
-    assert early.look_again == at(HOUR + 20)
+    assert early.requeue_at == at(HOUR + 20)
     (evicted,) = enforced(pod(gpus=8, started=0), when=HOUR, since=HOUR - 30).decisions
     assert evicted.pod.name == "train"
 
 
-def test_the_largest_user_of_the_window_that_runs_is_evicted_then_the_first_by_name():
+def test_the_running_pod_with_the_largest_usage_is_evicted_then_the_first_by_name():
     pods = [
         pod("completed", 8, started=0, finished=HOUR - 1),
         pod("b", 2, started=0),
@@ -48,17 +48,17 @@ def test_the_largest_user_of_the_window_that_runs_is_evicted_then_the_first_by_n
     (evicted,) = enforced(*pods).decisions
     assert isinstance(evicted, Evict)
     assert evicted.pod.name == "a"
-    assert "with 2 GPU-h in 24h it has used most of those that run" in evicted.sentence
+    assert "of its running pods this one has used the most (2 GPU-h)" in evicted.sentence
     (evicted,) = enforced(*pods, blocked={"uid-a"}).decisions
     assert evicted.pod.name == "b"
 
 
-def test_one_at_a_time_and_one_that_does_not_go_is_not_waited_for_for_ever():
+def test_one_pod_at_a_time_and_a_stuck_one_is_not_waited_for_forever():
     going = pod("going", 8, started=0, deleted=at(HOUR + 10))
     other = pod("other", 1, started=0)
     waiting = enforced(going, other, when=HOUR)
     assert waiting.decisions == ()
-    assert waiting.look_again == at(HOUR + 40)
+    assert waiting.requeue_at == at(HOUR + 40)
     (evicted,) = enforced(going, other, when=HOUR + 40).decisions
     assert evicted.pod.name == "other"
 
@@ -74,16 +74,16 @@ def test_one_at_a_time_and_one_that_does_not_go_is_not_waited_for_for_ever():
     ],
     ids=lambda each: each.name,
 )
-def test_pods_that_use_nothing_or_cannot_be_evicted_are_left_alone(spared):
+def test_pods_that_use_nothing_or_cannot_be_evicted_are_not_stopped(spared):
     done = pod("done", 8, started=0, finished=HOUR - 1)
     assert enforced(done, spared).decisions == ()
 
 
-def test_alerts_stop_nobody():
+def test_alert_only_stops_no_pod():
     assert enforced(pod(gpus=8, started=0), action=EnforcementAction.ALERT_ONLY).decisions == ()
 
 
-def test_pausing_suspends_the_job_and_tells_pods_without_one_what_to_do():
+def test_pausing_suspends_the_job_and_reports_pods_without_one():
     bare = pod("bare", 8, started=0)
     replica = pod("replica", 4, started=0, owner=Owner("ReplicaSet", "web", "uid-of-web"))
     worker = pod("worker", 2, started=0, job="train")
@@ -115,7 +115,7 @@ def test_a_job_that_is_paused_is_not_paused_again():
     assert found.job.name == "other"
 
 
-def test_jobs_go_on_one_by_one_when_there_is_room_that_is_worth_it():
+def test_jobs_are_resumed_one_at_a_time_when_the_budget_has_enough_headroom():
     jobs = [paused("second", since=50, rate=8000), paused("first", since=20, rate=8000), paused("x", name="other")]
     done = pod("done", 1, started=0, finished=HOUR)
     fields = {"action": EnforcementAction.PAUSE, "hours": "1", "paused": jobs}
@@ -124,16 +124,16 @@ def test_jobs_go_on_one_by_one_when_there_is_room_that_is_worth_it():
     assert found.job.name == "first"
     early = enforced(done, when=24 * HOUR + 1, **fields)
     assert early.decisions == ()
-    assert early.look_again == at(24 * HOUR + 8 * 300)
+    assert early.requeue_at == at(24 * HOUR + 8 * 300)
 
 
-class Town:
-    """Pods that go when they are evicted, unless a disruption budget keeps them for a while or for ever."""
+class Cluster:
+    """Pods that end when they are evicted, unless a PodDisruptionBudget refuses a number of times."""
 
     def __init__(self, pods, quota, action):
         self.now = 10 * HOUR
         self.pods = {each.name: each for each in pods}
-        self.keeps = {}
+        self.refusals = {}
         self.budget = budget(hours=quota, action=action, grace=0, window=24, since=at(self.now))
         self.accounts = Accounts()
         self.account = self.accounts.open(self.budget, at(self.now))
@@ -157,17 +157,17 @@ class Town:
         self.blocked = set()
         for decision in found.decisions:
             if isinstance(decision, Evict):
-                if self.keeps.get(decision.pod.name, 0) > 0:
-                    self.keeps[decision.pod.name] -= 1
+                if self.refusals.get(decision.pod.name, 0) > 0:
+                    self.refusals[decision.pod.name] -= 1
                     self.blocked.add(decision.pod.uid)
                 else:
-                    self.ask_to_go([decision.pod.name])
+                    self.delete([decision.pod.name])
             elif isinstance(decision, Pause):
                 self.paused.append(paused(decision.job.name, self.now))
-                self.ask_to_go([each.name for each in self.pods.values() if each.owner == decision.job])
+                self.delete([each.name for each in self.pods.values() if each.owner == decision.job])
         return standing, found
 
-    def ask_to_go(self, names):
+    def delete(self, names):
         for name in names:
             assert name not in self.stopped
             self.stopped.append(name)
@@ -180,7 +180,7 @@ class Town:
                 self.pods[name] = msgspec.structs.replace(each, phase=Phase.FAILED, finished=each.deleted)
 
     @property
-    def living(self):
+    def running(self):
         return {name for name, each in self.pods.items() if each.phase is Phase.RUNNING}
 
 
@@ -195,16 +195,16 @@ def test_enforcement_ends(lives, quota, action):
         pod(f"p{number}", gpus, started=start, job=f"job-{number // 2}")
         for number, (gpus, start, _) in enumerate(lives)
     ]
-    town = Town(pods, quota, action)
-    town.keeps = {f"p{number}": times for number, (_, _, times) in enumerate(lives)}
+    cluster = Cluster(pods, quota, action)
+    cluster.refusals = {f"p{number}": times for number, (_, _, times) in enumerate(lives)}
     for _ in range(100):
-        standing, found = town.step()
-        if not standing.exceeded or not town.living:
+        standing, found = cluster.step()
+        if not standing.exceeded or not cluster.running:
             break
-        assert found.decisions or found.look_again is not None or town.blocked
-        town.wait(10)
-    assert not standing.exceeded or not town.living
-    assert len(town.stopped) == len(set(town.stopped))
+        assert found.decisions or found.requeue_at is not None or cluster.blocked
+        cluster.wait(10)
+    assert not standing.exceeded or not cluster.running
+    assert len(cluster.stopped) == len(set(cluster.stopped))
 
 
 def test_the_condition_says_since_when():

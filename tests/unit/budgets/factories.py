@@ -1,4 +1,4 @@
-"""Budgets, pods at a given second, and a store that keeps what a ledger writes."""
+"""Budgets, pods and machines with defaults, and a store for the chunks of a ledger."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,6 +13,8 @@ from forebay.api.gpu_workload_budget import (
 )
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import Condition, LabelSelectorEntry, PodRef, Truth
+from forebay.budgets.accounts import Accounts
+from forebay.budgets.assessment import Assessor
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.model.quantities import Resources
 from forebay.model.sources import Delivery
@@ -29,7 +31,7 @@ def at(seconds=0, **span) -> datetime:
 
 
 def budget(name="team-a", *, namespace="default", hours="100", window=24, labels=None, **fields) -> GPUWorkloadBudget:
-    """`since`: when QuotaExceeded became true, as its status says."""
+    """Budget of team a; `since` is when QuotaExceeded became true, as its status says."""
     since = fields.pop("since", None)
     status = None
     if since is not None:
@@ -56,7 +58,7 @@ def shape(gpus=1, *, cpu=1000, gates=()) -> PodShape:
 
 
 def pod(name="train", gpus=1, *, started=None, finished=None, version=1, job=None, gates=(), **fields) -> Pod:
-    """Of team a; `started` and `finished` are seconds."""
+    """Pod of team a; `started` and `finished` are in seconds."""
     phase = Phase.PENDING if started is None else Phase.RUNNING if finished is None else Phase.SUCCEEDED
     return Pod(
         **{
@@ -84,26 +86,26 @@ def pod(name="train", gpus=1, *, started=None, finished=None, version=1, job=Non
 
 
 class Store:
-    """The cluster, as a ledger sees it: objects by serial, each written or deleted as a whole."""
+    """Stored chunks of one ledger by serial, each written or deleted as a whole."""
 
     def __init__(self) -> None:
         self.objects: dict[int, bytes] = {}
 
     def save(self, ledger: Ledger, now: int, *, steps: int | None = None) -> bool:
-        """Everything, or so many requests and then the operator dies: False."""
+        """Store everything, or make only `steps` requests, as if the operator died then: False."""
         left = 10**9 if steps is None else steps
-        for write in ledger.shelf.writes(now):
+        for write in ledger.chunk_log.writes(now):
             if not left:
                 return False
             left -= 1
             self.objects[write.serial] = write.data
-            ledger.shelf.wrote(write)
-        for serial in ledger.shelf.obsolete():
+            ledger.chunk_log.wrote(write)
+        for serial in ledger.chunk_log.obsolete():
             if not left:
                 return False
             left -= 1
             del self.objects[serial]
-            ledger.shelf.deleted(serial)
+            ledger.chunk_log.deleted(serial)
         return True
 
     def load(self, owner="uid-of-team-a") -> Ledger:
@@ -113,7 +115,7 @@ class Store:
 
 
 def machine(name="gi-1", *, price="3.60", start=0, end=None, since=0, pods=(), pool="h100", **fields) -> GPUInstance:
-    """`start` and `end` are when it is billed, in seconds; `pods` whom it was bought for."""
+    """Machine that is billed from `start` to `end`, in seconds, and was launched for `pods`."""
     state = fields.pop("state", InstanceState.READY if end is None else InstanceState.GONE)
     node = fields.pop("node", "n1")
     return GPUInstance(
@@ -135,3 +137,14 @@ def machine(name="gi-1", *, price="3.60", start=0, end=None, since=0, pods=(), p
             **fields,
         ),
     )
+
+
+def assessed(*pods, budgets=None, when=0):
+    """Accounts, standings at `when` seconds, and budgets by key."""
+    budgets = budgets or [budget()]
+    accounts = Accounts()
+    for each in budgets:
+        accounts.open(each, at(when))
+    for each in pods:
+        accounts.see(each, at(when))
+    return accounts, Assessor().assess(budgets, accounts, at(when)), {each.key: each for each in budgets}

@@ -1,0 +1,93 @@
+"""Usage, forecast and headroom of a budget."""
+
+import pytest
+
+from forebay.budgets.assessment import Assessor, QuotaLimits, headroom
+from forebay.budgets.usage import seconds
+from forebay.model.quantities import GpuHours, Usd, UsdPerHour
+from forebay.model.reasons import Reason
+from tests.unit.budgets.factories import START, assessed, at, budget, pod
+
+T0 = seconds(START)
+KEY = ("default", "team-a")
+HOUR = 3600
+
+
+def standing(*pods, when=0, **fields):
+    _, found, _ = assessed(*pods, budgets=[budget(**fields)], when=when)
+    return found[KEY]
+
+
+def test_a_budget_says_what_is_used_what_is_left_and_how_fast_it_goes():
+    found = standing(pod(gpus=8, started=0), pod("done", 2, started=0, finished=HOUR), when=2 * HOUR)
+    assert (found.consumed, found.remaining) == (GpuHours.parse(18), GpuHours.parse(82))
+    assert (found.tracked, found.burn) == (2, 8)
+    assert not found.exceeded
+    assert found.reason is Reason.WITHIN_BUDGET
+    assert found.sentence == "18 GPU-h of 100 GPU-h used in the last 24h."
+
+
+def test_exceeded_means_reached_to_the_microsecond():
+    one = pod(gpus=1, started=0)
+    assert not standing(one, hours="1", when=HOUR - 0.000001).exceeded
+    found = standing(one, hours="1", when=HOUR)
+    assert found.exceeded
+    assert (found.remaining, found.reason) == (GpuHours.zero(), Reason.QUOTA_REACHED)
+
+
+def test_the_forecast_is_when_the_quota_is_reached_at_the_present_rate():
+    assert standing(pod(gpus=8, started=0), when=HOUR).exhausted == at(12.5 * HOUR)
+    assert standing(pod(gpus=4, started=0), when=HOUR).exhausted is None
+    assert standing(pod(gpus=5, started=0), when=HOUR).exhausted == at(20 * HOUR)
+    assert standing(when=HOUR).exhausted is None
+    assert standing(pod(gpus=8, started=0), hours="1", when=HOUR).exhausted == at(HOUR)
+
+
+def test_the_forecast_knows_that_what_was_used_leaves_the_window():
+    # 10 GPUs for an hour leave the window while 5 go on: they leave before the quota is used up, so it never is.
+    before = pod("before", 10, started=0, finished=HOUR)
+    now = pod("now", 4, started=20 * HOUR)
+    assert standing(before, now, hours="97", when=20 * HOUR).exhausted is None
+    assert standing(before, now, hours="24", when=20 * HOUR).exhausted == at(23.5 * HOUR)
+    # 24 h after the first use ten an hour leave and four come; when these have gone, four come again.
+    assert standing(before, now, hours="27", when=20 * HOUR).exhausted == at(26.75 * HOUR)
+
+
+def test_a_forecast_is_cached_until_the_ledger_changes():
+    accounts, _, _ = assessed(pod(gpus=8, started=0), when=0)
+    budgets, assessor = [budget()], Assessor()
+    assert assessor.assess(budgets, accounts, at(10))[KEY].exhausted == at(12.5 * HOUR)
+    assert assessor.assess(budgets, accounts, at(20))[KEY].exhausted == at(12.5 * HOUR)
+    accounts.see(pod("more", 8, started=20), at(20))
+    assert assessor.assess(budgets, accounts, at(20))[KEY].exhausted == at(20 + (100 * HOUR - 160) / 16)
+    assert assessor.assess([budget(hours="8")], accounts, at(20))[KEY].exhausted == at(20 + (8 * HOUR - 160) / 16)
+    assert assessor.assess([], accounts, at(20)) == {}
+
+
+def test_running_pods_are_assumed_to_run_for_another_hour():
+    accounts, _, _ = assessed(pod(gpus=8, started=0), when=HOUR)
+    found = headroom(accounts.get(KEY), QuotaLimits.of(budget().spec.quota), at(HOUR))
+    assert found.gpu_hours == GpuHours.parse(84)
+    assert found.until == at(2 * HOUR)
+    assert found.usd is None
+
+
+def test_headroom_includes_what_will_have_left_the_window_by_then():
+    steady = pod(gpus=4, started=0)
+    accounts, _, _ = assessed(steady, when=48 * HOUR)
+    assert headroom(accounts.get(KEY), QuotaLimits.of(budget().spec.quota), at(48 * HOUR)).gpu_hours == GpuHours.parse(
+        4
+    )
+
+
+@pytest.mark.parametrize("usd", ["1", "0.50"])
+def test_dollars_alone_can_use_a_budget_up(usd):
+    one = budget(hours=None, usd=usd)
+    accounts, _, _ = assessed(budgets=[one])
+    accounts.get(KEY).money.begin("instance", T0, UsdPerHour(1).units, T0)
+    found = Assessor().assess([one], accounts, at(1800))[KEY]
+    assert found.consumed_usd == Usd("0.50")
+    assert found.exceeded is (usd == "0.50")
+    assert found.burn_usd == UsdPerHour(1)
+    assert found.exhausted == at(3600 if usd == "1" else 1800)
+    assert found.sentence == f"$0.50 of {Usd(usd)} used in the last 24h."
