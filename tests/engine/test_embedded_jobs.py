@@ -79,7 +79,7 @@ async def test_failures_are_retried_later_and_later_until_the_limit():
         world.job("broken", backoffLimit=2, does={"run-time": "1s", "exit-code": "1"})
         starts = []
         world.store.subscribe(
-            kinds.PODS, lambda change: starts.append(seconds(change.new)) if change.type == "ADDED" else None
+            kinds.POD_KIND, lambda change: starts.append(seconds(change.new)) if change.type == "ADDED" else None
         )
         await passing(120)
         job = world.the_job("broken")
@@ -113,7 +113,7 @@ async def test_a_suspended_job_gives_up_its_pods_and_starts_its_clock_anew():
         world.node("only")
         world.job("train", parallelism=2, completions=2, does={"run-time": "1h"})
         await passing(10)
-        world.update(kinds.JOBS, "train", lambda job: job["spec"].update(suspend=True))
+        world.update(kinds.JOB_KIND, "train", lambda job: job["spec"].update(suspend=True))
         await passing(5)
         status = world.the_job("train")["status"]
         assert world.pods("train") == []
@@ -121,7 +121,7 @@ async def test_a_suspended_job_gives_up_its_pods_and_starts_its_clock_anew():
         assert "startTime" not in status
         assert "failed" not in status
         await passing(60)
-        world.update(kinds.JOBS, "train", lambda job: job["spec"].update(suspend=False))
+        world.update(kinds.JOB_KIND, "train", lambda job: job["spec"].update(suspend=False))
         await passing(5)
         status = world.the_job("train")["status"]
         assert conditions(world.the_job("train")) == [("Suspended", "False", "JobResumed")]
@@ -159,7 +159,7 @@ async def test_a_finished_job_goes_after_its_time_to_live():
         await passing(30)
         assert conditions(world.the_job("short"))[-1][0] == "Complete"
         await passing(60)
-        assert world.store.list(kinds.JOBS) == []
+        assert world.store.list(kinds.JOB_KIND) == []
         assert world.pods() == []
 
 
@@ -208,10 +208,10 @@ async def test_an_evicted_pod_may_be_ignored_by_policy():
         world.job("train", backoffLimit=0, podFailurePolicy={"rules": [rule]}, does={"run-time": "40s"})
         await passing(5)
         world.update(
-            kinds.NODES, "only", lambda n: n["spec"].update(taints=[{"key": "reclaimed", "effect": "NoExecute"}])
+            kinds.NODE_KIND, "only", lambda n: n["spec"].update(taints=[{"key": "reclaimed", "effect": "NoExecute"}])
         )
         await passing(3)
-        world.update(kinds.NODES, "only", lambda n: n["spec"].update(taints=[]))
+        world.update(kinds.NODE_KIND, "only", lambda n: n["spec"].update(taints=[]))
         await passing(60)
         job = world.the_job("train")
         assert conditions(job)[-1][0] == "Complete"
@@ -225,7 +225,7 @@ async def test_a_deleted_pod_is_replaced_at_once_or_when_it_has_ended(policy, at
         world.job("train", podReplacementPolicy=policy, does={"run-time": "1h", "stop-delay": "25s"})
         await passing(5)
         [pod] = world.pods("train")
-        world.delete(kinds.PODS, pod["metadata"]["name"])
+        world.delete(kinds.POD_KIND, pod["metadata"]["name"])
         await passing(15)
         assert len(world.pods("train")) == at_once
         await passing(30)
@@ -238,7 +238,7 @@ async def test_less_parallelism_deletes_the_surplus_without_counting_it():
         world.node("only")
         world.job("wide", completions=10, parallelism=5, does={"run-time": "1h"})
         await passing(5)
-        world.update(kinds.JOBS, "wide", lambda job: job["spec"].update(parallelism=2))
+        world.update(kinds.JOB_KIND, "wide", lambda job: job["spec"].update(parallelism=2))
         await passing(5)
         status = world.the_job("wide")["status"]
         assert (status["active"], len(world.pods("wide"))) == (2, 2)
@@ -251,7 +251,7 @@ async def test_deleting_a_job_frees_its_pods(propagation):
         world.node("only")
         world.job("train", does={"run-time": "1h"})
         await passing(5)
-        world.delete(kinds.JOBS, "train", propagation=propagation)
+        world.delete(kinds.JOB_KIND, "train", propagation=propagation)
         await passing(5)
         left = world.pods()
         assert len(left) == (1 if propagation == "Orphan" else 0)
@@ -262,12 +262,12 @@ async def test_pods_that_may_not_be_created_are_tried_again():
     async with World() as world:
         world.node("only")
         spec = {"restartPolicy": "Never", "priorityClassName": "absent", "containers": [{"name": "a", "image": "b"}]}
-        world.store.create(kinds.JOBS, {"metadata": {"name": "early"}, "spec": {"template": {"spec": spec}}})
+        world.store.create(kinds.JOB_KIND, {"metadata": {"name": "early"}, "spec": {"template": {"spec": spec}}})
         await passing(5)
         messages = world.events("early", "FailedCreate")
         assert messages
         assert all(message.startswith("Error creating: ") and "absent" in message for message in messages)
-        world.store.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "absent"}, "value": 1})
+        world.store.create(kinds.PRIORITY_CLASS_KIND, {"metadata": {"name": "absent"}, "value": 1})
         await passing(60)
         assert conditions(world.the_job("early"))[-1][0] == "Complete"
 

@@ -14,7 +14,7 @@ from forebay.embedded.controllers import Controllers
 from forebay.net.clock import now
 
 #: The name of cluster, user and context in the kubeconfigs below: how they are told from others.
-NAME: Final = "forebay-embedded"
+KUBECONFIG_NAME: Final = "forebay-embedded"
 _TOKEN: Final = "embedded"  # noqa: S105 (opens nothing: the server asks for no credentials)
 
 
@@ -52,10 +52,15 @@ def kubeconfig_for(url: str) -> str:
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": NAME, "cluster": {"server": url}}],
-            "users": [{"name": NAME, "user": {"token": _TOKEN}}],
-            "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": "default"}}],
-            "current-context": NAME,
+            "clusters": [{"name": KUBECONFIG_NAME, "cluster": {"server": url}}],
+            "users": [{"name": KUBECONFIG_NAME, "user": {"token": _TOKEN}}],
+            "contexts": [
+                {
+                    "name": KUBECONFIG_NAME,
+                    "context": {"cluster": KUBECONFIG_NAME, "user": KUBECONFIG_NAME, "namespace": "default"},
+                }
+            ],
+            "current-context": KUBECONFIG_NAME,
         },
         sort_keys=False,
     )
@@ -68,4 +73,6 @@ def is_embedded_kubeconfig(content: bytes) -> bool:
     except yaml.YAMLError:
         return False
     clusters = found.get("clusters") if isinstance(found, dict) else None
-    return isinstance(clusters, list) and [one.get("name") for one in clusters if isinstance(one, dict)] == [NAME]
+    return isinstance(clusters, list) and [one.get("name") for one in clusters if isinstance(one, dict)] == [
+        KUBECONFIG_NAME
+    ]

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from forebay.embedded.api.kinds import BUILT_IN
+from forebay.embedded.api.kinds import BUILT_IN_KINDS
 
 OUTPUT = Path(__file__).parents[3] / "src/forebay/embedded/api/builtin_types.json"
 SCHEMAS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
@@ -82,7 +82,7 @@ def refers(text: str) -> str | None:
 
 def main() -> None:
     schemas: Json = {}
-    roots = sorted({f"apis/{kind.api_version}" if kind.group else "api/v1" for kind in BUILT_IN})
+    roots = sorted({f"apis/{kind.api_version}" if kind.group else "api/v1" for kind in BUILT_IN_KINDS})
     for root in roots:
         schemas |= fetch(f"/openapi/v3/{root}")["components"]["schemas"]
     kinds = {}
@@ -90,7 +90,7 @@ def main() -> None:
         for one in schema.get("x-kubernetes-group-version-kind", ()):
             version = f"{one['group']}/{one['version']}".lstrip("/")
             kinds[version, one["kind"]] = name
-    todo = [kinds[kind.api_version, kind.kind] for kind in BUILT_IN]
+    todo = [kinds[kind.api_version, kind.kind] for kind in BUILT_IN_KINDS]
     todo += [kinds[pair] for pair in (("v1", "Binding"), ("policy/v1", "Eviction"), ("autoscaling/v1", "Scale"))]
     tops = {f"{v}/{k}": n for (v, k), n in kinds.items() if n in todo}
     types: Json = {}

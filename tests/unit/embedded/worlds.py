@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from forebay.embedded.api.bootstrap import open_store
 from forebay.embedded.api.handler import ApiHandler
-from forebay.embedded.api.kinds import DEFINITIONS
+from forebay.embedded.api.kinds import CRD_KIND
 from forebay.net.transport import Headers, Request
 
 
@@ -66,7 +66,7 @@ def a_definition(properties, **version):
 
 
 def define(store, properties, **version):
-    store.create(DEFINITIONS, a_definition(properties, **version))
+    store.create(CRD_KIND, a_definition(properties, **version))
     return store.kinds.at("example.dev", "v1", "things")
 
 

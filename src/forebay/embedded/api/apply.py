@@ -10,9 +10,9 @@ from typing import Any
 
 from forebay.embedded.api import failures
 from forebay.embedded.api.failures import ApiFailure, bad_request
-from forebay.embedded.api.kinds import Kind
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json
 
-Json = dict[str, Any]
 #: `("f:spec", "f:containers", 'k:{"name":"c"}', "f:image")`, in the notation of `fieldsV1`.
 Path = tuple[str, ...]
 Fields = set[Path]
@@ -92,7 +92,7 @@ def _decode(tree: Json, path: Path = ()) -> Iterator[Path]:
 class Managers:
     """Who owns what of one object, by (manager, operation, subresource)."""
 
-    def __init__(self, kind: Kind, schema: Json, obj: Json | None) -> None:
+    def __init__(self, kind: ApiKind, schema: Json, obj: Json | None) -> None:
         self._kind = kind
         self._schema = schema
         self._entries: dict[tuple[str, str, str], Json] = {}
@@ -234,7 +234,7 @@ def check_applied(sent: Any, manager: str) -> Json:
         raise bad_request("error decoding YAML: Object 'Kind' or 'apiVersion' is missing in the applied object")
     if not manager:
         cause = failures.required("fieldManager", "is required for apply patch")
-        raise failures.invalid(Kind(group="meta.k8s.io", plural="", kind="PatchOptions"), "", [cause])
+        raise failures.invalid(ApiKind(group="meta.k8s.io", plural="", kind="PatchOptions"), "", [cause])
     meta = sent.get("metadata", {})
     if not isinstance(meta, dict) or meta.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil, and metadata an object")

@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 
 from forebay.embedded.api import failures
-from forebay.embedded.api.kinds import Kind
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json
 from forebay.model.notation import InvalidQuantity, Quantity
-
-Json = dict[str, Any]
 
 GO_TYPE = "x-go-type"
 #: Written even where it is empty, because Go's encoder does.
@@ -85,7 +84,7 @@ def _type(types: dict[str, Json], text: str) -> Json:
     return _SIMPLE.get(text) or types[text]
 
 
-def schema_of(kind: Kind) -> Json | None:
+def built_in_schema(kind: ApiKind) -> Json | None:
     kinds, types = _published()
     name = kinds.get(f"{kind.api_version}/{kind.kind}")
     return None if name is None else types[name]
@@ -95,9 +94,9 @@ def object_meta() -> Json:
     return _published()[1]["ObjectMeta"]
 
 
-def check(name: str, obj: Json) -> Json:
+def decode_unstored(name: str, obj: Json) -> Json:
     """An object of a type that is sent but never kept, such as DeleteOptions."""
-    for _ in decode(Kind(plural="", kind=name), _published()[1][name], obj):
+    for _ in decode_built_in(ApiKind(plural="", kind=name), _published()[1][name], obj):
         pass
     return obj
 
@@ -106,7 +105,7 @@ def json_schema() -> Json:
     return _published()[1]["JSONSchemaProps"]
 
 
-def decode(kind: Kind, schema: Json, obj: Json, path: str = "") -> Iterator[str]:
+def decode_built_in(kind: ApiKind, schema: Json, obj: Json, path: str = "") -> Iterator[str]:
     """Makes the object what Go's decoder would have read, in place, and tells the unknown fields it dropped.
 
     A value of another type than its field's is a 400.
@@ -130,7 +129,7 @@ def decode(kind: Kind, schema: Json, obj: Json, path: str = "") -> Iterator[str]
             obj[key] = _zero(inner)
 
 
-def _value(kind: Kind, schema: Json, value: Any, path: str, struct: str) -> Iterator[str]:
+def _value(kind: ApiKind, schema: Json, value: Any, path: str, struct: str) -> Iterator[str]:
     wanted = schema.get("type", "")
     if schema.get("format") in {"quantity", "date-time"}:
         _check_text(kind, schema["format"], value)
@@ -144,9 +143,9 @@ def _value(kind: Kind, schema: Json, value: Any, path: str, struct: str) -> Iter
         yield from _inside(kind, schema, value, path, struct)
 
 
-def _inside(kind: Kind, schema: Json, value: Any, path: str, struct: str) -> Iterator[str]:
+def _inside(kind: ApiKind, schema: Json, value: Any, path: str, struct: str) -> Iterator[str]:
     if isinstance(value, dict):
-        yield from decode(kind, schema, value, path)
+        yield from decode_built_in(kind, schema, value, path)
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _value(kind, schema["items"], item, f"{path}[{index}]", struct)
@@ -157,7 +156,7 @@ def _plain(struct: str, path: str) -> str:
     return f"{struct}." + ".".join(step.partition("[")[0] for step in path.split("."))
 
 
-def _check_text(kind: Kind, form: str, value: Any) -> None:
+def _check_text(kind: ApiKind, form: str, value: Any) -> None:
     try:
         if form == "quantity":
             Quantity.parse(str(value) if isinstance(value, float) else value)

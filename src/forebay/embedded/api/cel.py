@@ -11,9 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from forebay.embedded.api.failures import shown
+from forebay.embedded.api.objects import Json
 from forebay.model.notation import InvalidQuantity, Quantity
-
-Json = dict[str, Any]
 
 _MACROS = {"has": 1, "dyn": 1, "all": 2, "exists": 2, "exists_one": 2, "map": 2, "filter": 2}
 _KEYWORDS = frozenset(
@@ -113,7 +112,7 @@ class CompiledRule:
 _compiled: dict[str, CompiledRule] = {}
 
 
-def rules_of(schema: Json) -> list[CompiledRule]:
+def compiled_rules(schema: Json) -> list[CompiledRule]:
     """The rules at this place of a schema, compiled once. Raises `BadRule`."""
     found = []
     for entry in schema.get("x-kubernetes-validations") or ():

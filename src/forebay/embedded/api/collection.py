@@ -4,22 +4,19 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
 
 import msgspec
 
-from forebay.embedded.api import failures, metadata
-from forebay.embedded.api.kinds import Kind
-
-Json = dict[str, Any]
-
-ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+from forebay.embedded.api import failures
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json, object_key
+from forebay.kube.wire import DELETED
 
 
 class StoredChange(msgspec.Struct, frozen=True, gc=False):
     version: int
     type: str
-    kind: Kind
+    kind: ApiKind
     old: Json | None
     #: Of something DELETED its last state, with the version of the deletion.
     new: Json
@@ -35,7 +32,7 @@ class Collection:
         self._page: tuple[int, str | None, Sequence[Json]] | None = None
 
     def put(self, change: StoredChange) -> None:
-        space, name = metadata.key(change.new)
+        space, name = object_key(change.new)
         if change.type == DELETED:
             objects = self.namespaces[space]
             del objects[name]
@@ -56,9 +53,9 @@ class Collection:
         since = self.changes_since(version)
         if self._page is not None and self._page[:2] == (version, namespace):
             return self._page[2]
-        then = {metadata.key(obj): obj for obj in self.list(namespace)}
+        then = {object_key(obj): obj for obj in self.list(namespace)}
         for change in reversed(since):
-            key = metadata.key(change.new)
+            key = object_key(change.new)
             if namespace is not None and key[0] != namespace:
                 continue
             if change.old is None:

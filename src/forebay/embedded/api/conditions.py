@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-Json = dict[str, Any]
+from forebay.embedded.api.objects import Json
 
 
-def condition(status: Mapping[str, Any], kind: str) -> Json | None:
+def find_condition(status: Mapping[str, Any], kind: str) -> Json | None:
     return next((c for c in status.get("conditions") or () if c["type"] == kind), None)
 
 
-def is_true(status: Mapping[str, Any], kind: str) -> bool:
-    found = condition(status, kind)
+def is_condition_true(status: Mapping[str, Any], kind: str) -> bool:
+    found = find_condition(status, kind)
     return found is not None and found["status"] == "True"
 
 
@@ -25,7 +25,7 @@ def with_conditions(status: Json, news: Iterable[Json], now: str) -> Json:
     return {**status, "conditions": list(conditions.values())}
 
 
-def with_condition(status: Json, new: Json, now: str) -> Json:
+def with_status_condition(status: Json, new: Json, now: str) -> Json:
     return with_conditions(status, (new,), now)
 
 
@@ -35,4 +35,4 @@ def pod_condition(kind: str, status: str, **why: str) -> Json:
 
 def disrupted(status: Json, now: str, reason: str, message: str) -> Json:
     """The status of a pod that somebody other than its owner is about to end."""
-    return with_condition(status, pod_condition("DisruptionTarget", "True", reason=reason, message=message), now)
+    return with_status_condition(status, pod_condition("DisruptionTarget", "True", reason=reason, message=message), now)

@@ -4,10 +4,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from forebay.embedded.api.failures import Cause, bad_value, required
-from forebay.embedded.api.kinds import EVENTS, EVENTS_V1, Kind
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.failures import FieldCause, bad_value, required
+from forebay.embedded.api.kinds import EVENT_KIND, EVENT_V1_KIND, ApiKind
+from forebay.embedded.api.objects import Json
 from forebay.embedded.api.rules import KindRules
-from forebay.embedded.api.store import DELETED, Json, Store, StoredChange
+from forebay.embedded.api.store import Store
+from forebay.kube.wire import DELETED
 
 _TTL = timedelta(hours=1)
 #: By the name in `v1`, in which events are kept.
@@ -23,23 +26,23 @@ _NAMES: Mapping[str, str] = {
 _BACK = {new: old for old, new in _NAMES.items()}
 
 
-def outward(kind: Kind, obj: Json) -> Json:
+def outward(kind: ApiKind, obj: Json) -> Json:
     """A stored object as this version of its kind shows it."""
-    if kind.storage == EVENTS.storage:
-        names = _NAMES if kind is EVENTS_V1 else {}
+    if kind.storage == EVENT_KIND.storage:
+        names = _NAMES if kind is EVENT_V1_KIND else {}
         obj = {names.get(key, key): value for key, value in obj.items()}
     if obj.get("apiVersion") != kind.api_version:
         return {**obj, "apiVersion": kind.api_version}
     return obj
 
 
-def inward(kind: Kind, obj: Json) -> Json:
+def inward(kind: ApiKind, obj: Json) -> Json:
     """An object of a client as it is stored."""
-    return {_BACK.get(key, key): value for key, value in obj.items()} if kind is EVENTS_V1 else obj
+    return {_BACK.get(key, key): value for key, value in obj.items()} if kind is EVENT_V1_KIND else obj
 
 
 class EventRules(KindRules):
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
+    def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:  # noqa: ARG002
         about = obj.setdefault("involvedObject", {})
         space = obj["metadata"]["namespace"]
         obj.setdefault("reportingComponent", "")
@@ -48,7 +51,7 @@ class EventRules(KindRules):
         if about.get("namespace", "") not in {space, ""} or (not about.get("namespace") and space not in _CLUSTER):
             why = "does not match event.namespace"
             causes.append(bad_value("involvedObject.namespace", about.get("namespace", ""), why))
-        if kind.group == EVENTS_V1.group:
+        if kind.group == EVENT_V1_KIND.group:
             if not obj.get("eventTime"):
                 causes.append(required("eventTime"))
             if obj.get("type") not in {"Normal", "Warning"}:
@@ -71,7 +74,7 @@ class EventExpiry:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._written: deque[tuple[datetime, str, str, str]] = deque()
-        store.subscribe(EVENTS, self._on_change)
+        store.subscribe(EVENT_KIND, self._on_change)
 
     def _on_change(self, change: StoredChange) -> None:
         if change.type == DELETED:
@@ -80,6 +83,6 @@ class EventExpiry:
         self._written.append((now, meta["namespace"], meta["name"], meta["resourceVersion"]))
         while self._written[0][0] < now - _TTL:
             _, space, name, version = self._written.popleft()
-            event = self._store.find(EVENTS, space, name)
+            event = self._store.find(EVENT_KIND, space, name)
             if event is not None and event["metadata"]["resourceVersion"] == version:
-                self._store.delete(EVENTS, space, name)
+                self._store.delete(EVENT_KIND, space, name)

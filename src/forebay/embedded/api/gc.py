@@ -4,8 +4,11 @@ It acts inside the write that gives the reason, so that nothing has to be waited
 """
 
 from forebay.embedded.api import metadata
-from forebay.embedded.api.kinds import Kind
-from forebay.embedded.api.store import DELETED, Json, Store, StoredChange
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json, object_key
+from forebay.embedded.api.store import Store
+from forebay.kube.wire import DELETED
 
 Place = tuple[str, str, str]
 
@@ -16,14 +19,14 @@ class GarbageCollector:
         #: By the uid of the owner.
         self._dependents: dict[str, dict[Place, None]] = {}
         self._living: dict[str, Place] = {}
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, ApiKind] = {}
         store.subscribe(None, self._on_change)
 
     def _on_change(self, change: StoredChange) -> None:
         meta, ended = change.new["metadata"], change.type == DELETED
         before = change.old["metadata"].get("ownerReferences", ()) if change.old else ()
         after = () if ended else meta.get("ownerReferences", ())
-        place = (change.kind.storage, *metadata.key(change.new))
+        place = (change.kind.storage, *object_key(change.new))
         if before != after:
             for owner in before:
                 self._forget(owner["uid"], place)
@@ -55,7 +58,7 @@ class GarbageCollector:
             if not dependents:
                 del self._dependents[uid]
 
-    def _obey(self, kind: Kind, owner: Json) -> None:
+    def _obey(self, kind: ApiKind, owner: Json) -> None:
         """An owner is being deleted with a wish about its dependents."""
         uid = owner["metadata"]["uid"]
         finalizers = owner["metadata"].get("finalizers", ())
@@ -84,8 +87,8 @@ class GarbageCollector:
         owners = dependent["metadata"].get("ownerReferences", ()) if dependent else ()
         return any(owner["uid"] == uid and owner.get("blockOwnerDeletion") for owner in owners)
 
-    def _finish(self, kind: Kind, owner: Json, finalizer: str) -> None:
-        current = self._store.find(kind, *metadata.key(owner))
+    def _finish(self, kind: ApiKind, owner: Json, finalizer: str) -> None:
+        current = self._store.find(kind, *object_key(owner))
         if current is not None and current["metadata"]["uid"] == owner["metadata"]["uid"]:
             self._store.remove_finalizer(kind, current, finalizer)
 

@@ -5,20 +5,19 @@ from typing import Any
 
 import msgspec
 
-from forebay.embedded.api import calls, discovery, reads, subresources, writes
-from forebay.embedded.api.calls import Options, Target
+from forebay.embedded.api import discovery, reads, request_parts, subresources, writes
 from forebay.embedded.api.failures import ApiFailure, bad_request
-from forebay.embedded.api.reads import Form
+from forebay.embedded.api.forms import Form
+from forebay.embedded.api.objects import Json
+from forebay.embedded.api.request_parts import Options, Target
 from forebay.embedded.api.reviews import Reviews
-from forebay.embedded.api.store import Json, Store
+from forebay.embedded.api.store import Store
 from forebay.embedded.api.watch import Watch
+from forebay.embedded.kubectl.openapi import openapi_document
 from forebay.net.transport import Request, Response
 
 _JSON = {"Content-Type": "application/json"}
 _DISCOVERY = {"Content-Type": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
-_PROTOBUF_SPEC = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-#: The answer is named without the @, which is not allowed in a media type.
-_PROTOBUF_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _HEALTH = frozenset({"healthz", "livez", "readyz"})
 #: How long a watch lasts when the client does not say.
 _LONGEST_WATCH = 1800
@@ -39,28 +38,28 @@ class ApiHandler:
             return _answered(failure.code, failure.status(), {**_JSON, **retry})
 
     def _answer(self, request: Request) -> Response:
-        path, options = calls.split(request)
+        path, options = request_parts.split(request)
         if path and path[0] in _HEALTH:
             return Response(200, {"Content-Type": "text/plain; charset=utf-8"}, b"ok")
         if path == ["version"]:
-            return _answered(200, discovery.VERSION)
+            return _answered(200, discovery.SERVER_VERSION)
         if path and path[0] == "openapi":
-            return self._openapi(request, path)
+            return self._openapi(request, path[1:])
         if not path or path[0] not in {"api", "apis"}:
-            return _nothing_here()
+            return _not_found()
         named = path[1:] if path[0] == "api" else path[2:]
         if len(named) < (1 if path[0] == "apis" else 2):
             return self._discover(request, path)
         if path[0] == "apis" and len(path) == 3:  # noqa: PLR2004 (/apis/group/version)
             return self._discover(request, path)
         if path[0] == "apis" and discovery.resource_list(self._store, "/".join(path[1:3])) is None:
-            return _nothing_here()
-        return self._call(request, calls.target(self._store.kinds, path), options)
+            return _not_found()
+        return self._call(request, request_parts.parse_target(self._store.kinds, path), options)
 
     def _discover(self, request: Request, path: list[str]) -> Response:
         if request.method != "GET":
             raise _not_allowed()
-        if len(path) == 1 and calls.accepted(request) == "APIGroupDiscoveryList":
+        if len(path) == 1 and request_parts.accepted(request) == "APIGroupDiscoveryList":
             return _answered(200, discovery.aggregated(self._store, core=path[0] == "api"), _DISCOVERY)
         found: Json | None
         match path:
@@ -72,24 +71,18 @@ class ApiHandler:
                 found = discovery.group(self._store, name)
             case _:
                 found = discovery.resource_list(self._store, "/".join(path[1:]))
-        return _nothing_here() if found is None else _answered(200, found)
+        return _not_found() if found is None else _answered(200, found)
 
     def _openapi(self, request: Request, path: list[str]) -> Response:
-        if path == ["openapi", "v2"]:
-            if _PROTOBUF_SPEC in request.headers.get("Accept", ""):
-                return Response(200, {"Content-Type": _PROTOBUF_TYPE}, discovery.openapi_v2_protobuf())
-            return _answered(200, discovery.openapi_v2())
-        if path == ["openapi", "v3"]:
-            return _answered(200, discovery.openapi_roots(self._store))
-        found = discovery.openapi_v3(self._store, "/".join(path[2:]))
-        return _nothing_here() if found is None else _answered(200, found)
+        found = openapi_document(self._store, path, request.headers.get("Accept", ""))
+        return _not_found() if found is None else Response(200, {"Content-Type": found[0]}, found[1])
 
     def _call(self, request: Request, target: Target, options: Options) -> Response:
-        form = reads.form(self._store, target.kind, calls.accepted(request), options)
+        form = reads.form(self._store, target.kind, request_parts.accepted(request), options)
         if target.kind.virtual:
             if request.method != "POST" or target.name is not None:
                 raise _not_allowed()
-            sent = calls.body(request, target.kind.kind)
+            sent = request_parts.body(request, target.kind.kind)
             return _answered(201, self._reviews.answer(target.kind, target.namespace, sent))
         if target.subresource not in {None, "status", "finalize"}:
             return self._subresource(request, target, options)
@@ -143,22 +136,22 @@ class ApiHandler:
         name, space, store = target.name or "", target.namespace or "", self._store
         match request.method, target.subresource:
             case "POST", "token":
-                return _answered(201, self._reviews.issue(space, name, calls.body(request, "TokenRequest")))
+                return _answered(201, self._reviews.issue(space, name, request_parts.body(request, "TokenRequest")))
             case "POST", "binding":
-                sent = calls.body(request, "Binding")
+                sent = request_parts.body(request, "Binding")
                 _check_name(sent, "Binding", name)
-                subresources.bind(store, space, name, sent, dry_run=options.dry_run("CreateOptions", sent))
+                subresources.bind_pod(store, space, name, sent, dry_run=options.dry_run("CreateOptions", sent))
                 return _answered(201, _success(201))
             case "POST", "eviction":
-                sent = calls.body(request, "Eviction")
+                sent = request_parts.body(request, "Eviction")
                 _check_name(sent, "Eviction", name)
                 wanted = sent.get("deleteOptions") or {}
-                subresources.evict(store, space, name, wanted, dry_run=options.dry_run("CreateOptions", wanted))
+                subresources.evict_pod(store, space, name, wanted, dry_run=options.dry_run("CreateOptions", wanted))
                 return _answered(201, _success(201))
             case "GET", "scale":
                 return _answered(200, subresources.scale_of(store, target.kind, store.get(target.kind, space, name)))
             case "PUT" | "PATCH", "scale":
-                return _answered(200, writes.scale(store, target, options, request))
+                return _answered(200, writes.write_scale(store, target, options, request))
             case _, "log" | "exec" | "attach" | "portforward":
                 store.get(target.kind, space, name)
                 what = {"log": "logs", "portforward": "port-forward"}.get(str(target.subresource), target.subresource)
@@ -180,7 +173,7 @@ def _check_name(sent: Json, kind: str, name: str) -> None:
         raise bad_request(f"name in URL does not match name in {kind} object")
 
 
-def _nothing_here() -> Response:
+def _not_found() -> Response:
     return Response(404, {"Content-Type": "text/plain; charset=utf-8"}, b"404 page not found\n")
 
 

@@ -5,15 +5,13 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
 from forebay.embedded.api import failures
-from forebay.embedded.api.failures import Cause, bad_value
-from forebay.embedded.api.kinds import Kind
-
-Json = dict[str, Any]
+from forebay.embedded.api.failures import FieldCause, bad_value
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json
 
 _PLAIN_FINALIZERS = frozenset({"foregroundDeletion", "orphan", "kubernetes"})
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
@@ -57,16 +55,11 @@ def timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
-def key(obj: Json) -> tuple[str, str]:
-    meta = obj["metadata"]
-    return (meta.get("namespace") or "", meta["name"])
-
-
 def new_uid(source: random.Random) -> str:
     return str(uuid.UUID(int=source.getrandbits(128), version=4))
 
 
-def name_new(kind: Kind, meta: Json, source: random.Random, taken: Callable[[str], bool]) -> None:
+def name_new(kind: ApiKind, meta: Json, source: random.Random, taken: Callable[[str], bool]) -> None:
     """Completes `generateName`."""
     if meta.get("name"):
         return
@@ -90,14 +83,14 @@ def settle_new(meta: Json, moment: str, uid: str) -> None:
     _drop_empty(meta)
 
 
-def check(kind: Kind, meta: Json, old: Json | None = None, *, causes: Sequence[Cause] = ()) -> None:
+def check_metadata(kind: ApiKind, meta: Json, old: Json | None = None, *, causes: Sequence[FieldCause] = ()) -> None:
     """Refuses names, labels and finalizers that Kubernetes would refuse, together with what else was found."""
     found = [*_metadata_causes(kind, meta, old), *causes]
     if found:
         raise failures.invalid(kind, meta["name"], found)
 
 
-def _metadata_causes(kind: Kind, meta: Json, old: Json | None) -> list[Cause]:
+def _metadata_causes(kind: ApiKind, meta: Json, old: Json | None) -> list[FieldCause]:
     causes = [] if old is not None else _name_causes(kind, meta["name"])
     # What an update leaves as it was has been looked at before.
     new = {field: value for field, value in meta.items() if old is None or old.get(field) != value}
@@ -108,7 +101,7 @@ def _metadata_causes(kind: Kind, meta: Json, old: Json | None) -> list[Cause]:
             raise failures.undecodable(kind, value, "ObjectMeta.metadata.labels", "string")
         if len(value) > _LONGEST_LABEL:
             causes.append(
-                Cause(
+                FieldCause(
                     "metadata.labels", "FieldValueInvalid", f'Invalid value: "{value}": must be no more than 63 bytes'
                 )
             )
@@ -135,7 +128,7 @@ def _metadata_causes(kind: Kind, meta: Json, old: Json | None) -> list[Cause]:
     return causes
 
 
-def _owner_causes(owners: Sequence[Json]) -> list[Cause]:
+def _owner_causes(owners: Sequence[Json]) -> list[FieldCause]:
     causes = [
         failures.required(f"metadata.ownerReferences[{index}].{field}", f"{field} must not be empty")
         for index, owner in enumerate(owners)
@@ -150,7 +143,7 @@ def _owner_causes(owners: Sequence[Json]) -> list[Cause]:
     return causes
 
 
-def _name_causes(kind: Kind, name: str) -> list[Cause]:
+def _name_causes(kind: ApiKind, name: str) -> list[FieldCause]:
     if kind.group == "rbac.authorization.k8s.io":
         bad = name in {".", ".."} or "/" in name or "%" in name
         return [bad_value("metadata.name", name, "may not contain '/' or '%'")] if bad else []
@@ -164,7 +157,7 @@ def _name_causes(kind: Kind, name: str) -> list[Cause]:
     return causes
 
 
-def carried_over(kind: Kind, old: Json, meta: Json) -> Json:
+def carried_over(kind: ApiKind, old: Json, meta: Json) -> Json:
     """The metadata of an update (changed in place) with all that an update cannot change as it was."""
     uid = meta.get("uid")
     if uid and uid != old["uid"]:
@@ -200,7 +193,7 @@ def _drop_empty(meta: Json) -> None:
             del meta[field]
 
 
-def require(kind: Kind, meta: Json, preconditions: Mapping[str, str]) -> None:
+def require(kind: ApiKind, meta: Json, preconditions: Mapping[str, str]) -> None:
     uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
     if uid and uid != meta["uid"]:
         raise failures.uid_mismatch(kind, meta, uid)

@@ -2,24 +2,34 @@
 
 from collections.abc import Sequence
 
-from forebay.embedded.api.failures import Cause, forbidden
-from forebay.embedded.api.kinds import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Kind
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.failures import FieldCause, forbidden
+from forebay.embedded.api.kinds import CONFIG_MAP_KIND, NAMESPACE_KIND, SERVICE_ACCOUNT_KIND, ApiKind
+from forebay.embedded.api.objects import Json
 from forebay.embedded.api.rules import KindRules
-from forebay.embedded.api.store import ADDED, DELETED, Json, Store, StoredChange
+from forebay.embedded.api.store import Store
+from forebay.kube.wire import ADDED, DELETED
 
 _HOLD = "kubernetes"
 _PERMANENT = frozenset({"default", "kube-system", "kube-public"})
 
 
 class NamespaceRules(KindRules):
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
+    def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:  # noqa: ARG002
         labels = obj["metadata"].get("labels") or {}
         obj["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": obj["metadata"]["name"]}
         obj["spec"] = {"finalizers": [_HOLD]}
         obj["status"] = {"phase": "Active"}
         return ()
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
+    def update(
+        self,
+        store: Store,  # noqa: ARG002
+        kind: ApiKind,  # noqa: ARG002
+        old: Json,
+        new: Json,
+        subresource: str | None,
+    ) -> Sequence[FieldCause]:
         if subresource != "finalize":
             new["spec"] = old["spec"]
         return ()
@@ -27,7 +37,7 @@ class NamespaceRules(KindRules):
     def deleting(self, store: Store, obj: Json) -> None:  # noqa: ARG002
         name = obj["metadata"]["name"]
         if name in _PERMANENT:
-            raise forbidden(NAMESPACES, name, "this namespace may not be deleted")
+            raise forbidden(NAMESPACE_KIND, name, "this namespace may not be deleted")
         obj["status"] = {**obj.get("status", {}), "phase": "Terminating"}
 
     def held(self, obj: Json) -> bool:
@@ -43,15 +53,15 @@ class NamespaceLifecycle:
         store.subscribe(None, self._on_change)
 
     def _on_change(self, change: StoredChange) -> None:
-        if change.kind.storage != NAMESPACES.storage:
+        if change.kind.storage != NAMESPACE_KIND.storage:
             if change.type == DELETED and (space := change.new["metadata"].get("namespace")) in self._terminating:
                 self._finish(space)
             return
         name = change.new["metadata"]["name"]
         if change.type == ADDED:
-            self._store.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": name}})
+            self._store.create(SERVICE_ACCOUNT_KIND, {"metadata": {"name": "default", "namespace": name}})
             root = {"metadata": {"name": "kube-root-ca.crt", "namespace": name}, "data": {"ca.crt": ""}}
-            self._store.create(CONFIG_MAPS, root)
+            self._store.create(CONFIG_MAP_KIND, root)
         elif change.type == DELETED:
             self._terminating.discard(name)
         elif "deletionTimestamp" in change.new["metadata"] and name not in self._terminating:
@@ -61,12 +71,12 @@ class NamespaceLifecycle:
                     self._store.delete(kind, name, obj["metadata"]["name"], propagation="Background")
             self._finish(name)
 
-    def _contents(self) -> list[Kind]:
+    def _contents(self) -> list[ApiKind]:
         # One view of each shelf is enough.
         return list({kind.storage: kind for kind in self._store.kinds if kind.namespaced}.values())
 
     def _finish(self, name: str) -> None:
-        space = self._store.find(NAMESPACES, None, name)
+        space = self._store.find(NAMESPACE_KIND, None, name)
         if space is None or not all(self._store.is_empty(kind, name) for kind in self._contents()):
             return
-        self._store.update(NAMESPACES, {**space, "spec": {"finalizers": []}}, subresource="finalize")
+        self._store.update(NAMESPACE_KIND, {**space, "spec": {"finalizers": []}}, subresource="finalize")

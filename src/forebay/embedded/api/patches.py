@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from forebay.embedded.api.failures import UNPROCESSABLE, ApiFailure, bad_request
-
-Json = dict[str, Any]
+from forebay.embedded.api.objects import Json
 
 
 class _Rejected(Exception):
     """An operation of a JSON patch that does not apply."""
 
 
-def merge(original: Any, patch: Any) -> Any:
+def apply_merge_patch(original: Any, patch: Any) -> Any:
     """RFC 7396."""
     if not isinstance(patch, dict):
         return patch
@@ -24,11 +23,11 @@ def merge(original: Any, patch: Any) -> Any:
         if value is None:
             merged.pop(key, None)
         else:
-            merged[key] = merge(merged.get(key), value)
+            merged[key] = apply_merge_patch(merged.get(key), value)
     return merged
 
 
-def json_patch(original: Json, operations: Sequence[Json]) -> Json:
+def apply_json_patch(original: Json, operations: Sequence[Json]) -> Json:
     """RFC 6902: every operation applies or nothing changes."""
     document: Any = original
     try:
@@ -119,7 +118,7 @@ def _without(document: Any, path: Sequence[str]) -> Any:
     return {key: kept[0] if key == step else value for key, value in document.items()} if rest else others
 
 
-def strategic(original: Any, patch: Json, schema: Json) -> Json:
+def apply_strategic_patch(original: Any, patch: Json, schema: Json) -> Json:
     """Strategic merge with its directives, by what the schema says of each list."""
     directive = patch.get("$patch")
     if directive == "replace":
@@ -151,7 +150,7 @@ def strategic(original: Any, patch: Json, schema: Json) -> Json:
 
 def _merged(name: str, original: Any, value: Any, schema: Json) -> Any:
     if isinstance(value, dict) and schema.get("x-kubernetes-patch-strategy") != "replace":
-        return strategic(original, value, schema)
+        return apply_strategic_patch(original, value, schema)
     if not isinstance(value, list) or schema.get("x-kubernetes-patch-strategy") != "merge":
         return value
     if original is not None and not isinstance(original, list):
@@ -178,9 +177,9 @@ def _merged_entries(key: str, original: list[Json], patch: list[Json], schema: J
     gone = {item[key] for item in patch if item.get("$patch") == "delete"}
     changes = {item[key]: item for item in patch if item.get("$patch") != "delete"}
     known = {item.get(key): item for item in original}
-    new = [strategic({}, item, schema) for name, item in changes.items() if name not in known]
+    new = [apply_strategic_patch({}, item, schema) for name, item in changes.items() if name not in known]
     kept = [
-        strategic(item, changes[name], schema) if name in changes else item
+        apply_strategic_patch(item, changes[name], schema) if name in changes else item
         for name, item in known.items()
         if name not in gone
     ]

@@ -5,11 +5,12 @@ from functools import lru_cache
 from typing import Any
 
 from forebay.embedded.api import failures, metadata
-from forebay.embedded.api.conditions import pod_condition, with_condition
-from forebay.embedded.api.failures import Cause, bad_value, duplicate, not_allowed, required, unsupported
-from forebay.embedded.api.kinds import PODS, PRIORITY_CLASSES, SERVICE_ACCOUNTS, Kind
+from forebay.embedded.api.conditions import pod_condition, with_status_condition
+from forebay.embedded.api.failures import FieldCause, bad_value, duplicate, not_allowed, required, unsupported
+from forebay.embedded.api.kinds import POD_KIND, PRIORITY_CLASS_KIND, SERVICE_ACCOUNT_KIND, ApiKind
+from forebay.embedded.api.objects import Json, object_key
 from forebay.embedded.api.rules import KindRules
-from forebay.embedded.api.store import Json, Store
+from forebay.embedded.api.store import Store
 from forebay.model.notation import InvalidQuantity, Quantity
 
 _DEFAULTS = {
@@ -45,12 +46,12 @@ def default_pod_spec(spec: Json) -> None:
         resources = container.setdefault("resources", {}) or {}
         for amounts in ("limits", "requests"):
             if amounts in resources:
-                resources[amounts] = canonical(PODS, resources[amounts])
+                resources[amounts] = canonical_quantities(POD_KIND, resources[amounts])
         if "limits" in resources:
             resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
 
 
-def canonical(kind: Kind, amounts: Json | None) -> Json:
+def canonical_quantities(kind: ApiKind, amounts: Json | None) -> Json:
     """Quantities as the server writes them back: 1000m is 1, and a number is text."""
     try:
         return {name: str(_quantity(amount)) for name, amount in (amounts or {}).items()}
@@ -60,7 +61,7 @@ def canonical(kind: Kind, amounts: Json | None) -> Json:
         raise failures.cannot_handle(kind, "quantities must be strings or integers") from None
 
 
-def pod_spec_causes(spec: Json, path: str) -> Iterator[Cause]:
+def pod_spec_causes(spec: Json, path: str) -> Iterator[FieldCause]:
     if not spec.get("containers"):
         yield required(f"{path}.containers")
     names: set[str] = set()
@@ -72,14 +73,14 @@ def pod_spec_causes(spec: Json, path: str) -> Iterator[Cause]:
         for mount, one in enumerate(container.get("volumeMounts") or ()):
             if one.get("name") not in volumes:
                 where = f"{path}.containers[{index}].volumeMounts[{mount}].name"
-                yield Cause(where, "FieldValueNotFound", f"Not found: {failures.shown(one.get('name'))}")
+                yield FieldCause(where, "FieldValueNotFound", f"Not found: {failures.shown(one.get('name'))}")
     if spec.get("restartPolicy") not in {"Always", "OnFailure", "Never"}:
         yield unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), ["Always", "OnFailure", "Never"])
     if spec.get("nodeName") and spec.get("schedulingGates"):
         yield not_allowed(f"{path}.nodeName", "cannot be set until all schedulingGates have been cleared")
 
 
-def _container_causes(container: Json, path: str, names: set[str]) -> Iterator[Cause]:
+def _container_causes(container: Json, path: str, names: set[str]) -> Iterator[FieldCause]:
     name = container.get("name")
     if not name:
         yield required(f"{path}.name")
@@ -122,19 +123,26 @@ def _containers(spec: Json) -> Iterator[Json]:
 class PodRules(KindRules):
     graceful = True
 
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+    def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:
         spec = obj.setdefault("spec", {})
         default_pod_spec(spec)
         spec.setdefault("enableServiceLinks", True)
-        _admit(store, kind, metadata.key(obj), spec)
+        _admit(store, kind, object_key(obj), spec)
         obj["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
         if spec.get("schedulingGates"):
             message = "Scheduling is blocked due to non-empty scheduling gates"
             gated = pod_condition("PodScheduled", "False", reason="SchedulingGated", message=message)
-            obj["status"] = with_condition(obj["status"], gated, store.timestamp())
+            obj["status"] = with_status_condition(obj["status"], gated, store.timestamp())
         return list(pod_spec_causes(spec, "spec"))
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
+    def update(
+        self,
+        store: Store,  # noqa: ARG002
+        kind: ApiKind,  # noqa: ARG002
+        old: Json,
+        new: Json,
+        subresource: str | None,
+    ) -> Sequence[FieldCause]:
         if subresource == "binding":
             return ()
         if subresource == "status":
@@ -154,21 +162,21 @@ class PodRules(KindRules):
         return int(seconds) if seconds >= 0 else 1
 
 
-def _admit(store: Store, kind: Kind, key: tuple[str, str], spec: Json) -> None:
+def _admit(store: Store, kind: ApiKind, key: tuple[str, str], spec: Json) -> None:
     """What the default admission plugins do: service account, priority and the two tolerations."""
     namespace, name = key
     account = str(spec.get("serviceAccountName") or spec.get("serviceAccount") or "default")
     spec["serviceAccountName"] = spec["serviceAccount"] = account
-    if store.find(SERVICE_ACCOUNTS, namespace, account) is None:
+    if store.find(SERVICE_ACCOUNT_KIND, namespace, account) is None:
         why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
         raise failures.forbidden(kind, name, why)
     chosen = spec.get("priorityClassName")
     if chosen:
-        found = store.find(PRIORITY_CLASSES, None, chosen)
+        found = store.find(PRIORITY_CLASS_KIND, None, chosen)
         if found is None:
             raise failures.forbidden(kind, name, f"no PriorityClass with name {chosen} was found")
     else:
-        found = next((one for one in store.list(PRIORITY_CLASSES) if one.get("globalDefault")), None)
+        found = next((one for one in store.list(PRIORITY_CLASS_KIND) if one.get("globalDefault")), None)
         if found is not None:
             spec["priorityClassName"] = found["metadata"]["name"]
     value = found["value"] if found else 0
@@ -212,7 +220,7 @@ def _quality(spec: Json) -> str:
 
 def bound(store: Store, pod: Json, node: str) -> Json:
     """The pod as its binding leaves it."""
-    status = with_condition(pod.get("status", {}), pod_condition("PodScheduled", "True"), store.timestamp())
+    status = with_status_condition(pod.get("status", {}), pod_condition("PodScheduled", "True"), store.timestamp())
     status.pop("nominatedNodeName", None)
     return {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status}
 
@@ -228,7 +236,7 @@ def _ungate(old: Json, new: Json) -> None:
             del new["status"]["conditions"]
 
 
-def _status_causes(old: Json, new: Json) -> Iterator[Cause]:
+def _status_causes(old: Json, new: Json) -> Iterator[FieldCause]:
     before, after = old.get("status", {}), new.get("status") or {}
     nominated = after.get("nominatedNodeName")
     if nominated and nominated != before.get("nominatedNodeName") and old["spec"].get("nodeName"):
@@ -250,7 +258,7 @@ def _exit(container: Json) -> Any:
     return None if ended is None else ended.get("exitCode", 0)
 
 
-def _spec_change_causes(old: Json, new: Json) -> Iterator[Cause]:
+def _spec_change_causes(old: Json, new: Json) -> Iterator[FieldCause]:
     gates = {gate["name"] for gate in old.get("schedulingGates") or ()}
     for index, gate in enumerate(new.get("schedulingGates") or ()):
         if gate["name"] not in gates:

@@ -8,14 +8,15 @@ from datetime import timedelta
 
 from forebay.embedded.api import metadata
 from forebay.embedded.api.kinds import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    ROLE_BINDINGS,
-    ROLES,
-    SERVICE_ACCOUNTS,
-    Kind,
+    CLUSTER_ROLE_BINDING_KIND,
+    CLUSTER_ROLE_KIND,
+    ROLE_BINDING_KIND,
+    ROLE_KIND,
+    SERVICE_ACCOUNT_KIND,
+    ApiKind,
 )
-from forebay.embedded.api.store import Json, Store
+from forebay.embedded.api.objects import Json
+from forebay.embedded.api.store import Store
 
 _ADMINS = "system:masters"
 _HOUR = 3600
@@ -30,7 +31,7 @@ class Reviews:
             token: {"username": user, "groups": [_ADMINS, "system:authenticated"]} for token, user in tokens.items()
         }
 
-    def answer(self, kind: Kind, namespace: str | None, review: Json) -> Json:
+    def answer(self, kind: ApiKind, namespace: str | None, review: Json) -> Json:
         review = {**review, "kind": kind.kind, "apiVersion": kind.api_version}
         spec = review.get("spec") or {}
         if kind.kind == "TokenReview":
@@ -44,7 +45,7 @@ class Reviews:
 
     def issue(self, namespace: str, name: str, request: Json) -> Json:
         """A token of a service account, as a TokenRequest asks for it."""
-        account = self._store.get(SERVICE_ACCOUNTS, namespace, name)
+        account = self._store.get(SERVICE_ACCOUNT_KIND, namespace, name)
         token = f"embedded.{metadata.new_uid(self._store.random)}"
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
         user = {"username": f"system:serviceaccount:{namespace}:{name}", "uid": account["metadata"]["uid"]}
@@ -64,14 +65,14 @@ class Reviews:
         return any(_permits(rule, spec) for rule in self._rules(spec.get("user", ""), groups, place))
 
     def _rules(self, user: str, groups: object, namespace: str) -> Iterator[Json]:
-        bindings = [*self._store.list(CLUSTER_ROLE_BINDINGS)]
-        bindings += self._store.list(ROLE_BINDINGS, namespace) if namespace else []
+        bindings = [*self._store.list(CLUSTER_ROLE_BINDING_KIND)]
+        bindings += self._store.list(ROLE_BINDING_KIND, namespace) if namespace else []
         for binding in bindings:
             home = binding["metadata"].get("namespace", "")
             if not any(_is(subject, user, groups, home) for subject in binding.get("subjects") or ()):
                 continue
             reference = binding["roleRef"]
-            kind = CLUSTER_ROLES if reference["kind"] == "ClusterRole" else ROLES
+            kind = CLUSTER_ROLE_KIND if reference["kind"] == "ClusterRole" else ROLE_KIND
             role = self._store.find(kind, home, reference["name"])
             yield from (role or {}).get("rules") or ()
 

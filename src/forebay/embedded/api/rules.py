@@ -1,14 +1,14 @@
 """What a kind adds to the store's own behaviour: its defaults, its validation, its way to be deleted."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+from forebay.embedded.api.objects import Json
 
 if TYPE_CHECKING:
-    from forebay.embedded.api.failures import Cause
-    from forebay.embedded.api.kinds import Kind
+    from forebay.embedded.api.failures import FieldCause
+    from forebay.embedded.api.kinds import ApiKind
     from forebay.embedded.api.store import Store
-
-Json = dict[str, Any]
 
 
 class KindRules:
@@ -29,10 +29,10 @@ class KindRules:
     def default(self, obj: Json) -> None:
         """Fills in what a writer of the spec may leave out."""
 
-    def causes(self, obj: Json, old: Json | None) -> "Iterable[Cause]":  # noqa: ARG002 (for those who have any)
+    def causes(self, obj: Json, old: Json | None) -> "Iterable[FieldCause]":  # noqa: ARG002 (for those who have any)
         return ()
 
-    def create(self, store: "Store", kind: "Kind", obj: Json) -> "Sequence[Cause]":  # noqa: ARG002 (others look around)
+    def create(self, store: "Store", kind: "ApiKind", obj: Json) -> "Sequence[FieldCause]":  # noqa: ARG002 (others look around)
         """The object has its name and uid."""
         if kind.has_status:
             obj.pop("status", None)
@@ -44,11 +44,11 @@ class KindRules:
     def update(
         self,
         store: "Store",  # noqa: ARG002
-        kind: "Kind",  # noqa: ARG002
+        kind: "ApiKind",  # noqa: ARG002
         old: Json,
         new: Json,
         subresource: str | None,
-    ) -> "Sequence[Cause]":
+    ) -> "Sequence[FieldCause]":
         """Metadata and status are settled. Fields that are still those of the old object may not be changed inside."""
         if subresource == "status":
             return ()

@@ -1,15 +1,24 @@
 """Which objects a request means: label selectors, field selectors, and the selectors inside objects."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from forebay.embedded.api.failures import bad_request
-from forebay.embedded.api.kinds import EVENTS, EVENTS_V1, JOBS, NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS, Kind
+from forebay.embedded.api.kinds import (
+    EVENT_KIND,
+    EVENT_V1_KIND,
+    JOB_KIND,
+    NAMESPACE_KIND,
+    NODE_KIND,
+    POD_KIND,
+    REPLICA_SET_KIND,
+    SECRET_KIND,
+    ApiKind,
+)
+from forebay.embedded.api.objects import Json, Labels
 
-Json = dict[str, Any]
 Predicate = Callable[[Json], bool]
-Labels = Mapping[str, str]
 
 _REQUIREMENT = re.compile(
     r"""\s*(?:
@@ -26,7 +35,7 @@ _REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion
 _EVENT_FIELDS = ("reason", "type", "source")
 #: What may be selected beyond name and namespace, and where it is kept when that is elsewhere.
 _FIELDS: dict[str, dict[str, str]] = {
-    PODS.storage: dict.fromkeys(
+    POD_KIND.storage: dict.fromkeys(
         (
             "spec.nodeName",
             "spec.restartPolicy",
@@ -40,12 +49,12 @@ _FIELDS: dict[str, dict[str, str]] = {
         ),
         "",
     ),
-    NODES.storage: {"spec.unschedulable": ""},
-    NAMESPACES.storage: {"status.phase": ""},
-    SECRETS.storage: {"type": ""},
-    JOBS.storage: {"status.successful": "status.succeeded"},
-    REPLICA_SETS.storage: {"status.replicas": ""},
-    EVENTS.storage: {
+    NODE_KIND.storage: {"spec.unschedulable": ""},
+    NAMESPACE_KIND.storage: {"status.phase": ""},
+    SECRET_KIND.storage: {"type": ""},
+    JOB_KIND.storage: {"status.successful": "status.succeeded"},
+    REPLICA_SET_KIND.storage: {"status.replicas": ""},
+    EVENT_KIND.storage: {
         **{f"involvedObject.{field}": "" for field in _REFERENCE},
         **dict.fromkeys(_EVENT_FIELDS, ""),
         "source": "source.component",
@@ -123,7 +132,7 @@ def _test(key: str, operator: str, values: Sequence[str]) -> Callable[[Labels], 
     raise bad_request(f'"{operator}" is not a valid label selector operator')
 
 
-def selects(selector: Json, labels: Labels) -> bool:
+def selector_matches(selector: Json, labels: Labels) -> bool:
     """Whether a LabelSelector of an object (a PDB's, a ReplicaSet's) matches. An empty one matches everything."""
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
@@ -131,10 +140,10 @@ def selects(selector: Json, labels: Labels) -> bool:
     return all(_test(one["key"], one["operator"], one.get("values") or ())(labels) for one in expressions)
 
 
-def field_selector(kind: Kind, text: str, selectable: Sequence[str] = ()) -> Predicate | None:
+def field_selector(kind: ApiKind, text: str, selectable: Sequence[str] = ()) -> Predicate | None:
     """`spec.nodeName=n1,status.phase!=Failed` as a test of objects as they are stored."""
     tests: list[tuple[str, bool, str]] = []
-    fields = _EVENT_V1_FIELDS if kind is EVENTS_V1 else _FIELDS.get(kind.storage, {})
+    fields = _EVENT_V1_FIELDS if kind is EVENT_V1_KIND else _FIELDS.get(kind.storage, {})
     for part in filter(None, re.split(r"(?<!\\),", text)):
         name, equal, value = _field_test(part)
         if name not in {"metadata.name", "metadata.namespace", *fields, *selectable}:

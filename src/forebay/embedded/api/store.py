@@ -1,25 +1,22 @@
 """Objects by kind, one counter of versions, and the history that watches resume from.
 
 Everything is synchronous and single-threaded. Stored objects are shared with readers, subscribers and watchers and are
-never changed: a write replaces the whole object. What goes in is copied, so the caller may go on using its own.
+never changed: a write replaces the whole object. What goes in is deep_copy, so the caller may go on using its own.
 """
 
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
-
-import msgspec
 
 from forebay.embedded.api import failures, metadata
-from forebay.embedded.api.collection import ADDED, DELETED, MODIFIED, Collection, StoredChange
-from forebay.embedded.api.failures import ApiFailure
-from forebay.embedded.api.kinds import NAMESPACES, Kind, Kinds
+from forebay.embedded.api.collection import Collection, StoredChange
+from forebay.embedded.api.kinds import NAMESPACE_KIND, ApiKind, KindRegistry
+from forebay.embedded.api.objects import Json, deep_copy
 from forebay.embedded.api.rules import PLAIN, KindRules
+from forebay.kube.wire import ADDED, DELETED, MODIFIED
 from forebay.net.clock import now
 
-Json = dict[str, Any]
 Subscriber = Callable[[StoredChange], None]
 
 
@@ -33,7 +30,7 @@ class Store:
         history: int = 5_000,
     ) -> None:
         self.clock = clock
-        self.kinds = Kinds()
+        self.kinds = KindRegistry()
         self.rules: dict[str, KindRules] = dict(rules or {})
         self.random = random.Random(seed)  # noqa: S311 (names and uids, reproducible on purpose)
         self._version = 1
@@ -55,31 +52,31 @@ class Store:
             self._moment = (now, metadata.timestamp(now))
         return self._moment[1]
 
-    def get(self, kind: Kind, namespace: str | None, name: str) -> Json:
+    def get(self, kind: ApiKind, namespace: str | None, name: str) -> Json:
         """The object, or `ApiFailure` 404."""
         found = self.find(kind, namespace, name)
         if found is None:
             raise failures.not_found(kind, name)
         return found
 
-    def find(self, kind: Kind, namespace: str | None, name: str) -> Json | None:
+    def find(self, kind: ApiKind, namespace: str | None, name: str) -> Json | None:
         return self._shelf(kind).namespaces.get((namespace or "") if kind.namespaced else "", {}).get(name)
 
-    def list(self, kind: Kind, namespace: str | None = None) -> list[Json]:
+    def list(self, kind: ApiKind, namespace: str | None = None) -> list[Json]:
         """All objects of the kind, or those of one namespace, ordered by namespace and name."""
         return self._shelf(kind).list(namespace if kind.namespaced else None)
 
-    def is_empty(self, kind: Kind, namespace: str | None = None) -> bool:
+    def is_empty(self, kind: ApiKind, namespace: str | None = None) -> bool:
         shelf = self._shelf(kind).namespaces
         return not shelf if namespace is None else namespace not in shelf
 
-    def list_at(self, kind: Kind, namespace: str | None, version: int) -> Sequence[Json]:
+    def list_at(self, kind: ApiKind, namespace: str | None, version: int) -> Sequence[Json]:
         """The list as it was at an earlier version; 410 once that is forgotten."""
         if version == self._version:
             return self.list(kind, namespace)
         return self._shelf(kind).list_at(namespace, version)
 
-    def changes_since(self, kind: Kind, version: int) -> Sequence[StoredChange]:
+    def changes_since(self, kind: ApiKind, version: int) -> Sequence[StoredChange]:
         """What happened to the kind after `version`, in order; 410 when that is no longer known."""
         return self._shelf(kind).changes_since(version)
 
@@ -88,14 +85,14 @@ class Store:
         for kind in self.kinds:
             self._shelf(kind).forget(self._version)
 
-    def subscribe(self, kind: Kind | None, callback: Subscriber) -> Callable[[], None]:
+    def subscribe(self, kind: ApiKind | None, callback: Subscriber) -> Callable[[], None]:
         """Calls back right after each write to the kind (None: to any), in the order of versions. Returns its end."""
         calls = self._subscribers.setdefault("" if kind is None else kind.storage, [])
         calls.append(callback)
         return lambda: calls.remove(callback) if callback in calls else None
 
-    def create(self, kind: Kind, obj: Json, *, dry_run: bool = False) -> Json:
-        new = copied(obj)
+    def create(self, kind: ApiKind, obj: Json, *, dry_run: bool = False) -> Json:
+        new = deep_copy(obj)
         new["apiVersion"], new["kind"] = kind.api_version, kind.kind
         meta = new.setdefault("metadata", {})
         self._place(kind, meta)
@@ -106,12 +103,12 @@ class Store:
         if kind.generation:
             meta["generation"] = 1
         causes = self._rules(kind).create(self, kind, new)
-        metadata.check(kind, meta, causes=causes)
+        metadata.check_metadata(kind, meta, causes=causes)
         if self.find(kind, meta.get("namespace"), meta["name"]) is not None:
             raise failures.already_exists(kind, meta["name"])
         return new if dry_run else self._commit(kind, ADDED, None, new)
 
-    def update(self, kind: Kind, obj: Json, *, subresource: str | None = None, dry_run: bool = False) -> Json:
+    def update(self, kind: ApiKind, obj: Json, *, subresource: str | None = None, dry_run: bool = False) -> Json:
         """Replaces the object; `subresource="status"` replaces only its status. The object as stored afterwards.
 
         A resourceVersion in `obj` must be the current one; without one the last write wins. Equal content writes
@@ -122,20 +119,20 @@ class Store:
         before = old["metadata"]
         if sent.get("resourceVersion") not in {None, "", before["resourceVersion"]}:
             raise failures.modified(kind, sent["name"])
-        meta = dict(before) if sent is before else metadata.carried_over(kind, before, copied(sent))
+        meta = dict(before) if sent is before else metadata.carried_over(kind, before, deep_copy(sent))
         new = _isolated(kind, old, {**obj, "metadata": meta}, subresource)
         # What is still the stored object's own never changes, so it need not be copied, except where a schema that has
         # changed since may give it new defaults.
         changed = [field for field in new.keys() | old.keys() if new.get(field) is not old.get(field)]
         changed.remove("metadata")
         rules = self._rules(kind)
-        causes: Sequence[failures.Cause] = ()
+        causes: Sequence[failures.FieldCause] = ()
         if changed:
-            new |= copied(new if kind.custom else {field: new[field] for field in changed if field in new})
+            new |= deep_copy(new if kind.custom else {field: new[field] for field in changed if field in new})
             causes = rules.update(self, kind, old, new, subresource)
         meta = new["metadata"]
         if causes or sent is not before:
-            metadata.check(kind, meta, before, causes=causes)
+            metadata.check_metadata(kind, meta, before, causes=causes)
         # A binding moves the pod and says so in its status, in one write that is no new generation.
         content = [field for field in changed if field != "status" or not kind.has_status]
         if kind.generation and subresource != "binding" and any(old.get(one) != new.get(one) for one in content):
@@ -149,7 +146,7 @@ class Store:
 
     def delete(
         self,
-        kind: Kind,
+        kind: ApiKind,
         namespace: str | None,
         name: str,
         *,
@@ -191,13 +188,13 @@ class Store:
             return old, False
         return self._commit(kind, DELETED, old, new), True
 
-    def remove_finalizer(self, kind: Kind, obj: Json, finalizer: str) -> None:
+    def remove_finalizer(self, kind: ApiKind, obj: Json, finalizer: str) -> None:
         """Takes one finalizer off, which may be what ends the object."""
         meta = obj["metadata"]
         rest = [other for other in meta.get("finalizers", ()) if other != finalizer]
         self.update(kind, {**obj, "metadata": {**meta, "finalizers": rest}})
 
-    def _commit(self, kind: Kind, event: str, old: Json | None, new: Json, *, deliver: bool = True) -> Json:
+    def _commit(self, kind: ApiKind, event: str, old: Json | None, new: Json, *, deliver: bool = True) -> Json:
         self._version += 1
         meta = new["metadata"]
         meta["resourceVersion"] = str(self._version)
@@ -224,34 +221,28 @@ class Store:
             if self._undelivered:
                 self._deliver()
 
-    def _shelf(self, kind: Kind) -> Collection:
+    def _shelf(self, kind: ApiKind) -> Collection:
         shelf = self._shelves.get(kind.storage)
         if shelf is None:
             shelf = self._shelves[kind.storage] = Collection(self._history)
         return shelf
 
-    def _rules(self, kind: Kind) -> KindRules:
+    def _rules(self, kind: ApiKind) -> KindRules:
         return self.rules.get(kind.storage, PLAIN)
 
-    def _place(self, kind: Kind, meta: Json) -> None:
+    def _place(self, kind: ApiKind, meta: Json) -> None:
         if not kind.namespaced:
             meta.pop("namespace", None)
             return
         space = meta.setdefault("namespace", "default")
-        home = self.get(NAMESPACES, None, space)
+        home = self.get(NAMESPACE_KIND, None, space)
         if home["metadata"].get("deletionTimestamp"):
             why = f"unable to create new content in namespace {space} because it is being terminated"
             cause = {"reason": "NamespaceTerminating", "message": f"namespace {space} is being terminated"}
             raise failures.forbidden(kind, meta.get("name", ""), why, [{**cause, "field": "metadata.namespace"}])
 
 
-def copied(obj: Json) -> Json:
-    """A copy of one's own, to change in place."""
-    copy: Json = msgspec.json.decode(msgspec.json.encode(obj))
-    return copy
-
-
-def _isolated(kind: Kind, old: Json, new: Json, subresource: str | None) -> Json:
+def _isolated(kind: ApiKind, old: Json, new: Json, subresource: str | None) -> Json:
     """The spec's writers cannot touch the status, nor the status' writers the spec."""
     new = {**new, "apiVersion": old["apiVersion"], "kind": old["kind"]}
     if not kind.has_status or subresource == "binding":
@@ -267,6 +258,3 @@ def _over(rules: KindRules, obj: Json) -> bool:
     """Marked for deletion, and nothing holds it any longer."""
     meta = obj["metadata"]
     return "deletionTimestamp" in meta and not meta.get("deletionGracePeriodSeconds") and not rules.held(obj)
-
-
-__all__ = ["ADDED", "DELETED", "MODIFIED", "ApiFailure", "Json", "Store", "StoredChange"]

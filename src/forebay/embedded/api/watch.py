@@ -3,23 +3,23 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
 
 import msgspec
 
+from forebay.embedded.api.collection import StoredChange
 from forebay.embedded.api.failures import ApiFailure, gone
-from forebay.embedded.api.kinds import DEFINITIONS, Kind
-from forebay.embedded.api.reads import Form
-from forebay.embedded.api.store import ADDED, DELETED, MODIFIED, Store, StoredChange
-
-Json = dict[str, Any]
+from forebay.embedded.api.forms import Form
+from forebay.embedded.api.kinds import CRD_KIND, ApiKind
+from forebay.embedded.api.objects import Json
+from forebay.embedded.api.store import Store
+from forebay.kube.wire import ADDED, DELETED, MODIFIED
 
 _BOOKMARK_EVERY = 60.0
 _BEFORE_THE_END = 2.0
 _INITIAL_BATCH = 500
 _END_OF_LIST = {"k8s.io/initial-events-end": "true"}
 #: A client that falls further behind has to list again.
-MOST_UNTOLD = 50_000
+MAX_PENDING_CHANGES = 50_000
 
 
 class Watch:
@@ -28,7 +28,7 @@ class Watch:
     def __init__(
         self,
         store: Store,
-        kind: Kind,
+        kind: ApiKind,
         *,
         namespace: str | None,
         matches: Callable[[Json], bool],
@@ -62,14 +62,14 @@ class Watch:
                 self._expired = failure
         self._ends = [store.subscribe(kind, self._hear)]
         if kind.custom:
-            self._ends.append(store.subscribe(DEFINITIONS, lambda _: self._wake.set()))
+            self._ends.append(store.subscribe(CRD_KIND, lambda _: self._wake.set()))
 
     async def close(self) -> None:
         for end in self._ends:
             end()
 
     def _hear(self, change: StoredChange) -> None:
-        if len(self._news) < MOST_UNTOLD:
+        if len(self._news) < MAX_PENDING_CHANGES:
             self._news.append(change)
         else:
             self._expired = gone("the client does not keep up with the changes")

@@ -5,18 +5,19 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from forebay.embedded.api import failures, kinds
-from forebay.embedded.api.failures import Cause, bad_value, required
-from forebay.embedded.api.kinds import Kind
-from forebay.embedded.api.pods import canonical, default_pod_spec, pod_spec_causes
+from forebay.embedded.api.failures import FieldCause, bad_value, required
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json
+from forebay.embedded.api.pods import canonical_quantities, default_pod_spec, pod_spec_causes
 from forebay.embedded.api.rules import KindRules
-from forebay.embedded.api.selectors import selects
-from forebay.embedded.api.store import Json, Store
+from forebay.embedded.api.selectors import selector_matches
+from forebay.embedded.api.store import Store
 
 _NOT_READY = "node.kubernetes.io/not-ready"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def _template_causes(spec: Json, policies: Sequence[str]) -> Iterator[Cause]:
+def _template_causes(spec: Json, policies: Sequence[str]) -> Iterator[FieldCause]:
     pod = spec["template"]["spec"]
     yield from pod_spec_causes(pod, "spec.template.spec")
     if pod["restartPolicy"] not in policies:
@@ -28,7 +29,7 @@ def _template_causes(spec: Json, policies: Sequence[str]) -> Iterator[Cause]:
     if not spec.get("selector"):
         yield required("spec.selector")
     labels = spec["template"].get("metadata", {}).get("labels")
-    if not spec.get("selector") or not selects(spec["selector"], labels or {}):
+    if not spec.get("selector") or not selector_matches(spec["selector"], labels or {}):
         yield bad_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
 
 
@@ -38,7 +39,7 @@ def _default_template(spec: Json) -> None:
     default_pod_spec(template.setdefault("spec", {}))
 
 
-def _immutable(old: Json, new: Json, *fields: str) -> list[Cause]:
+def _immutable(old: Json, new: Json, *fields: str) -> list[FieldCause]:
     return [
         bad_value(f"spec.{field}", new["spec"].get(field), "field is immutable")
         for field in fields
@@ -51,7 +52,7 @@ class JobRules(KindRules):
     propagation = "Orphan"
     first_status: ClassVar[Json] = {}
 
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+    def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:
         meta, spec = obj["metadata"], obj.setdefault("spec", {})
         if not spec.get("manualSelector"):
             marks = {"controller-uid": meta["uid"], "job-name": meta["name"]}
@@ -74,7 +75,7 @@ class JobRules(KindRules):
         spec.setdefault("manualSelector", False)
         spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
 
-    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+    def causes(self, obj: Json, old: Json | None) -> Iterator[FieldCause]:
         spec = obj["spec"]
         yield from _template_causes(spec, ["OnFailure", "Never"])
         if old is None:
@@ -99,7 +100,7 @@ class DaemonSetRules(KindRules):
     def default(self, obj: Json) -> None:
         _default_template(obj.setdefault("spec", {}))
 
-    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+    def causes(self, obj: Json, old: Json | None) -> Iterator[FieldCause]:
         yield from _template_causes(obj["spec"], ["Always"])
         if old is not None:
             yield from _immutable(old, obj, "selector")
@@ -116,14 +117,14 @@ class ReplicaSetRules(DaemonSetRules):
 class DisruptionBudgetRules(KindRules):
     first_status = dict.fromkeys(("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), 0)
 
-    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:  # noqa: ARG002
+    def causes(self, obj: Json, old: Json | None) -> Iterator[FieldCause]:  # noqa: ARG002
         spec = obj.setdefault("spec", {})
         if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
             yield bad_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")
 
 
 class NodeRules(KindRules):
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
+    def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:  # noqa: ARG002
         # A kubelet registers its node together with the status, so that is kept.
         spec = obj.setdefault("spec", {})
         taints = spec.get("taints") or []
@@ -132,7 +133,9 @@ class NodeRules(KindRules):
         self.default(obj)
         return list(self.causes(obj, None))
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:
+    def update(
+        self, store: Store, kind: ApiKind, old: Json, new: Json, subresource: str | None
+    ) -> Sequence[FieldCause]:
         return super().update(store, kind, old, new, None if subresource == "status" else subresource)
 
     def default(self, obj: Json) -> None:
@@ -140,12 +143,12 @@ class NodeRules(KindRules):
         status = obj["status"] = dict(obj.get("status") or {})
         for amounts in ("capacity", "allocatable"):
             if status.get(amounts):
-                status[amounts] = canonical(kinds.NODES, status[amounts])
+                status[amounts] = canonical_quantities(kinds.NODE_KIND, status[amounts])
         if status.get("capacity") and not status.get("allocatable"):
             status["allocatable"] = dict(status["capacity"])
         status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
 
-    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+    def causes(self, obj: Json, old: Json | None) -> Iterator[FieldCause]:
         seen = set()
         for index, taint in enumerate(obj["spec"].get("taints") or ()):
             effect, where = taint.get("effect"), f"metadata.taints[{index}]"
@@ -165,13 +168,13 @@ class PriorityClassRules(KindRules):
         obj.setdefault("value", 0)
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
-    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+    def causes(self, obj: Json, old: Json | None) -> Iterator[FieldCause]:
         if old is not None and obj["value"] != old["value"]:
             yield failures.not_allowed("value", "may not be changed in an update.")
 
 
 class LeaseRules(KindRules):
-    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:  # noqa: ARG002
+    def causes(self, obj: Json, old: Json | None) -> Iterator[FieldCause]:  # noqa: ARG002
         spec = obj.get("spec") or {}
         signs = (("leaseDurationSeconds", 1, "greater than 0"), ("leaseTransitions", 0, "greater than or equal to 0"))
         for field, least, sign in signs:
@@ -188,18 +191,18 @@ class SecretRules(KindRules):
             encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
             obj["data"] = {**(obj.get("data") or {}), **encoded}
 
-    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+    def causes(self, obj: Json, old: Json | None) -> Iterator[FieldCause]:
         if old is not None and obj["type"] != old["type"]:
             yield bad_value("type", obj["type"], "field is immutable")
 
 
-BUILT_IN: dict[str, KindRules] = {
-    kinds.LEASES.storage: LeaseRules(),
-    kinds.SECRETS.storage: SecretRules(),
-    kinds.JOBS.storage: JobRules(),
-    kinds.REPLICA_SETS.storage: ReplicaSetRules(),
-    kinds.DAEMON_SETS.storage: DaemonSetRules(),
-    kinds.DISRUPTION_BUDGETS.storage: DisruptionBudgetRules(),
-    kinds.NODES.storage: NodeRules(),
-    kinds.PRIORITY_CLASSES.storage: PriorityClassRules(),
+WORKLOAD_RULES: dict[str, KindRules] = {
+    kinds.LEASE_KIND.storage: LeaseRules(),
+    kinds.SECRET_KIND.storage: SecretRules(),
+    kinds.JOB_KIND.storage: JobRules(),
+    kinds.REPLICA_SET_KIND.storage: ReplicaSetRules(),
+    kinds.DAEMON_SET_KIND.storage: DaemonSetRules(),
+    kinds.DISRUPTION_BUDGET_KIND.storage: DisruptionBudgetRules(),
+    kinds.NODE_KIND.storage: NodeRules(),
+    kinds.PRIORITY_CLASS_KIND.storage: PriorityClassRules(),
 }

@@ -4,15 +4,16 @@ from typing import Any
 
 import msgspec
 
-from forebay.embedded.api import builtin, calls, failures, patches, subresources
+from forebay.embedded.api import builtin, failures, patches, request_parts, subresources
 from forebay.embedded.api.apply import Managers, check_applied
-from forebay.embedded.api.calls import Options, Target
-from forebay.embedded.api.definitions import CustomRules, schema_of
+from forebay.embedded.api.custom_resources import CustomRules, schema_for
 from forebay.embedded.api.events import inward, outward
 from forebay.embedded.api.failures import UNPROCESSABLE, ApiFailure, bad_request
-from forebay.embedded.api.kinds import PODS, Kind
+from forebay.embedded.api.kinds import POD_KIND, ApiKind
+from forebay.embedded.api.objects import Json, deep_copy
 from forebay.embedded.api.reads import selection
-from forebay.embedded.api.store import Json, Store, copied
+from forebay.embedded.api.request_parts import Options, Target
+from forebay.embedded.api.store import Store
 from forebay.net.transport import Request
 
 #: Status, the object as stored, and headers to add.
@@ -20,7 +21,7 @@ Written = tuple[int, Json, dict[str, str]]
 
 _MERGE, _JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 _STRATEGIC, _APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
-_DELETE_OPTIONS = Kind(group="meta.k8s.io", plural="", kind="DeleteOptions")
+_DELETE_OPTIONS = ApiKind(group="meta.k8s.io", plural="", kind="DeleteOptions")
 
 
 def create(store: Store, target: Target, options: Options, request: Request) -> Written:
@@ -58,10 +59,10 @@ def patch(store: Store, target: Target, options: Options, request: Request) -> W
     kind, media = target.kind, _media(request)
     dry_run = options.dry_run("PatchOptions")
     if media == _APPLY:
-        return _apply(store, target, options, calls.from_yaml(request.body or b""), dry_run=dry_run)
+        return _apply(store, target, options, request_parts.from_yaml(request.body or b""), dry_run=dry_run)
     old = outward(kind, store.get(kind, target.namespace, target.name or ""))
     # A patched document shares what the patch left alone with the stored one, which must not change.
-    new = copied(patched(kind, old, media, request.body or b"", schema_of(store, kind)))
+    new = deep_copy(patched(kind, old, media, request.body or b"", schema_for(store, kind)))
     meta = new.get("metadata")
     if not isinstance(meta, dict):
         raise _bad_patch(new, "metadata is not an object")
@@ -97,7 +98,7 @@ def _apply(store: Store, target: Target, options: Options, sent: Any, *, dry_run
     if seen and (live is None or seen != live["metadata"]["resourceVersion"]):
         raise failures.modified(kind, target.name or "")
     shown = None if live is None else outward(kind, live)
-    managers = Managers(kind, schema_of(store, kind), shown)
+    managers = Managers(kind, schema_for(store, kind), shown)
     who = (manager, target.subresource or "")
     new = managers.apply(shown, applied, who, force=options.flag("force"))
     new = {**new, "metadata": {**new["metadata"], "managedFields": managers.entries(store.timestamp())}}
@@ -114,12 +115,12 @@ def _owned(store: Store, target: Target, manager: str, old: Json, new: Json) -> 
     """The object with its owners brought up to date, where there are any: from the first apply on."""
     if not old["metadata"].get("managedFields"):
         return new
-    managers = Managers(target.kind, schema_of(store, target.kind), old)
+    managers = Managers(target.kind, schema_for(store, target.kind), old)
     managers.wrote(old, new, (manager, target.subresource or ""))
     return {**new, "metadata": {**new["metadata"], "managedFields": managers.entries(store.timestamp())}}
 
 
-def patched(kind: Kind, old: Json, media: str, content: bytes, schema: Json) -> Json:
+def patched(kind: ApiKind, old: Json, media: str, content: bytes, schema: Json) -> Json:
     """The object after a patch of one of the three plain types."""
     types = (_JSON_PATCH, _MERGE) if kind.custom else (_JSON_PATCH, _MERGE, _STRATEGIC)
     if media not in types:
@@ -133,12 +134,12 @@ def patched(kind: Kind, old: Json, media: str, content: bytes, schema: Json) -> 
     if media == _JSON_PATCH:
         if not isinstance(sent, list) or not all(isinstance(one, dict) for one in sent):
             raise bad_request("error decoding patch: a JSON patch is a list of operations")
-        return patches.json_patch(old, sent)
+        return patches.apply_json_patch(old, sent)
     if not isinstance(sent, dict):
         raise bad_request("error decoding patch: a merge patch is an object")
     if media == _STRATEGIC:
-        return patches.strategic(old, sent, schema)
-    merged: Json = patches.merge(old, sent)
+        return patches.apply_strategic_patch(old, sent, schema)
+    merged: Json = patches.apply_merge_patch(old, sent)
     return merged
 
 
@@ -149,24 +150,24 @@ def _bad_patch(obj: Json, why: str) -> ApiFailure:
     return ApiFailure(UNPROCESSABLE, "Invalid", message, details={"causes": causes})
 
 
-def scale(store: Store, target: Target, options: Options, request: Request) -> Json:
+def write_scale(store: Store, target: Target, options: Options, request: Request) -> Json:
     kind = target.kind
     obj = store.get(kind, target.namespace, target.name or "")
     if request.method == "PUT":
-        wanted = calls.body(request, "Scale")
+        wanted = request_parts.body(request, "Scale")
     else:
         shown = subresources.scale_of(store, kind, obj)
-        scales = Kind(plural="scales", kind="Scale")
-        wanted = builtin.check("Scale", patched(scales, shown, _media(request), request.body or b"", {}))
+        scales = ApiKind(plural="scales", kind="Scale")
+        wanted = builtin.decode_unstored("Scale", patched(scales, shown, _media(request), request.body or b"", {}))
     new = subresources.scaled(store, kind, obj, wanted)
     return subresources.scale_of(store, kind, store.update(kind, new, dry_run=options.dry_run("UpdateOptions")))
 
 
 def delete(store: Store, target: Target, options: Options, request: Request) -> Json:
     wishes = _delete_options(options, request)
-    dry_run = calls.is_dry_run("DeleteOptions", wishes.get("dryRun"))
+    dry_run = request_parts.is_dry_run("DeleteOptions", wishes.get("dryRun"))
     obj, gone = store.delete(target.kind, target.namespace, target.name or "", dry_run=dry_run, **_wished(wishes))
-    if not gone or target.kind.storage == PODS.storage:
+    if not gone or target.kind.storage == POD_KIND.storage:
         return outward(target.kind, obj)
     kind, meta = target.kind, obj["metadata"]
     named = {"name": meta["name"], **({"group": kind.group} if kind.group else {}), "kind": kind.plural}
@@ -177,7 +178,7 @@ def delete(store: Store, target: Target, options: Options, request: Request) -> 
 def delete_all(store: Store, target: Target, options: Options, request: Request) -> Json:
     kind = target.kind
     wishes = _delete_options(options, request)
-    dry_run = calls.is_dry_run("DeleteOptions", wishes.get("dryRun"))
+    dry_run = request_parts.is_dry_run("DeleteOptions", wishes.get("dryRun"))
     matches = selection(store, kind, options)
     found = [obj for obj in store.list(kind, target.namespace) if matches(obj)]
     for obj in found:
@@ -192,7 +193,7 @@ def delete_all(store: Store, target: Target, options: Options, request: Request)
 def _delete_options(options: Options, request: Request) -> Json:
     """From the body; the query counts only where there is none."""
     if request.body:
-        wishes = calls.body(request, "DeleteOptions")
+        wishes = request_parts.body(request, "DeleteOptions")
     else:
         wishes = {
             "propagationPolicy": options.text("propagationPolicy") or None,
@@ -223,7 +224,7 @@ def _media(request: Request) -> str:
 def _object(target: Target, request: Request) -> Json:
     """The body, which must be what the URL says it is."""
     kind = target.kind
-    obj = calls.body(request, kind.kind)
+    obj = request_parts.body(request, kind.kind)
     if kind.custom and not obj.get("kind"):
         why = f"Object 'Kind' is missing in '{(request.body or b'').decode()}'"
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {why}")
@@ -249,19 +250,19 @@ def _match_url(target: Target, obj: Json) -> None:
         raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({target.name})")
 
 
-def _check_fields(store: Store, kind: Kind, obj: Json, options: Options, content: bytes = b"") -> dict[str, str]:
+def _check_fields(store: Store, kind: ApiKind, obj: Json, options: Options, content: bytes = b"") -> dict[str, str]:
     """Drops fields that the kind does not have, and says so as the client wishes: an error, a warning, nothing."""
-    schema = builtin.schema_of(kind)
+    schema = builtin.built_in_schema(kind)
     mode = options.text("fieldValidation") or "Warn"
     if schema is not None:
-        unknown = list(builtin.decode(kind, schema, obj))
+        unknown = list(builtin.decode_built_in(kind, schema, obj))
     else:
-        unknown = list(builtin.decode(kind, builtin.object_meta(), obj["metadata"], "metadata"))
+        unknown = list(builtin.decode_built_in(kind, builtin.object_meta(), obj["metadata"], "metadata"))
         rules = store.rules.get(kind.storage)
         unknown += rules.unknown_fields(kind, obj) if isinstance(rules, CustomRules) else []
     problems = [f'unknown field "{path}"' for path in sorted(unknown)]
     if mode == "Strict":
-        problems = [*(f'duplicate field "{path}"' for path in calls.duplicates(content)), *problems]
+        problems = [*(f'duplicate field "{path}"' for path in request_parts.duplicates(content)), *problems]
     if not problems or mode == "Ignore":
         return {}
     if mode == "Strict":

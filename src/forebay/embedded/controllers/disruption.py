@@ -5,14 +5,16 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from forebay.embedded.api.conditions import with_condition
-from forebay.embedded.api.kinds import DISRUPTION_BUDGETS, REPLICA_SETS
-from forebay.embedded.api.selectors import selects
-from forebay.embedded.api.store import DELETED, Json, StoredChange
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.conditions import with_status_condition
+from forebay.embedded.api.kinds import DISRUPTION_BUDGET_KIND, REPLICA_SET_KIND
+from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.selectors import selector_matches
+from forebay.embedded.controllers.cluster_state import ClusterState, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.controllers.worklist import Worklist
+from forebay.embedded.controllers.workqueue import WorkQueue
+from forebay.kube.wire import DELETED
 
 #: An eviction that was allowed and not followed by a deletion is forgotten after this long.
 _DISRUPTION_TIMEOUT = timedelta(minutes=2)
@@ -27,17 +29,17 @@ class _BudgetSpec(msgspec.Struct, rename="camel", frozen=True):
 class DisruptionController(Controller):
     COMPONENT = "controllermanager"
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
-        self._work: Worklist[Key] = Worklist(self._sync, self._failed)
+        self._work: WorkQueue[ObjectKey] = WorkQueue(self._sync, self._failed)
         self._ends.append(self._work.stop)
         #: The pods each budget is about, by namespace.
-        self._members: dict[str, dict[str, dict[Key, None]]] = {}
-        self._selectors: dict[Key, Json | None] = {}
+        self._members: dict[str, dict[str, dict[ObjectKey, None]]] = {}
+        self._selectors: dict[ObjectKey, Json | None] = {}
         cluster.on_pods(self._pod_changed)
 
     def start(self) -> None:
-        self._follow(DISRUPTION_BUDGETS, self._budget_changed)
+        self._follow(DISRUPTION_BUDGET_KIND, self._budget_changed)
 
     def _budget_changed(self, change: StoredChange) -> None:
         old, budget = change.old, change.new
@@ -67,8 +69,8 @@ class DisruptionController(Controller):
                 continue
             self._work.add((namespace, name))
 
-    def _failed(self, key: Key, error: Exception) -> None:
-        budget = self._store.find(DISRUPTION_BUDGETS, *key)
+    def _failed(self, key: ObjectKey, error: Exception) -> None:
+        budget = self._store.find(DISRUPTION_BUDGET_KIND, *key)
         if budget is None:
             return
         self._recorder.warning(
@@ -81,8 +83,8 @@ class DisruptionController(Controller):
         status = {**(budget.get("status") or {}), "disruptionsAllowed": 0, "observedGeneration": _generation(budget)}
         self._write(budget, status, "SyncFailed", str(error))
 
-    def _sync(self, key: Key) -> None:
-        budget = self._store.find(DISRUPTION_BUDGETS, *key)
+    def _sync(self, key: ObjectKey) -> None:
+        budget = self._store.find(DISRUPTION_BUDGET_KIND, *key)
         if budget is None:
             return
         spec = msgspec.convert(budget.get("spec") or {}, _BudgetSpec)
@@ -121,13 +123,13 @@ class DisruptionController(Controller):
         """What the pods' controllers ask for. Pods without one do not count, as with the real controller."""
         total = 0
         for namespace, (kind, name, _) in dict.fromkeys((pod.key[0], pod.owner) for pod in pods if pod.owner[0]):
-            if kind != REPLICA_SETS.kind:
+            if kind != REPLICA_SET_KIND.kind:
                 raise ValueError(f"{kind} {name} does not implement the scale subresource")
-            replica_set = self._store.find(REPLICA_SETS, namespace, name)
+            replica_set = self._store.find(REPLICA_SET_KIND, namespace, name)
             total += replica_set["spec"]["replicas"] if replica_set else 0
         return total
 
-    def _disrupted(self, key: Key, noted: Json, pods: list[PodView]) -> Json:
+    def _disrupted(self, key: ObjectKey, noted: Json, pods: list[PodView]) -> Json:
         """Evictions that were allowed and whose pods are not yet seen to go."""
         alive = {pod.key[1] for pod in pods if not pod.deleting}
         now = self._store.clock()
@@ -147,13 +149,13 @@ class DisruptionController(Controller):
             "message": message,
             "observedGeneration": _generation(budget),
         }
-        status = with_condition(status, allowed, self._store.timestamp())
+        status = with_status_condition(status, allowed, self._store.timestamp())
         if status != budget.get("status"):
-            self._store.update(DISRUPTION_BUDGETS, {**budget, "status": status}, subresource="status")
+            self._store.update(DISRUPTION_BUDGET_KIND, {**budget, "status": status}, subresource="status")
 
 
 def _means(selector: Json | None, pod: PodView) -> bool:
-    return selector is not None and selects(selector, pod.labels)
+    return selector is not None and selector_matches(selector, pod.labels)
 
 
 def _share(part: int | str, whole: int) -> int:

@@ -6,8 +6,8 @@ from itertools import groupby, repeat
 
 import msgspec
 
-from forebay.embedded.api.store import Json
-from forebay.embedded.controllers.cluster import PodView
+from forebay.embedded.api.objects import Json
+from forebay.embedded.controllers.cluster_state import PodView
 from forebay.embedded.controllers.templates import pod_from
 
 TRACKING = "batch.kubernetes.io/job-tracking"
@@ -37,7 +37,7 @@ class FailurePolicy(msgspec.Struct, frozen=True):
     rules: list[FailureRule] = []
 
 
-class JobSpec(msgspec.Struct, rename="camel", frozen=True):
+class ParsedJobSpec(msgspec.Struct, rename="camel", frozen=True):
     template: Json
     parallelism: int | None = None
     completions: int | None = None
@@ -74,9 +74,9 @@ class JobSpec(msgspec.Struct, rename="camel", frozen=True):
         return bool((self.template.get("spec") or {}).get("restartPolicy") == "OnFailure")
 
 
-def job_spec(job: Json) -> JobSpec:
+def job_spec(job: Json) -> ParsedJobSpec:
     """Raises ValueError for what this controller does not do."""
-    spec = msgspec.convert(job["spec"], JobSpec)
+    spec = msgspec.convert(job["spec"], ParsedJobSpec)
     for field, value in (
         ("backoffLimitPerIndex", spec.backoff_limit_per_index),
         ("successPolicy", spec.success_policy),
@@ -88,7 +88,7 @@ def job_spec(job: Json) -> JobSpec:
     return spec
 
 
-def failed(pod: PodView, spec: JobSpec) -> bool:
+def failed(pod: PodView, spec: ParsedJobSpec) -> bool:
     if pod.phase == "Failed":
         return True
     return pod.deleting and pod.phase != "Succeeded" and not spec.replaces_only_failed
@@ -146,11 +146,13 @@ def finished_at(pod: PodView) -> datetime:
         if (ended := (container.get("state") or {}).get("terminated")) and ended.get("finishedAt")
     ]
     if ends:
-        return moment(max(ends))
+        return datetime.fromisoformat(max(ends))
     meta = pod.object["metadata"]
     if pod.deleting:
-        return moment(meta["deletionTimestamp"]) - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
-    return moment(meta["creationTimestamp"])
+        return datetime.fromisoformat(meta["deletionTimestamp"]) - timedelta(
+            seconds=meta.get("deletionGracePeriodSeconds") or 0
+        )
+    return datetime.fromisoformat(meta["creationTimestamp"])
 
 
 class JobBackoff(msgspec.Struct):
@@ -197,7 +199,7 @@ def indexes_text(found: Iterable[int]) -> str:
     return ",".join(f"{a}" if a == b else f"{a},{b}" if b == a + 1 else f"{a}-{b}" for a, b in spans)
 
 
-def pod_for(job: Json, spec: JobSpec, index: int | None) -> Json:
+def pod_for(job: Json, spec: ParsedJobSpec, index: int | None) -> Json:
     """The pod that the Job makes next."""
     name, uid = job["metadata"]["name"], job["metadata"]["uid"]
     marks = {"controller-uid": uid, "job-name": name}
@@ -228,15 +230,11 @@ def _indexed(pod_spec: Json, hostname: str) -> Json:
     return {**pod_spec, **changed, "hostname": hostname}
 
 
-def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
 class JobTally(msgspec.Struct):
     """One pass over one Job."""
 
     job: Json
-    spec: JobSpec
+    spec: ParsedJobSpec
     pods: Sequence[PodView]
     active: list[PodView]
     terminating: int
@@ -246,7 +244,7 @@ class JobTally(msgspec.Struct):
     completed: set[int]
 
     @classmethod
-    def of(cls, job: Json, spec: JobSpec, pods: Sequence[PodView]) -> "JobTally":
+    def of(cls, job: Json, spec: ParsedJobSpec, pods: Sequence[PodView]) -> "JobTally":
         tracked = [pod for pod in pods if TRACKING in pod.finalizers]
         return cls(
             job=job,

@@ -5,19 +5,21 @@ here are synchronous and nothing else counts, so `uncountedTerminatedPods` is al
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 
-from forebay.embedded.api.conditions import condition, with_condition
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.conditions import find_condition, with_status_condition
 from forebay.embedded.api.failures import ApiFailure
-from forebay.embedded.api.kinds import JOBS, PODS
-from forebay.embedded.api.store import DELETED, Json, StoredChange
+from forebay.embedded.api.kinds import JOB_KIND, POD_KIND
+from forebay.embedded.api.objects import Json, ObjectKey
 from forebay.embedded.controllers import job_rules as rules
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView
+from forebay.embedded.controllers.cluster_state import ClusterState, PodView
 from forebay.embedded.controllers.controller import Controller
-from forebay.embedded.controllers.job_rules import TRACKING, JobBackoff, JobSpec, JobTally
+from forebay.embedded.controllers.job_rules import TRACKING, JobBackoff, JobTally, ParsedJobSpec
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.replicasets import deletion_order
+from forebay.kube.wire import DELETED
 
 #: News about pods waits this long, so that many ends cost one pass (the real controller's batch period).
 _BATCH_PERIOD = 1.0
@@ -27,16 +29,16 @@ _MOST_PER_PASS = 500
 class JobController(Controller):
     COMPONENT = "job-controller"
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
-        self._work = self._worklist(self._sync, lambda key: self._store.find(JOBS, *key))
+        self._work = self._queue_for(self._sync, lambda key: self._store.find(JOB_KIND, *key))
         #: Pods that still carry the finalizer of a Job that is no more.
-        self._orphans = self._worklist(self._let_go_orphan, self._pod_object)
+        self._orphans = self._queue_for(self._let_go_orphan, self._pod_object)
         self._backoffs: dict[str, JobBackoff] = {}
         cluster.on_pods(self._pod_changed)
 
     def start(self) -> None:
-        self._follow(JOBS, self._job_changed)
+        self._follow(JOB_KIND, self._job_changed)
 
     def _job_changed(self, change: StoredChange) -> None:
         old, job = change.old, change.new
@@ -57,13 +59,13 @@ class JobController(Controller):
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
         for namespace, owner in {(pod.key[0], pod.owner) for pod in (old, new) if pod is not None}:
-            if owner[0] == JOBS.kind:
+            if owner[0] == JOB_KIND.kind:
                 self._work.add((namespace, owner[1]), _BATCH_PERIOD)
-        if new is not None and new.owner[0] != JOBS.kind and TRACKING in new.finalizers:
+        if new is not None and new.owner[0] != JOB_KIND.kind and TRACKING in new.finalizers:
             self._orphans.add(new.key)
 
-    def _sync(self, key: Key) -> None:
-        job = self._store.find(JOBS, *key)
+    def _sync(self, key: ObjectKey) -> None:
+        job = self._store.find(JOB_KIND, *key)
         if job is None:
             return
         spec = rules.job_spec(job)
@@ -92,7 +94,7 @@ class JobController(Controller):
     def _ending(self, tally: JobTally, status: Json) -> Json | None:
         """The interim condition of a Job whose fate is settled, perhaps in an earlier pass."""
         for kind in ("SuccessCriteriaMet", "FailureTarget"):
-            settled = condition(status, kind)
+            settled = find_condition(status, kind)
             if settled is not None and settled["status"] == "True":
                 return settled
         spec = tally.spec
@@ -106,7 +108,7 @@ class JobController(Controller):
                 "FailureTarget", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
             )
         if spec.active_deadline_seconds is not None and not spec.suspend:
-            left = rules.moment(status["startTime"]) + timedelta(seconds=spec.active_deadline_seconds)
+            left = datetime.fromisoformat(status["startTime"]) + timedelta(seconds=spec.active_deadline_seconds)
             remaining = (left - self._store.clock()).total_seconds()
             if remaining <= 0:
                 return self._condition(
@@ -124,7 +126,7 @@ class JobController(Controller):
             if unended:
                 status["failed"] = status.get("failed", 0) + unended
         self._let_go(tally.pods)
-        if condition(status, ending["type"]) is None:
+        if find_condition(status, ending["type"]) is None:
             status = {**status, "conditions": [*(status.get("conditions") or ()), ending]}
         # A pod that was not bound yet is gone at once; the others end with their kubelets.
         terminating = sum(pod.deleting and not pod.ended for pod in self._cluster.owned(tally.job))
@@ -141,7 +143,7 @@ class JobController(Controller):
             self._recorder.warning(self.COMPONENT, tally.job, ending["reason"], ending["message"])
         return status
 
-    def _carry_on(self, key: Key, tally: JobTally, status: Json, backoff: JobBackoff) -> Json:
+    def _carry_on(self, key: ObjectKey, tally: JobTally, status: Json, backoff: JobBackoff) -> Json:
         job, spec = tally.job, tally.spec
         succeeded = status.get("succeeded", 0)
         active, terminating, ready = len(tally.active), tally.terminating, tally.ready
@@ -172,18 +174,18 @@ class JobController(Controller):
             return self._end_job(tally, status, reached)
         return self._suspended(job, spec, status)
 
-    def _suspended(self, job: Json, spec: JobSpec, status: Json) -> Json:
-        before = condition(status, "Suspended")
+    def _suspended(self, job: Json, spec: ParsedJobSpec, status: Json) -> Json:
+        before = find_condition(status, "Suspended")
         now = self._store.timestamp()
         if spec.suspend and (before is None or before["status"] != "True"):
             self._recorder.normal(self.COMPONENT, job, "Suspended", "Job suspended")
-            status = with_condition(status, self._condition("Suspended", "JobSuspended", "Job suspended"), now)
+            status = with_status_condition(status, self._condition("Suspended", "JobSuspended", "Job suspended"), now)
             status.pop("startTime", None)
         elif not spec.suspend and before is not None and before["status"] == "True":
             self._recorder.normal(self.COMPONENT, job, "Resumed", "Job resumed")
             new = {**self._condition("Suspended", "JobResumed", "Job resumed"), "status": "False"}
             # The deadline is about time spent active: it starts anew.
-            status = {**with_condition(status, new, now), "startTime": now}
+            status = {**with_status_condition(status, new, now), "startTime": now}
             if spec.active_deadline_seconds is not None:
                 self._work.add(_key(job), spec.active_deadline_seconds)
         return status
@@ -195,7 +197,7 @@ class JobController(Controller):
             return []
         return sorted(active, key=deletion_order)[: len(active) - keep][:_MOST_PER_PASS]
 
-    def _create(self, key: Key, tally: JobTally, missing: int, backoff: JobBackoff) -> int:
+    def _create(self, key: ObjectKey, tally: JobTally, missing: int, backoff: JobBackoff) -> int:
         if missing <= 0:
             return 0
         wait = backoff.remaining(self._store.clock())
@@ -207,7 +209,7 @@ class JobController(Controller):
         created = 0
         for index in islice(tally.next_indexes(), min(missing, _MOST_PER_PASS)):
             try:
-                pod = self._store.create(PODS, rules.pod_for(tally.job, tally.spec, index))
+                pod = self._store.create(POD_KIND, rules.pod_for(tally.job, tally.spec, index))
             except ApiFailure as failure:
                 # What has ended must still be counted, so this pass goes on to write the status.
                 self._recorder.warning(self.COMPONENT, tally.job, "FailedCreate", f"Error creating: {failure}")
@@ -235,36 +237,36 @@ class JobController(Controller):
         for pod in tuple(pods):
             current = self._cluster.pods.get(pod.key)
             if current is not None and current.uid == pod.uid and TRACKING in current.finalizers:
-                self._store.remove_finalizer(PODS, current.object, TRACKING)
+                self._store.remove_finalizer(POD_KIND, current.object, TRACKING)
 
-    def _let_go_orphan(self, key: Key) -> None:
+    def _let_go_orphan(self, key: ObjectKey) -> None:
         pod = self._cluster.pods.get(key)
         if pod is not None:
             self._let_go((pod,))
 
     def _delete(self, job: Json, pod: PodView) -> None:
         if pod.key in self._cluster.pods:
-            self._store.delete(PODS, *pod.key, preconditions={"uid": pod.uid})
+            self._store.delete(POD_KIND, *pod.key, preconditions={"uid": pod.uid})
             self._recorder.normal(self.COMPONENT, job, "SuccessfulDelete", f"Deleted pod: {pod.key[1]}")
 
-    def _expire(self, key: Key, job: Json, spec: JobSpec) -> None:
+    def _expire(self, key: ObjectKey, job: Json, spec: ParsedJobSpec) -> None:
         finish = _finished(job)
         if spec.ttl_seconds_after_finished is None or finish is None or "deletionTimestamp" in job["metadata"]:
             return
-        left = rules.moment(finish["lastTransitionTime"]) + timedelta(seconds=spec.ttl_seconds_after_finished)
+        left = datetime.fromisoformat(finish["lastTransitionTime"]) + timedelta(seconds=spec.ttl_seconds_after_finished)
         remaining = (left - self._store.clock()).total_seconds()
         if remaining > 0:
             self._work.add(key, remaining)
         else:
-            self._store.delete(JOBS, *key, propagation="Foreground")
+            self._store.delete(JOB_KIND, *key, propagation="Foreground")
 
-    def _write(self, key: Key, job: Json, status: Json) -> None:
+    def _write(self, key: ObjectKey, job: Json, status: Json) -> None:
         status.setdefault("uncountedTerminatedPods", {})
         # Deleting pods may have let the garbage collector end a Job that was only waiting for them.
-        current = self._store.find(JOBS, *key)
+        current = self._store.find(JOB_KIND, *key)
         if current is None or current["metadata"]["uid"] != job["metadata"]["uid"] or status == job.get("status"):
             return
-        self._store.update(JOBS, {**current, "status": status}, subresource="status")
+        self._store.update(JOB_KIND, {**current, "status": status}, subresource="status")
         if _finished({"status": status}) is not None:
             self._work.add(key)
 
@@ -280,13 +282,13 @@ class JobController(Controller):
         }
 
 
-def _key(job: Json) -> Key:
+def _key(job: Json) -> ObjectKey:
     return (job["metadata"]["namespace"], job["metadata"]["name"])
 
 
 def _finished(job: Json) -> Json | None:
     status = job.get("status") or {}
-    return condition(status, "Complete") or condition(status, "Failed")
+    return find_condition(status, "Complete") or find_condition(status, "Failed")
 
 
 def _numbers(status: Json, **numbers: int) -> Json:

@@ -15,15 +15,15 @@ from datetime import datetime
 
 import msgspec
 
-from forebay.embedded.api.conditions import pod_condition, with_condition
-from forebay.embedded.api.kinds import PODS
-from forebay.embedded.api.store import Json
+from forebay.embedded.api.conditions import pod_condition, with_status_condition
+from forebay.embedded.api.kinds import POD_KIND
+from forebay.embedded.api.objects import Json, ObjectKey
 from forebay.embedded.controllers import pod_status as statuses
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView
+from forebay.embedded.controllers.cluster_state import ClusterState, PodView
 from forebay.embedded.controllers.controller import Controller
-from forebay.embedded.controllers.nodes import kubelet_alive, seconds
+from forebay.embedded.controllers.nodes import annotation_seconds, kubelet_alive
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.controllers.worklist import Trouble
+from forebay.embedded.controllers.workqueue import OBJECT_ERRORS
 
 START_DELAY = "embedded.forebay.dev/start-delay"
 RUN_TIME = "embedded.forebay.dev/run-time"
@@ -65,10 +65,10 @@ class _Running(msgspec.Struct, eq=False):
 class Kubelet(Controller):
     COMPONENT = "kubelet"
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
-        self._running: dict[Key, _Running] = {}
-        self._work = self._worklist(lambda key: self._take(key, self._consider), self._pod_object)
+        self._running: dict[ObjectKey, _Running] = {}
+        self._work = self._queue_for(lambda key: self._take(key, self._consider), self._pod_object)
         self._addresses = 0
         cluster.on_nodes(self._node_changed)
         cluster.on_pods(self._pod_changed)
@@ -99,7 +99,7 @@ class Kubelet(Controller):
         if running is None or new.deleting:
             self._work.add(new.key)
 
-    def _take(self, key: Key, step: Callable[[PodView], None]) -> None:
+    def _take(self, key: ObjectKey, step: Callable[[PodView], None]) -> None:
         """One step of one pod, if its node is still there to take it."""
         pod = self._cluster.pods.get(key)
         node = self._cluster.nodes.get(pod.node) if pod is not None else None
@@ -141,7 +141,7 @@ class Kubelet(Controller):
             return
         if not pod.ready:
             again = pod_condition("Ready", "True")
-            self._cluster.write_status(pod, with_condition(pod.status, again, self._store.timestamp()))
+            self._cluster.write_status(pod, with_status_condition(pod.status, again, self._store.timestamp()))
         if running.script.run_time is not None:
             ran = (self._store.clock() - datetime.fromisoformat(min(began))).total_seconds()
             self._after(max(0.0, running.script.run_time - ran), pod.key, running, self._exit)
@@ -214,21 +214,23 @@ class Kubelet(Controller):
             and current.uid == pod.uid
             and current.object["metadata"].get("deletionGracePeriodSeconds")
         ):
-            self._store.delete(PODS, *pod.key, grace=0, preconditions={"uid": pod.uid})
+            self._store.delete(POD_KIND, *pod.key, grace=0, preconditions={"uid": pod.uid})
 
-    def _after(self, delay: float, key: Key, running: _Running, step: Callable[[PodView, _Running], None]) -> None:
+    def _after(
+        self, delay: float, key: ObjectKey, running: _Running, step: Callable[[PodView, _Running], None]
+    ) -> None:
         _cancel(running)
         running.timer = asyncio.get_running_loop().call_later(delay, self._due, key, running, step)
 
-    def _due(self, key: Key, running: _Running, step: Callable[[PodView, _Running], None]) -> None:
+    def _due(self, key: ObjectKey, running: _Running, step: Callable[[PodView, _Running], None]) -> None:
         if self._running.get(key) is running:
             running.timer = None
             try:
                 self._take(key, lambda pod: step(pod, running))
-            except Trouble as trouble:
+            except OBJECT_ERRORS as trouble:
                 self._recorder.warning(self.COMPONENT, self._cluster.pods[key].object, "FailedSync", str(trouble))
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: ObjectKey) -> None:
         running = self._running.pop(key, None)
         if running is not None:
             _cancel(running)
@@ -248,7 +250,7 @@ def _cancel(running: _Running) -> None:
 def _script(pod: PodView) -> _Script:
     def said(name: str, default: float) -> float:
         text = pod.annotations.get(name)
-        return default if text is None else seconds(text, name)
+        return default if text is None else annotation_seconds(text, name)
 
     forever = pod.spec.get("restartPolicy", "Always") == "Always" and RUN_TIME not in pod.annotations
     codes = pod.annotations.get(EXIT_CODE, "0")

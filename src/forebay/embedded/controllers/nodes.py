@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from forebay.api.values import NotADuration, duration
-from forebay.embedded.api.kinds import NODES
-from forebay.embedded.api.store import Json, Store
+from forebay.embedded.api.kinds import NODE_KIND
+from forebay.embedded.api.objects import Json
+from forebay.embedded.api.store import Store
 
 KUBELET = "embedded.forebay.dev/kubelet"
 READY_AFTER = "embedded.forebay.dev/ready-after"
@@ -20,7 +21,7 @@ _PODS_BY_DEFAULT = "110"
 
 
 @lru_cache
-def seconds(text: str, what: str) -> float:
+def annotation_seconds(text: str, what: str) -> float:
     """What an annotation says, or ValueError."""
     try:
         return duration(text).total_seconds()
@@ -72,4 +73,4 @@ def register_node(
             "nodeInfo": {"kubeletVersion": "embedded", "operatingSystem": "linux", "architecture": "amd64"},
         },
     }
-    return store.create(NODES, node)
+    return store.create(NODE_KIND, node)

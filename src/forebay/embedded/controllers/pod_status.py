@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from forebay.embedded.api.conditions import with_conditions
-from forebay.embedded.api.store import Json
-from forebay.embedded.controllers.cluster import PodView
+from forebay.embedded.api.objects import Json
+from forebay.embedded.controllers.cluster_state import PodView
 
 State = dict[str, Any]
 
@@ -42,7 +42,7 @@ def crash_loop(pod: PodView, now: str, code: int, restarts: int, backoff: float)
     """The containers have ended and wait for their next start."""
 
     def waiting(name: str) -> State:
-        message = f"back-off {duration(backoff)} restarting failed container={name} pod={_long_name(pod)}"
+        message = f"back-off {go_duration(backoff)} restarting failed container={name} pod={_long_name(pod)}"
         return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
 
     ended = {c["name"]: _exit_state(code, _started(pod, c["name"], now), now) for c in pod.spec["containers"]}
@@ -68,7 +68,7 @@ def rejected(pod: PodView, reason: str, message: str) -> Json:
     return {**pod.status, "phase": "Failed", "reason": reason, "message": message}
 
 
-def duration(seconds: float) -> str:
+def go_duration(seconds: float) -> str:
     """As Go prints it: `10s`, `1m20s`."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"

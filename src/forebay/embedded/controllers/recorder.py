@@ -1,8 +1,9 @@
 """Events as controllers write them: what is said again is counted, not written anew. The store lets them fade."""
 
 from forebay.embedded.api.failures import ApiFailure
-from forebay.embedded.api.kinds import EVENTS
-from forebay.embedded.api.store import Json, Store
+from forebay.embedded.api.kinds import EVENT_KIND
+from forebay.embedded.api.objects import Json
+from forebay.embedded.api.store import Store
 
 #: An Event's note may not be longer.
 _LONGEST_NOTE = 1024
@@ -31,10 +32,10 @@ class Recorder:
             return
         key = (obj["metadata"]["uid"], reason, message)
         said = self._said.get(key)
-        event = self._store.find(EVENTS, *said) if said is not None else None
+        event = self._store.find(EVENT_KIND, *said) if said is not None else None
         if event is not None:
             again = {"count": event["count"] + 1, "lastTimestamp": self._store.timestamp()}
-            self._store.update(EVENTS, {**event, **again})
+            self._store.update(EVENT_KIND, {**event, **again})
             return
         try:
             self._said[key] = self._create(component, obj, kind, reason, message)
@@ -65,5 +66,5 @@ class Recorder:
             "lastTimestamp": moment,
             "count": 1,
         }
-        self._store.create(EVENTS, event)
+        self._store.create(EVENT_KIND, event)
         return namespace, name

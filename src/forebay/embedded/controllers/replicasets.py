@@ -2,11 +2,12 @@
 
 import msgspec
 
-from forebay.embedded.api.conditions import with_condition
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.conditions import with_status_condition
 from forebay.embedded.api.failures import ApiFailure
-from forebay.embedded.api.kinds import PODS, REPLICA_SETS
-from forebay.embedded.api.store import Json, StoredChange
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView
+from forebay.embedded.api.kinds import POD_KIND, REPLICA_SET_KIND
+from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.controllers.cluster_state import ClusterState, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.templates import pod_from
@@ -51,13 +52,13 @@ class ReplicaSetController(Controller):
 
     COMPONENT = "replicaset-controller"
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
-        self._work = self._worklist(self._sync, lambda key: self._store.find(REPLICA_SETS, *key))
+        self._work = self._queue_for(self._sync, lambda key: self._store.find(REPLICA_SET_KIND, *key))
         cluster.on_pods(self._pod_changed)
 
     def start(self) -> None:
-        self._follow(REPLICA_SETS, self._set_changed)
+        self._follow(REPLICA_SET_KIND, self._set_changed)
 
     def _set_changed(self, change: StoredChange) -> None:
         old, meta = change.old, change.new["metadata"]
@@ -67,11 +68,11 @@ class ReplicaSetController(Controller):
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
         for pod in (old, new):
-            if pod is not None and pod.owner[0] == REPLICA_SETS.kind:
+            if pod is not None and pod.owner[0] == REPLICA_SET_KIND.kind:
                 self._work.add((pod.key[0], pod.owner[1]))
 
-    def _sync(self, key: Key) -> None:
-        replica_set = self._store.find(REPLICA_SETS, *key)
+    def _sync(self, key: ObjectKey) -> None:
+        replica_set = self._store.find(REPLICA_SET_KIND, *key)
         if replica_set is None:
             return
         spec = msgspec.convert(replica_set["spec"], _ReplicaSetSpec)
@@ -96,12 +97,12 @@ class ReplicaSetController(Controller):
         }
         if refused is not None:
             failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": refused}
-            status = with_condition(status, failure, self._store.timestamp())
-        current = self._store.find(REPLICA_SETS, *key)
+            status = with_status_condition(status, failure, self._store.timestamp())
+        current = self._store.find(REPLICA_SET_KIND, *key)
         if current is not None and current["metadata"]["uid"] == uid and status != current.get("status"):
-            self._store.update(REPLICA_SETS, {**current, "status": status}, subresource="status")
+            self._store.update(REPLICA_SET_KIND, {**current, "status": status}, subresource="status")
 
-    def _scale(self, key: Key, replica_set: Json, spec: _ReplicaSetSpec) -> str | None:
+    def _scale(self, key: ObjectKey, replica_set: Json, spec: _ReplicaSetSpec) -> str | None:
         """Makes and deletes pods; why it could not."""
         active = [pod for pod in self._cluster.owned(replica_set) if pod.active]
         missing = spec.replicas - len(active)
@@ -109,7 +110,7 @@ class ReplicaSetController(Controller):
             self._work.add(key)
         for _ in range(min(missing, _MOST_PER_PASS)):
             try:
-                pod = self._store.create(PODS, pod_from(replica_set, spec.template, f"{key[1]}-"))
+                pod = self._store.create(POD_KIND, pod_from(replica_set, spec.template, f"{key[1]}-"))
             except ApiFailure as failure:
                 self._recorder.warning(self.COMPONENT, replica_set, "FailedCreate", f"Error creating: {failure}")
                 self._work.retry(key)
@@ -118,6 +119,6 @@ class ReplicaSetController(Controller):
                 self.COMPONENT, replica_set, "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}"
             )
         for view in sorted(active, key=deletion_order)[: max(0, min(-missing, _MOST_PER_PASS))]:
-            self._store.delete(PODS, *view.key, preconditions={"uid": view.uid})
+            self._store.delete(POD_KIND, *view.key, preconditions={"uid": view.uid})
             self._recorder.normal(self.COMPONENT, replica_set, "SuccessfulDelete", f"Deleted pod: {view.key[1]}")
         return None

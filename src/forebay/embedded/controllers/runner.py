@@ -4,19 +4,19 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from forebay.embedded.api.store import Store
-from forebay.embedded.controllers.cluster import Cluster
+from forebay.embedded.controllers.cluster_state import ClusterState
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.disruption import DisruptionController
-from forebay.embedded.controllers.evictions import TaintEviction
 from forebay.embedded.controllers.jobs import JobController
 from forebay.embedded.controllers.kubelet import Kubelet
-from forebay.embedded.controllers.lifecycle import NodeLifecycle
+from forebay.embedded.controllers.node_lifecycle import NodeLifecycle
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.replicasets import ReplicaSetController
 from forebay.embedded.controllers.scheduler import Scheduler
+from forebay.embedded.controllers.taint_eviction import TaintEviction
 
 #: In the order in which they hear of a change.
-CONTROLLERS: Final[dict[str, Callable[[Cluster, Recorder], Controller]]] = {
+CONTROLLERS: Final[dict[str, Callable[[ClusterState, Recorder], Controller]]] = {
     "nodes": NodeLifecycle,
     "evictions": TaintEviction,
     "scheduler": Scheduler,
@@ -37,7 +37,7 @@ class Controllers:
         if unknown:
             raise ValueError(f"there is no controller {', '.join(unknown)}; there are {', '.join(CONTROLLERS)}")
         recorder = Recorder(store, enabled=events)
-        self._cluster = Cluster(store, recorder)
+        self._cluster = ClusterState(store, recorder)
         self._controllers: list[Controller] = [
             make(self._cluster, recorder) for name, make in CONTROLLERS.items() if name not in without
         ]

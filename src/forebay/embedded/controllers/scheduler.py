@@ -13,20 +13,20 @@ from collections.abc import Iterable
 
 import msgspec
 
-from forebay.embedded.api.conditions import pod_condition, with_condition
+from forebay.embedded.api.conditions import pod_condition, with_status_condition
 from forebay.embedded.api.failures import ApiFailure
-from forebay.embedded.api.store import Json
-from forebay.embedded.api.subresources import bind
-from forebay.embedded.controllers.asks import Asks
-from forebay.embedded.controllers.books import PodAsk
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of
+from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.subresources import bind_pod
+from forebay.embedded.controllers.cluster_state import ClusterState, PodView, node_of
 from forebay.embedded.controllers.controller import Controller
-from forebay.embedded.controllers.neighbours import Neighbour, meant
-from forebay.embedded.controllers.placement import Placement
+from forebay.embedded.controllers.inter_pod_affinity import LabelledPod, term_matches
+from forebay.embedded.controllers.node_info import SchedulingShape
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.controllers.worklist import Trouble
+from forebay.embedded.controllers.scheduler_cache import SchedulerCache
+from forebay.embedded.controllers.shapes import ShapeCache
+from forebay.embedded.controllers.workqueue import OBJECT_ERRORS
 
-NAME = "default-scheduler"
+SCHEDULER_NAME = "default-scheduler"
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
 #: Pods tried before other callbacks of the loop get their turn.
@@ -39,7 +39,7 @@ class _Waiting(msgspec.Struct, eq=False):
     """A pod in the queue."""
 
     pod: PodView
-    ask: PodAsk
+    ask: SchedulingShape
     order: tuple[int, str, int]
     attempts: int = 0
     #: Why it waits.
@@ -50,16 +50,16 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class Scheduler(Controller):
-    COMPONENT = NAME
+    COMPONENT = SCHEDULER_NAME
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
-        self._asks = Asks()
-        self._placement = Placement()
-        self._queue: dict[Key, _Waiting] = {}
+        self._asks = ShapeCache()
+        self._placement = SchedulerCache()
+        self._queue: dict[ObjectKey, _Waiting] = {}
         #: Pods that fit nowhere, by shape.
-        self._stuck: dict[PodAsk, dict[Key, _Waiting]] = {}
-        self._active: list[tuple[bool, tuple[int, str, int], Key]] = []
+        self._stuck: dict[SchedulingShape, dict[ObjectKey, _Waiting]] = {}
+        self._active: list[tuple[bool, tuple[int, str, int], ObjectKey]] = []
         self._arrivals = 0
         self._turn: asyncio.Handle | None = None
         self._retelling: asyncio.TimerHandle | None = None
@@ -108,7 +108,7 @@ class Scheduler(Controller):
         try:
             # Binding changes nothing that the pod asks for.
             ask = waiting.ask if waiting is not None and same and pod.node else self._asks.of(pod)
-        except Trouble as trouble:
+        except OBJECT_ERRORS as trouble:
             # The store is still telling everybody about the pod: the answer waits for the next turn.
             asyncio.get_running_loop().call_soon(self._refuse_current, pod.key, str(trouble))
             return
@@ -124,15 +124,15 @@ class Scheduler(Controller):
             self._placement.keep(pod.key, None, ask)
         self._wake_up()
 
-    def _welcome(self, pod: PodView, ask: PodAsk) -> None:
+    def _welcome(self, pod: PodView, ask: SchedulingShape) -> None:
         """Tries one of each shape that waits for such company; where it can follow, the next of its shape may too."""
-        neighbour = Neighbour(pod.key[0], pod.labels, ask.shape)
+        neighbour = LabelledPod(pod.key[0], pod.labels, ask.shape)
         for other, group in tuple(self._stuck.items()):
             terms, (namespace, _) = other.shape.pod_affinity, next(iter(group))
-            if terms and (other is ask or any(meant(term, namespace, neighbour) for term in terms)):
+            if terms and (other is ask or any(term_matches(term, namespace, neighbour) for term in terms)):
                 self._activate(*_first(group.values(), 1))
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: ObjectKey) -> None:
         waiting = self._queue.get(key)
         if waiting is not None:
             self._placement.keep(key, None, waiting.ask)
@@ -149,7 +149,7 @@ class Scheduler(Controller):
             heapq.heappush(self._active, (late, waiting.order, waiting.pod.key))
             self._wake_up()
 
-    def _drop(self, key: Key) -> _Waiting | None:
+    def _drop(self, key: ObjectKey) -> _Waiting | None:
         waiting = self._queue.pop(key, None)
         if waiting is not None:
             self._unstick(waiting)
@@ -215,11 +215,13 @@ class Scheduler(Controller):
             self._give_up(waiting, self._why_not(waiting))
             return
         try:
-            bind(self._store, *pod.key, {"metadata": {"uid": pod.uid}, "target": {"kind": "Node", "name": where}})
+            bind_pod(self._store, *pod.key, {"metadata": {"uid": pod.uid}, "target": {"kind": "Node", "name": where}})
         except ApiFailure as failure:
             self._give_up(waiting, f"binding rejected: {failure}")
             return
-        self._recorder.normal(NAME, pod.object, "Scheduled", f"Successfully assigned {'/'.join(pod.key)} to {where}")
+        self._recorder.normal(
+            SCHEDULER_NAME, pod.object, "Scheduled", f"Successfully assigned {'/'.join(pod.key)} to {where}"
+        )
 
     def _give_up(self, waiting: _Waiting, why: str) -> None:
         waiting.attempts += 1
@@ -250,7 +252,7 @@ class Scheduler(Controller):
                 waiting.told = why
                 self._refuse(waiting.pod, "Unschedulable", why)
 
-    def _refuse_current(self, key: Key, why: str) -> None:
+    def _refuse_current(self, key: ObjectKey, why: str) -> None:
         pod = self._cluster.pods.get(key)
         if pod is not None and not pod.node:
             self._refuse(pod, "SchedulerError", why)
@@ -258,10 +260,10 @@ class Scheduler(Controller):
     def _refuse(self, pod: PodView, reason: str, why: str) -> None:
         refused = pod_condition("PodScheduled", "False", reason=reason, message=why)
         refused["observedGeneration"] = _generation(pod)
-        status = with_condition(pod.status, refused, self._store.timestamp())
+        status = with_status_condition(pod.status, refused, self._store.timestamp())
         # A nomination does not outlive a failed attempt.
         status.pop("nominatedNodeName", None)
-        self._recorder.warning(NAME, pod.object, "FailedScheduling", why)
+        self._recorder.warning(SCHEDULER_NAME, pod.object, "FailedScheduling", why)
         if status != pod.status:
             self._cluster.write_status(pod, status)
 
@@ -273,7 +275,7 @@ def _first(group: Iterable[_Waiting], count: int) -> list[_Waiting]:
 
 def _wants_scheduling(pod: PodView) -> bool:
     spec = pod.spec
-    return not pod.deleting and spec.get("schedulerName") == NAME and not spec.get("schedulingGates")
+    return not pod.deleting and spec.get("schedulerName") == SCHEDULER_NAME and not spec.get("schedulingGates")
 
 
 def _generation(pod: PodView) -> object:

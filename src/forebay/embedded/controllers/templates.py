@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from forebay.embedded.api.store import Json
+from forebay.embedded.api.objects import Json
 
 
 def pod_from(

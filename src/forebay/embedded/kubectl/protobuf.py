@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from forebay.embedded.api.failures import ApiFailure
-
-Json = dict[str, Any]
+from forebay.embedded.api.objects import Json
 
 _MAGIC = b"k8s\x00"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -69,7 +68,7 @@ _MESSAGES = {
 _DROPPED = frozenset({"s", "i", "b"})
 
 
-def decode(content: bytes) -> Json:
+def decode_protobuf(content: bytes) -> Json:
     """An object in Kubernetes' protobuf envelope as JSON."""
     if not content.startswith(_MAGIC):
         raise _refused("it does not begin as one")

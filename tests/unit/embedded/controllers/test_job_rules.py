@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.embedded.controllers.cluster import view
+from forebay.embedded.controllers.cluster_state import pod_view
 from forebay.embedded.controllers.job_rules import JobBackoff, indexes, indexes_text, job_spec
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -15,7 +15,7 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 def ended(phase, at):
     moment = (NOW + timedelta(seconds=at)).strftime("%Y-%m-%dT%H:%M:%SZ")
     state = {"terminated": {"exitCode": int(phase == "Failed"), "finishedAt": moment}}
-    return view(
+    return pod_view(
         {
             "metadata": {"namespace": "d", "name": f"p{at}", "uid": f"u{at}", "creationTimestamp": moment},
             "spec": {"containers": []},

@@ -3,9 +3,9 @@
 import asyncio
 
 from forebay.embedded.api.conditions import disrupted
-from forebay.embedded.api.kinds import PODS
-from forebay.embedded.api.store import Json
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of
+from forebay.embedded.api.kinds import POD_KIND
+from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.controllers.cluster_state import ClusterState, PodView, node_of
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.model.requirements import Effect, Taint, Toleration
@@ -14,13 +14,13 @@ from forebay.model.requirements import Effect, Taint, Toleration
 class TaintEviction(Controller):
     COMPONENT = "taint-eviction-controller"
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
         #: Nodes that have any.
         self._taints: dict[str, tuple[Taint, ...]] = {}
         #: When each threatened pod must go, in loop time. Later changes of its tolerations do not put it off.
-        self._due: dict[Key, float] = {}
-        self._work = self._worklist(self._consider, self._pod_object, "FailedEviction")
+        self._due: dict[ObjectKey, float] = {}
+        self._work = self._queue_for(self._consider, self._pod_object, "FailedEviction")
         cluster.on_nodes(self._node_changed)
         cluster.on_pods(self._pod_changed)
 
@@ -43,7 +43,7 @@ class TaintEviction(Controller):
         if new is not None and new.node in self._taints and not new.deleting:
             self._work.add(new.key)
 
-    def _consider(self, key: Key) -> None:
+    def _consider(self, key: ObjectKey) -> None:
         pod = self._cluster.pods.get(key)
         taints = self._taints.get(pod.node, ()) if pod is not None else ()
         allowed = None if pod is None or pod.deleting or pod.ended else _allowed(pod, taints)
@@ -64,7 +64,7 @@ class TaintEviction(Controller):
         )
         now, message = self._store.timestamp(), "Taint manager: deleting due to NoExecute taint"
         self._cluster.write_status(pod, disrupted(pod.status, now, "DeletionByTaintManager", message))
-        self._store.delete(PODS, *pod.key, preconditions={"uid": pod.uid})
+        self._store.delete(POD_KIND, *pod.key, preconditions={"uid": pod.uid})
 
 
 def _allowed(pod: PodView, taints: tuple[Taint, ...]) -> float | None:

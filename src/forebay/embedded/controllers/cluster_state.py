@@ -4,18 +4,19 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from forebay.embedded.api.kinds import NODES, PODS
-from forebay.embedded.api.store import ADDED, DELETED, Json, Store, StoredChange
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.kinds import NODE_KIND, POD_KIND
+from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.store import Store
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.controllers.worklist import Trouble
+from forebay.embedded.controllers.workqueue import OBJECT_ERRORS
 from forebay.kube import nodes as kube_nodes
-from forebay.kube.wire import wire_for
+from forebay.kube.wire import ADDED, DELETED, wire_for
 from forebay.model.nodes import Node
 
-Key = tuple[str, str]
 #: The pod before and after; None where it did not exist yet or no longer does.
-PodChange = Callable[["PodView | None", "PodView | None"], None]
-NodeChange = Callable[[Json | None, Json | None], None]
+PodListener = Callable[["PodView | None", "PodView | None"], None]
+NodeListener = Callable[[Json | None, Json | None], None]
 
 ENDED = frozenset({"Succeeded", "Failed"})
 _NOBODY = ("", "", "")
@@ -27,7 +28,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     """A stored pod and what every controller asks of it."""
 
     object: Json
-    key: Key
+    key: ObjectKey
     uid: str
     node: str
     phase: str
@@ -87,7 +88,7 @@ class _Status(msgspec.Struct, gc=False, rename="camel"):
     init_container_statuses: list[_ContainerStatus] | None = None
 
 
-def view(pod: Json) -> PodView:
+def pod_view(pod: Json) -> PodView:
     """Raises ValueError for a pod of which no sense can be made."""
     meta = pod["metadata"]
     status = msgspec.convert(pod.get("status") or {}, _Status)
@@ -109,7 +110,7 @@ def node_of(node: Json) -> Node:
     return _nodes.object(msgspec.json.encode(node))
 
 
-class Cluster:
+class ClusterState:
     """Follows pods and nodes in the store. Listeners are called in the order in which they came.
 
     What cannot be read is left out, and an event on it says so.
@@ -118,24 +119,24 @@ class Cluster:
     def __init__(self, store: Store, recorder: Recorder) -> None:
         self.store = store
         self._recorder = recorder
-        self.pods: dict[Key, PodView] = {}
-        self.by_node: dict[str, dict[Key, PodView]] = {}
-        self.by_owner: dict[str, dict[Key, PodView]] = {}
+        self.pods: dict[ObjectKey, PodView] = {}
+        self.by_node: dict[str, dict[ObjectKey, PodView]] = {}
+        self.by_owner: dict[str, dict[ObjectKey, PodView]] = {}
         self.nodes: dict[str, Json] = {}
-        self._pod_listeners: list[PodChange] = []
-        self._node_listeners: list[NodeChange] = []
+        self._pod_listeners: list[PodListener] = []
+        self._node_listeners: list[NodeListener] = []
         self._ends: list[Callable[[], None]] = []
 
-    def on_pods(self, listener: PodChange) -> None:
+    def on_pods(self, listener: PodListener) -> None:
         self._pod_listeners.append(listener)
 
-    def on_nodes(self, listener: NodeChange) -> None:
+    def on_nodes(self, listener: NodeListener) -> None:
         self._node_listeners.append(listener)
 
     def start(self) -> None:
         """Shows the listeners what is there, nodes first, then all that changes."""
-        self._ends = [self.store.subscribe(NODES, self._node), self.store.subscribe(PODS, self._pod)]
-        for kind, listener in ((NODES, self._node), (PODS, self._pod)):
+        self._ends = [self.store.subscribe(NODE_KIND, self._node), self.store.subscribe(POD_KIND, self._pod)]
+        for kind, listener in ((NODE_KIND, self._node), (POD_KIND, self._pod)):
             for obj in self.store.list(kind):
                 listener(StoredChange(self.store.version, ADDED, kind, None, obj))
 
@@ -149,14 +150,14 @@ class Cluster:
         return tuple(self.by_owner.get(owner["metadata"]["uid"], {}).values())
 
     def write_status(self, pod: PodView, status: Json) -> None:
-        self.store.update(PODS, {**pod.object, "status": status}, subresource="status")
+        self.store.update(POD_KIND, {**pod.object, "status": status}, subresource="status")
 
     def _pod(self, change: StoredChange) -> None:
         pod, new = change.new, None
         if change.type != DELETED:
             try:
-                new = view(pod)
-            except Trouble as trouble:
+                new = pod_view(pod)
+            except OBJECT_ERRORS as trouble:
                 self._recorder.warning(_COMPONENT, pod, "InvalidPod", str(trouble))
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         old = self.pods.get(key)
@@ -180,7 +181,7 @@ class Cluster:
         if change.type != DELETED:
             try:
                 node_of(node)
-            except Trouble as trouble:
+            except OBJECT_ERRORS as trouble:
                 self._recorder.warning(_COMPONENT, node, "InvalidNode", str(trouble))
             else:
                 new = self.nodes[name] = node
@@ -190,12 +191,12 @@ class Cluster:
             listener(old, new)
 
 
-def _enter(index: dict[str, dict[Key, PodView]], value: str, pod: PodView) -> None:
+def _enter(index: dict[str, dict[ObjectKey, PodView]], value: str, pod: PodView) -> None:
     if value:
         index.setdefault(value, {})[pod.key] = pod
 
 
-def _leave(index: dict[str, dict[Key, PodView]], value: str, key: Key) -> None:
+def _leave(index: dict[str, dict[ObjectKey, PodView]], value: str, key: ObjectKey) -> None:
     if value:
         members = index[value]
         del members[key]

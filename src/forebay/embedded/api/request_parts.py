@@ -10,11 +10,10 @@ import yaml
 
 from forebay.embedded.api import builtin, failures
 from forebay.embedded.api.failures import ApiFailure, bad_request
-from forebay.embedded.api.kinds import Kind, Kinds
+from forebay.embedded.api.kinds import ApiKind, KindRegistry
+from forebay.embedded.api.objects import Json
 from forebay.embedded.kubectl import protobuf
 from forebay.net.transport import Request
-
-Json = dict[str, Any]
 
 _SHORTEST_GROUP_PATH = 3
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -36,7 +35,7 @@ _TRUE = frozenset({"1", "true", "True", "TRUE", "t", "T"})
 
 
 class Target(msgspec.Struct, frozen=True):
-    kind: Kind
+    kind: ApiKind
     #: None is all namespaces, or a kind without any.
     namespace: str | None
     name: str | None
@@ -85,7 +84,7 @@ def is_dry_run(kind: str, asked: Any) -> bool:
     """`kind` is that of the options, for the error."""
     if asked and asked != ["All"]:
         cause = failures.unsupported("dryRun", asked, ["All"])
-        raise failures.invalid(Kind(group="meta.k8s.io", plural="", kind=kind), "", [cause])
+        raise failures.invalid(ApiKind(group="meta.k8s.io", plural="", kind=kind), "", [cause])
     return bool(asked)
 
 
@@ -94,7 +93,7 @@ def split(request: Request) -> tuple[list[str], Options]:
     return [unquote(part) for part in url.path.split("/") if part], Options(url.query)
 
 
-def target(kinds: Kinds, path: list[str]) -> Target:
+def parse_target(kinds: KindRegistry, path: list[str]) -> Target:
     """`/api/v1/namespaces/{ns}/pods/{name}/status` and its relatives; 404 for what is not served."""
     if path[0] == "api":
         group, version, rest = "", path[1], path[2:]
@@ -129,13 +128,13 @@ def body(request: Request, kind: str) -> Json:
     elif media in {"application/yaml", "application/apply-patch+yaml"}:
         found = from_yaml(content)
     elif media == _PROTOBUF:
-        found = protobuf.decode(content)
+        found = protobuf.decode_protobuf(content)
     else:
         message = f"the body of the request was in an unknown format - accepted media types include: {_BODIES}"
         raise ApiFailure(415, "UnsupportedMediaType", message)
     if not isinstance(found, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind}): it is not a JSON object")
-    return builtin.check(kind, found) if kind in _CHECKED else found
+    return builtin.decode_unstored(kind, found) if kind in _CHECKED else found
 
 
 def _from_json(content: bytes, kind: str) -> Any:

@@ -5,13 +5,15 @@ One part plays the kubelet (a registered node turns Ready), the rest is the node
 
 import asyncio
 
-from forebay.embedded.api.conditions import condition, disrupted, pod_condition, with_condition
-from forebay.embedded.api.kinds import LEASES, NODES, PODS
-from forebay.embedded.api.store import DELETED, Json, StoredChange
-from forebay.embedded.controllers.cluster import Cluster, PodView
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.conditions import disrupted, find_condition, pod_condition, with_status_condition
+from forebay.embedded.api.kinds import LEASE_KIND, NODE_KIND, POD_KIND
+from forebay.embedded.api.objects import Json
+from forebay.embedded.controllers.cluster_state import ClusterState, PodView
 from forebay.embedded.controllers.controller import Controller
-from forebay.embedded.controllers.nodes import READY_AFTER, kubelet_alive, seconds
+from forebay.embedded.controllers.nodes import READY_AFTER, annotation_seconds, kubelet_alive
 from forebay.embedded.controllers.recorder import Recorder
+from forebay.kube.wire import DELETED
 
 _LEASES = "kube-node-lease"
 #: Silence after which a node is unreachable: node-monitor-grace-period, and a bit for its period of 5 s.
@@ -27,10 +29,10 @@ _OURS = frozenset({_NOT_READY, _UNREACHABLE, _CORDONED})
 class NodeLifecycle(Controller):
     COMPONENT = "node-controller"
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
-        self._work = self._worklist(self._sync, cluster.nodes.get)
-        self._orphaned = self._worklist(self._collect, cluster.nodes.get)
+        self._work = self._queue_for(self._sync, cluster.nodes.get)
+        self._orphaned = self._queue_for(self._collect, cluster.nodes.get)
         #: When each node was last heard of, in loop time.
         self._heard: dict[str, float] = {}
         self._registered: dict[str, float] = {}
@@ -38,7 +40,7 @@ class NodeLifecycle(Controller):
         cluster.on_pods(self._pod_changed)
 
     def start(self) -> None:
-        self._follow(LEASES, self._lease_changed)
+        self._follow(LEASE_KIND, self._lease_changed)
 
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         if new is None:
@@ -68,7 +70,7 @@ class NodeLifecycle(Controller):
         if node is None:
             return
         status = node.get("status") or {}
-        ready = condition(status, "Ready")
+        ready = find_condition(status, "Ready")
         if kubelet_alive(node):
             wait = self._until_ready(node) if ready is None else 0.0
             if wait > 0:
@@ -85,7 +87,7 @@ class NodeLifecycle(Controller):
                 node = self._say(node, "Unknown", reason, message)
                 self._recorder.normal(self.COMPONENT, node, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
         self._taint(node)
-        after = condition(node.get("status") or {}, "Ready")
+        after = find_condition(node.get("status") or {}, "Ready")
         if after is not None and after["status"] != "True":
             self._mark_pods(name)
 
@@ -94,18 +96,18 @@ class NodeLifecycle(Controller):
         if delay is None:
             return 0.0
         passed = asyncio.get_running_loop().time() - self._registered[node["metadata"]["name"]]
-        return seconds(delay, READY_AFTER) - passed
+        return annotation_seconds(delay, READY_AFTER) - passed
 
     def _say(self, node: Json, ready: str, reason: str, message: str) -> Json:
         now = self._store.timestamp()
         said = {"type": "Ready", "status": ready, "lastHeartbeatTime": now, "reason": reason, "message": message}
-        status = with_condition(node.get("status") or {}, said, now)
-        return self._store.update(NODES, {**node, "status": status}, subresource="status")
+        status = with_status_condition(node.get("status") or {}, said, now)
+        return self._store.update(NODE_KIND, {**node, "status": status}, subresource="status")
 
     def _taint(self, node: Json) -> None:
         spec = node.get("spec") or {}
         before = spec.get("taints") or []
-        ready = (condition(node.get("status") or {}, "Ready") or {}).get("status")
+        ready = (find_condition(node.get("status") or {}, "Ready") or {}).get("status")
         wanted = [(_CORDONED, "NoSchedule")] if spec.get("unschedulable") else []
         if ready != "True":
             key = _UNREACHABLE if ready == "Unknown" else _NOT_READY
@@ -118,13 +120,13 @@ class NodeLifecycle(Controller):
         kept = [t for t in before if t["key"] not in _OURS or (t["key"], t.get("effect")) in wanted]
         now = self._store.timestamp()
         added = [{"key": k, "effect": e, "timeAdded": now} for k, e in wanted if (k, e) not in have]
-        self._store.update(NODES, {**node, "spec": {**spec, "taints": [*kept, *added]}})
+        self._store.update(NODE_KIND, {**node, "spec": {**spec, "taints": [*kept, *added]}})
 
     def _mark_pods(self, name: str) -> None:
         for pod in tuple(self._cluster.by_node.get(name, {}).values()):
             if pod.ready:
                 unready = pod_condition("Ready", "False")
-                self._cluster.write_status(pod, with_condition(pod.status, unready, self._store.timestamp()))
+                self._cluster.write_status(pod, with_status_condition(pod.status, unready, self._store.timestamp()))
 
     def _collect(self, name: str) -> None:
         if name in self._cluster.nodes:
@@ -135,8 +137,8 @@ class NodeLifecycle(Controller):
                 status = {**pod.status, "phase": "Failed"}
                 self._cluster.write_status(pod, disrupted(status, now, "DeletionByPodGC", message))
             if pod.key in self._cluster.pods:
-                self._store.delete(PODS, *pod.key, grace=0, preconditions={"uid": pod.uid})
+                self._store.delete(POD_KIND, *pod.key, grace=0, preconditions={"uid": pod.uid})
 
 
 def _heartbeat(node: Json) -> object:
-    return (condition(node.get("status") or {}, "Ready") or {}).get("lastHeartbeatTime")
+    return (find_condition(node.get("status") or {}, "Ready") or {}).get("lastHeartbeatTime")

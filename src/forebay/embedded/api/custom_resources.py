@@ -6,11 +6,14 @@ import msgspec
 
 from forebay.embedded.api import builtin, cel
 from forebay.embedded.api import schema as schemas
-from forebay.embedded.api.failures import Cause, bad_value, required, unsupported
-from forebay.embedded.api.json_path import JsonPath
-from forebay.embedded.api.kinds import DEFINITIONS, Kind
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.failures import FieldCause, bad_value, required, unsupported
+from forebay.embedded.api.kinds import CRD_KIND, ApiKind
+from forebay.embedded.api.objects import Json
 from forebay.embedded.api.rules import KindRules
-from forebay.embedded.api.store import ADDED, DELETED, Json, Store, StoredChange
+from forebay.embedded.api.store import Store
+from forebay.embedded.kubectl.json_path import JsonPath
+from forebay.kube.wire import ADDED, DELETED
 
 _CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
@@ -31,46 +34,55 @@ class CustomRules(KindRules):
     def __init__(self, versions: Mapping[str, CustomVersion]) -> None:
         self.versions = versions
 
-    def unknown_fields(self, kind: Kind, obj: Json) -> list[str]:
+    def unknown_fields(self, kind: ApiKind, obj: Json) -> list[str]:
         """Prunes the object and tells what went."""
         return list(schemas.prune(self.versions[kind.version].schema, obj))
 
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+    def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:
         super().create(store, kind, obj)
         return self._settle(kind, obj, None)
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
+    def update(
+        self,
+        store: Store,  # noqa: ARG002
+        kind: ApiKind,
+        old: Json,
+        new: Json,
+        subresource: str | None,  # noqa: ARG002
+    ) -> Sequence[FieldCause]:
         return self._settle(kind, new, old)
 
-    def _settle(self, kind: Kind, obj: Json, old: Json | None) -> Sequence[Cause]:
+    def _settle(self, kind: ApiKind, obj: Json, old: Json | None) -> Sequence[FieldCause]:
         schema = self.versions[kind.version].schema
         self.unknown_fields(kind, obj)
         schemas.default(schema, obj)
         return schemas.validate(schema, obj, old)
 
 
-def custom_version(store: Store, kind: Kind) -> CustomVersion | None:
+def custom_version(store: Store, kind: ApiKind) -> CustomVersion | None:
     rules = store.rules.get(kind.storage)
     return rules.versions.get(kind.version) if isinstance(rules, CustomRules) else None
 
 
-def schema_of(store: Store, kind: Kind) -> Json:
+def schema_for(store: Store, kind: ApiKind) -> Json:
     """The schema by which objects of the kind are merged and applied."""
     custom = custom_version(store, kind)
     if custom is None:
-        return builtin.schema_of(kind) or {}
+        return builtin.built_in_schema(kind) or {}
     properties = {**(custom.schema.get("properties") or {}), "metadata": builtin.object_meta()}
     return {**custom.schema, "properties": properties}
 
 
 class DefinitionRules(KindRules):
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+    def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:
         causes = super().create(store, kind, obj)
         if not causes:
             obj["status"] = _accepted(store, obj)
         return causes
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:
+    def update(
+        self, store: Store, kind: ApiKind, old: Json, new: Json, subresource: str | None
+    ) -> Sequence[FieldCause]:
         causes = super().update(store, kind, old, new, subresource)
         if not causes and subresource != "status":
             stored = {one["name"] for one in new["spec"]["versions"] if one.get("storage")}
@@ -94,14 +106,14 @@ class DefinitionRules(KindRules):
             names.setdefault("listKind", f"{names['kind']}List")
         spec.setdefault("conversion", {"strategy": "None"})
 
-    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
+    def causes(self, obj: Json, old: Json | None) -> Iterator[FieldCause]:
         yield from _definition_causes(obj["metadata"]["name"], obj["spec"])
         for field in ("group", "scope"):
             if old is not None and obj["spec"].get(field) != old["spec"][field]:
                 yield bad_value(f"spec.{field}", obj["spec"].get(field), "field is immutable")
 
 
-def _definition_causes(name: str, spec: Json) -> Iterator[Cause]:
+def _definition_causes(name: str, spec: Json) -> Iterator[FieldCause]:
     names = spec["names"]
     for field, value in (
         ("group", spec.get("group")),
@@ -136,12 +148,12 @@ def _definition_causes(name: str, spec: Json) -> Iterator[Cause]:
                 yield bad_value(where, column["jsonPath"], str(error))
 
 
-def _schema_causes(schema: Json, path: str) -> Iterator[Cause]:
+def _schema_causes(schema: Json, path: str) -> Iterator[FieldCause]:
     """Structural: every place says its type. And every rule can be compiled."""
     if not schema.get("type") and not schema.get(_INT_OR_STRING) and not schema.get(_PRESERVE):
         yield required(f"{path}.type", "must not be empty for specified object fields")
     try:
-        cel.rules_of(schema)
+        cel.compiled_rules(schema)
     except cel.BadRule as error:
         rules = schema.get("x-kubernetes-validations")
         yield bad_value(f"{path}.x-kubernetes-validations[0].rule", rules, str(error))
@@ -150,7 +162,7 @@ def _schema_causes(schema: Json, path: str) -> Iterator[Cause]:
     inner = schema.get("additionalProperties")
     if isinstance(inner, dict):
         # A schema or a flag: the published types do not say which, so what is in it has not been looked at yet.
-        list(builtin.decode(DEFINITIONS, builtin.json_schema(), inner))
+        list(builtin.decode_built_in(CRD_KIND, builtin.json_schema(), inner))
         yield from _schema_causes(inner, f"{path}.additionalProperties")
     elif inner is not None and not isinstance(inner, bool):
         yield bad_value(f"{path}.additionalProperties", inner, "must be a schema or a boolean")
@@ -185,14 +197,14 @@ class DefinitionLifecycle:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._served: dict[str, list[Kind]] = {}
+        self._served: dict[str, list[ApiKind]] = {}
         self._leaving: set[str] = set()
         store.subscribe(None, self._on_change)
 
     def _on_change(self, change: StoredChange) -> None:
         if change.kind.storage in self._leaving and change.type == DELETED:
             self._finish(change.kind)
-        if change.kind.storage != DEFINITIONS.storage:
+        if change.kind.storage != CRD_KIND.storage:
             return
         name = change.new["metadata"]["name"]
         if change.type == DELETED:
@@ -223,10 +235,10 @@ class DefinitionLifecycle:
         for kind in self._served.pop(name, ()):
             self._store.kinds.remove(kind)
 
-    def _finish(self, kind: Kind) -> None:
-        definition = self._store.find(DEFINITIONS, None, kind.storage)
+    def _finish(self, kind: ApiKind) -> None:
+        definition = self._store.find(CRD_KIND, None, kind.storage)
         if definition is not None and self._store.is_empty(kind):
-            self._store.remove_finalizer(DEFINITIONS, definition, _CLEANUP)
+            self._store.remove_finalizer(CRD_KIND, definition, _CLEANUP)
 
 
 def _version(version: Json) -> CustomVersion:
@@ -240,9 +252,9 @@ def _version(version: Json) -> CustomVersion:
     )
 
 
-def _kind(spec: Json, version: Json) -> Kind:
+def _kind(spec: Json, version: Json) -> ApiKind:
     names = spec["names"]
-    return Kind(
+    return ApiKind(
         group=spec["group"],
         version=version["name"],
         plural=names["plural"],

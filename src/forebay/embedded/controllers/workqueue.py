@@ -9,32 +9,32 @@ import msgspec
 
 from forebay.embedded.api.failures import ApiFailure
 
-K = TypeVar("K")
+KeyT = TypeVar("KeyT")
 
 #: What one bad object can bring about: a refused write, a field that does not decode, a text that makes no sense.
-Trouble = (ApiFailure, msgspec.ValidationError, ValueError)
+OBJECT_ERRORS = (ApiFailure, msgspec.ValidationError, ValueError)
 
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 300.0
 #: Keys worked on before other callbacks of the loop get their turn.
 _BATCH = 100
 
 
-class Worklist(Generic[K]):
-    """Calls `work(key)` from the loop, and `failed(key, error)` when that meets `Trouble`.
+class WorkQueue(Generic[KeyT]):
+    """Calls `work(key)` from the loop, and `failed(key, error)` when that meets `OBJECT_ERRORS`.
 
     A refused write is tried again, later and later; an object that makes no sense waits until it is changed.
     """
 
-    def __init__(self, work: Callable[[K], None], failed: Callable[[K, Exception], None]) -> None:
+    def __init__(self, work: Callable[[KeyT], None], failed: Callable[[KeyT, Exception], None]) -> None:
         self._work = work
         self._failed = failed
-        self._ready: dict[K, None] = {}
-        self._later: dict[K, asyncio.TimerHandle] = {}
-        self._failures: dict[K, int] = {}
-        self._again: set[K] = set()
+        self._ready: dict[KeyT, None] = {}
+        self._later: dict[KeyT, asyncio.TimerHandle] = {}
+        self._failures: dict[KeyT, int] = {}
+        self._again: set[KeyT] = set()
         self._turn: asyncio.Handle | None = None
 
-    def add(self, key: K, delay: float = 0.0) -> None:
+    def add(self, key: KeyT, delay: float = 0.0) -> None:
         """Of several delays for one key the shortest counts."""
         if delay <= 0.0:
             self._ready[key] = None
@@ -52,7 +52,7 @@ class Worklist(Generic[K]):
             waiting.cancel()
         self._later[key] = loop.call_at(due, self._due, key)
 
-    def retry(self, key: K) -> None:
+    def retry(self, key: KeyT) -> None:
         """Called by `work`: it could not do all it should, and is to be called again after a growing delay."""
         self._again.add(key)
 
@@ -65,7 +65,7 @@ class Worklist(Generic[K]):
             self._turn.cancel()
             self._turn = None
 
-    def _due(self, key: K) -> None:
+    def _due(self, key: KeyT) -> None:
         del self._later[key]
         self.add(key)
 
@@ -76,7 +76,7 @@ class Worklist(Generic[K]):
             del self._ready[key]
             try:
                 self._work(key)
-            except Trouble as trouble:
+            except OBJECT_ERRORS as trouble:
                 if isinstance(trouble, ApiFailure):
                     self.retry(key)
                 self._failed(key, trouble)

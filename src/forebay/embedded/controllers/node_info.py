@@ -5,13 +5,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from forebay.embedded.api.objects import ObjectKey
 from forebay.model.fit import Filter, barred, preference
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.requirements import tolerates
 from forebay.model.workloads import POD_COUNT, PodShape
-
-Key = tuple[str, str]
 
 #: The real scheduler does not say which, since there may be one per node.
 _UNTOLERATED = "node(s) had untolerated taint(s)"
@@ -33,7 +32,7 @@ UNKNOWN = Node(
 )
 
 
-class PodAsk(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+class SchedulingShape(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """A pod's shape, one object for all pods alike."""
 
     shape: PodShape
@@ -46,12 +45,12 @@ class PodAsk(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     weight: tuple[int, ...]
 
     @classmethod
-    def of(cls, shape: PodShape, taste: int, unsupported: str = "") -> "PodAsk":
+    def of(cls, shape: PodShape, taste: int, unsupported: str = "") -> "SchedulingShape":
         weight = tuple(shape.requests.amount(name) or least for name, least in _ASSUMED.items())
         return cls(shape=shape, taste=taste, unsupported=unsupported, requests=shape.requests, weight=weight)
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False):
+class FilterResult(msgspec.Struct, frozen=True, gc=False):
     """What one node says to one shape: how much it likes it, or why not and whether emptying the node would help."""
 
     score: int = 0
@@ -59,7 +58,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     resolvable: bool = False
 
 
-class NodeBook:
+class NodeInfo:
     """One node: what it has, what is taken and what is kept for nominated pods."""
 
     __slots__ = ("kept", "node", "opinions", "ports", "taken", "used", "weight")
@@ -69,19 +68,19 @@ class NodeBook:
         self.used: Counter[str] = Counter()
         self.weight = [0, 0]
         self.ports: Counter[tuple[int, str]] = Counter()
-        self.taken: dict[Key, PodAsk] = {}
-        self.kept: dict[Key, PodAsk] = {}
+        self.taken: dict[ObjectKey, SchedulingShape] = {}
+        self.kept: dict[ObjectKey, SchedulingShape] = {}
         #: What the parts that do not change with the pods on the node say to each shape: a reason, or liking.
         self.opinions: dict[int, str | int] = {}
 
-    def take(self, key: Key, ask: PodAsk) -> None:
+    def take(self, key: ObjectKey, ask: SchedulingShape) -> None:
         self.taken[key] = ask
         self._book(ask, 1)
 
-    def give_back(self, key: Key) -> None:
+    def give_back(self, key: ObjectKey) -> None:
         self._book(self.taken.pop(key), -1)
 
-    def _book(self, ask: PodAsk, by: int) -> None:
+    def _book(self, ask: SchedulingShape, by: int) -> None:
         for name, amount in ask.requests.items():
             self.used[name] += by * amount
         for port in ask.shape.host_ports:
@@ -90,7 +89,7 @@ class NodeBook:
         self.weight[0] += by * cpu
         self.weight[1] += by * memory
 
-    def opinion(self, ask: PodAsk) -> str | int:
+    def opinion(self, ask: SchedulingShape) -> str | int:
         known = self.opinions.get(ask.taste)
         if known is None:
             if len(self.opinions) > _MOST_OPINIONS:
@@ -106,7 +105,7 @@ class NodeBook:
         # The plugins' weights; the real ones are scaled so that the best node of each gets 100.
         return 2 * min(preference(shape, self.node), 100) - 3 * 100 * disliked
 
-    def free(self, ask: PodAsk, but: Key | None) -> dict[str, int]:
+    def free(self, ask: SchedulingShape, but: ObjectKey | None) -> dict[str, int]:
         """Of what is asked for, less what is kept: room is kept against pods of equal or lower priority."""
         have = self.node.allocatable
         free = {name: have.amount(name) - self.used[name] for name in ask.requests}
@@ -117,27 +116,27 @@ class NodeBook:
                         free[name] -= amount
         return free
 
-    def ports_clash(self, ask: PodAsk, but: Key | None) -> bool:
+    def ports_clash(self, ask: SchedulingShape, but: ObjectKey | None) -> bool:
         wanted = ask.shape.host_ports
         if not wanted:
             return False
         kept = {port for key, other in self.kept.items() if key != but for port in other.shape.host_ports}
         return any(self.ports[port] or port in kept for port in wanted)
 
-    def judge(self, ask: PodAsk, but: Key | None = None) -> Verdict:
+    def judge(self, ask: SchedulingShape, but: ObjectKey | None = None) -> FilterResult:
         opinion = self.opinion(ask)
         if isinstance(opinion, str):
-            return Verdict(reasons=(opinion,))
+            return FilterResult(reasons=(opinion,))
         if self.ports_clash(ask, but):
-            return Verdict(reasons=(_NO_PORTS,), resolvable=True)
+            return FilterResult(reasons=(_NO_PORTS,), resolvable=True)
         free = self.free(ask, but)
         short = [name for name, amount in ask.requests.items() if amount > free[name]]
         if short:
             hopeless = any(ask.requests[name] > self.node.allocatable.amount(name) for name in short)
-            return Verdict(reasons=tuple(_short_of(name) for name in short), resolvable=not hopeless)
-        return Verdict(score=opinion + self._emptiness(ask))
+            return FilterResult(reasons=tuple(_short_of(name) for name in short), resolvable=not hopeless)
+        return FilterResult(score=opinion + self._emptiness(ask))
 
-    def _emptiness(self, ask: PodAsk) -> int:
+    def _emptiness(self, ask: SchedulingShape) -> int:
         """LeastAllocated over cpu and memory, 0 to 100."""
         total = 0
         for name, used, asked in zip(_ASSUMED, self.weight, ask.weight, strict=True):
@@ -146,7 +145,7 @@ class NodeBook:
                 total += max(0, have - used - asked) * 100 // have
         return total // 2
 
-    def room(self, ask: PodAsk) -> int:
+    def room(self, ask: SchedulingShape) -> int:
         """How many more pods of this shape would fit."""
         if isinstance(self.opinion(ask), str) or self.ports_clash(ask, None):
             return 0

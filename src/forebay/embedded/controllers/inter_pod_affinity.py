@@ -1,22 +1,22 @@
 """Required affinity and anti-affinity between pods: counts per topology that follow each pod as it comes and goes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import msgspec
 
+from forebay.embedded.api.objects import Labels
 from forebay.model.workloads import PodAffinityTerm, PodShape
 
 AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
 
-Labels = Mapping[str, str]
 
 _MOST_COUNTS = 256
 
 
-class Neighbour(msgspec.Struct, frozen=True, gc=False):
+class LabelledPod(msgspec.Struct, frozen=True, gc=False):
     """A pod as other pods' terms see it."""
 
     namespace: str
@@ -31,36 +31,36 @@ class _Count(msgspec.Struct):
     namespace: str
     domains: Counter[str]
 
-    def means(self, pod: Neighbour) -> bool:
-        return meant(self.term, self.namespace, pod)
+    def means(self, pod: LabelledPod) -> bool:
+        return term_matches(self.term, self.namespace, pod)
 
 
-def meant(term: PodAffinityTerm, namespace: str, pod: Neighbour) -> bool:
+def term_matches(term: PodAffinityTerm, namespace: str, pod: LabelledPod) -> bool:
     """`namespace` is that of the pod which has the term."""
     if pod.namespace not in (term.namespaces or (namespace,)):
         return False
     return term.selector is not None and term.selector.matches(pod.labels)
 
 
-class Neighbours:
+class InterPodAffinity:
     """Pods by the labels of the nodes they are on. A node whose labels change has its pods removed and added again."""
 
     def __init__(self) -> None:
-        self._pods: dict[int, tuple[Neighbour, Labels]] = {}
+        self._pods: dict[int, tuple[LabelledPod, Labels]] = {}
         #: Pods that are the object of some pod's term, counted once the term has been asked about.
         self._objects: dict[tuple[object, ...], _Count] = {}
         #: Pods that keep others away, by the term with which they do.
         self._guards: dict[tuple[object, ...], _Count] = {}
 
-    def add(self, pod: Neighbour, node: Labels) -> None:
+    def add(self, pod: LabelledPod, node: Labels) -> None:
         self._pods[id(pod)] = (pod, node)
         self._shift(pod, node, 1)
 
-    def remove(self, pod: Neighbour) -> None:
+    def remove(self, pod: LabelledPod) -> None:
         _, node = self._pods.pop(id(pod))
         self._shift(pod, node, -1)
 
-    def refusal(self, pod: Neighbour) -> Callable[[Labels], str | None] | None:
+    def refusal(self, pod: LabelledPod) -> Callable[[Labels], str | None] | None:
         """Why a node with these labels cannot take the pod. None when no rule concerns it, the common case."""
         guards = [count for count in self._guards.values() if count.means(pod)]
         shape = pod.shape
@@ -95,7 +95,7 @@ class Neighbours:
             del self._objects[next(iter(self._objects))]
         return count
 
-    def _shift(self, pod: Neighbour, node: Labels, by: int) -> None:
+    def _shift(self, pod: LabelledPod, node: Labels, by: int) -> None:
         for count in self._objects.values():
             _tick(count, pod, node, by)
         for term in pod.shape.pod_anti_affinity:
@@ -106,7 +106,7 @@ class Neighbours:
                 del self._guards[identity]
 
 
-def _tick(count: _Count, pod: Neighbour, node: Labels, by: int) -> None:
+def _tick(count: _Count, pod: LabelledPod, node: Labels, by: int) -> None:
     if count.means(pod):
         _add(count.domains, node.get(count.term.topology_key), by)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.embedded.controllers.books import PodAsk
-from forebay.embedded.controllers.placement import Placement
+from forebay.embedded.controllers.node_info import SchedulingShape
+from forebay.embedded.controllers.scheduler_cache import SchedulerCache
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.requirements import LabelSelector, Taint, Toleration
@@ -37,7 +37,7 @@ def node(name, *, gpus=8, cpu=8000, zone="a", tainted=False, cordoned=False):
 
 def ask(taste=0, *, gpus=1, cpu=1000, priority=0, **shape):
     requests = Resources({"cpu": cpu, "nvidia.com/gpu": gpus, "pods": 1})
-    return PodAsk.of(PodShape(requests=requests, priority=priority, **shape), taste)
+    return SchedulingShape.of(PodShape(requests=requests, priority=priority, **shape), taste)
 
 
 ASKS = (
@@ -78,9 +78,9 @@ steps = st.one_of(
 @given(st.lists(steps, max_size=40))
 def test_books_kept_up_to_date_answer_as_new_ones_do(history):
     known: dict[str, Node] = {}
-    taken: dict[tuple[str, str], tuple[str, PodAsk]] = {}
-    kept: dict[tuple[str, str], tuple[str, PodAsk]] = {}
-    placement = Placement()
+    taken: dict[tuple[str, str], tuple[str, SchedulingShape]] = {}
+    kept: dict[tuple[str, str], tuple[str, SchedulingShape]] = {}
+    placement = SchedulerCache()
     for step in history:
         match step:
             case ("describe", described):
@@ -104,7 +104,7 @@ def test_books_kept_up_to_date_answer_as_new_ones_do(history):
             case ("look", wants):
                 placement.best(("d", "someone"), wants, LABELS)
 
-    fresh = Placement()
+    fresh = SchedulerCache()
     for described in known.values():
         fresh.describe(described)
     for pod, (name, wants) in taken.items():
@@ -123,7 +123,7 @@ def test_books_kept_up_to_date_answer_as_new_ones_do(history):
 
 
 def test_room_kept_for_a_nominated_pod_gives_way_only_to_more_important_ones():
-    placement = Placement()
+    placement = SchedulerCache()
     placement.describe(node("n1", gpus=8))
     placement.keep(("d", "nominee"), "n1", ask(gpus=8))
     assert placement.best(("d", "equal"), ask(gpus=1), {}) is None
@@ -132,14 +132,14 @@ def test_room_kept_for_a_nominated_pod_gives_way_only_to_more_important_ones():
 
 
 def test_room_is_kept_on_a_node_that_joins_after_the_nomination():
-    placement = Placement()
+    placement = SchedulerCache()
     placement.keep(("d", "nominee"), "n1", ask(gpus=8))
     placement.describe(node("n1", gpus=8))
     assert placement.best(("d", "other"), ask(gpus=1), {}) is None
 
 
 def test_a_pod_bound_before_its_node_joined_takes_room_there():
-    placement = Placement()
+    placement = SchedulerCache()
     placement.take(("d", "early"), "n1", ask(gpus=8), {})
     placement.describe(node("n1", gpus=8))
     assert placement.best(("d", "late"), ask(gpus=1), {}) is None
@@ -148,7 +148,7 @@ def test_a_pod_bound_before_its_node_joined_takes_room_there():
 
 
 def test_how_many_would_fit_counts_only_the_nodes_asked_about():
-    placement = Placement()
+    placement = SchedulerCache()
     placement.describe(node("n1", gpus=8))
     placement.describe(node("n2", gpus=4))
     assert placement.room(ask(gpus=2), ["n2"]) == 2
@@ -156,7 +156,7 @@ def test_how_many_would_fit_counts_only_the_nodes_asked_about():
 
 
 def test_a_pod_whose_node_is_gone_draws_nobody_to_its_zone():
-    placement = Placement()
+    placement = SchedulerCache()
     for name, zone in (("n1", "b"), ("n2", "a")):
         placement.describe(node(name, zone=zone))
     placement.take(("d", "first"), "n1", ask(), LABELS)

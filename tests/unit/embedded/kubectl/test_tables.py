@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from forebay.embedded.api.definitions import CustomVersion
-from forebay.embedded.api.json_path import JsonPath
-from forebay.embedded.api.kinds import EVENTS, JOBS, PODS, Kind
+from forebay.embedded.api.custom_resources import CustomVersion
+from forebay.embedded.api.kinds import EVENT_KIND, JOB_KIND, POD_KIND, ApiKind
 from forebay.embedded.kubectl import tables
 from forebay.embedded.kubectl.columns import pod_status
+from forebay.embedded.kubectl.json_path import JsonPath
 from forebay.model.spans import human
 from tests.unit.embedded.worlds import Clock
 
@@ -114,7 +114,7 @@ def test_a_pods_row():
         "status": {"phase": "Running", "containerStatuses": states},
     }
 
-    shown = cells(PODS, pod)
+    shown = cells(POD_KIND, pod)
 
     assert (shown["Ready"], shown["Restarts"], shown["Age"]) == ("1/2", "2 (2m ago)", "60s")
     assert (shown["Node"], shown["IP"]) == ("n", "<none>")
@@ -139,14 +139,14 @@ def test_a_pods_row():
     ],
 )
 def test_a_jobs_row(spec, status, expected):
-    shown = cells(JOBS, {"spec": spec, "status": status})
+    shown = cells(JOB_KIND, {"spec": spec, "status": status})
 
     assert (shown["Status"], shown["Completions"], shown["Duration"]) == expected
 
 
 def test_an_events_row():
     shown = cells(
-        EVENTS,
+        EVENT_KIND,
         {
             "involvedObject": {"kind": "Pod", "name": "p"},
             "type": "Warning",
@@ -172,6 +172,6 @@ def test_custom_columns_show_what_is_there_and_nothing_else():
     custom = CustomVersion(schema={}, columns=columns, selectable=(), scale=None)
     obj = {"spec": {"size": 3, "labels": {"a": "b"}}, "status": {"since": "2029-12-31T23:00:00Z"}}
 
-    shown = cells(Kind(group="g", plural="ts", kind="T", custom=True), obj, custom)
+    shown = cells(ApiKind(group="g", plural="ts", kind="T", custom=True), obj, custom)
 
     assert shown == {"Name": "x", "Size": 3, "Since": "60m", "Labels": '{"a":"b"}', "Gone": None}

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from forebay.embedded.api.store import Json
-from forebay.embedded.controllers.books import PodAsk
-from forebay.embedded.controllers.cluster import PodView
+from forebay.embedded.api.objects import Json
+from forebay.embedded.controllers.cluster_state import PodView
+from forebay.embedded.controllers.node_info import SchedulingShape
 from forebay.kube.pods import PODS
 from forebay.kube.wire import wire_for
 from forebay.model.encoding import enc_hook
@@ -14,21 +14,21 @@ _pods = wire_for(PODS)
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="deterministic").encode
 
 
-class Asks:
+class ShapeCache:
     """Pods that ask for the same get the same `Ask`."""
 
     def __init__(self) -> None:
         #: The shape is in the Ask, so its id stays taken.
-        self._asks: dict[tuple[int, str], PodAsk] = {}
+        self._asks: dict[tuple[int, str], SchedulingShape] = {}
         self._tastes: dict[bytes, int] = {}
 
-    def of(self, pod: PodView) -> PodAsk:
+    def of(self, pod: PodView) -> SchedulingShape:
         """Raises ValueError for a pod that cannot be understood."""
         shape = _pods.object(msgspec.json.encode(pod.object)).shape
         unsupported = _unsupported(pod.spec)
         ask = self._asks.get((id(shape), unsupported))
         if ask is None:
-            ask = self._asks[id(shape), unsupported] = PodAsk.of(shape, self._taste(shape), unsupported)
+            ask = self._asks[id(shape), unsupported] = SchedulingShape.of(shape, self._taste(shape), unsupported)
         return ask
 
     def _taste(self, shape: PodShape) -> int:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from forebay.embedded.controllers.books import UNKNOWN, Key, NodeBook, PodAsk, Verdict
-from forebay.embedded.controllers.neighbours import AFFINITY, Neighbour, Neighbours
+from forebay.embedded.api.objects import ObjectKey
+from forebay.embedded.controllers.inter_pod_affinity import AFFINITY, InterPodAffinity, LabelledPod
+from forebay.embedded.controllers.node_info import UNKNOWN, FilterResult, NodeInfo, SchedulingShape
 from forebay.model.nodes import Node
 
 _NO_VICTIMS = "No preemption victims found for incoming pod"
@@ -23,8 +24,8 @@ _MOST_RANKINGS = 256
 
 class _Booking(msgspec.Struct, frozen=True, gc=False):
     node: str
-    ask: PodAsk
-    neighbour: Neighbour
+    ask: SchedulingShape
+    neighbour: LabelledPod
 
 
 class _Ranking:
@@ -34,13 +35,13 @@ class _Ranking:
 
     def __init__(self) -> None:
         self.seen = -1
-        self.verdicts: dict[str, Verdict] = {}
+        self.verdicts: dict[str, FilterResult] = {}
         self.order: list[tuple[int, str]] = []
         self.refusing: Counter[str] = Counter()
         self.unresolvable = 0
         self.why: str | None = None
 
-    def put(self, name: str, verdict: Verdict | None) -> None:
+    def put(self, name: str, verdict: FilterResult | None) -> None:
         old = self.verdicts.pop(name, None)
         if old is not None and old.reasons:
             self.refusing.subtract(old.reasons)
@@ -58,15 +59,15 @@ class _Ranking:
         return verdict is not None and not verdict.reasons and verdict.score == -entry[0]
 
 
-class Placement:
+class SchedulerCache:
     def __init__(self) -> None:
-        self._books: dict[str, NodeBook] = {}
+        self._books: dict[str, NodeInfo] = {}
         #: Of nodes that pods are bound to or nominated for, and that do not exist (yet, or any longer).
-        self._absent: dict[str, NodeBook] = {}
-        self._bookings: dict[Key, _Booking] = {}
-        self._nominations: dict[Key, str] = {}
-        self._neighbours = Neighbours()
-        self._rankings: dict[PodAsk, _Ranking] = {}
+        self._absent: dict[str, NodeInfo] = {}
+        self._bookings: dict[ObjectKey, _Booking] = {}
+        self._nominations: dict[ObjectKey, str] = {}
+        self._neighbours = InterPodAffinity()
+        self._rankings: dict[SchedulingShape, _Ranking] = {}
         self._priorities: Counter[int] = Counter()
         self._log: list[str] = []
         self._log_start = 0
@@ -88,7 +89,7 @@ class Placement:
             self._absent[name] = book
         self._changed(name)
 
-    def _turn_into(self, book: NodeBook, node: Node) -> None:
+    def _turn_into(self, book: NodeInfo, node: Node) -> None:
         before, book.node, book.opinions = book.node, node, {}
         if before.labels != node.labels:
             for key in book.taken:
@@ -96,18 +97,18 @@ class Placement:
                 self._neighbours.remove(neighbour)
                 self._neighbours.add(neighbour, node.labels)
 
-    def take(self, key: Key, node: str, ask: PodAsk, labels: Mapping[str, str]) -> None:
+    def take(self, key: ObjectKey, node: str, ask: SchedulingShape, labels: Mapping[str, str]) -> None:
         self.give_back(key)
         self.keep(key, None, ask)
         book = self._book(node)
-        neighbour = Neighbour(key[0], labels, ask.shape)
+        neighbour = LabelledPod(key[0], labels, ask.shape)
         self._bookings[key] = _Booking(node, ask, neighbour)
         self._neighbours.add(neighbour, book.node.labels)
         self._priorities[ask.shape.priority] += 1
         book.take(key, ask)
         self._changed(node)
 
-    def give_back(self, key: Key) -> None:
+    def give_back(self, key: ObjectKey) -> None:
         booking = self._bookings.pop(key, None)
         if booking is None:
             return
@@ -120,7 +121,7 @@ class Placement:
         self._tidy(booking.node)
         self._changed(booking.node, improved=True)
 
-    def keep(self, key: Key, node: str | None, ask: PodAsk) -> None:
+    def keep(self, key: ObjectKey, node: str | None, ask: SchedulingShape) -> None:
         """Keeps room for a nominated pod (on None: nowhere)."""
         before = self._nominations.get(key)
         if before == node and (node is None or self._book(node).kept[key] is ask):
@@ -135,17 +136,17 @@ class Placement:
             self._book(node).kept[key] = ask
             self._changed(node)
 
-    def fits_on(self, node: str, key: Key, ask: PodAsk, labels: Mapping[str, str]) -> bool:
+    def fits_on(self, node: str, key: ObjectKey, ask: SchedulingShape, labels: Mapping[str, str]) -> bool:
         book = self._books.get(node)
         if book is None or book.judge(ask, but=key).reasons:
             return False
-        refusal = self._neighbours.refusal(Neighbour(key[0], labels, ask.shape))
+        refusal = self._neighbours.refusal(LabelledPod(key[0], labels, ask.shape))
         return refusal is None or refusal(book.node.labels) is None
 
-    def best(self, key: Key, ask: PodAsk, labels: Mapping[str, str]) -> str | None:
+    def best(self, key: ObjectKey, ask: SchedulingShape, labels: Mapping[str, str]) -> str | None:
         """The node it would rather be on: the emptiest, then the first by name."""
         ranking = self._ranking(ask)
-        refusal = self._neighbours.refusal(Neighbour(key[0], labels, ask.shape))
+        refusal = self._neighbours.refusal(LabelledPod(key[0], labels, ask.shape))
         if refusal is not None:
             open_to_it = (
                 (-verdict.score, name)
@@ -158,12 +159,12 @@ class Placement:
             heapq.heappop(order)
         return order[0][1] if order else None
 
-    def why_not(self, key: Key, ask: PodAsk, labels: Mapping[str, str]) -> str:
+    def why_not(self, key: ObjectKey, ask: SchedulingShape, labels: Mapping[str, str]) -> str:
         """In the words of the real scheduler."""
         if not self._books:
             return "no nodes available to schedule pods"
         ranking = self._ranking(ask)
-        refusal = self._neighbours.refusal(Neighbour(key[0], labels, ask.shape))
+        refusal = self._neighbours.refusal(LabelledPod(key[0], labels, ask.shape))
         if refusal is None:
             if ranking.why is None:
                 ranking.why = self._explain(ask, ranking.refusing, ranking.unresolvable)
@@ -176,10 +177,10 @@ class Placement:
                 unresolvable += reason == AFFINITY
         return self._explain(ask, refusing, unresolvable)
 
-    def room(self, ask: PodAsk, nodes: Iterable[str]) -> int:
+    def room(self, ask: SchedulingShape, nodes: Iterable[str]) -> int:
         return sum(self._books[name].room(ask) for name in nodes if name in self._books)
 
-    def _explain(self, ask: PodAsk, refusing: Mapping[str, int], unresolvable: int) -> str:
+    def _explain(self, ask: SchedulingShape, refusing: Mapping[str, int], unresolvable: int) -> str:
         total = len(self._books)
         reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in refusing.items() if count))
         lower = min(self._priorities, default=0) < ask.shape.priority
@@ -190,7 +191,7 @@ class Placement:
             preemption = "lower-priority pods may be in the way, and the embedded scheduler does not preempt."
         return f"0/{total} nodes are available: {reasons}. no new claims to deallocate, preemption: {preemption}"
 
-    def _ranking(self, ask: PodAsk) -> _Ranking:
+    def _ranking(self, ask: SchedulingShape) -> _Ranking:
         # The one asked about last is the last one, so the first is the one to forget.
         ranking = self._rankings.pop(ask, None) or _Ranking()
         self._rankings[ask] = ranking
@@ -215,10 +216,10 @@ class Placement:
             heapq.heapify(ranking.order)
         return ranking
 
-    def _book(self, name: str) -> NodeBook:
+    def _book(self, name: str) -> NodeInfo:
         book = self._books.get(name) or self._absent.get(name)
         if book is None:
-            book = self._absent[name] = NodeBook()
+            book = self._absent[name] = NodeInfo()
         return book
 
     def _tidy(self, name: str) -> None:

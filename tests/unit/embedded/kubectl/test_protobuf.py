@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.embedded.api.store import ApiFailure
+from forebay.embedded.api.failures import ApiFailure
 from forebay.embedded.kubectl import protobuf
 
 
@@ -28,7 +28,7 @@ def test_a_config_map_as_kubectl_creates_it():
     # Go writes empty strings and the zero generation; they mean nothing.
     meta = field(1, "c") + field(2, "") + field(3, "team") + flag(7, 0) + field(8, b"") + field(11, entry("a", "b"))
 
-    found = protobuf.decode(envelope("v1", "ConfigMap", field(1, meta) + field(2, entry("k", "v"))))
+    found = protobuf.decode_protobuf(envelope("v1", "ConfigMap", field(1, meta) + field(2, entry("k", "v"))))
 
     assert found == {
         "apiVersion": "v1",
@@ -39,17 +39,19 @@ def test_a_config_map_as_kubectl_creates_it():
 
 
 def test_bytes_become_base64_and_int_or_string_either():
-    secret = protobuf.decode(envelope("v1", "Secret", field(2, entry("k", b"\x00\x01"))))
+    secret = protobuf.decode_protobuf(envelope("v1", "Secret", field(2, entry("k", b"\x00\x01"))))
     assert secret["data"] == {"k": "AAE="}
 
     percent = field(2, field(3, flag(1, 1) + flag(2, 0) + field(3, "30%")))
-    assert protobuf.decode(envelope("policy/v1", "PodDisruptionBudget", percent))["spec"] == {"maxUnavailable": "30%"}
+    assert protobuf.decode_protobuf(envelope("policy/v1", "PodDisruptionBudget", percent))["spec"] == {
+        "maxUnavailable": "30%"
+    }
     number = field(2, field(1, flag(1, 0) + flag(2, 2) + field(3, "")))
-    assert protobuf.decode(envelope("policy/v1", "PodDisruptionBudget", number))["spec"] == {"minAvailable": 2}
+    assert protobuf.decode_protobuf(envelope("policy/v1", "PodDisruptionBudget", number))["spec"] == {"minAvailable": 2}
 
 
 def test_a_zero_behind_a_pointer_counts():
-    found = protobuf.decode(envelope("batch/v1", "Job", field(2, flag(1, 0) + flag(10, 0))))
+    found = protobuf.decode_protobuf(envelope("batch/v1", "Job", field(2, flag(1, 0) + flag(10, 0))))
 
     assert found["spec"] == {"parallelism": 0, "suspend": False}
 
@@ -67,7 +69,7 @@ def test_a_zero_behind_a_pointer_counts():
 )
 def test_what_is_not_understood_is_refused_with_a_way_out(content, why):
     with pytest.raises(ApiFailure) as refused:
-        protobuf.decode(content)
+        protobuf.decode_protobuf(content)
 
     assert refused.value.code == 415
     assert why in refused.value.message

@@ -3,8 +3,8 @@
 import pytest
 
 from forebay.embedded.api import cel, schema
-from forebay.embedded.api.kinds import DEFINITIONS
-from forebay.embedded.api.store import ApiFailure
+from forebay.embedded.api.failures import ApiFailure
+from forebay.embedded.api.kinds import CRD_KIND
 from tests.unit.embedded.worlds import a_definition, a_store, define, named
 
 
@@ -151,7 +151,7 @@ def test_a_rule_that_cannot_be_evaluated_refuses_the_object():
 )
 def test_a_rule_that_cannot_be_compiled_refuses_the_definition(rule, why):
     with pytest.raises(ApiFailure) as refused:
-        a_store().create(DEFINITIONS, a_definition({"x": {"type": "string", "x-kubernetes-validations": [rule]}}))
+        a_store().create(CRD_KIND, a_definition({"x": {"type": "string", "x-kubernetes-validations": [rule]}}))
 
     assert refused.value.code == 422
     assert why in refused.value.message
@@ -185,9 +185,9 @@ def test_what_an_update_leaves_alone_is_not_held_against_it():
     store = a_store()
     things = define(store, {"x": {"type": "string"}, "y": {"type": "string"}})
     old = store.create(things, named("t", spec={"x": "long", "y": "a"}))
-    definition = store.get(DEFINITIONS, None, "things.example.dev")
+    definition = store.get(CRD_KIND, None, "things.example.dev")
     stricter = a_definition({"x": {"type": "string", "maxLength": 2}, "y": {"type": "string"}})
-    store.update(DEFINITIONS, {**definition, "spec": stricter["spec"]})
+    store.update(CRD_KIND, {**definition, "spec": stricter["spec"]})
 
     changed = store.update(things, {**old, "spec": {"x": "long", "y": "b"}})
     assert changed["spec"]["y"] == "b"
@@ -251,7 +251,7 @@ def test_a_schema_that_changes_does_not_reach_into_what_is_stored():
     kind = define(store, {})
     stored = store.create(kind, named("t", spec={}))
     definition = a_definition({"size": {"type": "integer", "default": 3}})
-    store.update(DEFINITIONS, definition)
+    store.update(CRD_KIND, definition)
 
     store.update(kind, named("t", status={}), subresource="status")
 
