@@ -1,4 +1,7 @@
-"""Required affinity and anti-affinity between pods: counts per topology that follow each pod as it comes and goes."""
+"""InterPodAffinity: required affinity and anti-affinity between pods, as counts per topology domain.
+
+The counts follow each pod that is bound or goes, so that a filter looks at domains and never at all pods.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,102 +15,105 @@ AFFINITY = "node(s) didn't match pod affinity rules"
 ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
 
-
-_MOST_COUNTS = 256
+_MAX_CACHED_COUNTS = 256
 
 
 class LabelledPod(msgspec.Struct, frozen=True, gc=False):
-    """A pod as other pods' terms see it."""
+    """A pod as the affinity terms of other pods see it."""
 
     namespace: str
     labels: Labels
     shape: PodShape
 
 
-class _Count(msgspec.Struct):
-    """How many of the pods a term means are in each domain of its topology."""
+class _TermCount(msgspec.Struct):
+    """Per topology domain, the number of pods that count for one term: as its targets, or as the pods that have it."""
 
     term: PodAffinityTerm
+    #: Of the pods that have the term.
     namespace: str
     domains: Counter[str]
 
-    def means(self, pod: LabelledPod) -> bool:
+    def matches(self, pod: LabelledPod) -> bool:
         return term_matches(self.term, self.namespace, pod)
 
 
 def term_matches(term: PodAffinityTerm, namespace: str, pod: LabelledPod) -> bool:
-    """`namespace` is that of the pod which has the term."""
+    """Whether the term selects the pod. `namespace` is that of the pod which has the term."""
     if pod.namespace not in (term.namespaces or (namespace,)):
         return False
     return term.selector is not None and term.selector.matches(pod.labels)
 
 
 class InterPodAffinity:
-    """Pods by the labels of the nodes they are on. A node whose labels change has its pods removed and added again."""
+    """All bound pods with the labels of their nodes. When a node's labels change, its pods are removed and added."""
 
     def __init__(self) -> None:
         self._pods: dict[int, tuple[LabelledPod, Labels]] = {}
-        #: Pods that are the object of some pod's term, counted once the term has been asked about.
-        self._objects: dict[tuple[object, ...], _Count] = {}
-        #: Pods that keep others away, by the term with which they do.
-        self._guards: dict[tuple[object, ...], _Count] = {}
+        #: The pods that a term selects; counted from the first filter with this term on.
+        self._targets: dict[tuple[object, ...], _TermCount] = {}
+        #: The pods that have an anti-affinity term, which keeps the pods it selects out of their domains.
+        self._existing_anti_affinity: dict[tuple[object, ...], _TermCount] = {}
 
     def add(self, pod: LabelledPod, node: Labels) -> None:
         self._pods[id(pod)] = (pod, node)
-        self._shift(pod, node, 1)
+        self._update_counts(pod, node, 1)
 
     def remove(self, pod: LabelledPod) -> None:
         _, node = self._pods.pop(id(pod))
-        self._shift(pod, node, -1)
+        self._update_counts(pod, node, -1)
 
-    def refusal(self, pod: LabelledPod) -> Callable[[Labels], str | None] | None:
-        """Why a node with these labels cannot take the pod. None when no rule concerns it, the common case."""
-        guards = [count for count in self._guards.values() if count.means(pod)]
+    def filter_for(self, pod: LabelledPod) -> Callable[[Labels], str | None] | None:
+        """A filter that returns why a node with given labels cannot take the pod.
+
+        None when no term concerns the pod, which is the common case.
+        """
+        existing = [count for count in self._existing_anti_affinity.values() if count.matches(pod)]
         shape = pod.shape
-        if not guards and not shape.pod_affinity and not shape.pod_anti_affinity:
+        if not existing and not shape.pod_affinity and not shape.pod_anti_affinity:
             return None
-        near = [self._count(term, pod.namespace) for term in shape.pod_affinity]
-        # The first of a group that wants to be together has nobody to join: it may go anywhere.
-        alone = not any(count.domains for count in near) and all(count.means(pod) for count in near)
-        away = [self._count(term, pod.namespace) for term in shape.pod_anti_affinity]
+        affinity = [self._target_count(term, pod.namespace) for term in shape.pod_affinity]
+        # The first pod of a group that selects itself has none to join, so it may go anywhere.
+        is_first = not any(count.domains for count in affinity) and all(count.matches(pod) for count in affinity)
+        anti_affinity = [self._target_count(term, pod.namespace) for term in shape.pod_anti_affinity]
 
         def reason(node: Labels) -> str | None:
-            for count in near:
+            for count in affinity:
                 domain = node.get(count.term.topology_key)
-                if domain is None or (not alone and not count.domains[domain]):
+                if domain is None or (not is_first and not count.domains[domain]):
                     return AFFINITY
-            if _any_in(away, node):
+            if _any_in(anti_affinity, node):
                 return ANTI_AFFINITY
-            return EXISTING_ANTI_AFFINITY if _any_in(guards, node) else None
+            return EXISTING_ANTI_AFFINITY if _any_in(existing, node) else None
 
         return reason
 
-    def _count(self, term: PodAffinityTerm, namespace: str) -> _Count:
+    def _target_count(self, term: PodAffinityTerm, namespace: str) -> _TermCount:
         identity = _identity(term, namespace)
-        count = self._objects.pop(identity, None)
+        count = self._targets.pop(identity, None)
         if count is None:
-            count = _Count(term, namespace, Counter())
+            count = _TermCount(term, namespace, Counter())
             for pod, node in self._pods.values():
-                _tick(count, pod, node, 1)
-        # Every pod that comes or goes is held against each of these: the one asked about longest ago is let go.
-        self._objects[identity] = count
-        if len(self._objects) > _MOST_COUNTS:
-            del self._objects[next(iter(self._objects))]
+                _count_target(count, pod, node, 1)
+        # Every pod that is bound or goes is matched against each of these, so the least recently used one is dropped.
+        self._targets[identity] = count
+        if len(self._targets) > _MAX_CACHED_COUNTS:
+            del self._targets[next(iter(self._targets))]
         return count
 
-    def _shift(self, pod: LabelledPod, node: Labels, by: int) -> None:
-        for count in self._objects.values():
-            _tick(count, pod, node, by)
+    def _update_counts(self, pod: LabelledPod, node: Labels, by: int) -> None:
+        for count in self._targets.values():
+            _count_target(count, pod, node, by)
         for term in pod.shape.pod_anti_affinity:
             identity = _identity(term, pod.namespace)
-            guard = self._guards.setdefault(identity, _Count(term, pod.namespace, Counter()))
-            _add(guard.domains, node.get(term.topology_key), by)
-            if not guard.domains:
-                del self._guards[identity]
+            existing = self._existing_anti_affinity.setdefault(identity, _TermCount(term, pod.namespace, Counter()))
+            _add(existing.domains, node.get(term.topology_key), by)
+            if not existing.domains:
+                del self._existing_anti_affinity[identity]
 
 
-def _tick(count: _Count, pod: LabelledPod, node: Labels, by: int) -> None:
-    if count.means(pod):
+def _count_target(count: _TermCount, pod: LabelledPod, node: Labels, by: int) -> None:
+    if count.matches(pod):
         _add(count.domains, node.get(count.term.topology_key), by)
 
 
@@ -118,7 +124,7 @@ def _add(domains: Counter[str], domain: str | None, by: int) -> None:
             del domains[domain]
 
 
-def _any_in(counts: Iterable[_Count], node: Labels) -> bool:
+def _any_in(counts: Iterable[_TermCount], node: Labels) -> bool:
     domains = ((count.domains, node.get(count.term.topology_key)) for count in counts)
     return any(domain is not None and domain in known for known, domain in domains)
 

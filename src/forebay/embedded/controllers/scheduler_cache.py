@@ -1,7 +1,7 @@
-"""Where a pod can go: what each node has left, and for each shape of pod the nodes in order of liking.
+"""The scheduler's cache: nodes with their pods and nominations, and for each shape of pod the nodes in order of score.
 
-Pods of one shape get the same answer from a node that has not changed, so each shape keeps its ranking and looks again
-only at nodes that have changed since. Placing a pod then costs what happened, not the size of the cluster.
+A node that has not changed answers all pods of one shape alike, so each shape keeps its ranking and evaluates only the
+nodes that have changed since. Placing a pod then costs as much as has changed, not as much as the cluster is large.
 """
 
 import heapq
@@ -10,228 +10,230 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from forebay.embedded.api.objects import ObjectKey
+from forebay.embedded.api.objects import Labels, ObjectKey
 from forebay.embedded.controllers.inter_pod_affinity import AFFINITY, InterPodAffinity, LabelledPod
-from forebay.embedded.controllers.node_info import UNKNOWN, FilterResult, NodeInfo, SchedulingShape
+from forebay.embedded.controllers.node_info import MISSING_NODE, FilterResult, NodeInfo, SchedulingShape
 from forebay.model.nodes import Node
 
 _NO_VICTIMS = "No preemption victims found for incoming pod"
 _NO_HELP = "Preemption is not helpful for scheduling"
 
-_LONGEST_LOG = 20_000
-_MOST_RANKINGS = 256
+_MAX_CHANGES = 20_000
+_MAX_RANKINGS = 256
 
 
-class _Booking(msgspec.Struct, frozen=True, gc=False):
+class _BoundPod(msgspec.Struct, frozen=True, gc=False):
     node: str
-    ask: SchedulingShape
-    neighbour: LabelledPod
+    shape: SchedulingShape
+    labelled: LabelledPod
 
 
 class _Ranking:
-    """The nodes as one shape sees them, as of `seen` in the log of changes."""
+    """The result of every node for one shape, up to position `seen` in the list of changes."""
 
-    __slots__ = ("order", "refusing", "seen", "unresolvable", "verdicts", "why")
+    __slots__ = ("message", "order", "reason_counts", "results", "seen", "unresolvable")
 
     def __init__(self) -> None:
         self.seen = -1
-        self.verdicts: dict[str, FilterResult] = {}
+        self.results: dict[str, FilterResult] = {}
+        #: A heap of (-score, node); entries that a later result has replaced are skipped when they come up.
         self.order: list[tuple[int, str]] = []
-        self.refusing: Counter[str] = Counter()
+        self.reason_counts: Counter[str] = Counter()
         self.unresolvable = 0
-        self.why: str | None = None
+        self.message: str | None = None
 
-    def put(self, name: str, verdict: FilterResult | None) -> None:
-        old = self.verdicts.pop(name, None)
+    def set(self, node: str, result: FilterResult | None) -> None:
+        old = self.results.pop(node, None)
         if old is not None and old.reasons:
-            self.refusing.subtract(old.reasons)
+            self.reason_counts.subtract(old.reasons)
             self.unresolvable -= not old.resolvable
-        if verdict is not None:
-            self.verdicts[name] = verdict
-            if verdict.reasons:
-                self.refusing.update(verdict.reasons)
-                self.unresolvable += not verdict.resolvable
-            elif old is None or old.reasons or old.score != verdict.score:
-                heapq.heappush(self.order, (-verdict.score, name))
+        if result is not None:
+            self.results[node] = result
+            if result.reasons:
+                self.reason_counts.update(result.reasons)
+                self.unresolvable += not result.resolvable
+            elif old is None or old.reasons or old.score != result.score:
+                heapq.heappush(self.order, (-result.score, node))
 
-    def stands(self, entry: tuple[int, str]) -> bool:
-        verdict = self.verdicts.get(entry[1])
-        return verdict is not None and not verdict.reasons and verdict.score == -entry[0]
+    def is_current(self, entry: tuple[int, str]) -> bool:
+        result = self.results.get(entry[1])
+        return result is not None and not result.reasons and result.score == -entry[0]
 
 
 class SchedulerCache:
     def __init__(self) -> None:
-        self._books: dict[str, NodeInfo] = {}
-        #: Of nodes that pods are bound to or nominated for, and that do not exist (yet, or any longer).
-        self._absent: dict[str, NodeInfo] = {}
-        self._bookings: dict[ObjectKey, _Booking] = {}
+        self._nodes: dict[str, NodeInfo] = {}
+        #: Nodes that pods are bound to or nominated for and that do not exist, not yet or no longer.
+        self._missing_nodes: dict[str, NodeInfo] = {}
+        self._pods: dict[ObjectKey, _BoundPod] = {}
         self._nominations: dict[ObjectKey, str] = {}
-        self._neighbours = InterPodAffinity()
+        self._affinity = InterPodAffinity()
         self._rankings: dict[SchedulingShape, _Ranking] = {}
         self._priorities: Counter[int] = Counter()
-        self._log: list[str] = []
-        self._log_start = 0
-        #: Nodes on which something may fit now that did not fit before. Whoever wakes the pods empties it.
+        #: Names of changed nodes in order, from position `_changes_start` on.
+        self._changes: list[str] = []
+        self._changes_start = 0
+        #: Nodes on which a pod may fit now that did not fit before. The scheduler takes them out.
         self.improved: dict[str, None] = {}
 
-    def describe(self, node: Node) -> None:
-        book = self._books.get(node.name)
-        if book is None:
-            book = self._books[node.name] = self._book(node.name)
-            self._absent.pop(node.name, None)
-        self._turn_into(book, node)
+    def update_node(self, node: Node) -> None:
+        info = self._nodes.get(node.name)
+        if info is None:
+            info = self._nodes[node.name] = self._node_info(node.name)
+            self._missing_nodes.pop(node.name, None)
+        self._set_node(info, node)
         self._changed(node.name, improved=True)
 
-    def forget_node(self, name: str) -> None:
-        book = self._books.pop(name, None)
-        if book is not None and (book.taken or book.kept):
-            self._turn_into(book, UNKNOWN)
-            self._absent[name] = book
+    def remove_node(self, name: str) -> None:
+        info = self._nodes.pop(name, None)
+        if info is not None and (info.pods or info.nominated):
+            self._set_node(info, MISSING_NODE)
+            self._missing_nodes[name] = info
         self._changed(name)
 
-    def _turn_into(self, book: NodeInfo, node: Node) -> None:
-        before, book.node, book.opinions = book.node, node, {}
+    def _set_node(self, info: NodeInfo, node: Node) -> None:
+        before, info.node, info.filters = info.node, node, {}
         if before.labels != node.labels:
-            for key in book.taken:
-                neighbour = self._bookings[key].neighbour
-                self._neighbours.remove(neighbour)
-                self._neighbours.add(neighbour, node.labels)
+            for key in info.pods:
+                pod = self._pods[key].labelled
+                self._affinity.remove(pod)
+                self._affinity.add(pod, node.labels)
 
-    def take(self, key: ObjectKey, node: str, ask: SchedulingShape, labels: Mapping[str, str]) -> None:
-        self.give_back(key)
-        self.keep(key, None, ask)
-        book = self._book(node)
-        neighbour = LabelledPod(key[0], labels, ask.shape)
-        self._bookings[key] = _Booking(node, ask, neighbour)
-        self._neighbours.add(neighbour, book.node.labels)
-        self._priorities[ask.shape.priority] += 1
-        book.take(key, ask)
+    def add_pod(self, key: ObjectKey, node: str, shape: SchedulingShape, labels: Labels) -> None:
+        self.remove_pod(key)
+        self.nominate(key, None, shape)
+        info = self._node_info(node)
+        pod = LabelledPod(key[0], labels, shape.shape)
+        self._pods[key] = _BoundPod(node, shape, pod)
+        self._affinity.add(pod, info.node.labels)
+        self._priorities[shape.shape.priority] += 1
+        info.add_pod(key, shape)
         self._changed(node)
 
-    def give_back(self, key: ObjectKey) -> None:
-        booking = self._bookings.pop(key, None)
-        if booking is None:
+    def remove_pod(self, key: ObjectKey) -> None:
+        pod = self._pods.pop(key, None)
+        if pod is None:
             return
-        self._neighbours.remove(booking.neighbour)
-        priority = booking.ask.shape.priority
+        self._affinity.remove(pod.labelled)
+        priority = pod.shape.shape.priority
         self._priorities[priority] -= 1
         if not self._priorities[priority]:
             del self._priorities[priority]
-        self._book(booking.node).give_back(key)
-        self._tidy(booking.node)
-        self._changed(booking.node, improved=True)
+        self._node_info(pod.node).remove_pod(key)
+        self._drop_if_unused(pod.node)
+        self._changed(pod.node, improved=True)
 
-    def keep(self, key: ObjectKey, node: str | None, ask: SchedulingShape) -> None:
-        """Keeps room for a nominated pod (on None: nowhere)."""
+    def nominate(self, key: ObjectKey, node: str | None, shape: SchedulingShape) -> None:
+        """Reserves room on the node for a nominated pod; None ends its nomination."""
         before = self._nominations.get(key)
-        if before == node and (node is None or self._book(node).kept[key] is ask):
+        if before == node and (node is None or self._node_info(node).nominated[key] is shape):
             return
         if before is not None:
             del self._nominations[key]
-            self._book(before).kept.pop(key, None)
-            self._tidy(before)
+            self._node_info(before).nominated.pop(key, None)
+            self._drop_if_unused(before)
             self._changed(before, improved=True)
         if node is not None:
             self._nominations[key] = node
-            self._book(node).kept[key] = ask
+            self._node_info(node).nominated[key] = shape
             self._changed(node)
 
-    def fits_on(self, node: str, key: ObjectKey, ask: SchedulingShape, labels: Mapping[str, str]) -> bool:
-        book = self._books.get(node)
-        if book is None or book.judge(ask, but=key).reasons:
+    def fits_on(self, node: str, key: ObjectKey, shape: SchedulingShape, labels: Labels) -> bool:
+        info = self._nodes.get(node)
+        if info is None or info.evaluate(shape, besides=key).reasons:
             return False
-        refusal = self._neighbours.refusal(LabelledPod(key[0], labels, ask.shape))
-        return refusal is None or refusal(book.node.labels) is None
+        affinity = self._affinity.filter_for(LabelledPod(key[0], labels, shape.shape))
+        return affinity is None or affinity(info.node.labels) is None
 
-    def best(self, key: ObjectKey, ask: SchedulingShape, labels: Mapping[str, str]) -> str | None:
-        """The node it would rather be on: the emptiest, then the first by name."""
-        ranking = self._ranking(ask)
-        refusal = self._neighbours.refusal(LabelledPod(key[0], labels, ask.shape))
-        if refusal is not None:
-            open_to_it = (
-                (-verdict.score, name)
-                for name, verdict in ranking.verdicts.items()
-                if not verdict.reasons and refusal(self._books[name].node.labels) is None
+    def best_node(self, key: ObjectKey, shape: SchedulingShape, labels: Labels) -> str | None:
+        """The node with the highest score, of equal ones the first by name; None where the pod fits nowhere."""
+        ranking = self._ranking(shape)
+        affinity = self._affinity.filter_for(LabelledPod(key[0], labels, shape.shape))
+        if affinity is not None:
+            feasible = (
+                (-result.score, name)
+                for name, result in ranking.results.items()
+                if not result.reasons and affinity(self._nodes[name].node.labels) is None
             )
-            return min(open_to_it, default=(0, None))[1]
+            return min(feasible, default=(0, None))[1]
         order = ranking.order
-        while order and not ranking.stands(order[0]):
+        while order and not ranking.is_current(order[0]):
             heapq.heappop(order)
         return order[0][1] if order else None
 
-    def why_not(self, key: ObjectKey, ask: SchedulingShape, labels: Mapping[str, str]) -> str:
-        """In the words of the real scheduler."""
-        if not self._books:
+    def unschedulable_message(self, key: ObjectKey, shape: SchedulingShape, labels: Labels) -> str:
+        """The message of FailedScheduling for a pod that fits nowhere, as kube-scheduler writes it."""
+        if not self._nodes:
             return "no nodes available to schedule pods"
-        ranking = self._ranking(ask)
-        refusal = self._neighbours.refusal(LabelledPod(key[0], labels, ask.shape))
-        if refusal is None:
-            if ranking.why is None:
-                ranking.why = self._explain(ask, ranking.refusing, ranking.unresolvable)
-            return ranking.why
-        refusing, unresolvable = Counter(ranking.refusing), ranking.unresolvable
-        for name, verdict in ranking.verdicts.items():
-            if not verdict.reasons:
-                reason = refusal(self._books[name].node.labels) or ""
-                refusing[reason] += 1
+        ranking = self._ranking(shape)
+        affinity = self._affinity.filter_for(LabelledPod(key[0], labels, shape.shape))
+        if affinity is None:
+            if ranking.message is None:
+                ranking.message = self._message(shape, ranking.reason_counts, ranking.unresolvable)
+            return ranking.message
+        reason_counts, unresolvable = Counter(ranking.reason_counts), ranking.unresolvable
+        for name, result in ranking.results.items():
+            if not result.reasons:
+                reason = affinity(self._nodes[name].node.labels) or ""
+                reason_counts[reason] += 1
                 unresolvable += reason == AFFINITY
-        return self._explain(ask, refusing, unresolvable)
+        return self._message(shape, reason_counts, unresolvable)
 
-    def room(self, ask: SchedulingShape, nodes: Iterable[str]) -> int:
-        return sum(self._books[name].room(ask) for name in nodes if name in self._books)
+    def pods_that_fit(self, shape: SchedulingShape, nodes: Iterable[str]) -> int:
+        return sum(self._nodes[name].pods_that_fit(shape) for name in nodes if name in self._nodes)
 
-    def _explain(self, ask: SchedulingShape, refusing: Mapping[str, int], unresolvable: int) -> str:
-        total = len(self._books)
-        reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in refusing.items() if count))
-        lower = min(self._priorities, default=0) < ask.shape.priority
-        futile = Counter({_NO_HELP: unresolvable, _NO_VICTIMS: total - unresolvable})
-        answer = ", ".join(sorted(f"{count} {reason}" for reason, count in futile.items() if count))
+    def _message(self, shape: SchedulingShape, reason_counts: Mapping[str, int], unresolvable: int) -> str:
+        total = len(self._nodes)
+        reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in reason_counts.items() if count))
+        has_lower_priority = min(self._priorities, default=0) < shape.shape.priority
+        victims = Counter({_NO_HELP: unresolvable, _NO_VICTIMS: total - unresolvable})
+        answer = ", ".join(sorted(f"{count} {reason}" for reason, count in victims.items() if count))
         preemption = f"0/{total} nodes are available: {answer}."
-        if lower and unresolvable < total:
+        if has_lower_priority and unresolvable < total:
             preemption = "lower-priority pods may be in the way, and the embedded scheduler does not preempt."
         return f"0/{total} nodes are available: {reasons}. no new claims to deallocate, preemption: {preemption}"
 
-    def _ranking(self, ask: SchedulingShape) -> _Ranking:
-        # The one asked about last is the last one, so the first is the one to forget.
-        ranking = self._rankings.pop(ask, None) or _Ranking()
-        self._rankings[ask] = ranking
-        if len(self._rankings) > _MOST_RANKINGS:
+    def _ranking(self, shape: SchedulingShape) -> _Ranking:
+        # Taken out and put back at the end, so that the first one is the least recently used.
+        ranking = self._rankings.pop(shape, None) or _Ranking()
+        self._rankings[shape] = ranking
+        if len(self._rankings) > _MAX_RANKINGS:
             del self._rankings[next(iter(self._rankings))]
-        end = self._log_start + len(self._log)
+        end = self._changes_start + len(self._changes)
         changed: Iterable[str]
-        if ranking.seen < self._log_start:
-            self._rankings[ask] = ranking = _Ranking()
-            changed = self._books
+        if ranking.seen < self._changes_start:
+            self._rankings[shape] = ranking = _Ranking()
+            changed = self._nodes
         elif ranking.seen == end:
             return ranking
         else:
-            changed = dict.fromkeys(self._log[ranking.seen - self._log_start :])
-        ranking.why = None
+            changed = dict.fromkeys(self._changes[ranking.seen - self._changes_start :])
+        ranking.message = None
         ranking.seen = end
         for name in changed:
-            book = self._books.get(name)
-            ranking.put(name, None if book is None else book.judge(ask))
-        if len(ranking.order) > 4 * len(self._books) + 64:
-            ranking.order = [(-v.score, name) for name, v in ranking.verdicts.items() if not v.reasons]
+            info = self._nodes.get(name)
+            ranking.set(name, None if info is None else info.evaluate(shape))
+        if len(ranking.order) > 4 * len(self._nodes) + 64:
+            ranking.order = [(-result.score, name) for name, result in ranking.results.items() if not result.reasons]
             heapq.heapify(ranking.order)
         return ranking
 
-    def _book(self, name: str) -> NodeInfo:
-        book = self._books.get(name) or self._absent.get(name)
-        if book is None:
-            book = self._absent[name] = NodeInfo()
-        return book
+    def _node_info(self, name: str) -> NodeInfo:
+        info = self._nodes.get(name) or self._missing_nodes.get(name)
+        if info is None:
+            info = self._missing_nodes[name] = NodeInfo()
+        return info
 
-    def _tidy(self, name: str) -> None:
-        book = self._absent.get(name)
-        if book is not None and not book.taken and not book.kept:
-            del self._absent[name]
+    def _drop_if_unused(self, name: str) -> None:
+        info = self._missing_nodes.get(name)
+        if info is not None and not info.pods and not info.nominated:
+            del self._missing_nodes[name]
 
     def _changed(self, node: str, *, improved: bool = False) -> None:
-        self._log.append(node)
-        if len(self._log) > _LONGEST_LOG:
-            # A shape not asked about for so long starts afresh.
-            self._log_start += _LONGEST_LOG // 2
-            del self._log[: _LONGEST_LOG // 2]
+        self._changes.append(node)
+        if len(self._changes) > _MAX_CHANGES:
+            # A ranking older than the dropped half is built anew when next used.
+            self._changes_start += _MAX_CHANGES // 2
+            del self._changes[: _MAX_CHANGES // 2]
         if improved:
             self.improved[node] = None

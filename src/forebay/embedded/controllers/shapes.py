@@ -1,4 +1,4 @@
-"""Stored pods as the scheduler sees them, read by the same code as the operator reads them."""
+"""Scheduling shapes of stored pods, decoded by the same code with which the operator reads pods."""
 
 import msgspec
 
@@ -15,25 +15,26 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="deterministic").encode
 
 
 class ShapeCache:
-    """Pods that ask for the same get the same `Ask`."""
+    """One `SchedulingShape` for all pods that ask for the same."""
 
     def __init__(self) -> None:
-        #: The shape is in the Ask, so its id stays taken.
-        self._asks: dict[tuple[int, str], SchedulingShape] = {}
-        self._tastes: dict[bytes, int] = {}
+        #: By the id of the PodShape, which stays taken because the SchedulingShape holds the PodShape.
+        self._shapes: dict[tuple[int, str], SchedulingShape] = {}
+        self._node_filters: dict[bytes, int] = {}
 
-    def of(self, pod: PodView) -> SchedulingShape:
-        """Raises ValueError for a pod that cannot be understood."""
+    def shape_of(self, pod: PodView) -> SchedulingShape:
+        """Raises ValueError for a pod that cannot be decoded."""
         shape = _pods.object(msgspec.json.encode(pod.object)).shape
         unsupported = _unsupported(pod.spec)
-        ask = self._asks.get((id(shape), unsupported))
-        if ask is None:
-            ask = self._asks[id(shape), unsupported] = SchedulingShape.of(shape, self._taste(shape), unsupported)
-        return ask
+        known = self._shapes.get((id(shape), unsupported))
+        if known is None:
+            known = SchedulingShape.of(shape, self._node_filter(shape), unsupported)
+            self._shapes[id(shape), unsupported] = known
+        return known
 
-    def _taste(self, shape: PodShape) -> int:
-        choosing = (shape.tolerations, shape.node_selector, shape.node_affinity, shape.preferred_node_affinity)
-        return self._tastes.setdefault(_encode(choosing), len(self._tastes))
+    def _node_filter(self, shape: PodShape) -> int:
+        terms = (shape.tolerations, shape.node_selector, shape.node_affinity, shape.preferred_node_affinity)
+        return self._node_filters.setdefault(_encode(terms), len(self._node_filters))
 
 
 def _unsupported(spec: Json) -> str:

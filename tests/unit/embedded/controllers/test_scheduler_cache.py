@@ -1,4 +1,4 @@
-"""The scheduler's books: however they came to be, they give the answer that fresh ones would give."""
+"""The scheduler's cache: whatever its history, it answers as a newly built one does."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -35,21 +35,21 @@ def node(name, *, gpus=8, cpu=8000, zone="a", tainted=False, cordoned=False):
     )
 
 
-def ask(taste=0, *, gpus=1, cpu=1000, priority=0, **shape):
+def shape(node_filter=0, *, gpus=1, cpu=1000, priority=0, **fields):
     requests = Resources({"cpu": cpu, "nvidia.com/gpu": gpus, "pods": 1})
-    return SchedulingShape.of(PodShape(requests=requests, priority=priority, **shape), taste)
+    return SchedulingShape.of(PodShape(requests=requests, priority=priority, **fields), node_filter)
 
 
-ASKS = (
-    ask(gpus=1),
-    ask(gpus=4, cpu=2000),
-    ask(gpus=8),
-    ask(gpus=2, priority=10),
-    ask(1, gpus=1, tolerations=(Toleration("k", "Exists"),)),
-    ask(2, gpus=1, node_selector={"zone": "b"}),
-    ask(gpus=1, pod_anti_affinity=(APART,)),
-    ask(gpus=1, pod_affinity=(TOGETHER,)),
-    ask(gpus=0, host_ports=((80, "TCP"),)),
+SHAPES = (
+    shape(gpus=1),
+    shape(gpus=4, cpu=2000),
+    shape(gpus=8),
+    shape(gpus=2, priority=10),
+    shape(1, gpus=1, tolerations=(Toleration("k", "Exists"),)),
+    shape(2, gpus=1, node_selector={"zone": "b"}),
+    shape(gpus=1, pod_anti_affinity=(APART,)),
+    shape(gpus=1, pod_affinity=(TOGETHER,)),
+    shape(gpus=0, host_ports=((80, "TCP"),)),
 )
 LABELS: Mapping[str, str] = {"app": "x"}
 
@@ -65,102 +65,102 @@ nodes = st.builds(
     cordoned=st.booleans(),
 )
 steps = st.one_of(
-    st.tuples(st.just("describe"), nodes),
-    st.tuples(st.just("forget"), names),
-    st.tuples(st.just("take"), pods, names, st.sampled_from(ASKS)),
-    st.tuples(st.just("give back"), pods),
-    st.tuples(st.just("keep"), pods, st.none() | names, st.sampled_from(ASKS)),
-    st.tuples(st.just("look"), st.sampled_from(ASKS)),
+    st.tuples(st.just("update node"), nodes),
+    st.tuples(st.just("remove node"), names),
+    st.tuples(st.just("add pod"), pods, names, st.sampled_from(SHAPES)),
+    st.tuples(st.just("remove pod"), pods),
+    st.tuples(st.just("nominate"), pods, st.none() | names, st.sampled_from(SHAPES)),
+    st.tuples(st.just("best node"), st.sampled_from(SHAPES)),
 )
 
 
 @pytest.mark.law
 @given(st.lists(steps, max_size=40))
-def test_books_kept_up_to_date_answer_as_new_ones_do(history):
+def test_an_updated_cache_answers_as_a_new_one_does(history):
     known: dict[str, Node] = {}
-    taken: dict[tuple[str, str], tuple[str, SchedulingShape]] = {}
-    kept: dict[tuple[str, str], tuple[str, SchedulingShape]] = {}
-    placement = SchedulerCache()
+    bound: dict[tuple[str, str], tuple[str, SchedulingShape]] = {}
+    nominated: dict[tuple[str, str], tuple[str, SchedulingShape]] = {}
+    cache = SchedulerCache()
     for step in history:
         match step:
-            case ("describe", described):
-                known[described.name] = described
-                placement.describe(described)
-            case ("forget", name):
+            case ("update node", updated):
+                known[updated.name] = updated
+                cache.update_node(updated)
+            case ("remove node", name):
                 known.pop(name, None)
-                placement.forget_node(name)
-            case ("take", pod, name, wants):
-                taken[pod] = (name, wants)
-                kept.pop(pod, None)
-                placement.take(pod, name, wants, LABELS)
-            case ("give back", pod):
-                taken.pop(pod, None)
-                placement.give_back(pod)
-            case ("keep", pod, name, wants) if pod not in taken:
-                kept.pop(pod, None)
+                cache.remove_node(name)
+            case ("add pod", pod, name, asked):
+                bound[pod] = (name, asked)
+                nominated.pop(pod, None)
+                cache.add_pod(pod, name, asked, LABELS)
+            case ("remove pod", pod):
+                bound.pop(pod, None)
+                cache.remove_pod(pod)
+            case ("nominate", pod, name, asked) if pod not in bound:
+                nominated.pop(pod, None)
                 if name is not None:
-                    kept[pod] = (name, wants)
-                placement.keep(pod, name, wants)
-            case ("look", wants):
-                placement.best(("d", "someone"), wants, LABELS)
+                    nominated[pod] = (name, asked)
+                cache.nominate(pod, name, asked)
+            case ("best node", asked):
+                cache.best_node(("d", "someone"), asked, LABELS)
 
     fresh = SchedulerCache()
-    for described in known.values():
-        fresh.describe(described)
-    for pod, (name, wants) in taken.items():
-        fresh.take(pod, name, wants, LABELS)
-    for pod, (name, wants) in kept.items():
-        fresh.keep(pod, name, wants)
-    for wants in ASKS:
+    for updated in known.values():
+        fresh.update_node(updated)
+    for pod, (name, asked) in bound.items():
+        fresh.add_pod(pod, name, asked, LABELS)
+    for pod, (name, asked) in nominated.items():
+        fresh.nominate(pod, name, asked)
+    for asked in SHAPES:
         key = ("d", "someone")
-        best = placement.best(key, wants, LABELS)
-        assert best == fresh.best(key, wants, LABELS)
-        assert placement.room(wants, known) == fresh.room(wants, known)
+        best = cache.best_node(key, asked, LABELS)
+        assert best == fresh.best_node(key, asked, LABELS)
+        assert cache.pods_that_fit(asked, known) == fresh.pods_that_fit(asked, known)
         if best is None:
-            assert placement.why_not(key, wants, LABELS) == fresh.why_not(key, wants, LABELS)
+            assert cache.unschedulable_message(key, asked, LABELS) == fresh.unschedulable_message(key, asked, LABELS)
         else:
-            assert placement.fits_on(best, key, wants, LABELS)
+            assert cache.fits_on(best, key, asked, LABELS)
 
 
-def test_room_kept_for_a_nominated_pod_gives_way_only_to_more_important_ones():
-    placement = SchedulerCache()
-    placement.describe(node("n1", gpus=8))
-    placement.keep(("d", "nominee"), "n1", ask(gpus=8))
-    assert placement.best(("d", "equal"), ask(gpus=1), {}) is None
-    assert placement.best(("d", "above"), ask(gpus=1, priority=5), {}) == "n1"
-    assert placement.fits_on("n1", ("d", "nominee"), ask(gpus=8), {})
+def test_room_of_a_nominated_pod_is_open_only_to_pods_of_higher_priority():
+    cache = SchedulerCache()
+    cache.update_node(node("n1", gpus=8))
+    cache.nominate(("d", "nominee"), "n1", shape(gpus=8))
+    assert cache.best_node(("d", "equal"), shape(gpus=1), {}) is None
+    assert cache.best_node(("d", "above"), shape(gpus=1, priority=5), {}) == "n1"
+    assert cache.fits_on("n1", ("d", "nominee"), shape(gpus=8), {})
 
 
-def test_room_is_kept_on_a_node_that_joins_after_the_nomination():
-    placement = SchedulerCache()
-    placement.keep(("d", "nominee"), "n1", ask(gpus=8))
-    placement.describe(node("n1", gpus=8))
-    assert placement.best(("d", "other"), ask(gpus=1), {}) is None
+def test_a_nomination_reserves_room_on_a_node_that_joins_later():
+    cache = SchedulerCache()
+    cache.nominate(("d", "nominee"), "n1", shape(gpus=8))
+    cache.update_node(node("n1", gpus=8))
+    assert cache.best_node(("d", "other"), shape(gpus=1), {}) is None
 
 
 def test_a_pod_bound_before_its_node_joined_takes_room_there():
-    placement = SchedulerCache()
-    placement.take(("d", "early"), "n1", ask(gpus=8), {})
-    placement.describe(node("n1", gpus=8))
-    assert placement.best(("d", "late"), ask(gpus=1), {}) is None
-    placement.give_back(("d", "early"))
-    assert placement.best(("d", "late"), ask(gpus=1), {}) == "n1"
+    cache = SchedulerCache()
+    cache.add_pod(("d", "early"), "n1", shape(gpus=8), {})
+    cache.update_node(node("n1", gpus=8))
+    assert cache.best_node(("d", "late"), shape(gpus=1), {}) is None
+    cache.remove_pod(("d", "early"))
+    assert cache.best_node(("d", "late"), shape(gpus=1), {}) == "n1"
 
 
-def test_how_many_would_fit_counts_only_the_nodes_asked_about():
-    placement = SchedulerCache()
-    placement.describe(node("n1", gpus=8))
-    placement.describe(node("n2", gpus=4))
-    assert placement.room(ask(gpus=2), ["n2"]) == 2
-    assert placement.room(ask(gpus=2), ["n1", "n2", "gone"]) == 6
+def test_pods_that_fit_are_counted_only_on_the_given_nodes():
+    cache = SchedulerCache()
+    cache.update_node(node("n1", gpus=8))
+    cache.update_node(node("n2", gpus=4))
+    assert cache.pods_that_fit(shape(gpus=2), ["n2"]) == 2
+    assert cache.pods_that_fit(shape(gpus=2), ["n1", "n2", "gone"]) == 6
 
 
-def test_a_pod_whose_node_is_gone_draws_nobody_to_its_zone():
-    placement = SchedulerCache()
+def test_a_pod_whose_node_is_gone_attracts_no_pod_to_its_zone():
+    cache = SchedulerCache()
     for name, zone in (("n1", "b"), ("n2", "a")):
-        placement.describe(node(name, zone=zone))
-    placement.take(("d", "first"), "n1", ask(), LABELS)
-    together = ask(pod_affinity=(TOGETHER,))
-    assert placement.best(("d", "second"), together, LABELS) == "n1"
-    placement.forget_node("n1")
-    assert placement.best(("d", "second"), together, LABELS) == "n2"
+        cache.update_node(node(name, zone=zone))
+    cache.add_pod(("d", "first"), "n1", shape(), LABELS)
+    together = shape(pod_affinity=(TOGETHER,))
+    assert cache.best_node(("d", "second"), together, LABELS) == "n1"
+    cache.remove_node("n1")
+    assert cache.best_node(("d", "second"), together, LABELS) == "n2"
