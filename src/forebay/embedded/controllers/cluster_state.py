@@ -1,4 +1,4 @@
-"""What the controllers see in common: each pod looked at once per write, found by node and by owner."""
+"""Pods and nodes as all controllers see them: each pod decoded once per write, indexed by node and by owner."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,18 +14,18 @@ from forebay.kube import nodes as kube_nodes
 from forebay.kube.wire import ADDED, DELETED, wire_for
 from forebay.model.nodes import Node
 
-#: The pod before and after; None where it did not exist yet or no longer does.
+#: Called with the pod before and after a change; None where it did not exist yet or no longer does.
 PodListener = Callable[["PodView | None", "PodView | None"], None]
 NodeListener = Callable[[Json | None, Json | None], None]
 
 ENDED = frozenset({"Succeeded", "Failed"})
-_NOBODY = ("", "", "")
+_NO_OWNER = ("", "", "")
 _COMPONENT = "controllermanager"
 _nodes = wire_for(kube_nodes.NODES)
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False):
-    """A stored pod and what every controller asks of it."""
+    """A stored pod with the fields that every controller reads."""
 
     object: Json
     key: ObjectKey
@@ -34,7 +34,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     phase: str
     deleting: bool
     ready: bool
-    #: Its controller: kind, name and uid, all empty where it has none.
+    #: Kind, name and uid of its controller, all empty where it has none.
     owner: tuple[str, str, str]
 
     @property
@@ -43,7 +43,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def active(self) -> bool:
-        """Counts as a replica: neither ended nor on its way out."""
+        """Counts as a replica: neither ended nor being deleted."""
         return not self.deleting and self.phase not in ENDED
 
     @property
@@ -80,7 +80,7 @@ class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _Status(msgspec.Struct, gc=False, rename="camel"):
-    """The parts of a status that anybody may write and the controllers read."""
+    """The parts of a pod status that controllers read, which any client may have written wrongly."""
 
     phase: str = ""
     conditions: list[_Condition] | None = None
@@ -89,7 +89,7 @@ class _Status(msgspec.Struct, gc=False, rename="camel"):
 
 
 def pod_view(pod: Json) -> PodView:
-    """Raises ValueError for a pod of which no sense can be made."""
+    """Raises ValueError for a pod that cannot be decoded."""
     meta = pod["metadata"]
     status = msgspec.convert(pod.get("status") or {}, _Status)
     owners = meta.get("ownerReferences")
@@ -101,19 +101,22 @@ def pod_view(pod: Json) -> PodView:
         status.phase or "Pending",
         "deletionTimestamp" in meta,
         any(c.type == "Ready" and c.status == "True" for c in status.conditions or ()),
-        next(((o["kind"], o["name"], o["uid"]) for o in owners if o.get("controller")), _NOBODY) if owners else _NOBODY,
+        next(((o["kind"], o["name"], o["uid"]) for o in owners if o.get("controller")), _NO_OWNER)
+        if owners
+        else _NO_OWNER,
     )
 
 
 def node_of(node: Json) -> Node:
-    """Raises ValueError for a node of which no sense can be made."""
+    """Raises ValueError for a node that cannot be decoded."""
     return _nodes.object(msgspec.json.encode(node))
 
 
 class ClusterState:
-    """Follows pods and nodes in the store. Listeners are called in the order in which they came.
+    """Pods and nodes of the store, kept up to date; the controllers' shared informer.
 
-    What cannot be read is left out, and an event on it says so.
+    Listeners are called in the order in which they were added. An object that cannot be decoded is left out and gets a
+    Warning event.
     """
 
     def __init__(self, store: Store, recorder: Recorder) -> None:
@@ -125,7 +128,7 @@ class ClusterState:
         self.nodes: dict[str, Json] = {}
         self._pod_listeners: list[PodListener] = []
         self._node_listeners: list[NodeListener] = []
-        self._ends: list[Callable[[], None]] = []
+        self._unsubscribe: list[Callable[[], None]] = []
 
     def on_pods(self, listener: PodListener) -> None:
         self._pod_listeners.append(listener)
@@ -134,16 +137,16 @@ class ClusterState:
         self._node_listeners.append(listener)
 
     def start(self) -> None:
-        """Shows the listeners what is there, nodes first, then all that changes."""
-        self._ends = [self.store.subscribe(NODE_KIND, self._node), self.store.subscribe(POD_KIND, self._pod)]
+        """Calls the listeners for all that exists, nodes first, and from then on for every change."""
+        self._unsubscribe = [self.store.subscribe(NODE_KIND, self._node), self.store.subscribe(POD_KIND, self._pod)]
         for kind, listener in ((NODE_KIND, self._node), (POD_KIND, self._pod)):
             for obj in self.store.list(kind):
                 listener(StoredChange(self.store.version, ADDED, kind, None, obj))
 
     def stop(self) -> None:
-        for end in self._ends:
-            end()
-        self._ends = []
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        self._unsubscribe = []
 
     def owned(self, owner: Json) -> tuple[PodView, ...]:
         """The pods that an object controls."""
@@ -157,19 +160,19 @@ class ClusterState:
         if change.type != DELETED:
             try:
                 new = pod_view(pod)
-            except OBJECT_ERRORS as trouble:
-                self._recorder.warning(_COMPONENT, pod, "InvalidPod", str(trouble))
+            except OBJECT_ERRORS as error:
+                self._recorder.warning(_COMPONENT, pod, "InvalidPod", str(error))
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         old = self.pods.get(key)
         if old is not None:
-            _leave(self.by_node, old.node, key)
-            _leave(self.by_owner, old.owner[2], key)
+            _remove_from(self.by_node, old.node, key)
+            _remove_from(self.by_owner, old.owner[2], key)
         if new is None:
             self.pods.pop(key, None)
         else:
             self.pods[key] = new
-            _enter(self.by_node, new.node, new)
-            _enter(self.by_owner, new.owner[2], new)
+            _add_to(self.by_node, new.node, new)
+            _add_to(self.by_owner, new.owner[2], new)
         for listener in self._pod_listeners:
             listener(old, new)
 
@@ -181,8 +184,8 @@ class ClusterState:
         if change.type != DELETED:
             try:
                 node_of(node)
-            except OBJECT_ERRORS as trouble:
-                self._recorder.warning(_COMPONENT, node, "InvalidNode", str(trouble))
+            except OBJECT_ERRORS as error:
+                self._recorder.warning(_COMPONENT, node, "InvalidNode", str(error))
             else:
                 new = self.nodes[name] = node
         if old is None and new is None:
@@ -191,12 +194,12 @@ class ClusterState:
             listener(old, new)
 
 
-def _enter(index: dict[str, dict[ObjectKey, PodView]], value: str, pod: PodView) -> None:
+def _add_to(index: dict[str, dict[ObjectKey, PodView]], value: str, pod: PodView) -> None:
     if value:
         index.setdefault(value, {})[pod.key] = pod
 
 
-def _leave(index: dict[str, dict[ObjectKey, PodView]], value: str, key: ObjectKey) -> None:
+def _remove_from(index: dict[str, dict[ObjectKey, PodView]], value: str, key: ObjectKey) -> None:
     if value:
         members = index[value]
         del members[key]

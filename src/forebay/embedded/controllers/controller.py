@@ -1,4 +1,4 @@
-"""What all controllers have in common."""
+"""The base of all controllers."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -14,7 +14,7 @@ from forebay.kube.wire import ADDED
 
 
 class Controller:
-    """Sees pods and nodes through the cluster, which shows those that exist before `start` is called."""
+    """A controller. `start` is called after its listeners have been called for all existing pods and nodes."""
 
     COMPONENT: ClassVar[str]
 
@@ -22,19 +22,19 @@ class Controller:
         self._cluster = cluster
         self._store = cluster.store
         self._recorder = recorder
-        self._ends: list[Callable[[], None]] = []
+        self._on_stop: list[Callable[[], None]] = []
 
     def start(self) -> None:
         pass
 
     def stop(self) -> None:
-        for end in self._ends:
-            end()
+        for stop in self._on_stop:
+            stop()
 
     def _queue_for(
         self, work: Callable[[KeyT], None], find: Callable[[KeyT], Json | None], reason: str = "FailedSync"
     ) -> WorkQueue[KeyT]:
-        """What goes wrong with a key becomes an event on the object that `find` has for it."""
+        """A queue that reports an error of `work` as a Warning event on the object that `find` returns for the key."""
 
         def failed(key: KeyT, error: Exception) -> None:
             obj = find(key)
@@ -42,12 +42,12 @@ class Controller:
                 self._recorder.warning(self.COMPONENT, obj, reason, str(error))
 
         queue = WorkQueue(work, failed)
-        self._ends.append(queue.stop)
+        self._on_stop.append(queue.stop)
         return queue
 
     def _follow(self, kind: ApiKind, listener: Subscriber) -> None:
-        """Shows the listener all objects of a kind, and then what happens to them."""
-        self._ends.append(self._store.subscribe(kind, listener))
+        """Calls the listener for all objects of a kind, and from then on for every change of one."""
+        self._on_stop.append(self._store.subscribe(kind, listener))
         for obj in self._store.list(kind):
             listener(StoredChange(self._store.version, ADDED, kind, None, obj))
 

@@ -1,4 +1,4 @@
-"""NodeInfo: one node in the scheduler's cache, with the requests of its pods; filters and scores of a pod against it."""
+"""NodeInfo: one node in the scheduler's cache with the requests of its pods, and how it filters and scores a pod."""
 
 from collections import Counter
 from datetime import UTC, datetime

@@ -1,6 +1,6 @@
-"""Node health: Ready, its taints, and what becomes of pods whose node is silent or gone.
+"""Node health: the Ready condition, the taints that follow from it, and pods whose node is unreachable or deleted.
 
-One part plays the kubelet (a registered node turns Ready), the rest is the node lifecycle and pod garbage controllers.
+Setting Ready on a registered node is the kubelet's part; the rest is the node lifecycle and pod GC controllers.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from forebay.embedded.controllers.nodes import READY_AFTER, annotation_seconds, 
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.kube.wire import DELETED
 
-_LEASES = "kube-node-lease"
-#: Silence after which a node is unreachable: node-monitor-grace-period, and a bit for its period of 5 s.
-_GRACE = 52.5
-#: How long a missing node is waited for before its pods are given up.
+_LEASE_NAMESPACE = "kube-node-lease"
+#: Seconds without a heartbeat until Ready is Unknown: node-monitor-grace-period, and half its period of 5 s.
+_GRACE_PERIOD = 52.5
+#: Seconds between the deletion of a node and the deletion of its pods (pod GC's quarantine).
 _QUARANTINE = 40.0
 
 _NOT_READY, _UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 _CORDONED = "node.kubernetes.io/unschedulable"
-_OURS = frozenset({_NOT_READY, _UNREACHABLE, _CORDONED})
+_MANAGED_TAINTS = frozenset({_NOT_READY, _UNREACHABLE, _CORDONED})
 
 
 class NodeLifecycle(Controller):
@@ -32,9 +32,9 @@ class NodeLifecycle(Controller):
     def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
         self._work = self._queue_for(self._sync, cluster.nodes.get)
-        self._orphaned = self._queue_for(self._collect, cluster.nodes.get)
-        #: When each node was last heard of, in loop time.
-        self._heard: dict[str, float] = {}
+        self._orphaned_nodes = self._queue_for(self._delete_orphaned_pods, cluster.nodes.get)
+        #: Loop time of each node's last heartbeat.
+        self._heartbeats: dict[str, float] = {}
         self._registered: dict[str, float] = {}
         cluster.on_nodes(self._node_changed)
         cluster.on_pods(self._pod_changed)
@@ -46,24 +46,24 @@ class NodeLifecycle(Controller):
         if new is None:
             assert old is not None
             name = old["metadata"]["name"]
-            self._heard.pop(name, None)
+            self._heartbeats.pop(name, None)
             self._registered.pop(name, None)
-            self._orphaned.add(name, _QUARANTINE)
+            self._orphaned_nodes.add(name, _QUARANTINE)
             return
         name = new["metadata"]["name"]
         self._registered.setdefault(name, asyncio.get_running_loop().time())
         if old is None or kubelet_alive(old) or _heartbeat(old) != _heartbeat(new):
-            self._heard[name] = asyncio.get_running_loop().time()
+            self._heartbeats[name] = asyncio.get_running_loop().time()
         self._work.add(name)
 
     def _lease_changed(self, change: StoredChange) -> None:
         meta = change.new["metadata"]
-        if change.type != DELETED and meta["namespace"] == _LEASES and meta["name"] in self._cluster.nodes:
-            self._heard[meta["name"]] = asyncio.get_running_loop().time()
+        if change.type != DELETED and meta["namespace"] == _LEASE_NAMESPACE and meta["name"] in self._cluster.nodes:
+            self._heartbeats[meta["name"]] = asyncio.get_running_loop().time()
 
     def _pod_changed(self, _old: PodView | None, new: PodView | None) -> None:
         if new is not None and new.node and new.node not in self._cluster.nodes:
-            self._orphaned.add(new.node, _QUARANTINE)
+            self._orphaned_nodes.add(new.node, _QUARANTINE)
 
     def _sync(self, name: str) -> None:
         node = self._cluster.nodes.get(name)
@@ -72,39 +72,45 @@ class NodeLifecycle(Controller):
         status = node.get("status") or {}
         ready = find_condition(status, "Ready")
         if kubelet_alive(node):
-            wait = self._until_ready(node) if ready is None else 0.0
+            wait = self._seconds_until_ready(node) if ready is None else 0.0
             if wait > 0:
                 self._work.add(name, wait)
             elif ready is None or ready["status"] == "Unknown":
-                node = self._say(node, "True", "KubeletReady", "kubelet is posting ready status")
+                node = self._write_ready(node, "True", "KubeletReady", "kubelet is posting ready status")
         elif ready is None or ready["status"] != "Unknown":
-            silence = asyncio.get_running_loop().time() - self._heard[name]
-            if silence < _GRACE:
-                self._work.add(name, _GRACE - silence)
+            silent_for = asyncio.get_running_loop().time() - self._heartbeats[name]
+            if silent_for < _GRACE_PERIOD:
+                self._work.add(name, _GRACE_PERIOD - silent_for)
             else:
                 message = "Kubelet stopped posting node status." if ready else "Kubelet never posted node status."
                 reason = "NodeStatusUnknown" if ready else "NodeStatusNeverUpdated"
-                node = self._say(node, "Unknown", reason, message)
+                node = self._write_ready(node, "Unknown", reason, message)
                 self._recorder.normal(self.COMPONENT, node, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
-        self._taint(node)
+        self._sync_taints(node)
         after = find_condition(node.get("status") or {}, "Ready")
         if after is not None and after["status"] != "True":
-            self._mark_pods(name)
+            self._mark_pods_unready(name)
 
-    def _until_ready(self, node: Json) -> float:
+    def _seconds_until_ready(self, node: Json) -> float:
         delay = (node["metadata"].get("annotations") or {}).get(READY_AFTER)
         if delay is None:
             return 0.0
         passed = asyncio.get_running_loop().time() - self._registered[node["metadata"]["name"]]
         return annotation_seconds(delay, READY_AFTER) - passed
 
-    def _say(self, node: Json, ready: str, reason: str, message: str) -> Json:
+    def _write_ready(self, node: Json, ready: str, reason: str, message: str) -> Json:
         now = self._store.timestamp()
-        said = {"type": "Ready", "status": ready, "lastHeartbeatTime": now, "reason": reason, "message": message}
-        status = with_status_condition(node.get("status") or {}, said, now)
+        ready_condition = {
+            "type": "Ready",
+            "status": ready,
+            "lastHeartbeatTime": now,
+            "reason": reason,
+            "message": message,
+        }
+        status = with_status_condition(node.get("status") or {}, ready_condition, now)
         return self._store.update(NODE_KIND, {**node, "status": status}, subresource="status")
 
-    def _taint(self, node: Json) -> None:
+    def _sync_taints(self, node: Json) -> None:
         spec = node.get("spec") or {}
         before = spec.get("taints") or []
         ready = (find_condition(node.get("status") or {}, "Ready") or {}).get("status")
@@ -114,21 +120,21 @@ class NodeLifecycle(Controller):
             wanted.append((key, "NoSchedule"))
             if ready is not None:
                 wanted.append((key, "NoExecute"))
-        have = [(taint["key"], taint.get("effect")) for taint in before if taint["key"] in _OURS]
+        have = [(taint["key"], taint.get("effect")) for taint in before if taint["key"] in _MANAGED_TAINTS]
         if set(have) == set(wanted):
             return
-        kept = [t for t in before if t["key"] not in _OURS or (t["key"], t.get("effect")) in wanted]
+        kept = [t for t in before if t["key"] not in _MANAGED_TAINTS or (t["key"], t.get("effect")) in wanted]
         now = self._store.timestamp()
         added = [{"key": k, "effect": e, "timeAdded": now} for k, e in wanted if (k, e) not in have]
         self._store.update(NODE_KIND, {**node, "spec": {**spec, "taints": [*kept, *added]}})
 
-    def _mark_pods(self, name: str) -> None:
+    def _mark_pods_unready(self, name: str) -> None:
         for pod in tuple(self._cluster.by_node.get(name, {}).values()):
             if pod.ready:
                 unready = pod_condition("Ready", "False")
                 self._cluster.write_status(pod, with_status_condition(pod.status, unready, self._store.timestamp()))
 
-    def _collect(self, name: str) -> None:
+    def _delete_orphaned_pods(self, name: str) -> None:
         if name in self._cluster.nodes:
             return
         now, message = self._store.timestamp(), "PodGC: node no longer exists"

@@ -15,7 +15,7 @@ from forebay.embedded.controllers.replicasets import ReplicaSetController
 from forebay.embedded.controllers.scheduler import Scheduler
 from forebay.embedded.controllers.taint_eviction import TaintEviction
 
-#: In the order in which they hear of a change.
+#: In the order in which they are called for a change.
 CONTROLLERS: Final[dict[str, Callable[[ClusterState, Recorder], Controller]]] = {
     "nodes": NodeLifecycle,
     "evictions": TaintEviction,
@@ -28,8 +28,9 @@ CONTROLLERS: Final[dict[str, Callable[[ClusterState, Recorder], Controller]]] = 
 
 
 class Controllers:
-    """`without` leaves some out, by their names in `CONTROLLERS`: a test of an operator that is itself the scheduler or
-    the kubelet. `events=False` writes no Events, which long simulations do not read.
+    """All controllers but those named in `without`, which a test plays itself (the scheduler, the kubelet).
+
+    `events=False` writes no Events, which long simulations do not read.
     """
 
     def __init__(self, store: Store, *, without: Collection[str] = (), events: bool = True) -> None:
@@ -43,7 +44,7 @@ class Controllers:
         ]
 
     def start(self) -> None:
-        """Must be called on a running event loop, which is the clock of them all."""
+        """Must be called on a running event loop, from which all controllers take the time."""
         self._cluster.start()
         for controller in self._controllers:
             controller.start()

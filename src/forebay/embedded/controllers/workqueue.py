@@ -1,4 +1,4 @@
-"""Keys to look at: each once however often it was asked for, soon or later, and one that fails harms no other."""
+"""A work queue of keys like client-go's: no duplicates, delays, retries; one failing key delays no other."""
 
 import asyncio
 import math
@@ -11,80 +11,81 @@ from forebay.embedded.api.failures import ApiFailure
 
 KeyT = TypeVar("KeyT")
 
-#: What one bad object can bring about: a refused write, a field that does not decode, a text that makes no sense.
+#: Errors that one object can cause: a rejected write, a field that cannot be decoded, an annotation with a bad value.
 OBJECT_ERRORS = (ApiFailure, msgspec.ValidationError, ValueError)
 
-_FIRST_RETRY, _LONGEST_RETRY = 1.0, 300.0
-#: Keys worked on before other callbacks of the loop get their turn.
+_FIRST_RETRY, _MAX_RETRY = 1.0, 300.0
+#: Keys worked on before other callbacks of the loop run.
 _BATCH = 100
 
 
 class WorkQueue(Generic[KeyT]):
-    """Calls `work(key)` from the loop, and `failed(key, error)` when that meets `OBJECT_ERRORS`.
+    """Calls `work(key)` from the loop, and `failed(key, error)` when that raises one of `OBJECT_ERRORS`.
 
-    A refused write is tried again, later and later; an object that makes no sense waits until it is changed.
+    After a rejected write the key is retried with exponential backoff; after another error it waits until it is added
+    again, since only a change of the object can help.
     """
 
     def __init__(self, work: Callable[[KeyT], None], failed: Callable[[KeyT, Exception], None]) -> None:
         self._work = work
         self._failed = failed
         self._ready: dict[KeyT, None] = {}
-        self._later: dict[KeyT, asyncio.TimerHandle] = {}
+        self._delayed: dict[KeyT, asyncio.TimerHandle] = {}
         self._failures: dict[KeyT, int] = {}
-        self._again: set[KeyT] = set()
-        self._turn: asyncio.Handle | None = None
+        self._retries: set[KeyT] = set()
+        self._next_run: asyncio.Handle | None = None
 
     def add(self, key: KeyT, delay: float = 0.0) -> None:
-        """Of several delays for one key the shortest counts."""
+        """Calls `work` for the key after the delay; of several delays the shortest counts."""
         if delay <= 0.0:
             self._ready[key] = None
-            if self._turn is None:
-                self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+            if self._next_run is None:
+                self._next_run = asyncio.get_running_loop().call_soon(self._run)
             return
         loop = asyncio.get_running_loop()
-        # A delay can be smaller than what the clock tells apart. Without a step it would be over before it began, and
-        # who then waits for the rest of it waits for ever at one instant.
+        # A delay can be smaller than the resolution of the clock. Then it would be over at once, `work` would find that
+        # time is left and add the key again, and virtual time would never advance.
         due = max(loop.time() + delay, math.nextafter(loop.time(), math.inf))
-        waiting = self._later.get(key)
-        if waiting is not None:
-            if waiting.when() <= due:
+        timer = self._delayed.get(key)
+        if timer is not None:
+            if timer.when() <= due:
                 return
-            waiting.cancel()
-        self._later[key] = loop.call_at(due, self._due, key)
+            timer.cancel()
+        self._delayed[key] = loop.call_at(due, self._due, key)
 
     def retry(self, key: KeyT) -> None:
-        """Called by `work`: it could not do all it should, and is to be called again after a growing delay."""
-        self._again.add(key)
+        """Called by `work` when a part of it failed: the key is retried with exponential backoff."""
+        self._retries.add(key)
 
     def stop(self) -> None:
-        for timer in self._later.values():
-            timer.cancel()
-        self._later.clear()
+        for handle in self._delayed.values():
+            handle.cancel()
+        self._delayed.clear()
         self._ready.clear()
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
+        if self._next_run is not None:
+            self._next_run.cancel()
+            self._next_run = None
 
     def _due(self, key: KeyT) -> None:
-        del self._later[key]
+        del self._delayed[key]
         self.add(key)
 
-    def _take_turn(self) -> None:
-        self._turn = None
+    def _run(self) -> None:
+        self._next_run = None
         batch = [key for key, _ in zip(self._ready, range(_BATCH), strict=False)]
         for key in batch:
             del self._ready[key]
             try:
                 self._work(key)
-            except OBJECT_ERRORS as trouble:
-                if isinstance(trouble, ApiFailure):
+            except OBJECT_ERRORS as error:
+                if isinstance(error, ApiFailure):
                     self.retry(key)
-                self._failed(key, trouble)
-            if key in self._again:
-                self._again.remove(key)
+                self._failed(key, error)
+            if key in self._retries:
+                self._retries.remove(key)
                 count = self._failures[key] = self._failures.get(key, 0) + 1
-                self.add(key, min(_FIRST_RETRY * 2.0 ** min(count - 1, 16), _LONGEST_RETRY))
+                self.add(key, min(_FIRST_RETRY * 2.0 ** min(count - 1, 16), _MAX_RETRY))
             else:
                 self._failures.pop(key, None)
-        if self._ready and self._turn is None:
-            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+        if self._ready and self._next_run is None:
+            self._next_run = asyncio.get_running_loop().call_soon(self._run)

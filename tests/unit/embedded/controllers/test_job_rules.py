@@ -40,17 +40,17 @@ def test_indexes_are_written_as_the_real_controller_writes_them(found, text):
 def test_each_failure_doubles_the_wait_up_to_ten_minutes():
     backoff, waits = JobBackoff(), []
     for at in range(8):
-        backoff.note([], [ended("Failed", at)])
+        backoff.add([], [ended("Failed", at)])
         waits.append(backoff.remaining(NOW + timedelta(seconds=at)))
     assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
 
 
 def test_a_success_forgets_the_failures_before_it():
     backoff = JobBackoff()
-    backoff.note([], [ended("Failed", 1), ended("Failed", 2)])
-    backoff.note([ended("Succeeded", 5)], [ended("Failed", 3), ended("Failed", 7)])
+    backoff.add([], [ended("Failed", 1), ended("Failed", 2)])
+    backoff.add([ended("Succeeded", 5)], [ended("Failed", 3), ended("Failed", 7)])
     assert backoff.remaining(NOW + timedelta(seconds=7)) == 10
-    backoff.note([ended("Succeeded", 9)], [])
+    backoff.add([ended("Succeeded", 9)], [])
     assert backoff.remaining(NOW + timedelta(seconds=9)) == 0
 
 
