@@ -1,4 +1,4 @@
-"""A store that behaves like a cluster: the rules of the built-in kinds, what cleans up, and what is always there."""
+"""A store set up as a new cluster: rules of the built-in kinds, garbage collection, objects every cluster has."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -16,7 +16,7 @@ from forebay.net.clock import now
 
 
 def open_store(*, clock: Callable[[], datetime] = now, seed: int | None = None) -> Store:
-    """The cluster's identity is the UID of kube-system: the same seed gives the same one."""
+    """A new store. The UID of kube-system, the cluster's identity, is the same for the same seed."""
     rules = {
         **WORKLOAD_RULES,
         kinds.POD_KIND.storage: PodRules(),

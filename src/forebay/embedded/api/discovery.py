@@ -6,7 +6,7 @@ from forebay.embedded.api.kinds import ApiKind
 from forebay.embedded.api.objects import Json
 from forebay.embedded.api.store import Store
 
-#: The release whose answers this server imitates.
+#: The Kubernetes release whose answers this server imitates.
 SERVER_VERSION: Json = {
     "major": "1",
     "minor": "36",
@@ -19,8 +19,8 @@ SERVER_VERSION: Json = {
     "platform": "python",
 }
 
-#: Group, version, kind and verbs of a subresource that is not a view of the object itself.
-_OTHERS: dict[str, tuple[str, str, str, list[str]]] = {
+#: Group, version, kind and verbs of subresources whose kind is not that of their object.
+_SUBRESOURCE_KINDS: dict[str, tuple[str, str, str, list[str]]] = {
     "binding": ("", "v1", "Binding", ["create"]),
     "eviction": ("policy", "v1", "Eviction", ["create"]),
     "scale": ("autoscaling", "v1", "Scale", ["get", "patch", "update"]),
@@ -72,10 +72,10 @@ def _resources(kind: ApiKind) -> Iterable[Json]:
     }
     yield {**entry, **_names(kind)}
     for name in kind.subresources:
-        group_name, version, other, verbs = _subresource(kind, name)
-        place = {"group": group_name, "version": version} if group_name not in {kind.group, ""} else {}
+        group_name, version, response_kind, verbs = _subresource(kind, name)
+        where = {"group": group_name, "version": version} if group_name not in {kind.group, ""} else {}
         shown = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
-        yield {**shown, **place, "kind": other, "verbs": verbs}
+        yield {**shown, **where, "kind": response_kind, "verbs": verbs}
 
 
 def _names(kind: ApiKind) -> Json:
@@ -84,11 +84,11 @@ def _names(kind: ApiKind) -> Json:
 
 
 def _subresource(kind: ApiKind, name: str) -> tuple[str, str, str, list[str]]:
-    return _OTHERS.get(name) or (kind.group, kind.version, kind.kind, ["get", "patch", "update"])
+    return _SUBRESOURCE_KINDS.get(name) or (kind.group, kind.version, kind.kind, ["get", "patch", "update"])
 
 
 def aggregated(store: Store, *, core: bool) -> Json:
-    """`APIGroupDiscoveryList`: everything at once, as newer clients ask."""
+    """`APIGroupDiscoveryList`: all groups, versions and resources in one answer."""
     groups = dict.fromkeys(kind.group for kind in store.kinds if (not kind.group) == core)
     return {
         "kind": "APIGroupDiscoveryList",
@@ -116,8 +116,8 @@ def _aggregated_group(store: Store, name: str) -> Json:
 def _aggregated_resource(kind: ApiKind) -> Json:
     subresources = []
     for name in kind.subresources:
-        group_name, version, other, verbs = _subresource(kind, name)
-        response = {"group": group_name, "version": version, "kind": other}
+        group_name, version, response_kind, verbs = _subresource(kind, name)
+        response = {"group": group_name, "version": version, "kind": response_kind}
         subresources.append({"subresource": name, "responseKind": response, "verbs": verbs})
     return {
         "resource": kind.plural,

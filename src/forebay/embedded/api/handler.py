@@ -78,7 +78,7 @@ class ApiHandler:
         return _not_found() if found is None else Response(200, {"Content-Type": found[0]}, found[1])
 
     def _call(self, request: Request, target: Target, options: Options) -> Response:
-        form = reads.form(self._store, target.kind, request_parts.accepted(request), options)
+        form = reads.form_for(self._store, target.kind, request_parts.accepted(request), options)
         if target.kind.virtual:
             if request.method != "POST" or target.name is not None:
                 raise _not_allowed()
@@ -112,7 +112,7 @@ class ApiHandler:
 
     def _list(self, target: Target, options: Options, form: Form) -> Response:
         if not options.flag("watch"):
-            return _answered(200, reads.listed(self._store, target, options, form))
+            return _answered(200, reads.list_page(self._store, target, options, form))
         reads.check_watch(options)
         timeout = options.number("timeoutSeconds")
         version = options.version()
@@ -123,7 +123,7 @@ class ApiHandler:
             self._store,
             target.kind,
             namespace=target.namespace,
-            matches=reads.selection(self._store, target.kind, options),
+            matches=reads.matcher_for(self._store, target.kind, options),
             form=form,
             since=None if initial else version,
             bookmarks=options.flag("allowWatchBookmarks"),

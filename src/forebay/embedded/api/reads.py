@@ -1,4 +1,4 @@
-"""Lists: selection, consistent paging, and the three forms in which objects are shown."""
+"""Lists: selectors, resource versions and consistent paging."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -24,8 +24,8 @@ _TOO_OLD = (
 )
 
 
-class _Token(msgspec.Struct):
-    """Where a page ended: the version all pages show, and the last key. Version 0 is whatever is there now."""
+class _ContinueToken(msgspec.Struct):
+    """Continue token: resource version of all pages (0: the current one), and the last key of the page before."""
 
     rv: int
     start: tuple[str, str]
@@ -34,20 +34,20 @@ class _Token(msgspec.Struct):
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
     @staticmethod
-    def decode(text: str) -> "_Token":
+    def decode(text: str) -> "_ContinueToken":
         try:
-            return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
+            return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_ContinueToken)
         except (ValueError, msgspec.DecodeError) as error:
             raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
 
 
-def form(store: Store, kind: ApiKind, accepted: str, options: Options) -> Form:
+def form_for(store: Store, kind: ApiKind, accepted: str, options: Options) -> Form:
     if accepted == "Table":
         return TableForm(store, kind, options.text("includeObject") or "Metadata")
     return PartialForm(kind) if accepted.startswith("PartialObjectMetadata") else Form(kind)
 
 
-def selection(store: Store, kind: ApiKind, options: Options) -> Callable[[Json], bool]:
+def matcher_for(store: Store, kind: ApiKind, options: Options) -> Callable[[Json], bool]:
     custom = custom_version(store, kind)
     labels = label_selector(options.text("labelSelector"))
     fields = field_selector(kind, options.text("fieldSelector"), custom.selectable if custom else ())
@@ -57,10 +57,10 @@ def selection(store: Store, kind: ApiKind, options: Options) -> Callable[[Json],
     return lambda obj: all(test(obj) for test in tests)
 
 
-def listed(store: Store, target: Target, options: Options, shown: Form) -> Json:
+def list_page(store: Store, target: Target, options: Options, shown: Form) -> Json:
     limit, token = options.number("limit") or 0, options.text("continue")
     selected = any(options.text(name) for name in ("labelSelector", "fieldSelector"))
-    matches = selection(store, target.kind, options)
+    matches = matcher_for(store, target.kind, options)
     objects, version, start = _objects(store, target, options, token, limit)
     if start is not None:
         objects = [obj for obj in objects if object_key(obj) > start]
@@ -74,7 +74,7 @@ def listed(store: Store, target: Target, options: Options, shown: Form) -> Json:
             found.append(obj)
     meta: Json = {"resourceVersion": str(version)}
     if rest:
-        meta["continue"] = _Token(version, object_key(found[-1])).encode()
+        meta["continue"] = _ContinueToken(version, object_key(found[-1])).encode()
         if not selected:
             meta["remainingItemCount"] = rest
     return shown.many(found, meta)
@@ -83,19 +83,19 @@ def listed(store: Store, target: Target, options: Options, shown: Form) -> Json:
 def _objects(
     store: Store, target: Target, options: Options, token: str, limit: int
 ) -> tuple[Sequence[Json], int, tuple[str, str] | None]:
-    """The objects to choose from, the version they are from, and the key after which to start."""
+    """All objects in scope, their resource version, and the key after which the page starts."""
     kind, namespace = target.kind, target.namespace
     version, match = options.version(), options.text("resourceVersionMatch")
     if token:
         if version:
             raise bad_request("specifying resource version is not allowed when using continue")
-        page = _Token.decode(token)
+        page = _ContinueToken.decode(token)
         try:
             return store.list_at(kind, namespace, page.rv or store.version), page.rv or store.version, page.start
         except ApiFailure:
-            # With the token by which to go on without consistency.
-            again = {"continue": _Token(0, page.start).encode()}
-            raise ApiFailure(410, "Expired", _TOO_OLD, metadata=again) from None
+            # The answer carries a token with which the client can go on, at the cost of consistency.
+            inconsistent = {"continue": _ContinueToken(0, page.start).encode()}
+            raise ApiFailure(410, "Expired", _TOO_OLD, metadata=inconsistent) from None
     if match and version is None:
         cause = failures.not_allowed(
             "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"

@@ -13,7 +13,7 @@ from forebay.embedded.api import failures, metadata
 from forebay.embedded.api.collection import Collection, StoredChange
 from forebay.embedded.api.kinds import NAMESPACE_KIND, ApiKind, KindRegistry
 from forebay.embedded.api.objects import Json, deep_copy
-from forebay.embedded.api.rules import PLAIN, KindRules
+from forebay.embedded.api.rules import DEFAULT_RULES, KindRules
 from forebay.kube.wire import ADDED, DELETED, MODIFIED
 from forebay.net.clock import now
 
@@ -228,7 +228,7 @@ class Store:
         return shelf
 
     def _rules(self, kind: ApiKind) -> KindRules:
-        return self.rules.get(kind.storage, PLAIN)
+        return self.rules.get(kind.storage, DEFAULT_RULES)
 
     def _place(self, kind: ApiKind, meta: Json) -> None:
         if not kind.namespaced:

@@ -11,7 +11,7 @@ from forebay.embedded.api.events import inward, outward
 from forebay.embedded.api.failures import UNPROCESSABLE, ApiFailure, bad_request
 from forebay.embedded.api.kinds import POD_KIND, ApiKind
 from forebay.embedded.api.objects import Json, deep_copy
-from forebay.embedded.api.reads import selection
+from forebay.embedded.api.reads import matcher_for
 from forebay.embedded.api.request_parts import Options, Target
 from forebay.embedded.api.store import Store
 from forebay.net.transport import Request
@@ -116,7 +116,7 @@ def _owned(store: Store, target: Target, manager: str, old: Json, new: Json) -> 
     if not old["metadata"].get("managedFields"):
         return new
     managers = Managers(target.kind, schema_for(store, target.kind), old)
-    managers.wrote(old, new, (manager, target.subresource or ""))
+    managers.update(old, new, (manager, target.subresource or ""))
     return {**new, "metadata": {**new["metadata"], "managedFields": managers.entries(store.timestamp())}}
 
 
@@ -179,7 +179,7 @@ def delete_all(store: Store, target: Target, options: Options, request: Request)
     kind = target.kind
     wishes = _delete_options(options, request)
     dry_run = request_parts.is_dry_run("DeleteOptions", wishes.get("dryRun"))
-    matches = selection(store, kind, options)
+    matches = matcher_for(store, kind, options)
     found = [obj for obj in store.list(kind, target.namespace) if matches(obj)]
     for obj in found:
         meta = obj["metadata"]

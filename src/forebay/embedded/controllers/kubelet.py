@@ -256,7 +256,7 @@ def _behaviour(pod: PodView) -> _Behaviour:
     codes = pod.annotations.get(EXIT_CODE, "0")
     parts = [part.strip() for part in codes.split(",")]
     if not all(part.isdecimal() and int(part) <= 255 for part in parts):  # noqa: PLR2004 (what a process can return)
-        raise ValueError(f'{EXIT_CODE} must be an exit code from 0 to 255, or several separated by commas, not "{codes}"')
+        raise ValueError(f'{EXIT_CODE} must be a number from 0 to 255, or several separated by commas, not "{codes}"')
     return _Behaviour(
         start_delay=delay(START_DELAY, _DEFAULT_START),
         run_time=None if forever else delay(RUN_TIME, _DEFAULT_RUN),
