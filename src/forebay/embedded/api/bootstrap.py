@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from forebay.embedded.api import kinds
-from forebay.embedded.api.custom_resources import DefinitionLifecycle, DefinitionRules
+from forebay.embedded.api.custom_resources import CrdLifecycle, CrdRules
 from forebay.embedded.api.events import EventExpiry, EventRules
 from forebay.embedded.api.gc import GarbageCollector
 from forebay.embedded.api.namespaces import NamespaceLifecycle, NamespaceRules
@@ -21,13 +21,13 @@ def open_store(*, clock: Callable[[], datetime] = now, seed: int | None = None) 
         **WORKLOAD_RULES,
         kinds.POD_KIND.storage: PodRules(),
         kinds.NAMESPACE_KIND.storage: NamespaceRules(),
-        kinds.CRD_KIND.storage: DefinitionRules(),
+        kinds.CRD_KIND.storage: CrdRules(),
         kinds.EVENT_KIND.storage: EventRules(),
     }
     store = Store(clock=clock, seed=seed, rules=rules)
     GarbageCollector(store)
     NamespaceLifecycle(store)
-    DefinitionLifecycle(store)
+    CrdLifecycle(store)
     EventExpiry(store)
     for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
         store.create(kinds.NAMESPACE_KIND, {"metadata": {"name": name}})

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: what makes one acceptable, and the kinds it adds to the server while it lives."""
+"""CustomResourceDefinitions: their validation, and the kinds and rules that each adds to the server."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -21,12 +21,12 @@ _INT_OR_STRING = "x-kubernetes-int-or-string"
 
 
 class CustomVersion(msgspec.Struct, frozen=True):
-    """What one version of a CRD says about its objects."""
+    """Schema, printer columns, selectable fields and scale paths of one version of a CRD."""
 
     schema: Json
     columns: tuple[Json, ...]
     selectable: tuple[str, ...]
-    #: The JSON paths of the scale subresource, where there is one.
+    #: JSON paths of the scale subresource; None without one.
     scale: Mapping[str, str] | None
 
 
@@ -35,12 +35,12 @@ class CustomRules(KindRules):
         self.versions = versions
 
     def unknown_fields(self, kind: ApiKind, obj: Json) -> list[str]:
-        """Prunes the object and tells what went."""
+        """Prunes the object; returns the paths of the removed fields."""
         return list(schemas.prune(self.versions[kind.version].schema, obj))
 
     def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:
         super().create(store, kind, obj)
-        return self._settle(kind, obj, None)
+        return self._prune_default_validate(kind, obj, None)
 
     def update(
         self,
@@ -50,9 +50,9 @@ class CustomRules(KindRules):
         new: Json,
         subresource: str | None,  # noqa: ARG002
     ) -> Sequence[FieldCause]:
-        return self._settle(kind, new, old)
+        return self._prune_default_validate(kind, new, old)
 
-    def _settle(self, kind: ApiKind, obj: Json, old: Json | None) -> Sequence[FieldCause]:
+    def _prune_default_validate(self, kind: ApiKind, obj: Json, old: Json | None) -> Sequence[FieldCause]:
         schema = self.versions[kind.version].schema
         self.unknown_fields(kind, obj)
         schemas.default(schema, obj)
@@ -65,7 +65,7 @@ def custom_version(store: Store, kind: ApiKind) -> CustomVersion | None:
 
 
 def schema_for(store: Store, kind: ApiKind) -> Json:
-    """The schema by which objects of the kind are merged and applied."""
+    """The schema by which patches and server-side apply merge objects of the kind."""
     custom = custom_version(store, kind)
     if custom is None:
         return builtin.built_in_schema(kind) or {}
@@ -73,11 +73,11 @@ def schema_for(store: Store, kind: ApiKind) -> Json:
     return {**custom.schema, "properties": properties}
 
 
-class DefinitionRules(KindRules):
+class CrdRules(KindRules):
     def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:
         causes = super().create(store, kind, obj)
         if not causes:
-            obj["status"] = _accepted(store, obj)
+            obj["status"] = _accepted_status(store, obj)
         return causes
 
     def update(
@@ -107,13 +107,13 @@ class DefinitionRules(KindRules):
         spec.setdefault("conversion", {"strategy": "None"})
 
     def causes(self, obj: Json, old: Json | None) -> Iterator[FieldCause]:
-        yield from _definition_causes(obj["metadata"]["name"], obj["spec"])
+        yield from _crd_causes(obj["metadata"]["name"], obj["spec"])
         for field in ("group", "scope"):
             if old is not None and obj["spec"].get(field) != old["spec"][field]:
                 yield bad_value(f"spec.{field}", obj["spec"].get(field), "field is immutable")
 
 
-def _definition_causes(name: str, spec: Json) -> Iterator[FieldCause]:
+def _crd_causes(name: str, spec: Json) -> Iterator[FieldCause]:
     names = spec["names"]
     for field, value in (
         ("group", spec.get("group")),
@@ -149,7 +149,7 @@ def _definition_causes(name: str, spec: Json) -> Iterator[FieldCause]:
 
 
 def _schema_causes(schema: Json, path: str) -> Iterator[FieldCause]:
-    """Structural: every place says its type. And every rule can be compiled."""
+    """Checks that the schema is structural (a type everywhere) and that all its CEL rules compile."""
     if not schema.get("type") and not schema.get(_INT_OR_STRING) and not schema.get(_PRESERVE):
         yield required(f"{path}.type", "must not be empty for specified object fields")
     try:
@@ -161,7 +161,7 @@ def _schema_causes(schema: Json, path: str) -> Iterator[FieldCause]:
         yield from _schema_causes(inner, f"{path}.properties[{key}]")
     inner = schema.get("additionalProperties")
     if isinstance(inner, dict):
-        # A schema or a flag: the published types do not say which, so what is in it has not been looked at yet.
+        # A schema or a boolean: the published types do not say which, so its content has not been decoded yet.
         list(builtin.decode_built_in(CRD_KIND, builtin.json_schema(), inner))
         yield from _schema_causes(inner, f"{path}.additionalProperties")
     elif inner is not None and not isinstance(inner, bool):
@@ -180,7 +180,7 @@ def _condition(store: Store, kind: str, reason: str, message: str) -> Json:
     }
 
 
-def _accepted(store: Store, obj: Json) -> Json:
+def _accepted_status(store: Store, obj: Json) -> Json:
     spec = obj["spec"]
     return {
         "conditions": [
@@ -192,29 +192,29 @@ def _accepted(store: Store, obj: Json) -> Json:
     }
 
 
-class DefinitionLifecycle:
-    """Serves the kinds of every definition; a definition goes after the last of its objects."""
+class CrdLifecycle:
+    """Serves the kinds of every CRD, and deletes all objects of a CRD before the CRD itself."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._served: dict[str, list[ApiKind]] = {}
-        self._leaving: set[str] = set()
+        self._terminating: set[str] = set()
         store.subscribe(None, self._on_change)
 
     def _on_change(self, change: StoredChange) -> None:
-        if change.kind.storage in self._leaving and change.type == DELETED:
+        if change.kind.storage in self._terminating and change.type == DELETED:
             self._finish(change.kind)
         if change.kind.storage != CRD_KIND.storage:
             return
         name = change.new["metadata"]["name"]
         if change.type == DELETED:
-            self._withdraw(name)
+            self._stop_serving(name)
             return
         if change.type == ADDED or change.old is None or change.old["spec"] != change.new["spec"]:
             self._serve(name, change.new["spec"])
-        if "deletionTimestamp" in change.new["metadata"] and name not in self._leaving:
-            self._leaving.add(name)
-            # Its objects are there even when no version is served.
+        if "deletionTimestamp" in change.new["metadata"] and name not in self._terminating:
+            self._terminating.add(name)
+            # Objects exist even when no version is served.
             kind = _kind(change.new["spec"], change.new["spec"]["versions"][0])
             for obj in self._store.list(kind):
                 meta = obj["metadata"]
@@ -229,16 +229,16 @@ class DefinitionLifecycle:
         for kind in self._served[name]:
             self._store.kinds.add(kind)
 
-    def _withdraw(self, name: str) -> None:
-        self._leaving.discard(name)
+    def _stop_serving(self, name: str) -> None:
+        self._terminating.discard(name)
         self._store.rules.pop(name, None)
         for kind in self._served.pop(name, ()):
             self._store.kinds.remove(kind)
 
     def _finish(self, kind: ApiKind) -> None:
-        definition = self._store.find(CRD_KIND, None, kind.storage)
-        if definition is not None and self._store.is_empty(kind):
-            self._store.remove_finalizer(CRD_KIND, definition, _CLEANUP)
+        crd = self._store.find(CRD_KIND, None, kind.storage)
+        if crd is not None and self._store.is_empty(kind):
+            self._store.remove_finalizer(CRD_KIND, crd, _CLEANUP)
 
 
 def _version(version: Json) -> CustomVersion:

@@ -1,4 +1,4 @@
-"""What the server refuses, in Kubernetes' own words: every failure renders as the `Status` a real API server sends."""
+"""Errors of the API server: each becomes the `Status` that a real one sends, with the same reason and message."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -8,12 +8,12 @@ import msgspec
 from forebay.embedded.api.kinds import ApiKind
 from forebay.embedded.api.objects import Json
 
-#: Not in http.HTTPStatus under Kubernetes' name.
+#: http.HTTPStatus names this code differently in different versions of Python.
 UNPROCESSABLE = 422
 
 
 class FieldCause(msgspec.Struct, frozen=True):
-    """One field and what is wrong with it."""
+    """One entry of a Status' details.causes: a field, and what is wrong with it."""
 
     field: str
     reason: str
@@ -24,7 +24,7 @@ class FieldCause(msgspec.Struct, frozen=True):
 
 
 class ApiFailure(Exception):
-    """An answer other than success. Nothing was written."""
+    """An error answer; nothing was written."""
 
     def __init__(
         self,
@@ -63,21 +63,21 @@ class ApiFailure(Exception):
         return status
 
 
-def _naming(kind: ApiKind, name: str) -> Json:
+def _details(kind: ApiKind, name: str) -> Json:
     return {**({"name": name} if name else {}), **({"group": kind.group} if kind.group else {}), "kind": kind.plural}
 
 
 def not_found(kind: ApiKind, name: str) -> ApiFailure:
-    return ApiFailure(404, "NotFound", f'{kind.resource} "{name}" not found', details=_naming(kind, name))
+    return ApiFailure(404, "NotFound", f'{kind.resource} "{name}" not found', details=_details(kind, name))
 
 
 def already_exists(kind: ApiKind, name: str) -> ApiFailure:
-    return ApiFailure(409, "AlreadyExists", f'{kind.resource} "{name}" already exists', details=_naming(kind, name))
+    return ApiFailure(409, "AlreadyExists", f'{kind.resource} "{name}" already exists', details=_details(kind, name))
 
 
 def conflict(kind: ApiKind, name: str, why: str) -> ApiFailure:
     message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
-    return ApiFailure(409, "Conflict", message, details=_naming(kind, name))
+    return ApiFailure(409, "Conflict", message, details=_details(kind, name))
 
 
 def modified(kind: ApiKind, name: str) -> ApiFailure:
@@ -88,14 +88,14 @@ def modified(kind: ApiKind, name: str) -> ApiFailure:
 def uid_mismatch(kind: ApiKind, meta: Json, wanted: str) -> ApiFailure:
     why = f"the UID in the precondition ({wanted}) does not match the UID in record ({meta['uid']})"
     message = f'Operation cannot be fulfilled on {kind.kind} "{meta["name"]}": {why}'
-    details = {**_naming(kind, meta["name"]), "kind": kind.kind}
-    again = ". The object might have been deleted and then recreated"
-    return ApiFailure(409, "Conflict", message + again, details=details)
+    details = {**_details(kind, meta["name"]), "kind": kind.kind}
+    suffix = ". The object might have been deleted and then recreated"
+    return ApiFailure(409, "Conflict", message + suffix, details=details)
 
 
 def forbidden(kind: ApiKind, name: str, why: str, causes: Sequence[Json] = ()) -> ApiFailure:
     quoted = f' "{name}"' if name else ""
-    details = {**_naming(kind, name), **({"causes": list(causes)} if causes else {})}
+    details = {**_details(kind, name), **({"causes": list(causes)} if causes else {})}
     return ApiFailure(403, "Forbidden", f"{kind.resource}{quoted} is forbidden: {why}", details=details)
 
 
@@ -103,7 +103,7 @@ def invalid(kind: ApiKind, name: str, causes: Sequence[FieldCause]) -> ApiFailur
     listed = str(causes[0]) if len(causes) == 1 else "[" + ", ".join(map(str, causes)) + "]"
     what = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     details = {
-        **_naming(kind, name),
+        **_details(kind, name),
         "kind": kind.kind,
         "causes": [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes],
     }
@@ -115,7 +115,7 @@ def bad_request(message: str) -> ApiFailure:
 
 
 def undecodable(kind: ApiKind, value: object, field: str, wanted: str) -> ApiFailure:
-    """A value of another JSON type than the field's, as Go's decoder puts it."""
+    """400 for a value whose JSON type is not that of its field, in the words of Go's decoder."""
     names = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
     why = f"json: cannot unmarshal {names.get(type(value), 'null')} into Go struct field {field} of type {wanted}"
     return cannot_handle(kind, why)
@@ -157,5 +157,5 @@ def duplicate(field: str, value: object) -> FieldCause:
 
 
 def shown(value: object) -> str:
-    """A value as Kubernetes prints it inside an error."""
+    """A value as Kubernetes prints it in an error message."""
     return msgspec.json.encode(value).decode()

@@ -1,4 +1,4 @@
-"""The kinds this server knows from the start, and the registry that custom ones join at run time."""
+"""Built-in kinds, and the registry of all kinds that are served, to which CRDs add at run time."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 
 
 class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
-    """One resource in one version, as discovery shows it, and the few ways in which its storage differs."""
+    """One resource in one version: its names and scope as discovery shows them, and how its writes differ."""
 
     group: str = ""
     version: str = "v1"
@@ -17,23 +17,23 @@ class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
-    #: `metadata.generation` counts the changes of the spec.
+    #: Objects have a `metadata.generation`, which counts changes of the spec.
     generation: bool = False
-    #: A PUT without resourceVersion overwrites; custom resources and a few others must name the version they saw.
+    #: A PUT without resourceVersion overwrites. Custom resources and a few other kinds require the resourceVersion.
     unconditional_update: bool = True
-    #: A PUT to a name that does not exist creates it.
+    #: A PUT to a name that does not exist creates the object.
     create_on_update: bool = False
-    #: Objects are answered but never kept (reviews).
+    #: A POST is answered and nothing is stored (reviews).
     virtual: bool = False
     custom: bool = False
-    #: CRDs may choose these two; built-in kinds follow the rule.
+    #: Set by CRDs; for built-in kinds they follow from `kind`.
     singular_name: str = ""
     list_name: str = ""
-    #: Where the objects are kept; two views of the same objects name the same place.
+    #: Key of the collection that stores the objects; kinds that are versions of each other share it.
     storage: str = ""
 
     def __post_init__(self) -> None:
-        # Asked for on every read and write, so it is settled once.
+        # Computed once, since every read and write uses it.
         msgspec.structs.force_setattr(self, "storage", self.storage or self.resource)
 
     @property
@@ -42,7 +42,7 @@ class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def resource(self) -> str:
-        """`pods`, `jobs.batch`: how messages name the resource."""
+        """Resource and group as messages have them: `pods`, `jobs.batch`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -57,7 +57,7 @@ class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
     def verbs(self) -> list[str]:
         if self.virtual:
             return ["create"]
-        # Too much would go with them.
+        # A real server has no deletecollection for namespaces either.
         collection = [] if self.plural == "namespaces" and not self.group else ["deletecollection"]
         return ["create", "delete", *collection, "get", "list", "patch", "update", "watch"]
 
@@ -170,7 +170,7 @@ BUILT_IN_KINDS: tuple[ApiKind, ...] = (
 
 
 class KindRegistry:
-    """Every kind served now, found by where its URL says it lives or by what an object says it is."""
+    """All kinds that are served now, by URL path and by apiVersion and kind."""
 
     def __init__(self, kinds: tuple[ApiKind, ...] = BUILT_IN_KINDS) -> None:
         self._by_path: dict[tuple[str, str, str], ApiKind] = {}
@@ -190,7 +190,7 @@ class KindRegistry:
         return self._by_path.get((group, version, plural))
 
     def named(self, api_version: str, kind: str) -> ApiKind | None:
-        """The kind an owner reference or a scale target means."""
+        """The kind of an owner reference or scale target."""
         return self._by_name.get((api_version, kind))
 
     def __iter__(self) -> Iterator[ApiKind]:

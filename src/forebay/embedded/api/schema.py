@@ -1,4 +1,4 @@
-"""Structural schemas: pruning, defaulting and validation as an API server does them for custom resources."""
+"""Structural schemas of custom resources: pruning, defaulting and validation."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,11 +11,11 @@ from forebay.embedded.api.failures import FieldCause, bad_value, duplicate, not_
 from forebay.embedded.api.objects import Json
 
 _ENVELOPE = ("apiVersion", "kind", "metadata")
-#: Errors after which the rules would only stumble over the same mistake.
+#: After one of these errors CEL rules are not evaluated, since they could fail for the same mistake.
 _BLOCKING = frozenset(
     {"FieldValueRequired", "FieldValueTypeInvalid", "FieldValueNotSupported", "FieldValueTooLong", "FieldValueTooMany"}
 )
-_UNCHECKED = (
+_RULES_SKIPPED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
     "validation"
 )
@@ -43,7 +43,7 @@ _FORMATS = {
 
 
 def prune(schema: Json, value: Any, path: str = "") -> Iterator[str]:
-    """Removes what the schema does not know, and tells the paths."""
+    """Removes fields that the schema does not have, in place; yields their paths."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from prune(schema.get("items") or {}, item, f"{path}[{index}]")
@@ -64,7 +64,7 @@ def prune(schema: Json, value: Any, path: str = "") -> Iterator[str]:
 
 
 def default(schema: Json, value: Any) -> None:
-    """Fills in defaults. A null where none is allowed counts as absent."""
+    """Sets defaults in place. A null in a field that is not nullable counts as absent."""
     if isinstance(value, list):
         for item in value:
             default(schema.get("items") or {}, item)
@@ -75,7 +75,7 @@ def default(schema: Json, value: Any) -> None:
         if key in value and value[key] is None and not inner.get("nullable"):
             del value[key]
         if key not in value and "default" in inner:
-            value[key] = _fresh(inner["default"])
+            value[key] = _copy(inner["default"])
         if key in value:
             default(inner, value[key])
     if isinstance(rest, dict):
@@ -83,17 +83,17 @@ def default(schema: Json, value: Any) -> None:
             default(rest, item)
 
 
-def _fresh(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _fresh(item) for key, item in value.items()}
-    return [_fresh(item) for item in value] if isinstance(value, list) else value
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
 def validate(schema: Json, value: Json, old: Json | None = None) -> list[FieldCause]:
-    """All that is wrong. What an update leaves as it was is not held against it, even where the schema has changed."""
+    """All errors. Values that an update leaves unchanged are not validated again, even if the schema has changed."""
     causes = list(_causes(schema, value, "", old))
     if any(cause.reason in _BLOCKING for cause in causes):
-        return [*causes, bad_value(_NO_FIELD, None, _UNCHECKED)]
+        return [*causes, bad_value(_NO_FIELD, None, _RULES_SKIPPED)]
     return [*causes, *_rule_causes(schema, value, "", old, known=old is not None)]
 
 
@@ -119,10 +119,10 @@ def _causes(schema: Json, value: Any, path: str, old: Any) -> Iterator[FieldCaus
         yield from _number_causes(schema, value, path)
     if "enum" in schema and value not in schema["enum"]:
         yield unsupported(path, value, schema["enum"])
-    yield from _choice_causes(schema, value, path)
+    yield from _logical_causes(schema, value, path)
 
 
-def _choice_causes(schema: Json, value: Any, path: str) -> Iterator[FieldCause]:
+def _logical_causes(schema: Json, value: Any, path: str) -> Iterator[FieldCause]:
     for inner in schema.get("allOf") or ():
         yield from _causes(inner, value, path, None)
     if "not" in schema and not any(_causes(schema["not"], value, path, None)):
@@ -130,9 +130,9 @@ def _choice_causes(schema: Json, value: Any, path: str) -> Iterator[FieldCause]:
             _NO_FIELD, "FieldValueInvalid", f'Invalid value: "": "{path}" must not validate the schema (not)'
         )
     fits = {
-        word: sum(not any(_causes(inner, value, path, None)) for inner in schema[word])
-        for word in ("anyOf", "oneOf")
-        if word in schema
+        keyword: sum(not any(_causes(inner, value, path, None)) for inner in schema[keyword])
+        for keyword in ("anyOf", "oneOf")
+        if keyword in schema
     }
     if fits.get("anyOf") == 0:
         message = f'Invalid value: "": "{path}" must validate at least one schema (anyOf)'
@@ -222,7 +222,7 @@ def _number_causes(schema: Json, value: float, path: str) -> Iterator[FieldCause
 
 
 def _rule_causes(schema: Json, value: Any, path: str, old: Any, *, known: bool) -> Iterator[FieldCause]:
-    """`known` says that `old` is what the value was before, not just that nothing can be said about it."""
+    """Violated CEL rules. `known`: `old` is the value before; otherwise the value before is not known."""
     if value is None or (known and value == old and not _has_transitions(schema)):
         return
     for rule in cel.compiled_rules(schema):
@@ -258,13 +258,13 @@ def _rule_cause(rule: cel.CompiledRule, path: str, value: Any, problem: str) -> 
     if rule.reason == "FieldValueForbidden":
         return not_allowed(where, problem)
     label = "Duplicate value" if rule.reason == "FieldValueDuplicate" else "Invalid value"
-    # A whole object in an error would bury the message.
+    # An object or list is left out, since it would bury the message.
     short = "" if isinstance(value, dict | list) else f"{shown(value)}: "
     return FieldCause(where, rule.reason, f"{label}: {short}{problem}")
 
 
 def _counterpart(schema: Json, item: Any, old: Any) -> Any:
-    """The same entry in the old list, for lists whose entries have an identity."""
+    """The entry of the old list with the same map keys; None for lists without map keys."""
     if not isinstance(old, list) or schema.get("x-kubernetes-list-type") != "map":
         return None
     identity = _identity(schema, item)

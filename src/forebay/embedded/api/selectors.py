@@ -1,4 +1,4 @@
-"""Which objects a request means: label selectors, field selectors, and the selectors inside objects."""
+"""Selectors: of labels and fields in a request's query, and LabelSelectors inside objects."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ _REQUIREMENT = re.compile(
 
 _REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _EVENT_FIELDS = ("reason", "type", "source")
-#: What may be selected beyond name and namespace, and where it is kept when that is elsewhere.
+#: Selectable fields besides name and namespace, with the stored path where it differs.
 _FIELDS: dict[str, dict[str, str]] = {
     POD_KIND.storage: dict.fromkeys(
         (
@@ -66,12 +66,12 @@ _EVENT_V1_FIELDS = {
     **dict.fromkeys(_EVENT_FIELDS, ""),
     "reportingController": "reportingComponent",
 }
-#: Whose absence means false, not nothing.
+#: Boolean fields whose absence means false.
 _FLAGS = frozenset({"spec.unschedulable", "spec.hostNetwork"})
 
 
 def label_selector(text: str) -> Predicate | None:
-    """`a=b,c!=d,e in (x,y),!f` as a test of objects; None where everything matches."""
+    """A predicate for `a=b,c!=d,e in (x,y),!f`; None where every object matches."""
     tests = _label_tests(text)
     if not tests:
         return None
@@ -105,11 +105,11 @@ def _label_tests(text: str) -> list[Callable[[Labels], bool]]:
 
 
 def _test(key: str, operator: str, values: Sequence[str]) -> Callable[[Labels], bool]:
-    chosen = frozenset(values)
+    allowed = frozenset(values)
     if operator == "In":
-        return lambda labels: key in labels and labels[key] in chosen
+        return lambda labels: key in labels and labels[key] in allowed
     if operator == "NotIn":
-        return lambda labels: key not in labels or labels[key] not in chosen
+        return lambda labels: key not in labels or labels[key] not in allowed
     if operator == "Exists":
         return lambda labels: key in labels
     if operator == "DoesNotExist":
@@ -133,7 +133,7 @@ def _test(key: str, operator: str, values: Sequence[str]) -> Callable[[Labels], 
 
 
 def selector_matches(selector: Json, labels: Labels) -> bool:
-    """Whether a LabelSelector of an object (a PDB's, a ReplicaSet's) matches. An empty one matches everything."""
+    """Whether a LabelSelector, such as that of a PDB or ReplicaSet, matches. An empty one matches all labels."""
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     expressions = selector.get("matchExpressions") or ()
@@ -141,7 +141,7 @@ def selector_matches(selector: Json, labels: Labels) -> bool:
 
 
 def field_selector(kind: ApiKind, text: str, selectable: Sequence[str] = ()) -> Predicate | None:
-    """`spec.nodeName=n1,status.phase!=Failed` as a test of objects as they are stored."""
+    """A predicate of stored objects for `spec.nodeName=n1,status.phase!=Failed`; None where every object matches."""
     tests: list[tuple[str, bool, str]] = []
     fields = _EVENT_V1_FIELDS if kind is EVENT_V1_KIND else _FIELDS.get(kind.storage, {})
     for part in filter(None, re.split(r"(?<!\\),", text)):

@@ -1,4 +1,4 @@
-"""Create, replace, patch, delete: bodies checked against the URL, then handed to the store."""
+"""Create, replace, patch, apply and delete: checks the body against the URL, then writes to the store."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from forebay.embedded.api.request_parts import Options, Target
 from forebay.embedded.api.store import Store
 from forebay.net.transport import Request
 
-#: Status, the object as stored, and headers to add.
+#: HTTP status, the object as stored, and additional headers.
 Written = tuple[int, Json, dict[str, str]]
 
 _MERGE, _JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
@@ -50,7 +50,7 @@ def replace(store: Store, target: Target, options: Options, request: Request) ->
         cause = failures.bad_value("metadata.resourceVersion", 0, "must be specified for an update")
         raise failures.invalid(msgspec.structs.replace(kind, kind=kind.plural), old["metadata"]["name"], [cause])
     obj["metadata"].pop("managedFields", None)
-    obj = _owned(store, target, _manager(options, request), outward(kind, old), obj)
+    obj = _with_managed_fields(store, target, _manager(options, request), outward(kind, old), obj)
     new = store.update(kind, inward(kind, obj), subresource=target.subresource, dry_run=dry_run)
     return 200, new, warnings
 
@@ -61,17 +61,17 @@ def patch(store: Store, target: Target, options: Options, request: Request) -> W
     if media == _APPLY:
         return _apply(store, target, options, request_parts.from_yaml(request.body or b""), dry_run=dry_run)
     old = outward(kind, store.get(kind, target.namespace, target.name or ""))
-    # A patched document shares what the patch left alone with the stored one, which must not change.
+    # The patched document shares unchanged parts with the stored one, which must not change.
     new = deep_copy(patched(kind, old, media, request.body or b"", schema_for(store, kind)))
     meta = new.get("metadata")
     if not isinstance(meta, dict):
-        raise _bad_patch(new, "metadata is not an object")
+        raise _invalid_patch(new, "metadata is not an object")
     if meta.get("name") != target.name:
         raise bad_request(
             f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({target.name})"
         )
     if (new.get("kind"), new.get("apiVersion")) != (old.get("kind"), old.get("apiVersion")):
-        raise _bad_patch(new, f'no kind "{new.get("kind")}" is registered for version "{new.get("apiVersion")}"')
+        raise _invalid_patch(new, f'no kind "{new.get("kind")}" is registered for version "{new.get("apiVersion")}"')
     if meta.get("uid") is not None and meta["uid"] != old["metadata"]["uid"]:
         raise failures.invalid(
             kind, meta["name"], [failures.bad_value("metadata.uid", meta["uid"], "field is immutable")]
@@ -80,8 +80,8 @@ def patch(store: Store, target: Target, options: Options, request: Request) -> W
     try:
         warnings = _check_fields(store, kind, new, options)
     except ApiFailure as failure:
-        raise _bad_patch(shown, failure.message.partition(": ")[2]) from None
-    new = _owned(store, target, _manager(options, request), old, new)
+        raise _invalid_patch(shown, failure.message.partition(": ")[2]) from None
+    new = _with_managed_fields(store, target, _manager(options, request), old, new)
     written = store.update(kind, inward(kind, new), subresource=target.subresource, dry_run=dry_run)
     return 200, written, warnings
 
@@ -94,8 +94,8 @@ def _apply(store: Store, target: Target, options: Options, sent: Any, *, dry_run
     live = store.find(kind, target.namespace, target.name or "")
     if live is None and target.subresource:
         raise failures.not_found(kind, target.name or "")
-    seen = applied["metadata"].get("resourceVersion")
-    if seen and (live is None or seen != live["metadata"]["resourceVersion"]):
+    expected_version = applied["metadata"].get("resourceVersion")
+    if expected_version and (live is None or expected_version != live["metadata"]["resourceVersion"]):
         raise failures.modified(kind, target.name or "")
     shown = None if live is None else outward(kind, live)
     managers = Managers(kind, schema_for(store, kind), shown)
@@ -111,8 +111,8 @@ def _manager(options: Options, request: Request) -> str:
     return options.text("fieldManager") or request.headers.get("User-Agent", "unknown").partition("/")[0]
 
 
-def _owned(store: Store, target: Target, manager: str, old: Json, new: Json) -> Json:
-    """The object with its owners brought up to date, where there are any: from the first apply on."""
+def _with_managed_fields(store: Store, target: Target, manager: str, old: Json, new: Json) -> Json:
+    """The object with its managedFields brought up to date, if it has any; they exist from the first apply on."""
     if not old["metadata"].get("managedFields"):
         return new
     managers = Managers(target.kind, schema_for(store, target.kind), old)
@@ -121,7 +121,7 @@ def _owned(store: Store, target: Target, manager: str, old: Json, new: Json) -> 
 
 
 def patched(kind: ApiKind, old: Json, media: str, content: bytes, schema: Json) -> Json:
-    """The object after a patch of one of the three plain types."""
+    """The object after a JSON patch, a JSON merge patch or a strategic merge patch."""
     types = (_JSON_PATCH, _MERGE) if kind.custom else (_JSON_PATCH, _MERGE, _STRATEGIC)
     if media not in types:
         named = ", ".join((*types, _APPLY))
@@ -143,7 +143,7 @@ def patched(kind: ApiKind, old: Json, media: str, content: bytes, schema: Json) 
     return merged
 
 
-def _bad_patch(obj: Json, why: str) -> ApiFailure:
+def _invalid_patch(obj: Json, why: str) -> ApiFailure:
     cause = failures.bad_value("patch", msgspec.json.encode(obj).decode(), why)
     causes = [{"reason": cause.reason, "message": cause.message, "field": cause.field}]
     message = f' "" is invalid: {cause}'
@@ -164,9 +164,11 @@ def write_scale(store: Store, target: Target, options: Options, request: Request
 
 
 def delete(store: Store, target: Target, options: Options, request: Request) -> Json:
-    wishes = _delete_options(options, request)
-    dry_run = request_parts.is_dry_run("DeleteOptions", wishes.get("dryRun"))
-    obj, gone = store.delete(target.kind, target.namespace, target.name or "", dry_run=dry_run, **_wished(wishes))
+    delete_options = _delete_options(options, request)
+    dry_run = request_parts.is_dry_run("DeleteOptions", delete_options.get("dryRun"))
+    obj, gone = store.delete(
+        target.kind, target.namespace, target.name or "", dry_run=dry_run, **_delete_arguments(delete_options)
+    )
     if not gone or target.kind.storage == POD_KIND.storage:
         return outward(target.kind, obj)
     kind, meta = target.kind, obj["metadata"]
@@ -177,43 +179,45 @@ def delete(store: Store, target: Target, options: Options, request: Request) -> 
 
 def delete_all(store: Store, target: Target, options: Options, request: Request) -> Json:
     kind = target.kind
-    wishes = _delete_options(options, request)
-    dry_run = request_parts.is_dry_run("DeleteOptions", wishes.get("dryRun"))
+    delete_options = _delete_options(options, request)
+    dry_run = request_parts.is_dry_run("DeleteOptions", delete_options.get("dryRun"))
     matches = matcher_for(store, kind, options)
     found = [obj for obj in store.list(kind, target.namespace) if matches(obj)]
     for obj in found:
         meta = obj["metadata"]
-        # The one before may have taken this one along.
+        # An earlier deletion of this loop may have deleted this one too, by garbage collection.
         if store.find(kind, meta.get("namespace"), meta["name"]) is not None:
-            store.delete(kind, meta.get("namespace"), meta["name"], dry_run=dry_run, **_wished(wishes))
+            store.delete(
+                kind, meta.get("namespace"), meta["name"], dry_run=dry_run, **_delete_arguments(delete_options)
+            )
     head = {"kind": kind.list_kind, "apiVersion": kind.api_version}
     return {**head, "metadata": {"resourceVersion": str(store.version)}, "items": [outward(kind, one) for one in found]}
 
 
 def _delete_options(options: Options, request: Request) -> Json:
-    """From the body; the query counts only where there is none."""
+    """DeleteOptions from the body; from the query only where there is no body."""
     if request.body:
-        wishes = request_parts.body(request, "DeleteOptions")
+        delete_options = request_parts.body(request, "DeleteOptions")
     else:
-        wishes = {
+        delete_options = {
             "propagationPolicy": options.text("propagationPolicy") or None,
             "gracePeriodSeconds": options.number("gracePeriodSeconds"),
             "dryRun": options.listed("dryRun"),
         }
-    if isinstance(wishes.get("orphanDependents"), bool) and not wishes.get("propagationPolicy"):
-        wishes["propagationPolicy"] = "Orphan" if wishes["orphanDependents"] else "Background"
-    policy = wishes.get("propagationPolicy")
+    if isinstance(delete_options.get("orphanDependents"), bool) and not delete_options.get("propagationPolicy"):
+        delete_options["propagationPolicy"] = "Orphan" if delete_options["orphanDependents"] else "Background"
+    policy = delete_options.get("propagationPolicy")
     if policy not in {None, "Foreground", "Background", "Orphan"}:
         cause = failures.unsupported("propagationPolicy", policy, ["Foreground", "Background", "Orphan", "nil"])
         raise failures.invalid(_DELETE_OPTIONS, "", [cause])
-    return wishes
+    return delete_options
 
 
-def _wished(wishes: Json) -> dict[str, Any]:
+def _delete_arguments(delete_options: Json) -> dict[str, Any]:
     return {
-        "grace": wishes.get("gracePeriodSeconds"),
-        "preconditions": wishes.get("preconditions"),
-        "propagation": wishes.get("propagationPolicy"),
+        "grace": delete_options.get("gracePeriodSeconds"),
+        "preconditions": delete_options.get("preconditions"),
+        "propagation": delete_options.get("propagationPolicy"),
     }
 
 
@@ -222,7 +226,7 @@ def _media(request: Request) -> str:
 
 
 def _object(target: Target, request: Request) -> Json:
-    """The body, which must be what the URL says it is."""
+    """The object in the body; 400 where its kind, namespace or name is not that of the URL."""
     kind = target.kind
     obj = request_parts.body(request, kind.kind)
     if kind.custom and not obj.get("kind"):
@@ -234,11 +238,11 @@ def _object(target: Target, request: Request) -> Json:
 
 def _match_url(target: Target, obj: Json) -> None:
     kind = target.kind
-    said, version = obj.setdefault("kind", kind.kind), obj.setdefault("apiVersion", kind.api_version)
-    if said != kind.kind or version != kind.api_version:
+    kind_name, version = obj.setdefault("kind", kind.kind), obj.setdefault("apiVersion", kind.api_version)
+    if kind_name != kind.kind or version != kind.api_version:
         short = str(version).rpartition("/")[2]
-        why = f'no kind "{said}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
-        raise bad_request(f'{said} in version "{short}" cannot be handled as a {kind.kind}: {why}')
+        why = f'no kind "{kind_name}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        raise bad_request(f'{kind_name} in version "{short}" cannot be handled as a {kind.kind}: {why}')
     meta = obj.setdefault("metadata", {})
     if not isinstance(meta, dict):
         raise failures.undecodable(kind, meta, f"{kind.kind}.metadata", "v1.ObjectMeta")
@@ -251,7 +255,10 @@ def _match_url(target: Target, obj: Json) -> None:
 
 
 def _check_fields(store: Store, kind: ApiKind, obj: Json, options: Options, content: bytes = b"") -> dict[str, str]:
-    """Drops fields that the kind does not have, and says so as the client wishes: an error, a warning, nothing."""
+    """Drops fields that the kind does not have, and returns Warning headers.
+
+    With `fieldValidation=Strict` such a field is a 400 instead; with `Ignore` there are no warnings.
+    """
     schema = builtin.built_in_schema(kind)
     mode = options.text("fieldValidation") or "Warn"
     if schema is not None:
