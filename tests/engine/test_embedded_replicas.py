@@ -142,5 +142,5 @@ async def test_a_controller_can_be_left_out():
 
 
 async def test_leaving_out_what_does_not_exist_is_an_error():
-    with pytest.raises(ValueError, match="there is no controller deployments; there are nodes, evictions, scheduler"):
+    with pytest.raises(ValueError, match="unknown controllers: deployments; known are: nodes, evictions, scheduler"):
         World(without=["deployments"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from forebay.embedded.api.events import outward
+from forebay.embedded.api.events import to_client
 from forebay.embedded.api.kinds import POD_KIND, ApiKind
 from forebay.embedded.api.objects import Json
 
@@ -16,7 +16,7 @@ class Form:
         self.kind = kind
 
     def one(self, obj: Json) -> Json:
-        return outward(self.kind, obj)
+        return to_client(self.kind, obj)
 
     def event(self, obj: Json) -> Json:
         """The object of a watch event."""

@@ -29,7 +29,7 @@ class ApiKind(msgspec.Struct, frozen=True, kw_only=True):
     #: Set by CRDs; for built-in kinds they follow from `kind`.
     singular_name: str = ""
     list_name: str = ""
-    #: Key of the collection that stores the objects; kinds that are versions of each other share it.
+    #: Key of the collection that stores the objects. Kinds with the same objects share it, such as the two of Event.
     storage: str = ""
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Namespaces: what a new one starts with, and how one empties before it goes."""
+"""Namespaces: the objects that a new one gets, and the deletion of its content before it goes."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from forebay.embedded.api.rules import KindRules
 from forebay.embedded.api.store import Store
 from forebay.kube.wire import ADDED, DELETED
 
-_HOLD = "kubernetes"
+_FINALIZER = "kubernetes"
 _PERMANENT = frozenset({"default", "kube-system", "kube-public"})
 
 
@@ -18,7 +18,7 @@ class NamespaceRules(KindRules):
     def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:  # noqa: ARG002
         labels = obj["metadata"].get("labels") or {}
         obj["metadata"]["labels"] = {**labels, "kubernetes.io/metadata.name": obj["metadata"]["name"]}
-        obj["spec"] = {"finalizers": [_HOLD]}
+        obj["spec"] = {"finalizers": [_FINALIZER]}
         obj["status"] = {"phase": "Active"}
         return ()
 
@@ -45,7 +45,7 @@ class NamespaceRules(KindRules):
 
 
 class NamespaceLifecycle:
-    """Fills new namespaces and empties those that are being deleted."""
+    """Creates the default objects of a new namespace, and deletes all objects of one that is being deleted."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -54,8 +54,8 @@ class NamespaceLifecycle:
 
     def _on_change(self, change: StoredChange) -> None:
         if change.kind.storage != NAMESPACE_KIND.storage:
-            if change.type == DELETED and (space := change.new["metadata"].get("namespace")) in self._terminating:
-                self._finish(space)
+            if change.type == DELETED and (namespace := change.new["metadata"].get("namespace")) in self._terminating:
+                self._finish(namespace)
             return
         name = change.new["metadata"]["name"]
         if change.type == ADDED:
@@ -66,17 +66,17 @@ class NamespaceLifecycle:
             self._terminating.discard(name)
         elif "deletionTimestamp" in change.new["metadata"] and name not in self._terminating:
             self._terminating.add(name)
-            for kind in self._contents():
+            for kind in self._namespaced_kinds():
                 for obj in self._store.list(kind, name):
                     self._store.delete(kind, name, obj["metadata"]["name"], propagation="Background")
             self._finish(name)
 
-    def _contents(self) -> list[ApiKind]:
-        # One view of each shelf is enough.
+    def _namespaced_kinds(self) -> list[ApiKind]:
+        # Kinds that share a storage key have the same objects: one of them is enough.
         return list({kind.storage: kind for kind in self._store.kinds if kind.namespaced}.values())
 
     def _finish(self, name: str) -> None:
-        space = self._store.find(NAMESPACE_KIND, None, name)
-        if space is None or not all(self._store.is_empty(kind, name) for kind in self._contents()):
+        namespace = self._store.find(NAMESPACE_KIND, None, name)
+        if namespace is None or not all(self._store.is_empty(kind, name) for kind in self._namespaced_kinds()):
             return
-        self._store.update(NAMESPACE_KIND, {**space, "spec": {"finalizers": []}}, subresource="finalize")
+        self._store.update(NAMESPACE_KIND, {**namespace, "spec": {"finalizers": []}}, subresource="finalize")

@@ -38,7 +38,7 @@ def apply_json_patch(original: Json, operations: Sequence[Json]) -> Json:
         message = "the server rejected our request due to an error in our request"
         raise ApiFailure(UNPROCESSABLE, "Invalid", message, details={}) from None
     if not isinstance(document, dict):
-        raise bad_request("the patch does not leave an object")
+        raise bad_request("the patched document is not an object")
     return document
 
 

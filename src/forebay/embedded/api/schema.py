@@ -226,9 +226,9 @@ def _rule_causes(schema: Json, value: Any, path: str, old: Any, *, known: bool) 
     if value is None or (known and value == old and not _has_transitions(schema)):
         return
     for rule in cel.compiled_rules(schema):
-        if rule.compares and not known:
+        if rule.is_transition and not known:
             continue
-        if known and value == old and not rule.compares:
+        if known and value == old and not rule.is_transition:
             continue
         problem = rule.violation(schema, value, old)
         if problem is not None:
@@ -248,7 +248,7 @@ def _rule_causes(schema: Json, value: Any, path: str, old: Any, *, known: bool) 
 
 
 def _has_transitions(schema: Json) -> bool:
-    return any(rule.compares for rule in cel.compiled_rules(schema))
+    return any(rule.is_transition for rule in cel.compiled_rules(schema))
 
 
 def _rule_cause(rule: cel.CompiledRule, path: str, value: Any, problem: str) -> FieldCause:

@@ -1,4 +1,4 @@
-"""Defaults and validation of the other built-in kinds that have any: Jobs, ReplicaSets, DaemonSets, budgets, nodes."""
+"""Defaults and validation of Jobs, ReplicaSets, DaemonSets, PDBs, nodes, priority classes, Leases and Secrets."""
 
 import base64
 from collections.abc import Iterator, Sequence
@@ -48,18 +48,18 @@ def _immutable(old: Json, new: Json, *fields: str) -> list[FieldCause]:
 
 
 class JobRules(KindRules):
-    # For the sake of clients from before there was a garbage collector, a plain DELETE leaves a Job's pods alone.
+    # As on a real server, for compatibility with old clients, a DELETE without a policy orphans the pods of a Job.
     propagation = "Orphan"
     first_status: ClassVar[Json] = {}
 
     def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:
         meta, spec = obj["metadata"], obj.setdefault("spec", {})
         if not spec.get("manualSelector"):
-            marks = {"controller-uid": meta["uid"], "job-name": meta["name"]}
-            marks = {**{f"batch.kubernetes.io/{key}": value for key, value in marks.items()}, **marks}
+            names = {"controller-uid": meta["uid"], "job-name": meta["name"]}
+            names = {**{f"batch.kubernetes.io/{key}": value for key, value in names.items()}, **names}
             template = spec.setdefault("template", {}).setdefault("metadata", {})
-            template["labels"] = {**(template.get("labels") or {}), **marks}
-            meta["labels"] = {**marks, **(meta.get("labels") or {})}
+            template["labels"] = {**(template.get("labels") or {}), **names}
+            meta["labels"] = {**names, **(meta.get("labels") or {})}
             spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": meta["uid"]}}
         return super().create(store, kind, obj)
 
@@ -80,14 +80,14 @@ class JobRules(KindRules):
         yield from _template_causes(spec, ["OnFailure", "Never"])
         if old is None:
             return
-        elastic = spec["completionMode"] == "Indexed" and spec.get("completions") == spec["parallelism"]
-        # A suspended Job that has not started may still be told where to run.
-        movable = old["spec"].get("suspend") and not old.get("status", {}).get("startTime")
+        is_elastic = spec["completionMode"] == "Indexed" and spec.get("completions") == spec["parallelism"]
+        # A suspended Job that has not started may still change where its pods run.
+        is_template_mutable = old["spec"].get("suspend") and not old.get("status", {}).get("startTime")
         fields = (
             "selector",
             "completionMode",
-            *(() if elastic else ("completions",)),
-            *(() if movable else ("template",)),
+            *(() if is_elastic else ("completions",)),
+            *(() if is_template_mutable else ("template",)),
         )
         yield from _immutable(old, obj, *fields)
 
@@ -125,7 +125,7 @@ class DisruptionBudgetRules(KindRules):
 
 class NodeRules(KindRules):
     def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:  # noqa: ARG002
-        # A kubelet registers its node together with the status, so that is kept.
+        # The status is kept, since a kubelet creates its Node together with the status.
         spec = obj.setdefault("spec", {})
         taints = spec.get("taints") or []
         if not any(taint["key"] == _NOT_READY for taint in taints):
@@ -176,15 +176,15 @@ class PriorityClassRules(KindRules):
 class LeaseRules(KindRules):
     def causes(self, obj: Json, old: Json | None) -> Iterator[FieldCause]:  # noqa: ARG002
         spec = obj.get("spec") or {}
-        signs = (("leaseDurationSeconds", 1, "greater than 0"), ("leaseTransitions", 0, "greater than or equal to 0"))
-        for field, least, sign in signs:
+        limits = (("leaseDurationSeconds", 1, "greater than 0"), ("leaseTransitions", 0, "greater than or equal to 0"))
+        for field, least, text in limits:
             if spec.get(field) is not None and spec[field] < least:
-                yield bad_value(f"spec.{field}", spec[field], f"must be {sign}")
+                yield bad_value(f"spec.{field}", spec[field], f"must be {text}")
 
 
 class SecretRules(KindRules):
     def default(self, obj: Json) -> None:
-        """Plain text becomes data, as it does on the way in."""
+        """Moves stringData to data, encoded."""
         obj.setdefault("type", "Opaque")
         plain = obj.pop("stringData", None) or {}
         if plain:

@@ -7,7 +7,7 @@ import msgspec
 from forebay.embedded.api import builtin, failures, patches, request_parts, subresources
 from forebay.embedded.api.apply import Managers, check_applied
 from forebay.embedded.api.custom_resources import CustomRules, schema_for
-from forebay.embedded.api.events import inward, outward
+from forebay.embedded.api.events import from_client, to_client
 from forebay.embedded.api.failures import UNPROCESSABLE, ApiFailure, bad_request
 from forebay.embedded.api.kinds import POD_KIND, ApiKind
 from forebay.embedded.api.objects import Json, deep_copy
@@ -35,7 +35,7 @@ def create(store: Store, target: Target, options: Options, request: Request) -> 
         raise ApiFailure(500, "", "resourceVersion should not be set on objects to be created")
     dry_run = options.dry_run("CreateOptions")
     warnings = _check_fields(store, kind, obj, options, request.body or b"")
-    return 201, store.create(kind, inward(kind, obj), dry_run=dry_run), warnings
+    return 201, store.create(kind, from_client(kind, obj), dry_run=dry_run), warnings
 
 
 def replace(store: Store, target: Target, options: Options, request: Request) -> Written:
@@ -44,14 +44,14 @@ def replace(store: Store, target: Target, options: Options, request: Request) ->
     dry_run = options.dry_run("UpdateOptions")
     warnings = _check_fields(store, kind, obj, options, request.body or b"")
     if kind.create_on_update and store.find(kind, target.namespace, target.name or "") is None:
-        return 201, store.create(kind, inward(kind, obj), dry_run=dry_run), warnings
+        return 201, store.create(kind, from_client(kind, obj), dry_run=dry_run), warnings
     old = store.get(kind, target.namespace, target.name or "")
     if not kind.unconditional_update and not obj["metadata"].get("resourceVersion"):
         cause = failures.bad_value("metadata.resourceVersion", 0, "must be specified for an update")
         raise failures.invalid(msgspec.structs.replace(kind, kind=kind.plural), old["metadata"]["name"], [cause])
     obj["metadata"].pop("managedFields", None)
-    obj = _with_managed_fields(store, target, _manager(options, request), outward(kind, old), obj)
-    new = store.update(kind, inward(kind, obj), subresource=target.subresource, dry_run=dry_run)
+    obj = _with_managed_fields(store, target, _manager(options, request), to_client(kind, old), obj)
+    new = store.update(kind, from_client(kind, obj), subresource=target.subresource, dry_run=dry_run)
     return 200, new, warnings
 
 
@@ -60,7 +60,7 @@ def patch(store: Store, target: Target, options: Options, request: Request) -> W
     dry_run = options.dry_run("PatchOptions")
     if media == _APPLY:
         return _apply(store, target, options, request_parts.from_yaml(request.body or b""), dry_run=dry_run)
-    old = outward(kind, store.get(kind, target.namespace, target.name or ""))
+    old = to_client(kind, store.get(kind, target.namespace, target.name or ""))
     # The patched document shares unchanged parts with the stored one, which must not change.
     new = deep_copy(patched(kind, old, media, request.body or b"", schema_for(store, kind)))
     meta = new.get("metadata")
@@ -82,7 +82,7 @@ def patch(store: Store, target: Target, options: Options, request: Request) -> W
     except ApiFailure as failure:
         raise _invalid_patch(shown, failure.message.partition(": ")[2]) from None
     new = _with_managed_fields(store, target, _manager(options, request), old, new)
-    written = store.update(kind, inward(kind, new), subresource=target.subresource, dry_run=dry_run)
+    written = store.update(kind, from_client(kind, new), subresource=target.subresource, dry_run=dry_run)
     return 200, written, warnings
 
 
@@ -97,14 +97,14 @@ def _apply(store: Store, target: Target, options: Options, sent: Any, *, dry_run
     expected_version = applied["metadata"].get("resourceVersion")
     if expected_version and (live is None or expected_version != live["metadata"]["resourceVersion"]):
         raise failures.modified(kind, target.name or "")
-    shown = None if live is None else outward(kind, live)
+    shown = None if live is None else to_client(kind, live)
     managers = Managers(kind, schema_for(store, kind), shown)
     who = (manager, target.subresource or "")
     new = managers.apply(shown, applied, who, force=options.flag("force"))
     new = {**new, "metadata": {**new["metadata"], "managedFields": managers.entries(store.timestamp())}}
     if live is None:
-        return 201, store.create(kind, inward(kind, new), dry_run=dry_run), warnings
-    return 200, store.update(kind, inward(kind, new), subresource=target.subresource, dry_run=dry_run), warnings
+        return 201, store.create(kind, from_client(kind, new), dry_run=dry_run), warnings
+    return 200, store.update(kind, from_client(kind, new), subresource=target.subresource, dry_run=dry_run), warnings
 
 
 def _manager(options: Options, request: Request) -> str:
@@ -170,7 +170,7 @@ def delete(store: Store, target: Target, options: Options, request: Request) -> 
         target.kind, target.namespace, target.name or "", dry_run=dry_run, **_delete_arguments(delete_options)
     )
     if not gone or target.kind.storage == POD_KIND.storage:
-        return outward(target.kind, obj)
+        return to_client(target.kind, obj)
     kind, meta = target.kind, obj["metadata"]
     named = {"name": meta["name"], **({"group": kind.group} if kind.group else {}), "kind": kind.plural}
     details = {**named, "uid": meta["uid"]}
@@ -191,7 +191,11 @@ def delete_all(store: Store, target: Target, options: Options, request: Request)
                 kind, meta.get("namespace"), meta["name"], dry_run=dry_run, **_delete_arguments(delete_options)
             )
     head = {"kind": kind.list_kind, "apiVersion": kind.api_version}
-    return {**head, "metadata": {"resourceVersion": str(store.version)}, "items": [outward(kind, one) for one in found]}
+    return {
+        **head,
+        "metadata": {"resourceVersion": str(store.version)},
+        "items": [to_client(kind, one) for one in found],
+    }
 
 
 def _delete_options(options: Options, request: Request) -> Json:

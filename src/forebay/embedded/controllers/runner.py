@@ -36,7 +36,7 @@ class Controllers:
     def __init__(self, store: Store, *, without: Collection[str] = (), events: bool = True) -> None:
         unknown = sorted(set(without) - CONTROLLERS.keys())
         if unknown:
-            raise ValueError(f"there is no controller {', '.join(unknown)}; there are {', '.join(CONTROLLERS)}")
+            raise ValueError(f"unknown controllers: {', '.join(unknown)}; known are: {', '.join(CONTROLLERS)}")
         recorder = Recorder(store, enabled=events)
         self._cluster = ClusterState(store, recorder)
         self._controllers: list[Controller] = [

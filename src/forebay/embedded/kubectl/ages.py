@@ -1,4 +1,4 @@
-"""Times as tables show them: `5s`, `3m20s`, `2d4h`."""
+"""Ages as tables show them: `5s`, `3m20s`, `2d4h`."""
 
 from datetime import UTC, datetime
 

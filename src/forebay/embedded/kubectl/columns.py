@@ -1,4 +1,4 @@
-"""The columns of the built-in kinds, and what stands in each."""
+"""Columns of the built-in kinds in `kubectl get`, and how each cell is computed."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -20,7 +20,7 @@ class TableColumn(msgspec.Struct, frozen=True):
     name: str
     cell: Cell
     type: str = "string"
-    #: 0 always, more only with `-o wide`.
+    #: 0: always shown; more: only with `-o wide`.
     priority: int = 0
     format: str = ""
 
@@ -97,8 +97,8 @@ def _pod_restarts(pod: Json, now: datetime) -> str:
 
 def _node_status(node: Json, _now: datetime) -> str:
     ready = [one for one in (node.get("status") or {}).get("conditions") or () if one["type"] == "Ready"]
-    words = [("Ready" if one.get("status") == "True" else "NotReady") for one in ready] or ["Unknown"]
-    return ",".join([*words, *(["SchedulingDisabled"] if node["spec"].get("unschedulable") else [])])
+    statuses = [("Ready" if one.get("status") == "True" else "NotReady") for one in ready] or ["Unknown"]
+    return ",".join([*statuses, *(["SchedulingDisabled"] if node["spec"].get("unschedulable") else [])])
 
 
 def _node_roles(node: Json, _now: datetime) -> str:
@@ -120,9 +120,9 @@ def _node_address(kind: str) -> Cell:
 def _job_status(job: Json, _now: datetime) -> str:
     conditions = (job.get("status") or {}).get("conditions") or ()
     true = {one["type"] for one in conditions if one.get("status") == "True"}
-    for condition, word in (("Complete", "Complete"), ("Failed", "Failed")):
+    for condition, status in (("Complete", "Complete"), ("Failed", "Failed")):
         if condition in true:
-            return word
+            return status
     if job["metadata"].get("deletionTimestamp"):
         return "Terminating"
     others = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
@@ -155,8 +155,12 @@ def _event_last(event: Json, now: datetime) -> str:
 
 
 def _event_object(event: Json, _now: datetime) -> str:
-    about = event.get("involvedObject") or {}
-    return f"{about.get('kind', '').lower()}/{about['name']}" if about.get("name") else about.get("kind", "").lower()
+    involved = event.get("involvedObject") or {}
+    return (
+        f"{involved.get('kind', '').lower()}/{involved['name']}"
+        if involved.get("name")
+        else involved.get("kind", "").lower()
+    )
 
 
 def _event_source(event: Json, _now: datetime) -> str:

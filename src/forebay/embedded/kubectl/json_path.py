@@ -1,4 +1,4 @@
-"""The part of JSONPath that CRDs may use: fields, indexes, wildcards and filters by equality."""
+"""JSONPath as printer columns of CRDs use it: fields, indexes, wildcards and filters by equality."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ PathStep = Callable[[Any], Iterator[Any]]
 
 
 class JsonPath:
-    """Raises `ValueError` for what it cannot read."""
+    """A parsed path. Raises `ValueError` for syntax that is not supported."""
 
     def __init__(self, text: str) -> None:
         path = text.strip().removeprefix("{").removesuffix("}")

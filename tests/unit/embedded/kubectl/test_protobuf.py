@@ -59,8 +59,8 @@ def test_a_zero_behind_a_pointer_counts():
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"{}", "does not begin as one"),
-        (envelope("v1", "Endpoints", b""), "Endpoints is not among the kinds"),
+        (b"{}", "has no Kubernetes protobuf header"),
+        (envelope("v1", "Endpoints", b""), "kind Endpoints is not supported"),
         (envelope("v1", "ConfigMap", field(9, "")), "field 9 of ConfigMap"),
         (envelope("v1", "ConfigMap", b"\x0a\x7f"), "damaged"),
         (b"k8s\x00\xff", "damaged"),
