@@ -1,4 +1,4 @@
-"""An embedded cluster for stories: objects in a few words, answers in a few more."""
+"""An embedded cluster for tests, with short ways to create and read objects."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pods on embedded nodes: timers that write what a kubelet writes."""
+"""The embedded kubelet: pods as timers that write the statuses of a real kubelet."""
 
 from forebay.embedded.api import kinds
 from forebay.embedded.controllers import Controllers
@@ -82,7 +82,7 @@ async def test_a_crash_loop_waits_longer_each_time():
         assert world.condition(world.the_pod("crash"), "Ready")["status"] == "False"
 
 
-async def test_a_container_that_had_ended_when_its_pod_is_deleted_has_ended_when_it_did():
+async def test_a_container_that_exited_before_its_pod_was_deleted_keeps_its_exit():
     async with World() as world:
         world.node("only")
         pod = world.pod("crash", does={"run-time": "5s", "exit-code": "1"})
@@ -152,7 +152,7 @@ async def test_a_finalizer_keeps_the_object_of_an_ended_pod():
         assert world.pods() == []
 
 
-async def test_an_annotation_that_makes_no_sense_fails_its_pod_and_no_other():
+async def test_an_invalid_annotation_fails_its_pod_and_no_other():
     async with World() as world:
         world.node("only")
         world.pod("odd", does={"run-time": "soon"})
@@ -188,7 +188,7 @@ async def test_nodes_with_another_kubelet_are_left_to_it():
         assert (world.phase("on-virtual"), world.phase("on-mine")) == ("Pending", "Pending")
 
 
-async def test_new_controllers_take_over_what_is_under_way():
+async def test_restarted_controllers_take_over_running_pods():
     async with World() as world:
         world.node("only")
         world.pod("work", restart="Never", does={"run-time": "60s"})
@@ -218,7 +218,7 @@ async def test_stopped_controllers_leave_no_timer_behind():
         assert world.store.version == version
 
 
-async def test_an_object_that_cannot_be_read_is_told_so_and_harms_nobody():
+async def test_an_object_that_cannot_be_decoded_gets_a_warning_event_and_disturbs_no_other():
     async with World() as world:
         world.node("only")
         world.pod("odd")

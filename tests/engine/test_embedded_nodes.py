@@ -1,4 +1,4 @@
-"""Nodes of the embedded cluster: joining, falling silent, being drained and going away."""
+"""Nodes of the embedded cluster: registration, missing heartbeats, taints, drain and deletion."""
 
 import pytest
 
@@ -35,7 +35,7 @@ async def test_a_registered_node_becomes_ready_after_its_time():
         assert taints(world, "new") == []
 
 
-async def test_a_cordoned_node_bears_the_taint_of_it():
+async def test_a_cordoned_node_has_the_unschedulable_taint():
     async with World() as world:
         world.node("only")
         await passing(1)
@@ -47,7 +47,7 @@ async def test_a_cordoned_node_bears_the_taint_of_it():
         assert taints(world, "only") == []
 
 
-async def test_a_dead_kubelet_makes_its_node_unreachable_and_its_pods_leave_after_their_toleration():
+async def test_a_dead_kubelet_makes_its_node_unreachable_and_its_pods_are_deleted_after_their_toleration():
     async with World() as world:
         world.node("only")
         world.pod("default")
@@ -100,7 +100,7 @@ async def test_a_kubelet_that_comes_back_brings_its_node_and_pods_back():
         assert "deletionTimestamp" not in world.the_pod("server")["metadata"]
 
 
-async def test_a_node_of_somebody_else_stays_ready_while_its_lease_is_renewed():
+async def test_a_node_with_another_kubelet_stays_ready_while_its_lease_is_renewed():
     async with World() as world:
         world.node("virtual", labels={"type": "virtual-kubelet"})
         up = {"type": "Ready", "status": "True", "reason": "Up", "message": ""}
@@ -140,7 +140,7 @@ async def test_a_taint_that_evicts(how):
         assert len(world.pods()) == (1 if how == "tolerated for ever" else 0)
 
 
-async def test_taking_the_seconds_off_a_toleration_saves_the_pod_and_raising_them_does_not():
+async def test_removing_toleration_seconds_saves_the_pod_and_raising_them_does_not():
     async with World() as world:
         world.node("only")
         limited = [{"key": "reclaim", "operator": "Exists", "tolerationSeconds": 60}]
@@ -159,7 +159,7 @@ async def test_taking_the_seconds_off_a_toleration_saves_the_pod_and_raising_the
         assert [pod["metadata"]["name"] for pod in world.pods()] == ["freed"]
 
 
-async def test_the_pods_of_a_deleted_node_are_given_up():
+async def test_the_pods_of_a_deleted_node_are_deleted():
     async with World() as world:
         world.node("doomed")
         world.job("train", backoffLimit=6, does={"run-time": "1h"})
@@ -181,7 +181,7 @@ async def test_the_pods_of_a_deleted_node_are_given_up():
         assert world.the_job("train")["status"]["failed"] == 1
 
 
-async def test_a_pod_bound_to_a_node_that_never_comes_is_given_up():
+async def test_a_pod_bound_to_a_node_that_never_registers_is_deleted():
     async with World() as world:
         world.pod("lost", nodeName="nowhere")
         await passing(60)

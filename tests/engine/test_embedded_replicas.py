@@ -36,7 +36,7 @@ async def test_a_replica_set_keeps_its_number():
         assert len(world.events("web", "SuccessfulCreate")) == 4
 
 
-async def test_scaling_down_takes_the_pods_that_cost_least():
+async def test_scaling_down_deletes_the_pods_that_cost_least():
     async with World() as world:
         world.node("only", pods=2)
         world.replica_set("web", 2, labels=WEB)
@@ -66,7 +66,7 @@ async def test_ended_pods_are_replaced():
         assert sorted(p["status"]["phase"] for p in world.pods()) == ["Failed", "Running"]
 
 
-async def test_a_deleted_replica_set_takes_its_pods_along():
+async def test_the_pods_of_a_deleted_replica_set_are_deleted():
     async with World() as world:
         world.node("only")
         world.replica_set("web", 2, labels=WEB)
@@ -76,7 +76,7 @@ async def test_a_deleted_replica_set_takes_its_pods_along():
         assert world.pods() == []
 
 
-async def test_a_refused_pod_is_told_on_the_replica_set_and_tried_again():
+async def test_a_refused_pod_is_reported_on_the_replica_set_and_tried_again():
     async with World() as world:
         world.node("only")
         template = {
@@ -104,7 +104,7 @@ BUDGETS = {
 
 
 @pytest.mark.parametrize("story", BUDGETS, ids=str)
-async def test_a_budget_says_how_many_may_go(story):
+async def test_a_budget_counts_allowed_disruptions(story):
     limits, expected = BUDGETS[story]
     async with World() as world:
         world.node("only")
@@ -116,7 +116,7 @@ async def test_a_budget_says_how_many_may_go(story):
         assert (budget["desiredHealthy"], budget["expectedPods"], budget["disruptionsAllowed"]) == expected
 
 
-async def test_a_budget_that_cannot_be_reckoned_allows_nothing_and_says_why():
+async def test_a_budget_without_an_expected_count_allows_nothing_and_says_why():
     async with World() as world:
         world.node("only")
         world.job("train", does={"run-time": "1h"})
@@ -141,6 +141,6 @@ async def test_a_controller_can_be_left_out():
         assert world.condition(world.store.get(kinds.NODE_KIND, None, "only"), "Ready")["status"] == "True"
 
 
-async def test_leaving_out_what_does_not_exist_is_an_error():
+async def test_leaving_out_an_unknown_controller_is_an_error():
     with pytest.raises(ValueError, match="unknown controllers: deployments; known are: nodes, evictions, scheduler"):
         World(without=["deployments"])

@@ -1,4 +1,4 @@
-"""How pods find their nodes in the embedded cluster, and what they are told when they do not."""
+"""The embedded scheduler: which node a pod gets, and the message of a pod that fits nowhere."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def message(world, name):
     return world.condition(world.the_pod(name), "PodScheduled")["message"]
 
 
-async def test_a_pod_without_any_node_says_so_and_runs_once_one_appears():
+async def test_a_pod_without_any_node_is_unschedulable_and_runs_once_one_appears():
     async with World() as world:
         world.pod("train", gpus=1)
         await passing(1)
@@ -68,7 +68,7 @@ async def test_the_reasons_are_counted_and_worded_as_the_real_scheduler_does():
         )
 
 
-async def test_a_pod_that_fits_nowhere_is_told_anew_when_the_nodes_change():
+async def test_the_message_of_an_unschedulable_pod_follows_changes_of_the_nodes():
     async with World() as world:
         for name in ("a", "b"):
             world.node(name, gpus=8, ready_after=30)
@@ -85,7 +85,7 @@ async def test_a_pod_that_fits_nowhere_is_told_anew_when_the_nodes_change():
         assert world.condition(world.the_pod("greedy"), "PodScheduled")["message"].startswith("0/1 nodes")
 
 
-async def test_a_nomination_outlives_news_about_other_nodes():
+async def test_a_nomination_survives_changes_of_other_nodes():
     async with World() as world:
         world.pod("greedy", gpus=16)
         await passing(1)
@@ -106,7 +106,7 @@ async def test_pods_spread_over_the_emptiest_nodes():
         assert [world.where(f"p{number}") for number in range(6)] == ["a", "b", "c", "a", "b", "c"]
 
 
-async def test_the_pod_that_matters_most_goes_first():
+async def test_the_pod_of_highest_priority_is_scheduled_first():
     async with World() as world:
         world.store.create(kinds.PRIORITY_CLASS_KIND, {"metadata": {"name": "urgent"}, "value": 1000})
         world.pod("first", gpus=8)
@@ -117,7 +117,7 @@ async def test_the_pod_that_matters_most_goes_first():
         assert (world.where("first"), world.where("urgent")) == (None, "only")
 
 
-async def test_a_pod_that_could_preempt_is_told_that_this_scheduler_does_not():
+async def test_the_message_of_a_pod_that_could_preempt_says_that_this_scheduler_does_not():
     async with World() as world:
         world.store.create(kinds.PRIORITY_CLASS_KIND, {"metadata": {"name": "urgent"}, "value": 1000})
         world.node("only", gpus=8)
@@ -132,7 +132,7 @@ async def test_a_pod_that_could_preempt_is_told_that_this_scheduler_does_not():
         )
 
 
-async def test_room_comes_back_when_a_pod_ends():
+async def test_the_requests_of_an_ended_pod_are_free_again():
     async with World() as world:
         world.node("only", gpus=1)
         await passing(1)
@@ -157,7 +157,7 @@ async def test_a_startup_taint_keeps_pods_away_until_it_is_removed():
         assert world.where("train") == "new"
 
 
-async def test_a_nominated_pod_gets_the_room_that_was_kept_for_it():
+async def test_a_nominated_pod_gets_the_room_reserved_for_it():
     async with World() as world:
         world.pod("big", gpus=8)
         for number in range(4):
@@ -186,7 +186,7 @@ async def test_a_nomination_does_not_survive_a_failed_attempt():
         assert "nominatedNodeName" not in world.the_pod("train")["status"]
 
 
-async def test_pods_that_keep_apart_share_no_node():
+async def test_pods_with_anti_affinity_share_no_node():
     async with World() as world:
         for name in ("a", "b"):
             world.node(name)
@@ -206,7 +206,7 @@ async def test_pods_that_keep_apart_share_no_node():
         assert world.where("p2") == "a"
 
 
-async def test_pods_that_keep_together_follow_the_first_into_its_zone():
+async def test_pods_with_affinity_follow_the_first_into_its_zone():
     async with World() as world:
         for name, zone in (("a1", "a"), ("b1", "b"), ("b2", "b")):
             world.node(name, cpu="2", labels={"zone": zone})
@@ -222,7 +222,7 @@ async def test_pods_that_keep_together_follow_the_first_into_its_zone():
         assert "2 node(s) didn't match pod affinity rules" in message(world, "third")
 
 
-async def test_pods_that_wait_for_company_follow_when_it_comes():
+async def test_pods_with_affinity_are_tried_again_when_a_matching_pod_is_bound():
     near = {"labelSelector": {"matchLabels": {"app": "store"}}, "topologyKey": "kubernetes.io/hostname"}
     together = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
     async with World() as world:
@@ -262,7 +262,7 @@ async def test_a_gated_pod_waits_for_its_gate():
         assert world.where("held") == "only"
 
 
-async def test_pods_of_another_scheduler_are_left_alone():
+async def test_pods_of_another_scheduler_are_not_touched():
     async with World() as world:
         world.node("only")
         world.pod("foreign", schedulerName="kai")
@@ -271,7 +271,7 @@ async def test_pods_of_another_scheduler_are_left_alone():
         assert world.condition(world.the_pod("foreign"), "PodScheduled") is None
 
 
-async def test_a_binding_by_somebody_else_takes_the_room():
+async def test_a_pod_bound_by_another_client_takes_room():
     async with World() as world:
         world.node("a", gpus=1)
         await passing(1)
@@ -282,7 +282,7 @@ async def test_a_binding_by_somebody_else_takes_the_room():
         assert (world.where("ours"), world.where("theirs")) == ("a", None)
 
 
-async def test_what_this_scheduler_cannot_do_is_said_on_the_pod():
+async def test_the_message_of_a_pod_names_what_this_scheduler_does_not_implement():
     async with World() as world:
         world.node("only")
         spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
@@ -293,7 +293,7 @@ async def test_what_this_scheduler_cannot_do_is_said_on_the_pod():
         )
 
 
-async def test_a_pod_that_makes_no_sense_is_told_so_and_the_others_are_bound():
+async def test_a_pod_that_cannot_be_decoded_gets_a_condition_and_the_others_are_bound():
     async with World() as world:
         world.node("only")
         terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}]}

@@ -2,8 +2,8 @@
 
     KUBECONFIG=... python -m tests.contract.kube.published_types
 
-The result is facts only: which fields each built-in type has, of what type, and how their lists merge. One line per
-type, in the notation that forebay.embedded.types reads.
+The result holds, for each built-in type, its fields, their types, and how lists merge: one line per type, in the
+notation that forebay.embedded.api.builtin reads.
 """
 
 import json
@@ -23,7 +23,7 @@ PLAIN = {
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "int-or-string",
     "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "any",
     "io.k8s.apimachinery.pkg.runtime.RawExtension": "any",
-    # A schema or a flag, or anything at all; a list of schemas is not structural.
+    # A schema or a boolean, or any value; a list of schemas is not structural.
     f"{SCHEMAS}.JSONSchemaPropsOrBool": "any",
     f"{SCHEMAS}.JSONSchemaPropsOrArray": f"{SCHEMAS}.JSONSchemaProps",
     f"{SCHEMAS}.JSONSchemaPropsOrStringArray": "any",

@@ -1,4 +1,4 @@
-"""The cluster as a whole, and the kubeconfig that leads to it."""
+"""The embedded cluster as a whole, and its kubeconfig."""
 
 import yaml
 
@@ -7,7 +7,7 @@ from forebay.embedded.server import EmbeddedCluster, is_embedded_kubeconfig, kub
 from tests.unit.embedded.worlds import a_pod
 
 
-async def test_a_seeded_cluster_has_its_identity():
+async def test_the_same_seed_gives_the_same_cluster_identity():
     clusters = [
         EmbeddedCluster(seed=7).store.get(NAMESPACE_KIND, None, "kube-system")["metadata"]["uid"] for _ in range(2)
     ]
@@ -26,7 +26,7 @@ async def test_the_controllers_run_inside_the_block():
     assert (condition["type"], condition["reason"]) == ("PodScheduled", "Unschedulable")
 
 
-def test_a_kubeconfig_of_ours_is_known_again_and_no_other():
+def test_only_a_kubeconfig_of_ours_is_recognized():
     ours = kubeconfig_for("http://127.0.0.1:1234")
 
     assert yaml.safe_load(ours)["clusters"][0]["cluster"]["server"] == "http://127.0.0.1:1234"

@@ -95,7 +95,7 @@ class Store:
         new = deep_copy(obj)
         new["apiVersion"], new["kind"] = kind.api_version, kind.kind
         meta = new.setdefault("metadata", {})
-        self._check_namespace(kind, meta)
+        self._set_namespace(kind, meta)
         metadata.set_generated_name(
             kind, meta, self.random, lambda name: self.find(kind, meta.get("namespace"), name) is not None
         )
@@ -120,7 +120,7 @@ class Store:
         if sent.get("resourceVersion") not in {None, "", before["resourceVersion"]}:
             raise failures.modified(kind, sent["name"])
         meta = dict(before) if sent is before else metadata.keep_system_fields(kind, before, deep_copy(sent))
-        new = _restricted_to(kind, old, {**obj, "metadata": meta}, subresource)
+        new = _restrict_to_subresource(kind, old, {**obj, "metadata": meta}, subresource)
         # Values still shared with the stored object need no copy, since nobody changes them, except in custom
         # resources: there a changed schema may set new defaults inside them.
         changed = [field for field in new.keys() | old.keys() if new.get(field) is not old.get(field)]
@@ -230,7 +230,7 @@ class Store:
     def _rules(self, kind: ApiKind) -> KindRules:
         return self.rules.get(kind.storage, DEFAULT_RULES)
 
-    def _check_namespace(self, kind: ApiKind, meta: Json) -> None:
+    def _set_namespace(self, kind: ApiKind, meta: Json) -> None:
         if not kind.namespaced:
             meta.pop("namespace", None)
             return
@@ -242,7 +242,7 @@ class Store:
             raise failures.forbidden(kind, meta.get("name", ""), why, [{**cause, "field": "metadata.namespace"}])
 
 
-def _restricted_to(kind: ApiKind, old: Json, new: Json, subresource: str | None) -> Json:
+def _restrict_to_subresource(kind: ApiKind, old: Json, new: Json, subresource: str | None) -> Json:
     """The update without what it may not change: the status, or with the status subresource everything else."""
     new = {**new, "apiVersion": old["apiVersion"], "kind": old["kind"]}
     if not kind.has_status or subresource == "binding":

@@ -1,4 +1,4 @@
-"""Owners and dependents, and namespaces that empty before they go."""
+"""Garbage collection of dependents, of the content of namespaces and of the objects of CRDs."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from forebay.embedded.api.kinds import (
     POD_KIND,
     SECRET_KIND,
 )
-from tests.unit.embedded.worlds import a_definition, a_pod, a_store, define, named, owned_by
+from tests.unit.embedded.worlds import a_crd, a_pod, a_store, define, named, owned_by
 
 
 def family(store, **reference):
@@ -21,7 +21,7 @@ def family(store, **reference):
     return owner
 
 
-def test_dependents_go_with_their_last_owner():
+def test_dependents_are_deleted_with_their_last_owner():
     store = a_store()
     first, second = (store.create(CONFIG_MAP_KIND, named(name)) for name in ("first", "second"))
     store.create(SECRET_KIND, owned_by(second, owned_by(first, named("child"))))
@@ -34,7 +34,7 @@ def test_dependents_go_with_their_last_owner():
     assert store.list(SECRET_KIND) == []
 
 
-def test_generations_of_dependents_fall_together():
+def test_dependents_of_dependents_are_deleted_too():
     store = a_store()
     parent = store.create(CONFIG_MAP_KIND, named("g0"))
     for number in range(1, 50):
@@ -45,7 +45,7 @@ def test_generations_of_dependents_fall_together():
     assert [obj["metadata"]["name"] for obj in store.list(CONFIG_MAP_KIND, "default")] == ["kube-root-ca.crt"]
 
 
-def test_an_owner_deleted_in_the_foreground_waits_for_those_who_block_it():
+def test_an_owner_deleted_in_the_foreground_waits_for_dependents_that_block_it():
     store = a_store()
     owner = store.create(CONFIG_MAP_KIND, named("owner"))
     pod = store.create(POD_KIND, owned_by(owner, a_pod("p", nodeName="n"), blockOwnerDeletion=True))
@@ -58,7 +58,7 @@ def test_an_owner_deleted_in_the_foreground_waits_for_those_who_block_it():
     assert store.find(CONFIG_MAP_KIND, "default", "owner") is None
 
 
-def test_orphans_forget_their_owner():
+def test_orphans_lose_the_reference_to_their_owner():
     store = a_store()
     family(store)
 
@@ -78,7 +78,7 @@ def test_an_owner_of_that_name_with_another_uid_is_not_the_owner():
     assert store.list(SECRET_KIND) == []
 
 
-def test_who_has_an_owner_of_an_unknown_kind_is_left_alone():
+def test_a_dependent_of_an_unknown_kind_of_owner_stays():
     store = a_store()
     unknown = {"apiVersion": "example.dev/v1", "kind": "Mystery", "metadata": {"name": "m", "uid": "u"}}
 
@@ -87,7 +87,7 @@ def test_who_has_an_owner_of_an_unknown_kind_is_left_alone():
     assert store.find(SECRET_KIND, "default", "child") is not None
 
 
-def test_a_namespace_goes_when_the_last_of_its_objects_has():
+def test_a_namespace_is_removed_after_the_last_of_its_objects():
     store = a_store()
     store.create(NAMESPACE_KIND, {"metadata": {"name": "team"}})
     pod = a_pod("p", nodeName="n")
@@ -105,7 +105,7 @@ def test_a_namespace_goes_when_the_last_of_its_objects_has():
     assert store.find(NODE_KIND, None, "n") is not None
 
 
-def test_a_definition_goes_when_the_last_of_its_objects_has():
+def test_a_crd_is_removed_after_the_last_of_its_objects():
     store = a_store()
     things = define(store, {"size": {"type": "integer"}})
     held = named("held", spec={"size": 1})
@@ -121,10 +121,10 @@ def test_a_definition_goes_when_the_last_of_its_objects_has():
     store.remove_finalizer(things, left, "example.com/x")
     assert store.find(CRD_KIND, None, "things.example.dev") is None
     assert store.kinds.at("example.dev", "v1", "things") is None
-    store.create(CRD_KIND, a_definition({}))
+    store.create(CRD_KIND, a_crd({}))
 
 
-def test_asking_again_without_a_wish_leaves_the_first_wish_standing():
+def test_a_repeated_deletion_without_a_policy_keeps_the_first_policy():
     store = a_store()
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i:1"}]}}
     job = store.create(JOB_KIND, named("train", spec={"template": template}))
@@ -139,7 +139,7 @@ def test_asking_again_without_a_wish_leaves_the_first_wish_standing():
     assert "deletionTimestamp" in store.get(SECRET_KIND, "default", "child")["metadata"]
 
 
-def test_a_definition_of_which_no_version_is_served_can_be_deleted():
+def test_a_crd_of_which_no_version_is_served_can_be_deleted():
     store = a_store()
     define(store, {}, served=False)
     store.delete(CRD_KIND, None, "things.example.dev")

@@ -69,7 +69,7 @@ def test_a_json_patch_does_what_rfc_6902_shows(original, operations, result):
     ],
     ids=lambda operation: f"{operation['op']} {operation['path']}",
 )
-def test_an_operation_that_does_not_apply_spoils_the_whole_patch(operation):
+def test_an_operation_that_does_not_apply_rejects_the_whole_patch(operation):
     with pytest.raises(ApiFailure) as refused:
         patches.apply_json_patch({"a": 1, "l": []}, [{"op": "add", "path": "/z", "value": 0}, operation])
     assert refused.value.code == 422
@@ -77,7 +77,7 @@ def test_an_operation_that_does_not_apply_spoils_the_whole_patch(operation):
 
 @pytest.mark.law
 @given(documents, documents)
-def test_patches_leave_the_original_alone(original, patch):
+def test_patches_do_not_change_the_original(original, patch):
     before = repr(original)
     patches.apply_merge_patch(original, patch)
     patches.apply_strategic_patch(original, patch, {})
@@ -115,7 +115,7 @@ def test_directives_delete_replace_and_order():
     assert replaced == pod({"name": "z"})
 
 
-def test_lists_without_a_key_are_replaced_and_those_of_plain_values_grow():
+def test_lists_without_a_merge_key_are_replaced_and_lists_of_plain_values_are_extended():
     taints = {"spec": {"taints": [{"key": "a"}, {"key": "b"}]}, "metadata": {"finalizers": ["x/a"]}}
 
     result = merged(NODE_KIND, taints, {"spec": {"taints": [{"key": "c"}]}, "metadata": {"finalizers": ["x/b"]}})
@@ -133,7 +133,7 @@ def test_one_of_several_volume_sources_is_kept():
     assert merged(POD_KIND, original, patch)["spec"]["volumes"] == [{"name": "v", "configMap": {"name": "c"}}]
 
 
-def test_a_service_tells_its_ports_apart_by_another_key_than_a_container():
+def test_ports_of_a_service_have_another_merge_key_than_those_of_a_container():
     original = {"spec": {"ports": [{"port": 80, "name": "web"}]}}
 
     result = merged(SERVICE_KIND, original, {"spec": {"ports": [{"port": 80, "targetPort": 8080}]}})

@@ -1,4 +1,4 @@
-"""Which objects a selector means."""
+"""Label selectors and field selectors."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def labelled(**labels):
         ("example.com/x-y_z.a=v", {"example.com/x-y_z.a": "v"}, {}),
     ],
 )
-def test_a_label_selector_takes_the_one_and_leaves_the_other(text, matching, other):
+def test_a_label_selector_matches_the_one_and_not_the_other(text, matching, other):
     matches = label_selector(text)
 
     assert matches(labelled(**matching))
@@ -38,7 +38,7 @@ def test_a_label_selector_takes_the_one_and_leaves_the_other(text, matching, oth
 
 
 @pytest.mark.parametrize("text", ["a in", "a in (", "a=b=c", "=b", "a,,b", "a b", "a>x"])
-def test_a_label_selector_that_cannot_be_read_is_a_bad_request(text):
+def test_an_invalid_label_selector_is_a_bad_request(text):
     with pytest.raises(ApiFailure) as refused:
         label_selector(text)
     assert refused.value.code == 400
@@ -73,7 +73,7 @@ def test_an_empty_selector_selects_everything():
         (CONFIG_MAP_KIND, r"metadata.name=a\,b", {"metadata": {"name": "a,b"}}, True),
     ],
 )
-def test_a_field_selector_looks_where_the_field_is_kept(kind, text, obj, expected):
+def test_a_field_selector_reads_the_stored_field(kind, text, obj, expected):
     assert field_selector(kind, text)(obj) is expected
 
 

@@ -1,4 +1,4 @@
-"""The store: versions, conflicts, deletion, and a history that can be walked back."""
+"""The store: versions, conflicts, deletion, and lists of past versions."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def refusal(call, *arguments, **options):
     return refused.value
 
 
-def test_what_goes_in_is_copied_and_what_comes_out_never_changes():
+def test_written_objects_are_copied_and_stored_objects_never_change():
     store = a_store()
     mine = named("settings", data={"colour": "blue"})
     stored = store.create(CONFIG_MAP_KIND, mine)
@@ -63,7 +63,7 @@ def test_an_update_that_changes_nothing_is_no_event():
     assert heard == []
 
 
-def test_status_and_spec_are_written_apart_and_only_the_spec_makes_a_generation():
+def test_status_and_spec_are_written_separately_and_only_the_spec_changes_the_generation():
     store = a_store()
     budget = store.create(DISRUPTION_BUDGET_KIND, named("b", spec={"minAvailable": 1}))
 
@@ -77,7 +77,7 @@ def test_status_and_spec_are_written_apart_and_only_the_spec_makes_a_generation(
     assert by_spec["status"] == {"disruptionsAllowed": 5}
 
 
-def test_subscribers_hear_in_the_order_of_versions_even_when_one_of_them_writes():
+def test_subscribers_are_called_in_the_order_of_versions_even_when_one_of_them_writes():
     store = a_store()
     heard = []
 
@@ -104,7 +104,7 @@ def test_subscribers_hear_in_the_order_of_versions_even_when_one_of_them_writes(
     ]
 
 
-def test_a_subscriber_that_fails_keeps_no_news_from_the_others():
+def test_a_failing_subscriber_does_not_keep_changes_from_the_others():
     store = a_store()
     heard = []
 
@@ -121,7 +121,7 @@ def test_a_subscriber_that_fails_keeps_no_news_from_the_others():
     assert heard == ["a", "b"]
 
 
-def test_a_finalizer_holds_an_object_until_it_is_taken_off():
+def test_a_finalizer_keeps_an_object_until_it_is_removed():
     store = a_store()
     held = named("settings")
     held["metadata"]["finalizers"] = ["example.com/x"]
@@ -139,7 +139,7 @@ def test_a_finalizer_holds_an_object_until_it_is_taken_off():
     assert heard == [MODIFIED, DELETED]
 
 
-def test_a_bound_pod_outlives_its_deletion_until_its_kubelet_is_done():
+def test_a_deleted_bound_pod_stays_until_its_kubelet_has_stopped_it():
     clock = Clock()
     store = a_store(clock)
     store.create(POD_KIND, a_pod("p", nodeName="n"))
@@ -155,7 +155,7 @@ def test_a_bound_pod_outlives_its_deletion_until_its_kubelet_is_done():
     assert store.delete(POD_KIND, "default", "p", grace=0)[1]
 
 
-def test_a_subscriber_may_finish_what_a_deletion_began():
+def test_a_subscriber_may_finish_a_graceful_deletion():
     store = a_store()
 
     def kubelet(change):
@@ -172,7 +172,7 @@ def test_a_subscriber_may_finish_what_a_deletion_began():
     assert store.list(POD_KIND) == []
 
 
-def test_history_forgets_from_its_old_end():
+def test_the_oldest_changes_leave_the_history_first():
     store = Store(clock=Clock(), history=3)
     store.create(NAMESPACE_KIND, {"metadata": {"name": "a"}})
     start = store.version
@@ -204,7 +204,7 @@ steps = st.lists(st.tuples(st.sampled_from(["put", "delete"]), names, st.integer
 
 @pytest.mark.law
 @given(steps)
-def test_every_earlier_list_can_be_seen_again(story):
+def test_the_list_of_every_earlier_version_can_be_read(story):
     store = a_store()
     seen = {store.version: store.list(CONFIG_MAP_KIND, "default")}
     for verb, name, value in story:
@@ -220,7 +220,7 @@ def test_every_earlier_list_can_be_seen_again(story):
         assert list(store.list_at(CONFIG_MAP_KIND, "default", version)) == objects
 
 
-def test_events_fade_after_an_hour():
+def test_events_are_removed_after_an_hour():
     clock = Clock()
     store = a_store(clock)
     about = {"involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}}

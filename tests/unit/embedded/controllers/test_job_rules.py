@@ -1,4 +1,4 @@
-"""How Jobs count: indexes, back-off, verdicts on failed pods."""
+"""Rules of the Job controller: indexes, backoff, unsupported fields."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -26,7 +26,7 @@ def ended(phase, at):
 
 @pytest.mark.law
 @given(st.sets(st.integers(0, 60)))
-def test_indexes_survive_their_notation(found):
+def test_indexes_are_read_back_from_their_text(found):
     assert indexes(indexes_text(found)) == found
 
 
@@ -45,7 +45,7 @@ def test_each_failure_doubles_the_wait_up_to_ten_minutes():
     assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
 
 
-def test_a_success_forgets_the_failures_before_it():
+def test_a_success_resets_the_backoff_of_earlier_failures():
     backoff = JobBackoff()
     backoff.add([], [ended("Failed", 1), ended("Failed", 2)])
     backoff.add([ended("Succeeded", 5)], [ended("Failed", 3), ended("Failed", 7)])
@@ -55,7 +55,7 @@ def test_a_success_forgets_the_failures_before_it():
 
 
 @pytest.mark.parametrize("field", ["backoffLimitPerIndex", "successPolicy"])
-def test_what_is_not_implemented_is_refused_by_name(field):
+def test_a_field_that_is_not_implemented_is_refused_by_name(field):
     value = 1 if field == "backoffLimitPerIndex" else {"rules": []}
     with pytest.raises(ValueError, match=f"spec.{field} is not implemented"):
         job_spec({"spec": {"template": {}, field: value}})

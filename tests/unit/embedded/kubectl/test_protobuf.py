@@ -1,4 +1,4 @@
-"""The protobuf that kubectl sends, as captured from it, and what is not understood."""
+"""Protobuf bodies as kubectl sends them, and the refusal of unsupported ones."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def entry(key, value):
 
 
 def test_a_config_map_as_kubectl_creates_it():
-    # Go writes empty strings and the zero generation; they mean nothing.
+    # Go writes empty strings and generation 0, which mean that the field is not set.
     meta = field(1, "c") + field(2, "") + field(3, "team") + flag(7, 0) + field(8, b"") + field(11, entry("a", "b"))
 
     found = protobuf.decode_protobuf(envelope("v1", "ConfigMap", field(1, meta) + field(2, entry("k", "v"))))
@@ -50,7 +50,7 @@ def test_bytes_become_base64_and_int_or_string_either():
     assert protobuf.decode_protobuf(envelope("policy/v1", "PodDisruptionBudget", number))["spec"] == {"minAvailable": 2}
 
 
-def test_a_zero_behind_a_pointer_counts():
+def test_the_zero_value_of_a_pointer_is_kept():
     found = protobuf.decode_protobuf(envelope("batch/v1", "Job", field(2, flag(1, 0) + flag(10, 0))))
 
     assert found["spec"] == {"parallelism": 0, "suspend": False}
@@ -67,7 +67,7 @@ def test_a_zero_behind_a_pointer_counts():
         (b"k8s\x00", "damaged"),
     ],
 )
-def test_what_is_not_understood_is_refused_with_a_way_out(content, why):
+def test_an_unsupported_body_is_refused_with_a_way_out(content, why):
     with pytest.raises(ApiFailure) as refused:
         protobuf.decode_protobuf(content)
 

@@ -1,4 +1,4 @@
-"""What `kubectl get` shows."""
+"""Tables of `kubectl get`."""
 
 from datetime import timedelta
 
@@ -64,7 +64,7 @@ def test_json_paths(path, found):
 
 
 @pytest.mark.parametrize("path", [".spec[?(@.a>1)]", ".spec[", "..x"])
-def test_a_json_path_that_cannot_be_read_is_an_error(path):
+def test_an_unsupported_json_path_is_an_error(path):
     with pytest.raises(ValueError, match="cannot read"):
         JsonPath(path)
 
@@ -102,7 +102,7 @@ def container(ready=False, restarts=0, **state):  # noqa: FBT002 (reads well at 
         ({"phase": "Running", "reason": "NodeLost"}, {"deletionTimestamp": "2030-01-01T00:00:00Z"}, "Unknown"),
     ],
 )
-def test_a_pods_status_is_the_most_telling_word(status, more, word):
+def test_a_pods_status_is_the_most_specific_reason(status, more, word):
     assert pod_status({"metadata": more, "spec": {}, "status": status}) == word
 
 
