@@ -173,7 +173,7 @@ class Api:
         base_url: str,
         namespace: str,
         server: str,
-        forget_history: Callable[[], Awaitable[None]],
+        compact: Callable[[], Awaitable[None]],
     ) -> None:
         self.transport = transport
         self.base_url = base_url
@@ -181,7 +181,7 @@ class Api:
         #: `embedded` or `real`. For preparation only: all assertions are the same for both.
         self.server = server
         #: Compacts the store: lists and watches of earlier versions get a 410.
-        self.forget_history = forget_history
+        self.compact = compact
 
     def __call__(self, resource: str, group_version: str = "v1", namespace: str | None = None) -> Collection:
         """`api("pods")`, `api("jobs", "batch/v1")`: a resource in this test's namespace."""

@@ -163,7 +163,7 @@ async def test_a_paged_list_that_expires_is_read_again_without_pages(api):
         await client.create(templates, {"metadata": {"name": f"t{number}"}, **template}, namespace=api.namespace)
     first = await client.list_page(templates, api.namespace, limit=1)
     await client.delete(templates, "t1", api.namespace)
-    await api.forget_history()
+    await api.compact()
 
     with pytest.raises(errors.Expired):
         await client.list_page(templates, api.namespace, limit=1, continue_token=first.continue_token)
@@ -176,7 +176,7 @@ async def test_a_paged_list_that_expires_is_read_again_without_pages(api):
             if options.get("limit") and not options.get("continue_token"):
                 await super().patch(templates, "t2", writes.merge({"metadata": {"labels": {"a": "b"}}}), api.namespace)
                 await super().delete(templates, "t0", api.namespace)
-                await api.forget_history()
+                await api.compact()
             return page
 
     listed = await Forgetful(api.transport, api.base_url).list_all(templates, api.namespace, limit=1)

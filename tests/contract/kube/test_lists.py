@@ -157,7 +157,7 @@ async def test_a_continuation_older_than_history_has_expired(api):
         await api("podtemplates").create({"metadata": {"name": f"t{number}"}, **template})
     first = await api("podtemplates").list(limit=1)
     await api("podtemplates").delete("t1")
-    await api.forget_history()
+    await api.compact()
 
     refusal = await refused(api("podtemplates").list(limit=1, **{"continue": first["metadata"]["continue"]}))
 
@@ -172,7 +172,7 @@ async def test_an_exact_version_older_than_history_has_expired(api):
     template = {"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}}
     created = await api("podtemplates").create({"metadata": {"name": "a"}, **template})
     await api("podtemplates").create({"metadata": {"name": "b"}, **template})
-    await api.forget_history()
+    await api.compact()
 
     refusal = await refused(api("podtemplates").list(resourceVersion=version(created), resourceVersionMatch="Exact"))
 

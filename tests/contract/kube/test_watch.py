@@ -114,7 +114,7 @@ async def test_a_pod_that_is_bound_leaves_the_watch_of_unbound_ones(api):
 
 async def test_a_version_older_than_history_is_gone(api):
     widgets = await api.widgets()
-    await api.forget_history()
+    await api.compact()
 
     async with widgets.watch(resourceVersion=1) as events:
         kind, body = await events.next()

@@ -138,4 +138,4 @@ def subset(transcript: Sequence[str], of: Sequence[str]) -> list[str]:
     return [line for line in transcript if line not in known]
 
 
-Scenes = Mapping[str, Sequence[Step]]
+Scripts = Mapping[str, Sequence[Step]]
