@@ -42,8 +42,8 @@ async def work(pods: int, nodes: int) -> float:
             offer = {"cpu": "32", "memory": "256Gi", "nvidia.com/gpu": "8"}
             register_node(store, f"node-{number:05}", allocatable=offer)
         for number in range(_JOBS):
-            store.create(kinds.JOBS, job(f"job-{number}", pods // _JOBS))
-        while not all(map(complete, store.list(kinds.JOBS))):  # noqa: ASYNC110 (in virtual time, polling is free)
+            store.create(kinds.JOB_KIND, job(f"job-{number}", pods // _JOBS))
+        while not all(map(complete, store.list(kinds.JOB_KIND))):  # noqa: ASYNC110 (in virtual time, polling is free)
             await asyncio.sleep(10)
         return asyncio.get_running_loop().time()
 

@@ -150,7 +150,7 @@ async def measure(cluster: EmbeddedCluster, names: list[str]) -> dict[str, float
         await quiet(operator)
         idle = await once(operator)
         store = cluster.store
-        store.create(kinds.PODS, pod("waiting", 8, None))
+        store.create(kinds.POD_KIND, pod("waiting", 8, None))
         unschedulable = {
             "type": "PodScheduled",
             "status": "False",
@@ -158,12 +158,12 @@ async def measure(cluster: EmbeddedCluster, names: list[str]) -> dict[str, float
             "message": "0/5000 nodes are available: Insufficient nvidia.com/gpu.",
             "lastTransitionTime": store.timestamp(),
         }
-        waiting = store.get(kinds.PODS, "default", "waiting")
+        waiting = store.get(kinds.POD_KIND, "default", "waiting")
         status = {"phase": "Pending", "conditions": [unschedulable]}
-        store.update(kinds.PODS, {**waiting, "status": status}, subresource="status")
+        store.update(kinds.POD_KIND, {**waiting, "status": status}, subresource="status")
         await quiet(operator)
         one_pod = await once(operator)
-        store.delete(kinds.PODS, "default", "waiting", grace=0)
+        store.delete(kinds.POD_KIND, "default", "waiting", grace=0)
     return {"idle_ms": idle, "one_pod_ms": one_pod}
 
 
@@ -171,14 +171,14 @@ async def work(nodes: int, pods: int, machines: int) -> dict[str, Any]:
     cluster = EmbeddedCluster(seed=1, events=False)
     store = cluster.store
     for each in custom_resource_definitions():
-        store.create(kinds.DEFINITIONS, definition(each))
+        store.create(kinds.CRD_KIND, definition(each))
     names = [f"node-{number:05}" for number in range(nodes)]
     for name in names:
-        store.create(kinds.NODES, node(name))
+        store.create(kinds.NODE_KIND, node(name))
     for number in range(pods):
         # Every node has a pod with GPUs, and no node has all of them free.
         gpus = 1 + number % 7 if number < nodes else 0
-        store.create(kinds.PODS, pod(f"pod-{number:06}", gpus, names[number % nodes]))
+        store.create(kinds.POD_KIND, pod(f"pod-{number:06}", gpus, names[number % nodes]))
     figures = {"nodes": nodes, "pods": pods, "machines": machines, **await measure(cluster, names[:machines])}
     figures["every_node"] = await measure(cluster, names)
     return figures

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
-from forebay.embedded.api.kinds import JOBS, PODS
+from forebay.embedded.api.kinds import JOB_KIND, POD_KIND
 from forebay.model.units import GpuHours
 from tests.crash.budget_witness import gpu_seconds
 
@@ -36,7 +36,7 @@ class Outcome:
         return not any(self._unrest())
 
     def _unrest(self):
-        for pod in self.world.store.list(PODS):
+        for pod in self.world.store.list(POD_KIND):
             name, phase = pod["metadata"]["name"], pod["status"]["phase"]
             if "deletionTimestamp" in pod["metadata"]:
                 yield f"{name} does not go"
@@ -47,7 +47,7 @@ class Outcome:
                 yield f"{name} runs"
             elif not self._waits_rightly(pod):
                 yield f"{name} waits, gates {pod['spec'].get('schedulingGates')}"
-        for job in self.world.store.list(JOBS):
+        for job in self.world.store.list(JOB_KIND):
             name, status = job["metadata"]["name"], job.get("status") or {}
             if job["spec"].get("suspend"):
                 if not self._is_paused_rightly(job):
@@ -70,7 +70,7 @@ class Outcome:
                 continue
             needs = [mine]
             if self._is_gated(pod):
-                needs += [self._need(each) for each in self.world.store.list(PODS) if self._is_gated(each)]
+                needs += [self._need(each) for each in self.world.store.list(POD_KIND) if self._is_gated(each)]
             left = limit.seconds - self.auditor.used(limit)
             if any(left < min(need, limit.seconds) for need in needs):
                 return True

@@ -7,8 +7,8 @@ from datetime import datetime
 from forebay.api.names import USAGE_FINALIZER
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import seconds
-from forebay.embedded.api.collection import ADDED, DELETED
-from forebay.embedded.api.kinds import CONFIG_MAPS, JOBS, PODS
+from forebay.embedded.api.kinds import CONFIG_MAP_KIND, JOB_KIND, POD_KIND
+from forebay.kube.decoders import ADDED, DELETED
 from forebay.net import clock
 
 _ENDED = frozenset({"Succeeded", "Failed"})
@@ -95,9 +95,9 @@ class Auditor:
         self._uids = {each["metadata"]["uid"]: each["metadata"]["name"] for each in world.store.list(self._kind)}
         instances = world.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
         for kind, changed in (
-            (PODS, self._pod_changed),
-            (JOBS, self._job_changed),
-            (CONFIG_MAPS, self._ledger_changed),
+            (POD_KIND, self._pod_changed),
+            (JOB_KIND, self._job_changed),
+            (CONFIG_MAP_KIND, self._ledger_changed),
             (self._kind, self._budget_changed),
             (instances, self._record_changed),
         ):
@@ -117,7 +117,7 @@ class Auditor:
     def stored(self, limit):
         """Intervals by pod, as whoever comes next would read them; and whether all of it can be read."""
         chunks = defaultdict(dict)
-        for each in self.world.store.list(CONFIG_MAPS):
+        for each in self.world.store.list(CONFIG_MAP_KIND):
             labels = labels_of(each)
             if labels.get("forebay.dev/ledger") == "gpu-hours":
                 serial = int(each["metadata"]["name"].rpartition("-")[2])
@@ -293,7 +293,7 @@ class Auditor:
         }
         found = []
         for pod in self.of(limit):
-            there = self.world.store.find(PODS, "default", pod.name)
+            there = self.world.store.find(POD_KIND, "default", pod.name)
             if there is None or there["metadata"]["uid"] != pod.uid or pod.ended_at is not None:
                 continue
             if pod.runs or there["spec"].get("nodeName") or pod.uid in served:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
-from forebay.embedded.api.kinds import JOBS, PODS
+from forebay.embedded.api.kinds import JOB_KIND, POD_KIND
 from forebay.embedded.api.pods import PodRules
 from forebay.embedded.controllers import register_node
 from forebay.kube.lease import Terms
@@ -153,7 +153,7 @@ async def _world(scenario):
     async with lab(*scenario.machines, seed=scenario.seed, events=False) as world:
         kind = world.store.kinds.named("forebay.dev/v1alpha1", "GPUWorkloadBudget")
         if scenario.policies:
-            world.store.rules[PODS.storage] = _Policed(kind)
+            world.store.rules[POD_KIND.storage] = _Policed(kind)
         if scenario.gpus:
             amounts = {"cpu": "64", "memory": "64Gi", "pods": 110, "nvidia.com/gpu": scenario.gpus}
             register_node(world.store, "n1", allocatable=amounts)
@@ -179,13 +179,13 @@ def _submit(world, work):
     about = {"labels": {"team": work.team}, "annotations": notes}
     if work.job:
         template = {"template": {"metadata": about, "spec": spec}, "backoffLimit": 1000}
-        world.store.create(JOBS, {"metadata": {"name": work.name, "namespace": "default"}, "spec": template})
+        world.store.create(JOB_KIND, {"metadata": {"name": work.name, "namespace": "default"}, "spec": template})
     else:
-        world.store.create(PODS, {"metadata": {"name": work.name, "namespace": "default", **about}, "spec": spec})
+        world.store.create(POD_KIND, {"metadata": {"name": work.name, "namespace": "default", **about}, "spec": spec})
 
 
 def _delete(world, work):
-    kind = JOBS if work.job else PODS
+    kind = JOB_KIND if work.job else POD_KIND
     if world.store.find(kind, "default", work.name) is not None:
         world.store.delete(kind, "default", work.name, grace=0 if work.force else None)
 

@@ -12,7 +12,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from forebay.embedded.api.kinds import PODS
+from forebay.embedded.api.kinds import POD_KIND
 from forebay.kube.lease import Terms
 from forebay.simulate.power import Powered
 from forebay.simulate.power_faults import Boot
@@ -79,10 +79,10 @@ async def _people(world, chance, end):
         await asyncio.sleep(chance.expovariate(1 / 1800))
         number += 1
         world.pod(f"p{number}", chance.choice([1, 1, 1, 2, 2, 4]), runs=f"{chance.randint(60, 5400)}s")
-        for pod in world.store.list(PODS):
+        for pod in world.store.list(POD_KIND):
             ended = pod["status"]["phase"] == "Succeeded"
             if ended and number - int(pod["metadata"]["name"][1:]) > 48:
-                world.store.delete(PODS, "default", pod["metadata"]["name"])
+                world.store.delete(POD_KIND, "default", pod["metadata"]["name"])
     return number
 
 
@@ -126,7 +126,9 @@ async def _soak(days, seed):
         # What failed last may have to wait for an hour before it is tried again.
         await asyncio.sleep(4 * 3600)
         late = (len(asyncio.all_tasks()), _objects(world))
-        waiting = [pod["metadata"]["name"] for pod in world.store.list(PODS) if pod["status"]["phase"] != "Succeeded"]
+        waiting = [
+            pod["metadata"]["name"] for pod in world.store.list(POD_KIND) if pod["status"]["phase"] != "Succeeded"
+        ]
         found = (waiting, sorted(world.power.on), set(world.states().values()) - {"Gone"}, witness.breaches)
         replica.cancel()
         await asyncio.wait({replica})

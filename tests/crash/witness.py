@@ -3,8 +3,8 @@
 import asyncio
 from collections import Counter
 
-from forebay.embedded.api.collection import ADDED, DELETED
-from forebay.embedded.api.kinds import PODS
+from forebay.embedded.api.kinds import POD_KIND
+from forebay.kube.decoders import ADDED, DELETED
 from forebay.lifecycle.call_outcomes import MOST_ATTEMPTS
 from forebay.simulate.power import Power, PowerCall
 from tests.crash.mortal import LATE
@@ -33,7 +33,7 @@ class Witness:
         self._kind = world.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
         world.power.answer = self._call
         world.store.subscribe(self._kind, self._record_changed)
-        world.store.subscribe(PODS, self._pod_changed)
+        world.store.subscribe(POD_KIND, self._pod_changed)
 
     def breach(self, words):
         self.breaches.append(f"at {_now():.3f} s: {words}")
@@ -93,7 +93,7 @@ class Witness:
         wanted = record["spec"].get("pods") or ()
         if not wanted:
             return
-        waiting = {pod["metadata"]["uid"]: pod for pod in self._world.store.list(PODS) if _waits(pod)}
+        waiting = {pod["metadata"]["uid"]: pod for pod in self._world.store.list(POD_KIND) if _waits(pod)}
         others = [each for each in self._world.store.list(self._kind) if each["metadata"]["name"] != name]
         for other in others:
             if _state(other) in _COMING and "deletionTimestamp" not in other["metadata"]:
@@ -107,11 +107,11 @@ class Witness:
             self.breach(f"{name} is asked for although {sorted(map(_name, waiting.values()))} fit elsewhere: {rooms}")
 
     def _free(self, machine):
-        taken = sum(_gpus(pod) for pod in self._world.store.list(PODS) if _runs_on(pod, machine))
+        taken = sum(_gpus(pod) for pod in self._world.store.list(POD_KIND) if _runs_on(pod, machine))
         return self._world.power.machines[machine].gpus - taken
 
     def _pods_on(self, machine):
-        return [_name(pod) for pod in self._world.store.list(PODS) if _runs_on(pod, machine)]
+        return [_name(pod) for pod in self._world.store.list(POD_KIND) if _runs_on(pod, machine)]
 
 
 def packs(amounts, rooms):

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from forebay.embedded.api.kinds import JOBS, NODES, PODS
+from forebay.embedded.api.kinds import JOB_KIND, NODE_KIND, POD_KIND
 from forebay.lifecycle.facts import CORDONED_ANNOTATION
 from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.virtual_time import run
@@ -102,7 +102,7 @@ class Outcome:
     def _served(self, work):
         if not self._can_be_served(work):
             return True
-        found = self.world.store.find(JOBS if self.scenario.jobs else PODS, "default", work.name)
+        found = self.world.store.find(JOB_KIND if self.scenario.jobs else POD_KIND, "default", work.name)
         if found is None:
             return False
         status = found.get("status") or {}
@@ -119,7 +119,7 @@ class Outcome:
         if self.ledger.stormed:
             yield f"requests without end at {self.ledger.requests[-1].at:.3f} s: {self.frequent()}"
         yield from (f"switched on twice: {call}" for call in self.world.power.switched_on_again())
-        for node in self.world.store.list(NODES):
+        for node in self.world.store.list(NODE_KIND):
             if CORDONED_ANNOTATION in (node["metadata"].get("annotations") or {}) or node["spec"].get("unschedulable"):
                 yield f"node {node['metadata']['name']} is left cordoned"
         most = self.most_requests()

@@ -49,7 +49,7 @@ class Budgets:
             "spec": {"restartPolicy": "Never", "containers": [container]},
         }
         spec = {"parallelism": parallelism, "completions": parallelism, "template": template}
-        return self.store.create(kinds.JOBS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+        return self.store.create(kinds.JOB_KIND, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
     def the_budget(self, name="team-a"):
         return self.store.get(self.kind, "default", name)
@@ -65,18 +65,18 @@ class Budgets:
         return self.the_budget(name)["metadata"].get("labels", {})
 
     def the_pod(self, name):
-        return self.store.get(kinds.PODS, "default", name)
+        return self.store.get(kinds.POD_KIND, "default", name)
 
     def is_there(self, name):
-        return any(each["metadata"]["name"] == name for each in self.store.list(kinds.PODS))
+        return any(each["metadata"]["name"] == name for each in self.store.list(kinds.POD_KIND))
 
     def delete_pod(self, name, **options):
-        self.store.delete(kinds.PODS, "default", name, **options)
+        self.store.delete(kinds.POD_KIND, "default", name, **options)
 
     def ledgers(self):
         return [
             each
-            for each in self.store.list(kinds.CONFIG_MAPS)
+            for each in self.store.list(kinds.CONFIG_MAP_KIND)
             if "forebay.dev/ledger" in each["metadata"].get("labels", {})
         ]
 

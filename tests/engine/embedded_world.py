@@ -1,4 +1,4 @@
-"""An embedded cluster for stories: objects in a few words, answers in a few more."""
+"""An embedded cluster for tests, with short ways to create and read objects."""
 
 import asyncio
 from typing import Any
@@ -33,7 +33,7 @@ class World:
         """`does`: the embedded annotations without their prefix, `{"run-time": "30s"}`."""
         meta = {"name": name, "namespace": "default", "labels": labels or {}, "annotations": annotations(does)}
         return self.store.create(
-            kinds.PODS, {"metadata": meta, "spec": {**pod_spec(cpu=cpu, gpus=gpus, restart=restart), **spec}}
+            kinds.POD_KIND, {"metadata": meta, "spec": {**pod_spec(cpu=cpu, gpus=gpus, restart=restart), **spec}}
         )
 
     def job(self, name, *, does=None, cpu=None, gpus=0, restart="Never", **spec):
@@ -41,24 +41,24 @@ class World:
             "metadata": {"annotations": annotations(does)},
             "spec": pod_spec(cpu=cpu, gpus=gpus, restart=restart),
         }
-        return self.store.create(kinds.JOBS, {"metadata": {"name": name}, "spec": {"template": template, **spec}})
+        return self.store.create(kinds.JOB_KIND, {"metadata": {"name": name}, "spec": {"template": template, **spec}})
 
     def replica_set(self, name, replicas, *, labels, does=None):
         template = {"metadata": {"labels": labels, "annotations": annotations(does)}, "spec": pod_spec()}
         spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
-        return self.store.create(kinds.REPLICA_SETS, {"metadata": {"name": name}, "spec": spec})
+        return self.store.create(kinds.REPLICA_SET_KIND, {"metadata": {"name": name}, "spec": spec})
 
     def get(self, kind, name):
         return self.store.get(kind, "default", name)
 
     def the_pod(self, name):
-        return self.get(kinds.PODS, name)
+        return self.get(kinds.POD_KIND, name)
 
     def the_job(self, name):
-        return self.get(kinds.JOBS, name)
+        return self.get(kinds.JOB_KIND, name)
 
     def pods(self, job=None):
-        pods = self.store.list(kinds.PODS)
+        pods = self.store.list(kinds.POD_KIND)
         return (
             pods if job is None else [pod for pod in pods if pod["metadata"].get("labels", {}).get("job-name") == job]
         )
@@ -88,7 +88,7 @@ class World:
         return self.store.delete(kind, "default", name, **options)
 
     def events(self, name, reason=None):
-        found = [e for e in self.store.list(kinds.EVENTS) if e["involvedObject"]["name"] == name]
+        found = [e for e in self.store.list(kinds.EVENT_KIND) if e["involvedObject"]["name"] == name]
         return [e["message"] for e in found if reason in {None, e["reason"]}]
 
 

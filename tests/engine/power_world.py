@@ -38,7 +38,7 @@ class Lab:
         annotations |= extra.pop("annotations", {})
         meta = {"name": name, "namespace": namespace, "annotations": annotations, **extra}
         return self.store.create(
-            kinds.PODS, {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": [container], **spec}}
+            kinds.POD_KIND, {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": [container], **spec}}
         )
 
     def job(self, name, gpus=1, *, runs="60s"):
@@ -52,13 +52,13 @@ class Lab:
             },
         }
         spec = {"template": template, "backoffLimit": 1000}
-        return self.store.create(kinds.JOBS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+        return self.store.create(kinds.JOB_KIND, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
     def where(self, name, namespace="default"):
-        return self.store.get(kinds.PODS, namespace, name)["spec"].get("nodeName")
+        return self.store.get(kinds.POD_KIND, namespace, name)["spec"].get("nodeName")
 
     def phase(self, name, namespace="default"):
-        return self.store.get(kinds.PODS, namespace, name)["status"]["phase"]
+        return self.store.get(kinds.POD_KIND, namespace, name)["status"]["phase"]
 
     def records(self):
         kind = self.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
@@ -73,7 +73,7 @@ class Lab:
 
     def events(self, reason=None):
         """Kind and name of the object, and the reason."""
-        found = self.store.list(kinds.EVENTS)
+        found = self.store.list(kinds.EVENT_KIND)
         return [
             (each["involvedObject"]["kind"], each["involvedObject"]["name"], each["reason"])
             for each in found
@@ -82,7 +82,7 @@ class Lab:
 
     def told(self, name, reason):
         """What was said of an object for that reason, the oldest first."""
-        found = [each for each in self.store.list(kinds.EVENTS) if each["involvedObject"]["name"] == name]
+        found = [each for each in self.store.list(kinds.EVENT_KIND) if each["involvedObject"]["name"] == name]
         return [each["message"] for each in sorted(found, key=_said_at) if each["reason"] == reason]
 
     def record(self, name):
@@ -92,7 +92,7 @@ class Lab:
         return self.states().get(name)
 
     def node(self, name):
-        return self.store.get(kinds.NODES, None, name)
+        return self.store.get(kinds.NODE_KIND, None, name)
 
     def is_cordoned(self, name):
         return bool(self.node(name)["spec"].get("unschedulable"))
@@ -128,7 +128,7 @@ def _definitions():
 async def lab(*machines, **options):
     async with EmbeddedCluster(**{"seed": 7, **options}) as cluster:
         for definition in _definitions():
-            cluster.store.create(kinds.DEFINITIONS, definition)
+            cluster.store.create(kinds.CRD_KIND, definition)
         yield Lab(cluster, PowerWorld(machines, EmbeddedNodes(cluster.store)))
 
 

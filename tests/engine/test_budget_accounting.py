@@ -126,7 +126,7 @@ async def test_a_damaged_ledger_is_said_left_alone_and_forgiven_when_it_is_gone(
             it.delete_pod("one")
             await passing(5)
         (chunk,) = it.ledgers()
-        it.store.update(kinds.CONFIG_MAPS, {**chunk, "binaryData": {"chunk": "Z2FyYmFnZQ=="}})
+        it.store.update(kinds.CONFIG_MAP_KIND, {**chunk, "binaryData": {"chunk": "Z2FyYmFnZQ=="}})
         async with operator(it, "b"):
             it.pod("two", 1, runs="1m")
             await passing(120)
@@ -134,7 +134,7 @@ async def test_a_damaged_ledger_is_said_left_alone_and_forgiven_when_it_is_gone(
             assert it.told("team-a", "LedgerDamaged")
             assert used(it.status()) == pytest.approx(hours(it.ran("two")), abs=0.0005)
             assert "Z2FyYmFnZQ==" in [each["binaryData"]["chunk"] for each in it.ledgers()]
-            it.store.delete(kinds.CONFIG_MAPS, "kube-system", chunk["metadata"]["name"])
+            it.store.delete(kinds.CONFIG_MAP_KIND, "kube-system", chunk["metadata"]["name"])
             await passing(120)
             assert it.condition("Degraded") == ("False", "ReconcileSucceeded")
             assert used(it.status()) == pytest.approx(hours(it.ran("two")), abs=0.0005)

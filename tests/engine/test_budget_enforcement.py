@@ -83,7 +83,7 @@ async def test_alerts_touch_nobody():
 
 
 def _job(it, name="work"):
-    return it.store.get(kinds.JOBS, "default", name)
+    return it.store.get(kinds.JOB_KIND, "default", name)
 
 
 async def test_a_job_is_suspended_and_goes_on_when_the_window_frees_room():
@@ -97,7 +97,7 @@ async def test_a_job_is_suspended_and_goes_on_when_the_window_frees_room():
         assert job["metadata"]["annotations"]["forebay.dev/paused-at"]
         assert job["metadata"]["labels"]["forebay.dev/paused"] == "true"
         assert ("Job", "work", "Paused") in it.events()
-        assert [each for each in it.store.list(kinds.PODS) if each["status"]["phase"] == "Running"] == []
+        assert [each for each in it.store.list(kinds.POD_KIND) if each["status"]["phase"] == "Running"] == []
         assert len(it.told("team-a", "Paused")) == 1
         await passing(3700)
         job = _job(it)
@@ -105,7 +105,7 @@ async def test_a_job_is_suspended_and_goes_on_when_the_window_frees_room():
         assert "forebay.dev/paused-by" not in job["metadata"].get("annotations", {})
         assert "forebay.dev/paused" not in job["metadata"].get("labels", {})
         assert ("Job", "work", "Resumed") in it.events()
-        assert [each["status"]["phase"] for each in it.store.list(kinds.PODS)] == ["Running"]
+        assert [each["status"]["phase"] for each in it.store.list(kinds.POD_KIND)] == ["Running"]
 
 
 async def test_a_pod_without_a_job_is_told_that_it_cannot_be_paused():
@@ -136,7 +136,7 @@ async def test_a_job_that_somebody_resumes_is_not_paused_for_ever_and_may_be_pau
         it.budget(hours="0.1", action="Pause", grace=0)
         it.job("work", 1)
         await passing(450)
-        it.change(kinds.JOBS, "work", lambda each: each["spec"].update(suspend=False), "default")
+        it.change(kinds.JOB_KIND, "work", lambda each: each["spec"].update(suspend=False), "default")
         await passing(60)
         assert _job(it)["spec"]["suspend"] is True
         assert len(it.told("work", "Paused")) == 2

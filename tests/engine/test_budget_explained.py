@@ -55,7 +55,7 @@ async def test_a_pod_whose_budget_has_room_is_told_so():
         it.pod("other", 1, labels={"team": "b"}, schedulingGates=[{"name": "theirs"}, *GATE])
         await passing(2)
         it.store.create(
-            kinds.PODS,
+            kinds.POD_KIND,
             {
                 "metadata": {"name": "gated", "namespace": "default", "labels": {"team": "a"}},
                 "spec": {

@@ -142,6 +142,6 @@ async def test_deleting_a_pod_at_the_gate_is_nobodys_trouble():
         await passing(600)
         _gated(it, "second")
         await passing(30)
-        it.store.delete(kinds.PODS, "default", "second")
+        it.store.delete(kinds.POD_KIND, "default", "second")
         await passing(10)
         assert not it.is_there("second")

@@ -1,4 +1,4 @@
-"""Jobs of the embedded cluster, from their first pod to their last word."""
+"""Jobs of the embedded cluster, from their first pod to their final condition."""
 
 import pytest
 
@@ -36,7 +36,7 @@ async def test_a_job_of_three_runs_to_completion():
         assert world.events("train", "Completed") == ["Job completed"]
 
 
-async def test_pods_of_a_job_carry_its_marks():
+async def test_pods_of_a_job_carry_its_labels_owner_and_finalizer():
     async with World() as world:
         job = world.job("train")
         await passing(1)
@@ -73,13 +73,13 @@ async def test_an_indexed_job_gives_every_index_one_success():
         assert conditions(world.the_job("shards"))[-1][0] == "Complete"
 
 
-async def test_failures_are_retried_later_and_later_until_the_limit():
+async def test_failures_are_retried_with_growing_backoff_up_to_the_limit():
     async with World() as world:
         world.node("only")
         world.job("broken", backoffLimit=2, does={"run-time": "1s", "exit-code": "1"})
         starts = []
         world.store.subscribe(
-            kinds.PODS, lambda change: starts.append(seconds(change.new)) if change.type == "ADDED" else None
+            kinds.POD_KIND, lambda change: starts.append(seconds(change.new)) if change.type == "ADDED" else None
         )
         await passing(120)
         job = world.the_job("broken")
@@ -90,7 +90,7 @@ async def test_failures_are_retried_later_and_later_until_the_limit():
         ]
         assert world.events("broken", "BackoffLimitExceeded") == ["Job has reached the specified backoff limit"]
         first, second, third = starts
-        # Each pod lives for two seconds; the real controller waits 10 s, then 20 s, after its end.
+        # Each pod runs for two seconds; the real controller waits 10 s, then 20 s, after its end.
         assert (second - first, third - second) == (12, 22)
 
 
@@ -108,12 +108,12 @@ async def test_containers_restarted_in_place_count_against_the_limit():
         assert world.pods("broken") == []
 
 
-async def test_a_suspended_job_gives_up_its_pods_and_starts_its_clock_anew():
+async def test_a_suspended_job_deletes_its_pods_and_its_start_time_is_reset():
     async with World() as world:
         world.node("only")
         world.job("train", parallelism=2, completions=2, does={"run-time": "1h"})
         await passing(10)
-        world.update(kinds.JOBS, "train", lambda job: job["spec"].update(suspend=True))
+        world.update(kinds.JOB_KIND, "train", lambda job: job["spec"].update(suspend=True))
         await passing(5)
         status = world.the_job("train")["status"]
         assert world.pods("train") == []
@@ -121,7 +121,7 @@ async def test_a_suspended_job_gives_up_its_pods_and_starts_its_clock_anew():
         assert "startTime" not in status
         assert "failed" not in status
         await passing(60)
-        world.update(kinds.JOBS, "train", lambda job: job["spec"].update(suspend=False))
+        world.update(kinds.JOB_KIND, "train", lambda job: job["spec"].update(suspend=False))
         await passing(5)
         status = world.the_job("train")["status"]
         assert conditions(world.the_job("train")) == [("Suspended", "False", "JobResumed")]
@@ -130,7 +130,7 @@ async def test_a_suspended_job_gives_up_its_pods_and_starts_its_clock_anew():
         assert world.events("train", "Resumed") == ["Job resumed"]
 
 
-async def test_a_job_created_suspended_makes_no_pods():
+async def test_a_job_created_suspended_creates_no_pods():
     async with World() as world:
         world.job("later", suspend=True)
         await passing(5)
@@ -138,7 +138,7 @@ async def test_a_job_created_suspended_makes_no_pods():
         assert conditions(world.the_job("later")) == [("Suspended", "True", "JobSuspended")]
 
 
-async def test_a_job_past_its_deadline_fails_and_takes_its_pods_along():
+async def test_a_job_past_its_deadline_fails_and_its_pods_are_deleted():
     async with World() as world:
         world.node("only")
         world.job("slow", activeDeadlineSeconds=30, does={"run-time": "1h", "stop-delay": "5s"})
@@ -152,14 +152,14 @@ async def test_a_job_past_its_deadline_fails_and_takes_its_pods_along():
         assert world.pods("slow") == []
 
 
-async def test_a_finished_job_goes_after_its_time_to_live():
+async def test_a_finished_job_is_deleted_after_its_ttl():
     async with World() as world:
         world.node("only")
         world.job("short", ttlSecondsAfterFinished=60, does={"run-time": "1s"})
         await passing(30)
         assert conditions(world.the_job("short"))[-1][0] == "Complete"
         await passing(60)
-        assert world.store.list(kinds.JOBS) == []
+        assert world.store.list(kinds.JOB_KIND) == []
         assert world.pods() == []
 
 
@@ -183,7 +183,7 @@ POLICIES = {
 
 
 @pytest.mark.parametrize("story", POLICIES, ids=str)
-async def test_a_failure_policy_judges_exit_codes(story):
+async def test_a_failure_policy_by_exit_codes(story):
     rule, outcome, failed = POLICIES[story]
     async with World() as world:
         world.node("only")
@@ -208,10 +208,10 @@ async def test_an_evicted_pod_may_be_ignored_by_policy():
         world.job("train", backoffLimit=0, podFailurePolicy={"rules": [rule]}, does={"run-time": "40s"})
         await passing(5)
         world.update(
-            kinds.NODES, "only", lambda n: n["spec"].update(taints=[{"key": "reclaimed", "effect": "NoExecute"}])
+            kinds.NODE_KIND, "only", lambda n: n["spec"].update(taints=[{"key": "reclaimed", "effect": "NoExecute"}])
         )
         await passing(3)
-        world.update(kinds.NODES, "only", lambda n: n["spec"].update(taints=[]))
+        world.update(kinds.NODE_KIND, "only", lambda n: n["spec"].update(taints=[]))
         await passing(60)
         job = world.the_job("train")
         assert conditions(job)[-1][0] == "Complete"
@@ -225,7 +225,7 @@ async def test_a_deleted_pod_is_replaced_at_once_or_when_it_has_ended(policy, at
         world.job("train", podReplacementPolicy=policy, does={"run-time": "1h", "stop-delay": "25s"})
         await passing(5)
         [pod] = world.pods("train")
-        world.delete(kinds.PODS, pod["metadata"]["name"])
+        world.delete(kinds.POD_KIND, pod["metadata"]["name"])
         await passing(15)
         assert len(world.pods("train")) == at_once
         await passing(30)
@@ -238,7 +238,7 @@ async def test_less_parallelism_deletes_the_surplus_without_counting_it():
         world.node("only")
         world.job("wide", completions=10, parallelism=5, does={"run-time": "1h"})
         await passing(5)
-        world.update(kinds.JOBS, "wide", lambda job: job["spec"].update(parallelism=2))
+        world.update(kinds.JOB_KIND, "wide", lambda job: job["spec"].update(parallelism=2))
         await passing(5)
         status = world.the_job("wide")["status"]
         assert (status["active"], len(world.pods("wide"))) == (2, 2)
@@ -246,33 +246,33 @@ async def test_less_parallelism_deletes_the_surplus_without_counting_it():
 
 
 @pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])
-async def test_deleting_a_job_frees_its_pods(propagation):
+async def test_deleting_a_job_removes_the_tracking_finalizer_of_its_pods(propagation):
     async with World() as world:
         world.node("only")
         world.job("train", does={"run-time": "1h"})
         await passing(5)
-        world.delete(kinds.JOBS, "train", propagation=propagation)
+        world.delete(kinds.JOB_KIND, "train", propagation=propagation)
         await passing(5)
         left = world.pods()
         assert len(left) == (1 if propagation == "Orphan" else 0)
         assert not any("finalizers" in pod["metadata"] for pod in left)
 
 
-async def test_pods_that_may_not_be_created_are_tried_again():
+async def test_pods_whose_creation_is_refused_are_tried_again():
     async with World() as world:
         world.node("only")
         spec = {"restartPolicy": "Never", "priorityClassName": "absent", "containers": [{"name": "a", "image": "b"}]}
-        world.store.create(kinds.JOBS, {"metadata": {"name": "early"}, "spec": {"template": {"spec": spec}}})
+        world.store.create(kinds.JOB_KIND, {"metadata": {"name": "early"}, "spec": {"template": {"spec": spec}}})
         await passing(5)
         messages = world.events("early", "FailedCreate")
         assert messages
         assert all(message.startswith("Error creating: ") and "absent" in message for message in messages)
-        world.store.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "absent"}, "value": 1})
+        world.store.create(kinds.PRIORITY_CLASS_KIND, {"metadata": {"name": "absent"}, "value": 1})
         await passing(60)
         assert conditions(world.the_job("early"))[-1][0] == "Complete"
 
 
-async def test_what_this_controller_cannot_do_is_said_on_the_job():
+async def test_an_unsupported_job_gets_a_warning_event():
     async with World() as world:
         world.job("modern", completionMode="Indexed", completions=2, backoffLimitPerIndex=1)
         await passing(5)
@@ -282,7 +282,7 @@ async def test_what_this_controller_cannot_do_is_said_on_the_job():
         ]
 
 
-async def test_a_job_managed_by_another_controller_is_left_alone():
+async def test_a_job_managed_by_another_controller_is_not_touched():
     async with World() as world:
         world.job("theirs", managedBy="example.com/operator")
         await passing(5)

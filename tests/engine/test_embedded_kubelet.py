@@ -1,4 +1,4 @@
-"""Pods on embedded nodes: timers that write what a kubelet writes."""
+"""The embedded kubelet: pods as timers that write the statuses of a real kubelet."""
 
 from forebay.embedded.api import kinds
 from forebay.embedded.controllers import Controllers
@@ -82,15 +82,15 @@ async def test_a_crash_loop_waits_longer_each_time():
         assert world.condition(world.the_pod("crash"), "Ready")["status"] == "False"
 
 
-async def test_a_container_that_had_ended_when_its_pod_is_deleted_has_ended_when_it_did():
+async def test_a_container_that_exited_before_its_pod_was_deleted_keeps_its_exit():
     async with World() as world:
         world.node("only")
         pod = world.pod("crash", does={"run-time": "5s", "exit-code": "1"})
-        world.store.update(kinds.PODS, {**pod, "metadata": {**pod["metadata"], "finalizers": ["example.com/look"]}})
+        world.store.update(kinds.POD_KIND, {**pod, "metadata": {**pod["metadata"], "finalizers": ["example.com/look"]}})
         await passing(6.5)
         before = container(world, "crash")["state"]
         assert before["terminated"]["exitCode"] == 1
-        world.delete(kinds.PODS, "crash")
+        world.delete(kinds.POD_KIND, "crash")
         await passing(5)
         assert world.phase("crash") == "Failed"
         assert container(world, "crash")["state"] == before
@@ -110,9 +110,9 @@ async def test_a_deleted_pod_ends_gracefully():
         world.node("only")
         world.pod("server", does={"stop-delay": "10s"})
         seen = []
-        world.store.subscribe(kinds.PODS, lambda change: seen.append((change.type, change.new["status"]["phase"])))
+        world.store.subscribe(kinds.POD_KIND, lambda change: seen.append((change.type, change.new["status"]["phase"])))
         await passing(5)
-        world.delete(kinds.PODS, "server")
+        world.delete(kinds.POD_KIND, "server")
         await passing(9)
         assert world.phase("server") == "Running"
         await passing(2)
@@ -128,10 +128,10 @@ async def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace():
         await passing(5)
         exits = []
         world.store.subscribe(
-            kinds.PODS,
+            kinds.POD_KIND,
             lambda change: exits.append(change.new["status"]["containerStatuses"][0]["state"]),
         )
-        world.delete(kinds.PODS, "stubborn", grace=20)
+        world.delete(kinds.POD_KIND, "stubborn", grace=20)
         await passing(19)
         assert len(world.pods()) == 1
         await passing(2)
@@ -143,16 +143,16 @@ async def test_a_finalizer_keeps_the_object_of_an_ended_pod():
     async with World() as world:
         world.node("only")
         world.pod("counted")
-        world.update(kinds.PODS, "counted", lambda pod: pod["metadata"].update(finalizers=["forebay.dev/usage"]))
+        world.update(kinds.POD_KIND, "counted", lambda pod: pod["metadata"].update(finalizers=["forebay.dev/usage"]))
         await passing(5)
-        world.delete(kinds.PODS, "counted")
+        world.delete(kinds.POD_KIND, "counted")
         await passing(60)
         assert world.phase("counted") == "Failed"
-        world.store.remove_finalizer(kinds.PODS, world.the_pod("counted"), "forebay.dev/usage")
+        world.store.remove_finalizer(kinds.POD_KIND, world.the_pod("counted"), "forebay.dev/usage")
         assert world.pods() == []
 
 
-async def test_an_annotation_that_makes_no_sense_fails_its_pod_and_no_other():
+async def test_an_invalid_annotation_fails_its_pod_and_no_other():
     async with World() as world:
         world.node("only")
         world.pod("odd", does={"run-time": "soon"})
@@ -188,7 +188,7 @@ async def test_nodes_with_another_kubelet_are_left_to_it():
         assert (world.phase("on-virtual"), world.phase("on-mine")) == ("Pending", "Pending")
 
 
-async def test_new_controllers_take_over_what_is_under_way():
+async def test_restarted_controllers_take_over_running_pods():
     async with World() as world:
         world.node("only")
         world.pod("work", restart="Never", does={"run-time": "60s"})
@@ -218,16 +218,16 @@ async def test_stopped_controllers_leave_no_timer_behind():
         assert world.store.version == version
 
 
-async def test_an_object_that_cannot_be_read_is_told_so_and_harms_nobody():
+async def test_an_object_that_cannot_be_decoded_gets_a_warning_event_and_disturbs_no_other():
     async with World() as world:
         world.node("only")
         world.pod("odd")
         await passing(1)
-        world.update_status(kinds.PODS, "odd", conditions=["ready"])
-        world.update(kinds.NODES, "only", lambda node: node["metadata"]["labels"].update(touched="yes"))
+        world.update_status(kinds.POD_KIND, "odd", conditions=["ready"])
+        world.update(kinds.NODE_KIND, "only", lambda node: node["metadata"]["labels"].update(touched="yes"))
         node = world.node("broken")
         world.store.update(
-            kinds.NODES, {**node, "status": {**node["status"], "conditions": "none"}}, subresource="status"
+            kinds.NODE_KIND, {**node, "status": {**node["status"], "conditions": "none"}}, subresource="status"
         )
         world.job("odder", parallelism="two")
         world.pod("fine")

@@ -1,26 +1,26 @@
-"""Nodes of the embedded cluster: joining, falling silent, being drained and going away."""
+"""Nodes of the embedded cluster: registration, missing heartbeats, taints, drain and deletion."""
 
 import pytest
 
 from forebay.embedded.api import kinds
 from forebay.embedded.api.failures import ApiFailure
-from forebay.embedded.api.subresources import evict
+from forebay.embedded.api.subresources import evict_pod
 from tests.engine.embedded_world import World, passing
 
 KUBELET = "embedded.forebay.dev/kubelet"
 
 
 def taints(world, name):
-    spec = world.store.get(kinds.NODES, None, name)["spec"]
+    spec = world.store.get(kinds.NODE_KIND, None, name)["spec"]
     return sorted((taint["key"].rpartition("/")[2], taint["effect"]) for taint in spec.get("taints", ()))
 
 
 def ready(world, name):
-    return world.condition(world.store.get(kinds.NODES, None, name), "Ready")
+    return world.condition(world.store.get(kinds.NODE_KIND, None, name), "Ready")
 
 
 def set_kubelet(world, name, how):
-    world.update(kinds.NODES, name, lambda node: node["metadata"].update(annotations={KUBELET: how}))
+    world.update(kinds.NODE_KIND, name, lambda node: node["metadata"].update(annotations={KUBELET: how}))
 
 
 async def test_a_registered_node_becomes_ready_after_its_time():
@@ -29,25 +29,25 @@ async def test_a_registered_node_becomes_ready_after_its_time():
         await passing(20)
         assert ready(world, "new") is None
         assert taints(world, "new") == [("not-ready", "NoSchedule")]
-        world.update(kinds.NODES, "new", lambda node: node["metadata"]["labels"].update(touched="yes"))
+        world.update(kinds.NODE_KIND, "new", lambda node: node["metadata"]["labels"].update(touched="yes"))
         await passing(11)
         assert (ready(world, "new")["status"], ready(world, "new")["reason"]) == ("True", "KubeletReady")
         assert taints(world, "new") == []
 
 
-async def test_a_cordoned_node_bears_the_taint_of_it():
+async def test_a_cordoned_node_has_the_unschedulable_taint():
     async with World() as world:
         world.node("only")
         await passing(1)
-        world.update(kinds.NODES, "only", lambda node: node["spec"].update(unschedulable=True))
+        world.update(kinds.NODE_KIND, "only", lambda node: node["spec"].update(unschedulable=True))
         await passing(1)
         assert taints(world, "only") == [("unschedulable", "NoSchedule")]
-        world.update(kinds.NODES, "only", lambda node: node["spec"].update(unschedulable=False))
+        world.update(kinds.NODE_KIND, "only", lambda node: node["spec"].update(unschedulable=False))
         await passing(1)
         assert taints(world, "only") == []
 
 
-async def test_a_dead_kubelet_makes_its_node_unreachable_and_its_pods_leave_after_their_toleration():
+async def test_a_dead_kubelet_makes_its_node_unreachable_and_its_pods_are_deleted_after_their_toleration():
     async with World() as world:
         world.node("only")
         world.pod("default")
@@ -100,20 +100,20 @@ async def test_a_kubelet_that_comes_back_brings_its_node_and_pods_back():
         assert "deletionTimestamp" not in world.the_pod("server")["metadata"]
 
 
-async def test_a_node_of_somebody_else_stays_ready_while_its_lease_is_renewed():
+async def test_a_node_with_another_kubelet_stays_ready_while_its_lease_is_renewed():
     async with World() as world:
         world.node("virtual", labels={"type": "virtual-kubelet"})
         up = {"type": "Ready", "status": "True", "reason": "Up", "message": ""}
-        node = world.store.get(kinds.NODES, None, "virtual")
+        node = world.store.get(kinds.NODE_KIND, None, "virtual")
         world.store.update(
-            kinds.NODES, {**node, "status": {**node["status"], "conditions": [up]}}, subresource="status"
+            kinds.NODE_KIND, {**node, "status": {**node["status"], "conditions": [up]}}, subresource="status"
         )
         lease = {"metadata": {"name": "virtual", "namespace": "kube-node-lease"}, "spec": {"holderIdentity": "me"}}
-        held = world.store.create(kinds.LEASES, lease)
+        held = world.store.create(kinds.LEASE_KIND, lease)
         for beat in range(12):
             await passing(10)
             held = world.store.update(
-                kinds.LEASES, {**held, "spec": {"holderIdentity": "me", "leaseTransitions": beat}}
+                kinds.LEASE_KIND, {**held, "spec": {"holderIdentity": "me", "leaseTransitions": beat}}
             )
         assert ready(world, "virtual")["status"] == "True"
         await passing(60)
@@ -132,7 +132,7 @@ async def test_a_taint_that_evicts(how):
         world.pod("work", tolerations=tolerations)
         await passing(10)
         world.update(
-            kinds.NODES, "only", lambda n: n["spec"].update(taints=[{"key": "reclaim", "effect": "NoExecute"}])
+            kinds.NODE_KIND, "only", lambda n: n["spec"].update(taints=[{"key": "reclaim", "effect": "NoExecute"}])
         )
         await passing(30)
         assert len(world.pods()) == (0 if how == "never tolerated" else 1)
@@ -140,7 +140,7 @@ async def test_a_taint_that_evicts(how):
         assert len(world.pods()) == (1 if how == "tolerated for ever" else 0)
 
 
-async def test_taking_the_seconds_off_a_toleration_saves_the_pod_and_raising_them_does_not():
+async def test_removing_toleration_seconds_saves_the_pod_and_raising_them_does_not():
     async with World() as world:
         world.node("only")
         limited = [{"key": "reclaim", "operator": "Exists", "tolerationSeconds": 60}]
@@ -148,23 +148,25 @@ async def test_taking_the_seconds_off_a_toleration_saves_the_pod_and_raising_the
             world.pod(name, tolerations=limited)
         await passing(10)
         world.update(
-            kinds.NODES, "only", lambda n: n["spec"].update(taints=[{"key": "reclaim", "effect": "NoExecute"}])
+            kinds.NODE_KIND, "only", lambda n: n["spec"].update(taints=[{"key": "reclaim", "effect": "NoExecute"}])
         )
         await passing(30)
-        world.update(kinds.PODS, "freed", lambda pod: pod["spec"]["tolerations"][0].pop("tolerationSeconds"))
-        world.update(kinds.PODS, "raised", lambda pod: pod["spec"]["tolerations"][0].update(tolerationSeconds=86400))
+        world.update(kinds.POD_KIND, "freed", lambda pod: pod["spec"]["tolerations"][0].pop("tolerationSeconds"))
+        world.update(
+            kinds.POD_KIND, "raised", lambda pod: pod["spec"]["tolerations"][0].update(tolerationSeconds=86400)
+        )
         await passing(40)
         assert [pod["metadata"]["name"] for pod in world.pods()] == ["freed"]
 
 
-async def test_the_pods_of_a_deleted_node_are_given_up():
+async def test_the_pods_of_a_deleted_node_are_deleted():
     async with World() as world:
         world.node("doomed")
         world.job("train", backoffLimit=6, does={"run-time": "1h"})
         world.pod("counted")
-        world.update(kinds.PODS, "counted", lambda pod: pod["metadata"].update(finalizers=["forebay.dev/usage"]))
+        world.update(kinds.POD_KIND, "counted", lambda pod: pod["metadata"].update(finalizers=["forebay.dev/usage"]))
         await passing(10)
-        world.store.delete(kinds.NODES, None, "doomed")
+        world.store.delete(kinds.NODE_KIND, None, "doomed")
         await passing(30)
         assert world.phase("counted") == "Running"
         await passing(15)
@@ -179,7 +181,7 @@ async def test_the_pods_of_a_deleted_node_are_given_up():
         assert world.the_job("train")["status"]["failed"] == 1
 
 
-async def test_a_pod_bound_to_a_node_that_never_comes_is_given_up():
+async def test_a_pod_bound_to_a_node_that_never_registers_is_deleted():
     async with World() as world:
         world.pod("lost", nodeName="nowhere")
         await passing(60)
@@ -194,22 +196,22 @@ async def test_a_drain_respects_the_disruption_budget():
         labels = {"app": "web"}
         world.replica_set("web", 3, labels=labels)
         spec = {"minAvailable": 2, "selector": {"matchLabels": labels}}
-        world.store.create(kinds.DISRUPTION_BUDGETS, {"metadata": {"name": "web"}, "spec": spec})
+        world.store.create(kinds.DISRUPTION_BUDGET_KIND, {"metadata": {"name": "web"}, "spec": spec})
         await passing(5)
-        budget = world.get(kinds.DISRUPTION_BUDGETS, "web")["status"]
+        budget = world.get(kinds.DISRUPTION_BUDGET_KIND, "web")["status"]
         counts = ("currentHealthy", "desiredHealthy", "expectedPods", "disruptionsAllowed", "observedGeneration")
         assert [budget[count] for count in counts] == [3, 2, 3, 1, 1]
         assert budget["conditions"][0]["reason"] == "SufficientPods"
 
-        world.update(kinds.NODES, "a", lambda node: node["spec"].update(unschedulable=True))
+        world.update(kinds.NODE_KIND, "a", lambda node: node["spec"].update(unschedulable=True))
         leaving = [pod["metadata"]["name"] for pod in world.pods() if pod["spec"]["nodeName"] == "a"]
         assert len(leaving) == 2
-        evict(world.store, "default", leaving[0], {})
+        evict_pod(world.store, "default", leaving[0], {})
         with pytest.raises(ApiFailure) as refused:
-            evict(world.store, "default", leaving[1], {})
+            evict_pod(world.store, "default", leaving[1], {})
         assert refused.value.code == 429
         await passing(10)
-        evict(world.store, "default", leaving[1], {})
+        evict_pod(world.store, "default", leaving[1], {})
         await passing(10)
         assert [pod["spec"]["nodeName"] for pod in world.pods()] == ["b", "b", "b"]
-        assert world.get(kinds.DISRUPTION_BUDGETS, "web")["status"]["disruptionsAllowed"] == 1
+        assert world.get(kinds.DISRUPTION_BUDGET_KIND, "web")["status"]["disruptionsAllowed"] == 1

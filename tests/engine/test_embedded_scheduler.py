@@ -1,9 +1,9 @@
-"""How pods find their nodes in the embedded cluster, and what they are told when they do not."""
+"""The embedded scheduler: which node a pod gets, and the message of a pod that fits nowhere."""
 
 import pytest
 
 from forebay.embedded.api import kinds
-from forebay.embedded.api.subresources import bind
+from forebay.embedded.api.subresources import bind_pod
 from tests.engine.embedded_world import World, passing
 
 PREEMPTION = " no new claims to deallocate, preemption: "
@@ -18,7 +18,7 @@ def message(world, name):
     return world.condition(world.the_pod(name), "PodScheduled")["message"]
 
 
-async def test_a_pod_without_any_node_says_so_and_runs_once_one_appears():
+async def test_a_pod_without_any_node_is_unschedulable_and_runs_once_one_appears():
     async with World() as world:
         world.pod("train", gpus=1)
         await passing(1)
@@ -41,7 +41,7 @@ async def test_a_pod_without_any_node_says_so_and_runs_once_one_appears():
 async def test_the_reasons_are_counted_and_worded_as_the_real_scheduler_does():
     async with World() as world:
         world.node("cordoned")
-        world.update(kinds.NODES, "cordoned", lambda node: node["spec"].update(unschedulable=True))
+        world.update(kinds.NODE_KIND, "cordoned", lambda node: node["spec"].update(unschedulable=True))
         world.node("tainted", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
         world.node("small", cpu="2", gpus=4, pods=1)
         world.node("full", cpu="2", gpus=1)
@@ -68,7 +68,7 @@ async def test_the_reasons_are_counted_and_worded_as_the_real_scheduler_does():
         )
 
 
-async def test_a_pod_that_fits_nowhere_is_told_anew_when_the_nodes_change():
+async def test_the_message_of_an_unschedulable_pod_follows_changes_of_the_nodes():
     async with World() as world:
         for name in ("a", "b"):
             world.node(name, gpus=8, ready_after=30)
@@ -80,16 +80,16 @@ async def test_a_pod_that_fits_nowhere_is_told_anew_when_the_nodes_change():
         after = world.condition(world.the_pod("greedy"), "PodScheduled")
         assert after["message"].startswith("0/2 nodes are available: 2 Insufficient nvidia.com/gpu.")
         assert after["lastTransitionTime"] == before["lastTransitionTime"]
-        world.store.delete(kinds.NODES, None, "a")
+        world.store.delete(kinds.NODE_KIND, None, "a")
         await passing(2)
         assert world.condition(world.the_pod("greedy"), "PodScheduled")["message"].startswith("0/1 nodes")
 
 
-async def test_a_nomination_outlives_news_about_other_nodes():
+async def test_a_nomination_survives_changes_of_other_nodes():
     async with World() as world:
         world.pod("greedy", gpus=16)
         await passing(1)
-        world.update_status(kinds.PODS, "greedy", nominatedNodeName="coming")
+        world.update_status(kinds.POD_KIND, "greedy", nominatedNodeName="coming")
         world.node("small", gpus=1)
         await passing(10)
         assert world.the_pod("greedy")["status"]["nominatedNodeName"] == "coming"
@@ -106,9 +106,9 @@ async def test_pods_spread_over_the_emptiest_nodes():
         assert [world.where(f"p{number}") for number in range(6)] == ["a", "b", "c", "a", "b", "c"]
 
 
-async def test_the_pod_that_matters_most_goes_first():
+async def test_the_pod_of_highest_priority_is_scheduled_first():
     async with World() as world:
-        world.store.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
+        world.store.create(kinds.PRIORITY_CLASS_KIND, {"metadata": {"name": "urgent"}, "value": 1000})
         world.pod("first", gpus=8)
         world.pod("urgent", gpus=8, priorityClassName="urgent")
         await passing(1)
@@ -117,9 +117,9 @@ async def test_the_pod_that_matters_most_goes_first():
         assert (world.where("first"), world.where("urgent")) == (None, "only")
 
 
-async def test_a_pod_that_could_preempt_is_told_that_this_scheduler_does_not():
+async def test_the_message_of_a_pod_that_could_preempt_says_that_this_scheduler_does_not():
     async with World() as world:
-        world.store.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
+        world.store.create(kinds.PRIORITY_CLASS_KIND, {"metadata": {"name": "urgent"}, "value": 1000})
         world.node("only", gpus=8)
         await passing(1)
         world.pod("lowly", gpus=8)
@@ -132,7 +132,7 @@ async def test_a_pod_that_could_preempt_is_told_that_this_scheduler_does_not():
         )
 
 
-async def test_room_comes_back_when_a_pod_ends():
+async def test_the_requests_of_an_ended_pod_are_free_again():
     async with World() as world:
         world.node("only", gpus=1)
         await passing(1)
@@ -151,13 +151,13 @@ async def test_a_startup_taint_keeps_pods_away_until_it_is_removed():
         world.node("new", gpus=8, taints=[{"key": "forebay.dev/startup", "effect": "NoSchedule"}])
         await passing(10)
         assert "1 node(s) had untolerated taint(s)" in message(world, "train")
-        world.update(kinds.NODES, "new", lambda node: node["spec"].update(taints=[]))
+        world.update(kinds.NODE_KIND, "new", lambda node: node["spec"].update(taints=[]))
         await passing(0)
         await passing(1)
         assert world.where("train") == "new"
 
 
-async def test_a_nominated_pod_gets_the_room_that_was_kept_for_it():
+async def test_a_nominated_pod_gets_the_room_reserved_for_it():
     async with World() as world:
         world.pod("big", gpus=8)
         for number in range(4):
@@ -165,10 +165,10 @@ async def test_a_nominated_pod_gets_the_room_that_was_kept_for_it():
         await passing(1)
         world.node("new", gpus=8, taints=[{"key": "forebay.dev/startup", "effect": "NoSchedule"}])
         await passing(1)
-        world.update_status(kinds.PODS, "big", nominatedNodeName="new")
+        world.update_status(kinds.POD_KIND, "big", nominatedNodeName="new")
         await passing(1)
         assert world.where("big") is None  # a nomination alone is no reason to try again
-        world.update(kinds.NODES, "new", lambda node: node["spec"].update(taints=[]))
+        world.update(kinds.NODE_KIND, "new", lambda node: node["spec"].update(taints=[]))
         await passing(1)
         assert world.where("big") == "new"
         assert {world.where(f"small-{number}") for number in range(4)} == {None}
@@ -179,14 +179,14 @@ async def test_a_nomination_does_not_survive_a_failed_attempt():
     async with World() as world:
         world.pod("train", gpus=8)
         await passing(1)
-        world.update_status(kinds.PODS, "train", nominatedNodeName="wanted")
+        world.update_status(kinds.POD_KIND, "train", nominatedNodeName="wanted")
         world.node("other", gpus=2)
         world.node("wanted", gpus=4)
         await passing(1)
         assert "nominatedNodeName" not in world.the_pod("train")["status"]
 
 
-async def test_pods_that_keep_apart_share_no_node():
+async def test_pods_with_anti_affinity_share_no_node():
     async with World() as world:
         for name in ("a", "b"):
             world.node(name)
@@ -201,12 +201,12 @@ async def test_pods_that_keep_apart_share_no_node():
         await passing(1)
         assert "2 node(s) didn't satisfy existing pods anti-affinity rules" in message(world, "stranger")
 
-        world.delete(kinds.PODS, "p0")
+        world.delete(kinds.POD_KIND, "p0")
         await passing(5)
         assert world.where("p2") == "a"
 
 
-async def test_pods_that_keep_together_follow_the_first_into_its_zone():
+async def test_pods_with_affinity_follow_the_first_into_its_zone():
     async with World() as world:
         for name, zone in (("a1", "a"), ("b1", "b"), ("b2", "b")):
             world.node(name, cpu="2", labels={"zone": zone})
@@ -222,7 +222,7 @@ async def test_pods_that_keep_together_follow_the_first_into_its_zone():
         assert "2 node(s) didn't match pod affinity rules" in message(world, "third")
 
 
-async def test_pods_that_wait_for_company_follow_when_it_comes():
+async def test_pods_with_affinity_are_tried_again_when_a_matching_pod_is_bound():
     near = {"labelSelector": {"matchLabels": {"app": "store"}}, "topologyKey": "kubernetes.io/hostname"}
     together = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
     async with World() as world:
@@ -257,12 +257,12 @@ async def test_a_gated_pod_waits_for_its_gate():
         await passing(5)
         held = world.condition(world.the_pod("held"), "PodScheduled")
         assert (held["reason"], world.where("held")) == ("SchedulingGated", None)
-        world.update(kinds.PODS, "held", lambda pod: pod["spec"].pop("schedulingGates"))
+        world.update(kinds.POD_KIND, "held", lambda pod: pod["spec"].pop("schedulingGates"))
         await passing(1)
         assert world.where("held") == "only"
 
 
-async def test_pods_of_another_scheduler_are_left_alone():
+async def test_pods_of_another_scheduler_are_not_touched():
     async with World() as world:
         world.node("only")
         world.pod("foreign", schedulerName="kai")
@@ -271,18 +271,18 @@ async def test_pods_of_another_scheduler_are_left_alone():
         assert world.condition(world.the_pod("foreign"), "PodScheduled") is None
 
 
-async def test_a_binding_by_somebody_else_takes_the_room():
+async def test_a_pod_bound_by_another_client_takes_room():
     async with World() as world:
         world.node("a", gpus=1)
         await passing(1)
         world.pod("ours", gpus=1, schedulerName="forebay")
-        bind(world.store, "default", "ours", {"target": {"name": "a"}})
+        bind_pod(world.store, "default", "ours", {"target": {"name": "a"}})
         world.pod("theirs", gpus=1)
         await passing(5)
         assert (world.where("ours"), world.where("theirs")) == ("a", None)
 
 
-async def test_what_this_scheduler_cannot_do_is_said_on_the_pod():
+async def test_the_message_of_a_pod_names_what_this_scheduler_does_not_implement():
     async with World() as world:
         world.node("only")
         spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
@@ -293,7 +293,7 @@ async def test_what_this_scheduler_cannot_do_is_said_on_the_pod():
         )
 
 
-async def test_a_pod_that_makes_no_sense_is_told_so_and_the_others_are_bound():
+async def test_a_pod_that_cannot_be_decoded_gets_a_condition_and_the_others_are_bound():
     async with World() as world:
         world.node("only")
         terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}]}
@@ -312,9 +312,9 @@ async def test_unbound_pods_leave_the_queue(leave):
         world.pod("gone", gpus=1)
         await passing(1)
         if leave == "delete":
-            world.delete(kinds.PODS, "gone")
+            world.delete(kinds.POD_KIND, "gone")
         else:
-            world.update_status(kinds.PODS, "gone", phase="Failed")
+            world.update_status(kinds.POD_KIND, "gone", phase="Failed")
         world.node("new", gpus=1)
         world.pod("next", gpus=1)
         await passing(1)

@@ -3,7 +3,7 @@
 import asyncio
 
 from forebay.embedded.api import kinds
-from forebay.embedded.api.conditions import with_condition
+from forebay.embedded.api.conditions import with_status_condition
 from forebay.simulate.power import Powered
 from tests.engine.power_world import lab, operator
 
@@ -16,14 +16,14 @@ def silence(world, name):
     def dead(node):
         node["metadata"].setdefault("annotations", {})["embedded.forebay.dev/kubelet"] = "dead"
 
-    world.change(kinds.NODES, name, dead)
+    world.change(kinds.NODE_KIND, name, dead)
     hear(world, name, "Unknown")
 
 
 def hear(world, name, ready):
     said = {"type": "Ready", "status": ready, "reason": "Heartbeat", "message": ""}
-    status = with_condition(world.node(name)["status"], said, world.store.timestamp())
-    world.store.update(kinds.NODES, {**world.node(name), "status": status}, subresource="status")
+    status = with_status_condition(world.node(name)["status"], said, world.store.timestamp())
+    world.store.update(kinds.NODE_KIND, {**world.node(name), "status": status}, subresource="status")
 
 
 async def test_a_machine_with_a_dead_kubelet_is_given_up_although_its_pods_never_end():
@@ -46,7 +46,7 @@ async def test_a_node_that_is_silent_for_a_moment_keeps_pods_that_a_budget_prote
         world.pod("train", 1, runs=None, metadata={"labels": {"app": "train"}})
         budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "train"}}}
         named = {"name": "train", "namespace": "default"}
-        world.store.create(kinds.DISRUPTION_BUDGETS, {"metadata": named, "spec": budget})
+        world.store.create(kinds.DISRUPTION_BUDGET_KIND, {"metadata": named, "spec": budget})
         await asyncio.sleep(30)
         world.give_back("only")
         await asyncio.sleep(20 * 60)

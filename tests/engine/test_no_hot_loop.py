@@ -30,7 +30,7 @@ async def test_a_record_that_somebody_else_holds_is_let_go_once():
 
 async def test_a_definition_of_an_older_release_that_drops_what_is_written_is_told_in_the_log(capsys):
     async with lab(ONLY) as world:
-        world.change(kinds.DEFINITIONS, "gpuinstances.forebay.dev", without_conditions)
+        world.change(kinds.CRD_KIND, "gpuinstances.forebay.dev", without_conditions)
         async with operator(world) as replica:
             world.pod("train", 1, runs="300s")
             await asyncio.sleep(60)

@@ -57,26 +57,30 @@ async def opening(then, **options):
         world.pod("train", 2, runs=None)
         await asyncio.sleep(40)
         assert world.where("train") == "box"
-        taints = world.store.get(kinds.NODES, None, "box")["spec"].get("taints", ())
+        taints = world.store.get(kinds.NODE_KIND, None, "box")["spec"].get("taints", ())
         assert STARTUP_TAINT not in {taint["key"] for taint in taints}
         assert [taint for taint in taints if taint["key"] == CHECKED["key"]] == ([CHECKED] if then is checked else [])
     return notes[[what for what, _ in notes].index("nominate") - 1 :]
 
 
 def heartbeat(world):
-    node = world.store.get(kinds.NODES, None, "box")
-    world.store.update(kinds.NODES, {**node, "status": {**node["status"], "phase": "Running"}}, subresource="status")
+    node = world.store.get(kinds.NODE_KIND, None, "box")
+    world.store.update(
+        kinds.NODE_KIND, {**node, "status": {**node["status"], "phase": "Running"}}, subresource="status"
+    )
 
 
 def checked(world):
-    node = world.store.get(kinds.NODES, None, "box")
-    world.store.update(kinds.NODES, {**node, "spec": {**node["spec"], "taints": [CHECKED, *node["spec"]["taints"]]}})
+    node = world.store.get(kinds.NODE_KIND, None, "box")
+    world.store.update(
+        kinds.NODE_KIND, {**node, "spec": {**node["spec"], "taints": [CHECKED, *node["spec"]["taints"]]}}
+    )
 
 
 def attempt_in_vain(world):
-    pod = world.store.get(kinds.PODS, "default", "train")
+    pod = world.store.get(kinds.POD_KIND, "default", "train")
     status = {key: value for key, value in pod["status"].items() if key != "nominatedNodeName"}
-    world.store.update(kinds.PODS, {**pod, "status": status}, subresource="status")
+    world.store.update(kinds.POD_KIND, {**pod, "status": status}, subresource="status")
 
 
 ALL = [("node", 200), ("nominate", 200), ("let through", 200), ("node", 200)]

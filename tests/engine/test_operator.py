@@ -47,7 +47,7 @@ async def world():
     """A cluster with our kinds, and a user's client."""
     async with EmbeddedCluster(without={"scheduler", "kubelet"}) as cluster:
         for definition in custom_resource_definitions():
-            cluster.store.create(kinds.DEFINITIONS, definition)
+            cluster.store.create(kinds.CRD_KIND, definition)
         yield cluster, Client(InProcess(cluster.handler), SERVER)
 
 
@@ -94,7 +94,7 @@ async def test_a_pool_learns_what_is_wrong_and_when_it_is_mended():
 
         events = [
             (event["reason"], event["type"])
-            for event in cluster.store.list(kinds.EVENTS, "default")
+            for event in cluster.store.list(kinds.EVENT_KIND, "default")
             if event["involvedObject"]["kind"] == "GPUNodePool"
         ]
         assert events == [("NodeClassNotFound", "Warning"), ("NodeClassFound", "Normal")]
@@ -132,7 +132,7 @@ async def test_without_its_kinds_the_operator_says_what_is_missing_and_goes_on_o
             await asyncio.sleep(10)
             assert "gpunode" in made.error()
             for definition in custom_resource_definitions():
-                cluster.store.create(kinds.DEFINITIONS, definition)
+                cluster.store.create(kinds.CRD_KIND, definition)
             await user.create(GPU_NODE_POOLS, POOL)
             await asyncio.sleep(120)
             assert made.error() is None
@@ -147,7 +147,7 @@ async def test_a_watch_that_has_ended_by_a_fault_of_ours_is_a_reason_to_be_resta
             await asyncio.sleep(5)
             said.append(made.broken())
             made.views.namespaces.subscribe(lambda _: 1 / 0)
-            cluster.store.create(kinds.NAMESPACES, {"metadata": {"name": "new"}})
+            cluster.store.create(kinds.NAMESPACE_KIND, {"metadata": {"name": "new"}})
             await asyncio.sleep(5)
             said.append(made.broken())
 

@@ -65,7 +65,9 @@ async def test_the_node_is_cordoned_before_it_goes_and_opened_when_it_has_gone()
     async with lab(SMALL) as world, operator(world):
         world.pod("train", 1, runs="30s")
         seen = []
-        world.store.subscribe(kinds.NODES, lambda change: seen.append(bool(change.new["spec"].get("unschedulable"))))
+        world.store.subscribe(
+            kinds.NODE_KIND, lambda change: seen.append(bool(change.new["spec"].get("unschedulable")))
+        )
         cordoned_at_stop = []
         answer = world.power.answer
 
@@ -139,7 +141,7 @@ async def test_a_disruption_budget_holds_up_a_drain_until_it_allows_it():
         world.pod("train", 1, runs=None, metadata={"labels": {"app": "train"}})
         budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "train"}}}
         named = {"name": "train", "namespace": "default"}
-        world.store.create(kinds.DISRUPTION_BUDGETS, {"metadata": named, "spec": budget})
+        world.store.create(kinds.DISRUPTION_BUDGET_KIND, {"metadata": named, "spec": budget})
         await asyncio.sleep(30)
         world.give_back("small")
         await asyncio.sleep(600)
@@ -147,7 +149,7 @@ async def test_a_disruption_budget_holds_up_a_drain_until_it_allows_it():
         assert world.asked("stop") == []
         assert world.state("small") == "Draining"
         assert ("Node", "small", "EvictionBlocked") in world.events()
-        world.store.delete(kinds.DISRUPTION_BUDGETS, "default", "train")
+        world.store.delete(kinds.DISRUPTION_BUDGET_KIND, "default", "train")
         await asyncio.sleep(60)
         assert world.asked("stop") == ["small"]
         assert world.states() == {}
@@ -157,7 +159,7 @@ async def test_a_cordon_of_the_users_own_stays():
     async with lab(SMALL) as world, operator(world):
         world.pod("train", 1, runs="60s")
         await asyncio.sleep(30)
-        world.change(kinds.NODES, "small", lambda node: node["spec"].update(unschedulable=True))
+        world.change(kinds.NODE_KIND, "small", lambda node: node["spec"].update(unschedulable=True))
         await asyncio.sleep(300)
         assert world.asked("stop") == ["small"]
         assert world.is_cordoned("small")

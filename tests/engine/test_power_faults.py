@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from forebay.embedded.api import kinds
-from forebay.embedded.api.conditions import with_condition
+from forebay.embedded.api.conditions import with_status_condition
 from forebay.simulate.power import Power, PowerCall, Powered
 from forebay.simulate.power_faults import (
     Boot,
@@ -145,7 +145,7 @@ async def test_what_ran_on_a_machine_that_lost_its_power_is_demand_again():
         assert world.power.on == {"first"}
         world.power.lose_power("first")
         await asyncio.sleep(3600)
-        job = world.store.get(kinds.JOBS, "default", "train")
+        job = world.store.get(kinds.JOB_KIND, "default", "train")
         assert job["status"].get("succeeded") == 1
         assert world.power.on == frozenset()
         assert set(world.states().values()) <= {"Gone"}
@@ -163,13 +163,15 @@ async def test_many_nodes_that_turn_unhealthy_at_once_are_not_given_up():
         def unreachable(name, status):
             node = world.node(name)
             said = {"type": "Ready", "status": status, "reason": "NodeStatusUnknown", "message": "no word"}
-            told = with_condition(node["status"], said, world.store.timestamp())
+            told = with_status_condition(node["status"], said, world.store.timestamp())
             dead = {"embedded.forebay.dev/kubelet": "dead"} if status != "True" else {}
             kept = {
                 key: value for key, value in (node["metadata"].get("annotations") or {}).items() if "kubelet" not in key
             }
-            world.store.update(kinds.NODES, {**node, "metadata": {**node["metadata"], "annotations": {**kept, **dead}}})
-            world.store.update(kinds.NODES, {**world.node(name), "status": told}, subresource="status")
+            world.store.update(
+                kinds.NODE_KIND, {**node, "metadata": {**node["metadata"], "annotations": {**kept, **dead}}}
+            )
+            world.store.update(kinds.NODE_KIND, {**world.node(name), "status": told}, subresource="status")
 
         for number in range(5):
             unreachable(f"m{number}", "Unknown")

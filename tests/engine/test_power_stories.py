@@ -84,7 +84,7 @@ async def test_a_machine_whose_pod_has_gone_while_it_booted_is_not_asked_again_b
     async with lab(Powered(name="box", gpus=2, boot=60)) as world, operator(world):
         world.pod("train", 1)
         await asyncio.sleep(20)
-        world.store.delete(kinds.PODS, "default", "train")
+        world.store.delete(kinds.POD_KIND, "default", "train")
         await asyncio.sleep(120)
         assert world.asked("start") == ["box"]
         assert world.asked("stop") == ["box"]

@@ -81,4 +81,4 @@ async def test_a_first_status_that_somebody_has_spoilt_stops_nobody_else():
         async with operator(world):
             world.pod("train", 1, runs="30s", nodeSelector={"kubernetes.io/hostname": "second"})
             await asyncio.sleep(150)
-            assert world.store.get(kinds.PODS, "default", "train")["status"]["phase"] == "Succeeded"
+            assert world.store.get(kinds.POD_KIND, "default", "train")["status"]["phase"] == "Succeeded"

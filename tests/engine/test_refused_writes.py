@@ -78,7 +78,7 @@ async def test_a_pod_that_cannot_be_evicted_does_not_keep_the_others_from_leavin
         await asyncio.sleep(30)
         world.give_back("wide")
         await asyncio.sleep(60)
-        left = {pod["metadata"]["name"] for pod in world.store.list(kinds.PODS)}
+        left = {pod["metadata"]["name"] for pod in world.store.list(kinds.POD_KIND)}
         assert left == {"a"}
         assert world.asked("stop") == []
         assert any("default/a must leave node wide" in said for said in world.told("wide", "EvictionBlocked"))

@@ -46,19 +46,19 @@ async def test_pods_jobs_and_classes_are_let_go_while_an_operator_still_runs():
         it.budget("exact", hours="100", accounting="Exact")
         it.budget("spent", hours="0.02", action="Pause", grace=0, labels={"team": "b"})
         it.pod("keeps", 1)
-        it.store.create(kinds.JOBS, _job("work"))
+        it.store.create(kinds.JOB_KIND, _job("work"))
         await passing(300)
         it.pod("waits", 1, labels={"team": "b"}, schedulingGates=GATE)
         await passing(30)
         assert it.the_pod("keeps")["metadata"]["finalizers"] == ["forebay.dev/usage"]
-        assert it.store.get(kinds.JOBS, "default", "work")["spec"]["suspend"] is True
+        assert it.store.get(kinds.JOB_KIND, "default", "work")["spec"]["suspend"] is True
         done = await uninstalled(it)
         assert (done.policies, done.pods, done.jobs, done.machines) == (4, 2, 1, [])
         assert policies(it) == []
         await passing(60)
         assert not it.the_pod("keeps")["metadata"].get("finalizers")
         assert it.the_pod("waits")["spec"]["schedulingGates"] == [{"name": "theirs"}]
-        job = it.store.get(kinds.JOBS, "default", "work")
+        job = it.store.get(kinds.JOB_KIND, "default", "work")
         assert job["spec"]["suspend"] is False
         assert "forebay.dev/paused" not in job["metadata"].get("labels", {})
         assert not made.elector.still_leader()
@@ -81,7 +81,7 @@ async def test_other_finalizers_stay():
         kind, _ = a_class(it)
         it.pod("mine", 1)
         it.change(
-            kinds.PODS,
+            kinds.POD_KIND,
             "mine",
             lambda pod: pod["metadata"].update(finalizers=["theirs/too", "forebay.dev/usage"]),
             "default",
@@ -148,8 +148,8 @@ async def test_records_of_what_is_gone_do_not_keep_the_kinds():
 
 async def test_it_can_be_repeated_and_where_nothing_is_installed_nothing_is_done():
     async with world() as it:
-        for definition in it.store.list(kinds.DEFINITIONS):
-            it.store.delete(kinds.DEFINITIONS, None, definition["metadata"]["name"])
+        for definition in it.store.list(kinds.CRD_KIND):
+            it.store.delete(kinds.CRD_KIND, None, definition["metadata"]["name"])
         assert await uninstalled(it) == Uninstalled()
         assert await uninstalled(it) == Uninstalled()
         assert it.said == []

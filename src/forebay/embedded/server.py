@@ -1,4 +1,4 @@
-"""The whole embedded cluster: store, API and controllers, started and stopped together."""
+"""The whole embedded cluster: store, API server and controllers, started and stopped together."""
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
@@ -13,15 +13,15 @@ from forebay.embedded.api.store import Store
 from forebay.embedded.controllers import Controllers
 from forebay.net.clock import now
 
-#: The name of cluster, user and context in the kubeconfigs below: how they are told from others.
-NAME: Final = "forebay-embedded"
-_TOKEN: Final = "embedded"  # noqa: S105 (opens nothing: the server asks for no credentials)
+#: Name of cluster, user and context in the kubeconfigs written here, by which they are recognized.
+KUBECONFIG_NAME: Final = "forebay-embedded"
+_TOKEN: Final = "embedded"  # noqa: S105 (protects nothing: the server asks for no credentials)
 
 
 class EmbeddedCluster:
-    """Use it in `async with`; `handler` answers requests from its making on, the controllers run inside the block.
+    """A cluster whose controllers run inside its `async with` block; `handler` answers requests from creation on.
 
-    The default clock is the running loop's. The same seed gives the same names and UIDs.
+    The default clock is the running loop's. The same seed gives the same generated names and UIDs.
     """
 
     def __init__(
@@ -52,20 +52,27 @@ def kubeconfig_for(url: str) -> str:
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": NAME, "cluster": {"server": url}}],
-            "users": [{"name": NAME, "user": {"token": _TOKEN}}],
-            "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME, "namespace": "default"}}],
-            "current-context": NAME,
+            "clusters": [{"name": KUBECONFIG_NAME, "cluster": {"server": url}}],
+            "users": [{"name": KUBECONFIG_NAME, "user": {"token": _TOKEN}}],
+            "contexts": [
+                {
+                    "name": KUBECONFIG_NAME,
+                    "context": {"cluster": KUBECONFIG_NAME, "user": KUBECONFIG_NAME, "namespace": "default"},
+                }
+            ],
+            "current-context": KUBECONFIG_NAME,
         },
         sort_keys=False,
     )
 
 
 def is_embedded_kubeconfig(content: bytes) -> bool:
-    """Whether `kubeconfig_for` wrote this, so that it may be overwritten."""
+    """Whether `kubeconfig_for` wrote this content, so that the file may be overwritten."""
     try:
-        found = yaml.safe_load(content)
+        config = yaml.safe_load(content)
     except yaml.YAMLError:
         return False
-    clusters = found.get("clusters") if isinstance(found, dict) else None
-    return isinstance(clusters, list) and [one.get("name") for one in clusters if isinstance(one, dict)] == [NAME]
+    clusters = config.get("clusters") if isinstance(config, dict) else None
+    return isinstance(clusters, list) and [one.get("name") for one in clusters if isinstance(one, dict)] == [
+        KUBECONFIG_NAME
+    ]

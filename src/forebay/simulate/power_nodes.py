@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from forebay.embedded.api.conditions import with_condition
-from forebay.embedded.api.kinds import NODES, PODS
-from forebay.embedded.api.store import Json, Store
+from forebay.embedded.api.conditions import with_status_condition
+from forebay.embedded.api.kinds import NODE_KIND, POD_KIND
+from forebay.embedded.api.objects import Json
+from forebay.embedded.api.store import Store
 from forebay.embedded.controllers import register_node
 from forebay.embedded.controllers.nodes import KUBELET
 from forebay.simulate.power import Powered
@@ -25,7 +26,7 @@ class EmbeddedNodes:
         self._abrupt = abrupt
 
     def joined(self, machine: Powered) -> None:
-        node = self._store.find(NODES, None, machine.name)
+        node = self._store.find(NODE_KIND, None, machine.name)
         gpus = 0 if machine.driver else machine.gpus
         if node is None:
             register_node(
@@ -41,16 +42,16 @@ class EmbeddedNodes:
         self._with_ready(node, "True", "KubeletReady", "kubelet is posting ready status")
 
     def driven(self, machine: Powered) -> None:
-        node = self._store.find(NODES, None, machine.name)
+        node = self._store.find(NODE_KIND, None, machine.name)
         if node is not None:
             self._with_gpus(node, machine, machine.gpus)
 
     def left(self, machine: Powered) -> None:
-        node = self._store.find(NODES, None, machine.name)
+        node = self._store.find(NODE_KIND, None, machine.name)
         if node is None:
             return
         if not self._keep:
-            self._store.delete(NODES, None, machine.name)
+            self._store.delete(NODE_KIND, None, machine.name)
             return
         node = self._with_kubelet(node, "dead")
         if not self._abrupt:
@@ -59,7 +60,7 @@ class EmbeddedNodes:
     def pods(self, machine: Powered) -> tuple[str, ...]:
         return tuple(
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            for pod in self._store.list(PODS)
+            for pod in self._store.list(POD_KIND)
             if pod["spec"].get("nodeName") == machine.name and _counts(pod)
         )
 
@@ -68,7 +69,7 @@ class EmbeddedNodes:
         annotations = {key: value for key, value in (meta.get("annotations") or {}).items() if key != KUBELET}
         if kubelet is not None:
             annotations[KUBELET] = kubelet
-        return self._store.update(NODES, {**node, "metadata": {**meta, "annotations": annotations}})
+        return self._store.update(NODE_KIND, {**node, "metadata": {**meta, "annotations": annotations}})
 
     def _with_gpus(self, node: Json, machine: Powered, gpus: int) -> Json:
         status = node.get("status") or {}
@@ -76,15 +77,15 @@ class EmbeddedNodes:
             field: {**(status.get(field) or {}), machine.gpu_resource: str(gpus)}
             for field in ("capacity", "allocatable")
         }
-        return self._store.update(NODES, {**node, "status": {**status, **amounts}}, subresource="status")
+        return self._store.update(NODE_KIND, {**node, "status": {**status, **amounts}}, subresource="status")
 
     def _with_ready(self, node: Json, status: str, reason: str, message: str) -> Json:
         # A subscriber may have written to the node meanwhile: taints, for one.
-        node = self._store.get(NODES, None, node["metadata"]["name"])
+        node = self._store.get(NODE_KIND, None, node["metadata"]["name"])
         moment = self._store.timestamp()
         said = {"type": "Ready", "status": status, "lastHeartbeatTime": moment, "reason": reason, "message": message}
-        told = with_condition(node.get("status") or {}, said, moment)
-        return self._store.update(NODES, {**node, "status": told}, subresource="status")
+        told = with_status_condition(node.get("status") or {}, said, moment)
+        return self._store.update(NODE_KIND, {**node, "status": told}, subresource="status")
 
 
 def _counts(pod: Json) -> bool:

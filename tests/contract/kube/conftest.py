@@ -12,7 +12,7 @@ from tests.contract.kube import servers
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=[pytest.mark.real_time, pytest.mark.cluster])])
 def api(request):
-    """The server; the test gets it opened, with a fresh namespace, as `tests.contract.kube.speaking.Api`."""
+    """A context manager of the server; the test gets a `tests.contract.kube.api_client.Api` with a new namespace."""
     if request.param == "embedded":
         return servers.embedded()
     return servers.real(request.getfixturevalue("rig"))
@@ -20,19 +20,19 @@ def api(request):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """Open the server on the test's own loop, around the test."""
+    """Opens the server around the test, on the test's own loop."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj) or "api" not in pyfuncitem.funcargs:
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
 
-    async def story():
+    async def opened():
         async with pyfuncitem.funcargs["api"] as api:
             await pyfuncitem.obj(**(arguments | {"api": api}))
 
     if pyfuncitem.get_closest_marker("real_time"):
-        asyncio.run(story())
+        asyncio.run(opened())
     else:
         from forebay.simulate.virtual_time import run
 
-        run(story())
+        run(opened())
     return True

@@ -2,8 +2,8 @@
 
     KUBECONFIG=... python -m tests.contract.kube.published_types
 
-The result is facts only: which fields each built-in type has, of what type, and how their lists merge. One line per
-type, in the notation that forebay.embedded.types reads.
+The result holds, for each built-in type, its fields, their types, and how lists merge: one line per type, in the
+notation that forebay.embedded.api.builtin reads.
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from forebay.embedded.api.kinds import BUILT_IN
+from forebay.embedded.api.kinds import BUILT_IN_KINDS
 
 OUTPUT = Path(__file__).parents[3] / "src/forebay/embedded/api/builtin_types.json"
 SCHEMAS = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
@@ -23,7 +23,7 @@ PLAIN = {
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "int-or-string",
     "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": "any",
     "io.k8s.apimachinery.pkg.runtime.RawExtension": "any",
-    # A schema or a flag, or anything at all; a list of schemas is not structural.
+    # A schema or a boolean, or any value; a list of schemas is not structural.
     f"{SCHEMAS}.JSONSchemaPropsOrBool": "any",
     f"{SCHEMAS}.JSONSchemaPropsOrArray": f"{SCHEMAS}.JSONSchemaProps",
     f"{SCHEMAS}.JSONSchemaPropsOrStringArray": "any",
@@ -82,7 +82,7 @@ def refers(text: str) -> str | None:
 
 def main() -> None:
     schemas: Json = {}
-    roots = sorted({f"apis/{kind.api_version}" if kind.group else "api/v1" for kind in BUILT_IN})
+    roots = sorted({f"apis/{kind.api_version}" if kind.group else "api/v1" for kind in BUILT_IN_KINDS})
     for root in roots:
         schemas |= fetch(f"/openapi/v3/{root}")["components"]["schemas"]
     kinds = {}
@@ -90,7 +90,7 @@ def main() -> None:
         for one in schema.get("x-kubernetes-group-version-kind", ()):
             version = f"{one['group']}/{one['version']}".lstrip("/")
             kinds[version, one["kind"]] = name
-    todo = [kinds[kind.api_version, kind.kind] for kind in BUILT_IN]
+    todo = [kinds[kind.api_version, kind.kind] for kind in BUILT_IN_KINDS]
     todo += [kinds[pair] for pair in (("v1", "Binding"), ("policy/v1", "Eviction"), ("autoscaling/v1", "Scale"))]
     tops = {f"{v}/{k}": n for (v, k), n in kinds.items() if n in todo}
     types: Json = {}

@@ -1,4 +1,4 @@
-"""The two API servers that this suite runs on, each as something to open around one test."""
+"""The two API servers that this suite runs on, each as a context manager around one test."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from forebay.net.aiohttp_transport import AiohttpTransport
 from forebay.net.in_process import InProcess
 from forebay.net.tls import TlsOptions
-from tests.contract.kube.speaking import Api, Refused
+from tests.contract.kube.api_client import Api, Refused
 from tests.rig import Rig
 
 
@@ -18,14 +18,14 @@ async def real(rig: Rig) -> AsyncIterator[Api]:
     tls = TlsOptions(authority_data=authority, certificate_data=certificate, key_data=key)
     transport = AiohttpTransport(tls=tls)
 
-    async def forget_history() -> None:
+    async def compact() -> None:
         await asyncio.to_thread(rig.compact)
 
-    api = Api(transport, rig.url, f"t-{secrets.token_hex(4)}", "real", forget_history)
+    api = Api(transport, rig.url, f"t-{secrets.token_hex(4)}", "real", compact)
     try:
         async with _namespace(api):
-            # A controller furnishes it: pods are refused until the account is there, and watches of ConfigMaps would
-            # see the certificate come at any time.
+            # Controllers create both: pods are refused without the service account, and a watch of ConfigMaps would
+            # see the certificate appear at any time.
             await api("serviceaccounts").until("default", lambda seen: seen is not None)
             await api("configmaps").until("kube-root-ca.crt", lambda seen: seen is not None)
             yield api
@@ -35,16 +35,16 @@ async def real(rig: Rig) -> AsyncIterator[Api]:
 
 @contextlib.asynccontextmanager
 async def embedded() -> AsyncIterator[Api]:
-    """With the controllers that a control plane has, and without what would play with the pods of the stories."""
+    """The embedded cluster without scheduler and kubelet, which would change the pods of the tests."""
     from forebay.embedded.server import EmbeddedCluster
 
     async with EmbeddedCluster(without={"scheduler", "kubelet"}) as cluster:
         transport = InProcess(cluster.handler)
 
-        async def forget_history() -> None:
+        async def compact() -> None:
             cluster.store.compact()
 
-        api = Api(transport, "http://embedded", "story", "embedded", forget_history)
+        api = Api(transport, "http://embedded", "story", "embedded", compact)
         try:
             async with _namespace(api):
                 yield api

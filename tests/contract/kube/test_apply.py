@@ -1,7 +1,7 @@
-"""Server-side apply: who owns which field."""
+"""Server-side apply: ownership of fields."""
 
-from tests.contract.kube.scenery import config_map, version
-from tests.contract.kube.speaking import APPLY, refused
+from tests.contract.kube.api_client import APPLY, refused
+from tests.contract.kube.objects import config_map, version
 
 
 async def test_apply_creates_what_is_missing(api):
@@ -22,7 +22,7 @@ async def test_apply_twice_changes_nothing(api):
     assert version(again) == version(first)
 
 
-async def test_what_a_manager_no_longer_applies_goes_away(api):
+async def test_a_field_that_its_manager_no_longer_applies_is_removed(api):
     await api("configmaps").apply(config_map("settings", colour="blue", size="1"), "painter")
 
     applied = await api("configmaps").apply(config_map("settings", size="1"), "painter")
@@ -30,7 +30,7 @@ async def test_what_a_manager_no_longer_applies_goes_away(api):
     assert applied["data"] == {"size": "1"}
 
 
-async def test_what_others_set_is_left_alone(api):
+async def test_fields_of_other_managers_are_unchanged(api):
     await api("configmaps").apply(config_map("settings", colour="blue"), "painter")
 
     applied = await api("configmaps").apply(config_map("settings", size="1"), "tailor")

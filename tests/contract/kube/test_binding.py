@@ -1,12 +1,12 @@
-"""A pod is bound once, by whoever comes first, and never moves."""
+"""Bindings: a pod is bound once, by the first client, and never moves."""
 
 import asyncio
 
-from tests.contract.kube.scenery import binding, pod, version
-from tests.contract.kube.speaking import JSON_PATCH, STRATEGIC, Refused, refused
+from tests.contract.kube.api_client import JSON_PATCH, STRATEGIC, Refused, refused
+from tests.contract.kube.objects import binding, pod, version
 
 
-async def test_a_binding_sends_the_pod_to_its_node(api):
+async def test_a_binding_assigns_the_pod_to_its_node(api):
     created = await api("pods").create(pod("p"))
 
     answer = await api("pods").post("p", "binding", binding("p", "n1", uid=created["metadata"]["uid"]))
@@ -20,7 +20,7 @@ async def test_a_binding_sends_the_pod_to_its_node(api):
     assert int(version(bound)) > int(version(created))
 
 
-async def test_labels_and_annotations_of_the_binding_ride_along(api):
+async def test_labels_and_annotations_of_the_binding_are_added_to_the_pod(api):
     await api("pods").create(pod("p", labels={"team": "red"}))
 
     await api("pods").post("p", "binding", binding("p", "n1", labels={"managed": "true"}, annotations={"by": "us"}))
@@ -43,7 +43,7 @@ async def test_a_bound_pod_is_not_bound_again(api):
     assert "labels" not in (await api("pods").get("p"))["metadata"]
 
 
-async def test_of_many_binders_one_wins(api):
+async def test_of_many_concurrent_bindings_one_wins(api):
     for number in range(5):
         await api("pods").create(pod(f"p{number}"))
 
@@ -56,7 +56,7 @@ async def test_of_many_binders_one_wins(api):
         assert [answer.reason for answer in answers if isinstance(answer, Refused)] == ["Conflict", "Conflict"]
 
 
-async def test_a_binding_may_name_the_uid_it_means(api):
+async def test_a_binding_may_require_a_uid(api):
     await api("pods").create(pod("p"))
 
     refusal = await refused(api("pods").post("p", "binding", binding("p", "n1", uid="someone-else")))
@@ -114,7 +114,7 @@ async def test_the_node_need_not_exist(api):
     assert (await api("pods").get("p"))["spec"]["nodeName"] == "no-such-node"
 
 
-async def test_a_node_name_is_not_patched_in(api):
+async def test_a_node_name_cannot_be_patched(api):
     await api("pods").create(pod("p"))
 
     refusal = await refused(api("pods").patch("p", {"spec": {"nodeName": "n1"}}))
@@ -139,7 +139,7 @@ async def test_a_nomination_is_set_on_unbound_pods_only(api):
     )
 
 
-async def test_a_binding_takes_the_nomination_off(api):
+async def test_a_binding_removes_the_nomination(api):
     await api("pods").create(pod("p"))
     await api("pods").patch("p", {"status": {"nominatedNodeName": "n2"}}, "status")
 
@@ -181,7 +181,7 @@ async def test_a_gated_pod_has_no_node_name(api):
     )
 
 
-async def test_the_time_limit_of_a_toleration_can_be_taken_off(api):
+async def test_toleration_seconds_can_be_removed(api):
     await api("pods").create(pod("p", nodeName="n1"))
 
     patched = await api("pods").patch(
@@ -192,7 +192,7 @@ async def test_the_time_limit_of_a_toleration_can_be_taken_off(api):
     assert patched["spec"]["tolerations"][1]["tolerationSeconds"] == 300
 
 
-async def test_a_terminated_container_does_not_rise_again(api):
+async def test_a_terminated_container_cannot_become_running_again(api):
     await api("pods").create(pod("p", nodeName="n1", restartPolicy="Never"))
     base = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
     done = base | {"state": {"terminated": {"exitCode": 0}}}

@@ -1,4 +1,4 @@
-"""What `forebay.kube` makes of an API server: the client, leader election and events, on both servers."""
+"""`forebay.kube` on both servers: the client, leader election and events."""
 
 import asyncio
 import json
@@ -21,8 +21,8 @@ from forebay.kube.lease import Elector, LeadershipLost, Terms
 from forebay.kube.pods import PODS
 from forebay.kube.resources import AnyObject, Resource
 from forebay.kube.types import LEASES, NAMESPACES, Lease, LeaseSpec, reference
-from tests.contract.kube.scenery import budget, config_map, finalized, pod
-from tests.contract.kube.speaking import STRATEGIC
+from tests.contract.kube.api_client import STRATEGIC
+from tests.contract.kube.objects import budget, config_map, finalized, pod
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
@@ -69,7 +69,7 @@ async def test_an_object_is_created_read_replaced_and_deleted(api):
     assert (gone.value.details.name, gone.value.details.group) == ("l", "coordination.k8s.io")
 
 
-async def test_what_others_keep_in_an_object_outlives_an_update(api):
+async def test_fields_of_other_clients_survive_an_update(api):
     """The types that may be written back whole lose nothing that a server or another client put there."""
     client = client_of(api)
     body = {
@@ -100,7 +100,7 @@ def _without_times(body):
     return body | {"metadata": kept}
 
 
-async def test_a_refusal_says_by_its_type_what_to_do(api):
+async def test_the_type_of_an_error_says_what_to_do(api):
     client = client_of(api)
     made = await client.create(CONFIG_MAPS, named(api, "m", a="1"))
 
@@ -151,7 +151,7 @@ async def test_everything_is_listed_page_by_page(api):
     assert (api.namespace, "m6") in {item.key for item in everywhere.items}
 
 
-async def test_a_listing_that_took_too_long_has_expired_and_is_taken_at_once_instead(api):
+async def test_a_paged_list_that_expires_is_read_again_without_pages(api):
     client = client_of(api)
     templates = Resource(
         group="", version="v1", plural="podtemplates", kind="PodTemplate", namespaced=True, type=AnyObject
@@ -161,7 +161,7 @@ async def test_a_listing_that_took_too_long_has_expired_and_is_taken_at_once_ins
         await client.create(templates, {"metadata": {"name": f"t{number}"}, **template}, namespace=api.namespace)
     first = await client.list_page(templates, api.namespace, limit=1)
     await client.delete(templates, "t1", api.namespace)
-    await api.forget_history()
+    await api.compact()
 
     with pytest.raises(errors.Expired):
         await client.list_page(templates, api.namespace, limit=1, continue_token=first.continue_token)
@@ -176,7 +176,7 @@ async def test_a_listing_that_took_too_long_has_expired_and_is_taken_at_once_ins
                     templates, "t2", writes.merge_patch({"metadata": {"labels": {"a": "b"}}}), api.namespace
                 )
                 await super().delete(templates, "t0", api.namespace)
-                await api.forget_history()
+                await api.compact()
             return page
 
     listed = await Forgetful(api.transport, api.base_url).list_all(templates, api.namespace, limit=1)
@@ -200,7 +200,7 @@ async def test_patches_change_what_they_name_and_a_failed_test_changes_nothing(a
     assert (await client.get(CONFIG_MAPS, "m", api.namespace)).data == {"b": "9", "c": "3"}
 
 
-async def test_only_the_object_that_was_meant_is_deleted(api):
+async def test_a_deletion_with_preconditions_deletes_only_that_object(api):
     client = client_of(api)
     first = await client.create(CONFIG_MAPS, named(api, "m"))
 
@@ -212,7 +212,7 @@ async def test_only_the_object_that_was_meant_is_deleted(api):
         await client.delete(CONFIG_MAPS, "m", api.namespace)
 
 
-async def test_what_stays_for_its_finalizers_or_grace_is_shown_by_the_deletion(api):
+async def test_a_deletion_shows_an_object_that_stays_for_finalizers_or_grace(api):
     client = client_of(api)
     await client.create(CONFIG_MAPS, finalized(config_map("m"), "forebay.dev/test"), namespace=api.namespace)
     await api("pods").create(pod("p", nodeName="n1"))
@@ -234,7 +234,7 @@ async def test_what_stays_for_its_finalizers_or_grace_is_shown_by_the_deletion(a
         await client.get(CONFIG_MAPS, "m", api.namespace)
 
 
-async def test_an_eviction_asks_the_budget_and_its_no_is_told_at_once(api):
+async def test_an_eviction_that_the_budget_refuses_fails_at_once(api):
     client = client_of(api)
     for name in ("guarded", "free"):
         await api("pods").create(pod(name, labels={"app": name}, nodeName="n1"))
@@ -259,7 +259,7 @@ async def test_an_eviction_asks_the_budget_and_its_no_is_told_at_once(api):
         await evict_pod(client, "nobody", api.namespace)
 
 
-async def test_a_custom_resource_is_patched_like_any_other_but_not_strategically(api):
+async def test_a_custom_resource_is_patched_and_scaled_like_any_other(api):
     widgets = await api.widgets()
     await widgets.create(
         {"apiVersion": WIDGETS.api_version, "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 5}}
@@ -272,7 +272,7 @@ async def test_a_custom_resource_is_patched_like_any_other_but_not_strategically
     assert labelled.metadata.labels == {"a": "b"}
 
 
-async def test_the_server_says_what_it_is_and_what_it_serves(api):
+async def test_version_and_resources_of_the_server(api):
     client = client_of(api)
 
     assert (await client.version()).git_version.startswith("v1.")
@@ -284,7 +284,7 @@ async def test_the_server_says_what_it_is_and_what_it_serves(api):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-async def test_our_kinds_go_there_and_back_and_their_status_is_apart(api, example):
+async def test_our_kinds_are_written_and_read_back_and_their_status_is_a_subresource(api, example):
     for file in sorted((ROOT / "deploy" / "crds").glob("*.yaml")):
         await api.install(yaml.safe_load(file.read_text()))
     client = client_of(api)
@@ -332,7 +332,7 @@ async def test_our_kinds_go_there_and_back_and_their_status_is_apart(api, exampl
     await client.delete(resource, read.metadata.name, namespace)
 
 
-async def test_an_event_is_seen_by_those_who_describe_its_object(api):
+async def test_an_event_is_found_by_its_object(api):
     client = client_of(api)
     about = reference(PODS, await client.create(PODS, pod("p"), namespace=api.namespace))
     async with EventRecorder(client, instance="forebay-0") as recorder:
@@ -358,7 +358,7 @@ async def test_an_event_is_seen_by_those_who_describe_its_object(api):
     assert (described["Nominated"]["type"], described["Nominated"]["series"]["count"]) == ("Normal", 2)
 
 
-async def test_an_event_about_the_cluster_and_one_that_quotes_too_much_are_taken(api):
+async def test_an_event_about_the_cluster_and_one_that_is_too_long_are_accepted(api):
     client = client_of(api)
     node = await api.cluster("nodes").create({"metadata": {"name": api.named("n")}})
     from forebay.kube.nodes import NODES
@@ -374,7 +374,7 @@ async def test_an_event_about_the_cluster_and_one_that_quotes_too_much_are_taken
     await api.cluster("nodes").delete(about.name)
 
 
-async def test_a_lease_given_back_is_taken_at_once_and_a_dead_holders_when_it_has_run_out(api):
+async def test_a_released_lease_is_acquired_at_once_and_that_of_a_dead_holder_when_it_expires(api):
     now = asyncio.get_running_loop().time
     acting: dict[str, float] = {}
 
@@ -422,7 +422,7 @@ async def test_a_lease_given_back_is_taken_at_once_and_a_dead_holders_when_it_ha
         await third
 
 
-async def test_of_several_who_start_at_once_one_leads(api):
+async def test_of_several_candidates_one_leads(api):
     leading: list[str] = []
 
     async def lead(identity):

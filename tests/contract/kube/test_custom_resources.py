@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.contract.kube.scenery import names, version
-from tests.contract.kube.speaking import JSON_PATCH, STRATEGIC, refused
+from tests.contract.kube.api_client import JSON_PATCH, STRATEGIC, refused
+from tests.contract.kube.objects import names, version
 from tests.contract.kube.widgets import VERSION, WIDGETS, widget
 
 NOT_CHECKED = (
@@ -196,7 +196,7 @@ async def test_a_rule_refuses_with_its_message(api, hours, shown):
     )
 
 
-async def test_a_quantity_is_no_fraction(api):
+async def test_a_quantity_must_not_be_a_fraction(api):
     widgets = await api.widgets()
 
     refusal = await refused(widgets.create(widget("w", gpuHours=1.5)))
@@ -209,7 +209,7 @@ async def test_a_quantity_is_no_fraction(api):
     )
 
 
-async def test_all_broken_rules_are_told_together(api):
+async def test_all_violated_rules_are_reported_together(api):
     widgets = await api.widgets()
 
     refusal = await refused(widgets.create(widget("w", gpuHours="0", replicas=8, window={"hours": 1, "days": 2})))
@@ -222,7 +222,7 @@ async def test_all_broken_rules_are_told_together(api):
     ]
 
 
-async def test_rules_wait_until_the_shape_is_right(api):
+async def test_rules_are_not_evaluated_before_the_types_are_valid(api):
     widgets = await api.widgets()
 
     refusal = await refused(widgets.create(widget("w", gpuHours="0", mode="Wrong")))
@@ -280,7 +280,7 @@ async def test_a_custom_resource_is_replaced_with_its_version_only(api):
     assert (await refused(widgets.update(created))).reason == "Conflict"
 
 
-async def test_a_custom_resource_says_its_kind(api):
+async def test_a_custom_resource_must_have_its_kind(api):
     widgets = await api.widgets()
 
     nameless = await refused(widgets.create({"metadata": {"name": "w"}, "spec": {"size": 1}}))
@@ -294,7 +294,7 @@ async def test_a_custom_resource_says_its_kind(api):
     assert (item["kind"], item["apiVersion"]) == ("Widget", VERSION)
 
 
-async def test_custom_resources_are_selected_by_the_fields_their_definition_names(api):
+async def test_custom_resources_are_selected_by_the_selectable_fields_of_their_crd(api):
     widgets = await api.widgets()
     await widgets.create(widget("sampled"))
     await widgets.create(widget("exact", mode="Exact"))
@@ -329,7 +329,7 @@ async def test_a_watch_list_of_custom_resources_with_a_field_selector(api):
     }
 
 
-async def test_an_established_definition_says_so(api):
+async def test_an_established_crd_has_the_condition(api):
     await api.widgets()
 
     stored = await api.cluster("customresourcedefinitions", "apiextensions.k8s.io/v1").get(WIDGETS["metadata"]["name"])
@@ -342,7 +342,7 @@ async def test_an_established_definition_says_so(api):
     assert stored["spec"]["conversion"] == {"strategy": "None"}
 
 
-async def test_a_definition_is_named_for_what_it_defines(api):
+async def test_the_name_of_a_crd_is_plural_and_group(api):
     body = WIDGETS | {"metadata": {"name": "wrong.contract.forebay.dev"}}
 
     refusal = await refused(api.cluster("customresourcedefinitions", "apiextensions.k8s.io/v1").create(body))
@@ -351,7 +351,7 @@ async def test_a_definition_is_named_for_what_it_defines(api):
     assert refusal.causes[0][0] == "metadata.name"
 
 
-async def test_a_definition_with_a_broken_rule_is_refused(api):
+async def test_a_crd_with_an_invalid_rule_is_refused(api):
     group = f"{api.namespace}.example.com"
     rule = {"rule": "self.size >", "message": "never"}
     schema = {

@@ -1,7 +1,7 @@
-"""Going away: at once, gracefully, or when the last finalizer lets go."""
+"""Deletion: at once, after a grace period, or when the last finalizer is removed."""
 
-from tests.contract.kube.scenery import config_map, finalized, names, pod, version
-from tests.contract.kube.speaking import STRATEGIC, refused
+from tests.contract.kube.api_client import STRATEGIC, refused
+from tests.contract.kube.objects import config_map, finalized, names, pod, version
 
 
 async def test_an_object_with_a_finalizer_stays_until_it_is_removed(api):
@@ -32,7 +32,7 @@ async def test_a_second_deletion_of_a_finalized_object_changes_nothing(api):
     await api("configmaps").patch("a", {"metadata": {"finalizers": None}})
 
 
-async def test_one_of_two_finalizers_may_go_first(api):
+async def test_finalizers_may_be_removed_one_by_one(api):
     await api("configmaps").create(finalized(config_map("a"), "example.com/x", "example.com/y"))
     await api("configmaps").delete("a")
 
@@ -43,7 +43,7 @@ async def test_one_of_two_finalizers_may_go_first(api):
     assert (await refused(api("configmaps").get("a"))).status == 404
 
 
-async def test_no_finalizer_is_added_to_what_is_being_deleted(api):
+async def test_no_finalizer_is_added_to_an_object_that_is_being_deleted(api):
     await api("configmaps").create(finalized(config_map("a"), "example.com/x"))
     await api("configmaps").delete("a")
 
@@ -85,7 +85,7 @@ async def test_a_deletion_timestamp_cannot_be_set_or_unset_by_hand(api):
     await api("configmaps").patch("a", {"metadata": {"finalizers": None}})
 
 
-async def test_the_end_of_a_finalized_object_is_told_as_a_deletion(api):
+async def test_the_removal_of_the_last_finalizer_is_watched_as_a_deletion(api):
     created = await api("configmaps").create(finalized(config_map("a"), "example.com/x"))
 
     async with api("configmaps").watch(resourceVersion=version(created), fieldSelector="metadata.name=a") as events:
@@ -115,7 +115,7 @@ async def test_an_unbound_pod_is_gone_at_once(api):
     assert (await refused(api("pods").get("p"))).status == 404
 
 
-async def test_the_end_of_a_pod_is_told_in_two_steps_even_without_grace(api):
+async def test_the_deletion_of_a_pod_is_watched_in_two_events_even_without_grace(api):
     start = version(await api("pods").list())
     async with api("pods").watch(resourceVersion=start) as events:
         await api("pods").create(pod("unbound"))

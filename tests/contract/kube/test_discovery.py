@@ -1,9 +1,9 @@
-"""What there is, and a clear answer for what there is not."""
+"""Discovery, and the answers to unknown paths, methods and media types."""
 
 import pytest
 
-from tests.contract.kube.scenery import pod
-from tests.contract.kube.speaking import refused
+from tests.contract.kube.api_client import refused
+from tests.contract.kube.objects import pod
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 ALL_VERBS = {"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
@@ -30,7 +30,7 @@ async def test_the_core_group_lists_its_resources(api):
     eviction = core["pods/eviction"]
     assert (eviction["group"], eviction["version"], eviction["kind"]) == ("policy", "v1", "Eviction")
     assert eviction["verbs"] == ["create"]
-    # A namespace is never deleted by the dozen.
+    # Namespaces have no deletecollection.
     assert set(core["namespaces"]["verbs"]) == ALL_VERBS - {"deletecollection"}
 
 
@@ -63,7 +63,7 @@ async def test_a_custom_group_lists_its_resources(api):
     assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
 
 
-async def test_discovery_comes_in_one_piece_too(api):
+async def test_aggregated_discovery(api):
     await api.widgets()
 
     response = await api.send("GET", "/apis", accept=AGGREGATED)
@@ -96,7 +96,7 @@ async def test_the_server_says_its_version_and_health(api):
 
 
 @pytest.mark.parametrize("path", ["/api/v1/nothings", "/api/v1/namespaces/{}/nothings", "/api/v1/namespaces/{}/nodes"])
-async def test_a_resource_that_is_not_there(api, path):
+async def test_an_unknown_resource_is_not_found(api, path):
     refusal = await refused(api.ask("GET", path.format(api.namespace)))
 
     assert (refusal.status, refusal.reason) == (404, "NotFound")
@@ -104,13 +104,13 @@ async def test_a_resource_that_is_not_there(api, path):
 
 
 @pytest.mark.parametrize("path", ["/apis/nothing.example/v1", "/apis/nothing.example/v1/things", "/nothing"])
-async def test_a_path_that_leads_nowhere(api, path):
+async def test_an_unknown_path_is_not_found(api, path):
     refusal = await refused(api.ask("GET", path))
 
     assert (refusal.status, refusal.message) == (404, "404 page not found\n")
 
 
-async def test_a_subresource_that_is_not_there(api):
+async def test_an_unknown_subresource_is_not_found(api):
     await api("pods").create(pod("p"))
 
     refusal = await refused(api("pods").get("p", "nothing"))
@@ -132,7 +132,7 @@ async def test_a_subresource_that_is_not_there(api):
         ("DELETE", "/api/v1/namespaces/{}/pods/p/status"),
     ],
 )
-async def test_a_method_that_does_not_fit(api, method, path):
+async def test_an_unsupported_method_is_not_allowed(api, method, path):
     body = pod("p") if method in {"PUT", "POST", "PATCH"} else None
 
     refusal = await refused(api.ask(method, path.format(api.namespace), body))
@@ -141,13 +141,13 @@ async def test_a_method_that_does_not_fit(api, method, path):
     assert refusal.message == "the server does not allow this method on the requested resource"
 
 
-async def test_an_answer_in_no_acceptable_form(api):
+async def test_an_unsupported_accept_header_is_not_acceptable(api):
     refusal = await refused(api.ask("GET", "/api/v1/nodes", accept="text/html"))
 
     assert (refusal.status, refusal.reason) == (406, "NotAcceptable")
 
 
-async def test_a_body_in_no_known_form(api):
+async def test_an_unsupported_content_type_is_refused(api):
     refusal = await refused(api.ask("POST", api("pods").path, b"hello", content_type="text/plain"))
 
     assert (refusal.status, refusal.reason) == (415, "UnsupportedMediaType")

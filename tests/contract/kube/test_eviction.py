@@ -1,26 +1,26 @@
-"""Evictions ask the disruption budgets first."""
+"""Evictions, which PodDisruptionBudgets may refuse."""
 
-from tests.contract.kube.scenery import budget, eviction, pod
-from tests.contract.kube.speaking import STRATEGIC, refused
+from tests.contract.kube.api_client import STRATEGIC, refused
+from tests.contract.kube.objects import budget, eviction, pod
 
 BUDGETS = "policy/v1"
 
 
 async def running(api, name, **labels):
-    """A pod that is healthy in the eyes of a disruption budget."""
+    """A pod that counts as healthy for a PodDisruptionBudget."""
     await api("pods").create(pod(name, labels=labels, nodeName="n1"))
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     await api("pods").patch(name, {"status": status}, "status", kind=STRATEGIC)
 
 
 async def observed(api, name):
-    """The budget, once its controller has looked at it."""
+    """The PodDisruptionBudget, once its controller has observed it."""
     return await api("poddisruptionbudgets", BUDGETS).until(
         name, lambda seen: seen.get("status", {}).get("observedGeneration") == seen["metadata"]["generation"]
     )
 
 
-async def test_an_unguarded_pod_is_evicted(api):
+async def test_a_pod_without_a_budget_is_evicted(api):
     await running(api, "p")
 
     answer = await api("pods").post("p", "eviction", eviction("p", api.namespace))
@@ -69,11 +69,11 @@ async def test_a_budget_that_would_be_violated_refuses(api):
     assert "deletionTimestamp" not in (await api("pods").get("p"))["metadata"]
 
 
-async def test_a_budget_pays_for_one_eviction_and_refuses_the_next(api):
+async def test_a_budget_allows_one_eviction_and_refuses_the_next(api):
     for name in ("a", "b"):
         await running(api, name, app="web")
     await api("poddisruptionbudgets", BUDGETS).create(budget("pdb", {"app": "web"}, maxUnavailable=1))
-    # maxUnavailable asks the pods' controller for the scale; bare pods have none, so count them instead.
+    # maxUnavailable needs the scale of the pods' controller; pods without one are counted with minAvailable.
     await api("poddisruptionbudgets", BUDGETS).patch("pdb", {"spec": {"maxUnavailable": None, "minAvailable": 1}})
     await api("poddisruptionbudgets", BUDGETS).until(
         "pdb", lambda seen: seen.get("status", {}).get("disruptionsAllowed") == 1
@@ -87,11 +87,11 @@ async def test_a_budget_pays_for_one_eviction_and_refuses_the_next(api):
     assert after["status"]["disruptionsAllowed"] == 0
 
 
-async def test_a_budget_nobody_has_looked_at_asks_to_come_back(api):
+async def test_a_budget_that_is_not_yet_observed_asks_to_retry(api):
     await running(api, "p", app="web")
     await api("poddisruptionbudgets", BUDGETS).create(budget("pdb", {"app": "web"}, minAvailable=1))
     await observed(api, "pdb")
-    # Status is the controller's, but anyone with the right may write it: as if the spec had just been changed.
+    # The test writes the status of a budget whose spec has just changed, before its controller does.
     await api("poddisruptionbudgets", BUDGETS).patch("pdb", {"status": {"observedGeneration": 0}}, "status")
 
     refusal = await refused(api("pods").post("p", "eviction", eviction("p", api.namespace)))
@@ -128,7 +128,7 @@ async def test_a_pending_pod_is_evicted_whatever_the_budget(api):
     assert (await refused(api("pods").get("p"))).status == 404
 
 
-async def test_an_eviction_may_name_the_uid_it_means(api):
+async def test_an_eviction_may_require_a_uid(api):
     await running(api, "p")
 
     refusal = await refused(
@@ -162,7 +162,7 @@ async def test_an_eviction_may_set_the_grace_period(api):
     assert (await api("pods").get("p"))["metadata"]["deletionGracePeriodSeconds"] == 3
 
 
-async def test_a_dry_run_eviction_evicts_nobody(api):
+async def test_a_dry_run_eviction_evicts_no_pod(api):
     await running(api, "p")
 
     await api("pods").post("p", "eviction", eviction("p", api.namespace), dryRun="All")

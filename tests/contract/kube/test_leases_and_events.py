@@ -1,9 +1,9 @@
-"""What leader election and event reporting rest on."""
+"""Leases and Events, on which leader election and event reporting rely."""
 
 import asyncio
 
-from tests.contract.kube.scenery import names, pod, version
-from tests.contract.kube.speaking import Refused, refused
+from tests.contract.kube.api_client import Refused, refused
+from tests.contract.kube.objects import names, pod, version
 
 LEASES = "coordination.k8s.io/v1"
 EVENTS = "events.k8s.io/v1"
@@ -31,7 +31,7 @@ async def test_a_lease_keeps_its_microseconds(api):
     assert "generation" not in created["metadata"]
 
 
-async def test_of_two_who_take_over_a_lease_one_wins(api):
+async def test_of_two_clients_that_take_over_a_lease_one_wins(api):
     created = await api("leases", LEASES).create(lease("l", "dead"))
 
     async def take(holder):
@@ -82,7 +82,7 @@ def event(api, name, regarding, **fields):
     }
 
 
-async def test_an_event_is_seen_in_both_its_shapes(api):
+async def test_an_event_is_served_in_both_api_versions(api):
     await api("events", EVENTS).create(event(api, "e", "p"))
 
     core = await api("events").get("e")
@@ -96,7 +96,7 @@ async def test_an_event_is_seen_in_both_its_shapes(api):
     assert core["eventTime"] == "2030-01-01T00:00:00.000000Z"
 
 
-async def test_a_core_event_is_seen_in_the_newer_shape(api):
+async def test_a_core_event_is_served_in_the_newer_version(api):
     await api("events").create(
         {
             "metadata": {"name": "e"},
@@ -122,7 +122,7 @@ async def test_a_core_event_is_seen_in_the_newer_shape(api):
     assert newer["deprecatedLastTimestamp"] == "2030-01-01T00:01:00Z"
 
 
-async def test_an_event_grows_into_a_series(api):
+async def test_an_event_becomes_a_series(api):
     await api("events", EVENTS).create(event(api, "e", "p"))
 
     series = {"count": 2, "lastObservedTime": "2030-01-01T00:00:05.000000Z"}
@@ -143,7 +143,7 @@ async def test_events_are_selected_by_what_they_are_about(api):
     assert names(await api("events", EVENTS).list(fieldSelector="regarding.name=p")) == ["about-p"]
 
 
-async def test_a_new_event_must_say_who_reports_it(api):
+async def test_a_new_event_must_name_its_reporting_controller(api):
     body = event(api, "e", "p")
     del body["reportingController"]
 
@@ -153,7 +153,7 @@ async def test_a_new_event_must_say_who_reports_it(api):
     assert refusal.causes[0][0] == "reportingController"
 
 
-async def test_a_core_event_lives_where_its_object_does(api):
+async def test_a_core_event_is_in_the_namespace_of_its_object(api):
     body = {
         "metadata": {"name": "e"},
         "involvedObject": {"kind": "Pod", "namespace": "elsewhere", "name": "p"},

@@ -1,12 +1,12 @@
-"""Lists: selectors, pages, and which moment they show."""
+"""Lists: selectors, pages, and resource versions."""
 
 import asyncio
 
-from tests.contract.kube.scenery import config_map, names, node, pod, version
-from tests.contract.kube.speaking import PARTIAL_LIST, refused
+from tests.contract.kube.api_client import PARTIAL_LIST, refused
+from tests.contract.kube.objects import config_map, names, node, pod, version
 
 
-async def test_a_list_shows_its_own_version_and_bare_items(api):
+async def test_a_list_has_a_version_and_items_without_kind(api):
     created = await api("configmaps").create(config_map("settings", labels={"mine": "yes"}))
 
     listing = await api("configmaps").list(labelSelector="mine")
@@ -144,7 +144,7 @@ async def test_a_last_page_that_is_just_full_has_no_continuation(api):
     assert "continue" not in page["metadata"]
 
 
-async def test_a_nonsense_continuation_is_a_bad_request(api):
+async def test_an_invalid_continue_token_is_a_bad_request(api):
     refusal = await refused(api("configmaps").list(limit=1, **{"continue": "nonsense"}))
 
     assert (refusal.status, refusal.reason) == (400, "BadRequest")
@@ -157,13 +157,13 @@ async def test_a_continuation_older_than_history_has_expired(api):
         await api("podtemplates").create({"metadata": {"name": f"t{number}"}, **template})
     first = await api("podtemplates").list(limit=1)
     await api("podtemplates").delete("t1")
-    await api.forget_history()
+    await api.compact()
 
     refusal = await refused(api("podtemplates").list(limit=1, **{"continue": first["metadata"]["continue"]}))
 
     assert (refusal.status, refusal.reason) == (410, "Expired")
     assert refusal.message.startswith("The provided continue parameter is too old to display a consistent list result.")
-    # One may go on from there with the present state, if one can live with the gap.
+    # The token in the answer continues with the current state, at the cost of consistency.
     rest = await api("podtemplates").list(limit=1, **{"continue": refusal.body["metadata"]["continue"]})
     assert names(rest) == ["t2"]
 
@@ -172,7 +172,7 @@ async def test_an_exact_version_older_than_history_has_expired(api):
     template = {"template": {"spec": {"containers": [{"name": "main", "image": "i"}]}}}
     created = await api("podtemplates").create({"metadata": {"name": "a"}, **template})
     await api("podtemplates").create({"metadata": {"name": "b"}, **template})
-    await api.forget_history()
+    await api.compact()
 
     refusal = await refused(api("podtemplates").list(resourceVersion=version(created), resourceVersionMatch="Exact"))
 

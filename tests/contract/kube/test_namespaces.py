@@ -1,7 +1,7 @@
-"""A namespace goes with everything in it."""
+"""Namespaces: default objects, and deletion with all content."""
 
-from tests.contract.kube.scenery import config_map, finalized, pod
-from tests.contract.kube.speaking import refused
+from tests.contract.kube.api_client import refused
+from tests.contract.kube.objects import config_map, finalized, pod
 
 
 def namespace(name):
@@ -17,8 +17,8 @@ async def test_a_new_namespace_is_active_and_labelled_with_its_name(api):
     await api.cluster("namespaces").delete(api.named("other"))
 
 
-async def test_a_deleted_namespace_takes_its_content_along_but_waits_for_finalizers(api):
-    # The real controller looks at a new deletion after five seconds, and five later again: this story takes ten.
+async def test_a_deleted_namespace_deletes_its_content_and_waits_for_finalizers(api):
+    # The real controller handles a new deletion after five seconds and again five later, so this test takes ten.
     await api("configmaps").create(config_map("settings"))
     await api("configmaps").create(finalized(config_map("held"), "example.com/x"))
     await api("pods").create(pod("p"))
@@ -36,7 +36,7 @@ async def test_a_deleted_namespace_takes_its_content_along_but_waits_for_finaliz
     await api.cluster("namespaces").gone(api.namespace)
 
 
-async def test_nothing_is_created_in_a_namespace_that_ends(api):
+async def test_nothing_is_created_in_a_terminating_namespace(api):
     await api("configmaps").create(finalized(config_map("last"), "example.com/x"))
     await api.cluster("namespaces").delete(api.namespace)
 
@@ -65,7 +65,7 @@ async def test_namespaces_are_not_deleted_as_a_collection(api):
     assert (refusal.status, refusal.reason) == (405, "MethodNotAllowed")
 
 
-async def test_the_system_namespaces_are_there(api):
+async def test_the_system_namespaces_exist(api):
     for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
         assert (await api.cluster("namespaces").get(name))["status"]["phase"] == "Active"
 

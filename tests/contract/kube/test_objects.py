@@ -2,11 +2,11 @@
 
 import asyncio
 
-from tests.contract.kube.scenery import config_map, names, pod, version
-from tests.contract.kube.speaking import refused
+from tests.contract.kube.api_client import refused
+from tests.contract.kube.objects import config_map, names, pod, version
 
 
-async def test_a_created_object_comes_back_with_its_identity(api):
+async def test_a_created_object_is_returned_with_its_metadata(api):
     created = await api("configmaps").create(config_map("settings", colour="blue"))
 
     metadata = created["metadata"]
@@ -36,7 +36,7 @@ async def test_a_name_is_taken_only_once(api):
     assert refusal.body["code"] == 409
 
 
-async def test_of_two_creators_at_once_one_wins(api):
+async def test_of_two_concurrent_creations_one_wins(api):
     racing = [api("configmaps").create(config_map("settings", by=str(number))) for number in range(5)]
 
     answers = await asyncio.gather(*racing, return_exceptions=True)
@@ -110,7 +110,7 @@ async def test_a_uid_on_create_is_ignored(api):
     assert created["metadata"]["uid"] != body["metadata"]["uid"]
 
 
-async def test_nothing_to_be_found_says_what_was_looked_for(api):
+async def test_not_found_names_the_resource_and_the_object(api):
     refusal = await refused(api("configmaps").get("nothing"))
 
     assert (refusal.status, refusal.reason) == (404, "NotFound")
@@ -175,7 +175,7 @@ async def test_a_replacement_of_a_stale_version_conflicts(api):
     assert (await api("configmaps").get("settings"))["data"] == {"colour": "red"}
 
 
-async def test_a_replacement_without_a_version_wins_over_all(api):
+async def test_a_replacement_without_a_version_always_wins(api):
     await api("configmaps").create(config_map("settings", colour="blue"))
 
     replaced = await api("configmaps").update(config_map("settings", colour="red"))
@@ -210,7 +210,7 @@ async def test_a_replacement_that_changes_nothing_makes_no_new_version(api):
     assert version(again) == version(created)
 
 
-async def test_identity_cannot_be_rewritten(api):
+async def test_system_fields_cannot_be_changed(api):
     created = await api("configmaps").create(config_map("settings"))
     identity = created["metadata"]["uid"], created["metadata"]["creationTimestamp"]
 
@@ -239,7 +239,7 @@ async def test_a_dry_run_answers_as_if_and_stores_nothing(api):
     assert refusal.reason == "AlreadyExists"
 
 
-async def test_a_deletion_answers_with_what_it_did(api):
+async def test_a_deletion_answers_with_a_status(api):
     created = await api("configmaps").create(config_map("settings"))
 
     answer = await api("configmaps").delete("settings")
@@ -250,7 +250,7 @@ async def test_a_deletion_answers_with_what_it_did(api):
     assert (await refused(api("configmaps").delete("settings"))).reason == "NotFound"
 
 
-async def test_a_deletion_may_name_the_very_object_it_means(api):
+async def test_a_deletion_may_have_preconditions(api):
     created = await api("configmaps").create(config_map("settings"))
     uid = created["metadata"]["uid"]
 

@@ -1,14 +1,14 @@
-"""Owners take their own with them, or let them go."""
+"""Garbage collection of dependents: background, foreground and orphan."""
 
-from tests.contract.kube.scenery import config_map, finalized, owned
-from tests.contract.kube.speaking import refused
+from tests.contract.kube.api_client import refused
+from tests.contract.kube.objects import config_map, finalized, owned
 
 FOREGROUND = {"propagationPolicy": "Foreground"}
 BACKGROUND = {"propagationPolicy": "Background"}
 ORPHAN = {"propagationPolicy": "Orphan"}
 
 
-async def test_the_owned_follow_their_owner(api):
+async def test_dependents_are_deleted_with_their_owner(api):
     owner = await api("configmaps").create(config_map("owner"))
     child = await api("configmaps").create(owned(config_map("child"), owner))
     await api("configmaps").create(owned(config_map("grandchild"), child))
@@ -20,7 +20,7 @@ async def test_the_owned_follow_their_owner(api):
     await api("configmaps").gone("grandchild")
 
 
-async def test_a_foreground_owner_waits_for_those_that_block_it(api):
+async def test_a_foreground_deletion_waits_for_dependents_that_block_it(api):
     owner = await api("configmaps").create(config_map("owner"))
     child = finalized(owned(config_map("child"), owner, blockOwnerDeletion=True), "example.com/x")
     await api("configmaps").create(child)
@@ -36,7 +36,7 @@ async def test_a_foreground_owner_waits_for_those_that_block_it(api):
     await api("configmaps").gone("owner")
 
 
-async def test_a_foreground_owner_does_not_wait_for_those_that_do_not_block_it(api):
+async def test_a_foreground_deletion_does_not_wait_for_dependents_that_do_not_block_it(api):
     owner = await api("configmaps").create(config_map("owner"))
     await api("configmaps").create(finalized(owned(config_map("child"), owner), "example.com/x"))
 
@@ -69,7 +69,7 @@ async def test_one_owner_is_enough_to_stay(api):
     assert left["metadata"]["ownerReferences"][0]["name"] == "other"
 
 
-async def test_an_owner_that_never_was_takes_the_owned_with_it(api):
+async def test_a_dependent_of_an_owner_that_never_existed_is_deleted(api):
     owner = await api("configmaps").create(config_map("owner"))
     owner["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
 

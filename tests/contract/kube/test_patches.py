@@ -1,7 +1,7 @@
-"""The three patches, and what each may not do."""
+"""JSON merge, JSON and strategic merge patches, and what each may not do."""
 
-from tests.contract.kube.scenery import config_map, node, pod, version
-from tests.contract.kube.speaking import JSON_PATCH, MERGE, STRATEGIC, refused
+from tests.contract.kube.api_client import JSON_PATCH, MERGE, STRATEGIC, refused
+from tests.contract.kube.objects import config_map, node, pod, version
 
 
 async def test_a_merge_patch_changes_adds_and_removes(api):
@@ -65,7 +65,7 @@ async def test_an_empty_patch_makes_no_new_version(api):
     assert version(await api("configmaps").patch("settings", {})) == version(created)
 
 
-async def test_a_json_patch_walks_its_operations_in_order(api):
+async def test_a_json_patch_applies_its_operations_in_order(api):
     await api("configmaps").create(config_map("settings", colour="blue"))
 
     patched = await api("configmaps").patch(
@@ -234,7 +234,7 @@ async def test_a_patch_cannot_rename(api):
     assert refusal.message == "the name of the object (other) does not match the name on the URL (settings)"
 
 
-async def test_a_patched_pod_spec_stays_as_it_is_but_for_a_few_fields(api):
+async def test_only_a_few_fields_of_a_pod_spec_can_be_patched(api):
     await api("pods").create(pod("p"))
 
     refusal = await refused(api("pods").patch("p", {"spec": {"priority": 7}}))

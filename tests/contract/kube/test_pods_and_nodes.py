@@ -1,12 +1,12 @@
-"""Pods and nodes as the server completes and guards them."""
+"""Defaults and validation of pods and nodes."""
 
 import pytest
 
-from tests.contract.kube.scenery import node, pod
-from tests.contract.kube.speaking import STRATEGIC, refused
+from tests.contract.kube.api_client import STRATEGIC, refused
+from tests.contract.kube.objects import node, pod
 
 
-async def test_a_pod_is_completed_with_its_defaults(api):
+async def test_a_pod_gets_its_defaults(api):
     created = await api("pods").create(pod("p"))
 
     spec = created["spec"]
@@ -47,7 +47,7 @@ async def test_every_pod_tolerates_a_lost_node_for_five_minutes(api):
     ]
 
 
-async def test_a_toleration_of_ones_own_replaces_the_default(api):
+async def test_a_toleration_of_the_pod_replaces_the_default(api):
     forever = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
 
     created = await api("pods").create(pod("p", tolerations=[forever]))
@@ -113,7 +113,7 @@ async def test_quantities_are_written_in_their_shortest_form(api):
     ],
     ids=["no container", "no image", "no name", "same name", "odd restart policy"],
 )
-async def test_a_pod_must_make_sense(api, spec, field, reason):
+async def test_an_invalid_pod_is_refused(api, spec, field, reason):
     refusal = await refused(api("pods").create(pod("p", **spec)))
 
     assert (refusal.status, refusal.reason) == (422, "Invalid")

@@ -1,11 +1,11 @@
-"""Questions about who someone is and what they may do."""
+"""TokenReviews and SubjectAccessReviews."""
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 SUBJECT_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 SELF_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-async def test_an_unknown_token_is_nobodys(api):
+async def test_an_unknown_token_is_not_authenticated(api):
     review = await api.ask("POST", TOKEN_REVIEWS, {"spec": {"token": "nonsense"}})
 
     assert (review["kind"], review["apiVersion"]) == ("TokenReview", "authentication.k8s.io/v1")
@@ -14,7 +14,7 @@ async def test_an_unknown_token_is_nobodys(api):
     assert "invalid bearer token" in review["status"]["error"]
 
 
-async def test_a_service_accounts_token_tells_who_it_is(api):
+async def test_a_token_of_a_service_account_authenticates_it(api):
     path = f"{api('serviceaccounts').path}/default/token"
     request = await api.ask("POST", path, {"spec": {"expirationSeconds": 3600}})
     token = request["status"]["token"]
@@ -28,7 +28,7 @@ async def test_a_service_accounts_token_tells_who_it_is(api):
     assert "system:serviceaccounts" in user["groups"]
 
 
-async def test_a_stranger_may_nothing(api):
+async def test_an_unknown_user_may_do_nothing(api):
     question = {"user": "stranger", "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
 
     review = await api.ask("POST", SUBJECT_REVIEWS, {"spec": question})
@@ -60,7 +60,7 @@ async def test_a_cluster_role_grants_a_path(api):
     await api.cluster("clusterroles", rbac).delete(name)
 
 
-async def test_the_administrator_may_everything(api):
+async def test_the_administrator_may_do_everything(api):
     attributes = {"namespace": api.namespace, "verb": "create", "resource": "pods", "subresource": "binding"}
 
     review = await api.ask("POST", SELF_REVIEWS, {"spec": {"resourceAttributes": attributes}})

@@ -1,7 +1,7 @@
-"""Status is a door of its own: nothing else comes through it, and it comes through no other."""
+"""The status subresource writes only the status, and only it does; the scale subresource."""
 
-from tests.contract.kube.scenery import pod, version
-from tests.contract.kube.speaking import refused
+from tests.contract.kube.api_client import refused
+from tests.contract.kube.objects import pod, version
 from tests.contract.kube.widgets import widget
 
 
@@ -13,7 +13,7 @@ async def test_a_status_given_at_creation_is_dropped(api):
     assert "status" not in created
 
 
-async def test_the_main_door_does_not_touch_the_status(api):
+async def test_an_update_of_the_object_does_not_change_the_status(api):
     widgets = await api.widgets()
     await widgets.create(widget("w"))
     await widgets.patch("w", {"status": {"phase": "Ready"}}, "status")
@@ -27,7 +27,7 @@ async def test_the_main_door_does_not_touch_the_status(api):
     assert replaced["status"] == {"phase": "Ready"}
 
 
-async def test_the_status_door_touches_nothing_else(api):
+async def test_an_update_of_the_status_changes_nothing_else(api):
     widgets = await api.widgets()
     created = await widgets.create(widget("w"))
 
@@ -93,7 +93,7 @@ async def test_a_status_is_validated_and_pruned_too(api):
     assert pruned["status"] == {"phase": "Ready"}
 
 
-async def test_a_status_can_be_read_at_its_door(api):
+async def test_the_status_subresource_can_be_read(api):
     widgets = await api.widgets()
     await widgets.create(widget("w"))
     await widgets.patch("w", {"status": {"phase": "Ready"}}, "status")

@@ -1,7 +1,7 @@
-"""Tables: what `kubectl get` prints."""
+"""Tables that `kubectl get` prints."""
 
-from tests.contract.kube.scenery import config_map, node, pod, version
-from tests.contract.kube.speaking import STRATEGIC, TABLE
+from tests.contract.kube.api_client import STRATEGIC, TABLE
+from tests.contract.kube.objects import config_map, node, pod, version
 from tests.contract.kube.widgets import widget
 
 
@@ -55,7 +55,7 @@ async def test_a_table_of_pods(api):
     assert "spec" not in row["object"]
 
 
-async def test_a_pods_status_column_tells_its_story(api):
+async def test_the_status_column_of_a_pod(api):
     await api("pods").create(pod("gated", schedulingGates=[{"name": "example.com/wait"}]))
     assert (await pod_cells(api, "gated"))["Status"] == "SchedulingGated"
 
@@ -205,7 +205,7 @@ async def test_a_table_can_carry_the_whole_object_or_none(api):
 
 async def test_a_watch_can_be_of_tables(api):
     listing = await api("pods").list(accept=TABLE)
-    from tests.contract.kube.speaking import Events
+    from tests.contract.kube.api_client import Events
 
     response = await api.send(
         "GET",

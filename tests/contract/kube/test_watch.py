@@ -1,20 +1,20 @@
-"""Watches: everything once, in order, from where one left off, or an honest refusal."""
+"""Watches: every change once and in order, from a version on, or a 410."""
 
 import pytest
 
-from tests.contract.kube.scenery import binding, config_map, names, pod, version
-from tests.contract.kube.speaking import PARTIAL, STRATEGIC, refused
+from tests.contract.kube.api_client import PARTIAL, STRATEGIC, refused
+from tests.contract.kube.objects import binding, config_map, names, pod, version
 
 END_OF_INITIAL_EVENTS = {"k8s.io/initial-events-end": "true"}
 WATCH_LIST = {"sendInitialEvents": True, "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": True}
 
 
-def story(events):
-    """What happened to whom, bookmarks left out."""
+def summary(events):
+    """Type and name of each event, without bookmarks."""
     return [(kind, body["metadata"]["name"]) for kind, body in events if kind != "BOOKMARK"]
 
 
-async def test_a_watch_tells_everything_in_order(api):
+async def test_a_watch_sends_all_changes_in_order(api):
     start = version(await api("configmaps").list())
 
     async with api("configmaps").watch(resourceVersion=start) as events:
@@ -25,13 +25,13 @@ async def test_a_watch_tells_everything_in_order(api):
         await api("configmaps").delete("a")
         seen = await events.until(lambda kind, body: kind == "DELETED" and body["metadata"]["name"] == "a")
 
-    told = [event for event in story(seen) if event[1] in {"a", "b"}]
+    told = [event for event in summary(seen) if event[1] in {"a", "b"}]
     assert told == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b"), ("DELETED", "a")]
     versions = [int(version(body)) for _, body in seen]
     assert versions == sorted(set(versions))
 
 
-async def test_a_watched_object_is_whole_and_says_its_kind(api):
+async def test_a_watched_object_is_whole_and_has_its_kind(api):
     start = version(await api("configmaps").list())
     created = await api("configmaps").create(config_map("a", colour="blue"))
 
@@ -39,7 +39,7 @@ async def test_a_watched_object_is_whole_and_says_its_kind(api):
         assert await events.next() == ("ADDED", created)
 
 
-async def test_a_deletion_is_told_with_the_last_state_and_a_version_of_its_own(api):
+async def test_a_deletion_is_sent_with_the_last_state_and_a_version_of_its_own(api):
     created = await api("configmaps").create(config_map("a", colour="blue"))
 
     async with api("configmaps").watch(resourceVersion=version(created)) as events:
@@ -58,28 +58,28 @@ async def test_a_watch_resumes_after_the_version_it_names(api):
 
     async with api("configmaps").watch(resourceVersion=version(first)) as events:
         seen = await events.until(lambda _, body: body["metadata"]["name"] == "c")
-    assert story(seen)[-2:] == [("ADDED", "b"), ("ADDED", "c")]
-    assert ("ADDED", "a") not in story(seen)
+    assert summary(seen)[-2:] == [("ADDED", "b"), ("ADDED", "c")]
+    assert ("ADDED", "a") not in summary(seen)
 
     async with api("configmaps").watch(resourceVersion=version(third)) as events:
         await api("configmaps").delete("a")
-        assert story([await events.next()]) == [("DELETED", "a")]
+        assert summary([await events.next()]) == [("DELETED", "a")]
 
 
 @pytest.mark.parametrize("start", [{"resourceVersion": "0"}, {}], ids=["from 0", "from nowhere"])
-async def test_a_watch_from_anywhere_begins_with_what_is_there(api, start):
+async def test_a_watch_without_a_version_begins_with_all_objects(api, start):
     await api("configmaps").create(config_map("a"))
     await api("configmaps").create(config_map("b"))
 
     mine = {"fieldSelector": "metadata.name!=kube-root-ca.crt"}
     async with api("configmaps").watch(**start, **mine) as events:
-        present = story([await events.next(), await events.next()])
+        present = summary([await events.next(), await events.next()])
         assert sorted(present) == [("ADDED", "a"), ("ADDED", "b")]
         await api("configmaps").create(config_map("c"))
-        assert story([await events.next()]) == [("ADDED", "c")]
+        assert summary([await events.next()]) == [("ADDED", "c")]
 
 
-async def test_an_object_that_comes_to_match_is_added_and_one_that_ceases_to_is_deleted(api):
+async def test_an_object_that_begins_to_match_is_added_and_one_that_ceases_to_match_is_deleted(api):
     start = version(await api("configmaps").create(config_map("a", labels={"team": "blue"})))
 
     async with api("configmaps").watch(labelSelector="team=red", resourceVersion=start) as events:
@@ -91,7 +91,7 @@ async def test_an_object_that_comes_to_match_is_added_and_one_that_ceases_to_is_
         seen = [await events.next() for _ in range(4)]
 
     assert [kind for kind, _ in seen] == ["ADDED", "MODIFIED", "DELETED", "ADDED"]
-    # What left is shown as it was while it matched, at the version at which it left.
+    # The object is shown in its last matching state, with the version of the change.
     assert seen[2][1]["metadata"]["labels"] == {"team": "red"}
     assert int(version(seen[2][1])) > int(version(seen[1][1]))
 
@@ -112,9 +112,9 @@ async def test_a_pod_that_is_bound_leaves_the_watch_of_unbound_ones(api):
     assert body["spec"]["nodeName"] == node
 
 
-async def test_an_ancient_version_is_gone(api):
+async def test_a_version_older_than_history_is_gone(api):
     widgets = await api.widgets()
-    await api.forget_history()
+    await api.compact()
 
     async with widgets.watch(resourceVersion=1) as events:
         kind, body = await events.next()
@@ -143,13 +143,13 @@ async def test_a_bookmark_carries_a_version_and_nothing_else(api):
     assert {key: value for key, value in body["metadata"].items() if value} == {"resourceVersion": version(body)}
 
 
-async def test_a_watch_list_sends_what_is_there_then_its_end_mark_then_news(api):
+async def test_a_watch_list_sends_all_objects_then_its_end_bookmark_then_changes(api):
     await api("secrets").create({"metadata": {"name": "a"}})
     await api("secrets").create({"metadata": {"name": "b"}})
 
     async with api("secrets").watch(**WATCH_LIST) as events:
         seen = await events.until(lambda kind, _: kind == "BOOKMARK")
-        assert sorted(story(seen)) == [("ADDED", "a"), ("ADDED", "b")]
+        assert sorted(summary(seen)) == [("ADDED", "a"), ("ADDED", "b")]
         mark = seen[-1][1]
         assert mark["metadata"]["annotations"] == END_OF_INITIAL_EVENTS
         assert mark["kind"] == "Secret"
@@ -158,17 +158,17 @@ async def test_a_watch_list_sends_what_is_there_then_its_end_mark_then_news(api)
         assert int(version(mark)) <= int(version(listing))
 
         await api("secrets").create({"metadata": {"name": "c"}})
-        assert story([await events.next()]) == [("ADDED", "c")]
+        assert summary([await events.next()]) == [("ADDED", "c")]
 
     async with api("secrets").watch(resourceVersion=version(mark)) as resumed:
-        assert story([await resumed.next()]) == [("ADDED", "c")]
+        assert summary([await resumed.next()]) == [("ADDED", "c")]
 
 
-async def test_the_end_mark_of_pods_looks_like_this(api):
+async def test_the_end_bookmark_of_pods(api):
     await api("pods").create(pod("p", nodeName=api.named("n")))
 
     async with api("pods").watch(fieldSelector=f"spec.nodeName={api.named('n')}", **WATCH_LIST) as events:
-        assert story([await events.next()]) == [("ADDED", "p")]
+        assert summary([await events.next()]) == [("ADDED", "p")]
         kind, mark = await events.next()
 
     assert kind == "BOOKMARK"
@@ -181,7 +181,7 @@ async def test_the_end_mark_of_pods_looks_like_this(api):
     }
 
 
-async def test_a_watch_list_of_nothing_is_just_its_end_mark(api):
+async def test_an_empty_watch_list_is_just_its_end_bookmark(api):
     async with api("secrets").watch(labelSelector="no=such", **WATCH_LIST) as events:
         kind, mark = await events.next()
 
@@ -195,7 +195,7 @@ async def test_a_watch_list_is_at_least_as_new_as_asked(api):
     async with api("secrets").watch(resourceVersion=version(created), **WATCH_LIST) as events:
         seen = await events.until(lambda kind, _: kind == "BOOKMARK")
 
-    assert story(seen) == [("ADDED", "a")]
+    assert summary(seen) == [("ADDED", "a")]
     assert int(version(seen[-1][1])) >= int(version(created))
 
 
@@ -228,7 +228,7 @@ async def test_a_watch_can_be_of_metadata_only(api):
     response = await api.send(
         "GET", api("secrets").path, query={"watch": True, **WATCH_LIST}, accept=PARTIAL, stream=True
     )
-    from tests.contract.kube.speaking import Events
+    from tests.contract.kube.api_client import Events
 
     events = Events(response)
     kind, body = await events.next()
@@ -262,7 +262,7 @@ async def test_a_status_change_is_a_modification(api):
     assert (kind, body["status"]["message"]) == ("MODIFIED", "hello")
 
 
-async def test_a_write_that_changes_nothing_is_not_told(api):
+async def test_a_write_that_changes_nothing_is_not_sent(api):
     created = await api("configmaps").create(config_map("a", colour="blue"))
 
     async with api("configmaps").watch(resourceVersion=version(created), fieldSelector="metadata.name=a") as events:
@@ -282,4 +282,4 @@ async def test_a_list_and_a_watch_from_it_miss_nothing_between_them(api):
     async with api("configmaps").watch(
         resourceVersion=version(listing), fieldSelector="metadata.name!=kube-root-ca.crt"
     ) as events:
-        assert story([await events.next()]) == [("ADDED", "b")]
+        assert summary([await events.next()]) == [("ADDED", "b")]

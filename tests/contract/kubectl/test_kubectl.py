@@ -1,4 +1,4 @@
-"""One user-level script, two servers: what kubectl prints is the same, names, ages and versions aside."""
+"""The same kubectl commands on both servers print the same, names, ages and versions aside."""
 
 import secrets
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
-from tests.contract.kubectl.scenes import SCENES, pod
+from tests.contract.kubectl.scripts import SCRIPTS, pod
 from tests.contract.kubectl.transcripts import Step, User, difference, subset
 from tests.rig import Tier
 from tests.rig.plugin import require
@@ -59,28 +59,28 @@ def homes(tmp_path_factory):
 
 
 def user(kubectl, kubeconfig, home):
-    someone = User(kubectl, kubeconfig, home, f"k-{secrets.token_hex(3)}")
-    someone.run([Step("create namespace {ns}"), Step("wait --for=create sa/default --timeout=20s")])
-    return someone
+    session = User(kubectl, kubeconfig, home, f"k-{secrets.token_hex(3)}")
+    session.run([Step("create namespace {ns}"), Step("wait --for=create sa/default --timeout=20s")])
+    return session
 
 
 def compare(kubectl, embedded, real, homes, perform):
-    """What `perform` saw on both servers, the real one first."""
+    """The transcripts of `perform` on both servers, the real one first."""
     servers = {"real": real, "embedded": embedded} if real is not None else {"embedded": embedded}
     people = [user(kubectl, kubeconfig, homes[server]) for server, kubeconfig in servers.items()]
     with ThreadPoolExecutor() as pool:
         transcripts = list(pool.map(perform, people))
-    for someone in people:
-        someone.run([Step("delete namespace {ns} --wait=false", silent=True)])
+    for session in people:
+        session.run([Step("delete namespace {ns} --wait=false", silent=True)])
     if real is None:
-        # It worked on the embedded one; whether it looked right, nobody knows.
+        # The commands worked on the embedded server; without a real one their output cannot be compared.
         require(Tier.CLUSTER)
     return transcripts
 
 
-@pytest.mark.parametrize("scene", SCENES)
-def test_kubectl_shows_the_same_on_both_servers(kubectl, embedded, real, homes, scene):
-    on_real, on_embedded = compare(kubectl, embedded, real, homes, lambda someone: someone.run(SCENES[scene]))
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_kubectl_shows_the_same_on_both_servers(kubectl, embedded, real, homes, script):
+    on_real, on_embedded = compare(kubectl, embedded, real, homes, lambda session: session.run(SCRIPTS[script]))
 
     assert difference(on_real, on_embedded) == ""
 
@@ -92,9 +92,9 @@ def test_kubectl_watches_the_same_on_both_servers(kubectl, embedded, real, homes
         Step("delete pod b"),
     ]
 
-    def perform(someone):
-        someone.run([Step("create -f -", stdin=pod("a"))])
-        return someone.watch("get pods -w --output-watch-events", news, lines=6)
+    def perform(session):
+        session.run([Step("create -f -", stdin=pod("a"))])
+        return session.watch("get pods -w --output-watch-events", news, lines=6)
 
     on_real, on_embedded = compare(kubectl, embedded, real, homes, perform)
 
@@ -103,8 +103,8 @@ def test_kubectl_watches_the_same_on_both_servers(kubectl, embedded, real, homes
 
 
 def test_kubectl_finds_no_resource_on_the_embedded_server_that_the_real_one_lacks(kubectl, embedded, real, homes):
-    def perform(someone):
-        return someone.run([Step("api-resources --no-headers"), Step("api-versions")])
+    def perform(session):
+        return session.run([Step("api-resources --no-headers"), Step("api-versions")])
 
     on_real, on_embedded = compare(kubectl, embedded, real, homes, perform)
 

@@ -1,4 +1,4 @@
-"""What a user types and sees, with everything masked that must differ from one server or day to the next."""
+"""Transcripts of kubectl sessions, with everything masked that differs between servers or days."""
 
 import difflib
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 _MASKS = [
-    # The whole object, in the server's own order of fields and with its bookkeeping.
+    # An object inside an error, whose order of fields and metadata differ between servers.
     (r'(patch: Invalid value: )"\{.*\}"', r"\1OBJECT"),
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?Z| ?[+-]\d\d:?\d\d( UTC)?)?", "TIME"),
@@ -25,7 +25,7 @@ _MASKS = [
     (r"\bv1\.\d+\.\d+[-+.\w]*", "RELEASE"),
     (r"\b10\.\d+\.\d+\.\d+\b", "ADDRESS"),
 ]
-#: The random end of a generated name.
+#: The random suffix of a generated name.
 _SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b")
 
 
@@ -35,7 +35,7 @@ class Step(msgspec.Struct, frozen=True):
     command: str
     stdin: str | None = None
     fails: bool = False
-    #: Only that it works is compared: what it prints belongs to the server.
+    #: Only the exit code is compared, since the output depends on the server.
     silent: bool = False
     #: Lines are compared without regard to their order.
     unordered: bool = False
@@ -44,7 +44,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class User:
-    """Somebody at a terminal: a kubectl, a server, and a namespace."""
+    """A user with a kubectl, a server, and a namespace."""
 
     def __init__(self, kubectl: Path, kubeconfig: Path, home: Path, namespace: str) -> None:
         self.kubectl = kubectl
@@ -60,11 +60,11 @@ class User:
         }
 
     def run(self, steps: Sequence[Step]) -> list[str]:
-        """The transcript: each command with what it printed and how it ended."""
+        """The transcript: each command with its output and exit code."""
         return [line for step in steps for line in self._transcript(step)]
 
     def watch(self, command: str, steps: Sequence[Step], lines: int) -> list[str]:
-        """What a command that goes on printing has printed after `steps`: its first `lines` lines."""
+        """The first `lines` lines of a command that keeps running while `steps` are done."""
         process = subprocess.Popen(
             self._words(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._environment
         )
@@ -72,7 +72,7 @@ class User:
         guard = threading.Timer(20, process.kill)
         guard.start()
         try:
-            # Its first line says that it watches.
+            # The first line shows that the watch has begun.
             seen = [process.stdout.readline()]
             self.run(steps)
             seen += [process.stdout.readline() for _ in range(lines - 1)]
@@ -128,14 +128,14 @@ class User:
 
 
 def difference(real: Sequence[str], embedded: Sequence[str]) -> str:
-    """What the embedded server showed otherwise, command by command; empty when nothing."""
+    """The differences between both transcripts, command by command; empty without any."""
     return "\n".join(difflib.unified_diff(real, embedded, "real", "embedded", lineterm="", n=2))
 
 
 def subset(transcript: Sequence[str], of: Sequence[str]) -> list[str]:
-    """The lines of the one that the other does not have."""
+    """The lines of the transcript that `of` does not have."""
     known = set(of)
     return [line for line in transcript if line not in known]
 
 
-Scenes = Mapping[str, Sequence[Step]]
+Scripts = Mapping[str, Sequence[Step]]

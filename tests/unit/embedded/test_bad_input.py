@@ -1,4 +1,4 @@
-"""No request makes the server stumble, and none changes what was already stored."""
+"""No request makes the server fail, and none changes objects that are already stored."""
 
 import copy
 import json
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from forebay.embedded.api import cel
 from forebay.simulate.virtual_time import run
-from tests.unit.embedded.worlds import Api, a_definition, a_store
+from tests.unit.embedded.worlds import Api, a_crd, a_store
 
-# Raises the recursion limit, which Hypothesis does not want to see inside a law.
+# Importing CEL raises the recursion limit, of which Hypothesis warns when it happens inside a law.
 cel._environment()
 
 CONTAINER = {
@@ -72,7 +72,7 @@ BODIES = {
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions": {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        **a_definition({"m": {"type": "object", "additionalProperties": {"type": "string"}}}),
+        **a_crd({"m": {"type": "object", "additionalProperties": {"type": "string"}}}),
     },
     "/apis/authorization.k8s.io/v1/subjectaccessreviews": {"spec": {"user": "a", "groups": ["b"]}},
 }
@@ -112,18 +112,18 @@ ODD = (
 )
 
 
-def places(value, path=()):
+def paths(value, path=()):
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in inner:
-        yield from places(one, (*path, key))
+        yield from paths(one, (*path, key))
 
 
-def planted(value, path, odd):
+def replaced_at(value, path, value_sent):
     if not path:
-        return odd
+        return value_sent
     changed = copy.copy(value)
-    changed[path[0]] = planted(value[path[0]], path[1:], odd)
+    changed[path[0]] = replaced_at(value[path[0]], path[1:], value_sent)
     return changed
 
 
@@ -131,54 +131,54 @@ def planted(value, path, odd):
 def requests(draw):
     path = draw(st.sampled_from(sorted(BODIES)))
     body = BODIES[path]
-    place = draw(st.sampled_from(sorted(places(body), key=str)))
-    odd = draw(st.sampled_from(ODD))
+    location = draw(st.sampled_from(sorted(paths(body), key=str)))
+    value_sent = draw(st.sampled_from(ODD))
     method = draw(st.sampled_from(["POST", "PUT", "PATCH", "PATCH", "DELETE"]))
     name = body.get("metadata", {}).get("name", "x")
     below = draw(st.sampled_from(["", "/status", "/scale"]))
     if method == "POST":
-        return method, path, planted(body, place, odd), "application/json"
+        return method, path, replaced_at(body, location, value_sent), "application/json"
     if method == "DELETE":
         field = draw(st.sampled_from(["gracePeriodSeconds", "preconditions", "propagationPolicy"]))
-        return method, f"{path}/{name}", {field: odd}, "application/json"
+        return method, f"{path}/{name}", {field: value_sent}, "application/json"
     if method == "PUT":
-        return method, f"{path}/{name}{below}", planted(body, place, odd), "application/json"
+        return method, f"{path}/{name}{below}", replaced_at(body, location, value_sent), "application/json"
     media = draw(st.sampled_from(PATCHES))
     if media == "application/json-patch+json":
         operation = draw(st.sampled_from(["add", "replace", "remove", "copy", "move", "test"]))
         pointers = [
-            "/" + "/".join(map(str, one)) for one in (place, draw(st.sampled_from(sorted(places(body), key=str))))
+            "/" + "/".join(map(str, one)) for one in (location, draw(st.sampled_from(sorted(paths(body), key=str))))
         ]
         return (
             method,
             f"{path}/{name}{below}",
-            [{"op": operation, "path": pointers[0], "from": pointers[1], "value": odd}],
+            [{"op": operation, "path": pointers[0], "from": pointers[1], "value": value_sent}],
             media,
         )
     query = "?fieldManager=m&force=true"
-    return method, f"{path}/{name}{below}{query}", planted(body, place, odd), media
+    return method, f"{path}/{name}{below}{query}", replaced_at(body, location, value_sent), media
 
 
 @pytest.mark.law
 @given(st.lists(requests(), min_size=1, max_size=6))
-def test_no_request_makes_the_server_stumble(story):
-    async def play():
+def test_no_request_makes_the_server_fail(history):
+    async def send_all():
         store = a_store()
         api = Api(store)
         await api.answer(
             "POST",
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-            {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", **a_definition(THING)},
+            {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", **a_crd(THING)},
         )
         for path, body in BODIES.items():
             await api.answer("POST", path, body)
         written = {}
 
-        def remember(change):
+        def record(change):
             written[change.version] = (change.new, json.dumps(change.new))
 
-        store.subscribe(None, remember)
-        for method, path, body, media in story:
+        store.subscribe(None, record)
+        for method, path, body, media in history:
             status, answer = await api.answer(method, path, body, Content_Type=media)
             assert status < 500 or "merge key" in answer["message"], answer
             assert status < 400 or answer["message"]
@@ -186,7 +186,7 @@ def test_no_request_makes_the_server_stumble(story):
         for stored, text in written.values():
             assert json.dumps(stored) == text
 
-    run(play())
+    run(send_all())
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_no_request_makes_the_server_stumble(story):
         "watch=1&timeoutSeconds=y",
     ],
 )
-async def test_a_query_that_cannot_be_read_is_a_bad_request(query):
+async def test_an_invalid_query_is_a_bad_request(query):
     status, answer = await Api(a_store()).answer("GET", f"/api/v1/pods?{query}")
 
     assert (status, answer["reason"]) == (400, "BadRequest")
@@ -217,7 +217,7 @@ async def test_a_query_that_cannot_be_read_is_a_bad_request(query):
         ({"Content_Type": "application/yaml"}, 201),
     ],
 )
-async def test_only_json_and_yaml_are_spoken(headers, status):
+async def test_only_json_and_yaml_are_accepted(headers, status):
     body = json.dumps({"metadata": {"name": "c"}}).encode()
 
     code, _ = await Api(a_store()).answer("POST", "/api/v1/namespaces/default/configmaps", body, **headers)
@@ -225,8 +225,8 @@ async def test_only_json_and_yaml_are_spoken(headers, status):
     assert code == status
 
 
-async def test_a_definition_with_a_column_that_cannot_be_read_is_refused():
-    definition = a_definition({}, additionalPrinterColumns=[{"name": "A", "type": "string", "jsonPath": ".a[?(@)]"}])
+async def test_a_crd_with_an_invalid_printer_column_is_refused():
+    definition = a_crd({}, additionalPrinterColumns=[{"name": "A", "type": "string", "jsonPath": ".a[?(@)]"}])
     head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
 
     status, answer = await Api(a_store()).answer(

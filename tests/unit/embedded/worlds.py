@@ -1,11 +1,11 @@
-"""A store on a clock that stands still until it is told otherwise, and a client that speaks HTTP to it in process."""
+"""A store on a clock that only `advance` moves, and an in-process HTTP client of it."""
 
 import json
 from datetime import UTC, datetime, timedelta
 
 from forebay.embedded.api.bootstrap import open_store
 from forebay.embedded.api.handler import ApiHandler
-from forebay.embedded.api.kinds import DEFINITIONS
+from forebay.embedded.api.kinds import CRD_KIND
 from forebay.net.transport import Headers, Request
 
 
@@ -38,7 +38,7 @@ def owned_by(owner, obj, **more):
     return {**obj, "metadata": {**obj["metadata"], "ownerReferences": references}}
 
 
-def a_definition(properties, **version):
+def a_crd(properties, **version):
     spec = {
         "group": "example.dev",
         "scope": "Namespaced",
@@ -66,12 +66,12 @@ def a_definition(properties, **version):
 
 
 def define(store, properties, **version):
-    store.create(DEFINITIONS, a_definition(properties, **version))
+    store.create(CRD_KIND, a_crd(properties, **version))
     return store.kinds.at("example.dev", "v1", "things")
 
 
 class Api:
-    """Requests to a store's handler, answers as (status, JSON)."""
+    """A client of a store's handler; `answer` returns (status, JSON)."""
 
     def __init__(self, store):
         self.store = store

@@ -40,7 +40,7 @@ async def save(store, key, made):
 
 
 def stored(found):
-    return [each for each in found.store.list(kinds.CONFIG_MAPS) if "forebay.dev/ledger" in _labels(each)]
+    return [each for each in found.store.list(kinds.CONFIG_MAP_KIND) if "forebay.dev/ledger" in _labels(each)]
 
 
 def _labels(each):
@@ -118,7 +118,7 @@ async def test_a_chunk_that_somebody_deleted_is_written_anew():
     async with cluster() as found:
         store, made = store_of(found), ledger()
         await save(store, HOURS, made)
-        found.store.delete(kinds.CONFIG_MAPS, "kube-system", stored(found)[0]["metadata"]["name"])
+        found.store.delete(kinds.CONFIG_MAP_KIND, "kube-system", stored(found)[0]["metadata"]["name"])
         made.record("pod-2", 0, 50, 1000)
         await save(store, HOURS, made)
         again, _ = Ledger.load(UID, (await store_of(found).load())[HOURS])
@@ -130,7 +130,7 @@ async def test_a_damaged_chunk_is_read_as_one_and_the_others_count():
         await save(store_of(found), HOURS, ledger())
         meta = {"name": f"forebay-ledger-{UID}-gpu-hours-000007", "namespace": "kube-system"}
         meta["labels"] = {"forebay.dev/ledger": "gpu-hours", "forebay.dev/budget-uid": UID}
-        found.store.create(kinds.CONFIG_MAPS, {"metadata": meta, "binaryData": {"chunk": "Z2FyYmFnZQ=="}})
+        found.store.create(kinds.CONFIG_MAP_KIND, {"metadata": meta, "binaryData": {"chunk": "Z2FyYmFnZQ=="}})
         again, damages = Ledger.load(UID, (await store_of(found).load())[HOURS])
         assert [each.serial for each in damages] == [7]
         assert again.intervals("pod-1")
@@ -139,7 +139,7 @@ async def test_a_damaged_chunk_is_read_as_one_and_the_others_count():
 async def test_objects_with_our_label_that_are_not_ours_are_left_alone():
     async with cluster() as found:
         meta = {"name": "notes", "namespace": "kube-system", "labels": {"forebay.dev/ledger": "gpu-hours"}}
-        found.store.create(kinds.CONFIG_MAPS, {"metadata": meta})
+        found.store.create(kinds.CONFIG_MAP_KIND, {"metadata": meta})
         store = store_of(found)
         assert await store.load() == {}
         assert store.stored_keys() == ()

@@ -167,7 +167,7 @@ class Lab:
         await self.cluster.__aexit__()
 
     def node(self, name):
-        return self.cluster.store.find(kinds.NODES, None, name)
+        return self.cluster.store.find(kinds.NODE_KIND, None, name)
 
     def ready(self, name):
         return self.cluster.condition(self.node(name), "Ready")["status"]

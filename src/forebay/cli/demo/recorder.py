@@ -7,8 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from forebay.embedded.api import kinds
-from forebay.embedded.api.store import ADDED, Store, StoredChange
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.store import Store
 from forebay.engine.views import Views
+from forebay.kube.decoders import ADDED
 from forebay.kube.events import CONTROLLER
 from forebay.kube.view import Deleted
 from forebay.kube.view import ObjectChange as Seen
@@ -56,7 +58,7 @@ class DemoRecorder:
         #: To each pod, by uid.
         self.last_word: dict[str, RecordedEvent] = {}
         self.listeners: list[Callable[[RecordedEvent], None]] = []
-        store.subscribe(kinds.EVENTS, self._heard)
+        store.subscribe(kinds.EVENT_KIND, self._heard)
         views.pods.subscribe(self._saw_pod)
         views.instances.subscribe(self._saw_record)
 

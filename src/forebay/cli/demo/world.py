@@ -64,7 +64,7 @@ class Demo:
         """The stream, up to so many Jobs; None: without end."""
         for arrival in islice(stream(self._seed), jobs):
             await asyncio.sleep(arrival.after)
-            self.cluster.store.create(kinds.JOBS, arrival.job(ttl=_TTL))
+            self.cluster.store.create(kinds.JOB_KIND, arrival.job(ttl=_TTL))
             self.pods_asked_for += arrival.pods
         self.all_submitted = True
 
@@ -94,7 +94,7 @@ async def playing(cluster: EmbeddedCluster, seed: int) -> AsyncIterator[Demo]:
     world = PowerWorld((each.machine for each in MACHINES), EmbeddedNodes(cluster.store))
     world.script_boots(SULKS, Boot(joins=False))
     for definition in custom_resource_definitions():
-        cluster.store.create(kinds.DEFINITIONS, definition)
+        cluster.store.create(kinds.CRD_KIND, definition)
     register_node(cluster.store, "control", allocatable={"cpu": "8", "memory": "32Gi"})
     async with AsyncExitStack() as stack:
         client, election = (Client(InProcess(cluster.handler), _SERVER) for _ in range(2))

@@ -1,7 +1,7 @@
-"""Server-side apply: each manager owns the fields it applied, and takes back what it no longer applies.
+"""Server-side apply: each manager owns the fields it applied; a field that its manager no longer applies is removed.
 
-Ownership is kept from the first apply on: until then an object has no `managedFields`, and whoever wrote it counts as
-`before-first-apply`, as on a real server for objects from before it knew apply.
+Ownership is tracked from the first apply on. Until then an object has no `managedFields`, and its fields belong to the
+manager `before-first-apply`, as on a real server for objects older than server-side apply.
 """
 
 import json
@@ -10,36 +10,36 @@ from typing import Any
 
 from forebay.embedded.api import failures
 from forebay.embedded.api.failures import ApiFailure, bad_request
-from forebay.embedded.api.kinds import Kind
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json
 
-Json = dict[str, Any]
-#: `("f:spec", "f:containers", 'k:{"name":"c"}', "f:image")`, in the notation of `fieldsV1`.
+#: Path to a field in the notation of `fieldsV1`: `("f:spec", "f:containers", 'k:{"name":"c"}', "f:image")`.
 Path = tuple[str, ...]
 Fields = set[Path]
 
 _APPLY, _UPDATE = "Apply", "Update"
 _OWNED_METADATA = frozenset({"labels", "annotations", "finalizers", "ownerReferences"})
-_FIRST = "before-first-apply"
+_BEFORE_FIRST_APPLY = "before-first-apply"
 
 
 def fields_of(schema: Json, obj: Json) -> Fields:
-    """What an object sets, down to the values that have one owner each."""
-    shown = {key: value for key, value in obj.items() if key not in {"apiVersion", "kind", "metadata"}}
+    """Paths of all fields that an object sets, down to those that have one owner each."""
+    content = {key: value for key, value in obj.items() if key not in {"apiVersion", "kind", "metadata"}}
     meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key in _OWNED_METADATA}
-    return set(_walk(schema, {**shown, **({"metadata": meta} if meta else {})}, ()))
+    return set(_paths(schema, {**content, **({"metadata": meta} if meta else {})}, ()))
 
 
-def _walk(schema: Json, value: Any, path: Path) -> Iterator[Path]:
+def _paths(schema: Json, value: Any, path: Path) -> Iterator[Path]:
     properties, rest = schema.get("properties") or {}, schema.get("additionalProperties")
     if isinstance(value, dict) and value and schema.get("x-kubernetes-map-type") != "atomic":
         for key, item in value.items():
             inner = properties.get(key) or (rest if isinstance(rest, dict) else {})
-            yield from _walk(inner, item, (*path, f"f:{key}"))
+            yield from _paths(inner, item, (*path, f"f:{key}"))
     elif isinstance(value, list) and value and schema.get("x-kubernetes-list-type") == "map":
         for item in value:
-            here = (*path, _entry_step(schema, item))
+            here = (*path, _key_step(schema, item))
             yield here
-            yield from _walk(schema.get("items") or {}, item, here)
+            yield from _paths(schema.get("items") or {}, item, here)
     elif isinstance(value, list) and value and schema.get("x-kubernetes-list-type") == "set":
         for item in value:
             yield (*path, f"v:{json.dumps(item)}")
@@ -47,7 +47,7 @@ def _walk(schema: Json, value: Any, path: Path) -> Iterator[Path]:
         yield path
 
 
-def _entry_step(schema: Json, item: Json) -> str:
+def _key_step(schema: Json, item: Json) -> str:
     inner = (schema.get("items") or {}).get("properties") or {}
     keys = {}
     if not isinstance(item, dict):
@@ -90,9 +90,9 @@ def _decode(tree: Json, path: Path = ()) -> Iterator[Path]:
 
 
 class Managers:
-    """Who owns what of one object, by (manager, operation, subresource)."""
+    """Field ownership of one object, by (manager, operation, subresource)."""
 
-    def __init__(self, kind: Kind, schema: Json, obj: Json | None) -> None:
+    def __init__(self, kind: ApiKind, schema: Json, obj: Json | None) -> None:
         self._kind = kind
         self._schema = schema
         self._entries: dict[tuple[str, str, str], Json] = {}
@@ -102,10 +102,10 @@ class Managers:
             self._entries[who] = entry
             self._fields[who] = set(_decode(entry.get("fieldsV1") or {}))
         if obj is not None and not self._entries:
-            self._fields[_FIRST, _UPDATE, ""] = fields_of(schema, obj)
+            self._fields[_BEFORE_FIRST_APPLY, _UPDATE, ""] = fields_of(schema, obj)
 
     def apply(self, live: Json | None, applied: Json, who: tuple[str, str], *, force: bool) -> Json:
-        """The object after `who` (manager, subresource) applied its part. 409 where others own what it would change."""
+        """The object after `who` (manager, subresource) applied its fields; 409 where it changes a field of another."""
         key = (who[0], _APPLY, who[1])
         wanted = fields_of(self._schema, applied)
         base = live or {}
@@ -121,16 +121,16 @@ class Managers:
             self._fields[other] -= set(paths)
         others: Fields = set().union(*(owned for other, owned in self._fields.items() if other != key))
         merged: Json = _merge(self._schema, base, applied)
-        given_up = self._fields.get(key, set()) - wanted - others
-        # Whole entries before what is in them: an entry that has lost its key would not be found any more.
-        for path in sorted(given_up, key=len):
+        no_longer_applied = self._fields.get(key, set()) - wanted - others
+        # List entries before their fields: an entry without its key field would not be found any more.
+        for path in sorted(no_longer_applied, key=len):
             if not any(other[: len(path)] == path for other in others | wanted):
                 merged = _without(merged, path)
         self._fields[key] = wanted
         return merged
 
-    def wrote(self, old: Json, new: Json, who: tuple[str, str]) -> None:
-        """A plain write: what it changed is now its own, and nobody else's."""
+    def update(self, old: Json, new: Json, who: tuple[str, str]) -> None:
+        """Records an update or patch: the fields it changed now belong to its manager alone."""
         before, after = fields_of(self._schema, old), fields_of(self._schema, new)
         changed = {path for path in after if path not in before or _at(old, path) != _at(new, path)}
         key = (who[0], _UPDATE, who[1])
@@ -153,21 +153,21 @@ class Managers:
         return found
 
     def _conflict(self, conflicts: dict[tuple[str, str, str], list[Path]]) -> ApiFailure:
-        causes, told = [], []
+        causes, lines = [], []
         for (manager, operation, subresource), paths in conflicts.items():
             name = f'conflict with "{manager}"' + (f' with subresource "{subresource}"' if subresource else "")
             name += f" using {self._kind.api_version}" if operation == _UPDATE else ""
-            shown = ["".join(_shown(step) for step in path) for path in paths]
-            causes += [{"reason": "FieldManagerConflict", "message": name, "field": one} for one in shown]
-            told.append(f"{name}: {shown[0]}" if len(shown) == 1 else f"{name}:\n- " + "\n- ".join(shown))
+            texts = ["".join(_field_text(step) for step in path) for path in paths]
+            causes += [{"reason": "FieldManagerConflict", "message": name, "field": one} for one in texts]
+            lines.append(f"{name}: {texts[0]}" if len(texts) == 1 else f"{name}:\n- " + "\n- ".join(texts))
         count = f"{len(causes)} conflict{'s' if len(causes) > 1 else ''}"
         message = f"Apply failed with {count}: " + (
-            told[0] if len(told) == 1 else "conflicts with:\n" + "\n".join(told)
+            lines[0] if len(lines) == 1 else "conflicts with:\n" + "\n".join(lines)
         )
         return ApiFailure(409, "Conflict", message, details={"causes": causes})
 
 
-def _shown(step: str) -> str:
+def _field_text(step: str) -> str:
     if step.startswith("f:"):
         return f".{step[2:]}"
     if step.startswith("v:"):
@@ -189,7 +189,7 @@ def _at(value: Any, path: Path) -> Any:
             value = value.get(step[2:]) if isinstance(value, dict) else None
         else:
             value = next((item for item in value or () if _is_entry(item, step)), None)
-    # An entry of a list is there or not; what is in it are fields of its own.
+    # A list entry counts as present or absent; its fields have paths of their own.
     return value if not path or path[-1].startswith("f:") else value is not None
 
 
@@ -221,9 +221,9 @@ def _merge(schema: Json, live: Any, applied: Any) -> Any:
             return [*live, *(item for item in applied if item not in live)]
         if kind == "map":
             inner = schema.get("items") or {}
-            steps = {_entry_step(schema, item): item for item in live}
+            steps = {_key_step(schema, item): item for item in live}
             for item in applied:
-                step = _entry_step(schema, item)
+                step = _key_step(schema, item)
                 steps[step] = _merge(inner, steps[step], item) if step in steps else item
             return list(steps.values())
     return applied
@@ -234,7 +234,7 @@ def check_applied(sent: Any, manager: str) -> Json:
         raise bad_request("error decoding YAML: Object 'Kind' or 'apiVersion' is missing in the applied object")
     if not manager:
         cause = failures.required("fieldManager", "is required for apply patch")
-        raise failures.invalid(Kind(group="meta.k8s.io", plural="", kind="PatchOptions"), "", [cause])
+        raise failures.invalid(ApiKind(group="meta.k8s.io", plural="", kind="PatchOptions"), "", [cause])
     meta = sent.get("metadata", {})
     if not isinstance(meta, dict) or meta.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil, and metadata an object")

@@ -1,4 +1,4 @@
-"""The types of the built-in kinds: which fields they have, and how their lists merge.
+"""Schemas of the built-in kinds: their fields, and how their lists merge.
 
 `builtin_types.json` is written by tests/contract/kube/published_types.py from what a real API server publishes. Here it
 becomes schemas of the same form as those in CRDs, so that the same code prunes, merges and applies both.
@@ -13,14 +13,13 @@ from typing import Any
 import msgspec
 
 from forebay.embedded.api import failures
-from forebay.embedded.api.kinds import Kind
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json
 from forebay.model.notation import InvalidQuantity, Quantity
 
-Json = dict[str, Any]
-
 GO_TYPE = "x-go-type"
-#: Written even where it is empty, because Go's encoder does.
-ALWAYS = "x-always"
+#: Marks a field without omitempty: Go's encoder writes it even where it is empty.
+NO_OMITEMPTY = "x-always"
 _SIMPLE: dict[str, Json] = {
     "string": {"type": "string"},
     "integer": {"type": "integer"},
@@ -48,7 +47,7 @@ def _published() -> tuple[dict[str, str], dict[str, Json]]:
     content = msgspec.json.decode((Path(__file__).parent / "builtin_types.json").read_bytes())
     kinds = {name: kind for name, kind in content.items() if isinstance(kind, str)}
     fields = {name: one for name, one in content.items() if isinstance(one, dict)}
-    # All types exist before any is filled: they refer to each other, some to themselves.
+    # All types exist before any gets its fields: they refer to each other, some to themselves.
     types: dict[str, Json] = {name: {"type": "object", "properties": {}, GO_TYPE: name} for name in fields}
     for name, one in fields.items():
         if one.pop("", "") == "atomic":
@@ -61,7 +60,7 @@ def _field(types: dict[str, Json], text: str) -> Json:
     base, *marks = text.split("|")
     schema = dict(_type(types, base.removesuffix("!")))
     if base.endswith("!"):
-        schema[ALWAYS] = True
+        schema[NO_OMITEMPTY] = True
     for mark in marks:
         name, _, value = mark.partition(":")
         if name == "patch":
@@ -85,7 +84,7 @@ def _type(types: dict[str, Json], text: str) -> Json:
     return _SIMPLE.get(text) or types[text]
 
 
-def schema_of(kind: Kind) -> Json | None:
+def built_in_schema(kind: ApiKind) -> Json | None:
     kinds, types = _published()
     name = kinds.get(f"{kind.api_version}/{kind.kind}")
     return None if name is None else types[name]
@@ -95,9 +94,9 @@ def object_meta() -> Json:
     return _published()[1]["ObjectMeta"]
 
 
-def check(name: str, obj: Json) -> Json:
-    """An object of a type that is sent but never kept, such as DeleteOptions."""
-    for _ in decode(Kind(plural="", kind=name), _published()[1][name], obj):
+def decode_unstored(name: str, obj: Json) -> Json:
+    """Decodes an object of a type that is sent but never stored, such as DeleteOptions."""
+    for _ in decode_built_in(ApiKind(plural="", kind=name), _published()[1][name], obj):
         pass
     return obj
 
@@ -106,10 +105,10 @@ def json_schema() -> Json:
     return _published()[1]["JSONSchemaProps"]
 
 
-def decode(kind: Kind, schema: Json, obj: Json, path: str = "") -> Iterator[str]:
-    """Makes the object what Go's decoder would have read, in place, and tells the unknown fields it dropped.
+def decode_built_in(kind: ApiKind, schema: Json, obj: Json, path: str = "") -> Iterator[str]:
+    """Changes the object in place to what Go's decoder would have read, and yields the unknown fields it dropped.
 
-    A value of another type than its field's is a 400.
+    Raises a 400 for a value of the wrong type.
     """
     properties, rest = schema.get("properties"), schema.get("additionalProperties")
     if schema.get("x-kubernetes-preserve-unknown-fields"):
@@ -124,40 +123,40 @@ def decode(kind: Kind, schema: Json, obj: Json, path: str = "") -> Iterator[str]
             if not inner.get("nullable"):
                 del obj[key]
         else:
-            yield from _value(kind, inner, obj[key], where, schema.get(GO_TYPE, ""))
+            yield from _decode_value(kind, inner, obj[key], where, schema.get(GO_TYPE, ""))
     for key, inner in (properties or {}).items():
-        if inner.get(ALWAYS) and key not in obj:
+        if inner.get(NO_OMITEMPTY) and key not in obj:
             obj[key] = _zero(inner)
 
 
-def _value(kind: Kind, schema: Json, value: Any, path: str, struct: str) -> Iterator[str]:
+def _decode_value(kind: ApiKind, schema: Json, value: Any, path: str, struct: str) -> Iterator[str]:
     wanted = schema.get("type", "")
     if schema.get("format") in {"quantity", "date-time"}:
-        _check_text(kind, schema["format"], value)
+        _check_format(kind, schema["format"], value)
     elif not wanted:
         if schema.get("x-kubernetes-int-or-string") and type(value) not in {int, str}:
-            raise failures.undecodable(kind, value, _plain(struct, path), "intstr.IntOrString")
+            raise failures.undecodable(kind, value, _go_path(struct, path), "intstr.IntOrString")
     elif isinstance(value, bool) != (wanted == "boolean") or not isinstance(value, _JSON_TYPES[wanted]):
         names = {"object": f"v1.{schema.get(GO_TYPE)}" if GO_TYPE in schema else "map[string]string", "array": "[]"}
-        raise failures.undecodable(kind, value, _plain(struct, path), {**_GO_NAMES, **names}[wanted])
+        raise failures.undecodable(kind, value, _go_path(struct, path), {**_GO_NAMES, **names}[wanted])
     else:
-        yield from _inside(kind, schema, value, path, struct)
+        yield from _decode_inner(kind, schema, value, path, struct)
 
 
-def _inside(kind: Kind, schema: Json, value: Any, path: str, struct: str) -> Iterator[str]:
+def _decode_inner(kind: ApiKind, schema: Json, value: Any, path: str, struct: str) -> Iterator[str]:
     if isinstance(value, dict):
-        yield from decode(kind, schema, value, path)
+        yield from decode_built_in(kind, schema, value, path)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _value(kind, schema["items"], item, f"{path}[{index}]", struct)
+            yield from _decode_value(kind, schema["items"], item, f"{path}[{index}]", struct)
 
 
-def _plain(struct: str, path: str) -> str:
-    """Go's decoder names the struct and then the whole path, without indexes."""
+def _go_path(struct: str, path: str) -> str:
+    """The path as Go's decoder writes it: the struct, then all fields, without indexes."""
     return f"{struct}." + ".".join(step.partition("[")[0] for step in path.split("."))
 
 
-def _check_text(kind: Kind, form: str, value: Any) -> None:
+def _check_format(kind: ApiKind, form: str, value: Any) -> None:
     try:
         if form == "quantity":
             Quantity.parse(str(value) if isinstance(value, float) else value)
@@ -174,5 +173,5 @@ def _check_text(kind: Kind, form: str, value: Any) -> None:
 
 def _zero(schema: Json) -> Any:
     if schema.get("type") == "object":
-        return {key: _zero(inner) for key, inner in schema.get("properties", {}).items() if inner.get(ALWAYS)}
+        return {key: _zero(inner) for key, inner in schema.get("properties", {}).items() if inner.get(NO_OMITEMPTY)}
     return {"string": "", "integer": 0, "boolean": False}.get(schema.get("type", ""), "")

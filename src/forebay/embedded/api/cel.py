@@ -1,6 +1,6 @@
-"""Validation rules of CRDs, evaluated by cel-python with the functions that Kubernetes adds to the language.
+"""CEL validation rules of CRDs, evaluated by cel-python with the functions that Kubernetes adds to CEL.
 
-A rule that cannot be compiled makes its CRD invalid; one that cannot be evaluated, the object. Neither is a pass.
+A rule that does not compile makes its CRD invalid; a rule that fails to evaluate makes the object invalid.
 """
 
 import re
@@ -11,9 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from forebay.embedded.api.failures import shown
+from forebay.embedded.api.objects import Json
 from forebay.model.notation import InvalidQuantity, Quantity
-
-Json = dict[str, Any]
 
 _MACROS = {"has": 1, "dyn": 1, "all": 2, "exists": 2, "exists_one": 2, "map": 2, "filter": 2}
 _KEYWORDS = frozenset(
@@ -26,7 +25,7 @@ _ESCAPES = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/"
 
 
 class BadRule(Exception):
-    """The rule itself is wrong, or asks for what is not supported here. The message says which."""
+    """A rule that does not compile or evaluate, or uses what this server does not support; the message says which."""
 
 
 @cache
@@ -42,7 +41,7 @@ def _celpy() -> Any:
 def _environment() -> Any:
     before = sys.getrecursionlimit()
     environment = _celpy().Environment()
-    # It sets the limit to what it needs itself, whatever it was.
+    # Creating a celpy environment sets the recursion limit, even to a lower one.
     sys.setrecursionlimit(max(before, sys.getrecursionlimit()))
     return environment
 
@@ -81,27 +80,27 @@ class CompiledRule:
         _program(self.source)
         self.reason: str = rule.get("reason") or "FieldValueInvalid"
         self.field_path: str = rule.get("fieldPath", "")
-        #: A transition rule: it speaks only about updates.
-        self.compares = re.search(r"\boldSelf\b", self.source) is not None
+        #: A transition rule, which uses oldSelf and is evaluated only in updates.
+        self.is_transition = re.search(r"\boldSelf\b", self.source) is not None
         self._message = rule.get("message") or f"failed rule: {self.source}"
         self._expression: str = rule.get("messageExpression", "")
         if self._expression:
             _program(self._expression)
 
     def violation(self, schema: Json, value: Any, old: Any = None) -> str | None:
-        """What to tell the user, or None where the rule holds."""
+        """The message where the value violates the rule, else None."""
         try:
-            names = {"self": _converted(schema, value)}
-            if self.compares:
-                names["oldSelf"] = _converted(schema, old)
+            names = {"self": _to_cel(schema, value)}
+            if self.is_transition:
+                names["oldSelf"] = _to_cel(schema, old)
             holds = _evaluate(self.source, names)
         except BadRule as error:
             return f"rule evaluation error: {error}"
         if not isinstance(holds, _celpy().celtypes.BoolType | bool):
             return f"rule evaluation error: {self.source} gives {type(holds).__name__}, not a boolean"
-        return None if holds else self._explained(names)
+        return None if holds else self._failure_message(names)
 
-    def _explained(self, names: Mapping[str, Any]) -> str:
+    def _failure_message(self, names: Mapping[str, Any]) -> str:
         if not self._expression:
             return self._message
         try:
@@ -113,8 +112,8 @@ class CompiledRule:
 _compiled: dict[str, CompiledRule] = {}
 
 
-def rules_of(schema: Json) -> list[CompiledRule]:
-    """The rules at this place of a schema, compiled once. Raises `BadRule`."""
+def compiled_rules(schema: Json) -> list[CompiledRule]:
+    """The rules of this part of a schema, each compiled once. Raises `BadRule`."""
     found = []
     for entry in schema.get("x-kubernetes-validations") or ():
         key = shown(entry)
@@ -129,11 +128,11 @@ def _evaluate(source: str, names: Mapping[str, Any]) -> Any:
     try:
         return _program(source).evaluate(dict(names))
     except (celpy.CELEvalError, celpy.evaluation.CELUnsupportedError, InvalidQuantity, ValueError, TypeError) as error:
-        # cel-python lets some of Python's own errors through; the first argument is its sentence.
+        # cel-python lets some of Python's own errors through; the first argument is its message.
         raise BadRule(str(error.args[0] if error.args else error).partition(" (in activation")[0]) from None
 
 
-def _converted(schema: Json, value: Any) -> Any:
+def _to_cel(schema: Json, value: Any) -> Any:
     try:
         return to_cel(schema, value)
     except (ValueError, OverflowError) as error:
@@ -141,7 +140,7 @@ def _converted(schema: Json, value: Any) -> Any:
 
 
 def to_cel(schema: Json, value: Any) -> Any:
-    """A JSON value as CEL sees it, typed by its schema: a `number` is a double even where it is written as 1."""
+    """A JSON value as a CEL value, typed by its schema: a `number` is a double even where it is written as 1."""
     types = _celpy().celtypes
     if value is None:
         return None
@@ -177,7 +176,7 @@ def _escaped(name: str) -> str:
 
 @cache
 def _functions() -> dict[str, Callable[..., Any]]:
-    """Kubernetes' own functions, as far as they are in use; any other name fails when the CRD is created."""
+    """Functions that Kubernetes adds to CEL, as far as CRDs here use them; any other makes its CRD invalid."""
     types = _celpy().celtypes
     boolean, integer, text, array = types.BoolType, types.IntType, types.StringType, types.ListType
 

@@ -1,27 +1,26 @@
-"""The objects of one storage, and what lately happened to them."""
+"""Objects of one storage key, and the history of their changes."""
 
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
 
 import msgspec
 
-from forebay.embedded.api import failures, metadata
-from forebay.embedded.api.kinds import Kind
-
-Json = dict[str, Any]
-
-ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+from forebay.embedded.api import failures
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json, object_key
+from forebay.kube.decoders import DELETED
 
 
 class StoredChange(msgspec.Struct, frozen=True, gc=False):
+    """One write to the store."""
+
     version: int
     type: str
-    kind: Kind
+    kind: ApiKind
     old: Json | None
-    #: Of something DELETED its last state, with the version of the deletion.
+    #: After DELETED the last state, with the resource version of the deletion.
     new: Json
 
 
@@ -29,13 +28,13 @@ class Collection:
     def __init__(self, history: int) -> None:
         self.namespaces: dict[str, dict[str, Json]] = {}
         self._history: deque[StoredChange] = deque(maxlen=history)
-        #: Changes up to this version may be missing from the history.
+        #: The history is complete only for changes after this version.
         self._compacted = 0
-        #: The last list of the past, which the next page most likely asks for again.
-        self._page: tuple[int, str | None, Sequence[Json]] | None = None
+        #: The last list of a past version, which the next page most likely needs again.
+        self._past_list: tuple[int, str | None, Sequence[Json]] | None = None
 
     def put(self, change: StoredChange) -> None:
-        space, name = metadata.key(change.new)
+        space, name = object_key(change.new)
         if change.type == DELETED:
             objects = self.namespaces[space]
             del objects[name]
@@ -52,21 +51,21 @@ class Collection:
         return [obj for space in spaces for _, obj in sorted(self.namespaces.get(space, {}).items())]
 
     def list_at(self, namespace: str | None, version: int) -> Sequence[Json]:
-        """Today's list, with the later changes undone."""
+        """The list as of a past version: the current one with all later changes undone."""
         since = self.changes_since(version)
-        if self._page is not None and self._page[:2] == (version, namespace):
-            return self._page[2]
-        then = {metadata.key(obj): obj for obj in self.list(namespace)}
+        if self._past_list is not None and self._past_list[:2] == (version, namespace):
+            return self._past_list[2]
+        objects = {object_key(obj): obj for obj in self.list(namespace)}
         for change in reversed(since):
-            key = metadata.key(change.new)
+            key = object_key(change.new)
             if namespace is not None and key[0] != namespace:
                 continue
             if change.old is None:
-                then.pop(key, None)
+                objects.pop(key, None)
             else:
-                then[key] = change.old
-        page = [obj for _, obj in sorted(then.items())]
-        self._page = (version, namespace, page)
+                objects[key] = change.old
+        page = [obj for _, obj in sorted(objects.items())]
+        self._past_list = (version, namespace, page)
         return page
 
     def changes_since(self, version: int) -> Sequence[StoredChange]:
@@ -75,7 +74,7 @@ class Collection:
         start = bisect_right(self._history, version, key=lambda change: change.version)
         return list(islice(self._history, start, None))
 
-    def forget(self, version: int) -> None:
+    def clear_history(self, version: int) -> None:
         self._history.clear()
-        self._page = None
+        self._past_list = None
         self._compacted = version

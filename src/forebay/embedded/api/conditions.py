@@ -1,31 +1,31 @@
-"""Conditions in a status: found, set, and one that several parts of a cluster write."""
+"""Conditions in the status of an object: find, set, and the ones of pods."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-Json = dict[str, Any]
+from forebay.embedded.api.objects import Json
 
 
-def condition(status: Mapping[str, Any], kind: str) -> Json | None:
+def find_condition(status: Mapping[str, Any], kind: str) -> Json | None:
     return next((c for c in status.get("conditions") or () if c["type"] == kind), None)
 
 
-def is_true(status: Mapping[str, Any], kind: str) -> bool:
-    found = condition(status, kind)
+def is_condition_true(status: Mapping[str, Any], kind: str) -> bool:
+    found = find_condition(status, kind)
     return found is not None and found["status"] == "True"
 
 
-def with_conditions(status: Json, news: Iterable[Json], now: str) -> Json:
-    """The status with these conditions in it. The time of transition is kept while a condition's status stays."""
+def with_conditions(status: Json, new_conditions: Iterable[Json], now: str) -> Json:
+    """The status with these conditions set. lastTransitionTime changes only with a condition's status."""
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
-    for new in news:
+    for new in new_conditions:
         old = conditions.get(new["type"])
         since = old.get("lastTransitionTime") if old and old["status"] == new["status"] else None
         conditions[new["type"]] = {**new, "lastTransitionTime": since or now}
     return {**status, "conditions": list(conditions.values())}
 
 
-def with_condition(status: Json, new: Json, now: str) -> Json:
+def with_status_condition(status: Json, new: Json, now: str) -> Json:
     return with_conditions(status, (new,), now)
 
 
@@ -34,5 +34,5 @@ def pod_condition(kind: str, status: str, **why: str) -> Json:
 
 
 def disrupted(status: Json, now: str, reason: str, message: str) -> Json:
-    """The status of a pod that somebody other than its owner is about to end."""
-    return with_condition(status, pod_condition("DisruptionTarget", "True", reason=reason, message=message), now)
+    """The status of a pod with DisruptionTarget: about to be deleted by the cluster, not by its owner."""
+    return with_status_condition(status, pod_condition("DisruptionTarget", "True", reason=reason, message=message), now)

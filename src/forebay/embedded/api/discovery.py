@@ -1,16 +1,13 @@
-"""What a client can learn about the server: groups, versions, resources, and just enough OpenAPI for kubectl."""
+"""Discovery: the groups, versions and resources that this server has, one by one or aggregated."""
 
 from collections.abc import Iterable
-from typing import Any
 
-from forebay.embedded.api.definitions import custom_version
-from forebay.embedded.api.kinds import Kind
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json
 from forebay.embedded.api.store import Store
 
-Json = dict[str, Any]
-
-#: The release whose answers this server imitates.
-VERSION: Json = {
+#: The Kubernetes release whose answers this server imitates.
+SERVER_VERSION: Json = {
     "major": "1",
     "minor": "36",
     "gitVersion": "v1.36.4+forebay.embedded",
@@ -22,8 +19,8 @@ VERSION: Json = {
     "platform": "python",
 }
 
-#: Kind and verbs of a subresource that is not a view of the object itself.
-_OTHERS: dict[str, tuple[str, str, str, list[str]]] = {
+#: Group, version, kind and verbs of subresources whose kind is not that of their object.
+_SUBRESOURCE_KINDS: dict[str, tuple[str, str, str, list[str]]] = {
     "binding": ("", "v1", "Binding", ["create"]),
     "eviction": ("policy", "v1", "Eviction", ["create"]),
     "scale": ("autoscaling", "v1", "Scale", ["get", "patch", "update"]),
@@ -65,7 +62,7 @@ def resource_list(store: Store, api_version: str) -> Json | None:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources}
 
 
-def _resources(kind: Kind) -> Iterable[Json]:
+def _resources(kind: ApiKind) -> Iterable[Json]:
     entry: Json = {
         "name": kind.plural,
         "singularName": kind.singular,
@@ -75,23 +72,23 @@ def _resources(kind: Kind) -> Iterable[Json]:
     }
     yield {**entry, **_names(kind)}
     for name in kind.subresources:
-        group_name, version, other, verbs = _subresource(kind, name)
-        place = {"group": group_name, "version": version} if group_name not in {kind.group, ""} else {}
+        group_name, version, response_kind, verbs = _subresource(kind, name)
+        where = {"group": group_name, "version": version} if group_name not in {kind.group, ""} else {}
         shown = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
-        yield {**shown, **place, "kind": other, "verbs": verbs}
+        yield {**shown, **where, "kind": response_kind, "verbs": verbs}
 
 
-def _names(kind: Kind) -> Json:
+def _names(kind: ApiKind) -> Json:
     named = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
     return {key: value for key, value in named.items() if value}
 
 
-def _subresource(kind: Kind, name: str) -> tuple[str, str, str, list[str]]:
-    return _OTHERS.get(name) or (kind.group, kind.version, kind.kind, ["get", "patch", "update"])
+def _subresource(kind: ApiKind, name: str) -> tuple[str, str, str, list[str]]:
+    return _SUBRESOURCE_KINDS.get(name) or (kind.group, kind.version, kind.kind, ["get", "patch", "update"])
 
 
 def aggregated(store: Store, *, core: bool) -> Json:
-    """`APIGroupDiscoveryList`: everything at once, as newer clients ask."""
+    """`APIGroupDiscoveryList`: all groups, versions and resources in one answer."""
     groups = dict.fromkeys(kind.group for kind in store.kinds if (not kind.group) == core)
     return {
         "kind": "APIGroupDiscoveryList",
@@ -116,11 +113,11 @@ def _aggregated_group(store: Store, name: str) -> Json:
     }
 
 
-def _aggregated_resource(kind: Kind) -> Json:
+def _aggregated_resource(kind: ApiKind) -> Json:
     subresources = []
     for name in kind.subresources:
-        group_name, version, other, verbs = _subresource(kind, name)
-        response = {"group": group_name, "version": version, "kind": other}
+        group_name, version, response_kind, verbs = _subresource(kind, name)
+        response = {"group": group_name, "version": version, "kind": response_kind}
         subresources.append({"subresource": name, "responseKind": response, "verbs": verbs})
     return {
         "resource": kind.plural,
@@ -131,53 +128,3 @@ def _aggregated_resource(kind: Kind) -> Json:
         **_names(kind),
         **({"subresources": subresources} if subresources else {}),
     }
-
-
-def _root(kind: Kind) -> str:
-    return f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
-
-
-def openapi_roots(store: Store) -> Json:
-    # The hash is what clients cache by: it changes with every CRD.
-    roots = dict.fromkeys(_root(kind) for kind in store.kinds)
-    return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}?hash={store.version}"} for root in roots}}
-
-
-def openapi_v3(store: Store, root: str) -> Json | None:
-    """The schemas of custom resources, and for every kind the parameters by which kubectl sees what is supported."""
-    kinds = [kind for kind in store.kinds if _root(kind) == root]
-    if not kinds:
-        return None
-    paths, schemas = {}, {}
-    for kind in kinds:
-        identity = {"group": kind.group, "version": kind.version, "kind": kind.kind}
-        parameters = [
-            {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
-            for name in ("dryRun", "fieldManager", "fieldValidation")
-        ]
-        space = "/namespaces/{namespace}" if kind.namespaced else ""
-        operation = {"x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": identity}
-        paths[f"/{root}{space}/{kind.plural}/{{name}}"] = {"patch": {**operation, "parameters": parameters}}
-        custom = custom_version(store, kind)
-        if custom is not None:
-            name = ".".join([*reversed(kind.group.split(".")), kind.version, kind.kind])
-            schemas[name] = {**custom.schema, "x-kubernetes-group-version-kind": [identity]}
-    info = {"title": "Forebay embedded Kubernetes", "version": VERSION["gitVersion"]}
-    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
-
-
-def openapi_v2() -> Json:
-    info = {"title": "Forebay embedded Kubernetes", "version": VERSION["gitVersion"]}
-    return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
-
-
-def openapi_v2_protobuf() -> bytes:
-    """The same in gnostic's `openapi.v2.Document`: fields 1 (swagger), 2 (info: title, version), 8 (paths)."""
-    document = openapi_v2()
-    info = _bytes(1, document["info"]["title"].encode()) + _bytes(2, document["info"]["version"].encode())
-    return _bytes(1, document["swagger"].encode()) + _bytes(2, info) + _bytes(8, b"")
-
-
-def _bytes(field: int, content: bytes) -> bytes:
-    # Protobuf: a key (field number, wire type 2), a length, the content; everything here is shorter than 128.
-    return bytes([field << 3 | 2, len(content)]) + content

@@ -1,17 +1,20 @@
-"""Events: one set of objects in two shapes, `v1` and `events.k8s.io/v1`, that fades after an hour."""
+"""Events: the same objects as `v1` and as `events.k8s.io/v1`, removed after an hour."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from forebay.embedded.api.failures import Cause, bad_value, required
-from forebay.embedded.api.kinds import EVENTS, EVENTS_V1, Kind
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.failures import FieldCause, bad_value, required
+from forebay.embedded.api.kinds import EVENT_KIND, EVENT_V1_KIND, ApiKind
+from forebay.embedded.api.objects import Json
 from forebay.embedded.api.rules import KindRules
-from forebay.embedded.api.store import DELETED, Json, Store, StoredChange
+from forebay.embedded.api.store import Store
+from forebay.kube.decoders import DELETED
 
 _TTL = timedelta(hours=1)
-#: By the name in `v1`, in which events are kept.
-_NAMES: Mapping[str, str] = {
+#: Field names of `events.k8s.io/v1`, by those of `v1`, in which events are stored.
+_V1_TO_EVENTS_V1: Mapping[str, str] = {
     "involvedObject": "regarding",
     "message": "note",
     "reportingComponent": "reportingController",
@@ -20,35 +23,37 @@ _NAMES: Mapping[str, str] = {
     "lastTimestamp": "deprecatedLastTimestamp",
     "count": "deprecatedCount",
 }
-_BACK = {new: old for old, new in _NAMES.items()}
+_EVENTS_V1_TO_V1 = {new: old for old, new in _V1_TO_EVENTS_V1.items()}
 
 
-def outward(kind: Kind, obj: Json) -> Json:
-    """A stored object as this version of its kind shows it."""
-    if kind.storage == EVENTS.storage:
-        names = _NAMES if kind is EVENTS_V1 else {}
+def to_client(kind: ApiKind, obj: Json) -> Json:
+    """A stored object as this kind and version shows it to clients."""
+    if kind.storage == EVENT_KIND.storage:
+        names = _V1_TO_EVENTS_V1 if kind is EVENT_V1_KIND else {}
         obj = {names.get(key, key): value for key, value in obj.items()}
     if obj.get("apiVersion") != kind.api_version:
         return {**obj, "apiVersion": kind.api_version}
     return obj
 
 
-def inward(kind: Kind, obj: Json) -> Json:
-    """An object of a client as it is stored."""
-    return {_BACK.get(key, key): value for key, value in obj.items()} if kind is EVENTS_V1 else obj
+def from_client(kind: ApiKind, obj: Json) -> Json:
+    """A client's object as it is stored."""
+    return {_EVENTS_V1_TO_V1.get(key, key): value for key, value in obj.items()} if kind is EVENT_V1_KIND else obj
 
 
 class EventRules(KindRules):
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:  # noqa: ARG002
-        about = obj.setdefault("involvedObject", {})
-        space = obj["metadata"]["namespace"]
+    def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:  # noqa: ARG002
+        involved = obj.setdefault("involvedObject", {})
+        namespace = obj["metadata"]["namespace"]
         obj.setdefault("reportingComponent", "")
         obj.setdefault("reportingInstance", "")
         causes = []
-        if about.get("namespace", "") not in {space, ""} or (not about.get("namespace") and space not in _CLUSTER):
+        if involved.get("namespace", "") not in {namespace, ""} or (
+            not involved.get("namespace") and namespace not in _CLUSTER_SCOPE
+        ):
             why = "does not match event.namespace"
-            causes.append(bad_value("involvedObject.namespace", about.get("namespace", ""), why))
-        if kind.group == EVENTS_V1.group:
+            causes.append(bad_value("involvedObject.namespace", involved.get("namespace", ""), why))
+        if kind.group == EVENT_V1_KIND.group:
             if not obj.get("eventTime"):
                 causes.append(required("eventTime"))
             if obj.get("type") not in {"Normal", "Warning"}:
@@ -61,17 +66,17 @@ class EventRules(KindRules):
         return causes
 
 
-#: Where events about objects without a namespace live.
-_CLUSTER = frozenset({"default", "kube-system"})
+#: Namespaces of events involved cluster-scoped objects.
+_CLUSTER_SCOPE = frozenset({"default", "kube-system"})
 
 
 class EventExpiry:
-    """Removes events an hour after they were last written, when the next one is."""
+    """Removes events an hour after their last write; checked whenever an event is written."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._written: deque[tuple[datetime, str, str, str]] = deque()
-        store.subscribe(EVENTS, self._on_change)
+        store.subscribe(EVENT_KIND, self._on_change)
 
     def _on_change(self, change: StoredChange) -> None:
         if change.type == DELETED:
@@ -79,7 +84,7 @@ class EventExpiry:
         meta, now = change.new["metadata"], self._store.clock()
         self._written.append((now, meta["namespace"], meta["name"], meta["resourceVersion"]))
         while self._written[0][0] < now - _TTL:
-            _, space, name, version = self._written.popleft()
-            event = self._store.find(EVENTS, space, name)
+            _, namespace, name, version = self._written.popleft()
+            event = self._store.find(EVENT_KIND, namespace, name)
             if event is not None and event["metadata"]["resourceVersion"] == version:
-                self._store.delete(EVENTS, space, name)
+                self._store.delete(EVENT_KIND, namespace, name)

@@ -1,21 +1,19 @@
-"""What the server refuses, in Kubernetes' own words: every failure renders as the `Status` a real API server sends."""
+"""Errors of the API server: each becomes the `Status` that a real one sends, with the same reason and message."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any
 
 import msgspec
 
-from forebay.embedded.api.kinds import Kind
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json
 
-Json = dict[str, Any]
-
-#: Not in http.HTTPStatus under Kubernetes' name.
+#: http.HTTPStatus names this code differently in different versions of Python.
 UNPROCESSABLE = 422
 
 
-class Cause(msgspec.Struct, frozen=True):
-    """One field and what is wrong with it."""
+class FieldCause(msgspec.Struct, frozen=True):
+    """One entry of a Status' details.causes: a field, and what is wrong with it."""
 
     field: str
     reason: str
@@ -26,7 +24,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class ApiFailure(Exception):
-    """An answer other than success. Nothing was written."""
+    """An error answer; nothing was written."""
 
     def __init__(
         self,
@@ -65,47 +63,47 @@ class ApiFailure(Exception):
         return status
 
 
-def _naming(kind: Kind, name: str) -> Json:
+def _details(kind: ApiKind, name: str) -> Json:
     return {**({"name": name} if name else {}), **({"group": kind.group} if kind.group else {}), "kind": kind.plural}
 
 
-def not_found(kind: Kind, name: str) -> ApiFailure:
-    return ApiFailure(404, "NotFound", f'{kind.resource} "{name}" not found', details=_naming(kind, name))
+def not_found(kind: ApiKind, name: str) -> ApiFailure:
+    return ApiFailure(404, "NotFound", f'{kind.resource} "{name}" not found', details=_details(kind, name))
 
 
-def already_exists(kind: Kind, name: str) -> ApiFailure:
-    return ApiFailure(409, "AlreadyExists", f'{kind.resource} "{name}" already exists', details=_naming(kind, name))
+def already_exists(kind: ApiKind, name: str) -> ApiFailure:
+    return ApiFailure(409, "AlreadyExists", f'{kind.resource} "{name}" already exists', details=_details(kind, name))
 
 
-def conflict(kind: Kind, name: str, why: str) -> ApiFailure:
+def conflict(kind: ApiKind, name: str, why: str) -> ApiFailure:
     message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
-    return ApiFailure(409, "Conflict", message, details=_naming(kind, name))
+    return ApiFailure(409, "Conflict", message, details=_details(kind, name))
 
 
-def modified(kind: Kind, name: str) -> ApiFailure:
+def modified(kind: ApiKind, name: str) -> ApiFailure:
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(kind, name, why)
 
 
-def uid_mismatch(kind: Kind, meta: Json, wanted: str) -> ApiFailure:
+def uid_mismatch(kind: ApiKind, meta: Json, wanted: str) -> ApiFailure:
     why = f"the UID in the precondition ({wanted}) does not match the UID in record ({meta['uid']})"
     message = f'Operation cannot be fulfilled on {kind.kind} "{meta["name"]}": {why}'
-    details = {**_naming(kind, meta["name"]), "kind": kind.kind}
-    again = ". The object might have been deleted and then recreated"
-    return ApiFailure(409, "Conflict", message + again, details=details)
+    details = {**_details(kind, meta["name"]), "kind": kind.kind}
+    suffix = ". The object might have been deleted and then recreated"
+    return ApiFailure(409, "Conflict", message + suffix, details=details)
 
 
-def forbidden(kind: Kind, name: str, why: str, causes: Sequence[Json] = ()) -> ApiFailure:
+def forbidden(kind: ApiKind, name: str, why: str, causes: Sequence[Json] = ()) -> ApiFailure:
     quoted = f' "{name}"' if name else ""
-    details = {**_naming(kind, name), **({"causes": list(causes)} if causes else {})}
+    details = {**_details(kind, name), **({"causes": list(causes)} if causes else {})}
     return ApiFailure(403, "Forbidden", f"{kind.resource}{quoted} is forbidden: {why}", details=details)
 
 
-def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> ApiFailure:
+def invalid(kind: ApiKind, name: str, causes: Sequence[FieldCause]) -> ApiFailure:
     listed = str(causes[0]) if len(causes) == 1 else "[" + ", ".join(map(str, causes)) + "]"
     what = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     details = {
-        **_naming(kind, name),
+        **_details(kind, name),
         "kind": kind.kind,
         "causes": [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes],
     }
@@ -116,14 +114,14 @@ def bad_request(message: str) -> ApiFailure:
     return ApiFailure(400, "BadRequest", message)
 
 
-def undecodable(kind: Kind, value: object, field: str, wanted: str) -> ApiFailure:
-    """A value of another JSON type than the field's, as Go's decoder puts it."""
+def undecodable(kind: ApiKind, value: object, field: str, wanted: str) -> ApiFailure:
+    """400 for a value whose JSON type is not that of its field, in the words of Go's decoder."""
     names = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
     why = f"json: cannot unmarshal {names.get(type(value), 'null')} into Go struct field {field} of type {wanted}"
     return cannot_handle(kind, why)
 
 
-def cannot_handle(kind: Kind, why: str) -> ApiFailure:
+def cannot_handle(kind: ApiKind, why: str) -> ApiFailure:
     return bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}')
 
 
@@ -135,27 +133,29 @@ def too_old(asked: int, oldest: int) -> ApiFailure:
     return gone(f"too old resource version: {asked} ({oldest})")
 
 
-def required(field: str, detail: str = "") -> Cause:
-    return Cause(field, "FieldValueRequired", "Required value" + (f": {detail}" if detail else ""))
+def required(field: str, detail: str = "") -> FieldCause:
+    return FieldCause(field, "FieldValueRequired", "Required value" + (f": {detail}" if detail else ""))
 
 
-def not_allowed(field: str, detail: str) -> Cause:
-    return Cause(field, "FieldValueForbidden", f"Forbidden: {detail}")
+def not_allowed(field: str, detail: str) -> FieldCause:
+    return FieldCause(field, "FieldValueForbidden", f"Forbidden: {detail}")
 
 
-def bad_value(field: str, value: object, detail: str) -> Cause:
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}")
+def bad_value(field: str, value: object, detail: str) -> FieldCause:
+    return FieldCause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}")
 
 
-def unsupported(field: str, value: object, supported: Sequence[object]) -> Cause:
+def unsupported(field: str, value: object, supported: Sequence[object]) -> FieldCause:
     choices = ", ".join(f'"{choice}"' if isinstance(choice, str) else shown(choice) for choice in supported)
-    return Cause(field, "FieldValueNotSupported", f"Unsupported value: {shown(value)}: supported values: {choices}")
+    return FieldCause(
+        field, "FieldValueNotSupported", f"Unsupported value: {shown(value)}: supported values: {choices}"
+    )
 
 
-def duplicate(field: str, value: object) -> Cause:
-    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
+def duplicate(field: str, value: object) -> FieldCause:
+    return FieldCause(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
 
 
 def shown(value: object) -> str:
-    """A value as Kubernetes prints it inside an error."""
+    """A value as Kubernetes prints it in an error message."""
     return msgspec.json.encode(value).decode()

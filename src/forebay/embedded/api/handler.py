@@ -1,31 +1,30 @@
-"""The HTTP face of the store: a `Handler` that answers as an API server does."""
+"""The HTTP API of the store: a `Handler` that answers requests as an API server does."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from forebay.embedded.api import calls, discovery, reads, subresources, writes
-from forebay.embedded.api.calls import Options, Target
+from forebay.embedded.api import discovery, reads, request_parts, subresources, writes
 from forebay.embedded.api.failures import ApiFailure, bad_request
-from forebay.embedded.api.reads import Form
+from forebay.embedded.api.forms import Form
+from forebay.embedded.api.objects import Json
+from forebay.embedded.api.request_parts import Options, Target
 from forebay.embedded.api.reviews import Reviews
-from forebay.embedded.api.store import Json, Store
+from forebay.embedded.api.store import Store
 from forebay.embedded.api.watch import Watch
+from forebay.embedded.kubectl.openapi import openapi_document
 from forebay.net.transport import Request, Response
 
 _JSON = {"Content-Type": "application/json"}
 _DISCOVERY = {"Content-Type": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
-_PROTOBUF_SPEC = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-#: The answer is named without the @, which is not allowed in a media type.
-_PROTOBUF_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _HEALTH = frozenset({"healthz", "livez", "readyz"})
-#: How long a watch lasts when the client does not say.
-_LONGEST_WATCH = 1800
+#: Seconds after which a watch ends whose client gives no timeout.
+_DEFAULT_WATCH_TIMEOUT = 1800
 
 
 class ApiHandler:
-    """`tokens` are the bearer tokens that a TokenReview recognises, with their users. Requests need none."""
+    """Answers requests, which need no credentials. `tokens` are the bearer tokens of TokenReviews, with their users."""
 
     def __init__(self, store: Store, *, tokens: Mapping[str, str] | None = None) -> None:
         self._store = store
@@ -36,32 +35,32 @@ class ApiHandler:
             return self._answer(request)
         except ApiFailure as failure:
             retry = {} if failure.retry_after is None else {"Retry-After": str(failure.retry_after)}
-            return _answered(failure.code, failure.status(), {**_JSON, **retry})
+            return _json_response(failure.code, failure.status(), {**_JSON, **retry})
 
     def _answer(self, request: Request) -> Response:
-        path, options = calls.split(request)
+        path, options = request_parts.split(request)
         if path and path[0] in _HEALTH:
             return Response(200, {"Content-Type": "text/plain; charset=utf-8"}, b"ok")
         if path == ["version"]:
-            return _answered(200, discovery.VERSION)
+            return _json_response(200, discovery.SERVER_VERSION)
         if path and path[0] == "openapi":
-            return self._openapi(request, path)
+            return self._openapi(request, path[1:])
         if not path or path[0] not in {"api", "apis"}:
-            return _nothing_here()
-        named = path[1:] if path[0] == "api" else path[2:]
-        if len(named) < (1 if path[0] == "apis" else 2):
+            return _path_not_found()
+        rest = path[1:] if path[0] == "api" else path[2:]
+        if len(rest) < (1 if path[0] == "apis" else 2):
             return self._discover(request, path)
         if path[0] == "apis" and len(path) == 3:  # noqa: PLR2004 (/apis/group/version)
             return self._discover(request, path)
         if path[0] == "apis" and discovery.resource_list(self._store, "/".join(path[1:3])) is None:
-            return _nothing_here()
-        return self._call(request, calls.target(self._store.kinds, path), options)
+            return _path_not_found()
+        return self._call(request, request_parts.parse_target(self._store.kinds, path), options)
 
     def _discover(self, request: Request, path: list[str]) -> Response:
         if request.method != "GET":
             raise _not_allowed()
-        if len(path) == 1 and calls.accepted(request) == "APIGroupDiscoveryList":
-            return _answered(200, discovery.aggregated(self._store, core=path[0] == "api"), _DISCOVERY)
+        if len(path) == 1 and request_parts.accepted(request) == "APIGroupDiscoveryList":
+            return _json_response(200, discovery.aggregated(self._store, core=path[0] == "api"), _DISCOVERY)
         found: Json | None
         match path:
             case ["api"]:
@@ -72,25 +71,19 @@ class ApiHandler:
                 found = discovery.group(self._store, name)
             case _:
                 found = discovery.resource_list(self._store, "/".join(path[1:]))
-        return _nothing_here() if found is None else _answered(200, found)
+        return _path_not_found() if found is None else _json_response(200, found)
 
     def _openapi(self, request: Request, path: list[str]) -> Response:
-        if path == ["openapi", "v2"]:
-            if _PROTOBUF_SPEC in request.headers.get("Accept", ""):
-                return Response(200, {"Content-Type": _PROTOBUF_TYPE}, discovery.openapi_v2_protobuf())
-            return _answered(200, discovery.openapi_v2())
-        if path == ["openapi", "v3"]:
-            return _answered(200, discovery.openapi_roots(self._store))
-        found = discovery.openapi_v3(self._store, "/".join(path[2:]))
-        return _nothing_here() if found is None else _answered(200, found)
+        found = openapi_document(self._store, path, request.headers.get("Accept", ""))
+        return _path_not_found() if found is None else Response(200, {"Content-Type": found[0]}, found[1])
 
     def _call(self, request: Request, target: Target, options: Options) -> Response:
-        form = reads.form(self._store, target.kind, calls.accepted(request), options)
+        form = reads.form_for(self._store, target.kind, request_parts.accepted(request), options)
         if target.kind.virtual:
             if request.method != "POST" or target.name is not None:
                 raise _not_allowed()
-            sent = calls.body(request, target.kind.kind)
-            return _answered(201, self._reviews.answer(target.kind, target.namespace, sent))
+            sent = request_parts.body(request, target.kind.kind)
+            return _json_response(201, self._reviews.answer(target.kind, target.namespace, sent))
         if target.subresource not in {None, "status", "finalize"}:
             return self._subresource(request, target, options)
         match request.method, target.name:
@@ -98,28 +91,30 @@ class ApiHandler:
                 return self._list(target, options, form)
             case "GET", str(name):
                 if options.flag("watch"):
-                    raise bad_request("watch one object by the field selector metadata.name, not by its path")
-                return _answered(200, form.one(self._store.get(target.kind, target.namespace, name)))
+                    raise bad_request(
+                        "a watch of a single path is not supported: list with the field selector metadata.name instead"
+                    )
+                return _json_response(200, form.one(self._store.get(target.kind, target.namespace, name)))
             case "POST", None:
                 code, created, warnings = writes.create(self._store, target, options, request)
-                return _answered(code, form.one(created), {**_JSON, **warnings})
+                return _json_response(code, form.one(created), {**_JSON, **warnings})
             case "PUT", str():
                 code, updated, warnings = writes.replace(self._store, target, options, request)
-                return _answered(code, form.one(updated), {**_JSON, **warnings})
+                return _json_response(code, form.one(updated), {**_JSON, **warnings})
             case "PATCH", str():
                 code, patched, warnings = writes.patch(self._store, target, options, request)
-                return _answered(code, form.one(patched), {**_JSON, **warnings})
+                return _json_response(code, form.one(patched), {**_JSON, **warnings})
             case "DELETE", str() if target.subresource is None:
-                return _answered(200, writes.delete(self._store, target, options, request))
+                return _json_response(200, writes.delete(self._store, target, options, request))
             case "DELETE", None if target.kind.namespaced == (target.namespace is not None) and "deletecollection" in (
                 target.kind.verbs
             ):
-                return _answered(200, writes.delete_all(self._store, target, options, request))
+                return _json_response(200, writes.delete_all(self._store, target, options, request))
         raise _not_allowed()
 
     def _list(self, target: Target, options: Options, form: Form) -> Response:
         if not options.flag("watch"):
-            return _answered(200, reads.listed(self._store, target, options, form))
+            return _json_response(200, reads.list_page(self._store, target, options, form))
         reads.check_watch(options)
         timeout = options.number("timeoutSeconds")
         version = options.version()
@@ -130,44 +125,48 @@ class ApiHandler:
             self._store,
             target.kind,
             namespace=target.namespace,
-            matches=reads.selection(self._store, target.kind, options),
+            matches=reads.matcher_for(self._store, target.kind, options),
             form=form,
             since=None if initial else version,
             bookmarks=options.flag("allowWatchBookmarks"),
             end_of_list=options.flag("allowWatchBookmarks") and options.flag("sendInitialEvents"),
-            timeout=timeout or _LONGEST_WATCH,
+            timeout=timeout or _DEFAULT_WATCH_TIMEOUT,
         )
         return Response(200, _JSON, watch.lines(), on_close=watch.close)
 
     def _subresource(self, request: Request, target: Target, options: Options) -> Response:
-        name, space, store = target.name or "", target.namespace or "", self._store
+        name, namespace, store = target.name or "", target.namespace or "", self._store
         match request.method, target.subresource:
             case "POST", "token":
-                return _answered(201, self._reviews.issue(space, name, calls.body(request, "TokenRequest")))
+                return _json_response(
+                    201, self._reviews.issue(namespace, name, request_parts.body(request, "TokenRequest"))
+                )
             case "POST", "binding":
-                sent = calls.body(request, "Binding")
+                sent = request_parts.body(request, "Binding")
                 _check_name(sent, "Binding", name)
-                subresources.bind(store, space, name, sent, dry_run=options.dry_run("CreateOptions", sent))
-                return _answered(201, _success(201))
+                subresources.bind_pod(store, namespace, name, sent, dry_run=options.dry_run("CreateOptions", sent))
+                return _json_response(201, _success(201))
             case "POST", "eviction":
-                sent = calls.body(request, "Eviction")
+                sent = request_parts.body(request, "Eviction")
                 _check_name(sent, "Eviction", name)
                 wanted = sent.get("deleteOptions") or {}
-                subresources.evict(store, space, name, wanted, dry_run=options.dry_run("CreateOptions", wanted))
-                return _answered(201, _success(201))
+                subresources.evict_pod(store, namespace, name, wanted, dry_run=options.dry_run("CreateOptions", wanted))
+                return _json_response(201, _success(201))
             case "GET", "scale":
-                return _answered(200, subresources.scale_of(store, target.kind, store.get(target.kind, space, name)))
+                return _json_response(
+                    200, subresources.scale_of(store, target.kind, store.get(target.kind, namespace, name))
+                )
             case "PUT" | "PATCH", "scale":
-                return _answered(200, writes.scale(store, target, options, request))
+                return _json_response(200, writes.write_scale(store, target, options, request))
             case _, "log" | "exec" | "attach" | "portforward":
-                store.get(target.kind, space, name)
+                store.get(target.kind, namespace, name)
                 what = {"log": "logs", "portforward": "port-forward"}.get(str(target.subresource), target.subresource)
-                message = f"the embedded server runs pods as timers: there is nothing behind {what}"
+                message = f"the embedded cluster does not support {what}: its pods are timers without containers"
                 raise ApiFailure(501, "NotImplemented", message)
         raise _not_allowed()
 
 
-def _answered(status: int, content: Any, headers: Mapping[str, str] = _JSON) -> Response:
+def _json_response(status: int, content: Any, headers: Mapping[str, str] = _JSON) -> Response:
     return Response(status, headers, msgspec.json.encode(content) + b"\n")
 
 
@@ -180,7 +179,7 @@ def _check_name(sent: Json, kind: str, name: str) -> None:
         raise bad_request(f"name in URL does not match name in {kind} object")
 
 
-def _nothing_here() -> Response:
+def _path_not_found() -> Response:
     return Response(404, {"Content-Type": "text/plain; charset=utf-8"}, b"404 page not found\n")
 
 

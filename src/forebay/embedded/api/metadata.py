@@ -1,19 +1,17 @@
-"""The rules of `metadata`, the same for every kind: names, identities, finalizers, preconditions."""
+"""Rules of `metadata` that hold for every kind: names, UIDs, labels, finalizers, owners, preconditions."""
 
 import random
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
 from forebay.embedded.api import failures
-from forebay.embedded.api.failures import Cause, bad_value
-from forebay.embedded.api.kinds import Kind
-
-Json = dict[str, Any]
+from forebay.embedded.api.failures import FieldCause, bad_value
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json
 
 _PLAIN_FINALIZERS = frozenset({"foregroundDeletion", "orphan", "kubernetes"})
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
@@ -24,11 +22,11 @@ IS_LABEL = re.compile(_LABEL)
 _IS_SUBDOMAIN = re.compile(_SUBDOMAIN)
 _IS_LABEL_KEY = re.compile(rf"({_SUBDOMAIN}/)?([A-Za-z0-9][-A-Za-z0-9_.]{{0,61}})?[A-Za-z0-9]")
 _IS_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?")
-#: No vowels and nothing that reads as another character: Kubernetes' alphabet for generated names.
+#: Kubernetes' alphabet for generated names: no vowels, no characters that look alike.
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
-_LONGEST_GENERATED = 58
-_LONGEST_NAME = 253
-_LONGEST_LABEL = 63
+_MAX_GENERATED = 58
+_MAX_NAME = 253
+_MAX_LABEL = 63
 
 _SUBDOMAIN_RULE = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
@@ -57,17 +55,12 @@ def timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
-def key(obj: Json) -> tuple[str, str]:
-    meta = obj["metadata"]
-    return (meta.get("namespace") or "", meta["name"])
-
-
 def new_uid(source: random.Random) -> str:
     return str(uuid.UUID(int=source.getrandbits(128), version=4))
 
 
-def name_new(kind: Kind, meta: Json, source: random.Random, taken: Callable[[str], bool]) -> None:
-    """Completes `generateName`."""
+def set_generated_name(kind: ApiKind, meta: Json, source: random.Random, taken: Callable[[str], bool]) -> None:
+    """Sets a name from `generateName` where there is none."""
     if meta.get("name"):
         return
     base = meta.get("generateName")
@@ -76,13 +69,13 @@ def name_new(kind: Kind, meta: Json, source: random.Random, taken: Callable[[str
         raise failures.invalid(kind, "", [cause])
     while True:
         suffix = "".join(source.choices(_SUFFIX, k=5))
-        meta["name"] = base[:_LONGEST_GENERATED] + suffix
+        meta["name"] = base[:_MAX_GENERATED] + suffix
         if not taken(meta["name"]):
             return
 
 
-def settle_new(meta: Json, moment: str, uid: str) -> None:
-    """What a client cannot choose."""
+def set_system_fields(meta: Json, moment: str, uid: str) -> None:
+    """Sets uid and creationTimestamp of a new object, and removes other fields that a client cannot set."""
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink", "resourceVersion"):
         meta.pop(field, None)
     meta["uid"] = uid
@@ -90,33 +83,33 @@ def settle_new(meta: Json, moment: str, uid: str) -> None:
     _drop_empty(meta)
 
 
-def check(kind: Kind, meta: Json, old: Json | None = None, *, causes: Sequence[Cause] = ()) -> None:
-    """Refuses names, labels and finalizers that Kubernetes would refuse, together with what else was found."""
+def check_metadata(kind: ApiKind, meta: Json, old: Json | None = None, *, causes: Sequence[FieldCause] = ()) -> None:
+    """Raises a 422 for invalid names, labels, annotations, finalizers and owners, together with the given causes."""
     found = [*_metadata_causes(kind, meta, old), *causes]
     if found:
         raise failures.invalid(kind, meta["name"], found)
 
 
-def _metadata_causes(kind: Kind, meta: Json, old: Json | None) -> list[Cause]:
+def _metadata_causes(kind: ApiKind, meta: Json, old: Json | None) -> list[FieldCause]:
     causes = [] if old is not None else _name_causes(kind, meta["name"])
-    # What an update leaves as it was has been looked at before.
+    # Fields that an update leaves unchanged have been validated before.
     new = {field: value for field, value in meta.items() if old is None or old.get(field) != value}
     for label, value in (new.get("labels") or {}).items():
         if not _IS_LABEL_KEY.fullmatch(label):
             causes.append(bad_value("metadata.labels", label, _LABEL_KEY_RULE))
         if not isinstance(value, str):
             raise failures.undecodable(kind, value, "ObjectMeta.metadata.labels", "string")
-        if len(value) > _LONGEST_LABEL:
+        if len(value) > _MAX_LABEL:
             causes.append(
-                Cause(
+                FieldCause(
                     "metadata.labels", "FieldValueInvalid", f'Invalid value: "{value}": must be no more than 63 bytes'
                 )
             )
         elif not _IS_LABEL_VALUE.fullmatch(value):
             causes.append(bad_value("metadata.labels", value, _LABEL_VALUE_RULE))
-    for note, value in (new.get("annotations") or {}).items():
-        if not _IS_LABEL_KEY.fullmatch(note.lower()):
-            causes.append(bad_value("metadata.annotations", note, _LABEL_KEY_RULE))
+    for annotation, value in (new.get("annotations") or {}).items():
+        if not _IS_LABEL_KEY.fullmatch(annotation.lower()):
+            causes.append(bad_value("metadata.annotations", annotation, _LABEL_KEY_RULE))
         if not isinstance(value, str):
             raise failures.undecodable(kind, value, "ObjectMeta.metadata.annotations", "string")
     for index, finalizer in enumerate(new.get("finalizers") or ()):
@@ -135,7 +128,7 @@ def _metadata_causes(kind: Kind, meta: Json, old: Json | None) -> list[Cause]:
     return causes
 
 
-def _owner_causes(owners: Sequence[Json]) -> list[Cause]:
+def _owner_causes(owners: Sequence[Json]) -> list[FieldCause]:
     causes = [
         failures.required(f"metadata.ownerReferences[{index}].{field}", f"{field} must not be empty")
         for index, owner in enumerate(owners)
@@ -150,12 +143,12 @@ def _owner_causes(owners: Sequence[Json]) -> list[Cause]:
     return causes
 
 
-def _name_causes(kind: Kind, name: str) -> list[Cause]:
+def _name_causes(kind: ApiKind, name: str) -> list[FieldCause]:
     if kind.group == "rbac.authorization.k8s.io":
         bad = name in {".", ".."} or "/" in name or "%" in name
         return [bad_value("metadata.name", name, "may not contain '/' or '%'")] if bad else []
     label = kind.plural in {"namespaces", "services"} and not kind.group
-    longest = _LONGEST_LABEL if label else _LONGEST_NAME
+    longest = _MAX_LABEL if label else _MAX_NAME
     causes = []
     if len(name) > longest:
         causes.append(bad_value("metadata.name", name, f"must be no more than {longest} bytes"))
@@ -164,8 +157,8 @@ def _name_causes(kind: Kind, name: str) -> list[Cause]:
     return causes
 
 
-def carried_over(kind: Kind, old: Json, meta: Json) -> Json:
-    """The metadata of an update (changed in place) with all that an update cannot change as it was."""
+def keep_system_fields(kind: ApiKind, old: Json, meta: Json) -> Json:
+    """The metadata of an update, changed in place: fields that an update cannot change are as before."""
     uid = meta.get("uid")
     if uid and uid != old["uid"]:
         raise failures.conflict(
@@ -194,13 +187,13 @@ def carried_over(kind: Kind, old: Json, meta: Json) -> Json:
 
 
 def _drop_empty(meta: Json) -> None:
-    """An empty list or map is how Kubernetes spells absence."""
+    """Removes empty lists and maps, as a real server does."""
     for field in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
         if field in meta and not meta[field]:
             del meta[field]
 
 
-def require(kind: Kind, meta: Json, preconditions: Mapping[str, str]) -> None:
+def check_preconditions(kind: ApiKind, meta: Json, preconditions: Mapping[str, str]) -> None:
     uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
     if uid and uid != meta["uid"]:
         raise failures.uid_mismatch(kind, meta, uid)
@@ -211,8 +204,8 @@ def require(kind: Kind, meta: Json, preconditions: Mapping[str, str]) -> None:
         raise failures.conflict(shown, meta["name"], why + again)
 
 
-def propagate(meta: Json, propagation: str | None) -> None:
-    """Foreground and Orphan are finalizers that the garbage collector takes off when its work is done."""
+def set_propagation(meta: Json, propagation: str | None) -> None:
+    """Adds the finalizer of a Foreground or Orphan deletion, which the garbage collector removes when it is done."""
     if propagation is None:
         return
     finalizers = [one for one in meta.get("finalizers") or () if one not in {FOREGROUND, ORPHAN}]

@@ -1,22 +1,21 @@
 """Patches: JSON merge (RFC 7396), JSON (RFC 6902) and strategic merge.
 
-All of them return a new document and leave the original alone.
+All of them return a new document and leave the original unchanged.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from forebay.embedded.api.failures import UNPROCESSABLE, ApiFailure, bad_request
-
-Json = dict[str, Any]
+from forebay.embedded.api.objects import Json
 
 
 class _Rejected(Exception):
     """An operation of a JSON patch that does not apply."""
 
 
-def merge(original: Any, patch: Any) -> Any:
-    """RFC 7396."""
+def apply_merge_patch(original: Any, patch: Any) -> Any:
+    """JSON merge patch, RFC 7396."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(original) if isinstance(original, dict) else {}
@@ -24,26 +23,26 @@ def merge(original: Any, patch: Any) -> Any:
         if value is None:
             merged.pop(key, None)
         else:
-            merged[key] = merge(merged.get(key), value)
+            merged[key] = apply_merge_patch(merged.get(key), value)
     return merged
 
 
-def json_patch(original: Json, operations: Sequence[Json]) -> Json:
-    """RFC 6902: every operation applies or nothing changes."""
+def apply_json_patch(original: Json, operations: Sequence[Json]) -> Json:
+    """JSON patch, RFC 6902: all operations or none."""
     document: Any = original
     try:
         for operation in operations:
-            document = _operated(document, operation)
+            document = _apply_operation(document, operation)
     except (_Rejected, KeyError):
-        # The API server gives no more than this away.
+        # A real API server says no more than this.
         message = "the server rejected our request due to an error in our request"
         raise ApiFailure(UNPROCESSABLE, "Invalid", message, details={}) from None
     if not isinstance(document, dict):
-        raise bad_request("the patch does not leave an object")
+        raise bad_request("the patched document is not an object")
     return document
 
 
-def _operated(document: Any, operation: Json) -> Any:
+def _apply_operation(document: Any, operation: Json) -> Any:
     path = _steps(operation["path"])
     match operation["op"]:
         case "add":
@@ -119,8 +118,8 @@ def _without(document: Any, path: Sequence[str]) -> Any:
     return {key: kept[0] if key == step else value for key, value in document.items()} if rest else others
 
 
-def strategic(original: Any, patch: Json, schema: Json) -> Json:
-    """Strategic merge with its directives, by what the schema says of each list."""
+def apply_strategic_patch(original: Any, patch: Json, schema: Json) -> Json:
+    """Strategic merge patch with its directives; the schema says how each list merges."""
     directive = patch.get("$patch")
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != "$patch"}
@@ -143,53 +142,53 @@ def strategic(original: Any, patch: Json, schema: Json) -> Json:
             merged.pop(key, None)
         else:
             inner = properties.get(key) or (rest if isinstance(rest, dict) else {})
-            merged[key] = _merged(key, merged.get(key), value, inner)
+            merged[key] = _merge_value(key, merged.get(key), value, inner)
             if f"$setElementOrder/{key}" in patch and isinstance(value, list):
                 merged[key] = _ordered(merged[key], patch[f"$setElementOrder/{key}"], _merge_key(inner))
     return merged
 
 
-def _merged(name: str, original: Any, value: Any, schema: Json) -> Any:
+def _merge_value(name: str, original: Any, value: Any, schema: Json) -> Any:
     if isinstance(value, dict) and schema.get("x-kubernetes-patch-strategy") != "replace":
-        return strategic(original, value, schema)
+        return apply_strategic_patch(original, value, schema)
     if not isinstance(value, list) or schema.get("x-kubernetes-patch-strategy") != "merge":
         return value
     if original is not None and not isinstance(original, list):
-        raise bad_request(f"cannot merge the list {name} into something that is none")
+        raise bad_request(f"cannot merge the list {name}: the existing value is not a list")
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in value):
         return [item for item in value if item.get("$patch") != "replace"]
     key = _merge_key(schema)
     if key is not None and not all(isinstance(item, dict) for item in value):
-        raise bad_request(f"the entries of {name} are objects")
+        raise bad_request(f"the entries of {name} must be objects")
     if key is None:
         return [*(original or ()), *(item for item in value if item not in (original or ()))]
-    return _merged_entries(key, original or [], value, schema.get("items") or {})
+    return _merge_entries(key, original or [], value, schema.get("items") or {})
 
 
 def _merge_key(schema: Json) -> str | None:
-    """The field that tells entries apart; None for a list of plain values."""
+    """The field that identifies a list entry; None for a list of plain values."""
     return schema.get("x-kubernetes-patch-merge-key") or None
 
 
-def _merged_entries(key: str, original: list[Json], patch: list[Json], schema: Json) -> list[Json]:
+def _merge_entries(key: str, original: list[Json], patch: list[Json], schema: Json) -> list[Json]:
     for item in patch:
         if not isinstance(item.get(key), str | int):
             raise ApiFailure(500, "", f"map: {item} does not contain declared merge key: {key}")
-    gone = {item[key] for item in patch if item.get("$patch") == "delete"}
+    deleted = {item[key] for item in patch if item.get("$patch") == "delete"}
     changes = {item[key]: item for item in patch if item.get("$patch") != "delete"}
     known = {item.get(key): item for item in original}
-    new = [strategic({}, item, schema) for name, item in changes.items() if name not in known]
+    new = [apply_strategic_patch({}, item, schema) for name, item in changes.items() if name not in known]
     kept = [
-        strategic(item, changes[name], schema) if name in changes else item
+        apply_strategic_patch(item, changes[name], schema) if name in changes else item
         for name, item in known.items()
-        if name not in gone
+        if name not in deleted
     ]
-    # What a patch adds goes first, as on a real server, unless the patch gives an order.
+    # New entries go first, as on a real server, unless the patch gives an order.
     return [*new, *kept]
 
 
 def _ordered(items: list[Any], order: list[Any], key: str | None) -> list[Any]:
-    """In the given order; entries it does not name stay behind the one they followed."""
+    """The items in the given order; an item that the order does not name stays behind the item it followed."""
 
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item

@@ -1,15 +1,16 @@
-"""Pods: the defaults clients rely on, the mistakes users make, and what may change once a pod exists."""
+"""Pods: defaults, admission, validation, and which fields an update may change."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 from forebay.embedded.api import failures, metadata
-from forebay.embedded.api.conditions import pod_condition, with_condition
-from forebay.embedded.api.failures import Cause, bad_value, duplicate, not_allowed, required, unsupported
-from forebay.embedded.api.kinds import PODS, PRIORITY_CLASSES, SERVICE_ACCOUNTS, Kind
+from forebay.embedded.api.conditions import pod_condition, with_status_condition
+from forebay.embedded.api.failures import FieldCause, bad_value, duplicate, not_allowed, required, unsupported
+from forebay.embedded.api.kinds import POD_KIND, PRIORITY_CLASS_KIND, SERVICE_ACCOUNT_KIND, ApiKind
+from forebay.embedded.api.objects import Json, object_key
 from forebay.embedded.api.rules import KindRules
-from forebay.embedded.api.store import Json, Store
+from forebay.embedded.api.store import Store
 from forebay.model.notation import InvalidQuantity, Quantity
 
 _DEFAULTS = {
@@ -19,11 +20,11 @@ _DEFAULTS = {
     "securityContext": {},
     "schedulerName": "default-scheduler",
 }
-#: The same few amounts in every pod.
+#: Cached, since most pods have the same few amounts.
 _quantity = lru_cache(maxsize=4096)(Quantity.parse)
 _NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_NATIVE = frozenset({"cpu", "memory", "ephemeral-storage"})
-_CHANGEABLE = (
+_NATIVE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+_IMMUTABLE_MESSAGE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
@@ -31,7 +32,7 @@ _CHANGEABLE = (
 
 
 def default_pod_spec(spec: Json) -> None:
-    """What every pod and every pod template gets."""
+    """Sets the defaults of pods and pod templates."""
     for field, value in _DEFAULTS.items():
         spec.setdefault(field, {} if value == {} else value)
     for container in _containers(spec):
@@ -45,13 +46,13 @@ def default_pod_spec(spec: Json) -> None:
         resources = container.setdefault("resources", {}) or {}
         for amounts in ("limits", "requests"):
             if amounts in resources:
-                resources[amounts] = canonical(PODS, resources[amounts])
+                resources[amounts] = canonical_quantities(POD_KIND, resources[amounts])
         if "limits" in resources:
             resources["requests"] = {**resources["limits"], **resources.get("requests", {})}
 
 
-def canonical(kind: Kind, amounts: Json | None) -> Json:
-    """Quantities as the server writes them back: 1000m is 1, and a number is text."""
+def canonical_quantities(kind: ApiKind, amounts: Json | None) -> Json:
+    """Quantities as the server stores them: 1000m becomes 1, and a number becomes text."""
     try:
         return {name: str(_quantity(amount)) for name, amount in (amounts or {}).items()}
     except InvalidQuantity as error:
@@ -60,7 +61,7 @@ def canonical(kind: Kind, amounts: Json | None) -> Json:
         raise failures.cannot_handle(kind, "quantities must be strings or integers") from None
 
 
-def pod_spec_causes(spec: Json, path: str) -> Iterator[Cause]:
+def pod_spec_causes(spec: Json, path: str) -> Iterator[FieldCause]:
     if not spec.get("containers"):
         yield required(f"{path}.containers")
     names: set[str] = set()
@@ -72,14 +73,14 @@ def pod_spec_causes(spec: Json, path: str) -> Iterator[Cause]:
         for mount, one in enumerate(container.get("volumeMounts") or ()):
             if one.get("name") not in volumes:
                 where = f"{path}.containers[{index}].volumeMounts[{mount}].name"
-                yield Cause(where, "FieldValueNotFound", f"Not found: {failures.shown(one.get('name'))}")
+                yield FieldCause(where, "FieldValueNotFound", f"Not found: {failures.shown(one.get('name'))}")
     if spec.get("restartPolicy") not in {"Always", "OnFailure", "Never"}:
         yield unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), ["Always", "OnFailure", "Never"])
     if spec.get("nodeName") and spec.get("schedulingGates"):
         yield not_allowed(f"{path}.nodeName", "cannot be set until all schedulingGates have been cleared")
 
 
-def _container_causes(container: Json, path: str, names: set[str]) -> Iterator[Cause]:
+def _container_causes(container: Json, path: str, names: set[str]) -> Iterator[FieldCause]:
     name = container.get("name")
     if not name:
         yield required(f"{path}.name")
@@ -96,7 +97,7 @@ def _container_causes(container: Json, path: str, names: set[str]) -> Iterator[C
     for field, amounts in (("limits", limits), ("requests", requests)):
         for resource, text in amounts.items():
             where, amount = f"{path}.resources.{field}[{resource}]", _quantity(text)
-            if resource not in _NATIVE and "/" not in resource and not resource.startswith("hugepages-"):
+            if resource not in _NATIVE_RESOURCES and "/" not in resource and not resource.startswith("hugepages-"):
                 yield bad_value(where, resource, "must be a standard resource type or fully qualified")
                 yield bad_value(where, resource, "must be a standard resource for containers")
             elif "/" in resource and amount.nano % 10**9:
@@ -106,7 +107,7 @@ def _container_causes(container: Json, path: str, names: set[str]) -> Iterator[C
     for resource, text in requests.items():
         limit, where = limits.get(resource), f"{path}.resources.requests"
         if limit is None:
-            if resource not in _NATIVE and "/" in resource:
+            if resource not in _NATIVE_RESOURCES and "/" in resource:
                 yield required(f"{path}.resources.limits", "Limit must be set for non overcommitable resources")
         elif "/" in resource and _quantity(text) != _quantity(limit):
             yield bad_value(where, text, f"must be equal to {resource} limit of {limit}")
@@ -122,19 +123,26 @@ def _containers(spec: Json) -> Iterator[Json]:
 class PodRules(KindRules):
     graceful = True
 
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+    def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:
         spec = obj.setdefault("spec", {})
         default_pod_spec(spec)
         spec.setdefault("enableServiceLinks", True)
-        _admit(store, kind, metadata.key(obj), spec)
-        obj["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
+        _admit(store, kind, object_key(obj), spec)
+        obj["status"] = {"phase": "Pending", "qosClass": _qos_class(spec)}
         if spec.get("schedulingGates"):
             message = "Scheduling is blocked due to non-empty scheduling gates"
             gated = pod_condition("PodScheduled", "False", reason="SchedulingGated", message=message)
-            obj["status"] = with_condition(obj["status"], gated, store.timestamp())
+            obj["status"] = with_status_condition(obj["status"], gated, store.timestamp())
         return list(pod_spec_causes(spec, "spec"))
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
+    def update(
+        self,
+        store: Store,  # noqa: ARG002
+        kind: ApiKind,  # noqa: ARG002
+        old: Json,
+        new: Json,
+        subresource: str | None,
+    ) -> Sequence[FieldCause]:
         if subresource == "binding":
             return ()
         if subresource == "status":
@@ -142,8 +150,8 @@ class PodRules(KindRules):
         if new.get("spec") == old["spec"]:
             return ()
         default_pod_spec(new.setdefault("spec", {}))
-        _tolerate(new["spec"])
-        _ungate(old, new)
+        _add_default_tolerations(new["spec"])
+        _remove_gated_condition(old, new)
         return list(_spec_change_causes(old["spec"], new["spec"]))
 
     def grace(self, obj: Json, asked: int | None) -> int:
@@ -154,21 +162,21 @@ class PodRules(KindRules):
         return int(seconds) if seconds >= 0 else 1
 
 
-def _admit(store: Store, kind: Kind, key: tuple[str, str], spec: Json) -> None:
-    """What the default admission plugins do: service account, priority and the two tolerations."""
+def _admit(store: Store, kind: ApiKind, key: tuple[str, str], spec: Json) -> None:
+    """Does what the default admission plugins do: service account, priority and the two default tolerations."""
     namespace, name = key
     account = str(spec.get("serviceAccountName") or spec.get("serviceAccount") or "default")
     spec["serviceAccountName"] = spec["serviceAccount"] = account
-    if store.find(SERVICE_ACCOUNTS, namespace, account) is None:
+    if store.find(SERVICE_ACCOUNT_KIND, namespace, account) is None:
         why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
         raise failures.forbidden(kind, name, why)
-    chosen = spec.get("priorityClassName")
-    if chosen:
-        found = store.find(PRIORITY_CLASSES, None, chosen)
+    class_name = spec.get("priorityClassName")
+    if class_name:
+        found = store.find(PRIORITY_CLASS_KIND, None, class_name)
         if found is None:
-            raise failures.forbidden(kind, name, f"no PriorityClass with name {chosen} was found")
+            raise failures.forbidden(kind, name, f"no PriorityClass with name {class_name} was found")
     else:
-        found = next((one for one in store.list(PRIORITY_CLASSES) if one.get("globalDefault")), None)
+        found = next((one for one in store.list(PRIORITY_CLASS_KIND) if one.get("globalDefault")), None)
         if found is not None:
             spec["priorityClassName"] = found["metadata"]["name"]
     value = found["value"] if found else 0
@@ -180,11 +188,11 @@ def _admit(store: Store, kind: Kind, key: tuple[str, str], spec: Json) -> None:
     spec["priority"] = value
     policy = (found or {}).get("preemptionPolicy", "PreemptLowerPriority")
     spec.setdefault("preemptionPolicy", policy)
-    _tolerate(spec)
+    _add_default_tolerations(spec)
 
 
-def _tolerate(spec: Json) -> None:
-    """A pod outlives five minutes of its node's silence, unless it says otherwise."""
+def _add_default_tolerations(spec: Json) -> None:
+    """Adds the default tolerations: a pod tolerates a not-ready or unreachable node for five minutes."""
     tolerations = spec.get("tolerations") or []
     for key in _NOT_READY:
         if not any(_tolerates(one, key) for one in tolerations):
@@ -197,7 +205,7 @@ def _tolerates(toleration: Json, key: str) -> bool:
     return toleration.get("key") in {None, "", key} and toleration.get("effect") in {None, "", "NoExecute"}
 
 
-def _quality(spec: Json) -> str:
+def _qos_class(spec: Json) -> str:
     wanted = [container.get("resources") or {} for container in _containers(spec)]
     named = [one.get(field, {}) for one in wanted for field in ("requests", "limits")]
     if not any({"cpu", "memory"} & amounts.keys() for amounts in named):
@@ -211,14 +219,14 @@ def _quality(spec: Json) -> str:
 
 
 def bound(store: Store, pod: Json, node: str) -> Json:
-    """The pod as its binding leaves it."""
-    status = with_condition(pod.get("status", {}), pod_condition("PodScheduled", "True"), store.timestamp())
+    """The pod as bound to the node."""
+    status = with_status_condition(pod.get("status", {}), pod_condition("PodScheduled", "True"), store.timestamp())
     status.pop("nominatedNodeName", None)
     return {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": status}
 
 
-def _ungate(old: Json, new: Json) -> None:
-    """With its last gate a pod loses the condition that told of them."""
+def _remove_gated_condition(old: Json, new: Json) -> None:
+    """Removes the SchedulingGated condition when the last gate is removed."""
     if old["spec"].get("schedulingGates") and not new["spec"].get("schedulingGates"):
         new["spec"].pop("schedulingGates", None)
         status = new["status"]
@@ -228,46 +236,46 @@ def _ungate(old: Json, new: Json) -> None:
             del new["status"]["conditions"]
 
 
-def _status_causes(old: Json, new: Json) -> Iterator[Cause]:
+def _status_causes(old: Json, new: Json) -> Iterator[FieldCause]:
     before, after = old.get("status", {}), new.get("status") or {}
     nominated = after.get("nominatedNodeName")
     if nominated and nominated != before.get("nominatedNodeName") and old["spec"].get("nodeName"):
         yield not_allowed("status.nominatedNodeName", "may not be set on pods that are already bound to a node")
     policy = old["spec"].get("restartPolicy")
-    ended = {one["name"]: one for one in before.get("containerStatuses") or () if _exit(one) is not None}
+    ended = {one["name"]: one for one in before.get("containerStatuses") or () if _exit_code(one) is not None}
     if policy == "Always":
         return
     for index, one in enumerate(after.get("containerStatuses") or ()):
-        if one.get("name") not in ended or (policy == "OnFailure" and _exit(ended[one["name"]]) != 0):
+        if one.get("name") not in ended or (policy == "OnFailure" and _exit_code(ended[one["name"]]) != 0):
             continue
-        if _exit(one) is None:
+        if _exit_code(one) is None:
             where = f"status.containerStatuses[{index}].state"
             yield not_allowed(where, "may not be transitioned to non-terminated state")
 
 
-def _exit(container: Json) -> Any:
+def _exit_code(container: Json) -> Any:
     ended = (container.get("state") or {}).get("terminated")
     return None if ended is None else ended.get("exitCode", 0)
 
 
-def _spec_change_causes(old: Json, new: Json) -> Iterator[Cause]:
+def _spec_change_causes(old: Json, new: Json) -> Iterator[FieldCause]:
     gates = {gate["name"] for gate in old.get("schedulingGates") or ()}
     for index, gate in enumerate(new.get("schedulingGates") or ()):
         if gate["name"] not in gates:
             why = f"only deletion is allowed, but found new scheduling gate '{gate['name']}'"
             yield not_allowed(f"spec.schedulingGates[{index}].name", why)
-    # While a pod is gated its node selection may still be narrowed: gating exists so that somebody can decide.
+    # The node selection of a gated pod may still change: a gate is there for a controller that decides about it.
     free = {"schedulingGates", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds"}
     if gates:
         free |= {"nodeSelector", "affinity"}
-    if _frozen(old, free) != _frozen(new, free):
-        yield not_allowed("spec", _CHANGEABLE)
-    kept = [_timeless(one) for one in new.get("tolerations") or ()]
-    if any(_timeless(one) not in kept for one in old.get("tolerations") or ()):
+    if _immutable_fields(old, free) != _immutable_fields(new, free):
+        yield not_allowed("spec", _IMMUTABLE_MESSAGE)
+    kept = [_without_seconds(one) for one in new.get("tolerations") or ()]
+    if any(_without_seconds(one) not in kept for one in old.get("tolerations") or ()):
         yield not_allowed("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
 
 
-def _frozen(spec: Json, free: set[str]) -> Json:
+def _immutable_fields(spec: Json, free: set[str]) -> Json:
     rest = {field: value for field, value in spec.items() if field not in free}
     for field in ("containers", "initContainers"):
         if field in rest:
@@ -275,5 +283,5 @@ def _frozen(spec: Json, free: set[str]) -> Json:
     return rest
 
 
-def _timeless(toleration: Json) -> Json:
+def _without_seconds(toleration: Json) -> Json:
     return {field: value for field, value in toleration.items() if field != "tolerationSeconds"}

@@ -1,19 +1,20 @@
-"""Lists: selection, consistent paging, and the three forms in which objects are shown."""
+"""Lists: selectors, resource versions and consistent paging."""
 
 import base64
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from forebay.embedded.api import failures, metadata
-from forebay.embedded.api.calls import Options, Target
-from forebay.embedded.api.definitions import custom_version
-from forebay.embedded.api.events import outward
+from forebay.embedded.api import failures
+from forebay.embedded.api.custom_resources import custom_version
 from forebay.embedded.api.failures import ApiFailure, bad_request
-from forebay.embedded.api.kinds import PODS, Kind
+from forebay.embedded.api.forms import Form, PartialForm
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json, object_key
+from forebay.embedded.api.request_parts import Options, Target
 from forebay.embedded.api.selectors import field_selector, label_selector
-from forebay.embedded.api.store import Json, Store
-from forebay.embedded.kubectl import tables
+from forebay.embedded.api.store import Store
+from forebay.embedded.kubectl.tables import TableForm
 
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -23,8 +24,8 @@ _TOO_OLD = (
 )
 
 
-class _Token(msgspec.Struct):
-    """Where a page ended: the version all pages show, and the last key. Version 0 is whatever is there now."""
+class _ContinueToken(msgspec.Struct):
+    """Continue token: resource version of all pages (0: the current one), and the last key of the page before."""
 
     rv: int
     start: tuple[str, str]
@@ -33,89 +34,20 @@ class _Token(msgspec.Struct):
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
     @staticmethod
-    def decode(text: str) -> "_Token":
+    def decode(text: str) -> "_ContinueToken":
         try:
-            return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
+            return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_ContinueToken)
         except (ValueError, msgspec.DecodeError) as error:
             raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
 
 
-_SAID_ONCE = frozenset({"kind", "apiVersion"})
-
-
-class Form:
-    """How this client wants objects: whole."""
-
-    def __init__(self, kind: Kind) -> None:
-        self.kind = kind
-
-    def one(self, obj: Json) -> Json:
-        return outward(self.kind, obj)
-
-    def event(self, obj: Json) -> Json:
-        """As part of a watch."""
-        return self.one(obj)
-
-    def bookmark(self, meta: Json) -> Json:
-        # What Go writes for a pod with nothing in it.
-        empty = {"spec": {"containers": None}, "status": {}} if self.kind is PODS else {}
-        return {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": meta, **empty}
-
-    def many(self, objects: Sequence[Json], meta: Json) -> Json:
-        head = {"kind": self.kind.list_kind, "apiVersion": self.kind.api_version, "metadata": meta}
-        items = [self.one(obj) for obj in objects]
-        if not self.kind.custom:
-            # Lists of built-in kinds say once what they are lists of.
-            items = [{key: value for key, value in item.items() if key not in _SAID_ONCE} for item in items]
-        return {**head, "items": items}
-
-
-class _Partial(Form):
-    def one(self, obj: Json) -> Json:
-        return tables.partial(obj)
-
-    def bookmark(self, meta: Json) -> Json:
-        return tables.partial({"metadata": meta})
-
-    def many(self, objects: Sequence[Json], meta: Json) -> Json:
-        head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
-        return {**head, "items": [self.one(obj) for obj in objects]}
-
-
-class _Table(Form):
-    def __init__(self, store: Store, kind: Kind, include: str) -> None:
-        super().__init__(kind)
-        self._columns = tables.columns_of(kind, custom_version(store, kind))
-        self._store = store
-        self._include = include
-        self._headed = False
-
-    def event(self, obj: Json) -> Json:
-        shown = self.one(obj)
-        if self._headed:
-            shown["columnDefinitions"] = None
-        self._headed = True
-        return shown
-
-    def bookmark(self, meta: Json) -> Json:
-        return self.many([], meta)
-
-    def one(self, obj: Json) -> Json:
-        if obj.get("kind") == "Status":
-            return obj
-        return self.many([obj], {"resourceVersion": obj["metadata"].get("resourceVersion", "")})
-
-    def many(self, objects: Sequence[Json], meta: Json) -> Json:
-        return tables.table(objects, self._columns, meta, self._store.clock(), self._include)
-
-
-def form(store: Store, kind: Kind, accepted: str, options: Options) -> Form:
+def form_for(store: Store, kind: ApiKind, accepted: str, options: Options) -> Form:
     if accepted == "Table":
-        return _Table(store, kind, options.text("includeObject") or "Metadata")
-    return _Partial(kind) if accepted.startswith("PartialObjectMetadata") else Form(kind)
+        return TableForm(store, kind, options.text("includeObject") or "Metadata")
+    return PartialForm(kind) if accepted.startswith("PartialObjectMetadata") else Form(kind)
 
 
-def selection(store: Store, kind: Kind, options: Options) -> Callable[[Json], bool]:
+def matcher_for(store: Store, kind: ApiKind, options: Options) -> Callable[[Json], bool]:
     custom = custom_version(store, kind)
     labels = label_selector(options.text("labelSelector"))
     fields = field_selector(kind, options.text("fieldSelector"), custom.selectable if custom else ())
@@ -125,13 +57,13 @@ def selection(store: Store, kind: Kind, options: Options) -> Callable[[Json], bo
     return lambda obj: all(test(obj) for test in tests)
 
 
-def listed(store: Store, target: Target, options: Options, shown: Form) -> Json:
+def list_page(store: Store, target: Target, options: Options, shown: Form) -> Json:
     limit, token = options.number("limit") or 0, options.text("continue")
     selected = any(options.text(name) for name in ("labelSelector", "fieldSelector"))
-    matches = selection(store, target.kind, options)
+    matches = matcher_for(store, target.kind, options)
     objects, version, start = _objects(store, target, options, token, limit)
     if start is not None:
-        objects = [obj for obj in objects if metadata.key(obj) > start]
+        objects = [obj for obj in objects if object_key(obj) > start]
     found: list[Json] = []
     rest = 0
     for index, obj in enumerate(objects):
@@ -142,7 +74,7 @@ def listed(store: Store, target: Target, options: Options, shown: Form) -> Json:
             found.append(obj)
     meta: Json = {"resourceVersion": str(version)}
     if rest:
-        meta["continue"] = _Token(version, metadata.key(found[-1])).encode()
+        meta["continue"] = _ContinueToken(version, object_key(found[-1])).encode()
         if not selected:
             meta["remainingItemCount"] = rest
     return shown.many(found, meta)
@@ -151,19 +83,19 @@ def listed(store: Store, target: Target, options: Options, shown: Form) -> Json:
 def _objects(
     store: Store, target: Target, options: Options, token: str, limit: int
 ) -> tuple[Sequence[Json], int, tuple[str, str] | None]:
-    """The objects to choose from, the version they are from, and the key after which to start."""
+    """All objects in scope, their resource version, and the key after which the page starts."""
     kind, namespace = target.kind, target.namespace
     version, match = options.version(), options.text("resourceVersionMatch")
     if token:
         if version:
             raise bad_request("specifying resource version is not allowed when using continue")
-        page = _Token.decode(token)
+        page = _ContinueToken.decode(token)
         try:
             return store.list_at(kind, namespace, page.rv or store.version), page.rv or store.version, page.start
         except ApiFailure:
-            # With the token by which to go on without consistency.
-            again = {"continue": _Token(0, page.start).encode()}
-            raise ApiFailure(410, "Expired", _TOO_OLD, metadata=again) from None
+            # The answer carries a token with which the client can go on, at the cost of consistency.
+            inconsistent = {"continue": _ContinueToken(0, page.start).encode()}
+            raise ApiFailure(410, "Expired", _TOO_OLD, metadata=inconsistent) from None
     if match and version is None:
         cause = failures.not_allowed(
             "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
@@ -178,7 +110,7 @@ def _objects(
     return store.list(kind, namespace), store.version, None
 
 
-_LIST_OPTIONS = Kind(group="meta.k8s.io", plural="", kind="ListOptions")
+_LIST_OPTIONS = ApiKind(group="meta.k8s.io", plural="", kind="ListOptions")
 
 
 def check_watch(options: Options) -> None:

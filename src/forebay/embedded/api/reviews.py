@@ -1,6 +1,6 @@
-"""Who is it, and may they: TokenReviews, access reviews by the RBAC objects in the store, tokens of service accounts.
+"""TokenReviews, access reviews from the RBAC objects in the store, and tokens of service accounts.
 
-The server itself asks nobody for credentials. These answers exist for those who do, such as a metrics endpoint.
+The server itself asks for no credentials. The reviews serve clients that do, such as a metrics endpoint.
 """
 
 from collections.abc import Iterator, Mapping
@@ -8,21 +8,22 @@ from datetime import timedelta
 
 from forebay.embedded.api import metadata
 from forebay.embedded.api.kinds import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    ROLE_BINDINGS,
-    ROLES,
-    SERVICE_ACCOUNTS,
-    Kind,
+    CLUSTER_ROLE_BINDING_KIND,
+    CLUSTER_ROLE_KIND,
+    ROLE_BINDING_KIND,
+    ROLE_KIND,
+    SERVICE_ACCOUNT_KIND,
+    ApiKind,
 )
-from forebay.embedded.api.store import Json, Store
+from forebay.embedded.api.objects import Json
+from forebay.embedded.api.store import Store
 
 _ADMINS = "system:masters"
-_HOUR = 3600
+_DEFAULT_EXPIRATION = 3600
 
 
 class Reviews:
-    """`tokens` are the bearer tokens that are known from the start, with their users; those are administrators."""
+    """Answers reviews. `tokens` are bearer tokens known from the start, with their users, who are administrators."""
 
     def __init__(self, store: Store, tokens: Mapping[str, str]) -> None:
         self._store = store
@@ -30,7 +31,7 @@ class Reviews:
             token: {"username": user, "groups": [_ADMINS, "system:authenticated"]} for token, user in tokens.items()
         }
 
-    def answer(self, kind: Kind, namespace: str | None, review: Json) -> Json:
+    def answer(self, kind: ApiKind, namespace: str | None, review: Json) -> Json:
         review = {**review, "kind": kind.kind, "apiVersion": kind.api_version}
         spec = review.get("spec") or {}
         if kind.kind == "TokenReview":
@@ -43,14 +44,14 @@ class Reviews:
         return {**review, "status": {"allowed": self._allowed(spec, namespace)}}
 
     def issue(self, namespace: str, name: str, request: Json) -> Json:
-        """A token of a service account, as a TokenRequest asks for it."""
-        account = self._store.get(SERVICE_ACCOUNTS, namespace, name)
+        """Answers a TokenRequest with a new token of the service account."""
+        account = self._store.get(SERVICE_ACCOUNT_KIND, namespace, name)
         token = f"embedded.{metadata.new_uid(self._store.random)}"
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
         user = {"username": f"system:serviceaccount:{namespace}:{name}", "uid": account["metadata"]["uid"]}
         self._users[token] = {**user, "groups": groups}
         spec = request.get("spec") or {}
-        end = self._store.clock() + timedelta(seconds=spec.get("expirationSeconds") or _HOUR)
+        end = self._store.clock() + timedelta(seconds=spec.get("expirationSeconds") or _DEFAULT_EXPIRATION)
         status = {"token": token, "expirationTimestamp": metadata.timestamp(end)}
         head = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": {"name": name}}
         return {**head, "spec": spec, "status": status}
@@ -60,49 +61,49 @@ class Reviews:
         if _ADMINS in groups:
             return True
         wanted = spec.get("resourceAttributes") or {}
-        place = wanted.get("namespace") or namespace or ""
-        return any(_permits(rule, spec) for rule in self._rules(spec.get("user", ""), groups, place))
+        scope = wanted.get("namespace") or namespace or ""
+        return any(_permits(rule, spec) for rule in self._rules(spec.get("user", ""), groups, scope))
 
     def _rules(self, user: str, groups: object, namespace: str) -> Iterator[Json]:
-        bindings = [*self._store.list(CLUSTER_ROLE_BINDINGS)]
-        bindings += self._store.list(ROLE_BINDINGS, namespace) if namespace else []
+        bindings = [*self._store.list(CLUSTER_ROLE_BINDING_KIND)]
+        bindings += self._store.list(ROLE_BINDING_KIND, namespace) if namespace else []
         for binding in bindings:
-            home = binding["metadata"].get("namespace", "")
-            if not any(_is(subject, user, groups, home) for subject in binding.get("subjects") or ()):
+            own_namespace = binding["metadata"].get("namespace", "")
+            if not any(_is_subject(subject, user, groups, own_namespace) for subject in binding.get("subjects") or ()):
                 continue
             reference = binding["roleRef"]
-            kind = CLUSTER_ROLES if reference["kind"] == "ClusterRole" else ROLES
-            role = self._store.find(kind, home, reference["name"])
+            kind = CLUSTER_ROLE_KIND if reference["kind"] == "ClusterRole" else ROLE_KIND
+            role = self._store.find(kind, own_namespace, reference["name"])
             yield from (role or {}).get("rules") or ()
 
 
-def _is(subject: Json, user: str, groups: object, namespace: str) -> bool:
+def _is_subject(subject: Json, user: str, groups: object, namespace: str) -> bool:
     match subject.get("kind"):
         case "User":
             return bool(subject["name"] == user)
         case "Group":
             return subject["name"] in (groups if isinstance(groups, list) else ())
         case _:
-            home = subject.get("namespace") or namespace
-            return user == f"system:serviceaccount:{home}:{subject.get('name')}"
+            own_namespace = subject.get("namespace") or namespace
+            return user == f"system:serviceaccount:{own_namespace}:{subject.get('name')}"
 
 
 def _permits(rule: Json, spec: Json) -> bool:
     path, wanted = spec.get("nonResourceAttributes"), spec.get("resourceAttributes") or {}
     if path is not None:
-        return _in(rule, "verbs", path.get("verb")) and any(
+        return _allows(rule, "verbs", path.get("verb")) and any(
             url in {"*", path.get("path")} or (url.endswith("*") and str(path.get("path")).startswith(url[:-1]))
             for url in rule.get("nonResourceURLs") or ()
         )
     resource = "/".join(filter(None, (wanted.get("resource"), wanted.get("subresource"))))
     names = rule.get("resourceNames")
     return (
-        _in(rule, "verbs", wanted.get("verb"))
-        and _in(rule, "apiGroups", wanted.get("group", ""))
-        and _in(rule, "resources", resource)
+        _allows(rule, "verbs", wanted.get("verb"))
+        and _allows(rule, "apiGroups", wanted.get("group", ""))
+        and _allows(rule, "resources", resource)
         and (not names or wanted.get("name") in names)
     )
 
 
-def _in(rule: Json, field: str, value: object) -> bool:
+def _allows(rule: Json, field: str, value: object) -> bool:
     return bool({"*", value} & set(rule.get(field) or ()))

@@ -1,39 +1,40 @@
-"""What a kind adds to the store's own behaviour: its defaults, its validation, its way to be deleted."""
+"""Rules of one kind that the store applies: defaults, validation, and how its objects are deleted."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+from forebay.embedded.api.objects import Json
 
 if TYPE_CHECKING:
-    from forebay.embedded.api.failures import Cause
-    from forebay.embedded.api.kinds import Kind
+    from forebay.embedded.api.failures import FieldCause
+    from forebay.embedded.api.kinds import ApiKind
     from forebay.embedded.api.store import Store
-
-Json = dict[str, Any]
 
 
 class KindRules:
-    """The store hands over objects it owns: change them in place, and return what is wrong with them.
+    """Rules of a kind without rules of its own; the base of all others.
 
-    Raise `ApiFailure` for a refusal that is not about a field.
+    Methods may change the object in place, which is the store's own copy. They return what is wrong with its fields,
+    and raise `ApiFailure` for a refusal that is not about a field.
     """
 
-    #: What happens to dependents when the deletion does not say. None is Background.
+    #: Propagation policy of a deletion that gives none. None is Background.
     propagation: str | None = None
 
-    #: Deletion is told in two steps even when nothing is waited for: first that it ends, then that it is gone.
+    #: Watchers see a deletion in two events even without a grace period: MODIFIED with deletionTimestamp, then DELETED.
     graceful = False
 
-    #: The status that a new object has, whatever its creator says.
+    #: Status of a new object, whatever its creator sent.
     first_status: ClassVar[Json | None] = None
 
     def default(self, obj: Json) -> None:
-        """Fills in what a writer of the spec may leave out."""
+        """Sets defaults."""
 
-    def causes(self, obj: Json, old: Json | None) -> "Iterable[Cause]":  # noqa: ARG002 (for those who have any)
+    def causes(self, obj: Json, old: Json | None) -> "Iterable[FieldCause]":  # noqa: ARG002 (subclasses use both)
         return ()
 
-    def create(self, store: "Store", kind: "Kind", obj: Json) -> "Sequence[Cause]":  # noqa: ARG002 (others look around)
-        """The object has its name and uid."""
+    def create(self, store: "Store", kind: "ApiKind", obj: Json) -> "Sequence[FieldCause]":  # noqa: ARG002 (subclasses use it)
+        """Completes and validates a new object, which already has its name and uid."""
         if kind.has_status:
             obj.pop("status", None)
         if self.first_status is not None:
@@ -44,27 +45,30 @@ class KindRules:
     def update(
         self,
         store: "Store",  # noqa: ARG002
-        kind: "Kind",  # noqa: ARG002
+        kind: "ApiKind",  # noqa: ARG002
         old: Json,
         new: Json,
         subresource: str | None,
-    ) -> "Sequence[Cause]":
-        """Metadata and status are settled. Fields that are still those of the old object may not be changed inside."""
+    ) -> "Sequence[FieldCause]":
+        """Completes and validates an update, whose metadata and status are final.
+
+        Values that `new` still shares with `old` must not be changed in place.
+        """
         if subresource == "status":
             return ()
         self.default(new)
         return list(self.causes(new, old))
 
     def grace(self, obj: Json, asked: int | None) -> int:  # noqa: ARG002 (pods use both)
-        """Seconds between the wish to delete and the object's end."""
+        """Grace period in seconds. `asked` is the one in the delete request."""
         return 0
 
     def deleting(self, store: "Store", obj: Json) -> None:
-        """The object has just got its deletionTimestamp. Its metadata may be changed, the rest replaced."""
+        """Called when the object gets its deletionTimestamp. Metadata may be changed in place, the rest replaced."""
 
     def held(self, obj: Json) -> bool:
-        """Something other than its grace keeps an object that is being deleted."""
+        """Whether something other than the grace period keeps an object that is being deleted."""
         return bool(obj["metadata"].get("finalizers"))
 
 
-PLAIN = KindRules()
+DEFAULT_RULES = KindRules()

@@ -1,4 +1,4 @@
-"""Structural schemas: pruning, defaulting and validation as an API server does them for custom resources."""
+"""Structural schemas of custom resources: pruning, defaulting and validation."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,16 +7,15 @@ from functools import lru_cache
 from typing import Any
 
 from forebay.embedded.api import cel
-from forebay.embedded.api.failures import Cause, bad_value, duplicate, not_allowed, required, shown, unsupported
-
-Json = dict[str, Any]
+from forebay.embedded.api.failures import FieldCause, bad_value, duplicate, not_allowed, required, shown, unsupported
+from forebay.embedded.api.objects import Json
 
 _ENVELOPE = ("apiVersion", "kind", "metadata")
-#: Errors after which the rules would only stumble over the same mistake.
+#: After one of these errors CEL rules are not evaluated, since they could fail for the same mistake.
 _BLOCKING = frozenset(
     {"FieldValueRequired", "FieldValueTypeInvalid", "FieldValueNotSupported", "FieldValueTooLong", "FieldValueTooMany"}
 )
-_UNCHECKED = (
+_RULES_SKIPPED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
     "validation"
 )
@@ -44,7 +43,7 @@ _FORMATS = {
 
 
 def prune(schema: Json, value: Any, path: str = "") -> Iterator[str]:
-    """Removes what the schema does not know, and tells the paths."""
+    """Removes fields that the schema does not have, in place; yields their paths."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from prune(schema.get("items") or {}, item, f"{path}[{index}]")
@@ -65,7 +64,7 @@ def prune(schema: Json, value: Any, path: str = "") -> Iterator[str]:
 
 
 def default(schema: Json, value: Any) -> None:
-    """Fills in defaults. A null where none is allowed counts as absent."""
+    """Sets defaults in place. A null in a field that is not nullable counts as absent."""
     if isinstance(value, list):
         for item in value:
             default(schema.get("items") or {}, item)
@@ -76,7 +75,7 @@ def default(schema: Json, value: Any) -> None:
         if key in value and value[key] is None and not inner.get("nullable"):
             del value[key]
         if key not in value and "default" in inner:
-            value[key] = _fresh(inner["default"])
+            value[key] = _copy(inner["default"])
         if key in value:
             default(inner, value[key])
     if isinstance(rest, dict):
@@ -84,21 +83,21 @@ def default(schema: Json, value: Any) -> None:
             default(rest, item)
 
 
-def _fresh(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _fresh(item) for key, item in value.items()}
-    return [_fresh(item) for item in value] if isinstance(value, list) else value
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
-def validate(schema: Json, value: Json, old: Json | None = None) -> list[Cause]:
-    """All that is wrong. What an update leaves as it was is not held against it, even where the schema has changed."""
+def validate(schema: Json, value: Json, old: Json | None = None) -> list[FieldCause]:
+    """All errors. Values that an update leaves unchanged are not validated again, even if the schema has changed."""
     causes = list(_causes(schema, value, "", old))
     if any(cause.reason in _BLOCKING for cause in causes):
-        return [*causes, bad_value(_NO_FIELD, None, _UNCHECKED)]
+        return [*causes, bad_value(_NO_FIELD, None, _RULES_SKIPPED)]
     return [*causes, *_rule_causes(schema, value, "", old, known=old is not None)]
 
 
-def _causes(schema: Json, value: Any, path: str, old: Any) -> Iterator[Cause]:
+def _causes(schema: Json, value: Any, path: str, old: Any) -> Iterator[FieldCause]:
     if value is None and schema.get("nullable"):
         return
     if old is not None and value == old:
@@ -109,7 +108,7 @@ def _causes(schema: Json, value: Any, path: str, old: Any) -> Iterator[Cause]:
     if types and not any(_is(value, one) for one in types):
         actual, names = shown(_type_of(value)), ",".join(types)
         message = f"Invalid value: {actual}: {path} in body must be of type {names}: {actual}"
-        yield Cause(path, "FieldValueTypeInvalid", message)
+        yield FieldCause(path, "FieldValueTypeInvalid", message)
     elif isinstance(value, dict):
         yield from _object_causes(schema, value, path, old)
     elif isinstance(value, list):
@@ -120,29 +119,31 @@ def _causes(schema: Json, value: Any, path: str, old: Any) -> Iterator[Cause]:
         yield from _number_causes(schema, value, path)
     if "enum" in schema and value not in schema["enum"]:
         yield unsupported(path, value, schema["enum"])
-    yield from _choice_causes(schema, value, path)
+    yield from _logical_causes(schema, value, path)
 
 
-def _choice_causes(schema: Json, value: Any, path: str) -> Iterator[Cause]:
+def _logical_causes(schema: Json, value: Any, path: str) -> Iterator[FieldCause]:
     for inner in schema.get("allOf") or ():
         yield from _causes(inner, value, path, None)
     if "not" in schema and not any(_causes(schema["not"], value, path, None)):
-        yield Cause(_NO_FIELD, "FieldValueInvalid", f'Invalid value: "": "{path}" must not validate the schema (not)')
+        yield FieldCause(
+            _NO_FIELD, "FieldValueInvalid", f'Invalid value: "": "{path}" must not validate the schema (not)'
+        )
     fits = {
-        word: sum(not any(_causes(inner, value, path, None)) for inner in schema[word])
-        for word in ("anyOf", "oneOf")
-        if word in schema
+        keyword: sum(not any(_causes(inner, value, path, None)) for inner in schema[keyword])
+        for keyword in ("anyOf", "oneOf")
+        if keyword in schema
     }
     if fits.get("anyOf") == 0:
         message = f'Invalid value: "": "{path}" must validate at least one schema (anyOf)'
-        yield Cause(_NO_FIELD, "FieldValueInvalid", message)
+        yield FieldCause(_NO_FIELD, "FieldValueInvalid", message)
     if fits.get("oneOf", 1) != 1:
         found = f"{fits['oneOf']} valid alternatives" if fits["oneOf"] else "none valid"
         message = f'Invalid value: "": "{path}" must validate one and only one schema (oneOf). Found {found}'
-        yield Cause(_NO_FIELD, "FieldValueInvalid", message)
+        yield FieldCause(_NO_FIELD, "FieldValueInvalid", message)
 
 
-def _object_causes(schema: Json, value: Json, path: str, old: Any) -> Iterator[Cause]:
+def _object_causes(schema: Json, value: Json, path: str, old: Any) -> Iterator[FieldCause]:
     for key in schema.get("required") or ():
         if key not in value:
             yield required(_below(path, key))
@@ -161,7 +162,7 @@ def _object_causes(schema: Json, value: Json, path: str, old: Any) -> Iterator[C
             yield from _causes(inner, item, _below(path, key), before.get(key))
 
 
-def _list_causes(schema: Json, value: list[Any], path: str, old: Any) -> Iterator[Cause]:
+def _list_causes(schema: Json, value: list[Any], path: str, old: Any) -> Iterator[FieldCause]:
     least, most = schema.get("minItems", 0), schema.get("maxItems")
     if len(value) < least:
         yield bad_value(path, len(value), f"{path} in body should have at least {least} items")
@@ -180,10 +181,10 @@ def _list_causes(schema: Json, value: list[Any], path: str, old: Any) -> Iterato
         seen.append(identity)
 
 
-def _string_causes(schema: Json, value: str, path: str) -> Iterator[Cause]:
+def _string_causes(schema: Json, value: str, path: str) -> Iterator[FieldCause]:
     least, most, pattern = schema.get("minLength", 0), schema.get("maxLength"), schema.get("pattern")
     if most is not None and len(value) > most:
-        yield Cause(path, "FieldValueTooLong", f"Too long: may not be more than {most} bytes")
+        yield FieldCause(path, "FieldValueTooLong", f"Too long: may not be more than {most} bytes")
     elif len(value) < least:
         yield bad_value(path, value, f"{path} in body should be at least {least} chars long")
     elif pattern and not re.search(pattern, value):
@@ -191,7 +192,7 @@ def _string_causes(schema: Json, value: str, path: str) -> Iterator[Cause]:
     form = schema.get("format", "")
     if not _has_format(form, value):
         message = f"Invalid value: {shown(value)}: {path} in body must be of type {form}: {shown(value)}"
-        yield Cause(path, "FieldValueTypeInvalid", message)
+        yield FieldCause(path, "FieldValueTypeInvalid", message)
 
 
 @lru_cache(maxsize=4096)
@@ -204,11 +205,11 @@ def _has_format(form: str, value: str) -> bool:
     return form not in _FORMATS or re.fullmatch(_FORMATS[form], value) is not None
 
 
-def _number_causes(schema: Json, value: float, path: str) -> Iterator[Cause]:
+def _number_causes(schema: Json, value: float, path: str) -> Iterator[FieldCause]:
     bits = {"int32": 31, "int64": 63}.get(schema.get("format", ""))
     if bits and not -(2**bits) <= value < 2**bits:
         message = f'Invalid value: "": Checked value must be of type integer with format int{bits + 1} in {path}'
-        yield Cause(_NO_FIELD, "FieldValueInvalid", message)
+        yield FieldCause(_NO_FIELD, "FieldValueInvalid", message)
     least, most, step = schema.get("minimum"), schema.get("maximum"), schema.get("multipleOf")
     if least is not None and (value < least or (schema.get("exclusiveMinimum") and value == least)):
         bound = "greater than" if schema.get("exclusiveMinimum") else "greater than or equal to"
@@ -220,14 +221,14 @@ def _number_causes(schema: Json, value: float, path: str) -> Iterator[Cause]:
         yield bad_value(path, value, f"{path} in body should be a multiple of {step}")
 
 
-def _rule_causes(schema: Json, value: Any, path: str, old: Any, *, known: bool) -> Iterator[Cause]:
-    """`known` says that `old` is what the value was before, not just that nothing can be said about it."""
+def _rule_causes(schema: Json, value: Any, path: str, old: Any, *, known: bool) -> Iterator[FieldCause]:
+    """Violated CEL rules. `known`: `old` is the value before; otherwise the value before is not known."""
     if value is None or (known and value == old and not _has_transitions(schema)):
         return
-    for rule in cel.rules_of(schema):
-        if rule.compares and not known:
+    for rule in cel.compiled_rules(schema):
+        if rule.is_transition and not known:
             continue
-        if known and value == old and not rule.compares:
+        if known and value == old and not rule.is_transition:
             continue
         problem = rule.violation(schema, value, old)
         if problem is not None:
@@ -247,23 +248,23 @@ def _rule_causes(schema: Json, value: Any, path: str, old: Any, *, known: bool) 
 
 
 def _has_transitions(schema: Json) -> bool:
-    return any(rule.compares for rule in cel.rules_of(schema))
+    return any(rule.is_transition for rule in cel.compiled_rules(schema))
 
 
-def _rule_cause(rule: cel.CompiledRule, path: str, value: Any, problem: str) -> Cause:
+def _rule_cause(rule: cel.CompiledRule, path: str, value: Any, problem: str) -> FieldCause:
     where = (path + rule.field_path).removeprefix(".")
     if rule.reason == "FieldValueRequired":
         return required(where, problem)
     if rule.reason == "FieldValueForbidden":
         return not_allowed(where, problem)
     label = "Duplicate value" if rule.reason == "FieldValueDuplicate" else "Invalid value"
-    # A whole object in an error would bury the message.
+    # An object or list is left out, since it would bury the message.
     short = "" if isinstance(value, dict | list) else f"{shown(value)}: "
-    return Cause(where, rule.reason, f"{label}: {short}{problem}")
+    return FieldCause(where, rule.reason, f"{label}: {short}{problem}")
 
 
 def _counterpart(schema: Json, item: Any, old: Any) -> Any:
-    """The same entry in the old list, for lists whose entries have an identity."""
+    """The entry of the old list with the same map keys; None for lists without map keys."""
     if not isinstance(old, list) or schema.get("x-kubernetes-list-type") != "map":
         return None
     identity = _identity(schema, item)
@@ -295,5 +296,5 @@ def _type_of(value: Any) -> str:
     return next(name for name in order if isinstance(value, _TYPES[name]))
 
 
-def _too_many(path: str, count: int, most: int) -> Cause:
-    return Cause(path, "FieldValueTooMany", f"Too many: {count}: must have at most {most} items")
+def _too_many(path: str, count: int, most: int) -> FieldCause:
+    return FieldCause(path, "FieldValueTooMany", f"Too many: {count}: must have at most {most} items")

@@ -1,15 +1,24 @@
-"""Which objects a request means: label selectors, field selectors, and the selectors inside objects."""
+"""Selectors: of labels and fields in a request's query, and LabelSelectors inside objects."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from forebay.embedded.api.failures import bad_request
-from forebay.embedded.api.kinds import EVENTS, EVENTS_V1, JOBS, NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS, Kind
+from forebay.embedded.api.kinds import (
+    EVENT_KIND,
+    EVENT_V1_KIND,
+    JOB_KIND,
+    NAMESPACE_KIND,
+    NODE_KIND,
+    POD_KIND,
+    REPLICA_SET_KIND,
+    SECRET_KIND,
+    ApiKind,
+)
+from forebay.embedded.api.objects import Json, Labels
 
-Json = dict[str, Any]
 Predicate = Callable[[Json], bool]
-Labels = Mapping[str, str]
 
 _REQUIREMENT = re.compile(
     r"""\s*(?:
@@ -24,9 +33,9 @@ _REQUIREMENT = re.compile(
 
 _REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _EVENT_FIELDS = ("reason", "type", "source")
-#: What may be selected beyond name and namespace, and where it is kept when that is elsewhere.
+#: Selectable fields besides name and namespace, with the stored path where it differs.
 _FIELDS: dict[str, dict[str, str]] = {
-    PODS.storage: dict.fromkeys(
+    POD_KIND.storage: dict.fromkeys(
         (
             "spec.nodeName",
             "spec.restartPolicy",
@@ -40,12 +49,12 @@ _FIELDS: dict[str, dict[str, str]] = {
         ),
         "",
     ),
-    NODES.storage: {"spec.unschedulable": ""},
-    NAMESPACES.storage: {"status.phase": ""},
-    SECRETS.storage: {"type": ""},
-    JOBS.storage: {"status.successful": "status.succeeded"},
-    REPLICA_SETS.storage: {"status.replicas": ""},
-    EVENTS.storage: {
+    NODE_KIND.storage: {"spec.unschedulable": ""},
+    NAMESPACE_KIND.storage: {"status.phase": ""},
+    SECRET_KIND.storage: {"type": ""},
+    JOB_KIND.storage: {"status.successful": "status.succeeded"},
+    REPLICA_SET_KIND.storage: {"status.replicas": ""},
+    EVENT_KIND.storage: {
         **{f"involvedObject.{field}": "" for field in _REFERENCE},
         **dict.fromkeys(_EVENT_FIELDS, ""),
         "source": "source.component",
@@ -57,12 +66,12 @@ _EVENT_V1_FIELDS = {
     **dict.fromkeys(_EVENT_FIELDS, ""),
     "reportingController": "reportingComponent",
 }
-#: Whose absence means false, not nothing.
+#: Boolean fields whose absence means false.
 _FLAGS = frozenset({"spec.unschedulable", "spec.hostNetwork"})
 
 
 def label_selector(text: str) -> Predicate | None:
-    """`a=b,c!=d,e in (x,y),!f` as a test of objects; None where everything matches."""
+    """A predicate for `a=b,c!=d,e in (x,y),!f`; None where every object matches."""
     tests = _label_tests(text)
     if not tests:
         return None
@@ -96,11 +105,11 @@ def _label_tests(text: str) -> list[Callable[[Labels], bool]]:
 
 
 def _test(key: str, operator: str, values: Sequence[str]) -> Callable[[Labels], bool]:
-    chosen = frozenset(values)
+    allowed = frozenset(values)
     if operator == "In":
-        return lambda labels: key in labels and labels[key] in chosen
+        return lambda labels: key in labels and labels[key] in allowed
     if operator == "NotIn":
-        return lambda labels: key not in labels or labels[key] not in chosen
+        return lambda labels: key not in labels or labels[key] not in allowed
     if operator == "Exists":
         return lambda labels: key in labels
     if operator == "DoesNotExist":
@@ -123,18 +132,18 @@ def _test(key: str, operator: str, values: Sequence[str]) -> Callable[[Labels], 
     raise bad_request(f'"{operator}" is not a valid label selector operator')
 
 
-def selects(selector: Json, labels: Labels) -> bool:
-    """Whether a LabelSelector of an object (a PDB's, a ReplicaSet's) matches. An empty one matches everything."""
+def selector_matches(selector: Json, labels: Labels) -> bool:
+    """Whether a LabelSelector, such as that of a PDB or ReplicaSet, matches. An empty one matches all labels."""
     if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         return False
     expressions = selector.get("matchExpressions") or ()
     return all(_test(one["key"], one["operator"], one.get("values") or ())(labels) for one in expressions)
 
 
-def field_selector(kind: Kind, text: str, selectable: Sequence[str] = ()) -> Predicate | None:
-    """`spec.nodeName=n1,status.phase!=Failed` as a test of objects as they are stored."""
+def field_selector(kind: ApiKind, text: str, selectable: Sequence[str] = ()) -> Predicate | None:
+    """A predicate of stored objects for `spec.nodeName=n1,status.phase!=Failed`; None where every object matches."""
     tests: list[tuple[str, bool, str]] = []
-    fields = _EVENT_V1_FIELDS if kind is EVENTS_V1 else _FIELDS.get(kind.storage, {})
+    fields = _EVENT_V1_FIELDS if kind is EVENT_V1_KIND else _FIELDS.get(kind.storage, {})
     for part in filter(None, re.split(r"(?<!\\),", text)):
         name, equal, value = _field_test(part)
         if name not in {"metadata.name", "metadata.namespace", *fields, *selectable}:

@@ -1,34 +1,37 @@
-"""One watch: a stream of changes as JSON lines, from a version on, that can be resumed by the next."""
+"""One watch: a stream of changes as JSON lines from a resource version on, which a later watch can resume."""
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
 
 import msgspec
 
+from forebay.embedded.api.collection import StoredChange
 from forebay.embedded.api.failures import ApiFailure, gone
-from forebay.embedded.api.kinds import DEFINITIONS, Kind
-from forebay.embedded.api.reads import Form
-from forebay.embedded.api.store import ADDED, DELETED, MODIFIED, Store, StoredChange
-
-Json = dict[str, Any]
+from forebay.embedded.api.forms import Form
+from forebay.embedded.api.kinds import CRD_KIND, ApiKind
+from forebay.embedded.api.objects import Json
+from forebay.embedded.api.store import Store
+from forebay.kube.decoders import ADDED, DELETED, MODIFIED
 
 _BOOKMARK_EVERY = 60.0
-_BEFORE_THE_END = 2.0
+_LAST_BOOKMARK_BEFORE_END = 2.0
 _INITIAL_BATCH = 500
 _END_OF_LIST = {"k8s.io/initial-events-end": "true"}
-#: A client that falls further behind has to list again.
-MOST_UNTOLD = 50_000
+#: A client that falls further behind gets a 410 and has to list again.
+MAX_PENDING_CHANGES = 50_000
 
 
 class Watch:
-    """Follows the store from its creation on, so that nothing is missed before the first read. Must be closed."""
+    """A watch that follows the store from its creation on, so that no change before the first read is missed.
+
+    Must be closed.
+    """
 
     def __init__(
         self,
         store: Store,
-        kind: Kind,
+        kind: ApiKind,
         *,
         namespace: str | None,
         matches: Callable[[Json], bool],
@@ -47,7 +50,7 @@ class Watch:
         self._end_of_list = end_of_list
         self._timeout = timeout
         self._wake = asyncio.Event()
-        self._news: deque[StoredChange] = deque()
+        self._pending: deque[StoredChange] = deque()
         self._expired: ApiFailure | None = None
         self._initial: list[Json] | None = None
         self._since = since or 0
@@ -56,21 +59,21 @@ class Watch:
             self._since = store.version
         else:
             try:
-                self._news.extend(store.changes_since(kind, since))
+                self._pending.extend(store.changes_since(kind, since))
             except ApiFailure as failure:
-                # A watch that is too old has already been answered with 200 on a real server.
+                # A real server has answered 200 before it finds the version too old, so the error goes into the stream.
                 self._expired = failure
-        self._ends = [store.subscribe(kind, self._hear)]
+        self._unsubscribe = [store.subscribe(kind, self._on_change)]
         if kind.custom:
-            self._ends.append(store.subscribe(DEFINITIONS, lambda _: self._wake.set()))
+            self._unsubscribe.append(store.subscribe(CRD_KIND, lambda _: self._wake.set()))
 
     async def close(self) -> None:
-        for end in self._ends:
-            end()
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
 
-    def _hear(self, change: StoredChange) -> None:
-        if len(self._news) < MOST_UNTOLD:
-            self._news.append(change)
+    def _on_change(self, change: StoredChange) -> None:
+        if len(self._pending) < MAX_PENDING_CHANGES:
+            self._pending.append(change)
         else:
             self._expired = gone("the client does not keep up with the changes")
         self._wake.set()
@@ -81,14 +84,14 @@ class Watch:
             async for batch in self._initial_lines(self._initial):
                 yield batch
         end = loop.time() + self._timeout
-        # The last one comes shortly before the end, so that the next watch begins where this one stopped.
-        bookmark = min(loop.time() + _BOOKMARK_EVERY, max(loop.time(), end - _BEFORE_THE_END))
+        # The last bookmark comes shortly before the end, so that the next watch begins where this one stopped.
+        bookmark = min(loop.time() + _BOOKMARK_EVERY, max(loop.time(), end - _LAST_BOOKMARK_BEFORE_END))
         while loop.time() < end:
             if self._expired is not None:
                 yield _line("ERROR", self._expired.status())
                 return
-            if self._news:
-                batch = b"".join(self._news_lines())
+            if self._pending:
+                batch = b"".join(self._pending_lines())
                 if batch:
                     yield batch
                 continue
@@ -102,8 +105,8 @@ class Watch:
                 async with asyncio.timeout_at(min(end, bookmark) if self._bookmarks else end):
                     await self._wake.wait()
             except TimeoutError:
-                if self._bookmarks and not self._news and loop.time() < end:
-                    last = end - _BEFORE_THE_END
+                if self._bookmarks and not self._pending and loop.time() < end:
+                    last = end - _LAST_BOOKMARK_BEFORE_END
                     bookmark = min(loop.time() + _BOOKMARK_EVERY, last) if loop.time() < last else end
                     yield self._bookmark()
 
@@ -115,18 +118,18 @@ class Watch:
         if self._end_of_list:
             yield self._bookmark(version, _END_OF_LIST)
 
-    def _news_lines(self) -> Iterator[bytes]:
-        while self._news:
-            change = self._news.popleft()
+    def _pending_lines(self) -> Iterator[bytes]:
+        while self._pending:
+            change = self._pending.popleft()
             if change.version <= self._since:
                 continue
             self._since = change.version
-            line = self._told(change)
+            line = self._event_line(change)
             if line is not None:
                 yield line
 
-    def _told(self, change: StoredChange) -> bytes | None:
-        """What the change is to those who see only what the selectors let through."""
+    def _event_line(self, change: StoredChange) -> bytes | None:
+        """The change as an event for a client that sees only what the selectors match; None where it sees nothing."""
         if self._namespace is not None and change.new["metadata"].get("namespace") != self._namespace:
             return None
         before = change.old is not None and self._matches(change.old)
@@ -137,13 +140,13 @@ class Watch:
             return None
         if change.type == DELETED:
             return _line(DELETED, self._form.event(change.new))
-        # It left the selection: shown as it last was in it, with the version at which it left.
+        # The object no longer matches: the event shows its last matching state, with the version of the change.
         assert change.old is not None
         meta = {**change.old["metadata"], "resourceVersion": change.new["metadata"]["resourceVersion"]}
         return _line(DELETED, self._form.event({**change.old, "metadata": meta}))
 
     def _bookmark(self, version: int | None = None, annotations: Json | None = None) -> bytes:
-        # Nothing older is still to come: whatever was written is either told or in the queue.
+        # No older event can follow: every change so far has been sent or is queued in order.
         meta: Json = {"resourceVersion": str(version or max(self._store.version, self._since))}
         if annotations:
             meta["annotations"] = annotations

@@ -1,53 +1,56 @@
-"""What all controllers have in common."""
+"""The base of all controllers."""
 
 from collections.abc import Callable
 from typing import ClassVar
 
-from forebay.embedded.api.kinds import Kind
-from forebay.embedded.api.store import ADDED, Json, StoredChange, Subscriber
-from forebay.embedded.controllers.cluster import Cluster, Key
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.store import Subscriber
+from forebay.embedded.controllers.cluster_state import ClusterState
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.controllers.worklist import K, Worklist
+from forebay.embedded.controllers.workqueue import KeyT, WorkQueue
+from forebay.kube.decoders import ADDED
 
 
 class Controller:
-    """Sees pods and nodes through the cluster, which shows those that exist before `start` is called."""
+    """A controller. `start` is called after its listeners have been called for all existing pods and nodes."""
 
     COMPONENT: ClassVar[str]
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         self._cluster = cluster
         self._store = cluster.store
         self._recorder = recorder
-        self._ends: list[Callable[[], None]] = []
+        self._on_stop: list[Callable[[], None]] = []
 
     def start(self) -> None:
         pass
 
     def stop(self) -> None:
-        for end in self._ends:
-            end()
+        for stop in self._on_stop:
+            stop()
 
-    def _worklist(
-        self, work: Callable[[K], None], find: Callable[[K], Json | None], reason: str = "FailedSync"
-    ) -> Worklist[K]:
-        """What goes wrong with a key becomes an event on the object that `find` has for it."""
+    def _queue_for(
+        self, work: Callable[[KeyT], None], find: Callable[[KeyT], Json | None], reason: str = "FailedSync"
+    ) -> WorkQueue[KeyT]:
+        """A queue that reports an error of `work` as a Warning event on the object that `find` returns for the key."""
 
-        def failed(key: K, error: Exception) -> None:
+        def failed(key: KeyT, error: Exception) -> None:
             obj = find(key)
             if obj is not None:
                 self._recorder.warning(self.COMPONENT, obj, reason, str(error))
 
-        worklist = Worklist(work, failed)
-        self._ends.append(worklist.stop)
-        return worklist
+        queue = WorkQueue(work, failed)
+        self._on_stop.append(queue.stop)
+        return queue
 
-    def _follow(self, kind: Kind, listener: Subscriber) -> None:
-        """Shows the listener all objects of a kind, and then what happens to them."""
-        self._ends.append(self._store.subscribe(kind, listener))
+    def _follow(self, kind: ApiKind, listener: Subscriber) -> None:
+        """Calls the listener for all objects of a kind, and from then on for every change of one."""
+        self._on_stop.append(self._store.subscribe(kind, listener))
         for obj in self._store.list(kind):
             listener(StoredChange(self._store.version, ADDED, kind, None, obj))
 
-    def _pod_object(self, key: Key) -> Json | None:
+    def _pod_object(self, key: ObjectKey) -> Json | None:
         pod = self._cluster.pods.get(key)
         return None if pod is None else pod.object

@@ -1,20 +1,22 @@
-"""PodDisruptionBudgets: how many healthy pods there are and how many may go. The eviction subresource obeys it."""
+"""PodDisruptionBudgets: counts healthy pods and writes disruptionsAllowed, which the eviction subresource obeys."""
 
 import math
 from datetime import datetime, timedelta
 
 import msgspec
 
-from forebay.embedded.api.conditions import with_condition
-from forebay.embedded.api.kinds import DISRUPTION_BUDGETS, REPLICA_SETS
-from forebay.embedded.api.selectors import selects
-from forebay.embedded.api.store import DELETED, Json, StoredChange
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.conditions import with_status_condition
+from forebay.embedded.api.kinds import DISRUPTION_BUDGET_KIND, REPLICA_SET_KIND
+from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.selectors import selector_matches
+from forebay.embedded.controllers.cluster_state import ClusterState, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.controllers.worklist import Worklist
+from forebay.embedded.controllers.workqueue import WorkQueue
+from forebay.kube.decoders import DELETED
 
-#: An eviction that was allowed and not followed by a deletion is forgotten after this long.
+#: After this long an allowed eviction that no deletion has followed stops counting.
 _DISRUPTION_TIMEOUT = timedelta(minutes=2)
 
 
@@ -27,17 +29,17 @@ class _BudgetSpec(msgspec.Struct, rename="camel", frozen=True):
 class DisruptionController(Controller):
     COMPONENT = "controllermanager"
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
-        self._work: Worklist[Key] = Worklist(self._sync, self._failed)
-        self._ends.append(self._work.stop)
-        #: The pods each budget is about, by namespace.
-        self._members: dict[str, dict[str, dict[Key, None]]] = {}
-        self._selectors: dict[Key, Json | None] = {}
+        self._work: WorkQueue[ObjectKey] = WorkQueue(self._sync, self._failed)
+        self._on_stop.append(self._work.stop)
+        #: By namespace and budget, the pods that the budget selects.
+        self._members: dict[str, dict[str, dict[ObjectKey, None]]] = {}
+        self._selectors: dict[ObjectKey, Json | None] = {}
         cluster.on_pods(self._pod_changed)
 
     def start(self) -> None:
-        self._follow(DISRUPTION_BUDGETS, self._budget_changed)
+        self._follow(DISRUPTION_BUDGET_KIND, self._budget_changed)
 
     def _budget_changed(self, change: StoredChange) -> None:
         old, budget = change.old, change.new
@@ -49,7 +51,7 @@ class DisruptionController(Controller):
         if old is None or old["metadata"].get("generation") != budget["metadata"].get("generation"):
             selector = self._selectors[key] = (budget.get("spec") or {}).get("selector")
             pods = (pod for pod in self._cluster.pods.values() if pod.key[0] == namespace)
-            members = {pod.key: None for pod in pods if _means(selector, pod)}
+            members = {pod.key: None for pod in pods if _selects(selector, pod)}
             self._members.setdefault(namespace, {})[name] = members
         self._work.add(key)
 
@@ -59,7 +61,7 @@ class DisruptionController(Controller):
             return
         namespace = pod.key[0]
         for name, members in self._members[namespace].items():
-            if new is not None and _means(self._selectors[namespace, name], new):
+            if new is not None and _selects(self._selectors[namespace, name], new):
                 members[new.key] = None
             elif pod.key in members:
                 del members[pod.key]
@@ -67,8 +69,8 @@ class DisruptionController(Controller):
                 continue
             self._work.add((namespace, name))
 
-    def _failed(self, key: Key, error: Exception) -> None:
-        budget = self._store.find(DISRUPTION_BUDGETS, *key)
+    def _failed(self, key: ObjectKey, error: Exception) -> None:
+        budget = self._store.find(DISRUPTION_BUDGET_KIND, *key)
         if budget is None:
             return
         self._recorder.warning(
@@ -77,12 +79,12 @@ class DisruptionController(Controller):
             "CalculateExpectedPodCountFailed",
             f"Failed to calculate the number of expected pods: {error}",
         )
-        # Fail safe: what cannot be reckoned must not be evicted.
+        # Fail safe: without an expected count, no pod may be evicted.
         status = {**(budget.get("status") or {}), "disruptionsAllowed": 0, "observedGeneration": _generation(budget)}
         self._write(budget, status, "SyncFailed", str(error))
 
-    def _sync(self, key: Key) -> None:
-        budget = self._store.find(DISRUPTION_BUDGETS, *key)
+    def _sync(self, key: ObjectKey) -> None:
+        budget = self._store.find(DISRUPTION_BUDGET_KIND, *key)
         if budget is None:
             return
         spec = msgspec.convert(budget.get("spec") or {}, _BudgetSpec)
@@ -107,36 +109,36 @@ class DisruptionController(Controller):
         self._write(budget, written, "SufficientPods" if allowed else "InsufficientPods", "")
 
     def _expected(self, spec: _BudgetSpec, pods: list[PodView]) -> tuple[int, int]:
-        """How many pods there should be, and how many of them must stay healthy."""
+        """The number of expected pods, and how many of them must stay healthy."""
         if spec.max_unavailable is not None:
             scale = self._scale(pods)
-            return scale, max(0, scale - _share(spec.max_unavailable, scale))
+            return scale, max(0, scale - _scaled_value(spec.max_unavailable, scale))
         least = spec.min_available if spec.min_available is not None else 0
         if isinstance(least, int):
             return len(pods), least
         scale = self._scale(pods)
-        return scale, _share(least, scale)
+        return scale, _scaled_value(least, scale)
 
     def _scale(self, pods: list[PodView]) -> int:
-        """What the pods' controllers ask for. Pods without one do not count, as with the real controller."""
+        """The replicas that the pods' controllers ask for. Pods without one do not count, as on a real cluster."""
         total = 0
         for namespace, (kind, name, _) in dict.fromkeys((pod.key[0], pod.owner) for pod in pods if pod.owner[0]):
-            if kind != REPLICA_SETS.kind:
+            if kind != REPLICA_SET_KIND.kind:
                 raise ValueError(f"{kind} {name} does not implement the scale subresource")
-            replica_set = self._store.find(REPLICA_SETS, namespace, name)
+            replica_set = self._store.find(REPLICA_SET_KIND, namespace, name)
             total += replica_set["spec"]["replicas"] if replica_set else 0
         return total
 
-    def _disrupted(self, key: Key, noted: Json, pods: list[PodView]) -> Json:
-        """Evictions that were allowed and whose pods are not yet seen to go."""
+    def _disrupted(self, key: ObjectKey, recorded: Json, pods: list[PodView]) -> Json:
+        """Evictions that were allowed and whose pods are not being deleted yet."""
         alive = {pod.key[1] for pod in pods if not pod.deleting}
         now = self._store.clock()
         kept = {}
-        for name, since in noted.items():
-            left = (datetime.fromisoformat(since) + _DISRUPTION_TIMEOUT - now).total_seconds()
-            if name in alive and left > 0:
+        for name, since in recorded.items():
+            remaining = (datetime.fromisoformat(since) + _DISRUPTION_TIMEOUT - now).total_seconds()
+            if name in alive and remaining > 0:
                 kept[name] = since
-                self._work.add(key, left)
+                self._work.add(key, remaining)
         return kept
 
     def _write(self, budget: Json, status: Json, reason: str, message: str) -> None:
@@ -147,17 +149,17 @@ class DisruptionController(Controller):
             "message": message,
             "observedGeneration": _generation(budget),
         }
-        status = with_condition(status, allowed, self._store.timestamp())
+        status = with_status_condition(status, allowed, self._store.timestamp())
         if status != budget.get("status"):
-            self._store.update(DISRUPTION_BUDGETS, {**budget, "status": status}, subresource="status")
+            self._store.update(DISRUPTION_BUDGET_KIND, {**budget, "status": status}, subresource="status")
 
 
-def _means(selector: Json | None, pod: PodView) -> bool:
-    return selector is not None and selects(selector, pod.labels)
+def _selects(selector: Json | None, pod: PodView) -> bool:
+    return selector is not None and selector_matches(selector, pod.labels)
 
 
-def _share(part: int | str, whole: int) -> int:
-    """A number, or a percentage rounded up."""
+def _scaled_value(part: int | str, whole: int) -> int:
+    """An absolute number, or a percentage of the whole, rounded up."""
     if isinstance(part, int):
         return part
     digits = part.removesuffix("%")

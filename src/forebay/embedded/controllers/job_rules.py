@@ -1,4 +1,4 @@
-"""What a Job asks for and how its pods' ends are judged: pure, in the words of the real Job controller."""
+"""Pure rules of the Job controller: the parsed spec, failure policies, backoff, completion indexes, pods to create."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -6,14 +6,14 @@ from itertools import groupby, repeat
 
 import msgspec
 
-from forebay.embedded.api.store import Json
-from forebay.embedded.controllers.cluster import PodView
+from forebay.embedded.api.objects import Json
+from forebay.embedded.controllers.cluster_state import PodView
 from forebay.embedded.controllers.templates import pod_from
 
 TRACKING = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
 
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 10.0, 600.0
+_FIRST_BACKOFF, _MAX_BACKOFF = 10.0, 600.0
 
 
 class OnExitCodes(msgspec.Struct, rename="camel", frozen=True):
@@ -37,7 +37,7 @@ class FailurePolicy(msgspec.Struct, frozen=True):
     rules: list[FailureRule] = []
 
 
-class JobSpec(msgspec.Struct, rename="camel", frozen=True):
+class ParsedJobSpec(msgspec.Struct, rename="camel", frozen=True):
     template: Json
     parallelism: int | None = None
     completions: int | None = None
@@ -57,12 +57,12 @@ class JobSpec(msgspec.Struct, rename="camel", frozen=True):
         return self.completion_mode == "Indexed"
 
     @property
-    def wanted(self) -> int | None:
-        """Successes that complete the Job; None: the first one does, once all pods have ended."""
+    def needed_successes(self) -> int | None:
+        """Successes that complete the Job. None: one success does, once all pods have ended."""
         return 1 if self.completions is None and self.parallelism is None else self.completions
 
     @property
-    def at_once(self) -> int:
+    def max_parallel(self) -> int:
         return 1 if self.parallelism is None else self.parallelism
 
     @property
@@ -74,9 +74,9 @@ class JobSpec(msgspec.Struct, rename="camel", frozen=True):
         return bool((self.template.get("spec") or {}).get("restartPolicy") == "OnFailure")
 
 
-def job_spec(job: Json) -> JobSpec:
-    """Raises ValueError for what this controller does not do."""
-    spec = msgspec.convert(job["spec"], JobSpec)
+def job_spec(job: Json) -> ParsedJobSpec:
+    """Raises ValueError for a spec that this controller does not implement."""
+    spec = msgspec.convert(job["spec"], ParsedJobSpec)
     for field, value in (
         ("backoffLimitPerIndex", spec.backoff_limit_per_index),
         ("successPolicy", spec.success_policy),
@@ -88,14 +88,14 @@ def job_spec(job: Json) -> JobSpec:
     return spec
 
 
-def failed(pod: PodView, spec: JobSpec) -> bool:
+def failed(pod: PodView, spec: ParsedJobSpec) -> bool:
     if pod.phase == "Failed":
         return True
     return pod.deleting and pod.phase != "Succeeded" and not spec.replaces_only_failed
 
 
-def verdict(pod: PodView, policy: FailurePolicy | None) -> tuple[bool, str | None]:
-    """Whether a failed pod counts against the backoff limit, and the message if it fails the whole Job."""
+def apply_failure_policy(pod: PodView, policy: FailurePolicy | None) -> tuple[bool, str | None]:
+    """Whether a failed pod counts against the backoff limit, and the message where it fails the whole Job."""
     for index, rule in enumerate(policy.rules if policy else ()):
         cause = _matches(pod, rule)
         if cause is None or rule.action not in {"Ignore", "Count", "FailJob"}:
@@ -139,27 +139,29 @@ def restarts(pods: Iterable[PodView]) -> int:
 
 
 def finished_at(pod: PodView) -> datetime:
-    """When the last container ended, or the pod was asked to, or was made."""
+    """When the last container ended; without that, when deletion was requested, or the creation time."""
     ends = [
         ended["finishedAt"]
         for container in pod.status.get("containerStatuses") or ()
         if (ended := (container.get("state") or {}).get("terminated")) and ended.get("finishedAt")
     ]
     if ends:
-        return moment(max(ends))
+        return datetime.fromisoformat(max(ends))
     meta = pod.object["metadata"]
     if pod.deleting:
-        return moment(meta["deletionTimestamp"]) - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
-    return moment(meta["creationTimestamp"])
+        return datetime.fromisoformat(meta["deletionTimestamp"]) - timedelta(
+            seconds=meta.get("deletionGracePeriodSeconds") or 0
+        )
+    return datetime.fromisoformat(meta["creationTimestamp"])
 
 
 class JobBackoff(msgspec.Struct):
-    """Failures since the last success: each doubles the wait before the next pod."""
+    """Failures since the last success; each doubles the delay before the next pod is created."""
 
     failures: int = 0
     last: datetime | None = None
 
-    def note(self, succeeded: Sequence[PodView], failed: Sequence[PodView]) -> None:
+    def add(self, succeeded: Sequence[PodView], failed: Sequence[PodView]) -> None:
         ends = sorted(map(finished_at, failed))
         if succeeded:
             last_success = max(map(finished_at, succeeded))
@@ -172,7 +174,7 @@ class JobBackoff(msgspec.Struct):
     def remaining(self, now: datetime) -> float:
         if self.last is None:
             return 0.0
-        wait = min(_FIRST_BACKOFF * 2.0 ** min(self.failures - 1, 30), _LONGEST_BACKOFF)
+        wait = min(_FIRST_BACKOFF * 2.0 ** min(self.failures - 1, 30), _MAX_BACKOFF)
         return max(0.0, wait - (now - self.last).total_seconds())
 
 
@@ -193,21 +195,23 @@ def indexes(text: str) -> set[int]:
 def indexes_text(found: Iterable[int]) -> str:
     runs = (list(run) for _, run in groupby(enumerate(sorted(found)), key=lambda pair: pair[1] - pair[0]))
     spans = ((run[0][1], run[-1][1]) for run in runs)
-    # The real one writes a pair as two indexes and only longer runs as a span.
+    # The real controller writes a pair as two indexes and only longer runs as a range.
     return ",".join(f"{a}" if a == b else f"{a},{b}" if b == a + 1 else f"{a}-{b}" for a, b in spans)
 
 
-def pod_for(job: Json, spec: JobSpec, index: int | None) -> Json:
-    """The pod that the Job makes next."""
+def pod_for(job: Json, spec: ParsedJobSpec, index: int | None) -> Json:
+    """The next pod of the Job, to be created."""
     name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-    marks = {"controller-uid": uid, "job-name": name}
-    labels = {**marks, **{f"batch.kubernetes.io/{key}": value for key, value in marks.items()}}
+    names = {"controller-uid": uid, "job-name": name}
+    labels = {**names, **{f"batch.kubernetes.io/{key}": value for key, value in names.items()}}
     if index is None:
         return pod_from(job, spec.template, f"{name}-", labels=labels, finalizers=(TRACKING,))
-    place = {INDEX: str(index)}
+    completion_index = {INDEX: str(index)}
     template = {**spec.template, "spec": _indexed(spec.template["spec"], f"{name}-{index}")}
-    labels |= place
-    return pod_from(job, template, f"{name}-{index}-", labels=labels, annotations=place, finalizers=(TRACKING,))
+    labels |= completion_index
+    return pod_from(
+        job, template, f"{name}-{index}-", labels=labels, annotations=completion_index, finalizers=(TRACKING,)
+    )
 
 
 def _indexed(pod_spec: Json, hostname: str) -> Json:
@@ -215,38 +219,34 @@ def _indexed(pod_spec: Json, hostname: str) -> Json:
         "name": "JOB_COMPLETION_INDEX",
         "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{INDEX}']"}},
     }
-    given = {field: pod_spec[field] for field in ("initContainers", "containers") if field in pod_spec}
-    changed: Json = {
+    containers_by_field = {field: pod_spec[field] for field in ("initContainers", "containers") if field in pod_spec}
+    with_index: Json = {
         field: [
             c
             if any(e["name"] == variable["name"] for e in c.get("env") or ())
             else {**c, "env": [*(c.get("env") or ()), variable]}
             for c in containers
         ]
-        for field, containers in given.items()
+        for field, containers in containers_by_field.items()
     }
-    return {**pod_spec, **changed, "hostname": hostname}
-
-
-def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+    return {**pod_spec, **with_index, "hostname": hostname}
 
 
 class JobTally(msgspec.Struct):
-    """One pass over one Job."""
+    """The pods of one Job, counted for one sync."""
 
     job: Json
-    spec: JobSpec
+    spec: ParsedJobSpec
     pods: Sequence[PodView]
     active: list[PodView]
     terminating: int
-    #: Those whose end is not in the Job's status yet.
+    #: Ended pods that the Job's status does not count yet.
     succeeded: list[PodView]
     failed: list[PodView]
     completed: set[int]
 
     @classmethod
-    def of(cls, job: Json, spec: JobSpec, pods: Sequence[PodView]) -> "JobTally":
+    def of(cls, job: Json, spec: ParsedJobSpec, pods: Sequence[PodView]) -> "JobTally":
         tracked = [pod for pod in pods if TRACKING in pod.finalizers]
         return cls(
             job=job,
@@ -265,19 +265,20 @@ class JobTally(msgspec.Struct):
 
     @property
     def failures(self) -> int:
-        """Those that count against the backoff limit."""
-        return sum(verdict(pod, self.spec.pod_failure_policy)[0] for pod in self.failed)
+        """Failed pods that count against the backoff limit."""
+        return sum(apply_failure_policy(pod, self.spec.pod_failure_policy)[0] for pod in self.failed)
 
     def target(self, succeeded: int, active: int) -> int:
-        if self.spec.wanted is None:
-            return active if succeeded else self.spec.at_once
-        return max(0, min(self.spec.wanted - succeeded, self.spec.at_once))
+        """How many pods should be active."""
+        if self.spec.needed_successes is None:
+            return active if succeeded else self.spec.max_parallel
+        return max(0, min(self.spec.needed_successes - succeeded, self.spec.max_parallel))
 
     def next_indexes(self) -> Iterator[int | None]:
-        """Of the pods to make next; None where pods have none."""
+        """Completion indexes of the pods to create next; None where the Job is not indexed."""
         if not self.spec.indexed:
             return repeat(None)
         taken = {index_of(pod) for pod in self.active} | self.completed
         if self.spec.replaces_only_failed:
             taken |= {index_of(pod) for pod in self.pods if pod.deleting and not pod.ended}
-        return (index for index in range(self.spec.wanted or 0) if index not in taken)
+        return (index for index in range(self.spec.needed_successes or 0) if index not in taken)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from forebay.embedded.api.conditions import with_conditions
-from forebay.embedded.api.store import Json
-from forebay.embedded.controllers.cluster import PodView
+from forebay.embedded.api.objects import Json
+from forebay.embedded.controllers.cluster_state import PodView
 
 State = dict[str, Any]
 
@@ -20,45 +20,47 @@ def creating(pod: PodView, now: str, host: Json) -> Json:
 def running(pod: PodView, now: str, host: Json, ip: str, restarts: int) -> Json:
     status = {**pod.status, **host, "phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}
     status.setdefault("startTime", now)
-    began = {"running": {"startedAt": now}}
+    started = {"running": {"startedAt": now}}
     status["containerStatuses"] = [
-        _container(pod, c, began, restarts, last=_ended(pod, c["name"])) for c in pod.spec["containers"]
+        _container(pod, c, started, restarts, last=_last_termination(pod, c["name"])) for c in pod.spec["containers"]
     ]
     if pod.spec.get("initContainers"):
         done = _exit_state(0, now, now)
         status["initContainerStatuses"] = [
-            _container(pod, c, began if c.get("restartPolicy") == "Always" else done, 0, ready=True)
+            _container(pod, c, started if c.get("restartPolicy") == "Always" else done, 0, ready=True)
             for c in pod.spec["initContainers"]
         ]
     return _conditions(pod, status, now, ready=True)
 
 
 def exited(pod: PodView, now: str, code: int, restarts: int) -> Json:
-    """The containers have ended, and the pod runs on because they will be started again."""
-    return _down(pod, now, restarts, lambda name: _exit_state(code, _started(pod, name, now), now), keep_last=True)
+    """Status between the containers' exit and their first restart: the pod stays Running."""
+    return _not_running(
+        pod, now, restarts, lambda name: _exit_state(code, _started(pod, name, now), now), keep_last=True
+    )
 
 
 def crash_loop(pod: PodView, now: str, code: int, restarts: int, backoff: float) -> Json:
-    """The containers have ended and wait for their next start."""
+    """Status of a pod in CrashLoopBackOff: its containers have exited and wait for their next start."""
 
     def waiting(name: str) -> State:
-        message = f"back-off {duration(backoff)} restarting failed container={name} pod={_long_name(pod)}"
+        message = f"back-off {go_duration(backoff)} restarting failed container={name} pod={_long_name(pod)}"
         return {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
 
     ended = {c["name"]: _exit_state(code, _started(pod, c["name"], now), now) for c in pod.spec["containers"]}
-    status = _down(pod, now, restarts, waiting, keep_last=False)
+    status = _not_running(pod, now, restarts, waiting, keep_last=False)
     for container in status["containerStatuses"]:
         container["lastState"] = ended[container["name"]]
     return status
 
 
 def finished(pod: PodView, now: str, code: int, restarts: int) -> Json:
-    """The end of a pod."""
+    """Status of a pod that has Succeeded or Failed."""
     phase = "Succeeded" if code == 0 else "Failed"
     status = {**pod.status, "phase": phase}
     if pod.status.get("containerStatuses"):
         status["containerStatuses"] = [
-            _container(pod, c, _last_exit(pod, c["name"], code, now), restarts, last=_last(pod, c["name"]))
+            _container(pod, c, _last_exit(pod, c["name"], code, now), restarts, last=_last_state(pod, c["name"]))
             for c in pod.spec["containers"]
         ]
     return _conditions(pod, status, now, ready=False, reason="PodCompleted" if code == 0 else "PodFailed")
@@ -68,8 +70,8 @@ def rejected(pod: PodView, reason: str, message: str) -> Json:
     return {**pod.status, "phase": "Failed", "reason": reason, "message": message}
 
 
-def duration(seconds: float) -> str:
-    """As Go prints it: `10s`, `1m20s`."""
+def go_duration(seconds: float) -> str:
+    """A duration as Go prints it: `10s`, `1m20s`."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
@@ -78,11 +80,11 @@ def _long_name(pod: PodView) -> str:
     return f"{pod.key[1]}_{pod.key[0]}({pod.uid})"
 
 
-def _down(pod: PodView, now: str, restarts: int, state: Callable[[str], State], *, keep_last: bool) -> Json:
+def _not_running(pod: PodView, now: str, restarts: int, state: Callable[[str], State], *, keep_last: bool) -> Json:
     status = {
         **pod.status,
         "containerStatuses": [
-            _container(pod, c, state(c["name"]), restarts, last=_last(pod, c["name"]) if keep_last else None)
+            _container(pod, c, state(c["name"]), restarts, last=_last_state(pod, c["name"]) if keep_last else None)
             for c in pod.spec["containers"]
         ],
     }
@@ -113,29 +115,29 @@ def _exit_state(code: int, started: str, now: str) -> State:
 
 
 def _last_exit(pod: PodView, name: str, code: int, now: str) -> State:
-    """Of a pod that ends. A container that had ended already, and was to be started again, has ended when it did."""
-    state = _of(pod, name, "state")
+    """Last state of a container in a pod that ends; one that was waiting for a restart keeps its earlier exit."""
+    state = _container_state(pod, name, "state")
     return state if "terminated" in state else _exit_state(code, _started(pod, name, now), now)
 
 
-def _of(pod: PodView, name: str, field: str) -> State:
+def _container_state(pod: PodView, name: str, field: str) -> State:
     found: Json = next((c for c in pod.status.get("containerStatuses") or () if c["name"] == name), {})
     state: State = found.get(field) or {}
     return state
 
 
 def _started(pod: PodView, name: str, now: str) -> str:
-    started: str = (_of(pod, name, "state").get("running") or {}).get("startedAt", now)
+    started: str = (_container_state(pod, name, "state").get("running") or {}).get("startedAt", now)
     return started
 
 
-def _ended(pod: PodView, name: str) -> State:
-    state = _of(pod, name, "state")
-    return state if "terminated" in state else _of(pod, name, "lastState")
+def _last_termination(pod: PodView, name: str) -> State:
+    state = _container_state(pod, name, "state")
+    return state if "terminated" in state else _container_state(pod, name, "lastState")
 
 
-def _last(pod: PodView, name: str) -> State:
-    return _of(pod, name, "lastState")
+def _last_state(pod: PodView, name: str) -> State:
+    return _container_state(pod, name, "lastState")
 
 
 def _conditions(pod: PodView, status: Json, now: str, *, ready: bool, reason: str = "ContainersNotReady") -> Json:
@@ -146,9 +148,9 @@ def _conditions(pod: PodView, status: Json, now: str, *, ready: bool, reason: st
         if reason == "ContainersNotReady":
             why["message"] = f"containers with unready status: [{names}]"
     state = "True" if ready else "False"
-    begun = ready or reason == "ContainersNotReady"
+    has_sandbox = ready or reason == "ContainersNotReady"
     conditions: list[Json] = [
-        {"type": "PodReadyToStartContainers", "status": "True" if begun else "False"},
+        {"type": "PodReadyToStartContainers", "status": "True" if has_sandbox else "False"},
         {"type": "Initialized", "status": "True", **({"reason": reason} if reason == "PodCompleted" else {})},
         {"type": "Ready", "status": state, **why},
         {"type": "ContainersReady", "status": state, **why},

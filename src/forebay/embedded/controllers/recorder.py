@@ -1,24 +1,25 @@
-"""Events as controllers write them: what is said again is counted, not written anew. The store lets them fade."""
+"""Events of the controllers. A repeated event adds to the count of the first one; the store removes old events."""
 
 from forebay.embedded.api.failures import ApiFailure
-from forebay.embedded.api.kinds import EVENTS
-from forebay.embedded.api.store import Json, Store
+from forebay.embedded.api.kinds import EVENT_KIND
+from forebay.embedded.api.objects import Json
+from forebay.embedded.api.store import Store
 
-#: An Event's note may not be longer.
-_LONGEST_NOTE = 1024
-#: Said before so many others, it is said anew.
-_REMEMBERED = 10_000
-_GOING = frozenset({403, 404})
+#: The API's limit for the note of an Event.
+_MAX_NOTE = 1024
+#: An event that so many others have followed is written anew when it repeats.
+_MAX_REMEMBERED = 10_000
+_NAMESPACE_GONE = frozenset({403, 404})
 
 
 class Recorder:
-    """One for all controllers of a cluster. Not `enabled`, it writes nothing: long simulations read no events."""
+    """Writes the events of all controllers; none with `enabled=False`, since long simulations read no events."""
 
     def __init__(self, store: Store, *, enabled: bool = True) -> None:
         self._store = store
         self._enabled = enabled
-        #: Name and namespace of the Event, by whom it is about, its reason and its message.
-        self._said: dict[tuple[str, str, str], tuple[str, str]] = {}
+        #: Namespace and name of the Event, by uid of the object, reason and message.
+        self._recorded: dict[tuple[str, str, str], tuple[str, str]] = {}
 
     def normal(self, component: str, obj: Json, reason: str, message: str) -> None:
         self._record(component, obj, "Normal", reason, message)
@@ -30,40 +31,42 @@ class Recorder:
         if not self._enabled:
             return
         key = (obj["metadata"]["uid"], reason, message)
-        said = self._said.get(key)
-        event = self._store.find(EVENTS, *said) if said is not None else None
+        recorded = self._recorded.get(key)
+        event = self._store.find(EVENT_KIND, *recorded) if recorded is not None else None
         if event is not None:
             again = {"count": event["count"] + 1, "lastTimestamp": self._store.timestamp()}
-            self._store.update(EVENTS, {**event, **again})
+            self._store.update(EVENT_KIND, {**event, **again})
             return
         try:
-            self._said[key] = self._create(component, obj, kind, reason, message)
+            self._recorded[key] = self._create(component, obj, kind, reason, message)
         except ApiFailure as failure:
-            # The namespace is going or gone, and the news with it.
-            if failure.code not in _GOING:
+            # The namespace is being deleted or gone, and its events with it.
+            if failure.code not in _NAMESPACE_GONE:
                 raise
-        if len(self._said) > _REMEMBERED:
-            del self._said[next(iter(self._said))]
+        if len(self._recorded) > _MAX_REMEMBERED:
+            del self._recorded[next(iter(self._recorded))]
 
     def _create(self, component: str, obj: Json, kind: str, reason: str, message: str) -> tuple[str, str]:
         meta = obj["metadata"]
         namespace = meta.get("namespace") or "default"
-        moment = self._store.timestamp()
-        about = {"apiVersion": obj["apiVersion"], "kind": obj["kind"]}
-        about.update({field: meta[field] for field in ("name", "namespace", "uid", "resourceVersion") if field in meta})
+        now = self._store.timestamp()
+        involved = {"apiVersion": obj["apiVersion"], "kind": obj["kind"]}
+        involved.update(
+            {field: meta[field] for field in ("name", "namespace", "uid", "resourceVersion") if field in meta}
+        )
         # Named as client-go does: the object's name and a number that is never the same twice.
         name = f"{meta['name']}.{self._store.version:016x}"
         event = {
             "metadata": {"name": name, "namespace": namespace},
-            "involvedObject": about,
+            "involvedObject": involved,
             "type": kind,
             "reason": reason,
-            "message": message if len(message) <= _LONGEST_NOTE else f"{message[: _LONGEST_NOTE - 4]} ...",
+            "message": message if len(message) <= _MAX_NOTE else f"{message[: _MAX_NOTE - 4]} ...",
             "source": {"component": component},
             "reportingComponent": component,
-            "firstTimestamp": moment,
-            "lastTimestamp": moment,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
             "count": 1,
         }
-        self._store.create(EVENTS, event)
+        self._store.create(EVENT_KIND, event)
         return namespace, name

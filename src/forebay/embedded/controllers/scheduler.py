@@ -1,10 +1,11 @@
-"""default-scheduler: binds pods to nodes, and says why where it cannot.
+"""default-scheduler: binds pods to nodes, or says in an event and the PodScheduled condition why it cannot.
 
-Filters as the real one does: requests, node selector and required node affinity, taints, cordons, host ports, required
-pod (anti-)affinity. Scores like its defaults, roughly: the emptiest node, preferred affinity, PreferNoSchedule. It
-does not preempt, does not know volumes or claims, and refuses required topology spread. A pod that fits nowhere waits
-until a node has changed so that it could fit; then as many pods are tried as would fit. The others are told anew why
-they wait, soon after nodes have come, gone or changed.
+Filters are kube-scheduler's: requests, node selector and required node affinity, taints, cordons, host ports, required
+pod (anti-)affinity. Scores resemble its defaults: least allocated, preferred node affinity, PreferNoSchedule taints.
+Preemption, volumes and resource claims are left out; required topology spread is refused.
+
+A pod that fits nowhere waits until a node changes so that the pod could fit; then as many pods are tried as would fit.
+For the others the message is computed again soon after nodes have come, gone or changed.
 """
 
 import asyncio
@@ -13,274 +14,284 @@ from collections.abc import Iterable
 
 import msgspec
 
-from forebay.embedded.api.conditions import pod_condition, with_condition
+from forebay.embedded.api.conditions import pod_condition, with_status_condition
 from forebay.embedded.api.failures import ApiFailure
-from forebay.embedded.api.store import Json
-from forebay.embedded.api.subresources import bind
-from forebay.embedded.controllers.asks import Asks
-from forebay.embedded.controllers.books import PodAsk
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of
+from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.subresources import bind_pod
+from forebay.embedded.controllers.cluster_state import ClusterState, PodView, node_of
 from forebay.embedded.controllers.controller import Controller
-from forebay.embedded.controllers.neighbours import Neighbour, meant
-from forebay.embedded.controllers.placement import Placement
+from forebay.embedded.controllers.inter_pod_affinity import LabelledPod, term_matches
+from forebay.embedded.controllers.node_info import SchedulingShape
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.controllers.worklist import Trouble
+from forebay.embedded.controllers.scheduler_cache import SchedulerCache
+from forebay.embedded.controllers.shapes import ShapeCache
+from forebay.embedded.controllers.workqueue import OBJECT_ERRORS
 
-NAME = "default-scheduler"
+SCHEDULER_NAME = "default-scheduler"
 
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 10.0
-#: Pods tried before other callbacks of the loop get their turn.
+_FIRST_BACKOFF, _MAX_BACKOFF = 1.0, 10.0
+#: Pods tried before other callbacks of the loop run.
 _BATCH = 100
-#: Waiting pods told anew per second while nodes change: many pods and a growing cluster must not be mostly messages.
-_RETOLD_PER_SECOND = 10
+#: Unschedulable pods whose message is computed again per second: with many pods and a growing cluster, messages must
+#: not become most of the work.
+_REFRESHED_PER_SECOND = 10
 
 
-class _Waiting(msgspec.Struct, eq=False):
-    """A pod in the queue."""
+class _QueuedPod(msgspec.Struct, eq=False):
+    """A pod in the scheduling queue."""
 
     pod: PodView
-    ask: PodAsk
+    shape: SchedulingShape
+    #: Priority (negated), creation time, arrival.
     order: tuple[int, str, int]
     attempts: int = 0
-    #: Why it waits.
-    told: str = ""
-    #: Until then, in loop time, all others come first. As in the real one since 1.33, an idle scheduler does not wait.
-    backing_off: float = 0.0
+    #: Why the pod is unschedulable, as last written.
+    message: str = ""
+    #: Loop time until which all other pods go first. As in kube-scheduler since 1.33, an idle scheduler does not wait.
+    backoff_until: float = 0.0
+    #: In the active queue, about to be tried.
     active: bool = False
 
 
 class Scheduler(Controller):
-    COMPONENT = NAME
+    COMPONENT = SCHEDULER_NAME
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
-        self._asks = Asks()
-        self._placement = Placement()
-        self._queue: dict[Key, _Waiting] = {}
-        #: Pods that fit nowhere, by shape.
-        self._stuck: dict[PodAsk, dict[Key, _Waiting]] = {}
-        self._active: list[tuple[bool, tuple[int, str, int], Key]] = []
+        self._shapes = ShapeCache()
+        self._cache = SchedulerCache()
+        #: All pods to be scheduled, active or unschedulable.
+        self._queue: dict[ObjectKey, _QueuedPod] = {}
+        self._unschedulable: dict[SchedulingShape, dict[ObjectKey, _QueuedPod]] = {}
+        #: A heap of (backing off, order, key).
+        self._active: list[tuple[bool, tuple[int, str, int], ObjectKey]] = []
         self._arrivals = 0
-        self._turn: asyncio.Handle | None = None
-        self._retelling: asyncio.TimerHandle | None = None
+        self._next_run: asyncio.Handle | None = None
+        self._next_refresh: asyncio.TimerHandle | None = None
         cluster.on_nodes(self._node_changed)
         cluster.on_pods(self._pod_changed)
 
     def start(self) -> None:
-        self._wake_up()
+        self._run_soon()
 
     def stop(self) -> None:
-        for handle in (self._turn, self._retelling):
+        for handle in (self._next_run, self._next_refresh):
             if handle is not None:
                 handle.cancel()
-        self._turn = self._retelling = None
+        self._next_run = self._next_refresh = None
 
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         if new is None:
             assert old is not None
-            self._placement.forget_node(old["metadata"]["name"])
-        elif old is None or _placing(old) != _placing(new):
-            self._placement.describe(node_of(new))
+            self._cache.remove_node(old["metadata"]["name"])
+        elif old is None or _scheduling_fields(old) != _scheduling_fields(new):
+            self._cache.update_node(node_of(new))
         else:
             return
-        self._retell_soon()
-        self._wake_up()
+        self._refresh_messages_soon()
+        self._run_soon()
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
         same = old is not None and new is not None and old.uid == new.uid
         if old is not None and (not same or (new is not None and new.ended)):
-            self._forget(old.key)
+            self._remove(old.key)
         if new is None or new.ended:
             return
         if same and old is not None and old.node == new.node and old.labels == new.labels:
             if new.node:
                 return
-            waiting = self._queue.get(new.key)
-            if waiting is not None and old.deleting == new.deleting and _generation(old) == _generation(new):
-                # Only its status has changed. A nomination keeps room but is no reason to try again.
-                waiting.pod = new
-                self._placement.keep(new.key, new.status.get("nominatedNodeName"), waiting.ask)
+            queued = self._queue.get(new.key)
+            if queued is not None and old.deleting == new.deleting and _generation(old) == _generation(new):
+                # Only the status has changed. A nomination reserves room but is no reason to try again.
+                queued.pod = new
+                self._cache.nominate(new.key, new.status.get("nominatedNodeName"), queued.shape)
                 return
-        self._admit(new, same=same)
+        self._add(new, same=same)
 
-    def _admit(self, pod: PodView, *, same: bool) -> None:
-        waiting = self._drop(pod.key)
+    def _add(self, pod: PodView, *, same: bool) -> None:
+        """Puts the pod into the cache if it is bound, else into the queue if it is this scheduler's."""
+        queued = self._dequeue(pod.key)
         try:
-            # Binding changes nothing that the pod asks for.
-            ask = waiting.ask if waiting is not None and same and pod.node else self._asks.of(pod)
-        except Trouble as trouble:
-            # The store is still telling everybody about the pod: the answer waits for the next turn.
-            asyncio.get_running_loop().call_soon(self._refuse_current, pod.key, str(trouble))
+            # Binding changes nothing of the pod's shape.
+            shape = queued.shape if queued is not None and same and pod.node else self._shapes.shape_of(pod)
+        except OBJECT_ERRORS as error:
+            # The store is still delivering this change to its subscribers: the status is written after that.
+            asyncio.get_running_loop().call_soon(self._refuse_current, pod.key, str(error))
             return
         if pod.node:
-            self._placement.take(pod.key, pod.node, ask, pod.labels)
-            self._welcome(pod, ask)
+            self._cache.add_pod(pod.key, pod.node, shape, pod.labels)
+            self._activate_affine(pod, shape)
         elif _wants_scheduling(pod):
-            self._placement.keep(pod.key, pod.status.get("nominatedNodeName"), ask)
+            self._cache.nominate(pod.key, pod.status.get("nominatedNodeName"), shape)
             self._arrivals += 1
-            order = (-ask.shape.priority, pod.object["metadata"]["creationTimestamp"], self._arrivals)
-            self._activate(_Waiting(pod, ask, order))
+            order = (-shape.shape.priority, pod.object["metadata"]["creationTimestamp"], self._arrivals)
+            self._activate(_QueuedPod(pod, shape, order))
         else:
-            self._placement.keep(pod.key, None, ask)
-        self._wake_up()
+            self._cache.nominate(pod.key, None, shape)
+        self._run_soon()
 
-    def _welcome(self, pod: PodView, ask: PodAsk) -> None:
-        """Tries one of each shape that waits for such company; where it can follow, the next of its shape may too."""
-        neighbour = Neighbour(pod.key[0], pod.labels, ask.shape)
-        for other, group in tuple(self._stuck.items()):
+    def _activate_affine(self, pod: PodView, shape: SchedulingShape) -> None:
+        """Tries one pod of each shape whose affinity selects the pod just bound, or that is of the same shape.
+
+        Once bound itself, that pod lets the next one of its shape be tried.
+        """
+        bound = LabelledPod(pod.key[0], pod.labels, shape.shape)
+        for other, group in tuple(self._unschedulable.items()):
             terms, (namespace, _) = other.shape.pod_affinity, next(iter(group))
-            if terms and (other is ask or any(meant(term, namespace, neighbour) for term in terms)):
+            if terms and (other is shape or any(term_matches(term, namespace, bound) for term in terms)):
                 self._activate(*_first(group.values(), 1))
 
-    def _forget(self, key: Key) -> None:
-        waiting = self._queue.get(key)
-        if waiting is not None:
-            self._placement.keep(key, None, waiting.ask)
-            self._drop(key)
-        self._placement.give_back(key)
-        self._wake_up()
+    def _remove(self, key: ObjectKey) -> None:
+        queued = self._queue.get(key)
+        if queued is not None:
+            self._cache.nominate(key, None, queued.shape)
+            self._dequeue(key)
+        self._cache.remove_pod(key)
+        self._run_soon()
 
-    def _activate(self, waiting: _Waiting) -> None:
-        self._unstick(waiting)
-        self._queue[waiting.pod.key] = waiting
-        if not waiting.active:
-            waiting.active = True
-            late = asyncio.get_running_loop().time() < waiting.backing_off
-            heapq.heappush(self._active, (late, waiting.order, waiting.pod.key))
-            self._wake_up()
+    def _activate(self, queued: _QueuedPod) -> None:
+        self._remove_unschedulable(queued)
+        self._queue[queued.pod.key] = queued
+        if not queued.active:
+            queued.active = True
+            backing_off = asyncio.get_running_loop().time() < queued.backoff_until
+            heapq.heappush(self._active, (backing_off, queued.order, queued.pod.key))
+            self._run_soon()
 
-    def _drop(self, key: Key) -> _Waiting | None:
-        waiting = self._queue.pop(key, None)
-        if waiting is not None:
-            self._unstick(waiting)
-            waiting.active = False
-        return waiting
+    def _dequeue(self, key: ObjectKey) -> _QueuedPod | None:
+        queued = self._queue.pop(key, None)
+        if queued is not None:
+            self._remove_unschedulable(queued)
+            queued.active = False
+        return queued
 
-    def _unstick(self, waiting: _Waiting) -> None:
-        group = self._stuck.get(waiting.ask)
-        if group is not None and group.pop(waiting.pod.key, None) is not None and not group:
-            del self._stuck[waiting.ask]
+    def _remove_unschedulable(self, queued: _QueuedPod) -> None:
+        group = self._unschedulable.get(queued.shape)
+        if group is not None and group.pop(queued.pod.key, None) is not None and not group:
+            del self._unschedulable[queued.shape]
 
-    def _wake_up(self) -> None:
-        if self._turn is None and (self._active or (self._placement.improved and self._stuck)):
-            self._turn = asyncio.get_running_loop().call_soon(self._take_turn)
+    def _run_soon(self) -> None:
+        if self._next_run is None and (self._active or (self._cache.improved and self._unschedulable)):
+            self._next_run = asyncio.get_running_loop().call_soon(self._run)
 
-    def _take_turn(self) -> None:
-        self._turn = None
-        self._release_stuck()
+    def _run(self) -> None:
+        self._next_run = None
+        self._activate_for_improved_nodes()
         for _ in range(_BATCH):
             if not self._active:
                 break
             _, order, key = heapq.heappop(self._active)
-            waiting = self._queue.get(key)
-            if waiting is not None and waiting.active and waiting.order == order:
-                waiting.active = False
-                self._attempt(waiting)
-        self._wake_up()
+            queued = self._queue.get(key)
+            if queued is not None and queued.active and queued.order == order:
+                queued.active = False
+                self._schedule_one(queued)
+        self._run_soon()
 
-    def _release_stuck(self) -> None:
-        """Sends those back to the queue for which there may be room now, the ones nominated for it first."""
-        improved, self._placement.improved = self._placement.improved, {}
-        for ask, group in tuple(self._stuck.items()) if improved else ():
-            room = self._placement.room(ask, improved)
-            nominated: list[_Waiting] = []
-            others: list[_Waiting] = []
-            for waiting in group.values():
-                (nominated if waiting.pod.status.get("nominatedNodeName") in improved else others).append(waiting)
-            for waiting in nominated:
-                self._activate(waiting)
-            for waiting in _first(others, room):
-                if self._suits_any(waiting, improved):
-                    self._activate(waiting)
+    def _activate_for_improved_nodes(self) -> None:
+        """Moves unschedulable pods that may fit now to the active queue, those nominated for such a node first."""
+        improved, self._cache.improved = self._cache.improved, {}
+        for shape, group in tuple(self._unschedulable.items()) if improved else ():
+            fitting = self._cache.pods_that_fit(shape, improved)
+            nominated: list[_QueuedPod] = []
+            others: list[_QueuedPod] = []
+            for queued in group.values():
+                (nominated if queued.pod.status.get("nominatedNodeName") in improved else others).append(queued)
+            for queued in nominated:
+                self._activate(queued)
+            for queued in _first(others, fitting):
+                if self._affinity_allows(queued, improved):
+                    self._activate(queued)
                 else:
-                    waiting.attempts += 1
+                    queued.attempts += 1
 
-    def _suits_any(self, waiting: _Waiting, nodes: Iterable[str]) -> bool:
-        """Room has been seen to: this is about the pods it wants near it or far from it."""
-        pod, ask = waiting.pod, waiting.ask
-        if not ask.shape.pod_affinity and not ask.shape.pod_anti_affinity:
+    def _affinity_allows(self, queued: _QueuedPod, nodes: Iterable[str]) -> bool:
+        """Whether one of the nodes fits by inter-pod affinity too; resources have been checked before."""
+        pod, shape = queued.pod, queued.shape
+        if not shape.shape.pod_affinity and not shape.shape.pod_anti_affinity:
             return True
-        return any(self._placement.fits_on(node, pod.key, ask, pod.labels) for node in nodes)
+        return any(self._cache.fits_on(node, pod.key, shape, pod.labels) for node in nodes)
 
-    def _attempt(self, waiting: _Waiting) -> None:
-        pod, ask = waiting.pod, waiting.ask
+    def _schedule_one(self, queued: _QueuedPod) -> None:
+        pod, shape = queued.pod, queued.shape
         nominated = pod.status.get("nominatedNodeName")
-        where: str | None = None
-        if not ask.unsupported:
-            if nominated and self._placement.fits_on(nominated, pod.key, ask, pod.labels):
-                where = nominated
+        node: str | None = None
+        if not shape.unsupported:
+            if nominated and self._cache.fits_on(nominated, pod.key, shape, pod.labels):
+                node = nominated
             else:
-                where = self._placement.best(pod.key, ask, pod.labels)
-        if where is None:
-            self._give_up(waiting, self._why_not(waiting))
+                node = self._cache.best_node(pod.key, shape, pod.labels)
+        if node is None:
+            self._handle_failure(queued, self._unschedulable_message(queued))
             return
+        binding = {"metadata": {"uid": pod.uid}, "target": {"kind": "Node", "name": node}}
         try:
-            bind(self._store, *pod.key, {"metadata": {"uid": pod.uid}, "target": {"kind": "Node", "name": where}})
+            bind_pod(self._store, *pod.key, binding)
         except ApiFailure as failure:
-            self._give_up(waiting, f"binding rejected: {failure}")
+            self._handle_failure(queued, f"binding rejected: {failure}")
             return
-        self._recorder.normal(NAME, pod.object, "Scheduled", f"Successfully assigned {'/'.join(pod.key)} to {where}")
+        message = f"Successfully assigned {'/'.join(pod.key)} to {node}"
+        self._recorder.normal(SCHEDULER_NAME, pod.object, "Scheduled", message)
 
-    def _give_up(self, waiting: _Waiting, why: str) -> None:
-        waiting.attempts += 1
-        backoff = min(_FIRST_BACKOFF * 2.0 ** min(waiting.attempts - 1, 10), _LONGEST_BACKOFF)
-        waiting.backing_off = asyncio.get_running_loop().time() + backoff
-        self._stuck.setdefault(waiting.ask, {})[waiting.pod.key] = waiting
-        if waiting.told and not waiting.pod.status.get("nominatedNodeName"):
-            self._retell_soon()
+    def _handle_failure(self, queued: _QueuedPod, message: str) -> None:
+        queued.attempts += 1
+        backoff = min(_FIRST_BACKOFF * 2.0 ** min(queued.attempts - 1, 10), _MAX_BACKOFF)
+        queued.backoff_until = asyncio.get_running_loop().time() + backoff
+        self._unschedulable.setdefault(queued.shape, {})[queued.pod.key] = queued
+        if queued.message and not queued.pod.status.get("nominatedNodeName"):
+            self._refresh_messages_soon()
         else:
-            waiting.told = why
-            self._refuse(waiting.pod, "Unschedulable", why)
+            queued.message = message
+            self._write_unscheduled(queued.pod, "Unschedulable", message)
 
-    def _why_not(self, waiting: _Waiting) -> str:
-        pod, ask = waiting.pod, waiting.ask
-        return ask.unsupported or self._placement.why_not(pod.key, ask, pod.labels)
+    def _unschedulable_message(self, queued: _QueuedPod) -> str:
+        pod, shape = queued.pod, queued.shape
+        return shape.unsupported or self._cache.unschedulable_message(pod.key, shape, pod.labels)
 
-    def _retell_soon(self) -> None:
-        if self._retelling is None and self._stuck:
-            delay = max(1.0, sum(map(len, self._stuck.values())) / _RETOLD_PER_SECOND)
-            self._retelling = asyncio.get_running_loop().call_later(delay, self._retell)
+    def _refresh_messages_soon(self) -> None:
+        if self._next_refresh is None and self._unschedulable:
+            delay = max(1.0, sum(map(len, self._unschedulable.values())) / _REFRESHED_PER_SECOND)
+            self._next_refresh = asyncio.get_running_loop().call_later(delay, self._refresh_messages)
 
-    def _retell(self) -> None:
-        self._retelling = None
-        for waiting in [one for group in self._stuck.values() for one in group.values()]:
-            # A failed attempt would cost a nominated pod its nomination, and this is none.
-            why = "" if waiting.pod.status.get("nominatedNodeName") else self._why_not(waiting)
-            if why not in {"", waiting.told}:
-                waiting.told = why
-                self._refuse(waiting.pod, "Unschedulable", why)
+    def _refresh_messages(self) -> None:
+        self._next_refresh = None
+        for queued in [one for group in self._unschedulable.values() for one in group.values()]:
+            # Writing the condition ends a nomination as a failed attempt does, and this is no attempt.
+            message = "" if queued.pod.status.get("nominatedNodeName") else self._unschedulable_message(queued)
+            if message not in {"", queued.message}:
+                queued.message = message
+                self._write_unscheduled(queued.pod, "Unschedulable", message)
 
-    def _refuse_current(self, key: Key, why: str) -> None:
+    def _refuse_current(self, key: ObjectKey, message: str) -> None:
         pod = self._cluster.pods.get(key)
         if pod is not None and not pod.node:
-            self._refuse(pod, "SchedulerError", why)
+            self._write_unscheduled(pod, "SchedulerError", message)
 
-    def _refuse(self, pod: PodView, reason: str, why: str) -> None:
-        refused = pod_condition("PodScheduled", "False", reason=reason, message=why)
-        refused["observedGeneration"] = _generation(pod)
-        status = with_condition(pod.status, refused, self._store.timestamp())
-        # A nomination does not outlive a failed attempt.
+    def _write_unscheduled(self, pod: PodView, reason: str, message: str) -> None:
+        condition = pod_condition("PodScheduled", "False", reason=reason, message=message)
+        condition["observedGeneration"] = _generation(pod)
+        status = with_status_condition(pod.status, condition, self._store.timestamp())
+        # A failed attempt ends a nomination.
         status.pop("nominatedNodeName", None)
-        self._recorder.warning(NAME, pod.object, "FailedScheduling", why)
+        self._recorder.warning(SCHEDULER_NAME, pod.object, "FailedScheduling", message)
         if status != pod.status:
             self._cluster.write_status(pod, status)
 
 
-def _first(group: Iterable[_Waiting], count: int) -> list[_Waiting]:
-    """Those tried less often first: what keeps one pod of a shape from the others need not keep all."""
+def _first(group: Iterable[_QueuedPod], count: int) -> list[_QueuedPod]:
+    """The next pods to try: within a priority the least tried first, since affinity may stop one pod and not others."""
     return heapq.nsmallest(count, group, key=lambda one: (one.order[0], one.attempts, one.order)) if count > 0 else []
 
 
 def _wants_scheduling(pod: PodView) -> bool:
     spec = pod.spec
-    return not pod.deleting and spec.get("schedulerName") == NAME and not spec.get("schedulingGates")
+    return not pod.deleting and spec.get("schedulerName") == SCHEDULER_NAME and not spec.get("schedulingGates")
 
 
 def _generation(pod: PodView) -> object:
     return pod.object["metadata"].get("generation")
 
 
-def _placing(node: Json) -> tuple[object, ...]:
-    """What of a node matters for placing: heartbeats do not."""
+def _scheduling_fields(node: Json) -> tuple[object, ...]:
+    """The fields of a node that scheduling depends on; heartbeats change none of them."""
     meta, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     return (meta.get("labels"), spec.get("taints"), spec.get("unschedulable"), status.get("allocatable"))

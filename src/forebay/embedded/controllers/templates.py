@@ -1,8 +1,8 @@
-"""Pods made from the template of their owner."""
+"""Pods created from the pod template of a Job or ReplicaSet."""
 
 from collections.abc import Mapping, Sequence
 
-from forebay.embedded.api.store import Json
+from forebay.embedded.api.objects import Json
 
 
 def pod_from(
@@ -14,15 +14,15 @@ def pod_from(
     annotations: Mapping[str, str] | None = None,
     finalizers: Sequence[str] = (),
 ) -> Json:
-    """The spec is the template's own: the store copies it."""
-    meta, said = owner["metadata"], template.get("metadata") or {}
+    """A pod of the owner, to be created. Its spec is the template's own object; the store copies it."""
+    meta, template_meta = owner["metadata"], template.get("metadata") or {}
     return {
         "metadata": {
             "generateName": prefix,
             "namespace": meta["namespace"],
-            "labels": {**(said.get("labels") or {}), **(labels or {})},
-            "annotations": {**(said.get("annotations") or {}), **(annotations or {})},
-            "finalizers": [*(said.get("finalizers") or ()), *finalizers],
+            "labels": {**(template_meta.get("labels") or {}), **(labels or {})},
+            "annotations": {**(template_meta.get("annotations") or {}), **(annotations or {})},
+            "finalizers": [*(template_meta.get("finalizers") or ()), *finalizers],
             "ownerReferences": [
                 {
                     "apiVersion": owner["apiVersion"],

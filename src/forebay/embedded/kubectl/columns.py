@@ -1,4 +1,4 @@
-"""The columns of the built-in kinds, and what stands in each."""
+"""Columns of the built-in kinds in `kubectl get`, and how each cell is computed."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from forebay.embedded.api import kinds
-from forebay.embedded.api.ages import age, between, moment
+from forebay.embedded.api.objects import Json
+from forebay.embedded.kubectl.ages import age, between, parse_time
 from forebay.model.spans import human
 
-Json = dict[str, Any]
 Cell = Callable[[Json, datetime], Any]
 
 _NONE = "<none>"
@@ -20,7 +20,7 @@ class TableColumn(msgspec.Struct, frozen=True):
     name: str
     cell: Cell
     type: str = "string"
-    #: 0 always, more only with `-o wide`.
+    #: 0: always shown; more: only with `-o wide`.
     priority: int = 0
     format: str = ""
 
@@ -57,8 +57,8 @@ def _containers(field: str) -> Cell:
     return lambda obj, now: ",".join(container.get(field, "") for container in find(obj, now))
 
 
-NAME = TableColumn("Name", _at("metadata", "name"), format="name")
-AGE = TableColumn("Age", age)
+NAME_COLUMN = TableColumn("Name", _at("metadata", "name"), format="name")
+AGE_COLUMN = TableColumn("Age", age)
 
 
 def pod_status(pod: Json) -> str:
@@ -97,8 +97,8 @@ def _pod_restarts(pod: Json, now: datetime) -> str:
 
 def _node_status(node: Json, _now: datetime) -> str:
     ready = [one for one in (node.get("status") or {}).get("conditions") or () if one["type"] == "Ready"]
-    words = [("Ready" if one.get("status") == "True" else "NotReady") for one in ready] or ["Unknown"]
-    return ",".join([*words, *(["SchedulingDisabled"] if node["spec"].get("unschedulable") else [])])
+    statuses = [("Ready" if one.get("status") == "True" else "NotReady") for one in ready] or ["Unknown"]
+    return ",".join([*statuses, *(["SchedulingDisabled"] if node["spec"].get("unschedulable") else [])])
 
 
 def _node_roles(node: Json, _now: datetime) -> str:
@@ -120,9 +120,9 @@ def _node_address(kind: str) -> Cell:
 def _job_status(job: Json, _now: datetime) -> str:
     conditions = (job.get("status") or {}).get("conditions") or ()
     true = {one["type"] for one in conditions if one.get("status") == "True"}
-    for condition, word in (("Complete", "Complete"), ("Failed", "Failed")):
+    for condition, status in (("Complete", "Complete"), ("Failed", "Failed")):
         if condition in true:
-            return word
+            return status
     if job["metadata"].get("deletionTimestamp"):
         return "Terminating"
     others = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
@@ -141,8 +141,8 @@ def _job_duration(job: Json, now: datetime) -> str:
     status = job.get("status") or {}
     if not status.get("startTime"):
         return ""
-    end = moment(status["completionTime"]) if status.get("completionTime") else now
-    return human(end - moment(status["startTime"]))
+    end = parse_time(status["completionTime"]) if status.get("completionTime") else now
+    return human(end - parse_time(status["startTime"]))
 
 
 def _event_first(event: Json, now: datetime) -> str:
@@ -155,8 +155,12 @@ def _event_last(event: Json, now: datetime) -> str:
 
 
 def _event_object(event: Json, _now: datetime) -> str:
-    about = event.get("involvedObject") or {}
-    return f"{about.get('kind', '').lower()}/{about['name']}" if about.get("name") else about.get("kind", "").lower()
+    involved = event.get("involvedObject") or {}
+    return (
+        f"{involved.get('kind', '').lower()}/{involved['name']}"
+        if involved.get("name")
+        else involved.get("kind", "").lower()
+    )
 
 
 def _event_source(event: Json, _now: datetime) -> str:
@@ -179,23 +183,23 @@ _TEMPLATE = (
     TableColumn("Selector", _pairs("spec", "selector", "matchLabels"), priority=1),
 )
 
-BUILT_IN: dict[str, tuple[TableColumn, ...]] = {
-    kinds.PODS.storage: (
-        NAME,
+BUILT_IN_COLUMNS: dict[str, tuple[TableColumn, ...]] = {
+    kinds.POD_KIND.storage: (
+        NAME_COLUMN,
         TableColumn("Ready", _pod_ready),
         TableColumn("Status", lambda pod, _now: pod_status(pod)),
         TableColumn("Restarts", _pod_restarts),
-        AGE,
+        AGE_COLUMN,
         TableColumn("IP", _at("status", "podIP"), priority=1),
         TableColumn("Node", _at("spec", "nodeName"), priority=1),
         TableColumn("Nominated Node", _at("status", "nominatedNodeName"), priority=1),
         TableColumn("Readiness Gates", lambda _pod, _now: _NONE, priority=1),
     ),
-    kinds.NODES.storage: (
-        NAME,
+    kinds.NODE_KIND.storage: (
+        NAME_COLUMN,
         TableColumn("Status", _node_status),
         TableColumn("Roles", _node_roles),
-        AGE,
+        AGE_COLUMN,
         TableColumn("Version", _at("status", "nodeInfo", "kubeletVersion", otherwise="")),
         TableColumn("Internal-IP", _node_address("InternalIP"), priority=1),
         TableColumn("External-IP", _node_address("ExternalIP"), priority=1),
@@ -205,8 +209,8 @@ BUILT_IN: dict[str, tuple[TableColumn, ...]] = {
             "Container-Runtime", _at("status", "nodeInfo", "containerRuntimeVersion", otherwise="<unknown>"), priority=1
         ),
     ),
-    kinds.NAMESPACES.storage: (NAME, TableColumn("Status", _at("status", "phase")), AGE),
-    kinds.EVENTS.storage: (
+    kinds.NAMESPACE_KIND.storage: (NAME_COLUMN, TableColumn("Status", _at("status", "phase")), AGE_COLUMN),
+    kinds.EVENT_KIND.storage: (
         TableColumn("Last Seen", _event_last),
         TableColumn("Type", _at("type")),
         TableColumn("Reason", _at("reason")),
@@ -218,50 +222,59 @@ BUILT_IN: dict[str, tuple[TableColumn, ...]] = {
         TableColumn("Count", _event_count, priority=1),
         TableColumn("Name", _at("metadata", "name"), priority=1, format="name"),
     ),
-    kinds.CONFIG_MAPS.storage: (NAME, TableColumn("Data", _size("data", "binaryData")), AGE),
-    kinds.SECRETS.storage: (NAME, TableColumn("Type", _at("type")), TableColumn("Data", _size("data")), AGE),
-    kinds.JOBS.storage: (
-        NAME,
+    kinds.CONFIG_MAP_KIND.storage: (NAME_COLUMN, TableColumn("Data", _size("data", "binaryData")), AGE_COLUMN),
+    kinds.SECRET_KIND.storage: (
+        NAME_COLUMN,
+        TableColumn("Type", _at("type")),
+        TableColumn("Data", _size("data")),
+        AGE_COLUMN,
+    ),
+    kinds.JOB_KIND.storage: (
+        NAME_COLUMN,
         TableColumn("Status", _job_status),
         TableColumn("Completions", _job_completions),
         TableColumn("Duration", _job_duration),
-        AGE,
+        AGE_COLUMN,
         *_TEMPLATE,
     ),
-    kinds.REPLICA_SETS.storage: (
-        NAME,
+    kinds.REPLICA_SET_KIND.storage: (
+        NAME_COLUMN,
         _number("Desired", "spec", "replicas"),
         _number("Current", "status", "replicas"),
         _number("Ready", "status", "readyReplicas"),
-        AGE,
+        AGE_COLUMN,
         *_TEMPLATE,
     ),
-    kinds.DAEMON_SETS.storage: (
-        NAME,
+    kinds.DAEMON_SET_KIND.storage: (
+        NAME_COLUMN,
         _number("Desired", "status", "desiredNumberScheduled"),
         _number("Current", "status", "currentNumberScheduled"),
         _number("Ready", "status", "numberReady"),
         _number("Up-to-date", "status", "updatedNumberScheduled"),
         _number("Available", "status", "numberAvailable"),
         TableColumn("Node Selector", _pairs("spec", "template", "spec", "nodeSelector")),
-        AGE,
+        AGE_COLUMN,
         *_TEMPLATE,
     ),
-    kinds.DISRUPTION_BUDGETS.storage: (
-        NAME,
+    kinds.DISRUPTION_BUDGET_KIND.storage: (
+        NAME_COLUMN,
         TableColumn("Min Available", lambda obj, now: str(_at("spec", "minAvailable", otherwise="N/A")(obj, now))),
         TableColumn("Max Unavailable", lambda obj, now: str(_at("spec", "maxUnavailable", otherwise="N/A")(obj, now))),
         _number("Allowed Disruptions", "status", "disruptionsAllowed"),
-        AGE,
+        AGE_COLUMN,
     ),
-    kinds.LEASES.storage: (NAME, TableColumn("Holder", _at("spec", "holderIdentity", otherwise="")), AGE),
-    kinds.PRIORITY_CLASSES.storage: (
-        NAME,
+    kinds.LEASE_KIND.storage: (
+        NAME_COLUMN,
+        TableColumn("Holder", _at("spec", "holderIdentity", otherwise="")),
+        AGE_COLUMN,
+    ),
+    kinds.PRIORITY_CLASS_KIND.storage: (
+        NAME_COLUMN,
         _number("Value", "value"),
         TableColumn("Global-Default", _at("globalDefault", otherwise=False), "boolean"),
-        AGE,
+        AGE_COLUMN,
         TableColumn("PreemptionPolicy", _at("preemptionPolicy")),
     ),
-    kinds.RUNTIME_CLASSES.storage: (NAME, TableColumn("Handler", _at("handler")), AGE),
-    kinds.DEFINITIONS.storage: (NAME, TableColumn("Created At", _at("metadata", "creationTimestamp"), "date")),
+    kinds.RUNTIME_CLASS_KIND.storage: (NAME_COLUMN, TableColumn("Handler", _at("handler")), AGE_COLUMN),
+    kinds.CRD_KIND.storage: (NAME_COLUMN, TableColumn("Created At", _at("metadata", "creationTimestamp"), "date")),
 }

@@ -1,7 +1,7 @@
-"""The little protobuf that kubectl insists on: `kubectl create namespace` and its sisters send nothing else.
+"""Protobuf bodies, which `kubectl create namespace` and similar commands send instead of JSON.
 
-A table of the messages those commands send, and a decoder into the JSON form. A field outside the table is refused by
-name: half an object would be worse than none. Field numbers are those of Kubernetes' published `.proto` files.
+A table of the messages that those commands send, and a decoder to JSON. A field outside the table is refused: dropping
+it would store an incomplete object. Field numbers are those of Kubernetes' published `.proto` files.
 """
 
 import base64
@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from forebay.embedded.api.failures import ApiFailure
-
-Json = dict[str, Any]
+from forebay.embedded.api.objects import Json
 
 _MAGIC = b"k8s\x00"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
-#: By message: `number name type`. Types: s text, i number, b flag (capital: a pointer, whose zero counts), y bytes,
-#: map and mapy by text, q a map of quantities, ios int-or-string, - ignored, else a message; `*` is repeated.
+#: Fields of each message as `number name type`. Types: s string, i integer, b boolean (capital: a pointer, whose zero
+#: value is kept), map and mapy a map of strings and of bytes, q a map of quantities, ios int-or-string, - ignored, else
+#: a message; `*` is repeated.
 _MESSAGES = {
     "Namespace": "1 metadata Meta, 2 spec -, 3 status -",
     "ConfigMap": "1 metadata Meta, 2 data map, 3 binaryData mapy, 4 immutable B",
@@ -65,23 +65,23 @@ _MESSAGES = {
     "ResourceAttributes": "1 namespace s, 2 verb s, 3 group s, 4 version s, 5 resource s, 6 subresource s, 7 name s",
     "NonResourceAttributes": "1 path s, 2 verb s",
 }
-#: Scalars whose zero value means that they are not set.
-_DROPPED = frozenset({"s", "i", "b"})
+#: Scalar types whose zero value means that the field is not set.
+_OMITTED_WHEN_ZERO = frozenset({"s", "i", "b"})
 
 
-def decode(content: bytes) -> Json:
-    """An object in Kubernetes' protobuf envelope as JSON."""
+def decode_protobuf(content: bytes) -> Json:
+    """The object in a Kubernetes protobuf envelope, as JSON."""
     if not content.startswith(_MAGIC):
-        raise _refused("it does not begin as one")
+        raise _refused("it has no Kubernetes protobuf header")
     try:
         envelope = dict(_fields(content[len(_MAGIC) :]))
         names = dict(_fields(envelope[1]))
         api_version, kind = _text(names.get(1)), _text(names.get(2))
         if kind not in _MESSAGES:
-            raise _refused(f"{kind} is not among the kinds it reads")
+            raise _refused(f"kind {kind} is not supported in protobuf")
         return {"apiVersion": api_version, "kind": kind, **_message(kind, envelope.get(2, b""))}
     except (IndexError, KeyError, ValueError, TypeError) as error:
-        raise _refused(f"it is damaged ({error})") from None
+        raise _refused(f"its content is damaged ({error})") from None
 
 
 def _message(name: str, content: bytes) -> Json:
@@ -89,7 +89,7 @@ def _message(name: str, content: bytes) -> Json:
     found: Json = {}
     for number, value in _fields(content):
         if number not in table:
-            raise _refused(f"field {number} of {name} is not in its table")
+            raise _refused(f"field {number} of {name} is not supported")
         field, form = table[number]
         if form.startswith("*"):
             found.setdefault(field, []).append(_value(form[1:], value))
@@ -98,7 +98,7 @@ def _message(name: str, content: bytes) -> Json:
             found.setdefault(field, {})[_text(entry.get(1))] = _entry(form, entry.get(2, b""))
         elif form != "-":
             read = _value(form, value)
-            if read or form not in _DROPPED:
+            if read or form not in _OMITTED_WHEN_ZERO:
                 found[field] = read
     return found
 
@@ -129,7 +129,7 @@ def _text(value: Any) -> str:
 
 
 def _fields(content: Any) -> Iterator[tuple[int, Any]]:
-    """Protobuf's wire format: numbers with their undecoded values."""
+    """Fields in protobuf's wire format: number and undecoded value."""
     view = memoryview(content)
     position = 0
     while position < len(view):
@@ -143,7 +143,7 @@ def _fields(content: Any) -> Iterator[tuple[int, Any]]:
         else:
             size = {_FIXED64: 8, _FIXED32: 4}[key & 7]
         if position + size > len(view):
-            raise ValueError("it ends too early")
+            raise ValueError("unexpected end")
         yield key >> 3, view[position : position + size]
         position += size
 
@@ -160,7 +160,7 @@ def _varint(view: memoryview, position: int) -> tuple[int, int]:
 
 def _refused(why: str) -> ApiFailure:
     message = (
-        f"this server reads only a part of Kubernetes' protobuf, and not this object: {why}. Send it as JSON or YAML "
+        f"the embedded cluster cannot read this protobuf object: {why}. Send it as JSON or YAML "
         "(kubectl ... --dry-run=client -o yaml | kubectl create -f -)"
     )
     return ApiFailure(415, "UnsupportedMediaType", message)

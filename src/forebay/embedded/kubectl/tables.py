@@ -1,4 +1,4 @@
-"""Server-side printing: what `kubectl get` shows, in the columns of a real API server."""
+"""Server-side printing: the tables that `kubectl get` shows, with the columns of a real API server."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -6,13 +6,49 @@ from typing import Any
 
 import msgspec
 
-from forebay.embedded.api.ages import between
-from forebay.embedded.api.definitions import CustomVersion
-from forebay.embedded.api.json_path import JsonPath
-from forebay.embedded.api.kinds import Kind
-from forebay.embedded.kubectl.columns import AGE, BUILT_IN, NAME, TableColumn
+from forebay.embedded.api.custom_resources import CustomVersion, custom_version
+from forebay.embedded.api.forms import Form, partial_metadata
+from forebay.embedded.api.kinds import ApiKind
+from forebay.embedded.api.objects import Json
+from forebay.embedded.api.store import Store
+from forebay.embedded.kubectl.ages import between
+from forebay.embedded.kubectl.columns import AGE_COLUMN, BUILT_IN_COLUMNS, NAME_COLUMN, TableColumn
+from forebay.embedded.kubectl.json_path import JsonPath
 
-Json = dict[str, Any]
+_COMPLETED = {
+    "Succeeded": {"reason": "Succeeded", "message": "The pod has completed successfully."},
+    "Failed": {"reason": "Failed", "message": "The pod failed."},
+}
+
+
+class TableForm(Form):
+    """Rows of a `Table`. `include` is the query's includeObject: how much of each object goes with its row."""
+
+    def __init__(self, store: Store, kind: ApiKind, include: str) -> None:
+        super().__init__(kind)
+        self._columns = columns_of(kind, custom_version(store, kind))
+        self._store = store
+        self._include = include
+        self._columns_sent = False
+
+    def event(self, obj: Json) -> Json:
+        """One row; only the first event of a watch defines the columns."""
+        event = self.one(obj)
+        if self._columns_sent:
+            event["columnDefinitions"] = None
+        self._columns_sent = True
+        return event
+
+    def bookmark(self, meta: Json) -> Json:
+        return self.many([], meta)
+
+    def one(self, obj: Json) -> Json:
+        if obj.get("kind") == "Status":
+            return obj
+        return self.many([obj], {"resourceVersion": obj["metadata"].get("resourceVersion", "")})
+
+    def many(self, objects: Sequence[Json], meta: Json) -> Json:
+        return table(objects, self._columns, meta, self._store.clock(), self._include)
 
 
 def table(
@@ -29,32 +65,23 @@ def table(
 
 def _row(obj: Json, columns: Sequence[TableColumn], now: datetime, include: str) -> Json:
     row: Json = {"cells": [column.cell(obj, now) for column in columns]}
-    ended = _ENDED.get((obj.get("status") or {}).get("phase", "")) if obj.get("kind") == "Pod" else None
-    if ended is not None:
-        row["conditions"] = [{"type": "Completed", "status": "True", **ended}]
-    row["object"] = obj if include == "Object" else None if include == "None" else partial(obj)
+    completed = _COMPLETED.get((obj.get("status") or {}).get("phase", "")) if obj.get("kind") == "Pod" else None
+    if completed is not None:
+        row["conditions"] = [{"type": "Completed", "status": "True", **completed}]
+    row["object"] = obj if include == "Object" else None if include == "None" else partial_metadata(obj)
     return row
 
 
-_ENDED = {
-    "Succeeded": {"reason": "Succeeded", "message": "The pod has completed successfully."},
-    "Failed": {"reason": "Failed", "message": "The pod failed."},
-}
-
-
-def partial(obj: Json) -> Json:
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
-
-
-def columns_of(kind: Kind, custom: CustomVersion | None) -> Sequence[TableColumn]:
+def columns_of(kind: ApiKind, custom: CustomVersion | None) -> Sequence[TableColumn]:
     if custom is None:
-        return BUILT_IN.get(kind.storage, (NAME, AGE))
+        return BUILT_IN_COLUMNS.get(kind.storage, (NAME_COLUMN, AGE_COLUMN))
     if not custom.columns:
-        return (NAME, AGE)
-    return (NAME, *(_custom(column) for column in custom.columns))
+        return (NAME_COLUMN, AGE_COLUMN)
+    return (NAME_COLUMN, *(_printer_column(column) for column in custom.columns))
 
 
-def _custom(column: Json) -> TableColumn:
+def _printer_column(column: Json) -> TableColumn:
+    """A column from a CRD's additionalPrinterColumns."""
     path, kind = JsonPath(column["jsonPath"]), column["type"]
 
     def cell(obj: Json, now: datetime) -> Any:

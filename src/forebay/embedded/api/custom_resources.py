@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: what makes one acceptable, and the kinds it adds to the server while it lives."""
+"""CustomResourceDefinitions: their validation, and the kinds and rules that each adds to the server."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -6,11 +6,14 @@ import msgspec
 
 from forebay.embedded.api import builtin, cel
 from forebay.embedded.api import schema as schemas
-from forebay.embedded.api.failures import Cause, bad_value, required, unsupported
-from forebay.embedded.api.json_path import JsonPath
-from forebay.embedded.api.kinds import DEFINITIONS, Kind
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.failures import FieldCause, bad_value, required, unsupported
+from forebay.embedded.api.kinds import CRD_KIND, ApiKind
+from forebay.embedded.api.objects import Json
 from forebay.embedded.api.rules import KindRules
-from forebay.embedded.api.store import ADDED, DELETED, Json, Store, StoredChange
+from forebay.embedded.api.store import Store
+from forebay.embedded.kubectl.json_path import JsonPath
+from forebay.kube.decoders import ADDED, DELETED
 
 _CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
@@ -18,12 +21,12 @@ _INT_OR_STRING = "x-kubernetes-int-or-string"
 
 
 class CustomVersion(msgspec.Struct, frozen=True):
-    """What one version of a CRD says about its objects."""
+    """Schema, printer columns, selectable fields and scale paths of one version of a CRD."""
 
     schema: Json
     columns: tuple[Json, ...]
     selectable: tuple[str, ...]
-    #: The JSON paths of the scale subresource, where there is one.
+    #: JSON paths of the scale subresource; None without one.
     scale: Mapping[str, str] | None
 
 
@@ -31,46 +34,55 @@ class CustomRules(KindRules):
     def __init__(self, versions: Mapping[str, CustomVersion]) -> None:
         self.versions = versions
 
-    def unknown_fields(self, kind: Kind, obj: Json) -> list[str]:
-        """Prunes the object and tells what went."""
+    def unknown_fields(self, kind: ApiKind, obj: Json) -> list[str]:
+        """Prunes the object; returns the paths of the removed fields."""
         return list(schemas.prune(self.versions[kind.version].schema, obj))
 
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+    def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:
         super().create(store, kind, obj)
-        return self._settle(kind, obj, None)
+        return self._prune_default_validate(kind, obj, None)
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:  # noqa: ARG002
-        return self._settle(kind, new, old)
+    def update(
+        self,
+        store: Store,  # noqa: ARG002
+        kind: ApiKind,
+        old: Json,
+        new: Json,
+        subresource: str | None,  # noqa: ARG002
+    ) -> Sequence[FieldCause]:
+        return self._prune_default_validate(kind, new, old)
 
-    def _settle(self, kind: Kind, obj: Json, old: Json | None) -> Sequence[Cause]:
+    def _prune_default_validate(self, kind: ApiKind, obj: Json, old: Json | None) -> Sequence[FieldCause]:
         schema = self.versions[kind.version].schema
         self.unknown_fields(kind, obj)
         schemas.default(schema, obj)
         return schemas.validate(schema, obj, old)
 
 
-def custom_version(store: Store, kind: Kind) -> CustomVersion | None:
+def custom_version(store: Store, kind: ApiKind) -> CustomVersion | None:
     rules = store.rules.get(kind.storage)
     return rules.versions.get(kind.version) if isinstance(rules, CustomRules) else None
 
 
-def schema_of(store: Store, kind: Kind) -> Json:
-    """The schema by which objects of the kind are merged and applied."""
+def schema_for(store: Store, kind: ApiKind) -> Json:
+    """The schema by which patches and server-side apply merge objects of the kind."""
     custom = custom_version(store, kind)
     if custom is None:
-        return builtin.schema_of(kind) or {}
+        return builtin.built_in_schema(kind) or {}
     properties = {**(custom.schema.get("properties") or {}), "metadata": builtin.object_meta()}
     return {**custom.schema, "properties": properties}
 
 
-class DefinitionRules(KindRules):
-    def create(self, store: Store, kind: Kind, obj: Json) -> Sequence[Cause]:
+class CrdRules(KindRules):
+    def create(self, store: Store, kind: ApiKind, obj: Json) -> Sequence[FieldCause]:
         causes = super().create(store, kind, obj)
         if not causes:
-            obj["status"] = _accepted(store, obj)
+            obj["status"] = _accepted_status(store, obj)
         return causes
 
-    def update(self, store: Store, kind: Kind, old: Json, new: Json, subresource: str | None) -> Sequence[Cause]:
+    def update(
+        self, store: Store, kind: ApiKind, old: Json, new: Json, subresource: str | None
+    ) -> Sequence[FieldCause]:
         causes = super().update(store, kind, old, new, subresource)
         if not causes and subresource != "status":
             stored = {one["name"] for one in new["spec"]["versions"] if one.get("storage")}
@@ -94,14 +106,14 @@ class DefinitionRules(KindRules):
             names.setdefault("listKind", f"{names['kind']}List")
         spec.setdefault("conversion", {"strategy": "None"})
 
-    def causes(self, obj: Json, old: Json | None) -> Iterator[Cause]:
-        yield from _definition_causes(obj["metadata"]["name"], obj["spec"])
+    def causes(self, obj: Json, old: Json | None) -> Iterator[FieldCause]:
+        yield from _crd_causes(obj["metadata"]["name"], obj["spec"])
         for field in ("group", "scope"):
             if old is not None and obj["spec"].get(field) != old["spec"][field]:
                 yield bad_value(f"spec.{field}", obj["spec"].get(field), "field is immutable")
 
 
-def _definition_causes(name: str, spec: Json) -> Iterator[Cause]:
+def _crd_causes(name: str, spec: Json) -> Iterator[FieldCause]:
     names = spec["names"]
     for field, value in (
         ("group", spec.get("group")),
@@ -136,12 +148,12 @@ def _definition_causes(name: str, spec: Json) -> Iterator[Cause]:
                 yield bad_value(where, column["jsonPath"], str(error))
 
 
-def _schema_causes(schema: Json, path: str) -> Iterator[Cause]:
-    """Structural: every place says its type. And every rule can be compiled."""
+def _schema_causes(schema: Json, path: str) -> Iterator[FieldCause]:
+    """Checks that the schema is structural (a type everywhere) and that all its CEL rules compile."""
     if not schema.get("type") and not schema.get(_INT_OR_STRING) and not schema.get(_PRESERVE):
         yield required(f"{path}.type", "must not be empty for specified object fields")
     try:
-        cel.rules_of(schema)
+        cel.compiled_rules(schema)
     except cel.BadRule as error:
         rules = schema.get("x-kubernetes-validations")
         yield bad_value(f"{path}.x-kubernetes-validations[0].rule", rules, str(error))
@@ -149,8 +161,8 @@ def _schema_causes(schema: Json, path: str) -> Iterator[Cause]:
         yield from _schema_causes(inner, f"{path}.properties[{key}]")
     inner = schema.get("additionalProperties")
     if isinstance(inner, dict):
-        # A schema or a flag: the published types do not say which, so what is in it has not been looked at yet.
-        list(builtin.decode(DEFINITIONS, builtin.json_schema(), inner))
+        # A schema or a boolean: the published types do not say which, so its content has not been decoded yet.
+        list(builtin.decode_built_in(CRD_KIND, builtin.json_schema(), inner))
         yield from _schema_causes(inner, f"{path}.additionalProperties")
     elif inner is not None and not isinstance(inner, bool):
         yield bad_value(f"{path}.additionalProperties", inner, "must be a schema or a boolean")
@@ -168,7 +180,7 @@ def _condition(store: Store, kind: str, reason: str, message: str) -> Json:
     }
 
 
-def _accepted(store: Store, obj: Json) -> Json:
+def _accepted_status(store: Store, obj: Json) -> Json:
     spec = obj["spec"]
     return {
         "conditions": [
@@ -180,29 +192,29 @@ def _accepted(store: Store, obj: Json) -> Json:
     }
 
 
-class DefinitionLifecycle:
-    """Serves the kinds of every definition; a definition goes after the last of its objects."""
+class CrdLifecycle:
+    """Serves the kinds of every CRD, and deletes all objects of a CRD before the CRD itself."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._served: dict[str, list[Kind]] = {}
-        self._leaving: set[str] = set()
+        self._served: dict[str, list[ApiKind]] = {}
+        self._terminating: set[str] = set()
         store.subscribe(None, self._on_change)
 
     def _on_change(self, change: StoredChange) -> None:
-        if change.kind.storage in self._leaving and change.type == DELETED:
+        if change.kind.storage in self._terminating and change.type == DELETED:
             self._finish(change.kind)
-        if change.kind.storage != DEFINITIONS.storage:
+        if change.kind.storage != CRD_KIND.storage:
             return
         name = change.new["metadata"]["name"]
         if change.type == DELETED:
-            self._withdraw(name)
+            self._stop_serving(name)
             return
         if change.type == ADDED or change.old is None or change.old["spec"] != change.new["spec"]:
             self._serve(name, change.new["spec"])
-        if "deletionTimestamp" in change.new["metadata"] and name not in self._leaving:
-            self._leaving.add(name)
-            # Its objects are there even when no version is served.
+        if "deletionTimestamp" in change.new["metadata"] and name not in self._terminating:
+            self._terminating.add(name)
+            # Objects exist even when no version is served.
             kind = _kind(change.new["spec"], change.new["spec"]["versions"][0])
             for obj in self._store.list(kind):
                 meta = obj["metadata"]
@@ -217,16 +229,16 @@ class DefinitionLifecycle:
         for kind in self._served[name]:
             self._store.kinds.add(kind)
 
-    def _withdraw(self, name: str) -> None:
-        self._leaving.discard(name)
+    def _stop_serving(self, name: str) -> None:
+        self._terminating.discard(name)
         self._store.rules.pop(name, None)
         for kind in self._served.pop(name, ()):
             self._store.kinds.remove(kind)
 
-    def _finish(self, kind: Kind) -> None:
-        definition = self._store.find(DEFINITIONS, None, kind.storage)
-        if definition is not None and self._store.is_empty(kind):
-            self._store.remove_finalizer(DEFINITIONS, definition, _CLEANUP)
+    def _finish(self, kind: ApiKind) -> None:
+        crd = self._store.find(CRD_KIND, None, kind.storage)
+        if crd is not None and self._store.is_empty(kind):
+            self._store.remove_finalizer(CRD_KIND, crd, _CLEANUP)
 
 
 def _version(version: Json) -> CustomVersion:
@@ -240,9 +252,9 @@ def _version(version: Json) -> CustomVersion:
     )
 
 
-def _kind(spec: Json, version: Json) -> Kind:
+def _kind(spec: Json, version: Json) -> ApiKind:
     names = spec["names"]
-    return Kind(
+    return ApiKind(
         group=spec["group"],
         version=version["name"],
         plural=names["plural"],

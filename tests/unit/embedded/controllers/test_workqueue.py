@@ -1,11 +1,11 @@
-"""Work that waits for its time."""
+"""The work queue of controllers: delays."""
 
 import asyncio
 
-from forebay.embedded.controllers.worklist import Worklist
+from forebay.embedded.controllers.workqueue import WorkQueue
 
 
-async def test_a_delay_that_the_clock_cannot_show_still_passes():
+async def test_a_delay_below_the_resolution_of_the_clock_still_passes():
     await asyncio.sleep(2062.45)
     loop = asyncio.get_running_loop()
     begun, calls = loop.time(), []
@@ -13,10 +13,10 @@ async def test_a_delay_that_the_clock_cannot_show_still_passes():
     def work(key):
         calls.append(key)
         if loop.time() == begun and len(calls) < 100:
-            worklist.add(key, 1e-14)
+            queue.add(key, 1e-14)
 
-    worklist = Worklist(work, lambda *_: None)
-    worklist.add("node")
+    queue = WorkQueue(work, lambda *_: None)
+    queue.add("node")
     await asyncio.sleep(1)
 
     assert len(calls) == 2

@@ -1,39 +1,40 @@
-"""What the controllers see in common: each pod looked at once per write, found by node and by owner."""
+"""Pods and nodes as all controllers see them: each pod decoded once per write, indexed by node and by owner."""
 
 from collections.abc import Callable, Mapping
 
 import msgspec
 
-from forebay.embedded.api.kinds import NODES, PODS
-from forebay.embedded.api.store import ADDED, DELETED, Json, Store, StoredChange
+from forebay.embedded.api.collection import StoredChange
+from forebay.embedded.api.kinds import NODE_KIND, POD_KIND
+from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.store import Store
 from forebay.embedded.controllers.recorder import Recorder
-from forebay.embedded.controllers.worklist import Trouble
+from forebay.embedded.controllers.workqueue import OBJECT_ERRORS
 from forebay.kube import nodes as kube_nodes
-from forebay.kube.decoders import decoder_for
+from forebay.kube.decoders import ADDED, DELETED, decoder_for
 from forebay.model.nodes import Node
 
-Key = tuple[str, str]
-#: The pod before and after; None where it did not exist yet or no longer does.
-PodChange = Callable[["PodView | None", "PodView | None"], None]
-NodeChange = Callable[[Json | None, Json | None], None]
+#: Called with the pod before and after a change; None where it did not exist yet or no longer does.
+PodListener = Callable[["PodView | None", "PodView | None"], None]
+NodeListener = Callable[[Json | None, Json | None], None]
 
 ENDED = frozenset({"Succeeded", "Failed"})
-_NOBODY = ("", "", "")
+_NO_OWNER = ("", "", "")
 _COMPONENT = "controllermanager"
 _nodes = decoder_for(kube_nodes.NODES)
 
 
 class PodView(msgspec.Struct, frozen=True, gc=False):
-    """A stored pod and what every controller asks of it."""
+    """A stored pod with the fields that every controller reads."""
 
     object: Json
-    key: Key
+    key: ObjectKey
     uid: str
     node: str
     phase: str
     deleting: bool
     ready: bool
-    #: Its controller: kind, name and uid, all empty where it has none.
+    #: Kind, name and uid of its controller, all empty where it has none.
     owner: tuple[str, str, str]
 
     @property
@@ -42,7 +43,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def active(self) -> bool:
-        """Counts as a replica: neither ended nor on its way out."""
+        """Counts as a replica: neither ended nor being deleted."""
         return not self.deleting and self.phase not in ENDED
 
     @property
@@ -79,7 +80,7 @@ class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _Status(msgspec.Struct, gc=False, rename="camel"):
-    """The parts of a status that anybody may write and the controllers read."""
+    """The parts of a pod status that controllers read, which any client may have written wrongly."""
 
     phase: str = ""
     conditions: list[_Condition] | None = None
@@ -87,8 +88,8 @@ class _Status(msgspec.Struct, gc=False, rename="camel"):
     init_container_statuses: list[_ContainerStatus] | None = None
 
 
-def view(pod: Json) -> PodView:
-    """Raises ValueError for a pod of which no sense can be made."""
+def pod_view(pod: Json) -> PodView:
+    """Raises ValueError for a pod that cannot be decoded."""
     meta = pod["metadata"]
     status = msgspec.convert(pod.get("status") or {}, _Status)
     owners = meta.get("ownerReferences")
@@ -100,75 +101,78 @@ def view(pod: Json) -> PodView:
         status.phase or "Pending",
         "deletionTimestamp" in meta,
         any(c.type == "Ready" and c.status == "True" for c in status.conditions or ()),
-        next(((o["kind"], o["name"], o["uid"]) for o in owners if o.get("controller")), _NOBODY) if owners else _NOBODY,
+        next(((o["kind"], o["name"], o["uid"]) for o in owners if o.get("controller")), _NO_OWNER)
+        if owners
+        else _NO_OWNER,
     )
 
 
 def node_of(node: Json) -> Node:
-    """Raises ValueError for a node of which no sense can be made."""
+    """Raises ValueError for a node that cannot be decoded."""
     return _nodes.object(msgspec.json.encode(node))
 
 
-class Cluster:
-    """Follows pods and nodes in the store. Listeners are called in the order in which they came.
+class ClusterState:
+    """Pods and nodes of the store, kept up to date; the controllers' shared informer.
 
-    What cannot be read is left out, and an event on it says so.
+    Listeners are called in the order in which they were added. An object that cannot be decoded is left out and gets a
+    Warning event.
     """
 
     def __init__(self, store: Store, recorder: Recorder) -> None:
         self.store = store
         self._recorder = recorder
-        self.pods: dict[Key, PodView] = {}
-        self.by_node: dict[str, dict[Key, PodView]] = {}
-        self.by_owner: dict[str, dict[Key, PodView]] = {}
+        self.pods: dict[ObjectKey, PodView] = {}
+        self.by_node: dict[str, dict[ObjectKey, PodView]] = {}
+        self.by_owner: dict[str, dict[ObjectKey, PodView]] = {}
         self.nodes: dict[str, Json] = {}
-        self._pod_listeners: list[PodChange] = []
-        self._node_listeners: list[NodeChange] = []
-        self._ends: list[Callable[[], None]] = []
+        self._pod_listeners: list[PodListener] = []
+        self._node_listeners: list[NodeListener] = []
+        self._unsubscribe: list[Callable[[], None]] = []
 
-    def on_pods(self, listener: PodChange) -> None:
+    def on_pods(self, listener: PodListener) -> None:
         self._pod_listeners.append(listener)
 
-    def on_nodes(self, listener: NodeChange) -> None:
+    def on_nodes(self, listener: NodeListener) -> None:
         self._node_listeners.append(listener)
 
     def start(self) -> None:
-        """Shows the listeners what is there, nodes first, then all that changes."""
-        self._ends = [self.store.subscribe(NODES, self._node), self.store.subscribe(PODS, self._pod)]
-        for kind, listener in ((NODES, self._node), (PODS, self._pod)):
+        """Calls the listeners for all that exists, nodes first, and from then on for every change."""
+        self._unsubscribe = [self.store.subscribe(NODE_KIND, self._node), self.store.subscribe(POD_KIND, self._pod)]
+        for kind, listener in ((NODE_KIND, self._node), (POD_KIND, self._pod)):
             for obj in self.store.list(kind):
                 listener(StoredChange(self.store.version, ADDED, kind, None, obj))
 
     def stop(self) -> None:
-        for end in self._ends:
-            end()
-        self._ends = []
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        self._unsubscribe = []
 
     def owned(self, owner: Json) -> tuple[PodView, ...]:
         """The pods that an object controls."""
         return tuple(self.by_owner.get(owner["metadata"]["uid"], {}).values())
 
     def write_status(self, pod: PodView, status: Json) -> None:
-        self.store.update(PODS, {**pod.object, "status": status}, subresource="status")
+        self.store.update(POD_KIND, {**pod.object, "status": status}, subresource="status")
 
     def _pod(self, change: StoredChange) -> None:
         pod, new = change.new, None
         if change.type != DELETED:
             try:
-                new = view(pod)
-            except Trouble as trouble:
-                self._recorder.warning(_COMPONENT, pod, "InvalidPod", str(trouble))
+                new = pod_view(pod)
+            except OBJECT_ERRORS as error:
+                self._recorder.warning(_COMPONENT, pod, "InvalidPod", str(error))
         key = (pod["metadata"]["namespace"], pod["metadata"]["name"])
         old = self.pods.get(key)
         if old is not None:
-            _leave(self.by_node, old.node, key)
-            _leave(self.by_owner, old.owner[2], key)
+            _remove_from(self.by_node, old.node, key)
+            _remove_from(self.by_owner, old.owner[2], key)
         if new is None:
             self.pods.pop(key, None)
         else:
             self.pods[key] = new
-            _enter(self.by_node, new.node, new)
-            _enter(self.by_owner, new.owner[2], new)
+            _add_to(self.by_node, new.node, new)
+            _add_to(self.by_owner, new.owner[2], new)
         for listener in self._pod_listeners:
             listener(old, new)
 
@@ -180,8 +184,8 @@ class Cluster:
         if change.type != DELETED:
             try:
                 node_of(node)
-            except Trouble as trouble:
-                self._recorder.warning(_COMPONENT, node, "InvalidNode", str(trouble))
+            except OBJECT_ERRORS as error:
+                self._recorder.warning(_COMPONENT, node, "InvalidNode", str(error))
             else:
                 new = self.nodes[name] = node
         if old is None and new is None:
@@ -190,12 +194,12 @@ class Cluster:
             listener(old, new)
 
 
-def _enter(index: dict[str, dict[Key, PodView]], value: str, pod: PodView) -> None:
+def _add_to(index: dict[str, dict[ObjectKey, PodView]], value: str, pod: PodView) -> None:
     if value:
         index.setdefault(value, {})[pod.key] = pod
 
 
-def _leave(index: dict[str, dict[Key, PodView]], value: str, key: Key) -> None:
+def _remove_from(index: dict[str, dict[ObjectKey, PodView]], value: str, key: ObjectKey) -> None:
     if value:
         members = index[value]
         del members[key]

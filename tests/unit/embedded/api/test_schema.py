@@ -1,11 +1,11 @@
-"""Structural schemas and CEL rules: what is filled in, what is dropped, what is said."""
+"""Structural schemas and CEL rules: defaults, pruning, error messages."""
 
 import pytest
 
 from forebay.embedded.api import cel, schema
-from forebay.embedded.api.kinds import DEFINITIONS
-from forebay.embedded.api.store import ApiFailure
-from tests.unit.embedded.worlds import a_definition, a_store, define, named
+from forebay.embedded.api.failures import ApiFailure
+from forebay.embedded.api.kinds import CRD_KIND
+from tests.unit.embedded.worlds import a_crd, a_store, define, named
 
 
 def message(store, kind, spec):
@@ -38,7 +38,7 @@ def test_defaults_reach_into_lists_and_maps_and_nulls_count_as_absent():
     }
 
 
-def test_a_default_is_a_fresh_value_each_time():
+def test_a_default_is_a_new_copy_each_time():
     shape = {"type": "object", "properties": {"list": {"type": "array", "items": {}, "default": [{"a": 1}]}}}
     first, second = {}, {}
     schema.default(shape, first)
@@ -48,7 +48,7 @@ def test_a_default_is_a_fresh_value_each_time():
     assert second == {"list": [{"a": 1}]}
 
 
-def test_pruning_tells_every_field_it_drops_and_spares_what_is_marked():
+def test_pruning_yields_every_field_it_drops_and_preserves_marked_ones():
     shape = {
         "type": "object",
         "properties": {
@@ -115,7 +115,7 @@ def test_a_wrong_value_is_refused_in_the_words_of_a_real_server(field, value, sa
     assert said in message(store, things, {"x": value})
 
 
-def test_rules_wait_until_the_object_has_its_shape():
+def test_rules_are_not_evaluated_before_the_types_are_valid():
     rule = {"rule": "self.a < self.b", "message": "a must be less than b"}
     number = {"type": "integer"}
     pair = {"type": "object", "required": ["a", "b"], "properties": {"a": number, "b": number}}
@@ -129,7 +129,7 @@ def test_rules_wait_until_the_object_has_its_shape():
     store.create(things, named("t", spec={"x": {"a": 1, "b": 2}}))
 
 
-def test_a_rule_that_cannot_be_evaluated_refuses_the_object():
+def test_a_rule_that_cannot_be_evaluated_makes_the_object_invalid():
     rule = {"rule": "self.missing == 1", "message": "never said"}
     store = a_store()
     things = define(store, {"x": {"type": "object", "x-kubernetes-validations": [rule], "properties": {}}})
@@ -149,15 +149,15 @@ def test_a_rule_that_cannot_be_evaluated_refuses_the_object():
     ],
     ids=lambda value: value["rule"] if isinstance(value, dict) else None,
 )
-def test_a_rule_that_cannot_be_compiled_refuses_the_definition(rule, why):
+def test_a_rule_that_cannot_be_compiled_makes_the_crd_invalid(rule, why):
     with pytest.raises(ApiFailure) as refused:
-        a_store().create(DEFINITIONS, a_definition({"x": {"type": "string", "x-kubernetes-validations": [rule]}}))
+        a_store().create(CRD_KIND, a_crd({"x": {"type": "string", "x-kubernetes-validations": [rule]}}))
 
     assert refused.value.code == 422
     assert why in refused.value.message
 
 
-def test_a_transition_rule_speaks_only_of_updates_and_of_entries_with_an_identity():
+def test_a_transition_rule_applies_only_to_updates_and_to_list_entries_with_keys():
     fixed = {"type": "integer", "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "is fixed"}]}
     entry = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "v": fixed}}
     by_name = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
@@ -181,13 +181,13 @@ def test_a_transition_rule_speaks_only_of_updates_and_of_entries_with_an_identit
     assert refused.value.message.endswith("spec.map[0].v: Invalid value: 3: is fixed")
 
 
-def test_what_an_update_leaves_alone_is_not_held_against_it():
+def test_values_that_an_update_leaves_unchanged_are_not_validated_again():
     store = a_store()
     things = define(store, {"x": {"type": "string"}, "y": {"type": "string"}})
     old = store.create(things, named("t", spec={"x": "long", "y": "a"}))
-    definition = store.get(DEFINITIONS, None, "things.example.dev")
-    stricter = a_definition({"x": {"type": "string", "maxLength": 2}, "y": {"type": "string"}})
-    store.update(DEFINITIONS, {**definition, "spec": stricter["spec"]})
+    definition = store.get(CRD_KIND, None, "things.example.dev")
+    stricter = a_crd({"x": {"type": "string", "maxLength": 2}, "y": {"type": "string"}})
+    store.update(CRD_KIND, {**definition, "spec": stricter["spec"]})
 
     changed = store.update(things, {**old, "spec": {"x": "long", "y": "b"}})
     assert changed["spec"]["y"] == "b"
@@ -195,7 +195,7 @@ def test_what_an_update_leaves_alone_is_not_held_against_it():
         store.update(things, {**changed, "spec": {"x": "longer", "y": "b"}})
 
 
-def test_rules_may_say_where_and_why():
+def test_rules_may_give_field_path_reason_and_message():
     rules = [
         {"rule": "has(self.a)", "message": "a is needed", "reason": "FieldValueRequired", "fieldPath": ".a"},
         {"rule": "!has(self.b)", "message": "no b here", "reason": "FieldValueForbidden", "fieldPath": ".b"},
@@ -246,12 +246,12 @@ def test_values_are_typed_by_their_schema():
     assert cel.CompiledRule({"rule": rule}).violation(shape, value) is None
 
 
-def test_a_schema_that_changes_does_not_reach_into_what_is_stored():
+def test_a_changed_schema_does_not_change_stored_objects():
     store = a_store()
     kind = define(store, {})
     stored = store.create(kind, named("t", spec={}))
-    definition = a_definition({"size": {"type": "integer", "default": 3}})
-    store.update(DEFINITIONS, definition)
+    definition = a_crd({"size": {"type": "integer", "default": 3}})
+    store.update(CRD_KIND, definition)
 
     store.update(kind, named("t", status={}), subresource="status")
 

@@ -1,4 +1,4 @@
-"""A request taken apart: which resource it names, what its options say, what its body holds."""
+"""The parts of a request: the resource in its path, the options in its query, the object in its body."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,17 +10,16 @@ import yaml
 
 from forebay.embedded.api import builtin, failures
 from forebay.embedded.api.failures import ApiFailure, bad_request
-from forebay.embedded.api.kinds import Kind, Kinds
+from forebay.embedded.api.kinds import ApiKind, KindRegistry
+from forebay.embedded.api.objects import Json
 from forebay.embedded.kubectl import protobuf
 from forebay.net.transport import Request
 
-Json = dict[str, Any]
-
 _SHORTEST_GROUP_PATH = 3
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
-_BODIES = "application/json, application/yaml"
-#: Bodies that are not objects of the store: those are checked where they are written.
-_CHECKED = frozenset(
+_BODY_TYPES = "application/json, application/yaml"
+#: Kinds of bodies that are never stored, and are therefore decoded and checked here; stored ones are when written.
+_UNSTORED = frozenset(
     {
         "Binding",
         "DeleteOptions",
@@ -36,8 +35,10 @@ _TRUE = frozenset({"1", "true", "True", "TRUE", "t", "T"})
 
 
 class Target(msgspec.Struct, frozen=True):
-    kind: Kind
-    #: None is all namespaces, or a kind without any.
+    """The resource that a path names."""
+
+    kind: ApiKind
+    #: None for all namespaces, or for a cluster-scoped kind.
     namespace: str | None
     name: str | None
     subresource: str | None
@@ -82,10 +83,10 @@ class Options:
 
 
 def is_dry_run(kind: str, asked: Any) -> bool:
-    """`kind` is that of the options, for the error."""
+    """Whether `asked` is a dry run; 422 for an unknown value. `kind` is that of the options, for the error."""
     if asked and asked != ["All"]:
         cause = failures.unsupported("dryRun", asked, ["All"])
-        raise failures.invalid(Kind(group="meta.k8s.io", plural="", kind=kind), "", [cause])
+        raise failures.invalid(ApiKind(group="meta.k8s.io", plural="", kind=kind), "", [cause])
     return bool(asked)
 
 
@@ -94,14 +95,14 @@ def split(request: Request) -> tuple[list[str], Options]:
     return [unquote(part) for part in url.path.split("/") if part], Options(url.query)
 
 
-def target(kinds: Kinds, path: list[str]) -> Target:
-    """`/api/v1/namespaces/{ns}/pods/{name}/status` and its relatives; 404 for what is not served."""
+def parse_target(kinds: KindRegistry, path: list[str]) -> Target:
+    """The resource at a path such as `/api/v1/namespaces/{ns}/pods/{name}/status`; 404 where none is served."""
     if path[0] == "api":
         group, version, rest = "", path[1], path[2:]
     else:
         group, version, rest = path[1], path[2], path[_SHORTEST_GROUP_PATH:]
     namespace = None
-    # `namespaces/x` alone, and its own subresources, mean the Namespace itself.
+    # `namespaces/x` alone, and with a subresource of Namespace, is the Namespace itself.
     if len(rest) >= _SHORTEST_GROUP_PATH and rest[0] == "namespaces" and kinds.at(group, version, rest[2]):
         namespace, rest = rest[1], rest[2:]
     kind = kinds.at(group, version, rest[0]) if rest else None
@@ -121,7 +122,7 @@ def no_such_resource() -> ApiFailure:
 
 
 def body(request: Request, kind: str) -> Json:
-    """The body as an object, from JSON or YAML."""
+    """The object in the body, from JSON, YAML or protobuf."""
     media = request.headers.get("Content-Type", "application/json").partition(";")[0].strip()
     content = request.body or b""
     if media in {"application/json", ""}:
@@ -129,13 +130,13 @@ def body(request: Request, kind: str) -> Json:
     elif media in {"application/yaml", "application/apply-patch+yaml"}:
         found = from_yaml(content)
     elif media == _PROTOBUF:
-        found = protobuf.decode(content)
+        found = protobuf.decode_protobuf(content)
     else:
-        message = f"the body of the request was in an unknown format - accepted media types include: {_BODIES}"
+        message = f"the body of the request was in an unknown format - accepted media types include: {_BODY_TYPES}"
         raise ApiFailure(415, "UnsupportedMediaType", message)
     if not isinstance(found, dict):
         raise bad_request(f"the object provided is unrecognized (must be of type {kind}): it is not a JSON object")
-    return builtin.check(kind, found) if kind in _CHECKED else found
+    return builtin.decode_unstored(kind, found) if kind in _UNSTORED else found
 
 
 def _from_json(content: bytes, kind: str) -> Any:
@@ -148,7 +149,7 @@ def _from_json(content: bytes, kind: str) -> Any:
 
 
 def duplicates(content: bytes) -> list[str]:
-    """The paths of keys that a JSON document gives twice."""
+    """Paths of the keys that occur twice in a JSON document."""
     repeated: dict[int, list[str]] = {}
 
     def pairs(found: list[tuple[str, Any]]) -> Json:
@@ -170,21 +171,21 @@ def duplicates(content: bytes) -> list[str]:
     try:
         document = json.loads(content, object_pairs_hook=pairs)
     except ValueError:
-        # YAML or protobuf; or broken, which has been told already.
+        # YAML or protobuf. Invalid JSON has been refused before.
         return []
     return list(walk(document, ""))
 
 
 def from_yaml(content: bytes) -> Any:
     try:
-        # Through JSON, so that dates and other YAML inventions are the plain text they are in Kubernetes.
+        # Through JSON, so that dates and other types of YAML become text, as in Kubernetes.
         return msgspec.json.decode(msgspec.json.encode(yaml.safe_load(content)))
     except (yaml.YAMLError, msgspec.DecodeError, TypeError) as error:
         raise bad_request(f"error converting YAML to JSON: {error}") from None
 
 
 def accepted(request: Request) -> str:
-    """The first form among those asked for that this server can give: `json`, or the `as` of a media type."""
+    """The first accepted form that this server can give: `json`, or the `as` parameter of a media type."""
     header = request.headers.get("Accept", "") or "*/*"
     for choice in header.split(","):
         media, *parameters = [part.strip() for part in choice.split(";")]

@@ -1,4 +1,4 @@
-"""The part of JSONPath that CRDs may use: fields, indexes, wildcards and filters by equality."""
+"""JSONPath as printer columns of CRDs use it: fields, indexes, wildcards and filters by equality."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -13,16 +13,16 @@ _STEP = re.compile(
     re.VERBOSE,
 )
 
-Step = Callable[[Any], Iterator[Any]]
+PathStep = Callable[[Any], Iterator[Any]]
 
 
 class JsonPath:
-    """Raises `ValueError` for what it cannot read."""
+    """A parsed path. Raises `ValueError` for syntax that is not supported."""
 
     def __init__(self, text: str) -> None:
         path = text.strip().removeprefix("{").removesuffix("}")
         path = path if path.startswith((".", "[")) else f".{path}"
-        self._steps: list[Step] = []
+        self._steps: list[PathStep] = []
         position = 0
         while position < len(path):
             found = _STEP.match(path, position)
@@ -38,7 +38,7 @@ class JsonPath:
         return found
 
 
-def _step(found: re.Match[str]) -> Step:
+def _step(found: re.Match[str]) -> PathStep:
     if found["index"] is not None:
         return _indexed(int(found["index"]))
     if found["all"]:
@@ -48,7 +48,7 @@ def _step(found: re.Match[str]) -> Step:
     return _field(re.sub(r"\\(.)", r"\1", found["field"]) if found["field"] else found["quoted"])
 
 
-def _field(name: str) -> Step:
+def _field(name: str) -> PathStep:
     def step(one: Any) -> Iterator[Any]:
         if isinstance(one, dict) and one.get(name) is not None:
             yield one[name]
@@ -56,7 +56,7 @@ def _field(name: str) -> Step:
     return step
 
 
-def _indexed(index: int) -> Step:
+def _indexed(index: int) -> PathStep:
     def step(one: Any) -> Iterator[Any]:
         if isinstance(one, list) and -len(one) <= index < len(one):
             yield one[index]
@@ -64,7 +64,7 @@ def _indexed(index: int) -> Step:
     return step
 
 
-def _filtered(keys: list[str], value: str, equal: bool) -> Step:  # noqa: FBT001 (private, one caller)
+def _filtered(keys: list[str], value: str, equal: bool) -> PathStep:  # noqa: FBT001 (private, one caller)
     def step(one: Any) -> Iterator[Any]:
         for item in one if isinstance(one, list) else ():
             inner = item

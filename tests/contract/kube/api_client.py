@@ -1,7 +1,6 @@
-"""How the stories speak to an API server: plain requests over a Transport, plain JSON back.
+"""The client of this suite: plain requests over a Transport, plain JSON back.
 
-Deliberately not `forebay.kube.Client`: this suite states what the server does, the client's own tests what the client
-makes of it.
+Not `forebay.kube.Client`, because this suite states what the server does; how our client reads it is tested apart.
 """
 
 import asyncio
@@ -25,12 +24,12 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
-#: The longest that anything in this suite may take to come true.
+#: The longest that any wait in this suite may take.
 PATIENCE_SECONDS = 20.0
 
 
 class Refused(Exception):
-    """The server said no. What it said is the contract."""
+    """An error answer of the server, with its status, headers and body."""
 
     def __init__(self, status: int, headers: Headers, body: Any) -> None:
         self.status = status
@@ -49,7 +48,7 @@ class Refused(Exception):
 
 
 async def refused(call: Awaitable[Any]) -> Refused:
-    """The refusal that the call must meet."""
+    """The error that the call must raise."""
     try:
         answer = await call
     except Refused as refusal:
@@ -73,13 +72,13 @@ class Events:
                     yield json.loads(line)
 
     async def next(self, seconds: float = PATIENCE_SECONDS) -> tuple[str, Json]:
-        """The next event as (type, object). Raises TimeoutError in silence, StopAsyncIteration at the end."""
+        """The next event as (type, object). Raises TimeoutError without one, StopAsyncIteration at the end."""
         async with asyncio.timeout(seconds):
             event = await anext(self._lines)
         return event["type"], event["object"]
 
     async def until(self, true: Callable[[str, Json], bool]) -> list[tuple[str, Json]]:
-        """Everything up to and including the first event of which `true` holds."""
+        """All events up to and including the first one for which `true` holds."""
         seen = []
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
@@ -144,7 +143,7 @@ class Collection:
             await events.close()
 
     async def until(self, name: str, true: Callable[[Json | None], bool]) -> Json | None:
-        """Watch one object until `true` of it (of None when it is gone)."""
+        """Watches one object until `true` holds for it; None stands for a deleted object."""
         field = f"metadata.name={name}"
         listing = await self.list(fieldSelector=field)
         seen = listing["items"][0] if listing["items"] else None
@@ -166,7 +165,7 @@ class Collection:
 
 
 class Api:
-    """An API server, and a namespace of it that is this test's own."""
+    """An API server, and a namespace of the test's own in it."""
 
     def __init__(
         self,
@@ -174,15 +173,15 @@ class Api:
         base_url: str,
         namespace: str,
         server: str,
-        forget_history: Callable[[], Awaitable[None]],
+        compact: Callable[[], Awaitable[None]],
     ) -> None:
         self.transport = transport
         self.base_url = base_url
         self.namespace = namespace
-        #: `embedded` or `real`. For scenery only: what is asserted is the same for both.
+        #: `embedded` or `real`. For preparation only: all assertions are the same for both.
         self.server = server
-        #: Compact the store: what happened before now can be listed or resumed from no more.
-        self.forget_history = forget_history
+        #: Compacts the store: lists and watches of earlier versions get a 410.
+        self.compact = compact
 
     def __call__(self, resource: str, group_version: str = "v1", namespace: str | None = None) -> Collection:
         """`api("pods")`, `api("jobs", "batch/v1")`: a resource in this test's namespace."""
@@ -193,11 +192,11 @@ class Api:
         return Collection(self, f"{_root(group_version)}/{resource}")
 
     def named(self, name: str) -> str:
-        """A name for something cluster-wide that no other test uses."""
+        """A name for a cluster-scoped object that no other test uses."""
         return f"{self.namespace}-{name}"
 
     async def install(self, definition: Json) -> Collection:
-        """The resource that the CRD defines, once it is served. It stays for other tests to find."""
+        """The resource of the CRD, once it is served. The CRD stays for other tests."""
         definitions = self.cluster("customresourcedefinitions", "apiextensions.k8s.io/v1")
         name = definition["metadata"]["name"]
         try:
@@ -215,12 +214,12 @@ class Api:
             async with await self.send("GET", resource.path, query={"limit": 1}) as response:
                 return response.status != HTTPStatus.NOT_FOUND
 
-        # Established is said a moment before it is served.
+        # Established is True a moment before the resource is served.
         await self.eventually(served)
         return resource
 
     async def eventually(self, true: Callable[[], Awaitable[bool]]) -> None:
-        """For what the server tells nobody about, so that it can only be asked again."""
+        """Polls until `true` holds: for changes that no watch shows."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not await true():  # noqa: ASYNC110 (the event is in another process)
                 await asyncio.sleep(0.02)

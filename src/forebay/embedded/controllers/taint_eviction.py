@@ -1,11 +1,11 @@
-"""NoExecute taints: pods that do not tolerate one are deleted, at once or when their toleration runs out."""
+"""NoExecute taints: deletes pods that do not tolerate them, at once or after their tolerationSeconds."""
 
 import asyncio
 
 from forebay.embedded.api.conditions import disrupted
-from forebay.embedded.api.kinds import PODS
-from forebay.embedded.api.store import Json
-from forebay.embedded.controllers.cluster import Cluster, Key, PodView, node_of
+from forebay.embedded.api.kinds import POD_KIND
+from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.controllers.cluster_state import ClusterState, PodView, node_of
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.model.requirements import Effect, Taint, Toleration
@@ -14,20 +14,20 @@ from forebay.model.requirements import Effect, Taint, Toleration
 class TaintEviction(Controller):
     COMPONENT = "taint-eviction-controller"
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
-        #: Nodes that have any.
+        #: NoExecute taints, by node; nodes without any are left out.
         self._taints: dict[str, tuple[Taint, ...]] = {}
-        #: When each threatened pod must go, in loop time. Later changes of its tolerations do not put it off.
-        self._due: dict[Key, float] = {}
-        self._work = self._worklist(self._consider, self._pod_object, "FailedEviction")
+        #: Loop time at which each pod is deleted. Later changes of its tolerations do not postpone it.
+        self._due: dict[ObjectKey, float] = {}
+        self._work = self._queue_for(self._sync, self._pod_object, "FailedEviction")
         cluster.on_nodes(self._node_changed)
         cluster.on_pods(self._pod_changed)
 
     def _node_changed(self, old: Json | None, new: Json | None) -> None:
         name = (new or old or {})["metadata"]["name"]
-        known = () if new is None else node_of(new).taints
-        taints = tuple(taint for taint in known if taint.effect == Effect.NO_EXECUTE)
+        all_taints = () if new is None else node_of(new).taints
+        taints = tuple(taint for taint in all_taints if taint.effect == Effect.NO_EXECUTE)
         if taints == self._taints.get(name, ()):
             return
         if taints:
@@ -43,15 +43,15 @@ class TaintEviction(Controller):
         if new is not None and new.node in self._taints and not new.deleting:
             self._work.add(new.key)
 
-    def _consider(self, key: Key) -> None:
+    def _sync(self, key: ObjectKey) -> None:
         pod = self._cluster.pods.get(key)
         taints = self._taints.get(pod.node, ()) if pod is not None else ()
-        allowed = None if pod is None or pod.deleting or pod.ended else _allowed(pod, taints)
-        if pod is None or allowed is None:
+        stays = None if pod is None or pod.deleting or pod.ended else _toleration_seconds(pod, taints)
+        if pod is None or stays is None:
             self._due.pop(key, None)
             return
         now = asyncio.get_running_loop().time()
-        due = self._due.setdefault(key, now + allowed)
+        due = self._due.setdefault(key, now + stays)
         if now < due:
             self._work.add(key, due - now)
             return
@@ -64,11 +64,11 @@ class TaintEviction(Controller):
         )
         now, message = self._store.timestamp(), "Taint manager: deleting due to NoExecute taint"
         self._cluster.write_status(pod, disrupted(pod.status, now, "DeletionByTaintManager", message))
-        self._store.delete(PODS, *pod.key, preconditions={"uid": pod.uid})
+        self._store.delete(POD_KIND, *pod.key, preconditions={"uid": pod.uid})
 
 
-def _allowed(pod: PodView, taints: tuple[Taint, ...]) -> float | None:
-    """Seconds it may stay: none if a taint is not tolerated, else the shortest of the tolerations. None: for ever."""
+def _toleration_seconds(pod: PodView, taints: tuple[Taint, ...]) -> float | None:
+    """Seconds the pod may stay: 0 with an untolerated taint, else the shortest tolerationSeconds. None is for ever."""
     tolerations = [
         Toleration(
             one.get("key") or "",

@@ -1,14 +1,14 @@
-"""What `kubectl get` shows."""
+"""Tables of `kubectl get`."""
 
 from datetime import timedelta
 
 import pytest
 
-from forebay.embedded.api.definitions import CustomVersion
-from forebay.embedded.api.json_path import JsonPath
-from forebay.embedded.api.kinds import EVENTS, JOBS, PODS, Kind
+from forebay.embedded.api.custom_resources import CustomVersion
+from forebay.embedded.api.kinds import EVENT_KIND, JOB_KIND, POD_KIND, ApiKind
 from forebay.embedded.kubectl import tables
 from forebay.embedded.kubectl.columns import pod_status
+from forebay.embedded.kubectl.json_path import JsonPath
 from forebay.model.spans import human
 from tests.unit.embedded.worlds import Clock
 
@@ -64,7 +64,7 @@ def test_json_paths(path, found):
 
 
 @pytest.mark.parametrize("path", [".spec[?(@.a>1)]", ".spec[", "..x"])
-def test_a_json_path_that_cannot_be_read_is_an_error(path):
+def test_an_unsupported_json_path_is_an_error(path):
     with pytest.raises(ValueError, match="cannot read"):
         JsonPath(path)
 
@@ -102,7 +102,7 @@ def container(ready=False, restarts=0, **state):  # noqa: FBT002 (reads well at 
         ({"phase": "Running", "reason": "NodeLost"}, {"deletionTimestamp": "2030-01-01T00:00:00Z"}, "Unknown"),
     ],
 )
-def test_a_pods_status_is_the_most_telling_word(status, more, word):
+def test_a_pods_status_is_the_most_specific_reason(status, more, word):
     assert pod_status({"metadata": more, "spec": {}, "status": status}) == word
 
 
@@ -114,7 +114,7 @@ def test_a_pods_row():
         "status": {"phase": "Running", "containerStatuses": states},
     }
 
-    shown = cells(PODS, pod)
+    shown = cells(POD_KIND, pod)
 
     assert (shown["Ready"], shown["Restarts"], shown["Age"]) == ("1/2", "2 (2m ago)", "60s")
     assert (shown["Node"], shown["IP"]) == ("n", "<none>")
@@ -139,14 +139,14 @@ def test_a_pods_row():
     ],
 )
 def test_a_jobs_row(spec, status, expected):
-    shown = cells(JOBS, {"spec": spec, "status": status})
+    shown = cells(JOB_KIND, {"spec": spec, "status": status})
 
     assert (shown["Status"], shown["Completions"], shown["Duration"]) == expected
 
 
 def test_an_events_row():
     shown = cells(
-        EVENTS,
+        EVENT_KIND,
         {
             "involvedObject": {"kind": "Pod", "name": "p"},
             "type": "Warning",
@@ -172,6 +172,6 @@ def test_custom_columns_show_what_is_there_and_nothing_else():
     custom = CustomVersion(schema={}, columns=columns, selectable=(), scale=None)
     obj = {"spec": {"size": 3, "labels": {"a": "b"}}, "status": {"since": "2029-12-31T23:00:00Z"}}
 
-    shown = cells(Kind(group="g", plural="ts", kind="T", custom=True), obj, custom)
+    shown = cells(ApiKind(group="g", plural="ts", kind="T", custom=True), obj, custom)
 
     assert shown == {"Name": "x", "Size": 3, "Since": "60m", "Labels": '{"a":"b"}', "Gone": None}

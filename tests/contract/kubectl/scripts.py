@@ -1,9 +1,9 @@
-"""The user-level script: everyday kubectl, scene by scene, each in a fresh namespace."""
+"""Everyday kubectl commands in several scripts, each for a new namespace."""
 
 import json
 
 from tests.contract.kube.widgets import WIDGETS
-from tests.contract.kubectl.transcripts import Scenes, Step
+from tests.contract.kubectl.transcripts import Scripts, Step
 
 _SETTINGS = """
 apiVersion: v1
@@ -130,7 +130,7 @@ _WIDGETS = [
     Step("wait --for=condition=Established crd/widgets.contract.forebay.dev --timeout=20s"),
 ]
 
-SCENES: Scenes = {
+SCRIPTS: Scripts = {
     "get in every form": [
         Step("get configmaps settings", fails=True),
         Step("get secrets"),

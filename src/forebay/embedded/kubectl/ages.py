@@ -1,14 +1,12 @@
-"""Times as tables show them: `5s`, `3m20s`, `2d4h`."""
+"""Ages as tables show them: `5s`, `3m20s`, `2d4h`."""
 
 from datetime import UTC, datetime
-from typing import Any
 
+from forebay.embedded.api.objects import Json
 from forebay.model.spans import human
 
-Json = dict[str, Any]
 
-
-def moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
@@ -17,7 +15,7 @@ def between(since: str | None, now: datetime) -> str:
     if not since:
         return "<unknown>"
     try:
-        return human(now - moment(since))
+        return human(now - parse_time(since))
     except ValueError:
         return "<invalid>"
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.embedded.api import builtin, patches
-from forebay.embedded.api.kinds import NODES, PODS, SERVICES
-from forebay.embedded.api.store import ApiFailure
+from forebay.embedded.api.failures import ApiFailure
+from forebay.embedded.api.kinds import NODE_KIND, POD_KIND, SERVICE_KIND
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab/~", max_size=3),
@@ -30,7 +30,7 @@ documents = st.dictionaries(st.text("ab/~", max_size=2), values, max_size=4)
     ],
 )
 def test_a_merge_patch_does_what_rfc_7396_shows(original, patch, merged):
-    assert patches.merge(original, patch) == merged
+    assert patches.apply_merge_patch(original, patch) == merged
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_merge_patch_does_what_rfc_7396_shows(original, patch, merged):
     ],
 )
 def test_a_json_patch_does_what_rfc_6902_shows(original, operations, result):
-    assert patches.json_patch(original, operations) == result
+    assert patches.apply_json_patch(original, operations) == result
 
 
 @pytest.mark.parametrize(
@@ -69,25 +69,25 @@ def test_a_json_patch_does_what_rfc_6902_shows(original, operations, result):
     ],
     ids=lambda operation: f"{operation['op']} {operation['path']}",
 )
-def test_an_operation_that_does_not_apply_spoils_the_whole_patch(operation):
+def test_an_operation_that_does_not_apply_rejects_the_whole_patch(operation):
     with pytest.raises(ApiFailure) as refused:
-        patches.json_patch({"a": 1, "l": []}, [{"op": "add", "path": "/z", "value": 0}, operation])
+        patches.apply_json_patch({"a": 1, "l": []}, [{"op": "add", "path": "/z", "value": 0}, operation])
     assert refused.value.code == 422
 
 
 @pytest.mark.law
 @given(documents, documents)
-def test_patches_leave_the_original_alone(original, patch):
+def test_patches_do_not_change_the_original(original, patch):
     before = repr(original)
-    patches.merge(original, patch)
-    patches.strategic(original, patch, {})
+    patches.apply_merge_patch(original, patch)
+    patches.apply_strategic_patch(original, patch, {})
     operations = [{"op": "add", "path": "/" + key.replace("~", "~0").replace("/", "~1"), "value": 1} for key in patch]
-    patches.json_patch(original, operations)
+    patches.apply_json_patch(original, operations)
     assert repr(original) == before
 
 
 def merged(kind, original, patch):
-    return patches.strategic(original, patch, builtin.schema_of(kind))
+    return patches.apply_strategic_patch(original, patch, builtin.built_in_schema(kind))
 
 
 def pod(*containers, **spec):
@@ -97,7 +97,7 @@ def pod(*containers, **spec):
 def test_containers_are_merged_by_name_and_their_lists_by_their_own_keys():
     original = pod({"name": "a", "image": "1", "env": [{"name": "X", "value": "1"}]}, {"name": "b", "image": "1"})
 
-    result = merged(PODS, original, pod({"name": "a", "env": [{"name": "Y", "value": "2"}], "image": None}))
+    result = merged(POD_KIND, original, pod({"name": "a", "env": [{"name": "Y", "value": "2"}], "image": None}))
 
     [first, second] = result["spec"]["containers"]
     assert first == {"name": "a", "env": [{"name": "Y", "value": "2"}, {"name": "X", "value": "1"}]}
@@ -109,19 +109,19 @@ def test_directives_delete_replace_and_order():
 
     patch = {"spec": {"containers": [{"name": "b", "$patch": "delete"}, {"name": "d"}]}}
     patch["spec"]["$setElementOrder/containers"] = [{"name": "c"}, {"name": "d"}, {"name": "a"}]
-    assert [one["name"] for one in merged(PODS, original, patch)["spec"]["containers"]] == ["c", "d", "a"]
+    assert [one["name"] for one in merged(POD_KIND, original, patch)["spec"]["containers"]] == ["c", "d", "a"]
 
-    replaced = merged(PODS, original, {"spec": {"containers": [{"$patch": "replace"}, {"name": "z"}]}})
+    replaced = merged(POD_KIND, original, {"spec": {"containers": [{"$patch": "replace"}, {"name": "z"}]}})
     assert replaced == pod({"name": "z"})
 
 
-def test_lists_without_a_key_are_replaced_and_those_of_plain_values_grow():
+def test_lists_without_a_merge_key_are_replaced_and_lists_of_plain_values_are_extended():
     taints = {"spec": {"taints": [{"key": "a"}, {"key": "b"}]}, "metadata": {"finalizers": ["x/a"]}}
 
-    result = merged(NODES, taints, {"spec": {"taints": [{"key": "c"}]}, "metadata": {"finalizers": ["x/b"]}})
+    result = merged(NODE_KIND, taints, {"spec": {"taints": [{"key": "c"}]}, "metadata": {"finalizers": ["x/b"]}})
 
     assert result == {"spec": {"taints": [{"key": "c"}]}, "metadata": {"finalizers": ["x/a", "x/b"]}}
-    less = merged(NODES, result, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x/a"]}})
+    less = merged(NODE_KIND, result, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x/a"]}})
     assert less["metadata"] == {"finalizers": ["x/b"]}
 
 
@@ -130,17 +130,17 @@ def test_one_of_several_volume_sources_is_kept():
 
     patch = {"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "c"}}]}}
 
-    assert merged(PODS, original, patch)["spec"]["volumes"] == [{"name": "v", "configMap": {"name": "c"}}]
+    assert merged(POD_KIND, original, patch)["spec"]["volumes"] == [{"name": "v", "configMap": {"name": "c"}}]
 
 
-def test_a_service_tells_its_ports_apart_by_another_key_than_a_container():
+def test_ports_of_a_service_have_another_merge_key_than_those_of_a_container():
     original = {"spec": {"ports": [{"port": 80, "name": "web"}]}}
 
-    result = merged(SERVICES, original, {"spec": {"ports": [{"port": 80, "targetPort": 8080}]}})
+    result = merged(SERVICE_KIND, original, {"spec": {"ports": [{"port": 80, "targetPort": 8080}]}})
 
     assert result["spec"]["ports"] == [{"port": 80, "name": "web", "targetPort": 8080}]
 
 
 def test_an_entry_without_its_key_is_refused():
     with pytest.raises(ApiFailure, match="does not contain declared merge key: name"):
-        merged(PODS, pod({"name": "a"}), pod({"image": "1"}))
+        merged(POD_KIND, pod({"name": "a"}), pod({"image": "1"}))

@@ -1,4 +1,4 @@
-"""The objects that the stories are about."""
+"""Objects that the tests of this suite create."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ def config_map(name: str, labels: Json | None = None, **data: str) -> Json:
 
 
 def pod(name: str, labels: Json | None = None, **spec: Any) -> Json:
-    """A pod that no scheduler takes: its `schedulerName` is nobody's."""
+    """A pod that stays unbound: no scheduler has its `schedulerName`."""
     container = {"name": "main", "image": "registry.example/main:1"}
     return {
         "apiVersion": "v1",

@@ -1,11 +1,11 @@
-"""Watches in virtual time: bookmarks, timeouts, ends."""
+"""Watches in virtual time: bookmarks, timeouts, and how they end."""
 
 import asyncio
 import json
 
 from forebay.embedded.api.bootstrap import open_store
-from forebay.embedded.api.kinds import CONFIG_MAPS, DEFINITIONS
-from forebay.embedded.api.watch import MOST_UNTOLD
+from forebay.embedded.api.kinds import CONFIG_MAP_KIND, CRD_KIND
+from forebay.embedded.api.watch import MAX_PENDING_CHANGES
 from tests.unit.embedded.worlds import Api, define, named
 
 PATH = "/api/v1/namespaces/default/configmaps"
@@ -15,7 +15,7 @@ async def lines(response):
     return [json.loads(line) async for chunk in response.chunks() for line in chunk.splitlines()]
 
 
-async def test_an_idle_watch_is_told_every_minute_how_far_the_world_has_got():
+async def test_an_idle_watch_gets_a_bookmark_every_minute():
     store = open_store(seed=1)
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -25,7 +25,7 @@ async def test_an_idle_watch_is_told_every_minute_how_far_the_world_has_got():
     async with asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(lines(response))
         await asyncio.sleep(90)
-        store.create(DEFINITIONS, _definition())
+        store.create(CRD_KIND, _definition())
     told = reading.result()
     await response.close()
 
@@ -35,17 +35,17 @@ async def test_an_idle_watch_is_told_every_minute_how_far_the_world_has_got():
 
 
 def _definition():
-    from tests.unit.embedded.worlds import a_definition
+    from tests.unit.embedded.worlds import a_crd
 
-    return a_definition({})
+    return a_crd({})
 
 
-async def test_nothing_is_missed_between_the_answer_and_the_first_read():
+async def test_no_change_is_missed_between_the_answer_and_the_first_read():
     store = open_store(seed=1)
     response = await Api(store).ask("GET", f"{PATH}?watch=1&timeoutSeconds=1&resourceVersion={store.version}")
-    store.create(CONFIG_MAPS, named("a"))
+    store.create(CONFIG_MAP_KIND, named("a"))
     await asyncio.sleep(0.5)
-    store.delete(CONFIG_MAPS, "default", "a")
+    store.delete(CONFIG_MAP_KIND, "default", "a")
 
     told = await lines(response)
     await response.close()
@@ -56,7 +56,7 @@ async def test_nothing_is_missed_between_the_answer_and_the_first_read():
     ]
 
 
-async def test_the_end_of_the_list_is_marked_only_for_those_who_asked_for_the_list():
+async def test_the_end_of_the_initial_events_is_marked_only_where_they_were_requested():
     store = open_store(seed=1)
     plain, asked = "allowWatchBookmarks=true", "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
     told = {}
@@ -72,10 +72,10 @@ async def test_the_end_of_the_list_is_marked_only_for_those_who_asked_for_the_li
 
 async def test_a_client_that_does_not_read_has_to_list_again():
     store = open_store(seed=1)
-    store.create(CONFIG_MAPS, named("settings"))
+    store.create(CONFIG_MAP_KIND, named("settings"))
     response = await Api(store).ask("GET", f"{PATH}?watch=1&resourceVersion={store.version}")
-    for number in range(MOST_UNTOLD + 1):
-        store.update(CONFIG_MAPS, named("settings", data={"n": str(number)}))
+    for number in range(MAX_PENDING_CHANGES + 1):
+        store.update(CONFIG_MAP_KIND, named("settings", data={"n": str(number)}))
 
     told = await lines(response)
     await response.close()
@@ -84,7 +84,7 @@ async def test_a_client_that_does_not_read_has_to_list_again():
     assert told[0]["object"]["code"] == 410
 
 
-async def test_a_closed_watch_leaves_nothing_behind():
+async def test_a_closed_watch_unsubscribes():
     store = open_store(seed=1)
     before = {topic: len(calls) for topic, calls in store._subscribers.items()}
     response = await Api(store).ask("GET", f"{PATH}?watch=1")
@@ -93,7 +93,7 @@ async def test_a_closed_watch_leaves_nothing_behind():
     assert {topic: len(calls) for topic, calls in store._subscribers.items() if calls} == before
 
 
-async def test_a_watch_ends_with_the_definition_of_its_kind():
+async def test_a_watch_ends_with_the_crd_of_its_kind():
     store = open_store(seed=1)
     things = define(store, {"size": {"type": "integer"}})
     store.create(things, named("t", spec={"size": 1}))
@@ -102,19 +102,21 @@ async def test_a_watch_ends_with_the_definition_of_its_kind():
     async with asyncio.TaskGroup() as tasks:
         reading = tasks.create_task(lines(response))
         await asyncio.sleep(1)
-        store.delete(DEFINITIONS, None, "things.example.dev")
+        store.delete(CRD_KIND, None, "things.example.dev")
     await response.close()
 
     assert [event["type"] for event in reading.result()] == ["ADDED", "DELETED"]
 
 
-async def test_who_leaves_the_selection_is_shown_as_it_last_was_in_it():
+async def test_an_object_that_no_longer_matches_is_sent_in_its_last_matching_state():
     store = open_store(seed=1)
     obj = named("a", data={"n": "1"})
     obj["metadata"]["labels"] = {"mine": "yes"}
-    created = store.create(CONFIG_MAPS, obj)
+    created = store.create(CONFIG_MAP_KIND, obj)
     start = store.version
-    left = store.update(CONFIG_MAPS, {**created, "metadata": {"name": "a", "namespace": "default"}, "data": {"n": "2"}})
+    left = store.update(
+        CONFIG_MAP_KIND, {**created, "metadata": {"name": "a", "namespace": "default"}, "data": {"n": "2"}}
+    )
 
     query = f"?watch=1&timeoutSeconds=1&labelSelector=mine&resourceVersion={start}"
     response = await Api(store).ask("GET", PATH + query)

@@ -1,4 +1,4 @@
-"""Server-side apply beyond the contract: lists with keys, sets, and writers that do not apply."""
+"""Server-side apply beyond the contract suite: lists with keys, sets, and updates between applies."""
 
 import pytest
 import yaml
@@ -45,7 +45,7 @@ async def test_each_manager_has_its_own_entries_of_a_keyed_list():
     assert "finalizers" not in left["metadata"]
 
 
-async def test_an_entry_that_is_no_longer_applied_goes_unless_another_owns_part_of_it():
+async def test_an_entry_that_is_no_longer_applied_is_removed_unless_another_manager_owns_part_of_it():
     entry = {
         "type": "object",
         "required": ["name"],
@@ -68,7 +68,7 @@ async def test_an_entry_that_is_no_longer_applied_goes_unless_another_owns_part_
     assert applied["spec"]["list"] == [{"name": "x", "b": 2}]
 
 
-async def test_a_plain_write_takes_over_what_it_changes():
+async def test_an_update_takes_over_the_fields_it_changes():
     api = Api(a_store())
     await apply(
         api,
@@ -91,7 +91,7 @@ async def test_a_plain_write_takes_over_what_it_changes():
     assert [entry["manager"] for entry in forced["metadata"]["managedFields"]] == ["first"]
 
 
-async def test_who_wrote_before_the_first_apply_is_asked_too():
+async def test_fields_from_before_the_first_apply_conflict_too():
     api = Api(a_store())
     path = "/api/v1/namespaces/default/configmaps"
     await api.answer("POST", path, {"metadata": {"name": "c"}, "data": {"a": "1"}})
@@ -104,7 +104,7 @@ async def test_who_wrote_before_the_first_apply_is_asked_too():
 
 
 @pytest.mark.parametrize("missing", ["apiVersion", "kind"])
-async def test_an_applied_object_says_what_it_is(missing):
+async def test_an_applied_object_needs_kind_and_api_version(missing):
     body = pod({"name": "a", "image": "1"})
     del body[missing]
 
@@ -118,5 +118,5 @@ steps = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"y"'])
 
 @pytest.mark.law
 @given(st.sets(st.lists(steps, min_size=1, max_size=4).map(tuple), max_size=8))
-def test_a_set_of_fields_survives_its_notation(fields):
+def test_a_set_of_fields_is_read_back_from_fields_v1(fields):
     assert set(_decode(_encode(fields))) == fields

@@ -1,10 +1,10 @@
-"""Which objects a selector means."""
+"""Label selectors and field selectors."""
 
 import pytest
 
-from forebay.embedded.api.kinds import CONFIG_MAPS, EVENTS, EVENTS_V1, NODES, PODS
-from forebay.embedded.api.selectors import field_selector, label_selector, selects
-from forebay.embedded.api.store import ApiFailure
+from forebay.embedded.api.failures import ApiFailure
+from forebay.embedded.api.kinds import CONFIG_MAP_KIND, EVENT_KIND, EVENT_V1_KIND, NODE_KIND, POD_KIND
+from forebay.embedded.api.selectors import field_selector, label_selector, selector_matches
 
 
 def labelled(**labels):
@@ -30,7 +30,7 @@ def labelled(**labels):
         ("example.com/x-y_z.a=v", {"example.com/x-y_z.a": "v"}, {}),
     ],
 )
-def test_a_label_selector_takes_the_one_and_leaves_the_other(text, matching, other):
+def test_a_label_selector_matches_the_one_and_not_the_other(text, matching, other):
     matches = label_selector(text)
 
     assert matches(labelled(**matching))
@@ -38,7 +38,7 @@ def test_a_label_selector_takes_the_one_and_leaves_the_other(text, matching, oth
 
 
 @pytest.mark.parametrize("text", ["a in", "a in (", "a=b=c", "=b", "a,,b", "a b", "a>x"])
-def test_a_label_selector_that_cannot_be_read_is_a_bad_request(text):
+def test_an_invalid_label_selector_is_a_bad_request(text):
     with pytest.raises(ApiFailure) as refused:
         label_selector(text)
     assert refused.value.code == 400
@@ -46,36 +46,41 @@ def test_a_label_selector_that_cannot_be_read_is_a_bad_request(text):
 
 def test_an_empty_selector_selects_everything():
     assert label_selector("") is None
-    assert field_selector(PODS, "") is None
-    assert selects({}, {"a": "b"})
+    assert field_selector(POD_KIND, "") is None
+    assert selector_matches({}, {"a": "b"})
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "obj", "expected"),
     [
         (
-            PODS,
+            POD_KIND,
             "spec.nodeName=n,status.phase!=Failed",
             {"spec": {"nodeName": "n"}, "status": {"phase": "Running"}},
             True,
         ),
-        (PODS, "spec.nodeName=", {"spec": {}}, True),
-        (PODS, "metadata.name==p", {"metadata": {"name": "p"}}, True),
-        (NODES, "spec.unschedulable=true", {"spec": {}}, False),
-        (NODES, "spec.unschedulable=false", {"spec": {}}, True),
-        (EVENTS, "involvedObject.kind=Pod,type=Normal", {"involvedObject": {"kind": "Pod"}, "type": "Normal"}, True),
-        (EVENTS_V1, "regarding.name=p", {"involvedObject": {"name": "p"}}, True),
-        (CONFIG_MAPS, r"metadata.name=a\,b", {"metadata": {"name": "a,b"}}, True),
+        (POD_KIND, "spec.nodeName=", {"spec": {}}, True),
+        (POD_KIND, "metadata.name==p", {"metadata": {"name": "p"}}, True),
+        (NODE_KIND, "spec.unschedulable=true", {"spec": {}}, False),
+        (NODE_KIND, "spec.unschedulable=false", {"spec": {}}, True),
+        (
+            EVENT_KIND,
+            "involvedObject.kind=Pod,type=Normal",
+            {"involvedObject": {"kind": "Pod"}, "type": "Normal"},
+            True,
+        ),
+        (EVENT_V1_KIND, "regarding.name=p", {"involvedObject": {"name": "p"}}, True),
+        (CONFIG_MAP_KIND, r"metadata.name=a\,b", {"metadata": {"name": "a,b"}}, True),
     ],
 )
-def test_a_field_selector_looks_where_the_field_is_kept(kind, text, obj, expected):
+def test_a_field_selector_reads_the_stored_field(kind, text, obj, expected):
     assert field_selector(kind, text)(obj) is expected
 
 
 @pytest.mark.parametrize("text", ["spec.priority=1", "spec.nodeName", "spec.nodeName>1"])
 def test_a_field_that_cannot_be_selected_is_a_bad_request(text):
     with pytest.raises(ApiFailure) as refused:
-        field_selector(PODS, text)
+        field_selector(POD_KIND, text)
     assert refused.value.code == 400
 
 
@@ -88,6 +93,6 @@ def test_selectors_inside_objects():
         ],
     }
 
-    assert selects(selector, {"app": "x", "zone": "1"})
-    assert not selects(selector, {"app": "x", "zone": "1", "tier": "db"})
-    assert not selects(selector, {"app": "x"})
+    assert selector_matches(selector, {"app": "x", "zone": "1"})
+    assert not selector_matches(selector, {"app": "x", "zone": "1", "tier": "db"})
+    assert not selector_matches(selector, {"app": "x"})
