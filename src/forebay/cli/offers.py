@@ -80,7 +80,7 @@ def chosen(rows: Iterable["Row"], arguments: argparse.Namespace) -> list["Row"]:
 def _models(names: Sequence[str], rows: Sequence["Row"]) -> frozenset[str]:
     import difflib
 
-    from forebay.model.gpu_models import MODELS, canonical, gpu_model, meant
+    from forebay.model.gpu_models import MODELS, canonical, gpu_model, matching_models
 
     offered = {canonical(row.offer.gpu_type, row.offer.gpu_memory_gib) for row in rows if row.offer.gpu_type}
     for name in names:
@@ -89,7 +89,7 @@ def _models(names: Sequence[str], rows: Sequence["Row"]) -> frozenset[str]:
             near = difflib.get_close_matches(name.upper(), known, n=3, cutoff=0.5)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise UserError(f'--gpu: "{name}" is no GPU model that is known here{hint}')
-    return frozenset(model for name in names for model in meant(name))
+    return frozenset(model for name in names for model in matching_models(name))
 
 
 def _number(text: str | None, option: str) -> Fraction | None:

@@ -13,7 +13,7 @@ from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.reasons import Reason
 from forebay.model.sources import OfferKey
 from forebay.model.workloads import Pod
-from forebay.planning.candidates import World, candidates
+from forebay.planning.candidates import CandidateContext, candidates
 from forebay.planning.gangs import gang_key
 from forebay.planning.limits import caps
 from forebay.planning.plan import Cap, LeftOut, Plan, Preferences, Purchase
@@ -95,16 +95,16 @@ def plan_for(
     beside: Sequence[Cap] = (),
 ) -> Plan:
     """The cheapest capacity for them that pools and classes allow. `beside` are limits of nobody's but the asker."""
-    world = World(
+    context = CandidateContext(
         now=snapshot.now,
         namespaces=snapshot.namespaces,
         nodes=snapshot.nodes,
         remembered=snapshot.remembered,
         daemons=snapshot.daemons,
         records=snapshot.records,
-        cooling=cooldowns(snapshot.records, snapshot.now),
+        cooldowns=cooldowns(snapshot.records, snapshot.now),
     )
-    offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, world)
+    offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, context)
     made = plan(
         pods,
         offering.candidates,

@@ -14,7 +14,7 @@ from forebay.api.providers import RUNS_CONTAINERS
 from forebay.budgets.admission import Held
 from forebay.demand.assessment import Assessment
 from forebay.demand.reservation import Reservations
-from forebay.model.gpu_models import canonical, meant
+from forebay.model.gpu_models import canonical, matching_models
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.planning.candidates import NO_POOL
@@ -68,7 +68,7 @@ class PriceChange(msgspec.Struct, frozen=True):
         name = self.name.casefold()
         if name in (offer.provider.casefold(), offer.instance_type.casefold()):
             return True
-        return offer.gpu_type is not None and canonical(offer.gpu_type, offer.gpu_memory_gib) in meant(self.name)
+        return offer.gpu_type is not None and canonical(offer.gpu_type, offer.gpu_memory_gib) in matching_models(self.name)
 
     def _priced(self, offer: Offer) -> Offer:
         if not self._means(offer):
