@@ -127,7 +127,7 @@ def _limit(text: str | None) -> int | None:
 
 
 def show(rows: Sequence["Row"]) -> None:
-    header = ("GPU/H", "ALL/H", "GPUS", "VRAM", "MARKET", "WHERE", "PROVIDER", "TYPE")
+    header = ("GPU/H", "ALL/H", "GPUS", "VRAM", "CAPACITY", "WHERE", "PROVIDER", "TYPE")
     cells = [_cells(row) for row in rows]
     if not sys.stdout.isatty() or len(rows) > _MOST_STYLED:
         print_table(header, cells)

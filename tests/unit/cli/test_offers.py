@@ -58,7 +58,7 @@ def test_the_cheapest_gpu_comes_first(offers):
 
     assert (code, complaints) == (0, "")
     assert printed.splitlines() == [
-        "GPU/H     ALL/H    GPUS            VRAM   MARKET      WHERE            PROVIDER   TYPE",
+        "GPU/H     ALL/H    GPUS            VRAM   CAPACITY    WHERE            PROVIDER   TYPE",
         "$0.3333   $1.00    3 x L4          24G    on-demand   eu-north1        nebius     three",
         "$0.825    $6.60    8 x A100-40GB   40G    spot        use1-az1         aws        p4d.24xlarge",
         "$1.60     $0.20    0.125 x L4      2G     on-demand   use1-az2         aws        g6f.xlarge",
