@@ -186,7 +186,7 @@ COMMAND = Command(
     description="Show the offers of the providers that GPUNodeClasses name, or of a table, cheapest GPU first:\n\n"
     "  forebay offers --gpu h100 --region 'us-*'\n"
     "  forebay offers --from prices.csv.gz --min-vram 40 --max-price 2 --no-spot\n\n"
-    "Exit codes: 0 some were found; 1 none was; 2 bad input, or no cluster.",
+    "Exit codes: 0 some offers match; 1 none matches; 2 bad input, or no cluster.",
     options=add_options,
     run=run,
 )

@@ -1,4 +1,4 @@
-"""What the API server refuses, where it says so, and in which words."""
+"""Objects that the API server refuses, with the field and the message."""
 
 from typing import Any, NamedTuple
 
