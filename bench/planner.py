@@ -3,7 +3,7 @@
 Cases: 10,000 pods (generated mixes, and the shapes of the openb trace) on 800 offers of the real price table, 100,000
 pods of 200 shapes, one pod; published packing problems with known optima; what Karpenter bought for the same pods, and
 cluster-autoscaler's own packing case. Every plan is checked by a naive re-implementation of the rules. The exit code is
-1 where a bar is missed. The data are not part of the project: without them, one line is printed and nothing is measured.
+1 where a bar is missed. The data are not part of the project: without them, one line is printed, nothing is measured.
 """
 
 import argparse

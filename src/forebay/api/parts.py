@@ -41,7 +41,7 @@ class Condition(Part, frozen=True, kw_only=True):
     type: Annotated[str, Meta(min_length=1, max_length=316)]
     """What the condition is about, such as Ready."""
     status: Truth
-    """True, False, or Unknown while Forebay cannot tell."""
+    """True, False, or Unknown while Forebay does not know."""
     reason: Annotated[str, Meta(min_length=1, max_length=256, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
     """Why, in one PascalCase word that programs may rely on."""
     message: Annotated[str, Meta(max_length=32768)] = ""
@@ -133,7 +133,7 @@ class SelectorExpression(Part, frozen=True, kw_only=True):
     rules: ClassVar = (_VALUES_MATCH_OPERATOR,)
 
     key: LabelKey
-    """The label that is looked at."""
+    """Key of the label."""
     operator: SelectorOperator
     """How the label relates to values."""
     values: Annotated[tuple[LabelValue, ...], Meta(max_length=64), ATOMIC_LIST] = ()
@@ -179,7 +179,7 @@ class NodeRequirement(Part, frozen=True, kw_only=True):
     )
 
     key: LabelKey
-    """The node label that is looked at, such as forebay.dev/gpu-type; tgp.io/... means the same."""
+    """Key of the node label, such as forebay.dev/gpu-type; tgp.io/... means the same."""
     operator: NodeOperator
     """How the label relates to values."""
     values: Annotated[tuple[LabelValue, ...], Meta(max_length=128), ATOMIC_LIST] = ()

@@ -307,6 +307,6 @@ class Inventory:
 
 
 def limit_amounts(candidate: Candidate, resource: str) -> int:
-    """Amount that one node counts for under a limit; an amount that nobody has stated counts as 0."""
+    """Amount that one node counts for under a limit; an unknown amount counts as 0."""
     amount = candidate.node.capacity.amount(resource) or candidate.node.allocatable.amount(resource)
     return 0 if amount >= AMPLE else amount

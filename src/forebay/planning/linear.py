@@ -181,8 +181,8 @@ class Master:
         for row in range(first, len(self._rows)):
             total += float(self._limit_duals[row]) * scale * self._rows[row][1]
         for number, each in enumerate(self._limited):
-            dearer = sum(value * self._limit_duals[row] for row, value in self._entries[number][1:]) * scale
-            total += max(float(proven[each.candidate_group]) - each.score - dearer, 0.0) * each.stock
+            limit_cost = sum(value * self._limit_duals[row] for row, value in self._entries[number][1:]) * scale
+            total += max(float(proven[each.candidate_group]) - each.score - limit_cost, 0.0) * each.stock
         return total
 
     @property

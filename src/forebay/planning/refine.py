@@ -107,8 +107,8 @@ class Refinement:
         for _ in range(_ROUNDS):
             if left() <= 0:
                 return
-            promising = np.flatnonzero(self._upper_bounds.all(duals.worth) > duals.node * (1 + _EPSILON))
-            columns = self._filler.columns(duals, promising) or self._filler.columns(duals, promising, thorough=True)
+            gaining = np.flatnonzero(self._upper_bounds.all(duals.worth) > duals.node * (1 + _EPSILON))
+            columns = self._filler.columns(duals, gaining) or self._filler.columns(duals, gaining, thorough=True)
             if not master.add(columns[:_COLUMNS_A_ROUND]):
                 columns = self._price(duals, left, prove=False) or self._price(duals, left, prove=True)
                 if self._bound >= master.value * DOLLAR * (1 - _PROVEN) or not master.add(columns):
@@ -128,9 +128,9 @@ class Refinement:
         while left() > 0 and (prove or len(found) < _ENOUGH_COLUMNS):
             # The candidate group with the largest ratio limits the bound, and its resource prices say most about
             # others.
-            promise = np.where(tried < len(efforts), proven / np.maximum(target, _EPSILON), 0.0)
-            candidate_group = int(promise.argmax())
-            if promise[candidate_group] <= 1.0:
+            ratio = np.where(tried < len(efforts), proven / np.maximum(target, _EPSILON), 0.0)
+            candidate_group = int(ratio.argmax())
+            if ratio[candidate_group] <= 1.0:
                 break
             steps, cells = efforts[tried[candidate_group]]
             tried[candidate_group] += 1

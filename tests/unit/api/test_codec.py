@@ -31,7 +31,7 @@ def defaulted(manifest):
 
 
 def without_empties(value):
-    """An empty list or map says what an absent one says."""
+    """An empty list or map means the same as an absent one."""
     if isinstance(value, dict):
         inner = {key: without_empties(item) for key, item in value.items()}
         return {key: item for key, item in inner.items() if item not in ({}, [], "")}

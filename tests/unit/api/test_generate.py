@@ -25,9 +25,9 @@ def test_the_check_names_every_stale_file_and_changes_nothing(written, capsys):
     crd.write_text("old")
     (written / "docs/reference/api.md").unlink()
     assert main(["--check"], root=written) == 1
-    said = capsys.readouterr().err
-    assert "stale: deploy/crds/gpuinstances.forebay.dev.yaml" in said
-    assert "stale: docs/reference/api.md" in said
+    printed = capsys.readouterr().err
+    assert "stale: deploy/crds/gpuinstances.forebay.dev.yaml" in printed
+    assert "stale: docs/reference/api.md" in printed
     assert crd.read_text() == "old"
     assert main([], root=written) == 0
     assert main(["--check"], root=written) == 0

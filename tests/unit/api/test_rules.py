@@ -67,12 +67,12 @@ def test_immutable_fields_cannot_be_changed(case):
 
 
 def test_every_rule_refuses_some_object():
-    """A rule that nobody has seen at work may refuse nothing, or everything."""
+    """An untested rule may refuse nothing, or everything."""
     objects = [complaints(changed(case.example, case.change)) for case in REFUSALS]
     changes = [complaints(changed(case.example, case.change), old=example(case.example)) for case in FORBIDDEN_CHANGES]
-    said = " ".join(message for found in objects + changes for _, message in found)
+    messages = " ".join(message for found in objects + changes for _, message in found)
     expected = {rule["message"] for schema in SCHEMAS.values() for rule in rules(schema)}
-    assert {message for message in expected if message not in said} == set()
+    assert {message for message in expected if message not in messages} == set()
 
 
 def rules(schema):

@@ -122,7 +122,7 @@ def test_no_match_is_not_an_error(offers):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         (["--gpu", "H1000"], '--gpu: "H1000" is not a known GPU model; did you mean H100'),
         (["--gpu", "abacus"], '--gpu: "abacus" is not a known GPU model'),
@@ -135,11 +135,11 @@ def test_no_match_is_not_an_error(offers):
         (["--limit", "-3"], '--limit: "-3" is not a whole number of at least 1'),
     ],
 )
-def test_invalid_filters(offers, options, said):
+def test_invalid_filters(offers, options, expected):
     code, printed, complaints = offers(*options)
 
     assert (code, printed) == (2, "")
-    assert complaints.startswith(f"forebay: {said}")
+    assert complaints.startswith(f"forebay: {expected}")
     assert len(complaints.splitlines()) == 1
 
 

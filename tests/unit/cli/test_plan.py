@@ -122,9 +122,9 @@ def test_a_job_is_planned_for_before_it_exists(plan):
     assert printed.startswith("3 pods wait for a GPU. 3 machines would be bought for all 3, at $2.1204/h.\n")
     assert "\n  3  gcp g2-standard-4  1 x L4  us-central1-a  $0.7068/h     3\n" in printed
     assert "3 x gcp g2-standard-4, for team/train-0, team/train-1 and team/train-2\n" in printed
-    said = " ".join(printed.split())
-    assert "L4 in us-central1-a at $0.7068/h (gcp g2-standard-4) was chosen over L4 in use1-az1 at $0.8048/h" in said
-    assert "Also possible: nebius h100-1 +$2.2432/h" in said
+    text = " ".join(printed.split())
+    assert "L4 in us-central1-a at $0.7068/h (gcp g2-standard-4) was chosen over L4 in use1-az1 at $0.8048/h" in text
+    assert "Also possible: nebius h100-1 +$2.2432/h" in text
 
 
 def test_machines_of_one_type_share_a_line(plan):
@@ -293,7 +293,7 @@ def test_a_cron_job_counts_as_one_of_its_jobs(planned):
 
 def test_a_pool_serves_the_namespaces_it_selects(planned):
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {"kind": "lab"}}}
-    other = pod("guest")
+    other = pod("other")
     other["metadata"]["namespace"] = "elsewhere"
     pool = node_pool(namespaceSelector={"matchLabels": {"kind": "lab"}})
 
@@ -301,7 +301,7 @@ def test_a_pool_serves_the_namespaces_it_selects(planned):
 
     assert code == 1
     assert bought(document) == [("g2-standard-4", ["team/ours"])]
-    assert [each["pod"] for each in document["plan"]["left_out"]] == ["elsewhere/guest"]
+    assert [each["pod"] for each in document["plan"]["left_out"]] == ["elsewhere/other"]
     assert "serve other namespaces than elsewhere" in document["plan"]["left_out"][0]["sentence"]
 
 

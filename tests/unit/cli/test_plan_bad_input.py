@@ -1,4 +1,4 @@
-"""What `forebay plan` says to files and suppositions that are wrong: one sentence that names the place, exit code 2."""
+"""Bad input of `forebay plan`: one sentence that names the file and the position, and exit code 2."""
 
 import gzip
 import json

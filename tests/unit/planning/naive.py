@@ -146,7 +146,7 @@ def _caps(plan, caps):
             found.append(f"{cap.name}: too many nodes")
         paid = sum((each.offer.price.amount for each in mine), start=0)
         if cap.hourly_cost is not None and paid > cap.hourly_cost.amount:
-            found.append(f"{cap.name}: too dear")
+            found.append(f"{cap.name}: too expensive")
         for name, most in (cap.resources or {}).items():
             if sum(each.node.capacity.get(name, 0) for each in mine) > most:
                 found.append(f"{cap.name}: too much {name}")

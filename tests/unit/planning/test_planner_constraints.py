@@ -106,11 +106,11 @@ ZONES = [candidate(8, "8", name=f"in-{zone}", zone=zone) for zone in ("a", "b")]
 
 def test_a_spread_over_zones_is_kept_and_the_cheap_zone_has_the_rest():
     spread = shape(topology_spread=(TopologySpread(ZONE, 1, APP),))
-    offers = [candidate(1, "1", name="cheap", zone="a"), candidate(1, "2", name="dear", zone="b")]
+    offers = [candidate(1, "1", name="cheap", zone="a"), candidate(1, "2", name="expensive", zone="b")]
 
     made = plan(pods(5, spread, labels={"app": "a"}), offers)
 
-    assert bought(made) == ["cheap"] * 3 + ["dear"] * 2
+    assert bought(made) == ["cheap"] * 3 + ["expensive"] * 2
 
 
 def test_a_spread_with_offers_in_one_zone_serves_as_many_as_the_skew():

@@ -118,12 +118,12 @@ class _SnapshotBuilder:
             daemons=(*self.tally.daemons(), *self.daemons),
             pods_by_node={name: tuple(pods) for name, pods in pods_by_node.items()},
             budgets=budgets,
-            books=self._books(budgets) if budgets else None,
+            books=self._budget_state(budgets) if budgets else None,
             rules=self.rules,
         )
         return ManifestSnapshot(snapshot=snapshot, notes=tuple(self.notes))
 
-    def _books(self, budgets: Iterable[GPUWorkloadBudget]) -> BudgetState:
+    def _budget_state(self, budgets: Iterable[GPUWorkloadBudget]) -> BudgetState:
         """Budget accounts in which only the pods of the files have used GPU time."""
         accounts = Accounts()
         for budget in budgets:
