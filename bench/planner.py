@@ -1,9 +1,9 @@
-"""How near to the cheapest the planner comes, and how long it takes.
+"""Cost of plans compared with the lower bound, and the time that planning takes.
 
 Cases: 10,000 pods (generated mixes, and the shapes of the openb trace) on 800 offers of the real price table, 100,000
 pods of 200 shapes, one pod; published packing problems with known optima; what Karpenter bought for the same pods, and
 cluster-autoscaler's own packing case. Every plan is checked by a naive re-implementation of the rules. The exit code is
-1 where a bar is missed. The data are not part of the project: without them there is one line, and nothing is measured.
+1 where a bar is missed. The data are not part of the project: without them, one line is printed, nothing is measured.
 """
 
 import argparse
@@ -29,7 +29,7 @@ OFFERS = 800
 SEEDS = 20
 VECTOR_PACKING = 2.0
 
-#: What is measured, and what the planner keeps its deadline by.
+#: Clock of the measurement and of the planner's deadline.
 CLOCK: list[Callable[[], float]] = [time.perf_counter]
 
 Case = dict[str, Any]
@@ -153,7 +153,7 @@ def main() -> int:
     if not PRICES.exists():
         print("the price table and the published cases (../shared/data) are not there: nothing is measured")
         return 0
-    # Loaded by the first large plan; a measured one need not pay for that.
+    # Loaded before the measurement: otherwise the first large plan pays for it.
     import forebay.planning.refine  # noqa: F401
 
     print(f"{'case':<34}{'pods':>8}{'offers':>7}{'s':>9}{'$/h':>14}{'bound':>14}{'gap':>9}{'nodes':>7}")

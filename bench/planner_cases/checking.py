@@ -1,4 +1,4 @@
-"""The rules once more, as plainly as can be, and sharing nothing with the planner."""
+"""An independent check of plans that shares nothing with the planner."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from forebay.planning.plan import Candidate, Plan
 
 
 def check(pods: Sequence[Pod], offers: Sequence[Candidate], made: Plan) -> None:
-    """Every pod has a place or a reason, all fit where they are, and no more is bought than there is."""
+    """Every pod is placed or has a reason, pods fit on their nodes, and no more is bought than is in stock."""
     seen = Counter(pod.uid for purchase in made.purchases for pod in purchase.pods)
     seen.update(left.pod.uid for left in made.left_out)
     assert seen == Counter(pod.uid for pod in pods), "a pod is missing, or is there twice"
     known = {id(offer) for offer in offers}
     for purchase in made.purchases:
         node = purchase.candidate.node
-        assert id(purchase.candidate) in known, "something was bought that nobody offers"
-        assert purchase.pods, "a node was bought for nobody"
+        assert id(purchase.candidate) in known, "a candidate was bought that is not offered"
+        assert purchase.pods, "a node was bought for no pod"
         free = dict(node.allocatable)
         for pod in purchase.pods:
             for key, value in pod.shape.node_selector.items():
@@ -26,5 +26,5 @@ def check(pods: Sequence[Pod], offers: Sequence[Candidate], made: Plan) -> None:
         assert min(free.values(), default=0) >= 0, "a node is overfull"
     bought = Counter(id(purchase.candidate) for purchase in made.purchases)
     for offer in offers:
-        assert offer.available is None or bought[id(offer)] <= offer.available, "more is bought than there is"
+        assert offer.available is None or bought[id(offer)] <= offer.available, "more is bought than is in stock"
     assert made.cost >= made.bound, "the cost is below the bound"

@@ -1,4 +1,4 @@
-"""Pods and candidates in few words."""
+"""Builders of pods and candidates."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

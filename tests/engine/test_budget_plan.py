@@ -10,7 +10,7 @@ from forebay.model.sources import Offer
 from forebay.reconcile.saved_snapshot import load, save
 from forebay.reconcile.snapshot import OperatorRules
 from forebay.reporting.plans import plan_report
-from forebay.reporting.what_if import WhatIfError, outlook, parse, suppose, with_table
+from forebay.reporting.what_if import WhatIfError, dry_run, parse, suppose, with_table
 from forebay.simulate.power import Powered
 from tests.engine.budget_world import operator, passing, world
 from tests.engine.test_survey import seen
@@ -38,7 +38,7 @@ async def spent(it):
 async def test_what_a_budget_has_no_room_for_is_not_bought():
     async with world(*BOXES, nodes=()) as it:
         await spent(it)
-        machines, left = told(outlook(await seen(it)))
+        machines, left = told(dry_run(await seen(it)))
         assert (machines, list(left.values())) == (2, ["HeldByBudget"])
 
 
@@ -46,17 +46,17 @@ async def test_what_was_saved_says_the_same():
     async with world(*BOXES, nodes=()) as it:
         await spent(it)
         snapshot = await seen(it)
-        assert plan_report(outlook(load(save(snapshot)))) == plan_report(outlook(snapshot))
+        assert plan_report(dry_run(load(save(snapshot)))) == plan_report(dry_run(snapshot))
 
 
 async def test_another_quota_can_be_supposed():
     async with world(*BOXES, nodes=()) as it:
         await spent(it)
         snapshot = await seen(it)
-        assert told(outlook(*suppose(snapshot, [parse("budget=default/team-a:10")]))) == (3, {})
-        machines, left = told(outlook(*suppose(snapshot, [parse("budget=default/team-a:0.1")])))
+        assert told(dry_run(*suppose(snapshot, [parse("budget=default/team-a:10")]))) == (3, {})
+        machines, left = told(dry_run(*suppose(snapshot, [parse("budget=default/team-a:0.1")])))
         assert (machines, sorted(left)) == (1, ["second", "third"])
-        machines, left = told(outlook(*suppose(snapshot, [parse("budget=default/team-a:0.01usd")])))
+        machines, left = told(dry_run(*suppose(snapshot, [parse("budget=default/team-a:0.01usd")])))
         assert (machines, sorted(left)) == (1, ["second", "third"])
         with pytest.raises(WhatIfError, match="budgets are: default/team-a"):
             suppose(snapshot, [parse("budget=default/other:10")])
@@ -73,7 +73,7 @@ async def test_a_pod_at_the_gate_is_told_by_its_budget():
         await spent(it)
         it.pod("gated", 1, schedulingGates=[{"name": "forebay.dev/budget"}])
         await passing(1)
-        report = plan_report(outlook(await seen(it)))
+        report = plan_report(dry_run(await seen(it)))
         (gated,) = [each for each in report.others if each.pod == "default/gated"]
         assert gated.reason == "HeldByBudget"
         assert "team-a" in gated.sentence
@@ -113,8 +113,8 @@ def test_budgets_in_files_count_what_the_pods_in_files_have_used():
             )
         ],
     )
-    assert told(outlook(snapshot)) == (0, {"team/next": "HeldByBudget"})
-    assert told(outlook(*suppose(snapshot, [parse("budget=team/quota:2")]))) == (1, {})
+    assert told(dry_run(snapshot)) == (0, {"team/next": "HeldByBudget"})
+    assert told(dry_run(*suppose(snapshot, [parse("budget=team/quota:2")]))) == (1, {})
 
 
 def _pod(metadata, spec, status=None):
@@ -128,4 +128,4 @@ async def test_a_cluster_without_budgets_is_planned_for_as_ever():
         snapshot = await seen(it)
         assert snapshot.budget_state is None
         assert snapshot.rules == OperatorRules()
-        assert told(outlook(snapshot)) == (1, {})
+        assert told(dry_run(snapshot)) == (1, {})

@@ -159,7 +159,7 @@ async def test_the_pod_that_nothing_can_serve_is_told_what_would_help():
         story = await explained(made, "pod", name)
 
     assert story.next.startswith("NoOfferFits, said ")
-    assert "ask for less" in story.next
+    assert "request less" in story.next
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from forebay.net.redaction import Redactor
 from forebay.providers.base import BadCredentials
 from forebay.providers.registry import ProviderContext
 from forebay.reconcile.snapshot import OperatorRules
-from forebay.reporting.what_if import outlook
+from forebay.reporting.what_if import dry_run
 from forebay.simulate.power import Powered
 from tests.engine.power_world import SERVER, lab, operator
 
@@ -54,7 +54,7 @@ async def test_what_the_operator_would_do_is_seen_and_nothing_is_done():
         world.pod("nine", 9)
         await asyncio.sleep(1)
 
-        view = outlook(await seen(world))
+        view = dry_run(await seen(world))
 
         assert bought(view) == {"small": ["one"], "large": ["four"]}
         assert [(left.pod.name, str(left.reason)) for left in view.plan.left_out] == [("nine", "NoOfferFits")]
@@ -72,7 +72,7 @@ async def test_what_is_on_its_way_is_not_bought_again():
         world.pod("one", 1)
         await asyncio.sleep(5)
 
-        view = outlook(await seen(world))
+        view = dry_run(await seen(world))
 
         assert world.asked("start") == ["small"]
         assert view.plan.purchases == ()

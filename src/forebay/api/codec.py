@@ -1,9 +1,9 @@
-"""Objects of our kinds from JSON and back.
+"""Decoding and encoding of Forebay's kinds.
 
 Fields this version does not know are dropped on decoding, as the API server prunes what the CRD does not name. During
-an upgrade the CRD may know more than the running Forebay: it therefore changes objects by patches that name single
-fields, and writes whole objects only when it creates them. Users' files deserve more: `unknown_fields` finds the typos
-that decoding would pass over.
+an upgrade the CRD may know more than the running Forebay: Forebay therefore changes objects by patches of single
+fields, and writes whole objects only when it creates them. For users' files, `unknown_fields` finds the typos that
+decoding ignores.
 """
 
 import re
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Object)
 
 
 class Undecodable(ValueError):
-    """The JSON is not an object of that kind. `path` is the field at fault, empty for the whole object."""
+    """JSON that is not an object of the kind. `path` is the invalid field, empty for the whole object."""
 
     def __init__(self, kind: str, path: str, problem: str) -> None:
         super().__init__(f"{kind}{f' {path}' if path else ''}: {problem}")
@@ -38,7 +38,7 @@ class _Header(msgspec.Struct, rename="camel"):
 
 
 def decode(kind: CustomKind[T], data: bytes) -> T:
-    """An object of a kind that is known, such as an item of a list: it need not repeat apiVersion and kind."""
+    """Decodes an object of the given kind. Items of a list need not repeat apiVersion and kind."""
     try:
         header = msgspec.json.decode(data, type=_Header)
         if (header.kind or kind.kind, header.api_version or API_VERSION) != (kind.kind, API_VERSION):
@@ -49,7 +49,7 @@ def decode(kind: CustomKind[T], data: bytes) -> T:
 
 
 def decode_any(data: bytes) -> Object:
-    """An object that says itself what it is."""
+    """Decodes an object of any of Forebay's kinds, by its apiVersion and kind."""
     try:
         header = msgspec.json.decode(data, type=_Header)
     except msgspec.MsgspecError as error:
@@ -59,14 +59,14 @@ def decode_any(data: bytes) -> Object:
 
 
 def encode(obj: Object) -> bytes:
-    """With apiVersion and kind. Fields at their defaults are left out: the server fills them in again."""
+    """JSON of the object with apiVersion and kind. Default values are omitted: the API server fills them in."""
     (kind,) = (kind for kind in KINDS if kind.type is type(obj))
     document = {"apiVersion": kind.api_version, "kind": kind.kind} | msgspec.to_builtins(obj)
     return msgspec.json.encode(document)
 
 
 def unknown_fields(document: dict[str, Any]) -> list[str]:
-    """Paths in a user's manifest of one of our kinds that name no field."""
+    """Paths in a manifest of one of Forebay's kinds that are not fields of the kind."""
     kind = _kind_of(msgspec.convert(document, _Header))
     return list(_unknown(document, _schema(kind.kind), ""))
 
@@ -98,12 +98,12 @@ def _kind_of(header: _Header) -> CustomKind[Any]:
         if (kind.kind, kind.api_version) == (header.kind, header.api_version):
             return kind
     known = ", ".join(kind.kind for kind in KINDS)
-    said = f"{header.kind or 'no kind'} of {header.api_version or 'no apiVersion'}"
-    raise Undecodable(header.kind or "object", "", f"{said} is not a kind of {API_VERSION}; those are {known}")
+    found = f"{header.kind or 'no kind'} of {header.api_version or 'no apiVersion'}"
+    raise Undecodable(header.kind or "object", "", f"{found} is not a kind of {API_VERSION}; those are {known}")
 
 
 def _undecodable(kind: str, error: msgspec.MsgspecError) -> Undecodable:
-    """Msgspec's sentence ends with the place: `Expected ... - at `$.spec.quota``."""
+    """The error with its path, which ends msgspec's message: `Expected ... - at `$.spec.quota``."""
     problem, _, place = str(error).partition(" - at ")
     found = re.match(r"`\$\.?(.*)`", place)
     return Undecodable(kind, found[1] if found else "", problem)

@@ -1,4 +1,4 @@
-"""The CRDs, as documents and as YAML."""
+"""The CustomResourceDefinitions of Forebay's kinds, as documents and as YAML."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def crd_yaml(kind: CustomKind[Any]) -> str:
 
 
 def crds_yaml() -> str:
-    """All of them as one stream, ready for `kubectl apply -f -`."""
+    """All CRDs as one YAML stream, ready for `kubectl apply -f -`."""
     return "---\n".join(crd_yaml(kind) for kind in KINDS)
 
 
@@ -65,7 +65,7 @@ def _yaml(document: Json) -> str:
             return True
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        # Rules are full of quotes: as a block they stand as they were written.
+        # CEL rules are full of quotes: as a block they need no escapes.
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=">" if "'" in value else None)
 
     Dumper.add_representer(str, text)

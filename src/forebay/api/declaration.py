@@ -1,4 +1,4 @@
-"""How a kind appears in the API beside its fields: names, scope, columns of `kubectl get`."""
+"""Declaration of a kind besides its fields: names, scope, columns of `kubectl get`."""
 
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -18,7 +18,7 @@ class ColumnType(StrEnum):
 
 
 class PrinterColumn(msgspec.Struct, frozen=True):
-    """One column of `kubectl get`; `wide` ones only with `-o wide`."""
+    """One column of `kubectl get`; `wide` columns appear only with `-o wide`."""
 
     name: str
     path: str
@@ -34,7 +34,7 @@ def condition(type: str, field: str = "status") -> str:  # noqa: A002 (a conditi
 
 
 class CustomKind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """One kind of `forebay.dev`: the type its objects become here and the name they have there."""
+    """One kind of `forebay.dev`: its names in the API and the type of its objects."""
 
     kind: str
     plural: str

@@ -1,4 +1,4 @@
-"""GPUInstance: one machine or container that Forebay asked for, from intent to proof of absence."""
+"""GPUInstance: one machine or container that Forebay launches, from the intent until it is proven gone."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -34,7 +34,7 @@ class ProvisionerRef(Part, frozen=True, kw_only=True):
 
 
 class OfferRecord(Part, frozen=True, kw_only=True):
-    """What was chosen at the provider, as it was offered."""
+    """The chosen offer of the provider."""
 
     instance_type: ShortText
     """Name of the machine type, GPU id or owned machine at the provider."""
@@ -51,26 +51,26 @@ class OfferRecord(Part, frozen=True, kw_only=True):
     gpu_memory_gib: PositiveCount | None = field(name="gpuMemoryGiB", default=None)
     """Memory of one GPU in GiB."""
     boot_deadline: Duration | None = None
-    """From the call to a node that is ready with its GPUs, where this machine has a time of its own."""
+    """Time from the launch call until the node must be Ready with its GPUs, where this machine has its own."""
 
 
 class PlannedNode(Part, frozen=True, kw_only=True):
-    """The node it will be. Until the node is there, Forebay counts with this."""
+    """The node that the instance will become. Forebay plans with it until the node has registered."""
 
     name: ObjectName
     """Name of the node."""
     labels: Annotated[dict[str, LabelValue], Meta(max_length=128)] = field(default_factory=dict)
-    """Labels it will have."""
+    """Labels of the node."""
     taints: Taints = ()
-    """Taints it will have."""
+    """Taints of the node."""
     startup_taints: Taints = ()
-    """Taints it will have only until it is ready."""
+    """Taints of the node until it is ready."""
     allocatable: Figures = field(default_factory=dict)
-    """What pods will be able to use of it."""
+    """Resources that pods can use."""
 
 
 class GPUInstanceSpec(Part, frozen=True, kw_only=True):
-    """The intent: written before anything is asked of the provider, and never changed."""
+    """The intent: written before the provider is called, and never changed."""
 
     rules: ClassVar = (
         immutable("a GPUInstance is the record of one purchase and cannot be changed"),
@@ -83,28 +83,28 @@ class GPUInstanceSpec(Part, frozen=True, kw_only=True):
     )
 
     provider: ProviderName
-    """Where it was asked for."""
+    """Provider of the instance."""
     delivers: Delivery
     """Node: a rented machine that joins the cluster. Container: a remote container that runs one pod. Power: an owned
-    machine that is switched on."""
+    machine that is powered on."""
     pool_ref: PoolRef | None = None
-    """The pool it belongs to. Absent for machines of a NodeProvisioner and for found leftovers."""
+    """The pool it belongs to. Absent for machines of a NodeProvisioner and for orphans."""
     provisioner_ref: ProvisionerRef | None = None
     """The NodeProvisioner it belongs to."""
     node_class_name: ObjectName | None = None
-    """The GPUNodeClass by which it was bought."""
+    """The GPUNodeClass it was launched from."""
     offer: OfferRecord | None = None
-    """What was chosen. Absent for found leftovers."""
+    """The chosen offer. Absent for orphans."""
     hourly_price: Figure | None = None
     """Price per hour in US dollars at which it was offered."""
     node: PlannedNode | None = None
-    """The node it will be. Absent for containers."""
+    """The node that it will become. Absent for containers."""
     pods: Annotated[tuple[PodRef, ...], Meta(max_length=512), keyed_by("uid")] = ()
-    """Pods it was asked for. A container has exactly one: the pod that it runs."""
+    """Pods it was launched for. A container has exactly one: the pod that it runs."""
     template_hash: Annotated[str, Meta(max_length=64)] | None = None
-    """Digest of the class and pool as they were. Where theirs has become another, the node has drifted."""
+    """Hash of the class and pool at launch. If theirs has changed since, the node has drifted."""
     why: Annotated[str, Meta(max_length=2048)] | None = None
-    """Why this offer, in a sentence."""
+    """Why this offer was chosen, in a sentence."""
 
 
 class InstanceState(StrEnum):
@@ -125,12 +125,12 @@ _Message = Annotated[str, Meta(max_length=2048)]
 
 
 class Transition(Part, frozen=True, kw_only=True):
-    """One step of its life."""
+    """One change of the state."""
 
     state: InstanceState
-    """The state it came into."""
+    """The new state."""
     at: datetime
-    """When."""
+    """When the state changed."""
     reason: _Reason
     """Why, in one word."""
     message: _Message = ""
@@ -138,18 +138,18 @@ class Transition(Part, frozen=True, kw_only=True):
 
 
 class SecondaryResource(Part, frozen=True, kw_only=True):
-    """Something made along with it that must go with it: a Tailscale device or key, a startup script, a disk, an
-    address.
+    """A resource created for the instance that must be deleted with it: a Tailscale device or key, a startup script, a
+    disk, an address.
     """
 
     kind: ShortText
-    """What it is, such as TailscaleKey."""
+    """Kind of the resource, such as TailscaleKey."""
     id: _LongId
-    """Its id where it was made. Never a secret."""
+    """Id of the resource where it was created. Never a secret."""
 
 
 class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
-    """Where it is between intent and proof of absence."""
+    """Where the instance is between the intent and the proof that it is gone."""
 
     state: InstanceState | None = None
     """Requested, Launching, Launched, then Joined and Ready for a node or Running and Finished for a container; at last
@@ -159,50 +159,51 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     message: _Message | None = None
     """What happened, why, and what comes next."""
     since: datetime | None = None
-    """When it came into this state."""
+    """When it entered this state."""
     deadline: datetime | None = None
-    """When this state has lasted too long, and Forebay gives up or says so."""
+    """When this state has lasted too long: Forebay then gives up on the instance or reports it."""
     attempt: Count | None = None
-    """How often the provider was asked to launch it. Counted before each request, so that only one replica asks."""
+    """Number of launch calls. Counted before each call, so that only one replica makes it."""
     failures: Count | None = None
-    """How often in a row this machine or offer has failed. The wait before it is used again grows with it."""
+    """Consecutive failures of this machine or offer. Its cooldown grows with them."""
     attempted_at: datetime | None = None
-    """When the provider was last asked to launch or to terminate it."""
+    """When the last launch or termination call was made."""
     not_before: datetime | None = None
-    """When the provider is asked again at the earliest."""
+    """Earliest time of the next call to the provider."""
     termination_attempts: Count | None = None
-    """How often the provider was asked to end it. Counted before each request."""
+    """Number of termination calls. Counted before each call."""
     termination_accepted_at: datetime | None = None
-    """When the provider last agreed to end it. Proof that it has is looked for in what it shows later."""
+    """When the provider last accepted a termination call. Only listings made after that can prove that it is gone."""
     instance_id: _LongId | None = field(name="instanceID", default=None)
-    """Its id at the provider, as soon as it is known."""
+    """Id at the provider, as soon as it is known."""
     provider_id: _LongId | None = field(name="providerID", default=None)
     """The spec.providerID of its node."""
     node_name: ObjectName | None = None
     """The node that it became, or the virtual node that its pod is bound to."""
     hourly_price: Figure | None = None
-    """Price per hour in US dollars that the provider bills, where it tells."""
+    """Price per hour in US dollars that the provider bills, where it reports one."""
     billed_from: datetime | None = None
-    """When it began to cost money."""
+    """When billing started."""
     billed_until: datetime | None = None
-    """When it ceased to cost money."""
+    """When billing ended."""
     exit_code: int | None = None
     """Exit code of a container that has finished."""
     absent_since: datetime | None = None
-    """Since when the provider's list has not shown it. Cleared when it shows up again."""
+    """Since when the provider's listings do not show it. Cleared when a listing shows it again."""
     absences: Count | None = None
-    """How many lists in a row have not shown it."""
+    """Number of consecutive listings that do not show it."""
     absent_at: datetime | None = None
-    """When the last of those lists was asked for."""
+    """When the last of those listings was requested."""
     secondary_resources: Annotated[tuple[SecondaryResource, ...], Meta(max_length=32), keyed_by("kind", "id")] = ()
-    """What was made along with it and must go with it."""
+    """Resources created for it that must be deleted with it."""
     transitions: Annotated[tuple[Transition, ...], Meta(max_length=64), ATOMIC_LIST] = ()
-    """Its life so far, oldest first."""
+    """All changes of state so far, oldest first."""
 
 
 class GPUInstance(Object, kw_only=True):
-    """A GPUInstance is one machine or container that Forebay asked for, from intent to proof of absence. Only Forebay
-    writes it. Deleting it gives the machine back; the object goes when the provider has shown that nothing is left.
+    """A GPUInstance is one machine or container that Forebay launched, from the intent until it is proven gone. Only
+    Forebay writes it. Deleting it terminates the machine; the object is removed when the provider shows that nothing is
+    left.
     """
 
     spec: GPUInstanceSpec
@@ -214,7 +215,7 @@ class GPUInstance(Object, kw_only=True):
 
     @property
     def node_name(self) -> str | None:
-        """The node that it is or will be. None for a container, which only borrows a virtual one."""
+        """Name of the node that it is or will become. None for a container, which has no node of its own."""
         if self.spec.delivers is Delivery.CONTAINER:
             return None
         known = self.status.node_name if self.status is not None else None

@@ -45,11 +45,11 @@ class ProviderEntry(Part, frozen=True, kw_only=True):
     )
 
     name: ProviderName
-    """Which provider. webhook switches machines of your own; simulated rents imaginary ones."""
+    """Which provider. webhook powers machines of your own on and off; simulated rents imaginary ones."""
     priority: Annotated[int, Meta(ge=0, le=1000), INT32] = 0
     """Lower is better: prices count as price x (1 + 0.1 x priority) when offers are compared."""
     enabled: bool = True
-    """Whether new capacity may come from this provider. What it already runs is still looked after."""
+    """Whether new capacity may come from this provider. Forebay still manages what it already runs."""
     credentials_ref: SecretKeyRef | None = None
     """API key of the provider. Not needed by webhook and simulated; gcp and aws can use the identity of Forebay's own
     ServiceAccount."""
@@ -58,7 +58,7 @@ class ProviderEntry(Part, frozen=True, kw_only=True):
     endpoint: Url | None = None
     """Base URL of the provider's API, for a proxy or a private installation. Default: the public one."""
     machines: Annotated[tuple[Machine, ...], Meta(max_length=256), keyed_by("name")] = ()
-    """For webhook: the machines it switches on and off."""
+    """For webhook: the machines that it powers on and off."""
 
 
 class InstanceRequirements(Part, frozen=True, kw_only=True):
@@ -69,13 +69,13 @@ class InstanceRequirements(Part, frozen=True, kw_only=True):
     regions: Names = ()
     """Regions, by the providers' own names. Default: any."""
     spot_allowed: bool = False
-    """Whether capacity may be taken that the provider can reclaim at any time."""
+    """Whether spot capacity may be used, which the provider can reclaim at any time."""
     min_vcpu: PositiveCount | None = field(name="minVCPU", default=None)
-    """Fewest virtual CPUs."""
+    """Minimum number of virtual CPUs."""
     min_memory_gib: PositiveCount | None = field(name="minMemoryGiB", default=None)
-    """Least memory in GiB."""
+    """Minimum memory in GiB."""
     min_gpu_memory_gib: PositiveCount | None = field(name="minGPUMemoryGiB", default=None)
-    """Least memory of each GPU in GiB."""
+    """Minimum memory of each GPU in GiB."""
 
 
 _JOINS = f"[{', '.join(f'has(self.{join})' for join in Join)}].filter(x, x).size()"
@@ -111,9 +111,9 @@ def _cannot_boot_talos(name: ProviderName) -> ValidationRule:
 def _unused(join: Join) -> ValidationRule:
     users = can_use(join)
     # A provider that cannot boot Talos is refused with a message of its own; one is enough.
-    heard = (*users, *WITHOUT_TALOS) if join is Join.TALOS else users
+    known = (*users, *WITHOUT_TALOS) if join is Join.TALOS else users
     return ValidationRule(
-        f"!has(self.{join}) || {_enabled(*heard)}",
+        f"!has(self.{join}) || {_enabled(*known)}",
         f"no enabled provider can use {join}: it is for {', '.join(users)}; remove it or add such a provider",
         reason=RefusalCause.FORBIDDEN,
         field_path=f".{join}",
@@ -164,7 +164,7 @@ class GPUNodeClassSpec(Part, frozen=True, kw_only=True):
     limits: Limits | None = None
     """What may exist of this class at one time, in all pools together."""
     tags: Annotated[dict[str, Annotated[str, Meta(max_length=255)]], Meta(max_length=32)] = field(default_factory=dict)
-    """Put on everything Forebay rents for this class, where the provider has tags or labels."""
+    """Tags for everything that Forebay rents for this class, where the provider has tags or labels."""
 
 
 class ProviderStatus(Part, frozen=True, kw_only=True):
@@ -173,7 +173,7 @@ class ProviderStatus(Part, frozen=True, kw_only=True):
     credentials_valid: bool | None = None
     """Whether the provider accepted the credentials. Absent while it could not be asked."""
     last_credential_check: datetime | None = None
-    """When the credentials were last tried."""
+    """When the credentials were last checked."""
     error: Annotated[str, Meta(max_length=1024)] | None = None
     """What went wrong last, and what to do about it."""
     last_pricing_update: datetime | None = None
@@ -192,7 +192,7 @@ class GPUAvailability(Part, frozen=True, kw_only=True):
     gpu_type: ShortText
     """GPU model."""
     regions: Names = ()
-    """Where it can be had."""
+    """Regions in which the GPU is offered."""
     price_per_hour: Figure
     """Lowest price per hour in US dollars."""
     spot_price: Figure | None = None
@@ -200,9 +200,9 @@ class GPUAvailability(Part, frozen=True, kw_only=True):
     memory: Count | None = None
     """Memory of one GPU in GB."""
     available: bool = False
-    """Whether it can be had now."""
+    """Whether it is available now."""
     available_count: Count | None = None
-    """How many can be had now, where the provider tells."""
+    """How many are available now, where the provider says so."""
     last_updated: datetime | None = None
     """When this was read."""
 
@@ -213,7 +213,7 @@ class GPUNodeClassStatus(Observed, frozen=True, kw_only=True):
     """
 
     active_nodes: Count | None = None
-    """Machines and containers of this class, those on their way included."""
+    """Machines and containers of this class, including those that are launching."""
     hourly_cost: Figure | None = None
     """What they cost per hour in US dollars."""
     offers: Count | None = None

@@ -1,4 +1,4 @@
-"""GPUNodePool: which pods get capacity, of what kind, and when it goes back."""
+"""GPUNodePool: which pods get capacity, on what nodes, and when nodes are terminated."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -24,7 +24,7 @@ from forebay.api.values import Count, Dollars, Duration, DurationOrNever, Figure
 
 
 class NodeMetadata(Part, frozen=True, kw_only=True):
-    """What every node of the pool carries."""
+    """Labels and annotations of every node of the pool."""
 
     labels: NodeLabels = field(default_factory=dict)
     """Labels of the nodes."""
@@ -35,15 +35,15 @@ class NodeMetadata(Part, frozen=True, kw_only=True):
 
 
 class NodeSpec(Part, frozen=True, kw_only=True):
-    """What nodes of the pool are like."""
+    """Requirements and taints of the nodes of the pool."""
 
     requirements: Annotated[tuple[NodeRequirement, ...], Meta(max_length=64), ATOMIC_LIST] = ()
-    """Which offers will do, by the labels a node of theirs would have: forebay.dev/gpu-type, forebay.dev/region,
+    """Requirements on offers, by the labels that their node would have: forebay.dev/gpu-type, forebay.dev/region,
     forebay.dev/provider, forebay.dev/spot, kubernetes.io/arch and others. tgp.io/... means the same."""
     taints: Taints = ()
     """Taints of the nodes. Only pods that tolerate them get capacity from this pool."""
     startup_taints: Taints = ()
-    """Taints that nodes join with and that something else takes away, such as a driver installer. Pods need not
+    """Taints that nodes register with and that something else removes, such as a driver installer. Pods need not
     tolerate them; Forebay waits until they are gone."""
 
 
@@ -70,7 +70,7 @@ class DisruptionReason(StrEnum):
 
 
 class DisruptionBudget(Part, frozen=True, kw_only=True):
-    """How many nodes of the pool may be on their way out at one time."""
+    """How many nodes of the pool may be disrupted at one time."""
 
     rules: ClassVar = (
         ValidationRule(
@@ -87,9 +87,9 @@ class DisruptionBudget(Part, frozen=True, kw_only=True):
             )
         ),
     ] = "10%"
-    """A number of nodes, or a percentage of the pool, rounded up. 0 keeps all."""
+    """A number of nodes, or a percentage of the pool, rounded up. 0: no node may be disrupted."""
     reasons: Annotated[tuple[DisruptionReason, ...], Meta(max_length=4), AS_SET] = ()
-    """What the budget is about. Default: every reason."""
+    """Reasons for disruption that the budget limits. Default: all reasons."""
     schedule: (
         Annotated[
             str,
@@ -104,27 +104,27 @@ class DisruptionBudget(Part, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    """Cron schedule in UTC at which the budget begins to hold. Default: it always holds."""
+    """Cron schedule in UTC at which the budget becomes active. Default: always active."""
     duration: Duration | None = None
-    """How long it holds from then on."""
+    """How long the budget stays active after each start of the schedule."""
 
 
 class Disruption(Part, frozen=True, kw_only=True):
-    """When nodes are given back. Forebay drains them first and respects PodDisruptionBudgets."""
+    """When nodes are terminated or powered off. Forebay drains them first and respects PodDisruptionBudgets."""
 
     consolidation_policy: ConsolidationPolicy = ConsolidationPolicy.WHEN_IDLE
-    """WhenIdle: nodes that run nothing but DaemonSets. WhenUnderutilized: also nodes whose pods fit elsewhere or on
-    something cheaper. Never: nodes stay until they expire or the pool goes."""
+    """WhenIdle: terminate nodes that run only DaemonSet pods. WhenUnderutilized: also nodes whose pods fit on other
+    nodes or on a cheaper one. Never: nodes stay until they expire or the pool is deleted."""
     consolidate_after: DurationOrNever = "5m"
-    """How long a node must have been that way. 0s: at once."""
+    """How long a node must have been idle or under-utilized. 0s: terminate it at once."""
     expire_after: DurationOrNever = "Never"
-    """Age at which a node is replaced, whatever runs on it."""
+    """Age at which a node is replaced, even if pods run on it."""
     budgets: Annotated[tuple[DisruptionBudget, ...], Meta(max_length=32), ATOMIC_LIST] = (DisruptionBudget(),)
-    """How many nodes may be on their way out at one time. The strictest holds."""
+    """How many nodes may be disrupted at one time. The strictest active budget counts."""
 
 
 class GPUNodePoolSpec(Part, frozen=True, kw_only=True):
-    """Which pods get capacity, on what kind of nodes, and when nodes are given back."""
+    """Which pods get capacity, on what nodes, and when nodes are terminated."""
 
     node_class_ref: NodeClassRef
     """The GPUNodeClass that capacity comes from."""
@@ -133,29 +133,29 @@ class GPUNodePoolSpec(Part, frozen=True, kw_only=True):
     template: NodeTemplate = NodeTemplate()
     """What nodes of the pool carry and are like."""
     disruption: Disruption = Disruption()
-    """When nodes are given back."""
+    """When nodes are terminated or powered off."""
     limits: Limits | None = None
     """What may exist of this pool at one time."""
     max_hourly_price: Dollars = 10
-    """Most US dollars per hour that one machine or container may cost, such as "2.0"."""
+    """Maximum price of one machine or container in US dollars per hour, such as "2.0"."""
     weight: Annotated[int, Meta(ge=1, le=100), INT32] = 10
-    """Where several pools would do, those with the largest weight come first."""
+    """Where several pools fit a pod, those with the largest weight are used first."""
 
 
 class GPUNodePoolStatus(Observed, frozen=True, kw_only=True):
     """What Forebay sees. Conditions: NodeClassReady, Ready."""
 
     resources: Figures = field(default_factory=dict)
-    """What all nodes of the pool have together."""
+    """Resources of all nodes of the pool together."""
     node_count: Count | None = None
-    """Machines and containers of the pool, those on their way included."""
+    """Machines and containers of the pool, including those that are launching."""
     hourly_cost: Figure | None = None
     """What they cost per hour in US dollars."""
 
 
 class GPUNodePool(Object, kw_only=True):
-    """A GPUNodePool gives GPU capacity to pending pods: it says which pods, from which GPUNodeClass, on what kind of
-    nodes, at which price, and when nodes are given back.
+    """A GPUNodePool gives GPU capacity to pending pods: it says which pods, from which GPUNodeClass, on what nodes, at
+    which price, and when nodes are terminated.
     """
 
     spec: GPUNodePoolSpec
@@ -175,7 +175,7 @@ GPU_NODE_POOL = CustomKind(
         PrinterColumn("Cost/h", ".status.hourlyCost"),
         PrinterColumn("Max price", ".spec.maxHourlyPrice"),
         PrinterColumn("Weight", ".spec.weight", ColumnType.INTEGER, wide=True),
-        PrinterColumn("Give back", ".spec.disruption.consolidationPolicy", wide=True),
+        PrinterColumn("Consolidation", ".spec.disruption.consolidationPolicy", wide=True),
         PrinterColumn("After", ".spec.disruption.consolidateAfter", wide=True),
         PrinterColumn("GPUs", r".status.resources.nvidia\.com/gpu", wide=True),
         PrinterColumn("Reason", condition("Ready", "reason"), wide=True),

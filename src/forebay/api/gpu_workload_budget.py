@@ -1,4 +1,4 @@
-"""GPUWorkloadBudget: how much GPU time pods may use in a rolling window, and what happens beyond."""
+"""GPUWorkloadBudget: how much GPU time pods may use in a rolling window, and what happens beyond that."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -43,11 +43,11 @@ class Enforcement(Part, frozen=True, kw_only=True):
     """What happens when the quota is used up."""
 
     action: EnforcementAction
-    """Evict: pods are evicted, the largest user first, one at a time, with respect for PodDisruptionBudgets. Pause:
-    their Jobs are suspended until the window frees room. AlertOnly: events and conditions tell. With Evict and Pause,
-    new pods of the budget wait and nothing is bought for them."""
+    """Evict: Forebay evicts pods one at a time, the largest user first, and respects PodDisruptionBudgets. Pause:
+    Forebay suspends their Jobs until older usage leaves the window. AlertOnly: Forebay only reports it in events and
+    conditions. With Evict and Pause, new pods of the budget wait and no capacity is bought for them."""
     grace_period_seconds: Annotated[int, Meta(ge=0, le=31536000), INT32] = 30
-    """Seconds from the moment the quota is used up to the first action."""
+    """Seconds between the moment the quota is used up and the first action."""
 
 
 class Accounting(StrEnum):
@@ -56,7 +56,7 @@ class Accounting(StrEnum):
 
 
 class GPUWorkloadBudgetSpec(Part, frozen=True, kw_only=True):
-    """Which pods count, how much they may use, and what happens beyond."""
+    """Which pods count, how much they may use, and what happens beyond that."""
 
     selector: Annotated[LabelSelectorEntry, ATOMIC_MAP, NOT_EMPTY]
     """Pods of this namespace whose GPU time counts, by their labels. It must not be empty."""
@@ -68,7 +68,7 @@ class GPUWorkloadBudgetSpec(Part, frozen=True, kw_only=True):
         ResourceName,
         checked(immutable("the recorded hours are of that resource: create another budget instead")),
     ] = "nvidia.com/gpu"
-    """Resource that counts as GPUs. Any resource will do, also cpu. It cannot be changed."""
+    """Resource that counts as GPUs: any resource name, even cpu. It cannot be changed."""
     accounting: Accounting = Accounting.OBSERVED
     """Observed: pods that come and go while Forebay is down may be missed. Exact: a finalizer keeps every pod until its
     time is recorded."""
@@ -88,16 +88,16 @@ class GPUWorkloadBudgetStatus(Observed, frozen=True, kw_only=True):
     tracked_pods: Count | None = None
     """Pods of the selector that have used GPU time in the window or do so now."""
     held_pods: Count | None = None
-    """Pods that wait until the window frees room."""
+    """Pods that wait until older usage leaves the window."""
     last_enforcement_at: datetime | None = None
     """When a pod was last evicted or paused."""
     forecast_exhausted_at: datetime | None = None
-    """When the quota will be used up if everything goes on as it does now. Absent: not within a window from now."""
+    """When the quota will be used up at the present rate. Absent: not within one window from now."""
 
 
 class GPUWorkloadBudget(Object, kw_only=True):
-    """A GPUWorkloadBudget limits the GPU time that pods of its namespace may use in a rolling window, stops purchases
-    for them before it is used up, and evicts, pauses or alerts beyond.
+    """A GPUWorkloadBudget limits the GPU time that pods of its namespace may use in a rolling window. Forebay stops
+    buying capacity for them before the quota is used up, and evicts, pauses or alerts beyond it.
     """
 
     spec: GPUWorkloadBudgetSpec

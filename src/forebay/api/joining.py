@@ -1,4 +1,4 @@
-"""How a rented machine becomes a node: what it boots and which network it enters."""
+"""How a rented machine joins the cluster: what it boots and which network it enters."""
 
 from typing import Annotated, ClassVar
 
@@ -13,7 +13,7 @@ _VERSION = Meta(max_length=64, pattern="^v[0-9]{1,3}[.][0-9]{1,3}[.][0-9]{1,3}([
 
 
 def _talos(pattern: str, remedy: str) -> ValidationRule:
-    """A text check: the template is YAML only after its variables are filled in, long after admission."""
+    """A check of the text: the template is YAML only after its variables are filled in, long after admission."""
     return ValidationRule(f"self.matches('(?m)^{pattern}')", f"is not a Talos machine config: {remedy}")
 
 

@@ -1,4 +1,4 @@
-"""All kinds of the group, in the order a reader meets them."""
+"""All kinds of `forebay.dev`, in the order of the reference page."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Machines you own, switched on and off by HTTP calls."""
+"""Machines you own, powered on and off by HTTP calls."""
 
 from typing import ClassVar
 
@@ -33,59 +33,59 @@ class MachineTLS(Part, frozen=True, kw_only=True):
     ca_secret_ref: SecretKeyRef | None = None
     """PEM certificates to trust instead of the system's."""
     client_certificate_secret_ref: SecretRef | None = None
-    """Secret of type kubernetes.io/tls with the certificate that Forebay shows."""
+    """Secret of type kubernetes.io/tls with Forebay's client certificate."""
     server_name: ShortText | None = None
     """Name the server's certificate must be valid for. Default: the host of the URL."""
     insecure_skip_verify: bool = False
-    """Accept any certificate. Only for a network that nobody else is in."""
+    """Accept any certificate. Only for a network that nobody else can reach."""
 
 
 class Machine(Part, frozen=True, kw_only=True):
-    """One machine. Forebay posts {} to switch it on or off; any answer but 2xx is a failure."""
+    """One machine. Forebay sends POST with the body {} to power it on or off; any answer but 2xx is a failure."""
 
     rules: ClassVar = (
         ValidationRule(
             "self.scaleUpEndpoint != self.scaleDownEndpoint",
-            "scaleUpEndpoint and scaleDownEndpoint are the same URL: one must switch on, the other off",
+            "scaleUpEndpoint and scaleDownEndpoint are the same URL: one must power the machine on, the other off",
             field_path=".scaleDownEndpoint",
         ),
     )
 
     name: ObjectName
-    """Name of the Kubernetes node that the machine is."""
+    """Name of the Kubernetes node that the machine registers as."""
     gpu_count: PositiveCount
     """GPUs in the machine."""
     scale_up_endpoint: Url
-    """URL that switches the machine on."""
+    """URL that powers the machine on."""
     scale_down_endpoint: Url
-    """URL that switches the machine off."""
+    """URL that powers the machine off."""
     status_endpoint: Url | None = None
-    """URL that tells by GET whether the machine is on. Default: Forebay judges by the node alone."""
+    """URL that answers GET with the power state of the machine. Default: Forebay goes by the readiness of the node."""
     headers_secret_ref: SecretRef | None = None
-    """Every key of this Secret is sent as a header, such as Authorization."""
+    """Secret whose keys are sent as headers, such as Authorization."""
     hmac_secret_ref: SecretKeyRef | None = None
-    """Key with which calls are signed, in the form of Standard Webhooks: webhook-id, webhook-timestamp,
+    """Key that signs the calls, in the form of Standard Webhooks: headers webhook-id, webhook-timestamp,
     webhook-signature."""
     timeout: Duration = "5s"
     """How long one call may take."""
     boot_timeout: Duration = "15m"
-    """From the call to a node that is ready with its GPUs. A machine that takes longer is switched off and left alone
-    for a while."""
+    """Time from the power-on call until the node must be Ready with its GPUs. A machine that takes longer is powered
+    off and cools down before the next attempt."""
     tls: MachineTLS | None = None
     """How calls to https endpoints are secured."""
     gpu_type: ShortText | None = None
-    """Model of the GPUs, such as RTX4090: pods may ask for it by the label forebay.dev/gpu-type. Default: learned from
-    the node."""
+    """Model of the GPUs, such as RTX4090: pods may select it by the label forebay.dev/gpu-type. Default: read from the
+    node."""
     gpu_resource_name: ResourceName = "nvidia.com/gpu"
-    """Resource by which pods ask for the GPUs."""
+    """Resource name by which pods request the GPUs."""
     cpu: PositiveQuantity | None = None
-    """CPUs that pods can use, such as 30. Default: learned from the node once it has been seen."""
+    """CPUs that pods can use, such as 30. Default: read from the node once it has registered."""
     memory: PositiveQuantity | None = None
-    """Memory that pods can use, such as 240Gi. Default: learned from the node once it has been seen."""
+    """Memory that pods can use, such as 240Gi. Default: read from the node once it has registered."""
     labels: NodeLabels = field(default_factory=dict)
-    """Labels the node is known to have, for pods that ask for them. Default: learned from the node."""
+    """Labels that the node has, for pods that select by them. Default: read from the node."""
     taints: Taints = ()
-    """Taints the node is known to have. Default: learned from the node."""
+    """Taints that the node has. Default: read from the node."""
     hourly_price: Dollars = 0
-    """What an hour of it costs in US dollars, for power and cooling. Machines that cost the same are taken smallest
+    """Cost of one hour in US dollars, for power and cooling. Of machines that cost the same, the smallest is used
     first."""

@@ -1,4 +1,4 @@
-"""What every Kubernetes object carries, whatever its kind."""
+"""Metadata that every Kubernetes object has."""
 
 from datetime import datetime
 
@@ -15,7 +15,7 @@ class OwnerReference(msgspec.Struct, rename="camel", omit_defaults=True, kw_only
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """`metadata`, complete enough that an object decoded and encoded again has lost nothing Forebay may change."""
+    """`metadata`, complete enough that decoding and encoding an object loses nothing that Forebay may change."""
 
     name: str = ""
     generate_name: str | None = None
@@ -34,7 +34,7 @@ class ObjectMeta(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
 
 
 class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """The base of every kind that keeps Kubernetes' own layout. `api_version` and `kind` come from the Resource."""
+    """Base of kinds with the layout of Kubernetes objects. `apiVersion` and `kind` come from the Resource."""
 
     metadata: ObjectMeta
 

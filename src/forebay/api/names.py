@@ -1,4 +1,4 @@
-"""The names under which Forebay marks what it owns, and those of the predecessors it still understands."""
+"""Labels, annotations, taints and finalizers of Forebay, and those of its predecessors that it understands."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ OPERATOR_NAME: Final = "forebay"
 OPERATOR_NAMESPACE: Final = "forebay-system"
 OPERATOR_LEASE: Final = "forebay-operator"
 
-# Labels of nodes that Forebay obtained. `tgp.io/...` means the same wherever users select by it.
+# Labels of nodes that Forebay launched. Users may also select by the predecessor's `tgp.io/...`.
 NODEPOOL_LABEL: Final = "forebay.dev/nodepool"
 NODECLASS_LABEL: Final = "forebay.dev/nodeclass"
 GPU_TYPE_LABEL: Final = "forebay.dev/gpu-type"
@@ -19,37 +19,37 @@ PROVIDER_LABEL: Final = "forebay.dev/provider"
 REGION_LABEL: Final = "forebay.dev/region"
 SPOT_LABEL: Final = "forebay.dev/spot"
 PROVISIONED_LABEL: Final = "forebay.dev/provisioned"
-INSTANCE_ID_LABEL: Final = "forebay.dev/instance-id"
+
 PREDECESSOR_PREFIX: Final = "tgp.io/"
 
-#: The value is the name of the NodeProvisioner that sizes the node's group.
+#: Label on nodes; the value is the name of the NodeProvisioner that sizes the node's group.
 PROVISIONER_LABEL: Final = "nodeprovisioner.compute.baseten.co/provisioner-name"
 
-#: On a GPUInstance until its provider has shown that nothing of it is left.
+#: On a GPUInstance until its provider has proven that nothing of it is left.
 INSTANCE_FINALIZER: Final = "forebay.dev/instance"
-#: On a GPUNodeClass, which says how its machines are ended, until they have been.
+#: On a GPUNodeClass until all its machines are terminated, because it holds what their termination needs.
 CLASS_FINALIZER: Final = "forebay.dev/nodeclass"
-#: On a pod until its GPU time is in the ledger.
+#: Finalizer on a pod until its GPU time is in the ledger.
 USAGE_FINALIZER: Final = "forebay.dev/usage"
-#: Holds a pod back while one of its budgets is exceeded.
+#: Scheduling gate of a pod while one of its budgets is exceeded.
 BUDGET_GATE: Final = "forebay.dev/budget"
-#: Keeps pods off a node until it is ready and its pods are nominated.
+#: Taint that keeps other pods off a node until the pods it was launched for are bound.
 STARTUP_TAINT: Final = "forebay.dev/startup"
-#: On a node whose cordon is Forebay's own (the value is since when): only that one is taken back.
+#: Annotation on a node that Forebay cordoned (the value is since when): Forebay uncordons no other node.
 CORDONED_ANNOTATION: Final = "forebay.dev/cordoned"
 
-# Labels of budgets, kept by Forebay: admission policies pick the few budgets they must look at by these.
+# Labels that Forebay keeps on budgets: admission policies select the few budgets they must check by these.
 EXCEEDED_LABEL: Final = "forebay.dev/exceeded"
 ACCOUNTING_LABEL: Final = "forebay.dev/accounting"
 
-# On the ConfigMaps that hold the ledgers of budgets: which of its books, and the UID of the budget.
+# Labels on the ConfigMaps that hold ledgers: which ledger, and the UID of the budget.
 LEDGER_LABEL: Final = "forebay.dev/ledger"
 BUDGET_UID_LABEL: Final = "forebay.dev/budget-uid"
 
-#: On a Job that was suspended for a budget, so that all such can be found.
+#: Label on a Job that was suspended for a budget, so that such Jobs can be listed.
 PAUSED_LABEL: Final = "forebay.dev/paused"
-# On it and on the pod that had used most: by which budget (its name) and when.
+# Annotations on that Job and on the pod that had used most: name of the budget, and when.
 PAUSED_BY_ANNOTATION: Final = "forebay.dev/paused-by"
 PAUSED_AT_ANNOTATION: Final = "forebay.dev/paused-at"
-#: What its pods asked for together, in thousandths of what the budget counts.
+#: What the Job's pods requested together, in thousandths of the resource that the budget counts.
 PAUSED_RATE_ANNOTATION: Final = "forebay.dev/paused-rate"

@@ -1,4 +1,4 @@
-"""NodeProvisioner: keeps instance groups that exist already at a target utilisation."""
+"""NodeProvisioner: keeps existing instance groups at a target utilisation."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar
@@ -68,14 +68,14 @@ class NodeProvisionerSpec(Part, frozen=True, kw_only=True):
     min_gpu_utilization_percent: Annotated[int, Meta(ge=1, le=100), INT32] | None = field(
         name="minGPUUtilizationPercent", default=None
     )
-    """While fewer of the nodes are in use, empty ones are given back: the target is the largest size at which at least
-    this share is in use."""
+    """Least share of nodes in use, in percent. Below that, empty nodes are removed: the target is the largest size at
+    which at least this share is in use."""
     min_unutilized_gpu_nodes: Count | None = field(name="minUnutilizedGPUNodes", default=None)
     """Empty nodes that are always kept ready."""
     scale_down_delay: Duration = "10m"
-    """How long an empty node is tainted before it is deleted. Until then it comes back at once when it is needed."""
+    """How long an empty node is tainted before it is deleted. Until then the node can be used again at once."""
     max_nodes: PositiveCount | None = None
-    """Most nodes in all groups together."""
+    """Maximum number of nodes in all groups together."""
     provider: GroupProvider
     """Where the instance groups are."""
 
@@ -86,11 +86,11 @@ class NodeProvisionerStatus(Observed, frozen=True, kw_only=True):
     current_size: Count | None = None
     """Nodes in the groups now."""
     target_size: Count | None = None
-    """Nodes there should be."""
+    """Nodes that the groups should have."""
     utilized_nodes: Count | None = None
     """Nodes with pods that use their GPUs."""
     tainted_nodes: Count | None = None
-    """Empty nodes that wait for their deletion."""
+    """Empty nodes that are tainted and will be deleted."""
     reason: Annotated[str, Meta(max_length=256)] | None = None
     """Why the target is what it is, in one word."""
     message: Annotated[str, Meta(max_length=1024)] | None = None

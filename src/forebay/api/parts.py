@@ -1,4 +1,4 @@
-"""Pieces that several kinds share: conditions, references, selectors, taints, limits."""
+"""Types that several kinds share: conditions, references, selectors, taints, limits."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -23,9 +23,9 @@ from forebay.api.values import (
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Everything inside an object. Its docstring and those below its fields are what `kubectl explain` prints."""
+    """Base of all types inside an object. `kubectl explain` prints the docstrings of the type and its fields."""
 
-    #: Checked by the API server wherever this part stands.
+    #: CEL rules that the API server checks wherever the type is used.
     rules: ClassVar[tuple[ValidationRule, ...]] = ()
 
 
@@ -41,7 +41,7 @@ class Condition(Part, frozen=True, kw_only=True):
     type: Annotated[str, Meta(min_length=1, max_length=316)]
     """What the condition is about, such as Ready."""
     status: Truth
-    """True, False, or Unknown while Forebay cannot tell."""
+    """True, False, or Unknown while Forebay does not know."""
     reason: Annotated[str, Meta(min_length=1, max_length=256, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
     """Why, in one PascalCase word that programs may rely on."""
     message: Annotated[str, Meta(max_length=32768)] = ""
@@ -49,7 +49,7 @@ class Condition(Part, frozen=True, kw_only=True):
     last_transition_time: datetime
     """When status last changed."""
     observed_generation: Annotated[int, Meta(ge=0)] | None = None
-    """The metadata.generation that this condition speaks of."""
+    """The metadata.generation that this condition was computed for."""
 
 
 Conditions = Annotated[tuple[Condition, ...], Meta(max_length=64), keyed_by("type")]
@@ -59,10 +59,10 @@ class Observed(Part, frozen=True, kw_only=True):
     """The base of every status."""
 
     observed_generation: Annotated[int, Meta(ge=0)] | None = None
-    """The metadata.generation that Forebay acted on last. Smaller than the object's: the change has not been seen
-    yet."""
+    """The metadata.generation that Forebay acted on last. If it is smaller than the object's, Forebay has not seen the
+    latest change yet."""
     conditions: Conditions = ()
-    """What Forebay knows about this object, with reasons."""
+    """Conditions of this object, with reasons."""
 
 
 class SecretKeyRef(Part, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ class SelectorExpression(Part, frozen=True, kw_only=True):
     rules: ClassVar = (_VALUES_MATCH_OPERATOR,)
 
     key: LabelKey
-    """The label that is looked at."""
+    """Key of the label."""
     operator: SelectorOperator
     """How the label relates to values."""
     values: Annotated[tuple[LabelValue, ...], Meta(max_length=64), ATOMIC_LIST] = ()
@@ -179,7 +179,7 @@ class NodeRequirement(Part, frozen=True, kw_only=True):
     )
 
     key: LabelKey
-    """The node label that is looked at, such as forebay.dev/gpu-type; tgp.io/... means the same."""
+    """Key of the node label, such as forebay.dev/gpu-type; tgp.io/... means the same."""
     operator: NodeOperator
     """How the label relates to values."""
     values: Annotated[tuple[LabelValue, ...], Meta(max_length=128), ATOMIC_LIST] = ()
@@ -222,14 +222,14 @@ Names = Annotated[tuple[ShortText, ...], Meta(max_length=64), AS_SET]
 
 
 class Limits(Part, frozen=True, kw_only=True):
-    """What may exist at one time. Forebay checks it before every purchase, counting what is still on its way."""
+    """What may exist at one time. Forebay checks the limits before every launch and counts what is still launching."""
 
     max_nodes: PositiveCount | None = None
-    """Most machines and containers at one time."""
+    """Maximum number of machines and containers."""
     max_hourly_cost: Dollars | None = None
-    """Most US dollars per hour that all of them may cost together, such as "50.0"."""
+    """Maximum price of all of them together, in US dollars per hour, such as "50.0"."""
     resources: Amounts = field(default_factory=dict)
-    """Most of each resource they may have together, such as nvidia.com/gpu: 16."""
+    """Maximum of each resource that all of them may have together, such as nvidia.com/gpu: 16."""
 
 
 class PodRef(Part, frozen=True, kw_only=True):

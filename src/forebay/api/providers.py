@@ -1,7 +1,7 @@
-"""Which providers a class may name, and how their machines can come into the cluster.
+"""Providers that a GPUNodeClass may name, and how their machines can join the cluster.
 
-Only what admission needs to know: the facts are those of the providers' own documentation. A provider's code says the
-same in its capabilities, and a test holds both together.
+Only what admission needs to know, from the providers' own documentation. The capabilities in a provider's code say the
+same, and a test compares both.
 """
 
 from enum import StrEnum
@@ -24,7 +24,7 @@ class ProviderName(StrEnum):
 
 
 class Join(StrEnum):
-    """The fields of a class that say how a rented machine becomes a node."""
+    """Fields of a GPUNodeClass that say how a rented machine joins the cluster."""
 
     TALOS = "talosConfig"
     K3S = "k3sConfig"
@@ -33,11 +33,11 @@ class Join(StrEnum):
 
 
 class ProviderAdmission(msgspec.Struct, frozen=True, kw_only=True):
-    #: Ways its machines can be made to join. None: it runs containers, or machines that are installed already.
+    #: Join methods of its machines. Empty: it runs containers, or machines that are already installed.
     joins: frozenset[Join]
-    #: A cloud that rents machines which are nobody's until they join.
+    #: A cloud whose rented machines must be told how to join.
     rents_machines: bool = False
-    #: Must name a Secret. Others take the identity Forebay runs with, or need none.
+    #: Whether credentialsRef is required. Other providers use Forebay's own identity, or need none.
     needs_credentials: bool = True
 
 
@@ -60,7 +60,7 @@ ADMISSION: Final[dict[ProviderName, ProviderAdmission]] = {
 
 RENTS_MACHINES: Final = tuple(name for name, admission in ADMISSION.items() if admission.rents_machines)
 NEEDS_CREDENTIALS: Final = tuple(name for name, admission in ADMISSION.items() if admission.needs_credentials)
-#: Owned machines are left out: what they boot was decided when they were installed.
+#: Without webhook: what an owned machine boots was decided when it was installed.
 WITHOUT_TALOS: Final = tuple(
     name
     for name, admission in ADMISSION.items()

@@ -1,6 +1,6 @@
-"""What the API server enforces beyond types: CEL rules and how lists merge, written next to the fields they guard.
+"""What the API server enforces besides types: CEL rules and how lists merge, written next to the fields.
 
-Rules use only what the embedded server evaluates too: CEL's own operators, macros and string functions, and
+Rules use only what the embedded API server can evaluate: CEL's own operators, macros and string functions, and
 `quantity`, `isQuantity`, `isGreaterThan` of Kubernetes.
 """
 
@@ -12,7 +12,7 @@ from msgspec import Meta
 
 
 class RefusalCause(StrEnum):
-    """How the API server words a refusal."""
+    """Cause of a refusal in the API server's Status."""
 
     INVALID = "FieldValueInvalid"
     FORBIDDEN = "FieldValueForbidden"
@@ -25,12 +25,12 @@ class ValidationRule(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
     rule: str
     message: str
     reason: RefusalCause | None = None
-    #: Below the place the rule stands at, such as `.credentialsRef`.
+    #: Path below the object of the rule, such as `.credentialsRef`.
     field_path: str | None = None
 
 
 def checked(*rules: ValidationRule) -> Meta:
-    """Annotate a field: its value must satisfy the rules."""
+    """Annotation of a field whose value must satisfy the rules."""
     return _schema({"x-kubernetes-validations": [msgspec.to_builtins(rule) for rule in rules]})
 
 
@@ -39,7 +39,7 @@ def immutable(message: str) -> ValidationRule:
 
 
 def keyed_by(*keys: str) -> Meta:
-    """Annotate a list: its entries are told apart by these keys, and merged by them under server-side apply."""
+    """Annotation of a list whose entries are identified, and merged by server-side apply, by these keys."""
     return _schema({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
 
 

@@ -1,4 +1,4 @@
-"""Structural OpenAPI schemas from the types: one source for what Forebay decodes and what the API server accepts."""
+"""Structural OpenAPI schemas of the types: one source for what Forebay decodes and what the API server accepts."""
 
 import ast
 import inspect
@@ -17,11 +17,11 @@ Schema = dict[str, Any]
 
 
 class NoSchema(TypeError):
-    """The type has no place in a structural schema."""
+    """A type that a structural schema cannot express."""
 
 
 def object_schema(kind: type[msgspec.Struct]) -> Schema:
-    """The `openAPIV3Schema` of a kind. The server itself knows apiVersion, kind and metadata."""
+    """The `openAPIV3Schema` of a kind. The API server itself validates apiVersion, kind and metadata."""
     schema = _schema(types.type_info(kind))
     return {
         **schema,
@@ -67,7 +67,7 @@ def _schema(info: types.Type) -> Schema:
 
 
 def _union(members: list[types.Type]) -> Schema:
-    """Kubernetes knows two unions: a type that may be left out, and an integer that may be written as a string."""
+    """Schema of a union. Kubernetes has two: an optional type, and an integer that may be written as a string."""
     match members:
         case [single]:
             return _schema(single)
@@ -94,7 +94,7 @@ def _field(field: types.Field, description: str | None) -> Schema:
     if description:
         schema = {"description": description} | schema | {"description": description}
     default = _default(field)
-    # An empty value says no more than an absent one, unless it brings defaults of its own into the stored object.
+    # An empty default is omitted, unless the API server must store it to fill in the defaults inside.
     if default in ([], {}, "", None) and not (default == {} and _has_defaults(schema)):
         return schema
     return schema | {"default": default}
@@ -122,7 +122,7 @@ def _set(values: dict[str, Any]) -> Schema:
 
 @cache
 def field_docs(cls: type) -> dict[str, str]:
-    """The docstrings below a class's fields, inherited ones included. Python itself throws them away."""
+    """Docstrings of the fields of a class, including inherited ones; read from the source, as Python drops them."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("forebay."):

@@ -1,7 +1,7 @@
-"""Single values as users write them: amounts, money, spans of time, URLs, names.
+"""Types of single values as users write them: quantities, dollars, durations, URLs, names.
 
-They stay as written (`int | str`, `str`), because an object read and written back must not change. What they mean is
-parsed where it is needed: quantities and dollars by `forebay.model.quantities`, durations by `duration()` below.
+Values stay as written (`int | str`, `str`), because an object that is read and written back must not change. Code that
+needs them parses them: quantities and dollars by `forebay.model.quantities`, durations by `duration()` below.
 """
 
 import re
@@ -20,7 +20,7 @@ _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _SECONDS: Final = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600)}
 
 IntOrString = int | Annotated[str, Meta(max_length=32)]
-#: A quantity or dollars that only Forebay writes, with all its digits.
+#: A quantity or dollars in a status, which only Forebay writes, with all digits.
 Figure = int | Annotated[str, Meta(max_length=64)]
 
 QuantityText = Annotated[
@@ -81,7 +81,7 @@ Url = Annotated[
     str,
     Meta(max_length=2048),
     checked(
-        # Not by a regular expression: for hundreds of machines those would exceed what the API server lets rules cost.
+        # No regular expression: with hundreds of machines it would exceed the API server's cost limit for rules.
         ValidationRule(
             "(self.startsWith('http://') || self.startsWith('https://'))"
             " && !self.endsWith('://') && !self.contains(' ')",
@@ -110,7 +110,7 @@ class NotADuration(ValueError):
 
 
 def duration(text: str) -> timedelta:
-    """`1h30m` as Go reads it, without signs and units below the millisecond."""
+    """The duration of a text such as `1h30m`, as Go reads it but without signs and units below a millisecond."""
     if not re.fullmatch(_DURATION, text, re.ASCII):
         raise NotADuration(text)
     seconds = sum(Fraction(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
@@ -118,5 +118,5 @@ def duration(text: str) -> timedelta:
 
 
 def duration_or_never(text: str) -> timedelta | None:
-    """None for `Never`."""
+    """The duration of a text, or None for `Never`."""
     return None if text == NEVER else duration(text)

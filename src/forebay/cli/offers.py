@@ -1,4 +1,4 @@
-"""`forebay offers`: what can be rented or switched on, cheapest GPU first."""
+"""`forebay offers`: what can be rented or powered on, cheapest GPU first."""
 
 import argparse
 import sys
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from forebay.planning.offer_table import Row
 
 NONE_MATCHES = 1
-#: Rich looks at every cell of a table twice before the first line appears.
+#: Rich measures every cell of a table twice before the first line appears: longer tables are printed plainly.
 _MOST_STYLED: Final = 500
 
 
@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="region or zone, with * and ? if need be: us-*; may be repeated",
     )
-    parser.add_argument("--max-price", metavar="USD", help="most that the whole machine may cost an hour")
+    parser.add_argument("--max-price", metavar="USD", help="highest price of the whole machine per hour")
     parser.add_argument(
         "--spot", action=argparse.BooleanOptionalAction, help="only spot offers, or none of them (default: both)"
     )
@@ -43,20 +43,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def all_rows(arguments: argparse.Namespace, settings: Settings) -> tuple[list["Row"], list[str]]:
-    """And what is to be said about what is not there."""
-    from forebay.cli.plan.inputs import look_at_cluster, read_offers
+    """All offers, and notes about providers whose offers are unknown."""
+    from forebay.cli.plan.inputs import read_cluster, read_offers
     from forebay.planning.offer_table import Row
 
     if arguments.from_file is not None:
         return read_offers(arguments.from_file), []
-    looked = look_at_cluster(settings)
-    snapshot = looked.snapshot
-    notes = [*looked.notes, *(f"GPUNodeClass {key.node_class}: {why}" for key, why in snapshot.unusable.items())]
-    # Classes that share a provider are offered the same.
+    given = read_cluster(settings)
+    snapshot = given.snapshot
+    notes = [*given.notes, *(f"GPUNodeClass {key.node_class}: {why}" for key, why in snapshot.unusable.items())]
+    # Classes that share a provider have the same offers.
     rows: dict[tuple[object, ...], Row] = {}
     for key, source in sorted(snapshot.sources.items()):
         if source.offers is None:
-            notes.append(f"Of {key.provider} in GPUNodeClass {key.node_class} no offers are known: {source.error}")
+            notes.append(f"Offers of {key.provider} in GPUNodeClass {key.node_class} are unknown: {source.error}")
         for offer in source.offers or ():
             rows[offer.key, offer.price] = Row(offer=offer, gpus=Fraction(offer.gpu_count))
     return list(rows.values()), notes
@@ -80,7 +80,7 @@ def chosen(rows: Iterable["Row"], arguments: argparse.Namespace) -> list["Row"]:
 def _models(names: Sequence[str], rows: Sequence["Row"]) -> frozenset[str]:
     import difflib
 
-    from forebay.model.gpu_models import MODELS, canonical, gpu_model, meant
+    from forebay.model.gpu_models import MODELS, canonical, gpu_model, matching_models
 
     offered = {canonical(row.offer.gpu_type, row.offer.gpu_memory_gib) for row in rows if row.offer.gpu_type}
     for name in names:
@@ -88,8 +88,8 @@ def _models(names: Sequence[str], rows: Sequence["Row"]) -> frozenset[str]:
             known = sorted(offered | {model.name for model in MODELS})
             near = difflib.get_close_matches(name.upper(), known, n=3, cutoff=0.5)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise UserError(f'--gpu: "{name}" is no GPU model that is known here{hint}')
-    return frozenset(model for name in names for model in meant(name))
+            raise UserError(f'--gpu: "{name}" is not a known GPU model{hint}')
+    return frozenset(model for name in names for model in matching_models(name))
 
 
 def _number(text: str | None, option: str) -> Fraction | None:
@@ -100,7 +100,7 @@ def _number(text: str | None, option: str) -> Fraction | None:
     except (ValueError, ZeroDivisionError):
         number = Fraction(-1)
     if number < 0:
-        raise UserError(f'{option}: "{text}" is not a number from 0')
+        raise UserError(f'{option}: "{text}" is not a number of at least 0')
     return number
 
 
@@ -114,7 +114,7 @@ def _price(text: str | None) -> "UsdPerHour | None":
     except ValueError as error:
         raise UserError(f"--max-price: {error}") from error
     if price < UsdPerHour.zero():
-        raise UserError(f"--max-price: {text} is negative, and no price is")
+        raise UserError(f"--max-price: {text} is negative: give a price of at least 0")
     return price
 
 
@@ -122,12 +122,12 @@ def _limit(text: str | None) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or not int(text):
-        raise UserError(f'--limit: "{text}" is not a whole number from 1')
+        raise UserError(f'--limit: "{text}" is not a whole number of at least 1')
     return int(text)
 
 
 def show(rows: Sequence["Row"]) -> None:
-    header = ("GPU/H", "ALL/H", "GPUS", "VRAM", "MARKET", "WHERE", "PROVIDER", "TYPE")
+    header = ("GPU/H", "ALL/H", "GPUS", "VRAM", "CAPACITY", "WHERE", "PROVIDER", "TYPE")
     cells = [_cells(row) for row in rows]
     if not sys.stdout.isatty() or len(rows) > _MOST_STYLED:
         print_table(header, cells)
@@ -173,8 +173,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
         if found:
             show(found)
         else:
-            there = "there are none at all" if not rows else f"of {len(rows)} none passes the filters"
-            print(f"No offers: {there}.")
+            why = "no provider has any" if not rows else f"none of {len(rows)} passes the filters"
+            print(f"No offers: {why}.")
         for note in notes:
             print(f"Note: {note}")
     return 0 if found else NONE_MATCHES
@@ -182,11 +182,11 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
 
 COMMAND = Command(
     name="offers",
-    summary="what can be rented or switched on, cheapest GPU first",
+    summary="what can be rented or powered on, cheapest GPU first",
     description="Show the offers of the providers that GPUNodeClasses name, or of a table, cheapest GPU first:\n\n"
     "  forebay offers --gpu h100 --region 'us-*'\n"
     "  forebay offers --from prices.csv.gz --min-vram 40 --max-price 2 --no-spot\n\n"
-    "Exit codes: 0 some were found; 1 none was; 2 bad input, or no cluster.",
+    "Exit codes: 0 some offers match; 1 none matches; 2 bad input, or no cluster.",
     options=add_options,
     run=run,
 )

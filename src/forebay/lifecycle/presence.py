@@ -122,4 +122,4 @@ def count_absences(status: GPUInstanceStatus, seen: Presence, after: datetime) -
 
 def settled_at(capabilities: Capabilities) -> timedelta:
     """From the call on: what no list shows after this long was never launched."""
-    return capabilities.settle if capabilities.idempotent_launch else max(capabilities.settle, _LONGEST_CALL)
+    return capabilities.settle_time if capabilities.idempotent_launch else max(capabilities.settle_time, _LONGEST_CALL)

@@ -1,4 +1,4 @@
-"""Hooks for msgspec, so that whatever is made of these values can be saved and read back exactly."""
+"""Hooks for msgspec that save values of this room and read them back exactly."""
 
 from typing import Any
 

@@ -1,14 +1,14 @@
-"""An integer that knows its unit: it can be added to and compared with its own kind and with nothing else."""
+"""Base of unit types: an integer that can be added to and compared with values of its own type only."""
 
 from typing import Self
 
 
 class Exact:
-    """The base of the unit types. Mixing two of them is an error to mypy, and a TypeError to who does not run it."""
+    """Base of the unit types. Mixing two of them is an error to mypy and a TypeError at run time."""
 
     __slots__ = ("_units",)
 
-    #: In a unit so small that every amount of interest is a whole number of them; each type says which.
+    #: Amount in a unit so small that all amounts of interest are whole numbers; each type chooses its unit.
     _units: int
 
     @classmethod
@@ -19,7 +19,7 @@ class Exact:
 
     @classmethod
     def zero(cls) -> Self:
-        """Where `sum(amounts, start=...)` begins."""
+        """No amount at all, as the start of `sum(amounts, start=...)`."""
         return cls._of(0)
 
     def __add__(self, other: Self) -> Self:

@@ -1,10 +1,9 @@
-"""Whether a pod of some shape may run on a node, and if not, why: the scheduler's filters in their order and words.
+"""Whether a pod of some shape may run on a node, and if not, why: kube-scheduler's filters, in its order and words.
 
 Affinity between pods is not decided here: it depends on the other pods of the cluster, not on this node alone.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Final
 
@@ -19,7 +18,7 @@ _CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", Effect.NO_SCHEDUL
 
 
 class Filter(StrEnum):
-    """The scheduler's name for the rule that kept a pod off a node."""
+    """kube-scheduler's name for the rule that kept a pod off a node."""
 
     NODE_UNSCHEDULABLE = "NodeUnschedulable"
     TAINT_TOLERATION = "TaintToleration"
@@ -30,13 +29,8 @@ class Filter(StrEnum):
 
 class Misfit(msgspec.Struct, frozen=True):
     filter: Filter
-    #: In the scheduler's words. Several only when several resources are short.
+    #: In kube-scheduler's words. Several only where several resources are short.
     reasons: tuple[str, ...]
-
-    @property
-    def curable(self) -> bool:
-        """Would be gone if enough other pods were."""
-        return self.filter in (Filter.NODE_PORTS, Filter.NODE_RESOURCES_FIT)
 
     def __str__(self) -> str:
         return ", ".join(self.reasons)
@@ -48,12 +42,12 @@ _PORTS: Final = Misfit(Filter.NODE_PORTS, ("node(s) didn't have free ports for t
 
 
 def barred(shape: PodShape, node: Node) -> Misfit | None:
-    """Why such a pod could not go to `node` even if that were empty: the part of `misfit` that is worth remembering."""
+    """Why such a pod could not run on `node` even if that were empty: the part of `misfit` that is worth caching."""
     if node.unschedulable and not tolerates(shape.tolerations, _CORDON):
         return _UNSCHEDULABLE
     for taint in node.taints:
         if taint.repels and not tolerates(shape.tolerations, taint):
-            # Newer schedulers say only "taint(s)"; which one is what a reader needs to know.
+            # Newer schedulers say only "taint(s)"; a reader needs to know which taint.
             return Misfit(Filter.TAINT_TOLERATION, (f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}",))
     return None if selects(shape, node) else _AFFINITY
 
@@ -61,7 +55,7 @@ def barred(shape: PodShape, node: Node) -> Misfit | None:
 def misfit(
     shape: PodShape, node: Node, free: Resources, ports_in_use: Collection[tuple[int, str]] = ()
 ) -> Misfit | None:
-    """Why a pod of this shape cannot go to `node`, of which `free` is left; None where it can."""
+    """Why a pod of this shape cannot run on `node` with `free` resources left; None where it can."""
     if found := barred(shape, node):
         return found
     if shape.host_ports and any(port in ports_in_use for port in shape.host_ports):
@@ -77,7 +71,7 @@ def misfit(
 
 
 def selects(shape: PodShape, node: Node) -> bool:
-    """The node has the labels (or the name) that the pod insists on."""
+    """Whether the node has the labels (or the name) that the pod requires."""
     labels = node.labels
     for key, value in shape.node_selector.items():
         if labels.get(key) != value:
@@ -86,19 +80,9 @@ def selects(shape: PodShape, node: Node) -> bool:
 
 
 def preference(shape: PodShape, node: Node) -> int:
-    """How much the pod would like this node: the weights of its preferred terms that match."""
+    """Sum of the weights of the pod's preferred terms that match the node."""
     return sum(
         preferred.weight
         for preferred in shape.preferred_node_affinity
         if preferred.term.matches(node.labels, node.name)
     )
-
-
-def none_available(misfits: Iterable[Misfit]) -> str:
-    """The sentence of the `PodScheduled` condition, given the misfit of every node."""
-    misfits = list(misfits)
-    if not misfits:
-        return "no nodes available to schedule pods"
-    counts = Counter(reason for one in misfits for reason in one.reasons)
-    reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
-    return f"0/{len(misfits)} nodes are available: {reasons}."

@@ -1,7 +1,7 @@
-"""GPU models: what each is called here, by whom it is made, how much memory it has, and what clouds call it.
+"""GPU models: canonical name, vendor, memory, and the names that clouds use.
 
-Memory is what the vendor sells it as, in GiB. Names are compared without case, spaces, dashes and the vendor's own
-words, so that only real aliases are listed.
+Memory is what the vendor advertises, in GiB. Names are compared without case, spaces, dashes and words such as "nvidia"
+or "tesla", so that only real aliases are listed.
 """
 
 import re
@@ -18,14 +18,14 @@ class Vendor(StrEnum):
 
     @property
     def resource(self) -> str:
-        """By which pods ask for one."""
+        """Resource name by which pods request a GPU."""
         return f"{self.value}.com/gpu"
 
 
 class GpuModel(msgspec.Struct, frozen=True):
     name: str
     vendor: Vendor
-    #: Of one GPU. Several where it is sold in several sizes under one name; the usual one first.
+    #: Memory of one GPU. Several where one name is sold in several sizes; the most common first.
     memory_gib: tuple[int, ...]
     aliases: tuple[str, ...] = ()
 
@@ -169,7 +169,7 @@ def _by_plain_name() -> dict[str, GpuModel]:
 
 @cache
 def gpu_model(name: str, memory_gib: float | None = None) -> GpuModel | None:
-    """The model that `name` means. The memory of one GPU decides where a name means two; without it, the smaller."""
+    """The model that `name` means, or None. Memory decides where a name means two models; without it, the smaller."""
     plain = _plain(name)
     known = _by_plain_name()
     several = _AMBIGUOUS.get(plain)
@@ -182,12 +182,12 @@ def gpu_model(name: str, memory_gib: float | None = None) -> GpuModel | None:
 
 
 def canonical(name: str, memory_gib: float | None = None) -> str:
-    """What the model is called here; a name that nobody knows stays as it is."""
+    """Canonical name of the model; an unknown name is returned unchanged."""
     model = gpu_model(name, memory_gib)
     return name if model is None else model.name
 
 
-def meant(name: str) -> frozenset[str]:
-    """All models that a user may mean by `name`: `A100` means both sizes."""
+def matching_models(name: str) -> frozenset[str]:
+    """Canonical names of all models that a user may mean by `name`: `A100` means both sizes."""
     several = _AMBIGUOUS.get(_plain(name))
     return frozenset(several) if several is not None else frozenset({canonical(name)})

@@ -1,7 +1,4 @@
-"""What may be the key or the value of a label.
-
-The messages are apimachinery's: people search for them.
-"""
+"""Syntax of label keys and values. The messages are those of apimachinery, because people search for them."""
 
 import re
 from typing import Final
@@ -28,7 +25,7 @@ _LONGEST_PREFIX: Final = 253
 
 
 def label_value(text: str) -> str:
-    """`RTX 4090` as a label can hold it: `RTX-4090`."""
+    """`text` as a valid label value: `RTX 4090` becomes `RTX-4090`."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_LONGEST_NAME].strip("-_.")
 
 

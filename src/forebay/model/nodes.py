@@ -15,22 +15,22 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     resource_version: int
     created: datetime
     labels: Mapping[str, str]
-    #: Only those under prefixes that mean something to Forebay.
+    #: Only annotations under prefixes that Forebay uses.
     annotations: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
     #: Cordoned.
     unschedulable: bool = False
     capacity: Resources
-    #: What pods may ask for: the capacity less what the kubelet keeps for itself.
+    #: What pods may request: capacity less what the kubelet reserves.
     allocatable: Resources
-    #: Its Ready condition is True, and since when. A node of which nothing is known (Unknown) is not ready.
+    #: Whether the Ready condition is True, and since when. Unknown counts as not ready.
     ready: bool
     ready_since: datetime | None = None
-    #: Since when it has not been, where it tells.
+    #: Since when the Ready condition is not True, where that is known.
     unready_since: datetime | None = None
-    #: When it was asked to go.
+    #: Deletion timestamp.
     deleted: datetime | None = None
-    #: `<provider>://<instance>`, once the machine or a cloud controller has said so.
+    #: `<provider>://<instance>`, once the kubelet or a cloud controller has set it.
     provider_id: str | None = None
     #: As (type, address): ("InternalIP", "10.0.0.7").
     addresses: tuple[tuple[str, str], ...] = ()

@@ -1,8 +1,8 @@
-"""Numbers as Kubernetes writes them: `500m`, `1.5Gi`, `12e6`.
+"""Kubernetes quantities: `500m`, `1.5Gi`, `12e6`.
 
 Follows apimachinery's `resource.Quantity`, quirks included, because manifests in the field rely on them and the API
 server shows them: nothing finer than a nano (rounded away from zero), binary amounts capped at 2^63-1, text that
-already looks canonical given back as it was written.
+already looks canonical kept as it was written.
 """
 
 import re
@@ -14,9 +14,9 @@ from forebay.model.exact import Exact
 
 NANO: Final = 10**9
 _INT64_MAX: Final = 2**63 - 1
-#: A Go `int64` can hold any number of so many digits.
+#: A Go `int64` holds any number of this many digits.
 _INT64_DIGITS: Final = 18
-#: And apimachinery's cautious estimate of the same where a binary suffix takes some of them.
+#: apimachinery's cautious estimate of the same where a binary suffix takes some of the digits.
 _BINARY_DIGITS: Final = 15
 #: Go keeps the exponent apart; here it is multiplied out, so `1e999999999` would eat the memory of the process.
 _LARGEST_EXPONENT: Final = 100
@@ -51,7 +51,7 @@ class InvalidQuantity(ValueError):
 
 
 class Quantity(Exact):
-    """An exact number that remembers which notation it came in. Equal if the numbers are, whatever the notation."""
+    """An exact number that remembers its notation. Two quantities are equal if their numbers are."""
 
     __slots__ = ("_written", "format")
 
@@ -66,7 +66,7 @@ class Quantity(Exact):
 
     @staticmethod
     def parse(text: str | int) -> "Quantity":
-        """Floats are refused: by the time one arrives here it has already lost digits."""
+        """Quantity of a text or integer. Floats are refused, because they have already lost digits."""
         if isinstance(text, str):
             return _parse(text)
         if type(text) is int:
@@ -75,17 +75,17 @@ class Quantity(Exact):
 
     @property
     def nano(self) -> int:
-        """In billionths: an integer, because nothing finer exists."""
+        """The amount in billionths: an integer, because nothing finer exists."""
         return self._units
 
     @property
     def value(self) -> int:
-        """In whole units, rounded away from zero."""
+        """The amount in whole units, rounded away from zero."""
         return _away_from_zero(self.nano, NANO)
 
     @property
     def milli(self) -> int:
-        """In thousandths, rounded away from zero."""
+        """The amount in thousandths, rounded away from zero."""
         return _away_from_zero(self.nano, NANO // 1000)
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ class Quantity(Exact):
         return f"Quantity({self!s})"
 
     def canonical(self) -> str:
-        """No fraction, and the largest suffix (in steps of a thousand) that loses nothing."""
+        """Canonical text: no fraction, and the largest suffix (in steps of a thousand) that loses nothing."""
         if self.nano == 0:
             return "0"
         if self.format is Format.BINARY_SI and abs(self.nano) >= 1024 * NANO and self.nano % NANO == 0:

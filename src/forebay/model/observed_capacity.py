@@ -1,4 +1,4 @@
-"""What a node tells about the machine that it is, once it has been seen: an owned machine keeps its Node while off."""
+"""Capacity of an owned machine as its node reported it. The Node object stays while the machine is off."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from forebay.model.quantities import Resources
 from forebay.model.requirements import Taint
 from forebay.model.sources import Offer
 
-#: Under these a node names the model of its GPUs, the most trusted first.
+#: Labels that name a node's GPU model, the most trusted first.
 GPU_TYPE_LABELS: Final = (
     "forebay.dev/gpu-type",
     "tgp.io/gpu-type",
@@ -17,14 +17,16 @@ GPU_TYPE_LABELS: Final = (
     "amd.com/gpu.product-name",
 )
 
-#: Taints that say how the node fares at the moment, or that Forebay puts there itself: it boots without them.
+#: Prefixes of temporary taints: node conditions, or set by Forebay itself. The machine boots without them.
 _PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "forebay.dev/")
 _OURS: Final = "forebay.dev/"
 
 
-def as_learned(offer: Offer, node: Node | None) -> Offer:
-    """The offer of an owned machine, corrected by its node: what nobody stated is the node's, what the user stated
-    holds as far as the node bears it out, and what keeps pods away counts in any case.
+def with_observed_capacity(offer: Offer, node: Node | None) -> Offer:
+    """The offer of an owned machine, corrected by its node.
+
+    Values that the user did not configure come from the node; configured amounts are cut to what the node has; taints
+    of the node are added in any case.
     """
     if node is None or node.name != offer.node_name:
         return offer
@@ -42,9 +44,9 @@ def as_learned(offer: Offer, node: Node | None) -> Offer:
 def _allocatable(offer: Offer, node: Node, gpus: int) -> Resources:
     amounts = dict(node.allocatable)
     for name, stated in offer.allocatable.items():
-        # A node that does not list a resource every machine has was made by hand and has never reported.
+        # A node without a resource that every machine has was created by hand and has never reported.
         amounts[name] = min(stated, amounts.get(name, stated))
-    # Not what is allocatable: while the machine is off or its driver starts, that may be none.
+    # Not the node's allocatable GPUs: those may be 0 while the machine is off or its driver starts.
     amounts[offer.gpu_resource] = gpus
     return Resources(amounts)
 

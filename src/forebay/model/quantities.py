@@ -1,4 +1,4 @@
-"""Amounts of everything that is asked for, offered, used and paid: one import for all of them."""
+"""Amounts of resources, GPU time and money: one import for all unit types."""
 
 from collections.abc import Collection, ItemsView, Iterator, Mapping
 from typing import Final
@@ -13,7 +13,7 @@ GPU_SUFFIX: Final = "/gpu"
 
 
 class Resources(Mapping[str, int]):
-    """Amounts by resource name, in the integers the scheduler reckons with: cpu in millicores, all else in whole units.
+    """Amounts by resource name, in the scheduler's integers: cpu in millicores, everything else in whole units.
 
     A resource of which there is none is not listed, so that equal amounts are equal values. Differences may be
     negative: that much is over-committed.
@@ -28,12 +28,12 @@ class Resources(Mapping[str, int]):
 
     @classmethod
     def parse(cls, quantities: Mapping[str, str | int]) -> "Resources":
-        """From Kubernetes quantities, rounded up as the scheduler does."""
+        """Resources of Kubernetes quantities, rounded up as the scheduler does."""
         return cls.from_nano({name: Quantity.parse(quantity).nano for name, quantity in quantities.items()})
 
     @classmethod
     def from_nano(cls, amounts: Mapping[str, int]) -> "Resources":
-        """From exact billionths, rounded up as the scheduler does: once, at the end of all adding."""
+        """Resources of exact billionths, rounded up as the scheduler does: once, after all additions."""
         rounded = {}
         for name, nano in amounts.items():
             quantity = Quantity(nano)
@@ -53,13 +53,13 @@ class Resources(Mapping[str, int]):
         return self._amounts.items()
 
     def amount(self, name: str) -> int:
-        """None of it is 0."""
+        """Amount of the resource; 0 where there is none."""
         return self._amounts.get(name, 0)
 
     def gpus(self, names: Collection[str] | None = None) -> Gpus:
-        """Of the resources named, or of every vendor's `<vendor>/gpu`."""
+        """GPUs, counted in the resources `names`; by default in every vendor's `<vendor>/gpu`."""
         if names is None:
-            # Asked of every pod at every change of it, and shared by all pods of a shape: counted once.
+            # Needed at every change of a pod, and shared by all pods of a shape: counted once.
             if self._gpus is None:
                 self._gpus = Gpus(sum(amount for name, amount in self._amounts.items() if name.endswith(GPU_SUFFIX)))
             return self._gpus
@@ -93,7 +93,7 @@ class Resources(Mapping[str, int]):
         return Resources({name: max(self.amount(name), other.amount(name)) for name in self.keys() | other.keys()})
 
     def fits_within(self, free: "Resources") -> bool:
-        """What is not asked for does not matter, however over-committed it is."""
+        """Whether `free` has enough of every resource listed here; others do not matter, even over-committed."""
         available = free._amounts  # noqa: SLF001 (of its own class; this is the innermost loop of every plan)
         for name, amount in self._amounts.items():  # noqa: SIM110 (a generator costs three times as much)
             if amount > available.get(name, 0):
@@ -101,7 +101,7 @@ class Resources(Mapping[str, int]):
         return True
 
     def short_of(self, free: "Resources") -> list[str]:
-        """Of which resources `free` has too little, in a fixed order."""
+        """Names of the resources of which `free` has too little, sorted."""
         return sorted(name for name, amount in self._amounts.items() if amount > free.amount(name))
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""What is asked of labels and of taints, with Kubernetes' own semantics."""
+"""Label requirements, selectors, taints and tolerations, with the semantics of Kubernetes."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ NODE_NAME_FIELD: Final = "metadata.name"
 
 
 def integer(text: str) -> int | None:
-    """As Go's ParseInt reads it (Python's own `int` takes spaces and underscores too), or None."""
+    """The integer that Go's ParseInt reads, or None. Python's `int` would also take spaces and underscores."""
     found = _INTEGER.fullmatch(text)
     if found is None:
         return None
@@ -56,11 +56,11 @@ class Requirement(msgspec.Struct, frozen=True):
 
     @property
     def bound(self) -> int | None:
-        """What Gt and Lt compare with; None if that is not one integer, and then nothing matches."""
+        """The integer that Gt and Lt compare with; None if there is not exactly one, and then nothing matches."""
         return integer(self.values[0]) if len(self.values) == 1 else None
 
     def __str__(self) -> str:
-        """As a selector on kubectl's command line says it."""
+        """The requirement in the syntax of kubectl's --selector."""
         values = ",".join(sorted(self.values))
         match self.operator:
             case LabelOperator.IN:
@@ -76,7 +76,7 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 class LabelSelector(msgspec.Struct, frozen=True):
-    """Both parts must hold. The empty selector picks everything; what *no* selector means is the caller's business."""
+    """A label selector; both parts must hold. The empty selector matches everything."""
 
     match_labels: Mapping[str, str] = {}
     match_expressions: tuple[Requirement, ...] = ()
@@ -141,7 +141,7 @@ class Taint(msgspec.Struct, frozen=True):
 
     @property
     def repels(self) -> bool:
-        """Keeps new pods away, where PreferNoSchedule only makes the node less liked."""
+        """Whether the taint keeps new pods away; PreferNoSchedule does not."""
         return self.effect in (Effect.NO_SCHEDULE, Effect.NO_EXECUTE)
 
     def __str__(self) -> str:
@@ -149,12 +149,12 @@ class Taint(msgspec.Struct, frozen=True):
 
 
 class Toleration(msgspec.Struct, frozen=True):
-    #: Empty: every key, which the API allows with Exists only.
+    #: Empty: all keys, which the API allows with Exists only.
     key: str = ""
-    #: Equal, Exists, Lt or Gt. Text, so that a pod with an operator of tomorrow can still be read.
+    #: Equal, Exists, Lt or Gt. A string, so that pods with operators of later Kubernetes versions can be read.
     operator: str = "Equal"
     value: str = ""
-    #: Empty: every effect.
+    #: Empty: all effects.
     effect: str = ""
     toleration_seconds: int | None = None
 
@@ -169,7 +169,7 @@ class Toleration(msgspec.Struct, frozen=True):
             case "Exists":
                 return True
             case "Lt" | "Gt":
-                # Since 1.35, behind a gate; servers without it accept no such pod, so there is none to get wrong.
+                # Since Kubernetes 1.35, behind a feature gate; servers without it accept no such pod.
                 bound, number = integer(self.value), integer(taint.value)
                 if bound is None or number is None:
                     return False

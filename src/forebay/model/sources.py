@@ -1,6 +1,6 @@
-"""What providers deliver, offer and show, in the words that all rooms share.
+"""What providers deliver, offer and list, in types that all rooms share.
 
-A *source* is one provider as one GPUNodeClass configures it (or as the environment does: class "").
+A *source* is one provider as configured by one GPUNodeClass, or by environment variables (class "").
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint
 
-#: Stands for an amount that nobody has stated, of a resource every machine has: a machine whose memory is not known
-#: yet must not be taken for one without any.
+#: Stands for an unknown amount of a resource that every machine has: a machine whose memory is not known yet must not
+#: count as one without memory.
 AMPLE: Final = 2**50
 
 
@@ -26,20 +26,20 @@ class Delivery(StrEnum):
 
 
 class SourceKey(NamedTuple):
-    #: Name of the GPUNodeClass; "" for machines that the environment names.
+    #: Name of the GPUNodeClass; "" for machines from environment variables.
     node_class: str
     provider: str
 
 
 class Billing(msgspec.Struct, frozen=True, kw_only=True):
-    """Bought time comes in these pieces."""
+    """Billing terms: the least time that is billed, and the steps after that."""
 
     minimum: timedelta = timedelta(0)
     increment: timedelta = timedelta(seconds=1)
 
 
 class OfferKey(NamedTuple):
-    """What a refusal is remembered under."""
+    """Key under which cooldowns of an offer are kept."""
 
     provider: str
     instance_type: str
@@ -49,10 +49,10 @@ class OfferKey(NamedTuple):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of machine or container that can be had now, as a node would be of it."""
+    """A type of machine or container that can be launched now, with the node that it would become."""
 
     provider: str
-    #: Name of the machine type, GPU id, or owned machine.
+    #: The provider's name for the machine type or GPU; or the name of the owned machine.
     instance_type: str
     region: str | None = None
     zone: str | None = None
@@ -62,20 +62,20 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     gpu_resource: str = "nvidia.com/gpu"
     gpu_memory_gib: int | None = None
     price: UsdPerHour
-    #: How many can be had; None where the provider does not tell.
+    #: How many can be launched; None where the provider does not say.
     stock: int | None = None
-    #: What pods can use of it, less what the kubelet keeps. AMPLE where nobody has stated it.
+    #: What pods can use: capacity less kubelet reservations. AMPLE where the amount is unknown.
     allocatable: Resources
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
     billing: Billing = Billing()
-    #: How often per hour, on average, the provider takes such an instance back: in millionths, to stay exact.
+    #: Average number of reclaims by the provider in a million hours; an integer, to stay exact.
     reclaims_per_million_hours: int = 0
-    #: From the call to a ready node, as far as is known.
+    #: Time from the launch call to a ready node, where known.
     boot: timedelta | None = None
-    #: By when it must be a ready node with its GPUs, where the user has said so for this very machine.
+    #: Time from the launch call until it must be a ready node with its GPUs, where configured for this machine.
     boot_deadline: timedelta | None = None
-    #: An owned machine is one node and keeps its name. None where Forebay chooses the name.
+    #: Name of the node of an owned machine. None where Forebay chooses the name.
     node_name: str | None = None
 
     @property
@@ -86,20 +86,20 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 class InstancePhase(StrEnum):
     STARTING = "Starting"
     RUNNING = "Running"
-    #: Exists, does no work, and may still be billed (a stopped disk).
+    #: Exists, does not run, and may still be billed (a stopped disk).
     STOPPED = "Stopped"
-    #: A container that has ended by itself.
+    #: A container that has exited by itself.
     FINISHED = "Finished"
-    #: Asked to go and not gone yet.
+    #: Being terminated or powered off, and not gone yet.
     ENDING = "Ending"
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine or container as its provider lists it. Only those that carry this cluster's mark."""
+    """One machine or container as its provider lists it. Only those tagged with this cluster are listed."""
 
     id: str
     phase: InstancePhase
-    #: UID of the GPUInstance it was launched for, as its mark says. None: the mark names only the cluster.
+    #: UID of the GPUInstance it was launched for, from its tags. None: the tags name only the cluster.
     owner: str | None = None
     price: UsdPerHour | None = None
     created: datetime | None = None
@@ -109,60 +109,60 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A complete listing: what is not in it is not there. A provider that cannot say so raises instead."""
+    """A complete listing: an instance that is not in it does not exist. A provider that is not sure raises."""
 
     instances: tuple[Instance, ...] = ()
-    #: Ids of which nothing is known: neither there nor absent (an owned machine without a status endpoint).
+    #: Ids that may or may not exist (an owned machine without a status endpoint).
     unknown: frozenset[str] = frozenset()
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source showed when it was last asked with success."""
+    """The last successful listing of a source."""
 
-    #: When it was asked: later launches need not be in it.
+    #: When the request was sent: later launches need not be in the listing.
     asked: datetime
     found: Found
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What the core must know of a provider. The figures are the provider's own, in its folder."""
+    """What the core must know of a provider. Each provider sets its own values, in its folder."""
 
     delivers: Delivery
-    #: A launch repeated under the same identity gives the same instance, never a second one.
+    #: Whether a launch repeated under the same identity returns the same instance, never a second one.
     idempotent_launch: bool = False
-    #: A launch that no listing shows for longer than this never happened.
-    settle: timedelta = timedelta(minutes=2)
-    #: From the call to a running instance, to a node, to its GPUs being allocatable: each from the one before.
+    #: How long a listing may lag: a launch that no listing shows for longer than this never happened.
+    settle_time: timedelta = timedelta(minutes=2)
+    #: Deadlines: launch call to running instance, then to a node, then to allocatable GPUs.
     launch_deadline: timedelta = timedelta(minutes=10)
     join_deadline: timedelta = timedelta(minutes=15)
     gpu_deadline: timedelta = timedelta(minutes=10)
-    #: How often its listing is asked for while nothing is under way.
+    #: Interval between listings while no launch or termination is in progress.
     poll: timedelta = timedelta(seconds=30)
 
     def of(self, offer: Offer) -> "Capabilities":
-        """These, with the deadline of a machine that has one of its own."""
+        """The capabilities for one offer: a machine may have a boot deadline of its own."""
         return self if offer.boot_deadline is None else replace(self, join_deadline=offer.boot_deadline)
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """One provider as one class configures it, and what is known of it."""
+    """One provider as configured by one class, with its latest offers and listing."""
 
     key: SourceKey
     capabilities: Capabilities
-    #: Larger is worse: prices count x (1 + 0.1 x priority).
+    #: Larger is worse: prices are compared as price x (1 + 0.1 x priority).
     priority: int = 0
-    #: New capacity may come from it.
+    #: Whether new capacity may come from this source.
     enabled: bool = True
-    #: None until it has been listed: nothing may be concluded from absence.
+    #: None until the first listing: nothing may be concluded from absence.
     listing: Listing | None = None
-    #: None until they are known.
+    #: None until the provider has answered.
     offers: tuple[Offer, ...] | None = None
-    #: What is wrong with it now, and what to do.
+    #: What is wrong now, and what to do about it.
     error: str | None = None
 
 
 class FailureKind(StrEnum):
-    """What the caller of a provider must do."""
+    """Kinds of provider errors, by what the caller must do."""
 
     NO_CAPACITY = "NoCapacity"
     RATE_LIMITED = "RateLimited"
@@ -174,7 +174,7 @@ class FailureKind(StrEnum):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider's error as data."""
+    """An error of a provider call, as data."""
 
     kind: FailureKind
     sentence: str

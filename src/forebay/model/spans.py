@@ -1,4 +1,4 @@
-"""Spans of time as people read them, in kubectl's manner: `5s`, `3m20s`, `2d4h`."""
+"""Durations as kubectl prints them: `5s`, `3m20s`, `2d4h`."""
 
 from datetime import timedelta
 
@@ -6,10 +6,10 @@ _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
 
 
 def human(span: timedelta) -> str:
-    """Kubernetes' HumanDuration: the longer it is, the coarser, and never more than two units."""
+    """The duration as Kubernetes' HumanDuration prints it: the longer, the coarser, and never more than two units."""
     seconds = int(span.total_seconds())
     if seconds < 0:
-        # A clock that is a little ahead is no reason to worry anybody.
+        # A clock that is a second ahead is no reason to worry anybody.
         return "<invalid>" if seconds < -1 else "0s"
     if seconds < 2 * _MINUTE:
         return f"{seconds}s"

@@ -1,7 +1,7 @@
-"""GPUs, GPU-hours and dollars, exact.
+"""Exact unit types: GPUs, GPU-hours and dollars.
 
-Each type counts in a unit chosen so that the products people ask for come out whole: no rounding happens before a
-number is shown.
+Each type counts in a unit so small that products of these types are whole numbers: nothing is rounded before a number
+is shown.
 """
 
 import re
@@ -34,7 +34,7 @@ _PRICE_DECIMALS: Final = 4
 
 
 class Gpus(Exact):
-    """How many GPUs."""
+    """A number of GPUs."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class Gpus(Exact):
 
 
 class GpuHours(Exact):
-    """GPUs held for a time."""
+    """GPU time: a number of GPUs multiplied by a duration."""
 
     __slots__ = ()
 
@@ -75,12 +75,12 @@ class GpuHours(Exact):
 
     @property
     def units(self) -> int:
-        """Whole thousandths of a GPU held for a microsecond, for loops; `from_units` gives it back."""
+        """The amount in thousandths of a GPU-microsecond, for loops; the inverse of `from_units`."""
         return self._units
 
     @classmethod
     def parse(cls, text: str | int) -> Self:
-        """From a Kubernetes quantity, as in `gpuHours: "1.5"` or `100`."""
+        """GPU-hours of a Kubernetes quantity, as in `gpuHours: "1.5"` or `100`."""
         return cls._of(Quantity.parse(text).nano * (_PER_GPU_HOUR // NANO))
 
     @classmethod
@@ -88,7 +88,7 @@ class GpuHours(Exact):
         return cls._of(_whole(Fraction(text) * _PER_GPU_HOUR, f"{text} GPU-hours"))
 
     def exact(self) -> str:
-        """For storage: `from_exact` gives back this very amount."""
+        """Text for storage: `from_exact(text)` is this very amount."""
         return str(self.hours)
 
     @property
@@ -96,7 +96,7 @@ class GpuHours(Exact):
         return Fraction(self._units, _PER_GPU_HOUR)
 
     def quantity(self, parts: int = 1000) -> str:
-        """For a status field: a Kubernetes quantity, rounded to the nearest thousandth (or such part) of an hour."""
+        """Kubernetes quantity for a status field, rounded to the nearest thousandth (or such part) of an hour."""
         return str(Quantity(round(self.hours * parts) * (NANO // parts)))
 
     def __mul__(self, times: int) -> Self:
@@ -105,7 +105,7 @@ class GpuHours(Exact):
     __rmul__ = __mul__
 
     def __truediv__(self, other: Self) -> Fraction:
-        """Which share of `other` this is."""
+        """Share of `other`."""
         return Fraction(self._units, other._units) if type(other) is type(self) else NotImplemented
 
     def __str__(self) -> str:
@@ -129,7 +129,7 @@ class Usd(Exact):
 
     @property
     def units(self) -> int:
-        """What a unit of price (`UsdPerHour.units`) costs in a microsecond, for loops; `from_units` gives it back."""
+        """The amount in `UsdPerHour.units` times microseconds, for loops; the inverse of `from_units`."""
         return self._units
 
     @classmethod
@@ -137,11 +137,11 @@ class Usd(Exact):
         return cls._of(_whole(Fraction(text) * _PER_DOLLAR, f"{text} dollars"))
 
     def exact(self) -> str:
-        """For storage: `from_exact` gives back this very amount."""
+        """Text for storage: `from_exact(text)` is this very amount."""
         return str(self.dollars)
 
     def decimals(self, places: int = 6) -> str:
-        """For a status field: to the nearest millionth (or so) of a dollar."""
+        """Decimal text for a status field, rounded to `places` decimals."""
         return _decimal(self.dollars, 0, places)
 
     @property
@@ -154,7 +154,7 @@ class Usd(Exact):
     __rmul__ = __mul__
 
     def __truediv__(self, other: Self) -> Fraction:
-        """Which share of `other` this is."""
+        """Share of `other`."""
         return Fraction(self._units, other._units) if type(other) is type(self) else NotImplemented
 
     def __str__(self) -> str:
@@ -165,7 +165,7 @@ class Usd(Exact):
 
 
 class UsdPerHour(Exact):
-    """A price."""
+    """A price per hour."""
 
     __slots__ = ()
 
@@ -178,16 +178,16 @@ class UsdPerHour(Exact):
 
     @property
     def units(self) -> int:
-        """Whole 10^-24 dollars an hour, for loops that compare thousands of prices; `from_units` gives it back."""
+        """The price in 10^-24 dollars an hour, for loops over thousands of prices; the inverse of `from_units`."""
         return self._units
 
     @property
     def amount(self) -> Decimal:
-        """In dollars, with every digit."""
+        """The price in dollars, with all digits."""
         return Decimal(self.exact())
 
     def exact(self) -> str:
-        """For storage: `UsdPerHour(...)` of it gives back this very price."""
+        """Text for storage: `UsdPerHour(text)` is this very price."""
         return _decimal(Fraction(self._units, _PER_DOLLAR_AN_HOUR), 0, _DECIMALS)
 
     @overload
@@ -195,7 +195,7 @@ class UsdPerHour(Exact):
     @overload
     def __mul__(self, by: int) -> Self: ...
     def __mul__(self, by: timedelta | int) -> "Usd | Self":
-        """What it costs for that long; or the price of so many."""
+        """The cost of a duration, or the price of `by` such instances."""
         if isinstance(by, timedelta):
             return Usd._of(self._units * (by // _MICROSECOND))
         return self._of(self._units * by) if type(by) is int else NotImplemented
@@ -213,7 +213,7 @@ class UsdPerHour(Exact):
 
 
 def _decimal_units(amount: str | Decimal | int, what: str) -> int:
-    """In units of 10^-24. Never from a float: 0.1 is not a tenth of a dollar."""
+    """The amount in units of 10^-24. Floats are refused: 0.1 is not a tenth of a dollar."""
     if type(amount) not in (str, Decimal, int):
         raise TypeError(f"{what} is made from text, Decimal or int, not from {type(amount).__name__} {amount!r}")
     if isinstance(amount, str) and not _DECIMAL_TEXT.fullmatch(amount):
@@ -235,7 +235,7 @@ def _whole(units: Fraction, what: str) -> int:
 def _dollars(amount: Fraction, most: int) -> str:
     size = abs(amount)
     if 0 < size < Fraction(1, 10**most):
-        # The first two digits of what is too small for the usual decimals: `$0.00` would say that it is free.
+        # Show the first two digits of a very small amount: `$0.00` would mean free.
         while size < Fraction(1, 10**most):
             most += 1
         most += 1
@@ -243,7 +243,7 @@ def _dollars(amount: Fraction, most: int) -> str:
 
 
 def _decimal(value: Fraction, least: int, most: int, separator: str = "") -> str:
-    """With `most` decimals (to the nearest, ties to even), of which trailing zeros go down to `least`."""
+    """Decimal text with `most` decimals (nearest, ties to even), without trailing zeros beyond `least`."""
     scaled = round(abs(value) * 10**most)
     whole, fraction = divmod(scaled, 10**most)
     decimals = f"{fraction:0{most}}"

@@ -1,7 +1,7 @@
 """Pods as capacity planning sees them.
 
-A cluster has many pods and few *shapes*: pods of one template ask for the same things. What scheduling looks at is the
-`PodShape`, one object shared by all its pods; what differs from pod to pod is the `Pod`.
+A cluster has many pods and few *shapes*: pods of one template request the same things. Everything that scheduling looks
+at is in the `PodShape`, one object shared by all its pods; what differs from pod to pod is in the `Pod`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -14,7 +14,7 @@ import msgspec
 from forebay.model.quantities import Gpus, Quantity, Resources
 from forebay.model.requirements import LabelSelector, NodeSelectorTerm, PreferredTerm, Toleration
 
-#: Nodes offer so many of it, and every pod takes one.
+#: Resource of which every pod takes one and nodes have as many as they may run pods.
 POD_COUNT: Final = "pods"
 
 
@@ -27,7 +27,7 @@ class Phase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Holds nothing on its node any more."""
+        """Whether the pod has finished and uses nothing of its node any more."""
         return self in (Phase.SUCCEEDED, Phase.FAILED)
 
 
@@ -51,12 +51,12 @@ class TopologySpread(msgspec.Struct, frozen=True):
 
 
 class PodShape(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a scheduler looks at, alike for every pod of a template."""
+    """Everything a scheduler looks at, equal for all pods of a template."""
 
-    #: What the scheduler reserves, as `effective_requests` reckons it; one of POD_COUNT included.
+    #: What the scheduler reserves, computed by `effective_requests`; one of POD_COUNT included.
     requests: Resources
     node_selector: Mapping[str, str] = {}
-    #: Required node affinity; the terms are alternatives. None where the pod has none: then every node will do.
+    #: Required node affinity; the terms are alternatives. None: all nodes match.
     node_affinity: tuple[NodeSelectorTerm, ...] | None = None
     preferred_node_affinity: tuple[PreferredTerm, ...] = ()
     pod_affinity: tuple[PodAffinityTerm, ...] = ()
@@ -70,12 +70,12 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
     host_ports: tuple[tuple[int, str], ...] = ()
 
     def gpus(self, names: Collection[str] | None = None) -> Gpus:
-        """Of the resources named, or of every vendor's `<vendor>/gpu`."""
+        """GPUs requested, counted in the resources `names`; by default in every vendor's `<vendor>/gpu`."""
         return self.requests.gpus(names)
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The controller that made the pod."""
+    """The controller that created the pod."""
 
     kind: str
     name: str
@@ -83,7 +83,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False):
-    """Made with names of its fields, but where a hundred thousand are: there their order saves a fifth of the time."""
+    """One pod. Code that creates a hundred thousand passes the fields by position, which saves a fifth of the time."""
 
     namespace: str
     name: str
@@ -93,23 +93,23 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     shape: PodShape
     phase: Phase
     labels: Mapping[str, str]
-    #: Only those under prefixes that mean something to Forebay.
+    #: Only annotations under prefixes that Forebay uses.
     annotations: Mapping[str, str]
     owner: Owner | None
     node: str | None
     nominated_node: str | None
-    #: When it was asked to end.
+    #: Deletion timestamp.
     deleted: datetime | None
-    #: Since when, and in the scheduler's words why, no node takes it.
+    #: Since when the pod is unschedulable, and the scheduler's message.
     unschedulable_since: datetime | None
     unschedulable_message: str | None
     finalizers: tuple[str, ...]
-    #: First start and last end of any container; only for pods that ask for a GPU or for what a budget counts.
+    #: First start and last finish of any container; only for pods that request a GPU or what a budget counts.
     started: datetime | None = None
     finished: datetime | None = None
-    #: A container was started more than once: earlier starts may no longer be shown.
+    #: A container was started more than once, so its first start may be unknown.
     restarted: bool = False
-    #: A mirror of a static pod: only its kubelet can end it.
+    #: A mirror of a static pod, which only its kubelet can delete.
     mirror: bool = False
 
     @property
@@ -118,9 +118,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def occupies_node(self) -> bool:
-        """Its node is in use because of it. Pods that every node has, and pods that have ended, are no reason to keep
-        a machine on.
-        """
+        """Whether the pod is a reason to keep its node. DaemonSet and mirror pods and finished pods are not."""
         return not (self.phase.ended or self.mirror or (self.owner is not None and self.owner.kind == "DaemonSet"))
 
 
@@ -129,7 +127,7 @@ class ContainerResources(msgspec.Struct, frozen=True):
 
     requests: Mapping[str, str | int] = {}
     limits: Mapping[str, str | int] = {}
-    #: An init container with `restartPolicy: Always`, better known as a sidecar.
+    #: An init container with `restartPolicy: Always`: a sidecar.
     restartable: bool = False
 
 
@@ -139,7 +137,7 @@ def effective_requests(
     overhead: Mapping[str, str | int] | None = None,
     pod_level: ContainerResources | None = None,
 ) -> Resources:
-    """What the scheduler reserves for a pod (KEP-753; init containers in their order), one of POD_COUNT included.
+    """Resources that the scheduler reserves for a pod (KEP-753), one of POD_COUNT included.
 
     Init containers run one after the other, each beside the sidecars started before it; then the containers run
     beside all sidecars. The larger of the two is reserved, resource by resource. `pod_level` overrides where it is set.
@@ -167,7 +165,7 @@ def effective_requests(
 
 
 def _asked(container: ContainerResources) -> dict[str, int]:
-    """A limit stands in for a request that was left out, as the API server's defaults have it."""
+    """Requests of the container in billionths. A limit stands in for a missing request, as in the API server."""
     return _nano({**container.limits, **container.requests})
 
 
@@ -186,12 +184,12 @@ def _raise_to(least: dict[str, int], amounts: Mapping[str, int]) -> None:
 
 
 def _overridden(total: dict[str, int], pod_level: ContainerResources) -> dict[str, int]:
-    """Pod-level requests replace the sum; a pod-level limit alone only fills in where no container asks for any."""
+    """`total` with pod-level requests in its place; a pod-level limit counts only where no container has a request."""
     return {**_of_a_pod(pod_level.limits), **total, **_of_a_pod(pod_level.requests)}
 
 
 def _of_a_pod(quantities: Mapping[str, str | int]) -> dict[str, int]:
-    """Only these can be asked for by a pod as a whole; the scheduler overlooks others."""
+    """Pod-level amounts: cpu, memory and huge pages. The scheduler ignores other pod-level resources."""
     return {
         name: amount
         for name, amount in _nano(quantities).items()

@@ -1,6 +1,7 @@
-"""A market in numpy arrays, for the loops that go over all kinds and shelves many times.
+"""The packing problem as numpy arrays, for loops that run over all pod groups and candidate groups many times.
 
-Floats here only guide the search: what is bought is reckoned again in exact units, and the bound is rounded down.
+Floats available only guide the search: the cost of what is bought is computed again in exact units, and the lower bound
+is rounded down.
 """
 
 from collections.abc import Sequence
@@ -9,8 +10,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from forebay.planning.candidate_groups import UNLIMITED, Inventory, PricedCandidate, limit_amounts
 from forebay.planning.greedy import Packer
-from forebay.planning.market import NO_END, Inventory, Item, limit_amounts
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -19,77 +20,84 @@ Ints = npt.NDArray[np.int64]
 DOLLAR: Final = 10.0**24
 
 
-class Offered:
-    """One item that can still be bought."""
+class AvailableCandidate:
+    """A candidate that stock and limits still allow to buy."""
 
-    __slots__ = ("at", "item", "score", "shelf", "stock")
+    __slots__ = ("at", "candidate_group", "priced", "score", "stock")
 
-    def __init__(self, shelf: int, at: int, item: Item, stock: int) -> None:
-        self.shelf = shelf
+    def __init__(self, candidate_group: int, at: int, priced: PricedCandidate, stock: int) -> None:
+        self.candidate_group = candidate_group
         self.at = at
-        self.item = item
+        self.priced = priced
         self.stock = stock
-        self.score = item.score / DOLLAR
+        self.score = priced.score / DOLLAR
 
 
-class Numbers:
-    """The part of a market that this demand can use. Kinds and shelves are numbered anew; `kinds` and `shelves` say
-    which of the market's they are.
+class ProblemArrays:
+    """The part of a packing problem that these pods can use, as arrays.
+
+    Pod groups and candidate groups are numbered anew: `groups` and `candidate_groups` hold their numbers in the
+    problem.
     """
 
-    def __init__(self, packer: Packer, counts: Sequence[int], shop: Inventory) -> None:
-        market = packer.market
+    def __init__(self, packer: Packer, counts: Sequence[int], inventory: Inventory) -> None:
+        problem = packer.problem
         self.packer = packer
-        self.shop = shop
-        self.groups = [kind for kind, count in enumerate(counts) if count > 0]
-        self.demand: Ints = np.array([counts[kind] for kind in self.groups], dtype=np.int64)
+        self.inventory = inventory
+        self.groups = [group for group, count in enumerate(counts) if count > 0]
+        self.demand: Ints = np.array([counts[group] for group in self.groups], dtype=np.int64)
         pods = int(self.demand.sum())
-        shelves: list[tuple[int, list[Offered]]] = []
-        self.offered: list[Offered] = []
-        for number, shelf in enumerate(market.shelves):
-            if not any(shelf.most[kind] for kind in self.groups):
+        candidate_groups: list[tuple[int, list[AvailableCandidate]]] = []
+        self.available: list[AvailableCandidate] = []
+        for number, candidate_group in enumerate(problem.candidate_groups):
+            if not any(candidate_group.most[group] for group in self.groups):
                 continue
             enough = pods
-            here = []
-            for at, item in enumerate(shelf.items):
-                stock = min(shop.can_buy(item), pods)
+            available = []
+            for at, priced in enumerate(candidate_group.members):
+                stock = min(inventory.can_buy(priced), pods)
                 if stock > 0:
-                    here.append(Offered(len(shelves), at, item, stock))
-                    # Of items under limits the cheapest score need not be the best buy.
-                    enough -= stock if not item.caps else 0
+                    available.append(AvailableCandidate(len(candidate_groups), at, priced, stock))
+                    # Under limits, the candidate with the lowest score need not be the best one to buy.
+                    enough -= stock if not priced.caps else 0
                     if enough <= 0:
                         break
-            if here:
-                shelves.append((number, here))
-        self.shelves = [number for number, _ in shelves]
-        self.offered_on = [here for _, here in shelves]
-        self._arrays(pods)
+            if available:
+                candidate_groups.append((number, available))
+        self.candidate_groups = [number for number, _ in candidate_groups]
+        self.available_by_group = [available for _, available in candidate_groups]
+        self._build_arrays(pods)
         self._keep(self._undominated())
 
-    def _arrays(self, pods: int) -> None:
-        market = self.packer.market
-        used = [d for d in range(len(market.resources)) if any(market.needs[kind][d] for kind in self.groups)]
-        self.need: Floats = np.array([[market.needs[kind][d] for d in used] for kind in self.groups], dtype=np.float64)
+    def _build_arrays(self, pods: int) -> None:
+        problem = self.packer.problem
+        used = [d for d in range(len(problem.resources)) if any(problem.needs[group][d] for group in self.groups)]
+        self.need: Floats = np.array(
+            [[problem.needs[group][d] for d in used] for group in self.groups], dtype=np.float64
+        )
         self.need = self.need.reshape(len(self.groups), len(used))
-        shelves = [market.shelves[number] for number in self.shelves]
-        self.capacity: Floats = np.array([[s.capacity[d] for d in used] for s in shelves], dtype=np.float64)
-        self.capacity = self.capacity.reshape(len(shelves), len(used))
-        most = np.array([[min(s.most[kind], NO_END) for kind in self.groups] for s in shelves], dtype=np.int64)
-        self.most: Ints = np.minimum(most.reshape(len(shelves), len(self.groups)), self.demand)
-        self.dislike: Floats = np.array(
-            [[s.dislike[kind] / DOLLAR for kind in self.groups] for s in shelves], dtype=np.float64
-        ).reshape(len(shelves), len(self.groups))
-        self.price: Floats = np.array([here[0].score for here in self.offered_on])
-        #: Without end and without limits: its nodes simply cost their price.
-        self.plain = np.array(
-            [here[0].stock >= pods and not here[0].item.caps for here in self.offered_on], dtype=np.bool_
+        candidate_groups = [problem.candidate_groups[number] for number in self.candidate_groups]
+        self.capacity: Floats = np.array([[s.capacity[d] for d in used] for s in candidate_groups], dtype=np.float64)
+        self.capacity = self.capacity.reshape(len(candidate_groups), len(used))
+        most = np.array(
+            [[min(s.most[group], UNLIMITED) for group in self.groups] for s in candidate_groups], dtype=np.int64
+        )
+        self.most: Ints = np.minimum(most.reshape(len(candidate_groups), len(self.groups)), self.demand)
+        self.preference_cost: Floats = np.array(
+            [[s.preference_cost[group] / DOLLAR for group in self.groups] for s in candidate_groups], dtype=np.float64
+        ).reshape(len(candidate_groups), len(self.groups))
+        self.price: Floats = np.array([available[0].score for available in self.available_by_group])
+        #: Candidate groups with enough stock and no limits: each of their nodes costs just its price.
+        self.unlimited = np.array(
+            [available[0].stock >= pods and not available[0].priced.caps for available in self.available_by_group],
+            dtype=np.bool_,
         )
 
     def _undominated(self) -> list[int]:
-        """Shelves of which none other takes all the same for no more, without end. The first of equals stays."""
-        dominated = np.zeros(len(self.shelves), dtype=np.bool_)
+        """Candidate groups that no unlimited one replaces for the same price or less. The first of equals stays."""
+        dominated = np.zeros(len(self.candidate_groups), dtype=np.bool_)
         for other in np.lexsort((-self.capacity.sum(axis=1), self.price)):
-            if not self.plain[other] or dominated[other]:
+            if not self.unlimited[other] or dominated[other]:
                 continue
             worse = ~dominated & (self.price >= self.price[other])
             worse[other] = False
@@ -97,30 +105,34 @@ class Numbers:
             less = (
                 (self.capacity[rows] <= self.capacity[other]).all(axis=1)
                 & (self.most[rows] <= self.most[other]).all(axis=1)
-                & (self.dislike[rows] >= self.dislike[other]).all(axis=1)
+                & (self.preference_cost[rows] >= self.preference_cost[other]).all(axis=1)
             )
             dominated[rows[less]] = True
         return [int(n) for n in np.flatnonzero(~dominated)]
 
     def _keep(self, numbers: list[int]) -> None:
-        self.shelves = [self.shelves[n] for n in numbers]
-        self.offered_on = [self.offered_on[n] for n in numbers]
-        for at, here in enumerate(self.offered_on):
-            for each in here:
-                each.shelf = at
-        self.offered = [each for here in self.offered_on for each in here]
+        self.candidate_groups = [self.candidate_groups[n] for n in numbers]
+        self.available_by_group = [self.available_by_group[n] for n in numbers]
+        for at, available in enumerate(self.available_by_group):
+            for each in available:
+                each.candidate_group = at
+        self.available = [each for available in self.available_by_group for each in available]
         self.capacity, self.most = self.capacity[numbers], self.most[numbers]
-        self.dislike, self.price, self.plain = self.dislike[numbers], self.price[numbers], self.plain[numbers]
+        self.preference_cost, self.price, self.unlimited = (
+            self.preference_cost[numbers],
+            self.price[numbers],
+            self.unlimited[numbers],
+        )
 
 
-def cap_amounts(shop: Inventory, number: int, item: Item) -> list[tuple[float, float]]:
-    """By limit of the cap, in a fixed order: how much one of the item takes of it, and how much is left."""
+def cap_amounts(inventory: Inventory, number: int, priced: PricedCandidate) -> list[tuple[float, float]]:
+    """(Amount that one node takes, amount left) for each limit of the cap, in a fixed order."""
     amounts = []
-    nodes, money, resources = shop.cap_left(number)
+    nodes, money, resources = inventory.cap_left(number)
     if nodes is not None:
         amounts.append((1.0, float(nodes)))
     if money is not None:
-        amounts.append((item.candidate.offer.price.units / DOLLAR, money / DOLLAR))
+        amounts.append((priced.candidate.offer.price.units / DOLLAR, money / DOLLAR))
     for name, left in sorted(resources.items()):
-        amounts.append((float(limit_amounts(item.candidate, name)), float(left)))
+        amounts.append((float(limit_amounts(priced.candidate, name)), float(left)))
     return amounts

@@ -1,4 +1,4 @@
-"""From counts back to pods: purchases with their sentences, and a reason for everyone who is left out."""
+"""From counts back to pods: purchases with their sentences, and a reason for every pod that is left out."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,9 +7,9 @@ from typing import NamedTuple
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
+from forebay.planning.candidate_groups import Inventory, PricedCandidate, admits, order
 from forebay.planning.gangs import GangKey
 from forebay.planning.greedy import Packer, Pattern
-from forebay.planning.market import Inventory, Item, admits, order
 from forebay.planning.placement import Refused
 from forebay.planning.plan import Alternative, Excluded, LeftOut, Plan, Purchase
 from forebay.planning.pod_groups import PodGroups
@@ -20,33 +20,37 @@ _ALTERNATIVES = 3
 
 
 class Assignment(NamedTuple):
-    item: Item
+    """Nodes of one candidate, each for the pods of one pattern."""
+
+    priced: PricedCandidate
     pattern: Pattern
     times: int
 
 
 class PartialPlan(NamedTuple):
+    """The plan so far, in counts of pods."""
+
     bought: tuple[Assignment, ...]
-    #: By kind.
+    #: Pods without a node, by pod group.
     left: tuple[int, ...]
-    # In units.
+    # All three in units of `UsdPerHour`.
     expected: int = 0
     score: int = 0
     bound: int = 0
-    #: As it is after everything was bought.
-    shop: Inventory | None = None
-    #: Kinds of which more would have been too many in their zone.
-    held: frozenset[int] = frozenset()
+    #: Stock and limits left after all purchases.
+    inventory: Inventory | None = None
+    #: Pod groups that were cut to keep the topology spread of a zone.
+    spread_limited: frozenset[int] = frozenset()
 
     @classmethod
     def nothing(cls, counts: Sequence[int]) -> "PartialPlan":
         return cls((), tuple(counts))
 
     def plus(self, packer: Packer, solved: Solved) -> "PartialPlan":
-        """With what was then done about what this had left."""
+        """This partial plan with a solution for the pods it had left."""
         solution = solved.solution
         return PartialPlan(
-            (*self.bought, *(Assignment(b.item, b.pattern, b.times) for b in solution.buyings)),
+            (*self.bought, *(Assignment(b.priced, b.pattern, b.times) for b in solution.purchases)),
             solution.left,
             self.expected + packer.expected(solution),
             self.score + packer.score(solution),
@@ -56,7 +60,7 @@ class PartialPlan(NamedTuple):
 
 def assemble(
     demand: PodGroups,
-    goods: Sequence[Item],
+    priced_candidates: Sequence[PricedCandidate],
     answer: PartialPlan,
     *,
     excluded: Sequence[Excluded],
@@ -64,13 +68,18 @@ def assemble(
     refused: Sequence[Refused],
     needed: Mapping[GangKey, int],
 ) -> Plan:
-    price = sum((bought.item.candidate.offer.price * bought.times for bought in answer.bought), start=UsdPerHour.zero())
+    price = sum(
+        (bought.priced.candidate.offer.price * bought.times for bought in answer.bought), start=UsdPerHour.zero()
+    )
     return Plan(
-        purchases=tuple(_purchases(demand, goods, answer.bought)),
+        purchases=tuple(_purchases(demand, priced_candidates, answer.bought)),
         left_out=(
             *(LeftOut(pod=pod, reason=why, sentence=sentence) for pods, why, sentence in refused for pod in pods),
             *_left_out(
-                demand, answer, Considered(goods, answer.shop or Inventory(goods, ()), excluded, unknown), needed
+                demand,
+                answer,
+                Considered(priced_candidates, answer.inventory or Inventory(priced_candidates, ()), excluded, unknown),
+                needed,
             ),
         ),
         cost=UsdPerHour.from_units(answer.expected),
@@ -79,22 +88,24 @@ def assemble(
     )
 
 
-def _purchases(demand: PodGroups, goods: Sequence[Item], bought: Iterable[Assignment]) -> Iterable[Purchase]:
+def _purchases(
+    demand: PodGroups, priced_candidates: Sequence[PricedCandidate], bought: Iterable[Assignment]
+) -> Iterable[Purchase]:
     taken = [0] * len(demand.groups)
-    said: dict[tuple[int, Pattern], tuple[str, tuple[Alternative, ...]]] = {}
-    for item, pattern, times in sorted(bought, key=lambda each: (each[0].score, order(each[0].candidate), each[1])):
-        about = (id(item), pattern)
-        if about not in said:
-            others = alternatives(demand, goods, item, pattern)
-            said[about] = (chosen(item, others), others)
-        sentence, others = said[about]
+    sentences: dict[tuple[int, Pattern], tuple[str, tuple[Alternative, ...]]] = {}
+    for priced, pattern, times in sorted(bought, key=lambda each: (each[0].score, order(each[0].candidate), each[1])):
+        about = (id(priced), pattern)
+        if about not in sentences:
+            others = alternatives(demand, priced_candidates, priced, pattern)
+            sentences[about] = (chosen(priced, others), others)
+        sentence, others = sentences[about]
         for _ in range(times):
             members: list[Pod] = []
-            for kind, count in pattern:
-                members += demand.groups[kind].pods[taken[kind] : taken[kind] + count]
-                taken[kind] += count
+            for group, count in pattern:
+                members += demand.groups[group].pods[taken[group] : taken[group] + count]
+                taken[group] += count
             yield Purchase(
-                candidate=item.candidate,
+                candidate=priced.candidate,
                 pods=tuple(members),
                 reason=Reason.CAPACITY_NEEDED,
                 sentence=sentence,
@@ -102,16 +113,18 @@ def _purchases(demand: PodGroups, goods: Sequence[Item], bought: Iterable[Assign
             )
 
 
-def alternatives(demand: PodGroups, goods: Sequence[Item], item: Item, pattern: Pattern) -> tuple[Alternative, ...]:
-    """The cheapest other things that would take the same pods; the same type elsewhere is not another thing."""
+def alternatives(
+    demand: PodGroups, priced_candidates: Sequence[PricedCandidate], priced: PricedCandidate, pattern: Pattern
+) -> tuple[Alternative, ...]:
+    """The cheapest other instance types that would take the same pods."""
     need: defaultdict[str, int] = defaultdict(int)
-    for kind, count in pattern:
-        for name, amount in demand.groups[kind].needs.items():
+    for group, count in pattern:
+        for name, amount in demand.groups[group].needs.items():
             if name not in demand.room:
                 need[name] += amount * count
-    mine = item.candidate.offer
+    mine = priced.candidate.offer
     found = []
-    for other in goods:
+    for other in priced_candidates:
         candidate = other.candidate
         offer = candidate.offer
         if candidate.available == 0 or (
@@ -120,9 +133,9 @@ def alternatives(demand: PodGroups, goods: Sequence[Item], item: Item, pattern: 
             continue
         free = candidate.node.allocatable
         if all(amount <= free.amount(name) for name, amount in need.items()) and all(
-            admits(demand.groups[kind], candidate) for kind, _ in pattern
+            admits(demand.groups[group], candidate) for group, _ in pattern
         ):
-            more = UsdPerHour.from_units(other.expected - item.expected)
+            more = UsdPerHour.from_units(other.expected - priced.expected)
             found.append(Alternative(candidate=candidate, more=more))
             if len(found) == _ALTERNATIVES:
                 break
@@ -134,38 +147,38 @@ def _left_out(
 ) -> Iterable[LeftOut]:
     members = demand.gangs()
     left_of: Counter[GangKey] = Counter()
-    for kind, left in zip(demand.groups, answer.left, strict=True):
-        if kind.gang is not None:
-            left_of[kind.gang] += left
-    for number, (kind, left) in enumerate(zip(demand.groups, answer.left, strict=True)):
+    for group, left in zip(demand.groups, answer.left, strict=True):
+        if group.gang is not None:
+            left_of[group.gang] += left
+    for number, (group, left) in enumerate(zip(demand.groups, answer.left, strict=True)):
         if not left:
             continue
-        reason, sentence = left_out(kind, known)
-        if number in answer.held and kind.pin is not None:
+        reason, sentence = left_out(group, known)
+        if number in answer.spread_limited and group.pin is not None:
             reason, sentence = (
                 Reason.SPREAD_IMPOSSIBLE,
                 (
-                    f"More such pods in {kind.pin.key}={kind.pin.value} would break their topology spread, because not "
-                    "enough can be had in other places: allow more offers there, or raise maxSkew."
+                    f"More such pods in {group.pin.key}={group.pin.value} would break their topology spread, because "
+                    "too few can be served elsewhere: allow more offers in the other places, or raise maxSkew."
                 ),
             )
-        gang = kind.gang
+        gang = group.gang
         if gang is not None and left_of[gang] == members[gang]:
             if needed[gang] > members[gang]:
                 reason, sentence = (
                     Reason.GANG_INCOMPLETE,
                     (
-                        f"It is one of the group {gang}, of which {needed[gang]} are needed and {members[gang]} wait: "
-                        "capacity is bought when all of them exist."
+                        f"Pod group {gang} needs {needed[gang]} pods and {members[gang]} are waiting: Forebay buys "
+                        "capacity for the group when enough of its pods exist."
                     ),
                 )
             elif reason in (Reason.LIMIT_REACHED, Reason.OUT_OF_STOCK):
                 reason, sentence = (
                     Reason.GANG_INCOMPLETE,
                     (
-                        f"It is one of the group {gang}, which is served as a whole or not at all, and not all of its "
-                        f"{members[gang]} pods can have a place now. {sentence}"
+                        f"Pod group {gang} is served as a whole or not at all, and not all of its {members[gang]} pods "
+                        f"can be served now. {sentence}"
                     ),
                 )
-        for pod in kind.pods[kind.count - left :]:
+        for pod in group.pods[group.count - left :]:
             yield LeftOut(pod=pod, reason=reason, sentence=sentence)

@@ -1,4 +1,4 @@
-"""Which offers each pool may buy, as the nodes they would be; and those it may not, with the reason."""
+"""Candidates: which offers each pool may buy, as the nodes they would become; and those it may not, with the reason."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
@@ -23,27 +23,27 @@ from forebay.api.names import (
 )
 from forebay.api.parts import LabelSelectorEntry as ApiSelector
 from forebay.demand.free_capacity import daemon_overhead
-from forebay.model.gpu_models import canonical, meant
+from forebay.model.gpu_models import canonical, matching_models
 from forebay.model.label_syntax import label_value
 from forebay.model.nodes import Node
-from forebay.model.observed_capacity import as_learned
+from forebay.model.observed_capacity import with_observed_capacity
 from forebay.model.quantities import CPU, Resources, UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.requirement_sets import Requirements
 from forebay.model.requirements import LabelOperator, LabelSelector, Requirement, Taint
 from forebay.model.sources import AMPLE, Delivery, Offer, OfferKey, Source, SourceKey
 from forebay.model.workloads import POD_COUNT, PodShape
 from forebay.planning.plan import Candidate, Excluded, PoolKey
 
-#: Of machines that the environment names.
+#: Pool of the machines that environment variables configure.
 NO_POOL: Final = PoolKey("", "")
 
-Cooling = Mapping[OfferKey, tuple[datetime, str]]
+Cooldowns = Mapping[OfferKey, tuple[datetime, str]]
 
 _MILLI: Final = 1000
 _GIB: Final = 2**30
-#: An offer states what is left for pods, a user what the machine is sold with: of 16 GiB, some 14 are left.
-_LEFT_OF_MEMORY: Final = Fraction(85, 100)
+#: An offer states what is allocatable, `minMemoryGiB` what the machine is sold with: of 16 GiB, some 14 are
+#: allocatable.
+_ALLOCATABLE_SHARE: Final = Fraction(85, 100)
 _PODS_PER_NODE: Final = 110
 _GPU_TYPE_KEYS: Final = (GPU_TYPE_LABEL, GPU_TYPE_LABEL.replace(f"{GROUP}/", PREDECESSOR_PREFIX))
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
@@ -51,88 +51,93 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 _EVERY_NODE: Final = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
 
 
-class Offering(msgspec.Struct, frozen=True, kw_only=True):
+class CandidateSet(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...] = ()
     excluded: tuple[Excluded, ...] = ()
-    #: Why of some sources nothing is known: to be told to pods that nothing else takes.
+    #: Sources without known offers, with the error: for the sentences of pods that nothing else fits.
     unknown: tuple[str, ...] = ()
 
 
-class World(msgspec.Struct, frozen=True, kw_only=True):
-    """What offers are held against besides pools and classes."""
+class CandidateContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the cluster that decides which offers may be bought, besides pools and classes."""
 
     now: datetime
-    #: Labels by name of the namespace.
+    #: Labels of each namespace, by its name.
     namespaces: Mapping[str, Mapping[str, str]] = {}
-    #: Nodes that are there; and owned machines as they were when last seen.
+    #: Nodes of the cluster; and owned machines as their nodes were when last seen.
     nodes: Mapping[str, Node] = {}
     remembered: Mapping[str, Node] = {}
     #: One pod shape per DaemonSet.
     daemons: Collection[PodShape] = ()
     records: Collection[GPUInstance] = ()
-    cooling: Cooling = {}
+    cooldowns: Cooldowns = {}
 
 
 def candidates(
-    sources: Mapping[SourceKey, Source], pools: Iterable[GPUNodePool], classes: Iterable[GPUNodeClass], world: World
-) -> Offering:
-    """Every offer of every source, for each pool of its class. Containers are not nodes and are left aside."""
+    sources: Mapping[SourceKey, Source],
+    pools: Iterable[GPUNodePool],
+    classes: Iterable[GPUNodeClass],
+    context: CandidateContext,
+) -> CandidateSet:
+    """Every offer of every source, for each pool of its class. Offers of containers are skipped: they are not nodes."""
     by_name = {each.metadata.name: each for each in classes if each.metadata.deletion_timestamp is None}
-    buyers: dict[str, list[_Buyer]] = {"": [_Buyer.without_pool()]}
+    policies: dict[str, list[_PoolPolicy]] = {"": [_PoolPolicy.without_pool()]}
     for pool in sorted(pools, key=lambda each: each.key):
         node_class = by_name.get(pool.spec.node_class_ref.name)
         if node_class is not None and pool.metadata.deletion_timestamp is None:
-            buyers.setdefault(node_class.metadata.name, []).append(_Buyer.of(pool, node_class, world.namespaces))
-    in_use = _in_use(world)
+            policies.setdefault(node_class.metadata.name, []).append(
+                _PoolPolicy.of(pool, node_class, context.namespaces)
+            )
+    in_use = _in_use(context)
     found: list[Candidate] = []
     excluded: list[Excluded] = []
     unknown: list[str] = []
     for key, source in sorted(sources.items()):
-        if source.capabilities.delivers is Delivery.CONTAINER or not buyers.get(key.node_class):
+        if source.capabilities.delivers is Delivery.CONTAINER or not policies.get(key.node_class):
             continue
         if source.offers is None:
-            where = f"of GPUNodeClass {key.node_class}" if key.node_class else "that the environment names"
-            unknown.append(f"{key.provider} {where}: {source.error or 'it has not been asked yet'}")
+            where = f"of GPUNodeClass {key.node_class}" if key.node_class else "of environment variables"
+            unknown.append(f"{key.provider} {where}: {source.error or 'not asked yet'}")
             continue
         for offer in source.offers:
-            for buyer in buyers[key.node_class]:
-                candidate = buyer.candidate(source, offer, world)
-                why = buyer.refuses(source, candidate) or _not_now(candidate, world, in_use)
+            for policy in policies[key.node_class]:
+                candidate = policy.candidate(source, offer, context)
+                why = policy.refuses(source, candidate) or _unavailable(candidate, context, in_use)
                 if why is None:
                     found.append(candidate)
                 else:
                     excluded.append(Excluded(candidate=candidate, reason=why[0], sentence=why[1]))
-    return Offering(candidates=tuple(found), excluded=tuple(excluded), unknown=tuple(unknown))
+    return CandidateSet(candidates=tuple(found), excluded=tuple(excluded), unknown=tuple(unknown))
 
 
-_Why = tuple[Reason, str]
+_Refusal = tuple[Reason, str]
 
 
-def _in_use(world: World) -> frozenset[str]:
-    """Owned machines that are on, or that something is done about: each is one node only."""
-    recorded = (record.node_name for record in world.records if record.state is not InstanceState.GONE)
+def _in_use(context: CandidateContext) -> frozenset[str]:
+    """Nodes of owned machines that have a record: each machine is one node, and cannot be bought twice."""
+    recorded = (record.node_name for record in context.records if record.state is not InstanceState.GONE)
     return frozenset(name for name in recorded if name is not None)
 
 
-def _not_now(candidate: Candidate, world: World, in_use: Collection[str]) -> _Why | None:
+def _unavailable(candidate: Candidate, context: CandidateContext, in_use: Collection[str]) -> _Refusal | None:
     offer = candidate.offer
     name = offer.node_name
     if name is not None:
-        node = world.nodes.get(name)
+        node = context.nodes.get(name)
         if name in in_use or (node is not None and node.ready):
-            return Reason.OUT_OF_STOCK, "it is on already, or on its way, and has no room for the pod"
+            return Reason.OUT_OF_STOCK, "is already in use"
         if node is not None and node.unschedulable:
-            return Reason.NOT_ALLOWED, f"its node is cordoned: run kubectl uncordon {name} to let it be used"
-    cooling = world.cooling.get(offer.key)
-    if cooling is not None and cooling[0] > world.now:
-        return Reason.COOLING_DOWN, f"it is left alone until {cooling[0]:%H:%M:%S} UTC: {cooling[1].rstrip('.')}"
+            return Reason.NOT_ALLOWED, f"its node is cordoned: run kubectl uncordon {name} to allow its use"
+    cooldown = context.cooldowns.get(offer.key)
+    if cooldown is not None and cooldown[0] > context.now:
+        return Reason.COOLING_DOWN, f"is cooling down until {cooldown[0]:%H:%M:%S} UTC: {cooldown[1].rstrip('.')}"
     if candidate.available == 0:
-        return Reason.OUT_OF_STOCK, "its provider has none of it now"
+        return Reason.OUT_OF_STOCK, "its provider has none in stock"
     return None
 
 
-class _Buyer(msgspec.Struct, frozen=True, kw_only=True):
-    """A pool with its class, as offers are held against it; or nobody's pool, for machines of the environment."""
+class _PoolPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pool and its class demand of offers; without a pool, for machines of environment variables."""
 
     pool: PoolKey
     node_class: str = ""
@@ -141,19 +146,21 @@ class _Buyer(msgspec.Struct, frozen=True, kw_only=True):
     most: UsdPerHour | None = None
     wanted: InstanceRequirements = InstanceRequirements()
     gpu_types: frozenset[str] = frozenset()
-    #: By provider; none: everywhere.
+    #: Allowed regions by provider; none: all regions.
     regions: Mapping[str, frozenset[str]] = {}
     requirements: tuple[Requirement, ...] = ()
-    allowed: Requirements = Requirements()
+
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
 
     @classmethod
-    def without_pool(cls) -> "_Buyer":
+    def without_pool(cls) -> "_PoolPolicy":
         return cls(pool=NO_POOL, wanted=InstanceRequirements(spot_allowed=True))
 
     @classmethod
-    def of(cls, pool: GPUNodePool, node_class: GPUNodeClass, namespaces: Mapping[str, Mapping[str, str]]) -> "_Buyer":
+    def of(
+        cls, pool: GPUNodePool, node_class: GPUNodeClass, namespaces: Mapping[str, Mapping[str, str]]
+    ) -> "_PoolPolicy":
         spec = pool.spec
         nodes = spec.template.spec or NodeSpec()
         wanted = node_class.spec.instance_requirements or InstanceRequirements()
@@ -167,19 +174,18 @@ class _Buyer(msgspec.Struct, frozen=True, kw_only=True):
             namespaces=_served(spec.namespace_selector, namespaces),
             most=UsdPerHour(spec.max_hourly_price),
             wanted=wanted,
-            gpu_types=frozenset(model for name in wanted.gpu_types for model in meant(name)),
+            gpu_types=frozenset(model for name in wanted.gpu_types for model in matching_models(name)),
             regions={each.name: frozenset(each.regions) for each in node_class.spec.providers},
             requirements=requirements,
-            allowed=Requirements(requirements),
             labels=spec.template.metadata.labels if spec.template.metadata is not None else _NO_LABELS,
             taints=tuple(Taint(taint.key, taint.value or "", taint.effect.value) for taint in nodes.taints),
         )
 
-    def candidate(self, source: Source, offer: Offer, world: World) -> Candidate:
+    def candidate(self, source: Source, offer: Offer, context: CandidateContext) -> Candidate:
         name = offer.node_name
         if name is not None:
-            offer = as_learned(offer, world.nodes.get(name) or world.remembered.get(name))
-        amounts = Resources({**_always_there(), **offer.allocatable})
+            offer = with_observed_capacity(offer, context.nodes.get(name) or context.remembered.get(name))
+        amounts = Resources({**_default_amounts(), **offer.allocatable})
         node = Node(
             name=name or "",
             uid="",
@@ -191,8 +197,8 @@ class _Buyer(msgspec.Struct, frozen=True, kw_only=True):
             allocatable=amounts,
             ready=False,
         )
-        if world.daemons:
-            node = msgspec.structs.replace(node, allocatable=amounts - daemon_overhead(node, world.daemons))
+        if context.daemons:
+            node = msgspec.structs.replace(node, allocatable=amounts - daemon_overhead(node, context.daemons))
         return Candidate(
             pool=self.pool,
             source=source.key,
@@ -205,7 +211,7 @@ class _Buyer(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _node_labels(self, offer: Offer) -> Mapping[str, str]:
-        """Whoever brings the node in puts these on it. `tgp.io/...` means the same as `forebay.dev/...`."""
+        """Labels that the node will have. Each `forebay.dev/...` label is repeated as `tgp.io/...`."""
         ours = {
             PROVIDER_LABEL: offer.provider,
             SPOT_LABEL: "true" if offer.spot else "false",
@@ -225,20 +231,18 @@ class _Buyer(msgspec.Struct, frozen=True, kw_only=True):
             labels["topology.kubernetes.io/zone"] = label_value(offer.zone)
         return {**_EVERY_NODE, **labels, **offer.labels, **self.labels}
 
-    def refuses(self, source: Source, candidate: Candidate) -> _Why | None:
-        """Why the pool, its class or the source does not allow it."""
+    def refuses(self, source: Source, candidate: Candidate) -> _Refusal | None:
+        """Reason and sentence why the pool, its class or the source does not allow the candidate, or None."""
         offer = candidate.offer
         if not source.enabled:
             return Reason.PROVIDER_DISABLED, f"GPUNodeClass {self.node_class} has disabled {offer.provider}"
         if self.most is not None and offer.price > self.most:
-            return Reason.PRICE_TOO_HIGH, f"it costs more than {self.most}, the maxHourlyPrice of {self._pool_name}"
+            return Reason.PRICE_TOO_HIGH, f"costs more than {self.most}, the maxHourlyPrice of {self._pool_name}"
         if why := self._not_allowed(offer):
             return Reason.NOT_ALLOWED, f"GPUNodeClass {self.node_class} {why}"
         labels = candidate.node.labels
-        if not self.allowed.allows(labels):
-            unmet = next(str(each) for each in self.requirements if not each.matches(labels))
-            return Reason.NOT_ALLOWED, f"{self._pool_name} requires {unmet}"
-        return None
+        unmet = next((each for each in self.requirements if not each.matches(labels)), None)
+        return None if unmet is None else (Reason.NOT_ALLOWED, f"{self._pool_name} requires {unmet}")
 
     def _not_allowed(self, offer: Offer) -> str | None:
         wanted = self.wanted
@@ -251,13 +255,13 @@ class _Buyer(msgspec.Struct, frozen=True, kw_only=True):
         if self.gpu_types and canonical(offer.gpu_type or "", offer.gpu_memory_gib) not in self.gpu_types:
             return f"allows only the GPU types {', '.join(wanted.gpu_types)}"
         if wanted.min_vcpu is not None and -(-_amount(offer, CPU) // _MILLI) < wanted.min_vcpu:
-            return f"wants at least {wanted.min_vcpu} vCPUs"
+            return f"requires at least {wanted.min_vcpu} vCPUs"
         if wanted.min_memory_gib is not None and (
-            _amount(offer, "memory") < wanted.min_memory_gib * _GIB * _LEFT_OF_MEMORY
+            _amount(offer, "memory") < wanted.min_memory_gib * _GIB * _ALLOCATABLE_SHARE
         ):
-            return f"wants at least {wanted.min_memory_gib} GiB of memory"
+            return f"requires at least {wanted.min_memory_gib} GiB of memory"
         if wanted.min_gpu_memory_gib is not None and (offer.gpu_memory_gib or 0) < wanted.min_gpu_memory_gib:
-            return f"wants GPUs of at least {wanted.min_gpu_memory_gib} GiB"
+            return f"requires GPUs of at least {wanted.min_gpu_memory_gib} GiB"
         return None
 
     @property
@@ -266,10 +270,10 @@ class _Buyer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _canonical(requirement: Requirement) -> Requirement:
-    """Users may call GPU models by any name; nodes are labelled with ours."""
+    """The requirement with canonical GPU models, as nodes are labelled: users may write any name."""
     if requirement.key not in _GPU_TYPE_KEYS:
         return requirement
-    values = sorted({label_value(model) for name in requirement.values for model in meant(name)})
+    values = sorted({label_value(model) for name in requirement.values for model in matching_models(name)})
     return Requirement(requirement.key, requirement.operator, tuple(values))
 
 
@@ -286,7 +290,7 @@ def _served(selector: ApiSelector, namespaces: Mapping[str, Mapping[str, str]]) 
     )
 
 
-def _always_there() -> dict[str, int]:
+def _default_amounts() -> dict[str, int]:
     return {CPU: AMPLE, "memory": AMPLE, "ephemeral-storage": AMPLE, POD_COUNT: _PODS_PER_NODE}
 
 

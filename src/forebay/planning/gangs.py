@@ -1,4 +1,4 @@
-"""Pods that are of use only together."""
+"""Gangs: pods that are of use only together, and the annotations and labels that name them."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -8,14 +8,14 @@ import msgspec
 from forebay.model.requirements import integer
 from forebay.model.workloads import Pod
 
-#: On the pods of a group: its name. With the kube-scheduler plugins' own label, the group is known by that.
+#: Annotation: name of the pod's gang. The labels of the kube-scheduler plugins name it too.
 POD_GROUP: Final = "forebay.dev/pod-group"
 POD_GROUP_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io")
-#: On the pods of a Job (or another owner): "true" makes a group of all pods of the owner; a number is its least size.
+#: Annotation on pods with an owner: "true" makes a gang of all pods of the owner; a number is the gang's least size.
 GANG: Final = "forebay.dev/gang"
-#: How many pods the group needs at least. Default: all that there are.
+#: Annotation: least number of pods that the gang needs. Default: all of them.
 MIN_COUNT: Final = "forebay.dev/pod-group-min-count"
-#: `zone`, `region` or `provider`: all pods of the group must share one.
+#: Annotation `zone`, `region` or `provider`: all pods of the gang must share one.
 TOGETHER: Final = "forebay.dev/together"
 
 
@@ -28,13 +28,13 @@ class GangKey(NamedTuple):
 
 
 class Gang(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a group beyond the annotations of its pods."""
+    """What is known of a gang beyond the annotations of its pods."""
 
-    #: Pods that must have a place for any of them to be of use. None: as the pods say, else all.
+    #: Least number of pods that must run for any of them to be of use. None: as annotated, else all.
     min_count: int | None = None
-    #: Of these, those which already run or have capacity coming.
+    #: Pods of the gang that already run or have capacity launching.
     placed: int = 0
-    #: Node label whose value all must share.
+    #: Label whose value the nodes of all its pods must share.
     together: str | None = None
 
 
@@ -53,7 +53,7 @@ def gang_key(pod: Pod) -> GangKey | None:
 
 
 def least_size(pod: Pod) -> int | None:
-    """As the pod says. A number that cannot be read counts as not given: then all are needed."""
+    """Least size of the gang by the pod's annotations; None where no valid number is given: then all are needed."""
     for key in (MIN_COUNT, GANG):
         count = integer(pod.annotations.get(key, ""))
         if count is not None and count > 0:

@@ -1,7 +1,7 @@
-"""A good answer at once: fill every shelf's node as well as can be, buy what gives most for its price, repeat.
+"""A good solution quickly: fill a node of every candidate group, buy the best value for its price, repeat.
 
-What a pod is worth is what it costs where it is cheapest: its share of a node full of its like. The best filling of a
-node is bought as often as it stays useful, so the work follows the kinds of pods and not their number.
+The worth of a pod is its cost where it is cheapest: its share of a node full of such pods. A pattern is bought as often
+as it stays useful, so the work grows with the number of pod groups, not of pods.
 """
 
 import heapq
@@ -9,192 +9,219 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from forebay.planning.market import CandidateGroup, Inventory, Item, Market
+from forebay.planning.candidate_groups import CandidateGroup, Inventory, PackingProblem, PricedCandidate
 
 Pattern = tuple[tuple[int, int], ...]
-"""A filling of one node: (kind, how many), by kind."""
+"""Pods on one node, as (pod group, how many), sorted by pod group."""
 
 
-class Buying(NamedTuple):
-    shelf: int
-    item: Item
+class PatternPurchase(NamedTuple):
+    """Nodes of one candidate that are filled by the same pattern."""
+
+    candidate_group: int
+    priced: PricedCandidate
     pattern: Pattern
     times: int
 
 
 class Solution(NamedTuple):
-    buyings: tuple[Buying, ...]
-    #: By kind: how many have no place.
+    purchases: tuple[PatternPurchase, ...]
+    #: How many pods are left without a node, by pod group.
     left: tuple[int, ...]
 
 
-#: What a node counts as when fillings are compared, given the score of its item.
+#: What a node counts as when patterns are compared, given the score of its candidate.
 Price = Callable[[int], int]
 
 
 class Packer:
-    """Fillings of the shelves of one market."""
+    """Fills nodes of the candidate groups of one packing problem."""
 
-    def __init__(self, market: Market) -> None:
-        self.market = market
-        self.needs = [[(d, amount) for d, amount in enumerate(need) if amount > 0] for need in market.needs]
+    def __init__(self, problem: PackingProblem) -> None:
+        self.problem = problem
+        self.needs = [[(d, amount) for d, amount in enumerate(need) if amount > 0] for need in problem.needs]
 
-    def worth(self, kinds: Iterable[int], price: Price) -> dict[int, float]:
-        """What one pod of each kind costs where it is cheapest."""
+    def worth(self, groups: Iterable[int], price: Price) -> dict[int, float]:
+        """Cost of one pod of each pod group where it is cheapest."""
         found: dict[int, float] = {}
-        shelves = [(float(price(shelf.items[0].score)), shelf) for shelf in self.market.shelves]
-        for kind in kinds:
-            each = [cost / shelf.most[kind] + shelf.dislike[kind] for cost, shelf in shelves if shelf.most[kind]]
-            found[kind] = min(each, default=0.0)
+        candidate_groups = [
+            (float(price(candidate_group.members[0].score)), candidate_group)
+            for candidate_group in self.problem.candidate_groups
+        ]
+        for group in groups:
+            each = [
+                cost / candidate_group.most[group] + candidate_group.preference_cost[group]
+                for cost, candidate_group in candidate_groups
+                if candidate_group.most[group]
+            ]
+            found[group] = min(each, default=0.0)
         return found
 
     def orders(self, number: int, worth: dict[int, float]) -> tuple[list[int], ...]:
-        """Kinds in the orders in which a node of this shelf is filled: large ones first; dear ones for their size."""
-        shelf = self.market.shelves[number]
+        """Orders in which to fill a node of this candidate group: by size, and by worth for the size."""
+        candidate_group = self.problem.candidate_groups[number]
         share = {
-            kind: max(amount / shelf.capacity[d] for d, amount in self.needs[kind]) if self.needs[kind] else 0.0
-            for kind in worth
-            if shelf.most[kind]
+            group: max(amount / candidate_group.capacity[d] for d, amount in self.needs[group])
+            if self.needs[group]
+            else 0.0
+            for group in worth
+            if candidate_group.most[group]
         }
-        by_size = sorted(share, key=lambda kind: (-share[kind], -worth[kind], kind))
-        by_worth = sorted(share, key=lambda kind: (-worth[kind] / (share[kind] or 1.0), kind))
+        by_size = sorted(share, key=lambda group: (-share[group], -worth[group], group))
+        by_worth = sorted(share, key=lambda group: (-worth[group] / (share[group] or 1.0), group))
         return (by_size, by_worth) if by_size != by_worth else (by_size,)
 
-    def at_most(self, kinds: Sequence[int], worth: dict[int, float]) -> Callable[[CandidateGroup], float]:
-        """What pods in one node of a shelf are worth at most: by each resource that all of them need."""
-        needed = [d for d in range(len(self.market.resources)) if all(self.market.needs[kind][d] for kind in kinds)]
-        rates = [(d, max(worth[kind] / self.market.needs[kind][d] for kind in kinds)) for d in needed]
-        return lambda shelf: min((shelf.capacity[d] * rate for d, rate in rates), default=math.inf)
+    def at_most(self, groups: Sequence[int], worth: dict[int, float]) -> Callable[[CandidateGroup], float]:
+        """Upper bound on the worth of the pods in one node, by each resource that all of them need."""
+        needed = [
+            d for d in range(len(self.problem.resources)) if all(self.problem.needs[group][d] for group in groups)
+        ]
+        rates = [(d, max(worth[group] / self.problem.needs[group][d] for group in groups)) for d in needed]
+        return lambda candidate_group: min((candidate_group.capacity[d] * rate for d, rate in rates), default=math.inf)
 
-    def fill(self, shelf: CandidateGroup, remaining: Sequence[int], order: Iterable[int]) -> Pattern:
-        free = list(shelf.capacity)
-        most = shelf.most
+    def fill(self, candidate_group: CandidateGroup, remaining: Sequence[int], order: Iterable[int]) -> Pattern:
+        free = list(candidate_group.capacity)
+        most = candidate_group.most
         pattern = []
-        for kind in order:
-            count = min(remaining[kind], most[kind])
+        for group in order:
+            count = min(remaining[group], most[group])
             if count <= 0:
                 continue
-            need = self.needs[kind]
+            need = self.needs[group]
             for d, amount in need:
                 room = free[d] // amount
                 count = min(count, room)
             if count > 0:
-                pattern.append((kind, count))
+                pattern.append((group, count))
                 for d, amount in need:
                     free[d] -= amount * count
         pattern.sort()
         return tuple(pattern)
 
-    def takes(self, shelf: CandidateGroup, pattern: Pattern) -> bool:
-        free = list(shelf.capacity)
-        for kind, count in pattern:
-            if shelf.most[kind] < count:
+    def takes(self, candidate_group: CandidateGroup, pattern: Pattern) -> bool:
+        free = list(candidate_group.capacity)
+        for group, count in pattern:
+            if candidate_group.most[group] < count:
                 return False
-            for d, amount in self.needs[kind]:
+            for d, amount in self.needs[group]:
                 free[d] -= amount * count
                 if free[d] < 0:
                     return False
         return True
 
-    def disliked(self, shelf: CandidateGroup, pattern: Pattern) -> int:
-        return sum(shelf.dislike[kind] * count for kind, count in pattern)
+    def preference_cost(self, candidate_group: CandidateGroup, pattern: Pattern) -> int:
+        return sum(candidate_group.preference_cost[group] * count for group, count in pattern)
 
     def score(self, solution: Solution) -> int:
         return sum(
-            (b.item.score + self.disliked(self.market.shelves[b.shelf], b.pattern)) * b.times for b in solution.buyings
+            (b.priced.score + self.preference_cost(self.problem.candidate_groups[b.candidate_group], b.pattern))
+            * b.times
+            for b in solution.purchases
         )
 
     def expected(self, solution: Solution) -> int:
         return sum(
-            (b.item.expected + self.disliked(self.market.shelves[b.shelf], b.pattern)) * b.times
-            for b in solution.buyings
+            (b.priced.expected + self.preference_cost(self.problem.candidate_groups[b.candidate_group], b.pattern))
+            * b.times
+            for b in solution.purchases
         )
 
 
-def greedy(packer: Packer, counts: Sequence[int], shop: Inventory, price: Price = lambda score: score) -> Solution:
-    """Buys from `shop`. `price`: what nodes count as instead of their score, where nodes are what is scarce."""
+def greedy(packer: Packer, counts: Sequence[int], inventory: Inventory, price: Price = lambda score: score) -> Solution:
+    """Buys from `inventory`. `price` replaces the score of nodes, for when the number of nodes is limited."""
     remaining = list(counts)
-    wanted = [kind for kind, count in enumerate(remaining) if count > 0]
+    wanted = [group for group, count in enumerate(remaining) if count > 0]
     if not wanted:
         return Solution((), tuple(remaining))
     worth = packer.worth(wanted, price)
-    shelves = packer.market.shelves
+    candidate_groups = packer.problem.candidate_groups
     orders: dict[int, tuple[list[int], ...]] = {}
-    front = [0] * len(shelves)
+    front = [0] * len(candidate_groups)
     heap: list[tuple[float, int, Pattern, int]] = []
 
     def offer(number: int) -> None:
-        """Puts the best filling of the shelf's cheapest item that can still be bought into the heap."""
-        shelf = shelves[number]
-        while front[number] < len(shelf.items) and not shop.can_buy(shelf.items[front[number]]):
+        """Pushes the best pattern for the candidate group's cheapest available candidate onto the heap."""
+        candidate_group = candidate_groups[number]
+        while front[number] < len(candidate_group.members) and not inventory.can_buy(
+            candidate_group.members[front[number]]
+        ):
             front[number] += 1
-        if front[number] == len(shelf.items):
+        if front[number] == len(candidate_group.members):
             return
         if number not in orders:
             orders[number] = packer.orders(number, worth)
-        cost = price(shelf.items[front[number]].score)
+        cost = price(candidate_group.members[front[number]].score)
         best: tuple[float, int, Pattern, int] | None = None
         for order in orders[number]:
-            pattern = packer.fill(shelf, remaining, order)
+            pattern = packer.fill(candidate_group, remaining, order)
             if pattern:
-                value = sum(worth[kind] * count for kind, count in pattern)
-                entry = (-value / (cost + packer.disliked(shelf, pattern)), number, pattern, front[number])
+                value = sum(worth[group] * count for group, count in pattern)
+                entry = (
+                    -value / (cost + packer.preference_cost(candidate_group, pattern)),
+                    number,
+                    pattern,
+                    front[number],
+                )
                 best = entry if best is None else min(best, entry)
         if best is not None:
             heapq.heappush(heap, best)
 
-    # At first each shelf stands for the most it could give; most are never looked at more closely.
+    # Each candidate group starts with an upper bound of its value; most are never filled.
     at_most = packer.at_most(wanted, worth)
-    for number, shelf in enumerate(shelves):
-        if any(shelf.most[kind] for kind in wanted):
-            heap.append((-at_most(shelf) / price(shelf.items[0].score), number, (), 0))
+    for number, candidate_group in enumerate(candidate_groups):
+        if any(candidate_group.most[group] for group in wanted):
+            heap.append((-at_most(candidate_group) / price(candidate_group.members[0].score), number, (), 0))
     heapq.heapify(heap)
-    buyings = []
+    purchases = []
     while heap:
         _, number, pattern, at = heapq.heappop(heap)
         if not pattern:
             offer(number)
             continue
-        item = shelves[number].items[at]
-        times = shop.can_buy(item)
+        priced = candidate_groups[number].members[at]
+        times = inventory.can_buy(priced)
         if times:
-            times = min(times, *(remaining[kind] // count for kind, count in pattern))
-        # Fillings only become worse as pods and stock go, so an old entry that still holds is the best there is.
+            times = min(times, *(remaining[group] // count for group, count in pattern))
+        # Patterns only get worse as pods and stock decrease, so the first entry that is still possible is the best one.
         if times:
-            shop.buy(item, times)
-            for kind, count in pattern:
-                remaining[kind] -= count * times
-            buyings.append(Buying(number, item, pattern, times))
+            inventory.buy(priced, times)
+            for group, count in pattern:
+                remaining[group] -= count * times
+            purchases.append(PatternPurchase(number, priced, pattern, times))
         offer(number)
-    return cheaper(packer, Solution(tuple(buyings), tuple(remaining)), shop)
+    return move_to_cheaper(packer, Solution(tuple(purchases), tuple(remaining)), inventory)
 
 
-def cheaper(packer: Packer, solution: Solution, shop: Inventory) -> Solution:
-    """The same fillings, each on the cheapest item that takes it."""
-    shelves = packer.market.shelves
-    by_score = sorted((item.score, number, at) for number, s in enumerate(shelves) for at, item in enumerate(s.items))
+def move_to_cheaper(packer: Packer, solution: Solution, inventory: Inventory) -> Solution:
+    """The same patterns, each moved to the cheapest candidate that takes it."""
+    candidate_groups = packer.problem.candidate_groups
+    by_score = sorted(
+        (priced.score, number, at) for number, s in enumerate(candidate_groups) for at, priced in enumerate(s.members)
+    )
     made = []
-    for buying in solution.buyings:
-        left = buying.times
-        now = buying.item.score + packer.disliked(shelves[buying.shelf], buying.pattern)
+    for purchase in solution.purchases:
+        left = purchase.times
+        now = purchase.priced.score + packer.preference_cost(
+            candidate_groups[purchase.candidate_group], purchase.pattern
+        )
         seen: dict[int, bool] = {}
         for score, number, at in by_score:
             if not left or score >= now:
                 break
-            shelf = shelves[number]
+            candidate_group = candidate_groups[number]
             if number not in seen:
-                seen[number] = packer.takes(shelf, buying.pattern)
-            if not seen[number] or score + packer.disliked(shelf, buying.pattern) >= now:
+                seen[number] = packer.takes(candidate_group, purchase.pattern)
+            if not seen[number] or score + packer.preference_cost(candidate_group, purchase.pattern) >= now:
                 continue
-            item = shelf.items[at]
-            # What it replaces goes back first: both may be under the same limit.
-            shop.give_back(buying.item, left)
-            times = min(shop.can_buy(item), left)
-            shop.buy(item, times)
-            shop.buy(buying.item, left - times)
+            priced = candidate_group.members[at]
+            # Undo the replaced purchase first: both candidates may be under the same limit.
+            inventory.undo_buy(purchase.priced, left)
+            times = min(inventory.can_buy(priced), left)
+            inventory.buy(priced, times)
+            inventory.buy(purchase.priced, left - times)
             if times:
-                made.append(Buying(number, item, buying.pattern, times))
+                made.append(PatternPurchase(number, priced, purchase.pattern, times))
                 left -= times
         if left:
-            made.append(buying._replace(times=left))
-    return solution._replace(buyings=tuple(made))
+            made.append(purchase._replace(times=left))
+    return solution._replace(purchases=tuple(made))

@@ -1,4 +1,4 @@
-"""The one filling of a node that is worth most, and the proof that none is worth more."""
+"""The most valuable pattern for one node, and a proof that no other is worth more."""
 
 import heapq
 from typing import NamedTuple
@@ -9,35 +9,35 @@ import numpy as np
 from forebay.planning.arrays import Floats, Ints
 from forebay.planning.linear import quiet
 
-#: So many fillings of a shelf are of use at once.
-_FILLINGS = 24
+#: Most patterns of one candidate group that are returned at once.
+_PATTERNS = 24
 _ROUNDING = 1e-9
-#: So many kinds are put into one node; what could be done with more is not looked at.
+#: Most pod groups in one node; patterns with more are not searched, only bounded.
 _DEEPEST = 200
-#: Of one table for one shelf, and of one for many.
+#: Table cells: for one candidate group, and for a table that many share.
 _MOST_CELLS = 10_000
 _LARGE_TABLE = 30_000
-#: What is small enough to be counted one by one.
+#: Up to this capacity, a resource is counted one by one.
 _SMALL = 16
 
 
 class Best(NamedTuple):
-    #: The best of them, the very best first.
-    fillings: list[Ints]
-    #: No filling is worth more.
+    #: The most valuable patterns found, best first.
+    patterns: list[Ints]
+    #: Upper bound on the worth of any pattern.
     most: float
-    #: Prices of the resources under which that is seen; of use for like shelves.
+    #: Resource prices that prove the bound; useful for similar candidate groups.
     prices: Floats
 
 
 def _knapsack(value: Floats, need: Floats, capacity: Floats, most: Ints) -> highspy.Highs:
-    """Which pods to put into one node: to be solved in parts of pods, or in whole ones."""
+    """The knapsack of one node as a linear program, to be solved for fractions of pods or for whole pods."""
     highs = quiet()
-    kinds, resources = need.shape
+    groups, resources = need.shape
     highs.addRows(
         resources,
         np.full(resources, -highspy.kHighsInf),
-        # In shares of the node: memory in bytes beside single GPUs would be more than an LP's digits hold.
+        # In shares of the node: bytes of memory beside single GPUs exceed the precision of an LP.
         np.ones(resources),
         0,
         np.zeros(resources, dtype=np.int32),
@@ -45,13 +45,13 @@ def _knapsack(value: Floats, need: Floats, capacity: Floats, most: Ints) -> high
         np.array([]),
     )
     highs.addCols(
-        kinds,
+        groups,
         -value,
-        np.zeros(kinds),
+        np.zeros(groups),
         most.astype(np.float64),
-        kinds * resources,
-        np.arange(kinds, dtype=np.int32) * resources,
-        np.tile(np.arange(resources, dtype=np.int32), kinds),
+        groups * resources,
+        np.arange(groups, dtype=np.int32) * resources,
+        np.tile(np.arange(resources, dtype=np.int32), groups),
         (need / _room(capacity)).ravel(),
     )
     return highs
@@ -63,7 +63,7 @@ def _room(capacity: Floats) -> Floats:
 
 
 def multipliers(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Floats:
-    """What a unit of each resource is worth in a node that could be filled with parts of pods."""
+    """Worth of one unit of each resource in a node that may hold fractions of pods."""
     highs = _knapsack(value, need, capacity, most)
     highs.run()
     duals: Floats = -np.array(highs.getSolution().row_dual)
@@ -72,7 +72,7 @@ def multipliers(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Fl
 
 
 def useful(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Ints:
-    """Kinds that a best filling may need: not those that another, of which there is plenty, could always replace."""
+    """Pod groups that a best pattern may need: without those that another, plentiful one can always replace."""
     good = np.flatnonzero((value > 0) & (most > 0))
     with np.errstate(divide="ignore", invalid="ignore"):
         alone = np.where(need[good] > 0, np.floor(capacity[None, :] / need[good]), np.inf).min(axis=1)
@@ -80,7 +80,7 @@ def useful(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Ints:
     smaller = (need[good][:, None, :] <= need[good][None, :, :]).all(axis=2) & plenty[:, None]
     worth = value[good]
     better = smaller & (worth[:, None] >= worth[None, :])
-    # Of two that are alike in all, the first stays.
+    # Of two identical pod groups the first stays.
     alike = better & better.T
     better &= ~(alike & (np.arange(len(good))[:, None] >= np.arange(len(good))[None, :]))
     useful: Ints = good[~better.any(axis=0)]
@@ -88,33 +88,33 @@ def useful(value: Floats, need: Floats, capacity: Floats, most: Ints) -> Ints:
 
 
 def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: float, steps: int, cells: int) -> Best:
-    """The filling worth most, if that is more than `above`; depth first, as far as relaxations do not rule it out.
+    """The most valuable pattern, if it is worth more than `above`. Searches depth first and prunes by relaxations.
 
-    After so many steps it gives up, and `most` is the relaxations' word for what was not looked at. More `cells` make
-    these tighter, and take longer to prepare; with none, there is only the relaxation in parts of pods.
+    After `steps` steps the search stops, and `most` covers the unsearched part by its relaxations. More `cells` make
+    the relaxations tighter and slower to prepare; with 0 only the relaxation to fractions of pods is used.
     """
     good = useful(value, need, capacity, most)
     if not len(good):
         return Best([], 0.0, np.zeros(len(capacity)))
     prices = multipliers(value[good], need[good], capacity, most[good])
     search = _Search(value[good], need[good], capacity, most[good], prices=prices, cells=cells)
-    at_most = search.run(above, steps=steps, keep=_FILLINGS)
-    fillings = []
-    for _, _, filling in sorted(search.found, reverse=True):
+    at_most = search.run(above, steps=steps, keep=_PATTERNS)
+    patterns = []
+    for _, _, pattern in sorted(search.found, reverse=True):
         counts = np.zeros(len(value), dtype=np.int64)
-        for at, count in filling:
+        for at, count in pattern:
             counts[good[at]] = count
-        fillings.append(counts)
-    return Best(fillings, at_most, prices)
+        patterns.append(counts)
+    return Best(patterns, at_most, prices)
 
 
 def is_counted(d: int, need: Floats, capacity: Floats) -> bool:
-    """Whether there are few of the resource in a node, in whole numbers."""
+    """Whether a node has few of the resource, in whole numbers."""
     return bool(capacity[d] <= _SMALL and (need[:, d] == np.rint(need[:, d])).all())
 
 
 def _axes(need: Floats, capacity: Floats, prices: Floats) -> list[list[int]]:
-    """Which resources to look at together: what is counted, with each of the others that matter most."""
+    """Resources to put into one table: the counted one with each of the most valuable others."""
     used = [int(d) for d in np.argsort(-prices * capacity, kind="stable") if need[:, d].any()]
     counted = [d for d in used if is_counted(d, need, capacity)][:1]
     others = [d for d in used if d not in counted][:2]
@@ -124,11 +124,10 @@ def _axes(need: Floats, capacity: Floats, prices: Floats) -> list[list[int]]:
 
 
 class _Table:
-    """What kinds from the n-th on are worth at most in the room that is left of one or two resources, measured coarsely
-    and rounded in favour.
+    """Upper bound on the worth of the pod groups from the n-th on, by what is free of one or two resources.
 
-    Small whole numbers, such as GPUs, are kept as they are, which is what makes it much tighter than the relaxation in
-    parts of pods.
+    Amounts are rounded in favour of fitting. Small whole numbers such as GPUs stay exact, which makes the bound much
+    tighter than the relaxation to fractions of pods.
     """
 
     def __init__(
@@ -137,9 +136,9 @@ class _Table:
         sizes, scale, shape = _steps(need, capacity, axes, cells)
         table: Floats = np.zeros(shape)
         tables = [table]
-        for kind in reversed(range(len(value))):
+        for group in reversed(range(len(value))):
             table = table.copy()
-            _raise(table, sizes[kind], float(value[kind]), int(most[kind]))
+            _raise(table, sizes[group], float(value[group]), int(most[group]))
             tables.append(table)
         self._cells = [each.ravel().data for each in reversed(tables)]
         self._first, self._second = axes[0], axes[-1]
@@ -153,18 +152,16 @@ class _Table:
 
 
 def whole_table(value: Floats, need: Floats, capacity: Floats, most: Ints, *, axes: list[int]) -> tuple[Floats, Floats]:
-    """What all kinds are worth at most, by the room there is of these resources; and the steps it is measured in."""
+    """Upper bound on the worth of all pod groups by free amounts of these resources, and the steps per unit."""
     sizes, scale, shape = _steps(need, capacity, axes, _LARGE_TABLE)
     table: Floats = np.zeros(shape)
-    for kind in range(len(value)):
-        _raise(table, sizes[kind], float(value[kind]), int(most[kind]))
+    for group in range(len(value)):
+        _raise(table, sizes[group], float(value[group]), int(most[group]))
     return table, scale
 
 
 def _steps(need: Floats, capacity: Floats, axes: list[int], cells: int) -> tuple[Ints, Floats, list[int]]:
-    """What kinds take of each resource in whole steps, the steps of one unit, and the shape of a table of so many
-    cells.
-    """
+    """(Steps that each pod takes, steps per unit of each resource, shape of a table of `cells` cells)."""
     few = [is_counted(d, need, capacity) for d in axes]
     for d, one_by_one in zip(axes, few, strict=True):
         cells //= int(capacity[d]) + 1 if one_by_one else 1
@@ -172,14 +169,15 @@ def _steps(need: Floats, capacity: Floats, axes: list[int], cells: int) -> tuple
     steps = [int(capacity[d]) if one_by_one else fine for d, one_by_one in zip(axes, few, strict=True)]
     scale: Floats = np.array([step / max(float(capacity[d]), 1e-300) for d, step in zip(axes, steps, strict=True)])
     shape = [step + 1 for step in steps]
-    # What does not fit is as good as the first size that does not: numbers beyond that only overflow.
+    # A size beyond the table is as good as the first that does not fit: larger numbers would only overflow.
     sizes: Ints = np.minimum(np.floor(need[:, axes] * scale + _ROUNDING), shape).astype(np.int64)
     return sizes, scale, shape
 
 
 def _raise(table: Floats, size: Ints, value: float, most: int) -> None:
-    """To what is had with up to so many of this size and value: 1, 2, 4, ... of it make up any number, and a few too
-    many only make the bound a little looser.
+    """Raises the table by up to `most` pods of this size and value.
+
+    1, 2, 4, ... pods add up to any number; a few too many only make the bound a little looser.
     """
     times = 1
     while most > 0:
@@ -193,25 +191,25 @@ def _raise(table: Floats, size: Ints, value: float, most: int) -> None:
 
 
 class _Search:
-    """Depth first over the kinds, those first that are worth most for what they take up at `prices`."""
+    """Depth-first search over pod groups, in order of their value for the resources they take at `prices`."""
 
     def __init__(
         self, value: Floats, need: Floats, capacity: Floats, most: Ints, *, prices: Floats, cells: int
     ) -> None:
         weight = need @ prices
         efficiency = value / np.maximum(weight, 1e-300)
-        self._kinds = [int(n) for n in np.argsort(-efficiency, kind="stable")]
-        self._values = [float(value[n]) for n in self._kinds]
-        self._weights = [float(weight[n]) for n in self._kinds]
-        self._limits = [int(most[n]) for n in self._kinds]
-        self._needs = [[(d, float(amount)) for d, amount in enumerate(need[n]) if amount > 0] for n in self._kinds]
-        #: From each kind on: what room is worth at most, and what kinds worth more than their weight add to that.
-        self._rates = [min(float(efficiency[n]), 1.0) for n in self._kinds]
-        self._surplus = [0.0] * (len(self._kinds) + 1)
-        for at in reversed(range(len(self._kinds))):
+        self._groups = [int(n) for n in np.argsort(-efficiency, kind="stable")]
+        self._values = [float(value[n]) for n in self._groups]
+        self._weights = [float(weight[n]) for n in self._groups]
+        self._limits = [int(most[n]) for n in self._groups]
+        self._needs = [[(d, float(amount)) for d, amount in enumerate(need[n]) if amount > 0] for n in self._groups]
+        #: From each pod group on: worth of free resources at most, and what pod groups worth more than that add.
+        self._rates = [min(float(efficiency[n]), 1.0) for n in self._groups]
+        self._surplus = [0.0] * (len(self._groups) + 1)
+        for at in reversed(range(len(self._groups))):
             extra = max(self._values[at] - self._weights[at], 0.0) * self._limits[at]
             self._surplus[at] = self._surplus[at + 1] + extra
-        order = np.array(self._kinds, dtype=np.int64)
+        order = np.array(self._groups, dtype=np.int64)
         self._tables = [
             _Table(
                 value[order], need[order], capacity, most[order], axes=axes, cells=min(cells // len(order), _MOST_CELLS)
@@ -224,19 +222,19 @@ class _Search:
         self._left = 0
         self._floor = 0.0
         self._keep = 1
-        #: What is worth at most that which was not looked at.
+        #: Upper bound on the worth of what was not searched.
         self.unseen = 0.0
-        #: The best fillings: what each is worth, when it was found, how many of which kinds.
+        #: The best patterns as (worth, when it was found, pods of each pod group).
         self.found: list[tuple[float, int, tuple[tuple[int, int], ...]]] = []
 
     def run(self, above: float, *, steps: int, keep: int) -> float:
-        """What the best filling is worth at most; `above` if there is none worth more."""
+        """Upper bound on the worth of the best pattern; `above` if none is worth more."""
         self._floor, self._left, self._keep = above, steps, keep
         self._descend(0, 0.0, self._room, _DEEPEST)
         return max(above, self.unseen, *(worth for worth, _, _ in self.found))
 
     def _descend(self, at: int, got: float, room: float, deeper: int) -> None:
-        """With kinds from `at` on; `deeper`: how many kinds more may be put into the same node."""
+        """Searches pod groups from `at` on; `deeper`: how many more pod groups the node may take."""
         self._left -= 1
         if got > self._floor:
             heapq.heappush(self.found, (got, self._left, tuple(self._chosen.items())))
@@ -244,7 +242,7 @@ class _Search:
                 heapq.heappop(self.found)
                 self._floor = self.found[0][0]
         free = self._free
-        while at < len(self._kinds):
+        while at < len(self._groups):
             bound = self._surplus[at] + self._rates[at] * room
             for table in self._tables:
                 bound = min(bound, table.most(at, free))
@@ -260,10 +258,10 @@ class _Search:
             for d, amount in self._needs[at]:
                 free[d] -= amount * count
             for taken in range(count, 0, -1):
-                self._chosen[self._kinds[at]] = taken
+                self._chosen[self._groups[at]] = taken
                 self._descend(at + 1, got + self._values[at] * taken, room - self._weights[at] * taken, deeper - 1)
                 for d, amount in self._needs[at]:
                     free[d] += amount
-            self._chosen.pop(self._kinds[at], None)
+            self._chosen.pop(self._groups[at], None)
             at += 1
             self._left -= 1

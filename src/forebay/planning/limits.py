@@ -1,4 +1,4 @@
-"""What pools and classes may still buy: their limits less what they have, down to the last proof of absence."""
+"""Caps: what pools and classes may still buy. An instance counts until it is proven gone."""
 
 from collections.abc import Iterable, Sequence
 
@@ -37,7 +37,7 @@ def _pool_of(record: GPUInstance) -> PoolKey | None:
 
 
 def _caps(owner: str, pools: frozenset[PoolKey], limits: Limits, held: Sequence[GPUInstance]) -> Iterable[Cap]:
-    """One for each limit, so that who is refused hears which one it was."""
+    """One cap for each limit, so that the sentence of a refusal can name it."""
     if limits.max_nodes is not None:
         yield Cap(name=f"limits.maxNodes of {owner}", pools=pools, nodes=max(limits.max_nodes - len(held), 0))
     if limits.max_hourly_cost is not None:
@@ -46,7 +46,7 @@ def _caps(owner: str, pools: frozenset[PoolKey], limits: Limits, held: Sequence[
     for name, amount in sorted(limits.resources.items()):
         most = Resources.parse({name: amount}).amount(name)
         used = sum(_amounts(record).amount(name) for record in held)
-        # Resources do not list an amount of 0, and what is not listed is not limited: so -1 stands for nothing left.
+        # `Resources` drops amounts of 0, and an amount that is not listed is not limited: -1 stands for nothing left.
         yield Cap(
             name=f"limits.resources.{name} of {owner}",
             pools=pools,
@@ -55,7 +55,7 @@ def _caps(owner: str, pools: frozenset[PoolKey], limits: Limits, held: Sequence[
 
 
 def hourly_price(record: GPUInstance) -> UsdPerHour:
-    """What is billed where the provider tells, else what was offered; nothing for owned machines without a price."""
+    """Billed price where the provider reports it, else the offered one; 0 for owned machines without a price."""
     figure: Figure | None = record.status.hourly_price if record.status is not None else None
     if figure is None:
         figure = record.spec.hourly_price

@@ -1,7 +1,8 @@
-"""The master problem: how often to use each filling, as a linear program and as one in whole numbers (HiGHS).
+"""The master problem: how often to use each pattern, as a linear program and as an integer program (HiGHS).
 
-Rows: demand of each kind; for shelves with an end, no more nodes than are bought; shared stock; limits. Columns: how
-many of each item are bought, how many pods of a kind go without, how often each filling is used.
+Rows: the demand of each pod group; for candidate groups with limited stock, no more nodes than are bought; stock that
+candidates share; limits. Columns: how many of each limited candidate are bought, how many pods of each pod group stay
+unserved, how often each pattern is used.
 """
 
 from collections import defaultdict
@@ -11,16 +12,16 @@ from typing import NamedTuple
 import highspy
 import numpy as np
 
-from forebay.planning.arrays import Floats, Ints, Numbers, cap_amounts
+from forebay.planning.arrays import Floats, Ints, ProblemArrays, cap_amounts
 
 _INFINITY = highspy.kHighsInf
-_NOTHING = 1e-9
-#: Less would be for nothing.
+_ROUNDING = 1e-9
+#: A shorter run of the integer solver finds nothing.
 _LEAST_SECONDS = 0.15
 
 
 def quiet() -> highspy.Highs:
-    """A solver that says nothing and keeps to one thread."""
+    """HiGHS without output and with one thread."""
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)
@@ -28,33 +29,33 @@ def quiet() -> highspy.Highs:
 
 
 class Column(NamedTuple):
-    """A filling of a node of one shelf."""
+    """A pattern for one candidate group."""
 
-    shelf: int
+    candidate_group: int
     counts: Ints
 
 
 class Duals(NamedTuple):
-    #: What one more pod of each kind would cost.
+    #: Price of one more pod of each pod group.
     worth: Floats
-    #: What a node of each shelf costs, with what its limits make it dearer.
+    #: Price of a node of each candidate group, raised by the limits that it uses.
     node: Floats
 
 
 class Master:
-    def __init__(self, numbers: Numbers, penalty: Floats) -> None:
-        """`penalty`: what a pod of each kind that goes without counts for; infinite where all must be served."""
-        self._numbers = numbers
+    def __init__(self, arrays: ProblemArrays, penalty: Floats) -> None:
+        """`penalty`: cost of an unserved pod of each pod group; infinite where all pods must be served."""
+        self._arrays = arrays
         self.columns: list[Column] = []
         self._seen: set[tuple[int, bytes]] = set()
-        self._rows: list[tuple[float, float]] = [(float(count), _INFINITY) for count in numbers.demand]
-        self._shelf_row: dict[int, int] = {}
-        for shelf in range(len(numbers.shelves)):
-            if not numbers.plain[shelf]:
-                self._shelf_row[shelf] = len(self._rows)
+        self._rows: list[tuple[float, float]] = [(float(count), _INFINITY) for count in arrays.demand]
+        self._candidate_group_row: dict[int, int] = {}
+        for candidate_group in range(len(arrays.candidate_groups)):
+            if not arrays.unlimited[candidate_group]:
+                self._candidate_group_row[candidate_group] = len(self._rows)
                 self._rows.append((-_INFINITY, 0.0))
-        self._items = [each for each in numbers.offered if each.shelf in self._shelf_row]
-        entries = self._item_entries()
+        self._limited = [each for each in arrays.available if each.candidate_group in self._candidate_group_row]
+        entries = self._limited_entries()
         self._highs = highs = quiet()
         highs.addRows(
             len(self._rows),
@@ -65,38 +66,40 @@ class Master:
             np.array([], dtype=np.int32),
             np.array([]),
         )
-        self._item_cost = np.array([each.score for each in self._items])
-        self._item_most = np.array([float(each.stock) for each in self._items])
+        self._limited_cost = np.array([each.score for each in self._limited])
+        self._limited_most = np.array([float(each.stock) for each in self._limited])
         self._entries = entries
-        self._add(self._item_cost, self._item_most, entries)
-        kinds = len(numbers.demand)
-        self._without = [kind for kind in range(kinds) if np.isfinite(penalty[kind])]
+        self._add(self._limited_cost, self._limited_most, entries)
+        groups = len(arrays.demand)
+        self._unserved = [group for group in range(groups) if np.isfinite(penalty[group])]
         self._add(
-            penalty[self._without],
-            numbers.demand[self._without].astype(np.float64),
-            [[(kind, 1.0)] for kind in self._without],
+            penalty[self._unserved],
+            arrays.demand[self._unserved].astype(np.float64),
+            [[(group, 1.0)] for group in self._unserved],
         )
-        self._before = len(self._items) + len(self._without)
+        self._first_column = len(self._limited) + len(self._unserved)
         self.value = 0.0
         self._primal: Floats = np.zeros(0)
         self._limit_duals: Floats = np.zeros(len(self._rows))
 
-    def _item_entries(self) -> list[list[tuple[int, float]]]:
-        shop = self._numbers.shop
-        entries: list[list[tuple[int, float]]] = [[(self._shelf_row[each.shelf], -1.0)] for each in self._items]
+    def _limited_entries(self) -> list[list[tuple[int, float]]]:
+        inventory = self._arrays.inventory
+        entries: list[list[tuple[int, float]]] = [
+            [(self._candidate_group_row[each.candidate_group], -1.0)] for each in self._limited
+        ]
         by_stock: defaultdict[object, list[int]] = defaultdict(list)
-        for number, each in enumerate(self._items):
-            by_stock[each.item.stock_key].append(number)
+        for number, each in enumerate(self._limited):
+            by_stock[each.priced.stock_key].append(number)
         for members in by_stock.values():
             if len(members) > 1:
                 row = len(self._rows)
-                self._rows.append((-_INFINITY, float(min(self._items[n].stock for n in members))))
+                self._rows.append((-_INFINITY, float(min(self._limited[n].stock for n in members))))
                 for n in members:
                     entries[n].append((row, 1.0))
         cap_rows: dict[tuple[int, int], int] = {}
-        for number, each in enumerate(self._items):
-            for cap in each.item.caps:
-                for part, (amount, left) in enumerate(cap_amounts(shop, cap, each.item)):
+        for number, each in enumerate(self._limited):
+            for cap in each.priced.caps:
+                for part, (amount, left) in enumerate(cap_amounts(inventory, cap, each.priced)):
                     if (cap, part) not in cap_rows:
                         cap_rows[cap, part] = len(self._rows)
                         self._rows.append((-_INFINITY, max(left, 0.0)))
@@ -119,29 +122,29 @@ class Master:
         )
 
     def add(self, columns: Sequence[Column]) -> int:
-        """Those not there yet; how many."""
-        numbers = self._numbers
+        """Adds the columns that are not there yet and returns how many those were."""
+        arrays = self._arrays
         new, costs, entries = [], [], []
         for column in columns:
-            key = (column.shelf, column.counts.tobytes())
+            key = (column.candidate_group, column.counts.tobytes())
             if key in self._seen:
                 continue
             self._seen.add(key)
             new.append(column)
-            plain = column.shelf not in self._shelf_row
-            cost = float(numbers.dislike[column.shelf] @ column.counts)
-            costs.append(cost + (float(numbers.price[column.shelf]) if plain else 0.0))
-            rows = [(int(kind), float(column.counts[kind])) for kind in np.flatnonzero(column.counts)]
-            entries.append(rows if plain else [*rows, (self._shelf_row[column.shelf], 1.0)])
+            unlimited = column.candidate_group not in self._candidate_group_row
+            cost = float(arrays.preference_cost[column.candidate_group] @ column.counts)
+            costs.append(cost + (float(arrays.price[column.candidate_group]) if unlimited else 0.0))
+            rows = [(int(group), float(column.counts[group])) for group in np.flatnonzero(column.counts)]
+            entries.append(rows if unlimited else [*rows, (self._candidate_group_row[column.candidate_group], 1.0)])
         if new:
             self._add(np.array(costs), np.full(len(new), _INFINITY), entries)
             self.columns += new
         return len(new)
 
-    def ask(self, demand: Ints) -> None:
-        """For so many pods of each kind from now on."""
-        for kind, count in enumerate(demand):
-            self._highs.changeRowBounds(kind, float(count), _INFINITY)
+    def set_demand(self, demand: Ints) -> None:
+        """Sets how many pods of each pod group must be served."""
+        for group, count in enumerate(demand):
+            self._highs.changeRowBounds(group, float(count), _INFINITY)
 
     def solve(self) -> Duals:
         highs = self._highs
@@ -150,54 +153,59 @@ class Master:
         self.value = highs.getInfo().objective_function_value
         duals = np.array(solution.row_dual)
         self._primal = np.array(solution.col_value)
-        numbers = self._numbers
-        node = numbers.price.copy()
-        for shelf, row in self._shelf_row.items():
-            node[shelf] = max(-duals[row], 0.0)
-        # A shelf of which nothing is bought may have any price up to its cheapest item's; the row says the least.
-        idle = dict.fromkeys(self._shelf_row, np.inf)
-        for number, each in enumerate(self._items):
+        arrays = self._arrays
+        node = arrays.price.copy()
+        for candidate_group, row in self._candidate_group_row.items():
+            node[candidate_group] = max(-duals[row], 0.0)
+        # An unused candidate group may have any price up to its cheapest candidate's; the row's dual is the lowest of
+        # them.
+        idle = dict.fromkeys(self._candidate_group_row, np.inf)
+        for number, each in enumerate(self._limited):
             extra = -sum(value * duals[row] for row, value in self._entries[number][1:])
-            idle[each.shelf] = min(idle[each.shelf], each.score + extra) if self._primal[number] < _NOTHING else 0.0
-        for shelf, price in idle.items():
-            node[shelf] = max(node[shelf], price)
+            idle[each.candidate_group] = (
+                min(idle[each.candidate_group], each.score + extra) if self._primal[number] < _ROUNDING else 0.0
+            )
+        for candidate_group, price in idle.items():
+            node[candidate_group] = max(node[candidate_group], price)
         self._limit_duals = np.maximum(-duals, 0.0)
-        return Duals(np.maximum(duals[: len(numbers.demand)], 0.0), node)
+        return Duals(np.maximum(duals[: len(arrays.demand)], 0.0), node)
 
-    def rent(self, proven: Floats, scale: float) -> float:
-        """What limited nodes bring in at most, given what a filling of each shelf is worth at most: to be taken off
-        the worth of the pods for a bound that holds. The duals of the limits are scaled as those of the pods are.
+    def scarcity_rent(self, proven: Floats, scale: float) -> float:
+        """Most that limited nodes can earn, given the most that a pattern of each candidate group is worth.
+
+        A valid lower bound subtracts this from the worth of the pods. The duals of the limits are scaled like those of
+        the pods.
         """
         total = 0.0
-        first = len(self._numbers.demand) + len(self._shelf_row)
+        first = len(self._arrays.demand) + len(self._candidate_group_row)
         for row in range(first, len(self._rows)):
             total += float(self._limit_duals[row]) * scale * self._rows[row][1]
-        for number, each in enumerate(self._items):
-            dearer = sum(value * self._limit_duals[row] for row, value in self._entries[number][1:]) * scale
-            total += max(float(proven[each.shelf]) - each.score - dearer, 0.0) * each.stock
+        for number, each in enumerate(self._limited):
+            limit_cost = sum(value * self._limit_duals[row] for row, value in self._entries[number][1:]) * scale
+            total += max(float(proven[each.candidate_group]) - each.score - limit_cost, 0.0) * each.stock
         return total
 
     @property
     def used(self) -> Floats:
-        """How often each filling is used, in parts of nodes."""
-        return self._primal[self._before :]
+        """How often each pattern is used; fractions of nodes are allowed."""
+        return self._primal[self._first_column :]
 
-    def whole(self, floor: Ints, seconds: float) -> Ints | None:
-        """How often to use each filling, in whole numbers and at least `floor` times; the best found in that time."""
+    def solve_integer(self, floor: Ints, seconds: float) -> Ints | None:
+        """How often to use each pattern, in whole nodes and at least `floor` times; the best found within `seconds`."""
         highs = quiet()
         highs.setOptionValue("time_limit", max(seconds, _LEAST_SECONDS))
         highs.setOptionValue("mip_max_nodes", 200)
         highs.setOptionValue("mip_rel_gap", 1e-4)
         highs.passModel(self._highs.getLp())
-        total = self._before + len(self.columns)
+        total = self._first_column + len(self.columns)
         highs.changeColsIntegrality(
             total, np.arange(total, dtype=np.int32), np.full(total, highspy.HighsVarType.kInteger)
         )
-        # Fillings that came after `floor` was made are free.
+        # Columns added after `floor` was computed have no lower bound.
         for number in np.flatnonzero(floor):
-            highs.changeColBounds(int(self._before + number), float(floor[number]), _INFINITY)
+            highs.changeColBounds(int(self._first_column + number), float(floor[number]), _INFINITY)
         highs.run()
         if highs.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
             return None
-        values: Floats = np.array(highs.getSolution().col_value)[self._before :]
+        values: Floats = np.array(highs.getSolution().col_value)[self._first_column :]
         return np.rint(values).astype(np.int64)

@@ -1,6 +1,6 @@
-"""Offers from a table of prices (CSV): one row for each kind of machine and place, on demand and spot.
+"""Offers from a CSV table of prices: one row for each instance type and place, with on-demand and spot prices.
 
-Everything in it is read exactly or refused with the number of its line: a price that was misread buys the wrong thing.
+Every value is read exactly, or refused with its line number: a misread price would buy the wrong machine.
 """
 
 import csv
@@ -18,21 +18,21 @@ from forebay.model.sources import Offer
 from forebay.model.workloads import POD_COUNT
 
 COLUMNS: Final = {
-    "provider": "who rents it out, as a GPUNodeClass names it",
-    "instance_type": "what the provider calls it",
-    "gpu_model": "GPU model; any name that is known here will do",
-    "gpu_name": "what the provider calls the GPU; goes before gpu_model",
-    "gpu_count": "GPUs in the machine; a fraction is a slice of one, which no pod that asks for a whole GPU is put on",
+    "provider": "provider, by its name in a GPUNodeClass",
+    "instance_type": "the provider's name for the machine type",
+    "gpu_model": "GPU model, by any of its names",
+    "gpu_name": "the provider's name for the GPU; takes precedence over gpu_model",
+    "gpu_count": "GPUs in the machine; a fraction is a slice of a GPU, which fits no pod that requests a whole one",
     "gpu_mem_gib": "memory of one GPU in GiB",
     "vcpus": "virtual CPUs",
     "memory_gib": "memory of the machine in GiB",
-    "price_ondemand_usd_h": "dollars an hour; empty where it cannot be had so",
-    "price_spot_usd_h": "dollars an hour if the provider may take it back; empty where it cannot be had so",
+    "price_ondemand_usd_h": "dollars an hour; empty where it is not offered on demand",
+    "price_spot_usd_h": "dollars an hour if the provider may reclaim it; empty where it is not offered as spot",
     "region": "by the provider's own name",
     "zone": "by the provider's own name",
-    "asof": "when the price was true",
-    "flag": "remarks with ; between them; spot_eq_ondemand: there is no spot price of its own",
-    "stock": "how many can be had; empty or left out: unknown",
+    "asof": "date of the price",
+    "flag": "remarks, separated by ;. spot_eq_ondemand: there is no separate spot price",
+    "stock": "how many are available; empty: unknown, and taken for enough",
 }
 NEEDED: Final = ("provider", "instance_type", "gpu_count", "vcpus", "memory_gib")
 _PRICES: Final = (("price_ondemand_usd_h", False), ("price_spot_usd_h", True))
@@ -41,7 +41,7 @@ _NO_SPOT: Final = "spot_eq_ondemand"
 _MILLI: Final = 1000
 _MIB: Final = 2**20
 _GIB: Final = 2**30
-#: No machine has more of anything that is counted here.
+#: Larger numbers are mistakes in the table.
 _LARGEST: Final = 10**6
 _PODS: Final = 110
 #: GPUs that come with an Arm processor.
@@ -49,20 +49,20 @@ _ON_ARM: Final = frozenset({"GB200", "GH200", "T4g"})
 
 
 class TableError(ValueError):
-    """One sentence: what is wrong, where, and what to do."""
+    """An invalid table, as one sentence: what is wrong, where, and what to do."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One offer as the table has it."""
+    """One offer of the table."""
 
     offer: Offer
-    #: As stated: an eighth of a GPU is one too.
+    #: GPUs as stated, which may be a fraction.
     gpus: Fraction
     as_of: str = ""
 
 
 def read_table(lines: Iterable[str]) -> list[Row]:
-    """The rows in their order; on demand before spot. Raises `TableError`."""
+    """The offers in the order of the table; on demand before spot. Raises `TableError`."""
     reader = csv.reader(lines, strict=True)
     try:
         header = [name.strip().lstrip("\ufeff") for name in next(reader, [])]
@@ -74,7 +74,7 @@ def read_table(lines: Iterable[str]) -> list[Row]:
 
 @lru_cache(maxsize=4096)
 def left_for_pods(vcpus: Fraction, memory_gib: Fraction) -> Resources:
-    """Less what the system and the kubelet keep, as clouds reckon it (docs/plan.md): within a few percent."""
+    """Allocatable resources, by the reservations that clouds use (docs/plan.md): exact within a few percent."""
     kept, rest = Fraction(0), vcpus
     for cores, millicores in ((1, 60), (1, 10), (2, 5)):
         these = min(rest, Fraction(cores))
@@ -88,17 +88,17 @@ def left_for_pods(vcpus: Fraction, memory_gib: Fraction) -> Resources:
 
 def _check(header: list[str]) -> None:
     if not any(header):
-        raise TableError("it is empty: the first line must name the columns")
+        raise TableError("the table is empty: its first line must name the columns")
     for name in header:
         if name not in COLUMNS:
-            raise TableError(f'"{name}" is no column of an offers table; those are {", ".join(COLUMNS)}')
+            raise TableError(f'"{name}" is not a column of an offers table; columns are {", ".join(COLUMNS)}')
         if header.count(name) > 1:
-            raise TableError(f'the column "{name}" is there twice')
+            raise TableError(f'column "{name}" occurs twice')
     missing = [name for name in NEEDED if name not in header]
     if missing:
-        raise TableError(f"it has no column {' and no column '.join(missing)}; needed are {', '.join(NEEDED)}")
+        raise TableError(f"columns are missing: {', '.join(missing)}; required are {', '.join(NEEDED)}")
     if not any(price in header for price, _ in _PRICES):
-        raise TableError(f"it has no prices; needed is {' or '.join(price for price, _ in _PRICES)}")
+        raise TableError(f"there is no price column: add {' or '.join(price for price, _ in _PRICES)}")
 
 
 def _rows(header: list[str], fields: list[str], line: int) -> Iterator[Row]:
@@ -142,7 +142,7 @@ def _number(cell: dict[str, str], column: str, line: int) -> Fraction:
     return number
 
 
-# A table says the same few things thousands of times, and exact numbers take their time.
+# A table repeats few different numbers thousands of times, and exact parsing is slow.
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Fraction | None:
     try:

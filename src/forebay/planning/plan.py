@@ -1,4 +1,4 @@
-"""What planning is asked, and what it answers."""
+"""Input and result of planning: candidates, caps, preferences; purchases and pods left out."""
 
 import math
 from collections.abc import Mapping
@@ -14,37 +14,37 @@ from forebay.model.workloads import Pod
 
 
 class PoolKey(msgspec.Struct, frozen=True, order=True):
-    """Namespace "" and name "": machines that the environment names, which belong to no pool."""
+    """Namespace and name of a GPUNodePool; both "" for machines from environment variables, which have no pool."""
 
     namespace: str
     name: str
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer as one pool would buy it."""
+    """An offer as one GPUNodePool would buy it."""
 
     pool: PoolKey
     source: SourceKey
     offer: Offer
-    #: The node it would be: labels and taints of pool and offer, allocatable less DaemonSets. Its name is the owned
-    #: machine's, or "" where one is chosen with the purchase.
+    #: The node that it would become: labels and taints of pool and offer, allocatable less DaemonSets. Named after the
+    #: owned machine, or "" where the name is chosen at purchase.
     node: Node
-    #: price x (1 + 0.1 x priority of the source), of what is compared; what is paid is `offer.price`.
+    #: Price for comparison: price x (1 + 0.1 x priority of the source). What is paid is `offer.price`.
     effective_price: UsdPerHour
-    #: How many may still be had: stock, or None for no known end.
+    #: How many can be bought: stock, or None where the provider states no limit.
     available: int | None = None
     #: Pools with more weight are used first.
     weight: int = 10
-    #: Namespaces this pool serves; None: all.
+    #: Namespaces that the pool serves; None: all.
     namespaces: frozenset[str] | None = None
 
 
 class Cap(msgspec.Struct, frozen=True, kw_only=True):
-    """What may still be bought of some candidates together: a pool's or class's limits less what runs and is coming."""
+    """What some pools may still buy together: the limits of a pool or class less what runs and is launching."""
 
-    #: For sentences: `limits.maxNodes of GPUNodePool team/a`.
+    #: Name for sentences, such as `limits.maxNodes of GPUNodePool team/a`.
     name: str
-    #: Which candidates it counts.
+    #: Pools whose candidates count.
     pools: frozenset[PoolKey]
     nodes: int | None = None
     hourly_cost: UsdPerHour | None = None
@@ -52,16 +52,16 @@ class Cap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Excluded(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that is not to be bought now. Pods that nothing else takes are told why."""
+    """A candidate that must not be bought now. Its sentence goes to pods that nothing else fits."""
 
     candidate: Candidate
     reason: Reason
-    #: To be read after "..., but": `it is cooling down until 12:00 after a failed launch`.
+    #: Continues "L4 at $0.80/h (gcp) would fit, but ...": `is cooling down until 12:00:00 UTC: launch failed`.
     sentence: str
 
 
-class Present(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that runs, as the rules of others about zones see it."""
+class RunningPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A running pod, as far as rules about zones look at it."""
 
     namespace: str
     labels: Mapping[str, str]
@@ -69,27 +69,27 @@ class Present(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alternative(msgspec.Struct, frozen=True, kw_only=True):
-    """What would have taken the same pods, and was not chosen."""
+    """A candidate that would have taken the same pods and was not chosen."""
 
     candidate: Candidate
-    #: Expected dollars an hour more than what was chosen.
+    #: Expected cost of an hour, less that of the chosen candidate.
     more: UsdPerHour
 
 
 class Purchase(msgspec.Struct, frozen=True, kw_only=True):
-    """One instance to ask for, and the pods it is for."""
+    """One instance to launch, and the pods it is for."""
 
     candidate: Candidate
     pods: tuple[Pod, ...]
     reason: Reason
-    #: Why this one: "L40S in us-east at $0.86/h was chosen over A100 at $1.29/h: same pods, 33 % cheaper."
+    #: Why this candidate: "L40S in us-east at $0.86/h was chosen over A100 at $1.29/h: same pods, 33 % cheaper."
     sentence: str
-    #: Cheapest first; a few of them.
+    #: The cheapest few, cheapest first.
     alternatives: tuple[Alternative, ...] = ()
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that nothing can be bought for, why, and what would help."""
+    """A pod that no capacity is bought for, with the reason and what would help."""
 
     pod: Pod
     reason: Reason
@@ -99,34 +99,33 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     purchases: tuple[Purchase, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    #: Expected dollars an hour: effective prices, what minimum billing and reclaims add to them, and what unmet
-    #: preferences of pods count for.
+    #: Expected cost of an hour: effective prices, what minimum billing and reclaims add, and unmet preferences of pods.
     cost: UsdPerHour
-    #: What no plan for the same pods under the same rules can cost less than.
+    #: Lower bound: no plan for the same pods under the same rules costs less.
     bound: UsdPerHour
-    #: What the providers will bill for an hour.
+    #: What providers will bill for an hour.
     price: UsdPerHour
 
     @property
     def gap(self) -> float:
-        """Which share of the bound the cost may be above it, at most."""
+        """How far the cost is above the lower bound, as a share of the bound."""
         return float((self.cost - self.bound) / self.bound) if self.bound else 0.0 if not self.cost else math.inf
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
-    """Small charges that decide between equals, and how long to think."""
+    """What decides between candidates besides the price, and how long the search may take."""
 
     seed: int = 0
-    #: A guard only. Work is bounded by counts, so that the same input gives the same plan on any machine that is fast
-    #: enough to finish in time; where this cuts it short, the plan is the best so far.
+    #: The search is bounded by counts, so that the same input gives the same plan on any machine that finishes in time.
+    #: At the deadline the best plan so far is taken.
     deadline: timedelta = timedelta(seconds=1)
-    #: Whether to refine what the first quick answer leaves open.
+    #: Whether to refine the greedy plan.
     refine: bool = True
-    #: For how long capacity is expected to be used: over this, minimum billing is reckoned.
+    #: Expected use of new capacity: minimum billing is spread over this.
     expected_run: timedelta = timedelta(hours=1)
-    #: Work that is done again when the provider takes an instance back.
+    #: Work that is repeated when the provider reclaims an instance.
     redo: timedelta = timedelta(minutes=30)
-    #: Providers already in use. None: all count as known. Between equals, the known ones are taken.
+    #: Providers already in use, which win ties. None: all count as in use.
     known_providers: frozenset[str] | None = None
-    #: What one point of an unmet preferred node affinity counts for, per pod.
+    #: Cost of one point of an unmet preferred node affinity, per pod.
     per_preference_point: UsdPerHour = UsdPerHour("0.0005")

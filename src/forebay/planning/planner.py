@@ -1,4 +1,4 @@
-"""`plan`: which instances to ask for, which pods each is for, and why any pod is left out."""
+"""`plan`: which instances to launch, which pods each one is for, and why any pod is left out."""
 
 import time
 from collections import Counter, defaultdict
@@ -13,17 +13,25 @@ from forebay.model.reasons import Reason
 from forebay.model.requirements import Effect
 from forebay.model.workloads import Pod
 from forebay.planning.assembly import PartialPlan, assemble
+from forebay.planning.candidate_groups import (
+    Inventory,
+    PricedCandidate,
+    expected_units,
+    order,
+    packing_problem,
+    price_candidates,
+    score_units,
+)
 from forebay.planning.gangs import GangKey, Gangs, gang_key, least_size
-from forebay.planning.market import Inventory, Item, expected_units, items, market, order, score_units
 from forebay.planning.placement import Spread, assign_places
-from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, Preferences, Present, Purchase
+from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, Preferences, Purchase, RunningPod
 from forebay.planning.pod_groups import PodGroup, PodGroups, pod_groups
 from forebay.planning.sentences import chosen
-from forebay.planning.solve import TimeLimit, solve
+from forebay.planning.solve import SearchEffort, solve
 
 _ALTERNATIVES = 3
-#: Share of the deadline that thinking may take; then the plan is written out.
-_TO_THINK = 0.8
+#: Share of the deadline for the search; the rest is for writing out the plan.
+_SEARCH_SHARE = 0.8
 _NO_GANGS: Gangs = {}
 
 
@@ -35,37 +43,43 @@ def plan(
     *,
     excluded: Sequence[Excluded] = (),
     unknown: Sequence[str] = (),
-    present: Sequence[Present] = (),
+    running: Sequence[RunningPod] = (),
     gangs: Gangs = _NO_GANGS,
     clock: Callable[[], float] = time.monotonic,
 ) -> Plan:
-    """The cheapest capacity for `pods`, none of which fit on anything that is there or coming.
+    """The cheapest capacity for `pods`, none of which fit on capacity that is there or launching.
 
-    `excluded`: what must not be bought, and `unknown`: sources of which nothing is known, both told to pods that are
-    left out. `present`: pods that run, for rules about zones. `gangs`: what is known of groups beyond annotations.
-    `clock`: seconds, by which the deadline is kept.
+    `excluded` are candidates that must not be bought, `unknown` names sources without known offers: both go into the
+    sentences of pods that are left out. `running` are running pods, for rules about zones. `gangs` is what is known of
+    gangs beyond annotations. `clock` returns seconds, for the deadline.
 
-    Total: whatever is wrong with the input becomes the reason why a pod is left out. The same input gives the same
-    plan, in whatever order it comes.
+    Never raises: whatever is wrong with the input becomes the reason why a pod is left out. The same input gives the
+    same plan, in any order.
     """
-    end = clock() + preferences.deadline.total_seconds() * _TO_THINK
-    sound, unsound = _sound(candidates)
-    caps = sorted(caps, key=_in_order)
-    if len(pods) == 1 and (one := _one_pod(pods[0], sound, caps, preferences)) is not None:
+    end = clock() + preferences.deadline.total_seconds() * _SEARCH_SHARE
+    valid, invalid = _split_valid(candidates)
+    caps = sorted(caps, key=_cap_order)
+    if len(pods) == 1 and (one := _one_pod(pods[0], valid, caps, preferences)) is not None:
         return one
-    served = sorted({c.namespaces for c in sound if c.namespaces is not None}, key=sorted)
-    thinking = TimeLimit(preferences.refine, preferences.seed, lambda: end - clock())
-    task = _Task(pod_groups(pods, served), items(sound, caps, preferences), tuple(caps), preferences, thinking)
-    demand, refused, spread = assign_places(task.demand, task.goods, present, gangs, task.trial)
+    served = sorted({c.namespaces for c in valid if c.namespaces is not None}, key=sorted)
+    effort = SearchEffort(preferences.refine, preferences.seed, lambda: end - clock())
+    task = _Task(pod_groups(pods, served), price_candidates(valid, caps, preferences), tuple(caps), preferences, effort)
+    demand, refused, spread = assign_places(task.demand, task.priced_candidates, running, gangs, task.trial)
     needed = _needed(demand, gangs)
-    answer = _keeping_rules(task._replace(demand=demand), needed, spread)
+    answer = _plan_within_rules(task._replace(demand=demand), needed, spread)
     return assemble(
-        demand, task.goods, answer, excluded=(*excluded, *unsound), unknown=unknown, refused=refused, needed=needed
+        demand,
+        task.priced_candidates,
+        answer,
+        excluded=(*excluded, *invalid),
+        unknown=unknown,
+        refused=refused,
+        needed=needed,
     )
 
 
-def _in_order(cap: Cap) -> tuple[object, ...]:
-    """Tells any two caps apart, so that the order in which they were given never matters."""
+def _cap_order(cap: Cap) -> tuple[object, ...]:
+    """Sort key that is different for any two caps, so that their order in the input never matters."""
     return (
         cap.name,
         sorted(cap.pools),
@@ -75,19 +89,19 @@ def _in_order(cap: Cap) -> tuple[object, ...]:
     )
 
 
-def _sound(candidates: Iterable[Candidate]) -> tuple[list[Candidate], list[Excluded]]:
-    sound, unsound = [], []
-    why = "its price is negative, which cannot be right: nothing is bought at it"
+def _split_valid(candidates: Iterable[Candidate]) -> tuple[list[Candidate], list[Excluded]]:
+    valid, invalid = [], []
+    why = "its price is negative, which cannot be right: Forebay does not buy it"
     for candidate in candidates:
         if candidate.effective_price.units < 0 or candidate.offer.price.units < 0:
-            unsound.append(Excluded(candidate=candidate, reason=Reason.OFFER_INVALID, sentence=why))
+            invalid.append(Excluded(candidate=candidate, reason=Reason.OFFER_INVALID, sentence=why))
         else:
-            sound.append(candidate)
-    return sound, unsound
+            valid.append(candidate)
+    return valid, invalid
 
 
 def _one_pod(pod: Pod, candidates: Sequence[Candidate], caps: Sequence[Cap], preferences: Preferences) -> Plan | None:
-    """The common case, without building anything: the cheapest that takes it. None where it is not that simple."""
+    """The common case without building a packing problem: the cheapest candidate. None where it is not that simple."""
     shape = pod.shape
     if shape.pod_affinity or shape.pod_anti_affinity or shape.topology_spread or shape.preferred_node_affinity:
         return None
@@ -99,7 +113,7 @@ def _one_pod(pod: Pod, candidates: Sequence[Candidate], caps: Sequence[Cap], pre
         ranked.append((-candidate.weight, score, number))
     ranked.sort()
     requests = shape.requests
-    found: list[tuple[tuple[object, ...], Item]] = []
+    found: list[tuple[tuple[object, ...], PricedCandidate]] = []
     for weight, score, number in ranked:
         candidate = candidates[number]
         if len(found) > _ALTERNATIVES and (weight, score) > found[0][0][:2]:
@@ -113,16 +127,16 @@ def _one_pod(pod: Pod, candidates: Sequence[Candidate], caps: Sequence[Cap], pre
             continue
         if any(taint.effect == Effect.PREFER_NO_SCHEDULE for taint in candidate.node.taints):
             return None
-        item = items([candidate], caps, preferences)[0]
-        if Inventory([item], caps).can_buy(item):
-            found.append(((weight, score, order(candidate)), item))
+        priced = price_candidates([candidate], caps, preferences)[0]
+        if Inventory([priced], caps).can_buy(priced):
+            found.append(((weight, score, order(candidate)), priced))
     if not found:
         return None
     found.sort(key=lambda each: each[0])
     best = found[0][1]
     others = tuple(
-        Alternative(candidate=item.candidate, more=UsdPerHour.from_units(item.expected - best.expected))
-        for _, item in found[1 : _ALTERNATIVES + 1]
+        Alternative(candidate=priced.candidate, more=UsdPerHour.from_units(priced.expected - best.expected))
+        for _, priced in found[1 : _ALTERNATIVES + 1]
     )
     cost = UsdPerHour.from_units(best.expected)
     purchase = Purchase(
@@ -137,78 +151,84 @@ def _one_pod(pod: Pod, candidates: Sequence[Candidate], caps: Sequence[Cap], pre
 
 class _Task(NamedTuple):
     demand: PodGroups
-    goods: Sequence[Item]
+    priced_candidates: Sequence[PricedCandidate]
     caps: tuple[Cap, ...]
     preferences: Preferences
-    thinking: TimeLimit
+    effort: SearchEffort
 
     def trial(self, members: Sequence[PodGroup]) -> tuple[int, int]:
-        """What it takes to serve these kinds alone: how many pods are left over, and the score."""
+        """How many pods are left over, and the score, when only these pod groups are served."""
         alone = self._replace(
             demand=msgspec.structs.replace(self.demand, groups=tuple(members)),
-            thinking=self.thinking._replace(refine=False),
+            effort=self.effort._replace(refine=False),
         )
-        answer = alone.by_weight([kind.count for kind in members])
+        answer = alone.by_weight([group.count for group in members])
         return sum(answer.left), answer.score
 
     def by_weight(self, counts: Sequence[int]) -> PartialPlan:
-        """Pools with more weight first; what they leave goes to the next."""
-        shop = Inventory(self.goods, self.caps)
+        """Serves pods from the pools of the largest weight first; what is left goes to the next ones."""
+        inventory = Inventory(self.priced_candidates, self.caps)
         answer = PartialPlan.nothing(counts)
-        for weight in sorted({item.candidate.weight for item in self.goods}, reverse=True):
+        for weight in sorted({priced.candidate.weight for priced in self.priced_candidates}, reverse=True):
             if not any(answer.left):
                 break
-            goods = [item for item in self.goods if item.candidate.weight == weight]
-            here = market(self.demand, goods, self.preferences)
-            packer, solved = solve(here, self.demand.groups, answer.left, shop, self.thinking)
+            priced_candidates = [priced for priced in self.priced_candidates if priced.candidate.weight == weight]
+            here = packing_problem(self.demand, priced_candidates, self.preferences)
+            packer, solved = solve(here, self.demand.groups, answer.left, inventory, self.effort)
             answer = answer.plus(packer, solved)
-        return answer._replace(shop=shop)
+        return answer._replace(inventory=inventory)
 
 
 def _needed(demand: PodGroups, gangs: Gangs) -> dict[GangKey, int]:
-    """By gang: how many of the pods at hand must have a place for any to have one."""
-    said: defaultdict[GangKey, list[int]] = defaultdict(list)
-    for kind in demand.groups:
-        if kind.gang is not None and (least := least_size(kind.pods[0])) is not None:
-            said[kind.gang].append(least)
+    """How many of the pods to plan must get a node for any of their gang to get one, by gang."""
+    least_sizes: defaultdict[GangKey, list[int]] = defaultdict(list)
+    for group in demand.groups:
+        if group.gang is not None and (least := least_size(group.pods[0])) is not None:
+            least_sizes[group.gang].append(least)
     needed = {}
     for key, members in demand.gangs().items():
         known = gangs.get(key)
-        least = known.min_count if known is not None and known.min_count is not None else max(said[key], default=None)
+        least = (
+            known.min_count
+            if known is not None and known.min_count is not None
+            else max(least_sizes[key], default=None)
+        )
         placed = known.placed if known is not None else 0
         needed[key] = members if least is None else max(least - placed, 0)
     return needed
 
 
-def _keeping_rules(task: _Task, needed: Mapping[GangKey, int], spread: Spread) -> PartialPlan:
-    """Leaves out gangs that cannot be whole, one after the other: without one, another may be. And pods that would be
-    too many in their zone, where others could not be had.
+def _plan_within_rules(task: _Task, needed: Mapping[GangKey, int], spread: Spread) -> PartialPlan:
+    """Plan that keeps gangs whole and zones within their spread.
+
+    Drops gangs that cannot be whole one by one, because without one another may fit; and cuts pods that would exceed
+    the topology spread of their zone because other zones could not get theirs.
     """
     demand = task.demand
     members = demand.gangs()
     dropped = {key for key, least in needed.items() if least > members[key]}
-    held: dict[int, int] = {}
+    spread_limited: dict[int, int] = {}
     while True:
         counts = [
-            0 if kind.gang in dropped else min(kind.count, held.get(number, kind.count))
-            for number, kind in enumerate(demand.groups)
+            0 if group.gang in dropped else min(group.count, spread_limited.get(number, group.count))
+            for number, group in enumerate(demand.groups)
         ]
         answer = task.by_weight(counts)
         without = [k.count - n + left for k, n, left in zip(demand.groups, counts, answer.left, strict=True)]
         if too_many := spread.too_many(demand.groups, without):
-            held |= too_many
+            spread_limited |= too_many
             continue
         missing: Counter[GangKey] = Counter()
-        for kind, left in zip(demand.groups, answer.left, strict=True):
-            if kind.gang is not None and kind.gang not in dropped:
-                missing[kind.gang] += left
+        for group, left in zip(demand.groups, answer.left, strict=True):
+            if group.gang is not None and group.gang not in dropped:
+                missing[group.gang] += left
         broken = [key for key, left in missing.items() if members[key] - left < needed[key]]
         if not broken:
-            return answer._replace(left=tuple(without), held=frozenset(held))
-        dropped.add(max(broken, key=lambda key: _last(demand, key)))
+            return answer._replace(left=tuple(without), spread_limited=frozenset(spread_limited))
+        dropped.add(max(broken, key=lambda key: _drop_order(demand, key)))
 
 
-def _last(demand: PodGroups, key: GangKey) -> tuple[object, ...]:
-    """When not all gangs can be whole, the one of which this is largest is left out: least priority, then youngest."""
-    pods = (pod for kind in demand.groups if kind.gang == key for pod in kind.pods)
+def _drop_order(demand: PodGroups, key: GangKey) -> tuple[object, ...]:
+    """Sort key of a gang; of gangs that do not all fit the largest is dropped: lowest priority, then youngest."""
+    pods = (pod for group in demand.groups if group.gang == key for pod in group.pods)
     return (*min((-pod.shape.priority, pod.created) for pod in pods), key)

@@ -1,7 +1,7 @@
-"""Pods that are alike to the planner, so that ten thousand pods are a few dozen kinds with counts.
+"""Pod groups: pods that are interchangeable to the planner, so that ten thousand pods become a few dozen counts.
 
-Rules about neighbours on the same node become resources of which every node has a little: a host port is one that each
-node has once. So packing need only know amounts.
+Rules between pods of one node become resources of which every node has a limited amount: a host port is a resource
+that each node has once. Packing then only needs to know amounts.
 """
 
 from collections import Counter, defaultdict
@@ -16,47 +16,48 @@ from forebay.model.workloads import Pod, PodShape
 from forebay.planning.gangs import GangKey, gang_key
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-#: More pods than any node takes: who uses all of it is alone.
+#: More than the pods of any node: a pod that takes all of it is alone.
 _ALL: Final = 2**20
 
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook, order="deterministic")
 
 
 class PodRule(msgspec.Struct, frozen=True):
-    """A required rule that pods have about the pods `selector` picks."""
+    """Required anti-affinity or topology spread towards the pods that `selector` picks."""
 
     topology_key: str
     namespaces: tuple[str, ...]
     selector: LabelSelector
-    #: How many more of them one place may have than another; 0: none beside the pods that have the rule.
+    #: How many more of these pods one place may have than another. 0 (anti-affinity): none beside the pods with the
+    #: rule.
     max_skew: int
-    #: Between so many places at least.
+    #: Least number of places to spread over.
     min_domains: int = 1
 
-    def means(self, namespace: str, labels: Mapping[str, str]) -> bool:
+    def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return namespace in self.namespaces and self.selector.matches(labels)
 
 
 class Pin(NamedTuple):
-    """A label that the node must have, because of a choice made for several pods together."""
+    """A label that the node must have, because a place was chosen for several pods together."""
 
     key: str
     value: str
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Interchangeable pods, those first that are to be served first."""
+    """Interchangeable pods, in the order in which they are served."""
 
     shape: PodShape
     pods: tuple[Pod, ...]
-    #: The shape's requests, and what rules about neighbours add.
+    #: Requests of the shape, and the resources that stand for rules between pods of one node.
     needs: Mapping[str, int]
     gang: GangKey | None = None
     pin: Pin | None = None
-    #: Its rules about places other than nodes, which are settled before packing. Numbers, as in `Kinds.rules`.
+    #: Rules about places larger than a node, which placement handles: numbers into `PodGroups.rules`.
     rules: tuple[int, ...] = ()
-    #: The rules, of whatever kind's, that mean pods of this kind.
-    meant: frozenset[int] = frozenset()
+    #: Rules of any pod group whose selector picks these pods.
+    selected_by: frozenset[int] = frozenset()
 
     @property
     def count(self) -> int:
@@ -73,21 +74,21 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 class PodGroups(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[PodGroup, ...]
-    #: What every node has of the resources that stand for rules.
+    #: Amount that every node has of each resource that stands for a rule.
     room: Mapping[str, int]
     rules: tuple[PodRule, ...] = ()
 
     def gangs(self) -> Counter[GangKey]:
-        """How many pods each has here."""
+        """Number of pods in each gang."""
         members: Counter[GangKey] = Counter()
-        for kind in self.groups:
-            if kind.gang is not None:
-                members[kind.gang] += kind.count
+        for group in self.groups:
+            if group.gang is not None:
+                members[group.gang] += group.count
         return members
 
 
 def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGroups:
-    """`served`: the sets of namespaces that pools serve; pods are alike only where the same of them hold both."""
+    """Pods by group. `served`: sets of namespaces that pools serve; pods of one group are in the same of these sets."""
     canonical: dict[int, bytes] = {}
     by_rule: dict[bytes, int] = {}
     rules: list[PodRule] = []
@@ -113,8 +114,10 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
         if served:
             key += tuple(pod.namespace in names for names in served)
         if rules:
-            meant = frozenset(number for number, rule in enumerate(rules) if rule.means(pod.namespace, pod.labels))
-            key += (owned.get(id(pod), ()), tuple(sorted(meant)))
+            selected_by = frozenset(
+                number for number, rule in enumerate(rules) if rule.selects(pod.namespace, pod.labels)
+            )
+            key += (owned.get(id(pod), ()), tuple(sorted(selected_by)))
         if pod.shape.pod_affinity:
             key += (pod.namespace, *sorted(pod.labels.items()))
         alike[key].append(pod)
@@ -123,15 +126,17 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
     for members in alike.values():
         first = members[0]
         mine = owned.get(id(first), ())
-        meant = frozenset(number for number, rule in enumerate(rules) if rule.means(first.namespace, first.labels))
+        selected_by = frozenset(
+            number for number, rule in enumerate(rules) if rule.selects(first.namespace, first.labels)
+        )
         made.append(
             PodGroup(
                 shape=first.shape,
                 pods=tuple(members),
-                needs=_needs(first.shape, rules, mine, meant, room),
+                needs=_needs(first.shape, rules, mine, selected_by, room),
                 gang=gang_key(first),
                 rules=tuple(number for number in mine if rules[number].topology_key != HOSTNAME),
-                meant=meant,
+                selected_by=selected_by,
             )
         )
     return PodGroups(groups=tuple(made), room=room, rules=tuple(rules))
@@ -167,23 +172,24 @@ def _rules(pod: Pod) -> Iterable[PodRule]:
 
 
 def _needs(
-    shape: PodShape, rules: Sequence[PodRule], owned: Iterable[int], meant: Iterable[int], room: dict[str, int]
+    shape: PodShape, rules: Sequence[PodRule], owned: Iterable[int], selected_by: Iterable[int], room: dict[str, int]
 ) -> Mapping[str, int]:
-    # An API server refuses negative requests, a file does not: they make no room.
+    # An API server refuses negative requests, but a file may hold one: it must not make room for others.
     needs = {name: max(amount, 0) for name, amount in shape.requests.items()}
     for port, protocol in shape.host_ports:
         name = f"host port {port}/{protocol}"
         needs[name] = room[name] = 1
     mine = frozenset(owned)
-    for number in mine.union(meant):
+    for number in mine.union(selected_by):
         rule = rules[number]
         if rule.topology_key != HOSTNAME:
             continue
         name = f"neighbours by rule {number}"
         if rule.max_skew:
-            # New nodes have none of these pods, and another may stay without: so no node may have more than the skew.
+            # New nodes start with none of these pods, and one may stay without any: so no node may have more than the
+            # skew.
             needs[name], room[name] = 1, rule.max_skew
         else:
-            # Stricter than the scheduler where a pod keeps away from others but not from its own kind.
+            # Stricter than the scheduler where a pod avoids other pods but not those of its own group.
             needs[name], room[name] = _ALL if number in mine else 1, _ALL
     return needs

@@ -1,4 +1,4 @@
-"""Why this was chosen, and why that pod is left out: what, why, and what would help."""
+"""Sentences of a plan: why a candidate was chosen, and why a pod is left out and what would help."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from forebay.model.fit import misfit
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.planning.market import Inventory, Item, admits
+from forebay.planning.candidate_groups import Inventory, PricedCandidate, admits
 from forebay.planning.plan import Alternative, Candidate, Excluded
 from forebay.planning.pod_groups import PodGroup
 
@@ -15,38 +15,42 @@ _NAMED = 3
 
 
 def described(candidate: Candidate) -> str:
-    """`L40S in us-east-1 at $0.86/h (aws g6e.xlarge)`."""
+    """The candidate in a sentence: `L40S in us-east-1 at $0.86/h (aws g6e.xlarge)` or `rack-8 (8 GPUs)`."""
     offer = candidate.offer
     if offer.node_name is not None:
         price = f" at {offer.price}" if offer.price else ""
-        return f"machine {offer.node_name} with {_gpus(offer.gpu_count)}{price}"
+        return f"{offer.node_name} ({_gpus(offer.gpu_count)}){price}"
     model = offer.gpu_type or offer.instance_type
     count = f"{offer.gpu_count} x {model}" if offer.gpu_count > 1 else model
     where = offer.zone or offer.region
     spot = "spot " if offer.spot else ""
-    kind = f"{offer.provider} {offer.instance_type}" if offer.instance_type != model else offer.provider
-    return f"{spot}{count}{f' in {where}' if where else ''} at {offer.price} ({kind})"
+    instance = f"{offer.provider} {offer.instance_type}" if offer.instance_type != model else offer.provider
+    return f"{spot}{count}{f' in {where}' if where else ''} at {offer.price} ({instance})"
 
 
 def _gpus(count: int) -> str:
     return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
-def chosen(item: Item, alternatives: Sequence[Alternative]) -> str:
-    what = described(item.candidate)
+def _offers(count: int) -> str:
+    return f"{count} other offer" if count == 1 else f"{count} other offers"
+
+
+def chosen(priced: PricedCandidate, alternatives: Sequence[Alternative]) -> str:
+    what = described(priced.candidate)
     if not alternatives:
-        return f"{what} was chosen: nothing else that can be had takes the same pods."
+        return f"{what} was chosen: no other available offer fits the same pods."
     other = alternatives[0]
-    if item.candidate.weight > other.candidate.weight:
-        why = f"same pods, and its pool has more weight ({item.candidate.weight} to {other.candidate.weight})"
+    if priced.candidate.weight > other.candidate.weight:
+        why = f"same pods, and its pool has more weight ({priced.candidate.weight} to {other.candidate.weight})"
     elif other.more.units < 0:
-        why = "it leaves the other to pods that need it more, which is cheaper as a whole"
+        why = "the whole plan is cheaper when the other serves pods that need it more"
     elif not other.more:
-        why = "same pods, same cost, and it is smaller or first by name"
-    elif not item.expected:
-        why = "same pods, and it costs nothing"
+        why = "same pods, same cost, and smaller or first by name"
+    elif not priced.expected:
+        why = "same pods, at no cost"
     else:
-        whole = UsdPerHour.from_units(item.expected) + other.more
+        whole = UsdPerHour.from_units(priced.expected) + other.more
         why = f"same pods, {_percent(float(other.more / whole))} cheaper"
     return f"{what} was chosen over {described(other.candidate)}: {why}."
 
@@ -56,93 +60,98 @@ def _percent(share: float) -> str:
 
 
 class Considered(NamedTuple):
-    """All that was looked at."""
+    """The candidates and sources of a plan, as sentences need them."""
 
-    goods: Sequence[Item]
-    #: As it is after everything was bought.
-    shop: Inventory
+    priced_candidates: Sequence[PricedCandidate]
+    #: Stock and limits left after all purchases.
+    inventory: Inventory
     excluded: Sequence[Excluded]
     unknown: Sequence[str]
 
 
-def left_out(kind: PodGroup, known: Considered) -> tuple[Reason, str]:
-    """For a pod of the kind that nothing was bought for."""
-    goods, excluded = known.goods, known.excluded
-    suitable = [item for item in goods if _would_take(kind, item.candidate)]
+def left_out(group: PodGroup, known: Considered) -> tuple[Reason, str]:
+    """Reason and sentence for a pod of the group that no capacity was bought for."""
+    priced_candidates, excluded = known.priced_candidates, known.excluded
+    suitable = [priced for priced in priced_candidates if _would_take(group, priced.candidate)]
     if suitable:
-        return _scarce(suitable, known.shop)
-    others = [each for each in excluded if _would_take(kind, each.candidate)]
+        return _scarce(suitable, known.inventory)
+    others = [each for each in excluded if _would_take(group, each.candidate)]
     if others:
-        return _barred_now(others)
+        return _not_available(others)
     if known.unknown:
         return Reason.PROVIDER_UNAVAILABLE, (
-            f"Nothing that is known takes it, and of some sources nothing is known now ({'; '.join(known.unknown)}): "
-            "Forebay goes on asking them."
+            f"No known offer fits the pod, and some providers have not answered ({'; '.join(known.unknown)}): Forebay "
+            "keeps asking them."
         )
-    if not goods and not excluded:
+    if not priced_candidates and not excluded:
         return Reason.NO_CAPACITY_CONFIGURED, (
-            "No capacity is configured that could be obtained: create a GPUNodeClass and a GPUNodePool, or name "
-            "machines of your own."
+            "No capacity is configured: create a GPUNodeClass and a GPUNodePool, or configure machines of your own."
         )
-    everything = [*(item.candidate for item in goods), *(each.candidate for each in excluded)]
-    return Reason.NO_OFFER_FITS, _nothing_fits(kind, everything)
+    everything = [*(priced.candidate for priced in priced_candidates), *(each.candidate for each in excluded)]
+    return Reason.NO_OFFER_FITS, _nothing_fits(group, everything)
 
 
-def _would_take(kind: PodGroup, candidate: Candidate) -> bool:
-    return admits(kind, candidate) and kind.shape.requests.fits_within(candidate.node.allocatable)
+def _would_take(group: PodGroup, candidate: Candidate) -> bool:
+    return admits(group, candidate) and group.shape.requests.fits_within(candidate.node.allocatable)
 
 
-def _scarce(suitable: Sequence[Item], shop: Inventory) -> tuple[Reason, str]:
-    limits = [cap for item in suitable if shop.stock(item) > 0 and (cap := shop.forbids(item)) is not None]
+def _scarce(suitable: Sequence[PricedCandidate], inventory: Inventory) -> tuple[Reason, str]:
+    limits = [
+        cap for priced in suitable if inventory.stock(priced) > 0 and (cap := inventory.forbids(priced)) is not None
+    ]
     best = suitable[0]
     if limits:
         names = _list(dict.fromkeys(cap.name for cap in limits))
         return Reason.LIMIT_REACHED, (
-            f"{described(best.candidate)} would take it, but {names} {'leaves' if ' and ' not in names else 'leave'} "
-            "no room for it: raise the limit, or wait until capacity is given back."
+            f"{described(best.candidate)} would fit, but {names} {'leaves' if ' and ' not in names else 'leave'} no "
+            "room for it: raise the limit, or wait until other capacity is terminated."
         )
     return Reason.OUT_OF_STOCK, (
-        f"{described(best.candidate)} would take it, but all that can be had of "
-        f"{'it' if len(suitable) == 1 else f'the {len(suitable)} offers that would'} is taken: allow more regions, "
-        "providers or GPU types, or add machines."
+        f"{described(best.candidate)} would fit, but "
+        f"{'it is' if len(suitable) == 1 else f'all {len(suitable)} offers that would fit are'} out of stock: allow "
+        "more regions, providers or GPU types, or add machines."
     )
 
 
-def _barred_now(others: Sequence[Excluded]) -> tuple[Reason, str]:
+def _not_available(others: Sequence[Excluded]) -> tuple[Reason, str]:
     cheapest = min(others, key=lambda each: (each.candidate.effective_price.units, described(each.candidate)))
     more = len(others) - 1
-    rest = f" The same or the like holds for {more} more." if more else ""
-    return cheapest.reason, f"{described(cheapest.candidate)} would take it, but {cheapest.sentence}.{rest}"
+    rest = f" {_offers(more)} that would fit {'is' if more == 1 else 'are'} not available either." if more else ""
+    return cheapest.reason, f"{described(cheapest.candidate)} would fit, but {cheapest.sentence}.{rest}"
 
 
-def _nothing_fits(kind: PodGroup, candidates: Sequence[Candidate]) -> str:
+def _nothing_fits(group: PodGroup, candidates: Sequence[Candidate]) -> str:
     reasons: Counter[str] = Counter()
     for candidate in candidates:
-        if candidate.namespaces is not None and kind.namespace not in candidate.namespaces:
-            reasons[f"serve other namespaces than {kind.namespace}"] += 1
-        elif kind.pin is not None and candidate.node.labels.get(kind.pin.key) != kind.pin.value:
-            where = f"are not in {kind.pin.key}={kind.pin.value}" if kind.pin.value else f"have no {kind.pin.key}"
+        if candidate.namespaces is not None and group.namespace not in candidate.namespaces:
+            reasons[f"serve other namespaces than {group.namespace}"] += 1
+        elif group.pin is not None and candidate.node.labels.get(group.pin.key) != group.pin.value:
+            where = f"are not in {group.pin.key}={group.pin.value}" if group.pin.value else f"have no {group.pin.key}"
             reasons[where] += 1
-        elif found := misfit(kind.shape, candidate.node, candidate.node.allocatable):
+        elif found := misfit(group.shape, candidate.node, candidate.node.allocatable):
             reasons.update(reason.replace("node(s) ", "") for reason in found.reasons)
     counted = "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items(), key=lambda e: (-e[1], e[0])))
-    hint = _hint(kind, candidates)
-    return f"None of {len(candidates)} offers takes it ({counted}). {hint}"
+    hint = _hint(group, candidates)
+    return f"None of {len(candidates)} offers fits the pod ({counted}). {hint}"
 
 
-def _hint(kind: PodGroup, candidates: Sequence[Candidate]) -> str:
-    requests = kind.shape.requests
-    admitting = [candidate for candidate in candidates if admits(kind, candidate)]
+def _hint(group: PodGroup, candidates: Sequence[Candidate]) -> str:
+    requests = group.shape.requests
+    admitting = [candidate for candidate in candidates if admits(group, candidate)]
     if not admitting:
-        return "Change what the pod selects or tolerates, or the labels, taints or requirements of a pool."
+        return (
+            "Change the pod's node selector, affinity or tolerations, or the labels, taints and requirements of a pool."
+        )
     largest = Resources()
     for candidate in admitting:
         largest = largest.max(candidate.node.allocatable)
     short = requests.short_of(largest)
     if short:
-        named = _list(f"{requests.amount(name)} {name} (most: {largest.amount(name)})" for name in short[:_NAMED])
-        return f"It asks for {named}: ask for less, or allow larger machines."
-    return "No single offer has all that it asks for at once: ask for less of something, or allow larger machines."
+        named = _list(
+            f"{requests.amount(name)} {name} (largest offer: {largest.amount(name)})" for name in short[:_NAMED]
+        )
+        return f"The pod requests {named}: request less, or allow larger machines."
+    return "No single offer has everything the pod requests: request less of something, or allow larger machines."
 
 
 def _list(names: Iterable[str]) -> str:

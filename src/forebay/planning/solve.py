@@ -1,136 +1,145 @@
-"""One market, one demand: the best of several quick answers, refined where that may pay, with its bound."""
+"""Solves one packing problem: the best of several greedy solutions, refined where that may pay, with its bound."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from forebay.planning.greedy import Buying, Packer, Pattern, Solution, greedy
-from forebay.planning.market import LARGEST_TIE, Inventory, Market, owned
+from forebay.planning.candidate_groups import LARGEST_TIE, Inventory, PackingProblem, owned
+from forebay.planning.exhaustive import cheapest, is_small
+from forebay.planning.greedy import Packer, Pattern, PatternPurchase, Solution, greedy
 from forebay.planning.pod_groups import PodGroup
-from forebay.planning.small import cheapest, is_small
 
-#: More kinds than this are more than a linear program can deal with in the time.
-_MOST_KINDS = 600
-#: Of more owned machines at once none is looked at again.
+#: With more pod groups than this, the linear program cannot be solved in time.
+_MOST_POD_GROUPS = 600
+#: With more owned machines than this, `_without_unneeded` is skipped.
 _MOST_NODES = 100
 
 
-class TimeLimit(NamedTuple):
-    """How long to go on."""
+class SearchEffort(NamedTuple):
+    """Whether to refine the greedy solution, and for how long."""
 
     refine: bool
     seed: int
-    #: Seconds that are left.
-    left: Callable[[], float]
+    #: Returns the seconds that are left.
+    seconds_left: Callable[[], float]
 
 
 class Solved(NamedTuple):
     solution: Solution
-    #: In units; of what the pods served cost at least.
+    #: Lower bound on the cost of the pods served, in units of `UsdPerHour`.
     bound: int
 
 
 def solve(
-    market: Market, kinds: Sequence[PodGroup], counts: Sequence[int], shop: Inventory, thinking: TimeLimit
+    problem: PackingProblem,
+    groups: Sequence[PodGroup],
+    counts: Sequence[int],
+    inventory: Inventory,
+    effort: SearchEffort,
 ) -> tuple[Packer, Solved]:
-    """Buys from `shop`."""
-    packer = Packer(market)
-    solution, bound = smallest_first(packer, counts, shop.copy()), 0
+    """Packer and solution for these pods. Takes the purchases of the solution from `inventory`."""
+    packer = Packer(problem)
+    solution, bound = smallest_first(packer, counts, inventory.copy()), 0
     if solution is None:
-        solution, bound = _thought_out(packer, kinds, counts, shop, thinking)
-    for buying in solution.buyings:
-        shop.buy(buying.item, buying.times)
+        solution, bound = _search(packer, groups, counts, inventory, effort)
+    for purchase in solution.purchases:
+        inventory.buy(purchase.priced, purchase.times)
     return packer, Solved(solution, min(bound, packer.expected(solution)))
 
 
-def _thought_out(
-    packer: Packer, kinds: Sequence[PodGroup], counts: Sequence[int], shop: Inventory, thinking: TimeLimit
+def _search(
+    packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory, effort: SearchEffort
 ) -> tuple[Solution, int]:
-    solution = _best(packer, kinds, counts, shop)
-    bound = fluid_bound(packer, solution)
-    if not thinking.refine or bound >= packer.expected(solution):
+    solution = _best(packer, groups, counts, inventory)
+    bound = resource_bound(packer, solution)
+    if not effort.refine or bound >= packer.expected(solution):
         return solution, bound
     served = [count - left for count, left in zip(counts, solution.left, strict=True)]
     if is_small(served):
-        found = cheapest(packer, served, shop)
+        found = cheapest(packer, served, inventory)
         if found is not None:
             bound = max(bound, found[1] - LARGEST_TIE * sum(served))
             if found[0] is not None:
                 best = found[0]._replace(left=solution.left)
-                return min(solution, best, key=lambda each: solution_rank(packer, kinds, each)), bound
-    if len(served) - served.count(0) <= _MOST_KINDS:
+                return min(solution, best, key=lambda each: solution_rank(packer, groups, each)), bound
+    if len(served) - served.count(0) <= _MOST_POD_GROUPS:
         # numpy and HiGHS take longer to load than small demand takes to plan.
         from forebay.planning.refine import Refinement  # noqa: PLC0415
 
-        refinement = Refinement(packer, counts, shop, solution, seed=thinking.seed)
-        solution = refinement.run(lambda each: solution_rank(packer, kinds, each), thinking.left)
+        refinement = Refinement(packer, counts, inventory, solution, seed=effort.seed)
+        solution = refinement.run(lambda each: solution_rank(packer, groups, each), effort.seconds_left)
         bound = max(bound, refinement.bound)
     return solution, bound
 
 
-def _best(packer: Packer, kinds: Sequence[PodGroup], counts: Sequence[int], shop: Inventory) -> Solution:
-    solution = greedy(packer, counts, shop.copy())
-    if not any(left and any(shelf.most[n] for shelf in packer.market.shelves) for n, left in enumerate(solution.left)):
+def _best(packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory) -> Solution:
+    solution = greedy(packer, counts, inventory.copy())
+    if not any(
+        left and any(candidate_group.most[n] for candidate_group in packer.problem.candidate_groups)
+        for n, left in enumerate(solution.left)
+    ):
         return solution
-    # Something is scarce. Nodes may be, so large ones are tried; and those with more priority must not stand back.
+    # Something is scarce. Try the largest nodes, in case nodes are; and serve pods of higher priority first.
     others = (
-        greedy(packer, counts, shop.copy(), lambda _score: 1),
-        _by_priority(packer, kinds, counts, shop.copy()),
+        greedy(packer, counts, inventory.copy(), lambda _score: 1),
+        _by_priority(packer, groups, counts, inventory.copy()),
     )
-    return min(solution, *others, key=lambda each: solution_rank(packer, kinds, each))
+    return min(solution, *others, key=lambda each: solution_rank(packer, groups, each))
 
 
-def _by_priority(packer: Packer, kinds: Sequence[PodGroup], counts: Sequence[int], shop: Inventory) -> Solution:
+def _by_priority(packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory) -> Solution:
     left = list(counts)
-    buyings: list[Buying] = []
-    for priority in sorted({kind.priority for kind in kinds}, reverse=True):
-        part = greedy(packer, [n if k.priority == priority else 0 for k, n in zip(kinds, left, strict=True)], shop)
-        buyings += part.buyings
-        left = [part.left[n] if kind.priority == priority else left[n] for n, kind in enumerate(kinds)]
-    return Solution(tuple(buyings), tuple(left))
+    purchases: list[PatternPurchase] = []
+    for priority in sorted({group.priority for group in groups}, reverse=True):
+        part = greedy(
+            packer, [n if k.priority == priority else 0 for k, n in zip(groups, left, strict=True)], inventory
+        )
+        purchases += part.purchases
+        left = [part.left[n] if group.priority == priority else left[n] for n, group in enumerate(groups)]
+    return Solution(tuple(purchases), tuple(left))
 
 
-def solution_rank(packer: Packer, kinds: Sequence[PodGroup], solution: Solution) -> tuple[tuple[int, ...], int]:
-    """Less is better: fewer pods left out, those of high priority first; then the score."""
+def solution_rank(packer: Packer, groups: Sequence[PodGroup], solution: Solution) -> tuple[tuple[int, ...], int]:
+    """Sort key, least is best: fewer pods left out (highest priority first), then the lower score."""
     left: defaultdict[int, int] = defaultdict(int)
-    for kind, count in zip(kinds, solution.left, strict=True):
-        left[kind.priority] += count
+    for group, count in zip(groups, solution.left, strict=True):
+        left[group.priority] += count
     return (tuple(left[priority] for priority in sorted(left, reverse=True)), packer.score(solution))
 
 
-def smallest_first(packer: Packer, counts: Sequence[int], shop: Inventory) -> Solution | None:
-    """Where owned machines that cost nothing can serve everything, they are switched on from the smallest up."""
-    shelves = packer.market.shelves
+def smallest_first(packer: Packer, counts: Sequence[int], inventory: Inventory) -> Solution | None:
+    """Powers on free owned machines from the smallest up; None where they cannot serve all pods."""
+    candidate_groups = packer.problem.candidate_groups
     free = sorted(
-        (item.score, number, at)
-        for number, shelf in enumerate(shelves)
-        for at, item in enumerate(shelf.items)
-        if not item.expected and owned(item.candidate)
+        (priced.score, number, at)
+        for number, candidate_group in enumerate(candidate_groups)
+        for at, priced in enumerate(candidate_group.members)
+        if not priced.expected and owned(priced.candidate)
     )
     remaining = list(counts)
-    alike = dict.fromkeys((kind for kind, count in enumerate(counts) if count), 1.0)
-    buyings = []
+    alike = dict.fromkeys((group for group, count in enumerate(counts) if count), 1.0)
+    purchases = []
     for _, number, at in free:
-        shelf = shelves[number]
-        item = shelf.items[at]
+        candidate_group = candidate_groups[number]
+        priced = candidate_group.members[at]
         order = packer.orders(number, alike)[0]
-        while (most := shop.can_buy(item)) and (pattern := packer.fill(shelf, remaining, order)):
-            if packer.disliked(shelf, pattern):
+        while (most := inventory.can_buy(priced)) and (pattern := packer.fill(candidate_group, remaining, order)):
+            if packer.preference_cost(candidate_group, pattern):
                 return None
-            times = min(most, *(remaining[kind] // count for kind, count in pattern))
-            shop.buy(item, times)
-            for kind, count in pattern:
-                remaining[kind] -= count * times
-            buyings.append(Buying(number, item, pattern, times))
-    return None if any(remaining) else Solution(_without_needless(packer, buyings), tuple(remaining))
+            times = min(most, *(remaining[group] // count for group, count in pattern))
+            inventory.buy(priced, times)
+            for group, count in pattern:
+                remaining[group] -= count * times
+            purchases.append(PatternPurchase(number, priced, pattern, times))
+    return None if any(remaining) else Solution(_without_unneeded(packer, purchases), tuple(remaining))
 
 
-def _without_needless(packer: Packer, buyings: Sequence[Buying]) -> tuple[Buying, ...]:
-    """The small ones came first; a larger one that was needed after them may have room for their pods too."""
-    nodes = [each._replace(times=1) for each in buyings for _ in range(each.times)]
+def _without_unneeded(packer: Packer, purchases: Sequence[PatternPurchase]) -> tuple[PatternPurchase, ...]:
+    """Purchases without those small nodes whose pods also fit on the larger nodes that were added after them."""
+    nodes = [each._replace(times=1) for each in purchases for _ in range(each.times)]
     if not 1 < len(nodes) <= _MOST_NODES:
-        return tuple(buyings)
-    kept: list[Buying] = []
+        return tuple(purchases)
+    kept: list[PatternPurchase] = []
     for at, node in enumerate(nodes):
         later = nodes[at + 1 :]
         if _move(packer, node.pattern, later):
@@ -140,16 +149,16 @@ def _without_needless(packer: Packer, buyings: Sequence[Buying]) -> tuple[Buying
     return tuple(kept)
 
 
-def _move(packer: Packer, pattern: Pattern, into: list[Buying]) -> bool:
-    """All of these pods, or none."""
+def _move(packer: Packer, pattern: Pattern, into: list[PatternPurchase]) -> bool:
+    """Moves all pods of `pattern` to the nodes `into`; returns False and changes nothing where they do not all fit."""
     moved = list(into)
-    for kind, count in pattern:
+    for group, count in pattern:
         for _ in range(count):
             for at, node in enumerate(moved):
                 fuller = dict(node.pattern)
-                fuller[kind] = fuller.get(kind, 0) + 1
+                fuller[group] = fuller.get(group, 0) + 1
                 more = tuple(sorted(fuller.items()))
-                if packer.takes(packer.market.shelves[node.shelf], more):
+                if packer.takes(packer.problem.candidate_groups[node.candidate_group], more):
                     moved[at] = node._replace(pattern=more)
                     break
             else:
@@ -159,24 +168,33 @@ def _move(packer: Packer, pattern: Pattern, into: list[Buying]) -> bool:
 
 
 def served(solution: Solution) -> dict[int, int]:
-    """By kind."""
+    """Number of pods served, by pod group."""
     counts: defaultdict[int, int] = defaultdict(int)
-    for buying in solution.buyings:
-        for kind, count in buying.pattern:
-            counts[kind] += count * buying.times
+    for purchase in solution.purchases:
+        for group, count in purchase.pattern:
+            counts[group] += count * purchase.times
     return counts
 
 
-def fluid_bound(packer: Packer, solution: Solution) -> int:
-    """What the pods served cost at least, in units: one resource at a time, at its cheapest price anywhere."""
+def resource_bound(packer: Packer, solution: Solution) -> int:
+    """Lower bound on the cost of the pods served, in units: the cheapest price of the scarcest single resource."""
     counts = served(solution)
-    shelves = packer.market.shelves
+    candidate_groups = packer.problem.candidate_groups
     best = 0
-    for d in range(len(packer.market.resources)):
-        total = sum(packer.market.needs[kind][d] * count for kind, count in counts.items())
-        prices = [(shelf.items[0].score, shelf.capacity[d]) for shelf in shelves if shelf.capacity[d] > 0]
+    for d in range(len(packer.problem.resources)):
+        total = sum(packer.problem.needs[group][d] * count for group, count in counts.items())
+        prices = [
+            (candidate_group.members[0].score, candidate_group.capacity[d])
+            for candidate_group in candidate_groups
+            if candidate_group.capacity[d] > 0
+        ]
         if total and prices:
             best = max(best, min(-(-total * score // amount) for score, amount in prices))
-    for kind in counts:
-        best = max(best, min(shelf.items[0].score for shelf in shelves if shelf.most[kind]))
+    for group in counts:
+        best = max(
+            best,
+            min(
+                candidate_group.members[0].score for candidate_group in candidate_groups if candidate_group.most[group]
+            ),
+        )
     return max(best - LARGEST_TIE * sum(counts.values()), 0)

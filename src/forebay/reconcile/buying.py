@@ -13,7 +13,7 @@ from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.reasons import Reason
 from forebay.model.sources import OfferKey
 from forebay.model.workloads import Pod
-from forebay.planning.candidates import World, candidates
+from forebay.planning.candidates import CandidateContext, candidates
 from forebay.planning.gangs import gang_key
 from forebay.planning.limits import caps
 from forebay.planning.plan import Cap, LeftOut, Plan, Preferences, Purchase
@@ -100,16 +100,16 @@ def plan_for(
     extra_caps: Sequence[Cap] = (),
 ) -> Plan:
     """The cheapest capacity for the pods within the limits of pools and classes, and within `extra_caps`."""
-    world = World(
+    context = CandidateContext(
         now=snapshot.now,
         namespaces=snapshot.namespaces,
         nodes=snapshot.nodes,
         remembered=snapshot.last_seen_nodes,
         daemons=snapshot.daemons,
         records=snapshot.records,
-        cooling=cooldowns(snapshot.records, snapshot.now),
+        cooldowns=cooldowns(snapshot.records, snapshot.now),
     )
-    offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, world)
+    offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, context)
     planned = plan(
         pods,
         offering.candidates,

@@ -1,4 +1,4 @@
-"""Offers as people look at them: filtered, and cheapest GPU first."""
+"""Offers for `forebay offers`: filtered, sorted by the price of one GPU, and as a JSON document."""
 
 import fnmatch
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,11 @@ from forebay.planning.offer_table import Row
 
 
 class OfferFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What an offer must have to be shown. None and empty: anything will do."""
+    """Filter for offers. None and empty values match everything."""
 
     #: Canonical names of GPU models.
     models: frozenset[str] = frozenset()
-    #: GiB of one GPU.
+    #: Least memory of one GPU, in GiB.
     min_vram: Fraction | None = None
     #: Patterns (`us-*`) for the region or the zone.
     places: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ def _units_per_gpu(row: Row) -> Fraction:
 
 
 def price_per_gpu(row: Row) -> UsdPerHour:
-    """Price of one whole GPU, rounded to what a price can hold: a third of a dollar has no end."""
+    """Price of one whole GPU, rounded to the decimals of a price: a third of a dollar has infinitely many."""
     return UsdPerHour.from_units(round(_units_per_gpu(row)))
 
 

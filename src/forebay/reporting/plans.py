@@ -1,4 +1,4 @@
-"""What `forebay plan` answers, as values: for scripts as they are, for people by `plan_view`. Money is exact."""
+"""The result of `forebay plan` as values: printed as JSON for scripts, drawn by `cli/plan/view.py` for people."""
 
 import math
 from collections import Counter
@@ -11,15 +11,15 @@ from forebay.api.names import BUDGET_GATE
 from forebay.model.quantities import UsdPerHour
 from forebay.model.workloads import Pod
 from forebay.planning.plan import Candidate, Plan, Purchase
-from forebay.reporting.what_if import Outlook
+from forebay.reporting.what_if import DryRun
 
 
 class MachineKind(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be bought, one of it."""
+    """A machine that would be bought or powered on."""
 
     provider: str
     instance_type: str
-    #: Name of the node, for a machine that is owned.
+    #: Name of the node, for an owned machine.
     machine: str | None
     region: str | None
     zone: str | None
@@ -28,7 +28,7 @@ class MachineKind(msgspec.Struct, frozen=True, kw_only=True):
     gpu_count: int
     #: Dollars an hour, exact.
     price: str
-    #: `namespace/name` of the GPUNodePool; none for what belongs to no pool.
+    #: `namespace/name` of the GPUNodePool; None for machines without a pool.
     pool: str | None
     node_class: str | None
 
@@ -46,10 +46,10 @@ class MachineKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RejectedOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """What would have taken the same pods."""
+    """A machine that would have taken the same pods and was not chosen."""
 
     kind: MachineKind
-    #: Expected dollars an hour more, exact.
+    #: Expected dollars an hour more than the chosen machine, exact.
     more: str
 
 
@@ -62,7 +62,7 @@ class PlannedPurchase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeftOutPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod for which nothing is bought, and why."""
+    """A pod for which nothing is bought, with the reason."""
 
     pod: str
     reason: str
@@ -70,38 +70,38 @@ class LeftOutPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanReport(msgspec.Struct, frozen=True, kw_only=True):
-    #: Pods that wait and count as demand.
+    #: Number of waiting pods that count as demand.
     pods: int
     machines: list[PlannedPurchase]
-    #: Dollars an hour that will be billed, exact.
+    #: Dollars an hour that providers will bill, exact.
     price: str
-    #: Expected dollars an hour: with priorities of providers, minimum billing, reclaims and preferences of pods.
+    #: Expected dollars an hour: the price with provider priorities, minimum billing, reclaims and unmet preferences.
     cost: str
-    #: What no plan for the same pods can cost less than.
+    #: Lower bound: no plan for the same pods costs less.
     bound: str
-    #: Which share of the bound the cost may be above it; none where the bound is nothing.
+    #: How far the cost is above the lower bound, as a share of the bound; None where the bound is 0.
     gap: float | None
     left_out: list[LeftOutPod]
-    #: Pods that free capacity will take, or capacity that is coming.
+    #: Pods that fit on existing or launching capacity.
     placed: list[LeftOutPod]
-    #: Pods that are no demand (yet).
+    #: Pods that do not count as demand (yet).
     others: list[LeftOutPod]
 
 
-class Swing(msgspec.Struct, frozen=True, kw_only=True):
-    """More or fewer of one kind of machine."""
+class MachineChange(msgspec.Struct, frozen=True, kw_only=True):
+    """How many machines of one type both plans have."""
 
     kind: MachineKind
     before: int
     after: int
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """From the plan as it is to the plan as it would be."""
+class PlanDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """What changes from the present plan to the what-if plan."""
 
     price: str
     cost: str
-    machines: list[Swing]
+    machines: list[MachineChange]
     served: list[str]
     no_longer_served: list[str]
 
@@ -109,7 +109,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
     supposed: list[str]
     plan: PlanReport
-    difference: Difference
+    difference: PlanDifference
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,13 +121,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def answer(self) -> PlanReport:
-        """What was asked for: the plan, or the one that is supposed."""
+        """The plan that the user asked for: with --what-if, the what-if plan."""
         return self.plan if self.what_if is None else self.what_if.plan
 
 
-def plan_report(outlook: Outlook) -> PlanReport:
-    plan, reservations, names = outlook.plan, outlook.reservations, {}
-    for pod in outlook.assessment.demand:
+def plan_report(dry_run: DryRun) -> PlanReport:
+    plan, reservations, names = dry_run.plan, dry_run.reservations, {}
+    for pod in dry_run.assessment.demand:
         names[pod.uid] = _name(pod)
     notes = reservations.notes
     left = [
@@ -142,13 +142,13 @@ def plan_report(outlook: Outlook) -> PlanReport:
         ),
         *(
             LeftOutPod(pod=_name(each.pod), reason=each.reason, sentence=each.sentence)
-            for each in outlook.held
+            for each in dry_run.held
             if BUDGET_GATE not in each.pod.shape.scheduling_gates
         ),
     ]
-    gated = {each.pod.uid: each for each in outlook.held if BUDGET_GATE in each.pod.shape.scheduling_gates}
+    gated = {each.pod.uid: each for each in dry_run.held if BUDGET_GATE in each.pod.shape.scheduling_gates}
     return PlanReport(
-        pods=len(outlook.assessment.demand),
+        pods=len(dry_run.assessment.demand),
         machines=[_bought(each) for each in plan.purchases],
         price=plan.price.exact(),
         cost=plan.cost.exact(),
@@ -160,31 +160,31 @@ def plan_report(outlook: Outlook) -> PlanReport:
             for uid, each in reservations.placed.items()
         ],
         others=[
-            LeftOutPod(pod=_name(each.pod), reason=told.reason, sentence=told.sentence)
-            for each in outlook.assessment.not_demand
-            for told in (gated.get(each.pod.uid, each),)
+            LeftOutPod(pod=_name(each.pod), reason=shown.reason, sentence=shown.sentence)
+            for each in dry_run.assessment.not_demand
+            for shown in (gated.get(each.pod.uid, each),)
         ],
     )
 
 
 def what_if_report(supposed: Sequence[str], before: PlanReport, after: PlanReport) -> WhatIfReport:
     counts = Counter(each.kind for each in before.machines), Counter(each.kind for each in after.machines)
-    # A price that was supposed is a difference of its own: the same machine at another price is still the same.
-    swings: dict[tuple[object, ...], Swing] = {}
+    # The same machine at another price is no change of machines.
+    changes: dict[tuple[object, ...], MachineChange] = {}
     for at, counted in enumerate(counts):
         for kind, number in counted.items():
-            known = swings.get(identity(kind), Swing(kind=kind, before=0, after=0))
-            swings[identity(kind)] = Swing(
+            known = changes.get(identity(kind), MachineChange(kind=kind, before=0, after=0))
+            changes[identity(kind)] = MachineChange(
                 kind=kind, before=known.before + number * (at == 0), after=known.after + number * (at == 1)
             )
     waiting = [{each.pod for each in plan.left_out} for plan in (before, after)]
     return WhatIfReport(
         supposed=list(supposed),
         plan=after,
-        difference=Difference(
+        difference=PlanDifference(
             price=(UsdPerHour(after.price) - UsdPerHour(before.price)).exact(),
             cost=(UsdPerHour(after.cost) - UsdPerHour(before.cost)).exact(),
-            machines=[each for each in swings.values() if each.before != each.after],
+            machines=[each for each in changes.values() if each.before != each.after],
             served=sorted(waiting[0] - waiting[1]),
             no_longer_served=sorted(waiting[1] - waiting[0]),
         ),

@@ -1,4 +1,4 @@
-"""What would be bought, and what would be if prices, providers or the budget were others."""
+"""Dry runs: what the operator would buy now, and with other prices, providers or budgets (--what-if)."""
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -14,7 +14,7 @@ from forebay.api.providers import RUNS_CONTAINERS
 from forebay.budgets.admission import Held
 from forebay.demand.assessment import Assessment
 from forebay.demand.reservation import Reservations
-from forebay.model.gpu_models import canonical, meant
+from forebay.model.gpu_models import canonical, matching_models
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.planning.candidates import NO_POOL
@@ -26,52 +26,54 @@ from forebay.reconcile.snapshot import Snapshot
 from forebay.reconcile.unmet_demand import assess_demand, reserve_existing
 
 _FORMS: Final = "price=NAME:FACTOR, without=PROVIDER, budget=USD_PER_HOUR or budget=NAMESPACE/NAME:GPU_HOURS"
-#: Whoever asks would rather wait for the proof than read that there is none.
-_AT_LEISURE: Final = Preferences(deadline=timedelta(seconds=15))
-#: Class of offers that no class names: anybody may have them.
+#: A person would rather wait for a proven bound than read that there is none.
+_PREFERENCES: Final = Preferences(deadline=timedelta(seconds=15))
+#: Class name of offers that belong to no GPUNodeClass: every pod may use them.
 _NO_CLASS: Final = ""
 
 
-NOTHING: Final = Plan(cost=UsdPerHour.zero(), bound=UsdPerHour.zero(), price=UsdPerHour.zero())
+NO_PLAN: Final = Plan(cost=UsdPerHour.zero(), bound=UsdPerHour.zero(), price=UsdPerHour.zero())
 
 
 class WhatIfError(ValueError):
-    """One sentence: what cannot be supposed, and what can."""
+    """An invalid --what-if, as one sentence: what is wrong, and which forms are valid."""
 
 
-class Outlook(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tick would think of the pods that wait."""
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan that a tick would make for the waiting pods."""
 
     assessment: Assessment
     reservations: Reservations
     plan: Plan
-    #: Pods that budgets keep waiting, those at their gates included.
+    #: Pods that budgets hold, including those with the budget's scheduling gate.
     held: tuple[Held | PodEvent, ...] = ()
 
 
 class PriceChange(msgspec.Struct, frozen=True):
-    """Of a provider, an instance type or machine, or a GPU model."""
+    """Multiplies the prices of a provider, an instance type, an owned machine or a GPU model."""
 
     name: str
     factor: Fraction
 
     def applied(self, snapshot: Snapshot) -> Snapshot:
-        if not any(self._means(offer) for source in snapshot.sources.values() for offer in source.offers or ()):
-            raise WhatIfError(f'no offer is of "{self.name}"; give a provider, an instance type or a GPU model')
+        if not any(self._matches(offer) for source in snapshot.sources.values() for offer in source.offers or ()):
+            raise WhatIfError(f'no offer matches "{self.name}"; give a provider, an instance type or a GPU model')
         sources = {
             key: replace(source, offers=source.offers and tuple(map(self._priced, source.offers)))
             for key, source in snapshot.sources.items()
         }
         return replace(snapshot, sources=sources)
 
-    def _means(self, offer: Offer) -> bool:
+    def _matches(self, offer: Offer) -> bool:
         name = self.name.casefold()
         if name in (offer.provider.casefold(), offer.instance_type.casefold()):
             return True
-        return offer.gpu_type is not None and canonical(offer.gpu_type, offer.gpu_memory_gib) in meant(self.name)
+        if offer.gpu_type is None:
+            return False
+        return canonical(offer.gpu_type, offer.gpu_memory_gib) in matching_models(self.name)
 
     def _priced(self, offer: Offer) -> Offer:
-        if not self._means(offer):
+        if not self._matches(offer):
             return offer
         return replace(offer, price=UsdPerHour.from_units(round(offer.price.units * self.factor)))
 
@@ -83,12 +85,12 @@ class WithoutProvider(msgspec.Struct, frozen=True):
         kept = {key: each for key, each in snapshot.sources.items() if key.provider != self.name}
         if len(kept) == len(snapshot.sources):
             known = ", ".join(sorted({key.provider for key in snapshot.sources})) or "none"
-            raise WhatIfError(f'nothing comes from a provider "{self.name}"; providers are: {known}')
+            raise WhatIfError(f'there is no provider "{self.name}"; providers are: {known}')
         return replace(snapshot, sources=kept)
 
 
 class SpendingCap(msgspec.Struct, frozen=True):
-    """For everything that is bought now."""
+    """Limits the hourly cost of everything that is bought now."""
 
     most: UsdPerHour
 
@@ -98,7 +100,7 @@ class SpendingCap(msgspec.Struct, frozen=True):
 
 
 class QuotaChange(msgspec.Struct, frozen=True):
-    """Another one for a GPUWorkloadBudget; what it does not name stays."""
+    """Replaces one quota of a GPUWorkloadBudget; its other quota stays."""
 
     namespace: str
     name: str
@@ -110,20 +112,20 @@ class QuotaChange(msgspec.Struct, frozen=True):
         if key not in {budget.key for budget in snapshot.budgets}:
             known = ", ".join(sorted("/".join(budget.key) for budget in snapshot.budgets)) or "none"
             raise WhatIfError(f'there is no GPUWorkloadBudget "{"/".join(key)}"; budgets are: {known}')
-        budgets = tuple(self._of(each) if each.key == key else each for each in snapshot.budgets)
+        budgets = tuple(self._changed(each) if each.key == key else each for each in snapshot.budgets)
         return replace(snapshot, budgets=budgets)
 
-    def _of(self, budget: GPUWorkloadBudget) -> GPUWorkloadBudget:
+    def _changed(self, budget: GPUWorkloadBudget) -> GPUWorkloadBudget:
         changed = {"gpu_hours": self.gpu_hours} if self.gpu_hours is not None else {"usd": self.usd}
         quota = replace(budget.spec.quota, **changed)
         return replace(budget, spec=replace(budget.spec, quota=quota))
 
 
-Supposition = PriceChange | WithoutProvider | SpendingCap | QuotaChange
+WhatIfChange = PriceChange | WithoutProvider | SpendingCap | QuotaChange
 
 
-def parse(text: str) -> Supposition:
-    """Raises `WhatIfError`."""
+def parse(text: str) -> WhatIfChange:
+    """The change that a --what-if option describes. Raises `WhatIfError`."""
     kind, _, value = text.partition("=")
     match kind:
         case "price":
@@ -138,11 +140,11 @@ def parse(text: str) -> Supposition:
         case "budget":
             return SpendingCap(_budget(value, text))
         case _:
-            raise WhatIfError(f'"{text}" cannot be supposed; give {_FORMS}')
+            raise WhatIfError(f'"{text}" is not a valid change; give {_FORMS}')
 
 
-def suppose(snapshot: Snapshot, changes: Iterable[Supposition]) -> tuple[Snapshot, tuple[Cap, ...]]:
-    """The world as it would be, and the limits that come with it. Raises `WhatIfError`."""
+def suppose(snapshot: Snapshot, changes: Iterable[WhatIfChange]) -> tuple[Snapshot, tuple[Cap, ...]]:
+    """The snapshot with the changes applied, and the caps that they add. Raises `WhatIfError`."""
     caps: list[Cap] = []
     for change in changes:
         if isinstance(change, SpendingCap):
@@ -152,51 +154,55 @@ def suppose(snapshot: Snapshot, changes: Iterable[Supposition]) -> tuple[Snapsho
     return snapshot, tuple(caps)
 
 
-def outlook(snapshot: Snapshot, beside: Sequence[Cap] = ()) -> Outlook:
+def dry_run(snapshot: Snapshot, extra_caps: Sequence[Cap] = ()) -> DryRun:
     assessment = assess_demand(snapshot)
     reservations = reserve_existing(snapshot, assessment)
-    made = NOTHING
+    made = NO_PLAN
     if reservations.left:
-        made = plan_for(snapshot, reservations.left, _AT_LEISURE, extra_caps=beside)
+        made = plan_for(snapshot, reservations.left, _PREFERENCES, extra_caps=extra_caps)
     if snapshot.budget_state is None or not snapshot.budgets:
-        return Outlook(assessment=assessment, reservations=reservations, plan=made)
-    found = within_budgets(snapshot, reservations, made, beside)
-    return Outlook(assessment=assessment, reservations=reservations, plan=found.plan, held=found.held)
+        return DryRun(assessment=assessment, reservations=reservations, plan=made)
+    found = within_budgets(snapshot, reservations, made, extra_caps)
+    return DryRun(assessment=assessment, reservations=reservations, plan=found.plan, held=found.held)
 
 
-class _Within(NamedTuple):
+class _BudgetedPlan(NamedTuple):
     plan: Plan
     held: tuple[Held | PodEvent, ...]
 
 
-def within_budgets(snapshot: Snapshot, reservations: Reservations, made: Plan, beside: Sequence[Cap]) -> _Within:
-    """The plan for those whom budgets let through. Whom nothing can be bought for takes no room from others; and for
-    whom there are no dollars, nothing is bought.
+def within_budgets(
+    snapshot: Snapshot, reservations: Reservations, made: Plan, extra_caps: Sequence[Cap]
+) -> _BudgetedPlan:
+    """The plan for the pods that budgets admit, and the pods that they hold.
+
+    Pods that no capacity can be bought for use up no quota that others need, and nothing is bought for pods whose
+    budget has no dollars left.
     """
-    hopeless = made.left_out
-    beyond = {each.pod.uid for each in hopeless}
+    unplannable = made.left_out
+    not_served = {each.pod.uid for each in unplannable}
     refused: list[Held] = []
     while True:
         budgeting = assess_budgets(snapshot)
-        others = tuple(pod for pod in reservations.left if pod.uid not in beyond)
+        others = tuple(pod for pod in reservations.left if pod.uid not in not_served)
         admitted = admit(snapshot, budgeting, replace(reservations, left=others))
         if admitted.held or refused:
-            made = plan_for(snapshot, admitted.pods, _AT_LEISURE, extra_caps=beside) if admitted.pods else NOTHING
+            made = plan_for(snapshot, admitted.pods, _PREFERENCES, extra_caps=extra_caps) if admitted.pods else NO_PLAN
         _, found = within_dollars(made.purchases, budgeting.admission)
         if not found:
             break
         refused += found
-        beyond.update(each.pod.uid for each in found)
+        not_served.update(each.pod.uid for each in found)
     waiting = gates(snapshot, budgeting).held
-    left_out = made.left_out if made.left_out == hopeless else (*hopeless, *made.left_out)
-    return _Within(replace(made, left_out=left_out), (*admitted.held, *refused, *waiting))
+    left_out = made.left_out if made.left_out == unplannable else (*unplannable, *made.left_out)
+    return _BudgetedPlan(replace(made, left_out=left_out), (*admitted.held, *refused, *waiting))
 
 
 def with_table(snapshot: Snapshot, offers: Iterable[Offer], *, spot: bool = False) -> Snapshot:
-    """With these offers in place of what is known of their providers.
+    """The snapshot with these offers in place of those of the same providers.
 
-    They are for the pools of the classes that name the provider. Where there is no class at all, they are for every
-    pod, and `spot` says what a class would: whether capacity may be taken that the provider can reclaim.
+    The offers go to the pools of the classes that name the provider. Where there is no GPUNodeClass at all, every pod
+    may use them, and `spot` says whether spot offers are allowed.
     """
     by_provider: dict[str, list[Offer]] = {}
     for offer in offers:
@@ -227,7 +233,7 @@ def _factor(text: str, whole: str) -> Fraction:
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite() or not 0 <= number <= 10**6:
-        raise WhatIfError(f'"{whole}": "{text}" is no factor; give a number from 0, such as 0.5 or 1.2')
+        raise WhatIfError(f'"{whole}": "{text}" is not a factor; give a number of at least 0, such as 0.5 or 1.2')
     return Fraction(number)
 
 
@@ -246,7 +252,7 @@ def _quota(value: str, whole: str) -> QuotaChange:
     except ValueError:
         positive = False
     if not positive:
-        raise WhatIfError(f'"{whole}": "{amount}" is no quota; give GPU-hours such as 200, or dollars such as 50usd')
+        raise WhatIfError(f'"{whole}": "{amount}" is not a quota; give GPU-hours such as 200, or dollars such as 50usd')
     return QuotaChange(namespace, name, usd=dollars) if in_dollars else QuotaChange(namespace, name, gpu_hours=amount)
 
 
@@ -256,5 +262,5 @@ def _budget(text: str, whole: str) -> UsdPerHour:
     except ValueError:
         most = UsdPerHour(-1)
     if most < UsdPerHour.zero():
-        raise WhatIfError(f'"{whole}": "{text}" is no budget; give dollars an hour, such as budget=12.50')
+        raise WhatIfError(f'"{whole}": "{text}" is not a budget; give dollars an hour, such as budget=12.50')
     return most

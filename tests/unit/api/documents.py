@@ -1,4 +1,4 @@
-"""Random documents that a schema allows. CEL rules are left aside."""
+"""Random documents that a schema allows. CEL rules are ignored."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The manifests that users copy, and changes to them."""
+"""The example manifests of the documentation, and changed copies of them."""
 
 import copy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the API server refuses, where it says so, and in which words."""
+"""Objects that the API server refuses, with the field and the message."""
 
 from typing import Any, NamedTuple
 
@@ -54,7 +54,7 @@ REFUSALS = [
             "spec.providers[0].name", 'Unsupported value: "lamdalabs"'),
     Refusal("the same provider twice", _CLASS, _spec(providers=[_LAMBDA, _LAMBDA]),
             "spec.providers[1]", "Duplicate value"),
-    Refusal("every provider switched off", _CLASS, _spec(providers=[_LAMBDA | {"enabled": False}], k3sConfig=None),
+    Refusal("every provider disabled", _CLASS, _spec(providers=[_LAMBDA | {"enabled": False}], k3sConfig=None),
             "spec.providers", "at least one provider must be enabled"),
     Refusal("a cloud without its key", _CLASS, _spec(providers=[{"name": "lambdalabs"}]),
             "spec.providers[0].credentialsRef", "set credentialsRef to the Secret and the key that hold it"),
@@ -143,7 +143,7 @@ REFUSALS = [
     Refusal("a timeout without unit", _OWNED, _machine(timeout="5"), f"{_MACHINES}.timeout", _DURATION),
     Refusal("no CPU at all", _OWNED, _machine(cpu="0"), f"{_MACHINES}.cpu", _POSITIVE),
     Refusal("a price below nothing", _OWNED, _machine(hourlyPrice="-1"), f"{_MACHINES}.hourlyPrice", _DOLLARS),
-    Refusal("a CA that is never looked at", _OWNED,
+    Refusal("a CA that is never used", _OWNED,
             _machine(tls={"insecureSkipVerify": True, "caSecretRef": {"name": "ca", "key": "ca.crt"}}),
             f"{_MACHINES}.tls.insecureSkipVerify", "caSecretRef has no effect with insecureSkipVerify"),
     Refusal("a label that is Forebay's", _OWNED, _machine(labels={"forebay.dev/gpu-type": "A100"}),
@@ -246,7 +246,7 @@ FORBIDDEN_CHANGES = [
 #: What must pass.
 ACCEPTED = [
     Refusal("containers beside machines", _CLASS, _spec(providers=[_LAMBDA, _RUNPOD]), "", ""),
-    Refusal("a cloud that cannot, switched off", _GCP,
+    Refusal("a cloud that cannot, disabled", _GCP,
             _spec(providers=[{"name": "gcp"}, _RUNPOD | {"enabled": False}]), "", ""),
     Refusal("Talos by secrets alone", _GCP, _spec(talosConfig={"machineConfigTemplate": None}), "", ""),
     Refusal("spaces inside the braces", _GCP, _talos(_TEMPLATE.replace("{{.NodeName}}", "{{ .NodeName }}")), "", ""),

@@ -31,7 +31,7 @@ def defaulted(manifest):
 
 
 def without_empties(value):
-    """An empty list or map says what an absent one says."""
+    """An empty list or map means the same as an absent one."""
     if isinstance(value, dict):
         inner = {key: without_empties(item) for key, item in value.items()}
         return {key: item for key, item in inner.items() if item not in ({}, [], "")}
@@ -64,7 +64,7 @@ def test_any_object_read_and_written_back_has_lost_nothing(kind, random):
     assert decode(kind, data(defaulted(manifest))) == read
 
 
-def test_values_arrive_as_what_they_mean():
+def test_values_are_decoded():
     budget = decode(GPU_WORKLOAD_BUDGET, data(example("gpuworkloadbudget")))
     assert budget.spec.enforcement.action is EnforcementAction.PAUSE
     assert budget.spec.quota.gpu_hours == "100"
@@ -75,7 +75,7 @@ def test_values_arrive_as_what_they_mean():
     assert instance.status.since == datetime(2026, 11, 16, 4, 23, 10, tzinfo=UTC)
 
 
-def test_an_item_of_a_list_need_not_say_what_it_is():
+def test_an_item_of_a_list_need_not_repeat_its_kind():
     manifest = changed("gpunodepool", {"apiVersion": None, "kind": None})
     assert decode(GPU_NODE_POOL, data(manifest)).spec.node_class_ref.name == "rented"
 
@@ -100,13 +100,13 @@ def test_an_error_says_where_and_what(change, path, problem):
     assert path in str(caught.value)
 
 
-def test_an_object_of_another_kind_is_not_taken_for_ours():
+def test_an_object_of_another_kind_is_refused():
     with pytest.raises(Undecodable, match="GPUNodePool: is a GPUWorkloadBudget"):
         decode(GPU_NODE_POOL, data(example("gpuworkloadbudget")))
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'"x"', b"\xff"])
-def test_what_is_no_object_is_no_traceback(text):
+def test_invalid_json_is_undecodable(text):
     with pytest.raises(Undecodable):
         decode_any(text)
 

@@ -25,9 +25,9 @@ def test_the_check_names_every_stale_file_and_changes_nothing(written, capsys):
     crd.write_text("old")
     (written / "docs/reference/api.md").unlink()
     assert main(["--check"], root=written) == 1
-    said = capsys.readouterr().err
-    assert "stale: deploy/crds/gpuinstances.forebay.dev.yaml" in said
-    assert "stale: docs/reference/api.md" in said
+    printed = capsys.readouterr().err
+    assert "stale: deploy/crds/gpuinstances.forebay.dev.yaml" in printed
+    assert "stale: docs/reference/api.md" in printed
     assert crd.read_text() == "old"
     assert main([], root=written) == 0
     assert main(["--check"], root=written) == 0
@@ -42,12 +42,12 @@ def test_the_crd_of_a_kind_that_is_gone_is_removed(written, capsys):
     assert "removed deploy/crds/gpurequests.tgp.io.yaml" in capsys.readouterr().out
 
 
-def test_a_wrong_option_is_answered_with_the_usage(capsys):
+def test_a_wrong_option_prints_the_usage(capsys):
     assert main(["--chekc"]) == 2
     assert "usage: python -m docs.generate [--check]" in capsys.readouterr().err
 
 
-def test_yaml_says_what_the_documents_say():
+def test_the_yaml_equals_the_documents():
     assert list(yaml.safe_load_all(crds_yaml())) == custom_resource_definitions()
     for path in GENERATED:
         if path.startswith("deploy/crds/"):

@@ -59,20 +59,20 @@ def test_refused_with_a_message_at_the_field(case):
 
 
 @pytest.mark.parametrize("case", FORBIDDEN_CHANGES, ids=story)
-def test_what_was_written_stays(case):
+def test_immutable_fields_cannot_be_changed(case):
     before = example(case.example)
     found = complaints(changed(case.example, case.change), old=before)
     assert refused(case, found), found
     assert complaints(before, old=before) == []
 
 
-def test_every_rule_is_seen_refusing_something():
-    """A rule that nobody has seen at work may refuse nothing, or everything."""
+def test_every_rule_refuses_some_object():
+    """An untested rule may refuse nothing, or everything."""
     objects = [complaints(changed(case.example, case.change)) for case in REFUSALS]
     changes = [complaints(changed(case.example, case.change), old=example(case.example)) for case in FORBIDDEN_CHANGES]
-    said = " ".join(message for found in objects + changes for _, message in found)
+    messages = " ".join(message for found in objects + changes for _, message in found)
     expected = {rule["message"] for schema in SCHEMAS.values() for rule in rules(schema)}
-    assert {message for message in expected if message not in said} == set()
+    assert {message for message in expected if message not in messages} == set()
 
 
 def rules(schema):

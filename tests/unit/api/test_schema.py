@@ -34,7 +34,7 @@ def test_schemas_are_structural(kind):
     assert list(faults(schema(kind))) == []
 
 
-def test_the_structural_check_sees_what_is_wrong():
+def test_the_structural_check_finds_violations():
     wrong = {
         "type": "object",
         "required": ["a", "b"],
@@ -170,7 +170,7 @@ def test_states_of_an_instance_are_those_of_the_design():
     assert sorted(states) == sorted([*machine, "Running", "Finished"])
 
 
-def test_raw_json_keeps_what_nobody_knows():
+def test_raw_json_keeps_unknown_fields():
     class Free(Part, frozen=True, kw_only=True):
         """Anything."""
 

@@ -20,12 +20,12 @@ def test_durations_as_go_writes_them(text, seconds):
 @pytest.mark.parametrize(
     "text", ["", "5", "7d", "-5m", "5 m", "m", "1h30", "never", "\N{ARABIC-INDIC DIGIT ONE}s", "5m\n", "1e3s"]
 )
-def test_anything_else_is_refused_in_a_sentence(text):
+def test_other_texts_are_refused(text):
     with pytest.raises(NotADuration, match="is not a duration: write it like 30s, 5m or 1h30m"):
         duration(text)
 
 
-def test_never_is_no_duration_but_may_stand_for_one():
+def test_never_is_no_duration():
     assert duration_or_never("Never") is None
     assert duration_or_never("10m") == timedelta(minutes=10)
 
@@ -38,7 +38,7 @@ def test_hours_minutes_and_seconds_add_up(hours, minutes, seconds):
 
 @pytest.mark.law
 @given(st.text("0123456789.hms", max_size=32))
-def test_what_the_api_server_lets_through_can_be_read(text):
+def test_every_duration_the_api_server_accepts_can_be_parsed(text):
     """Admission and Forebay must not differ on a duration: what is stored has to mean something."""
     from forebay.api.values import _DURATION
 
@@ -49,7 +49,7 @@ def test_what_the_api_server_lets_through_can_be_read(text):
             duration(text)
 
 
-def test_every_provider_says_how_it_is_admitted():
+def test_every_provider_has_an_admission_entry():
     assert ADMISSION.keys() == set(ProviderName)
     assert all(not ADMISSION[name].joins for name in RUNS_CONTAINERS)
     assert all(admission.joins for admission in ADMISSION.values() if admission.rents_machines)

@@ -58,7 +58,7 @@ def test_the_cheapest_gpu_comes_first(offers):
 
     assert (code, complaints) == (0, "")
     assert printed.splitlines() == [
-        "GPU/H     ALL/H    GPUS            VRAM   MARKET      WHERE            PROVIDER   TYPE",
+        "GPU/H     ALL/H    GPUS            VRAM   CAPACITY    WHERE            PROVIDER   TYPE",
         "$0.3333   $1.00    3 x L4          24G    on-demand   eu-north1        nebius     three",
         "$0.825    $6.60    8 x A100-40GB   40G    spot        use1-az1         aws        p4d.24xlarge",
         "$1.60     $0.20    0.125 x L4      2G     on-demand   use1-az2         aws        g6f.xlarge",
@@ -89,7 +89,7 @@ def test_filters(found, options, types):
     assert found(*options) == types
 
 
-def test_scripts_get_exact_money(offers):
+def test_json_has_exact_money(offers):
     _, printed, _ = offers("-o", "json", "--limit", "1")
 
     assert json.loads(printed)["offers"] == [
@@ -111,39 +111,39 @@ def test_scripts_get_exact_money(offers):
     ]
 
 
-def test_a_table_may_be_packed_whatever_its_name(found, tmp_path):
+def test_a_table_may_be_gzipped_under_any_name(found, tmp_path):
     (tmp_path / "prices").write_bytes(gzip.compress(TABLE.encode()))
 
     assert found("--spot", table=tmp_path / "prices") == ["p4d.24xlarge*"]
 
 
-def test_none_that_passes_is_an_answer_too(offers):
-    assert offers("--max-price", "0.01") == (1, "No offers: of 7 none passes the filters.\n", "")
+def test_no_match_is_not_an_error(offers):
+    assert offers("--max-price", "0.01") == (1, "No offers: none of 7 passes the filters.\n", "")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
-        (["--gpu", "H1000"], '--gpu: "H1000" is no GPU model that is known here; did you mean H100'),
-        (["--gpu", "abacus"], '--gpu: "abacus" is no GPU model that is known here'),
-        (["--min-vram", "lots"], '--min-vram: "lots" is not a number from 0'),
-        (["--min-vram", "nan"], '--min-vram: "nan" is not a number from 0'),
-        (["--min-vram", "-1"], '--min-vram: "-1" is not a number from 0'),
-        (["--max-price", "-1"], "--max-price: -1 is negative, and no price is"),
+        (["--gpu", "H1000"], '--gpu: "H1000" is not a known GPU model; did you mean H100'),
+        (["--gpu", "abacus"], '--gpu: "abacus" is not a known GPU model'),
+        (["--min-vram", "lots"], '--min-vram: "lots" is not a number of at least 0'),
+        (["--min-vram", "nan"], '--min-vram: "nan" is not a number of at least 0'),
+        (["--min-vram", "-1"], '--min-vram: "-1" is not a number of at least 0'),
+        (["--max-price", "-1"], "--max-price: -1 is negative: give a price of at least 0"),
         (["--max-price", "NaN"], '--max-price: "NaN" is not a price in dollars'),
-        (["--limit", "0"], '--limit: "0" is not a whole number from 1'),
-        (["--limit", "-3"], '--limit: "-3" is not a whole number from 1'),
+        (["--limit", "0"], '--limit: "0" is not a whole number of at least 1'),
+        (["--limit", "-3"], '--limit: "-3" is not a whole number of at least 1'),
     ],
 )
-def test_filters_that_cannot_be(offers, options, said):
+def test_invalid_filters(offers, options, expected):
     code, printed, complaints = offers(*options)
 
     assert (code, printed) == (2, "")
-    assert complaints.startswith(f"forebay: {said}")
+    assert complaints.startswith(f"forebay: {expected}")
     assert len(complaints.splitlines()) == 1
 
 
-def test_a_table_that_is_not_there(offers):
+def test_a_missing_table(offers):
     assert offers(table="gone.csv") == (2, "", "forebay: gone.csv cannot be read: No such file or directory\n")
 
 

@@ -1,4 +1,4 @@
-"""`forebay plan` from files: what would be bought for these pods, why, and what is left out."""
+"""`forebay plan` from files: which machines are bought for the pods, why, and which pods are left out."""
 
 import io
 import json
@@ -122,29 +122,29 @@ def test_a_job_is_planned_for_before_it_exists(plan):
     assert printed.startswith("3 pods wait for a GPU. 3 machines would be bought for all 3, at $2.1204/h.\n")
     assert "\n  3  gcp g2-standard-4  1 x L4  us-central1-a  $0.7068/h     3\n" in printed
     assert "3 x gcp g2-standard-4, for team/train-0, team/train-1 and team/train-2\n" in printed
-    said = " ".join(printed.split())
-    assert "L4 in us-central1-a at $0.7068/h (gcp g2-standard-4) was chosen over L4 in use1-az1 at $0.8048/h" in said
-    assert "Also possible: nebius h100-1 +$2.2432/h" in said
+    text = " ".join(printed.split())
+    assert "L4 in us-central1-a at $0.7068/h (gcp g2-standard-4) was chosen over L4 in use1-az1 at $0.8048/h" in text
+    assert "Also possible: nebius h100-1 +$2.2432/h" in text
 
 
-def test_machines_of_one_kind_stand_in_one_line_whatever_they_are_for(plan):
-    """One could have gone elsewhere, the other not: the sentences differ."""
+def test_machines_of_one_type_share_a_line(plan):
+    """One pod has an alternative, the other has none: the sentences differ."""
     _, printed = plan(many(pod("a"), pod("b", nodeSelector={"topology.kubernetes.io/region": "us-central1"})))
 
     assert "\n  2  gcp g2-standard-4  1 x L4  us-central1-a  $0.7068/h     2\n" in printed
     assert "gcp g2-standard-4, for team/a\n" in printed
     assert "gcp g2-standard-4, for team/b\n" in printed
-    assert "nothing else that can be had takes the same pods" in " ".join(printed.split())
+    assert "no other available offer fits the same pods" in " ".join(printed.split())
 
 
-def test_it_can_be_read_in_80_columns(plan):
+def test_the_output_fits_80_columns(plan):
     _, printed = plan(JOB + "---\n" + many(pod("giant", 64)), "--what-if", "without=gcp")
 
     assert max(map(len, printed.splitlines())) <= 80
     assert "\x1b" not in printed
 
 
-def test_scripts_get_exact_money(planned):
+def test_json_has_exact_money(planned):
     code, document = planned(JOB)
 
     plan = document["plan"]
@@ -173,7 +173,7 @@ def test_scripts_get_exact_money(planned):
     assert document["notes"] == []
 
 
-def test_who_is_left_out_hears_why_and_the_exit_code_tells_scripts(plan, planned):
+def test_pods_left_out_are_listed_with_the_reason_and_the_exit_code_is_1(plan, planned):
     work = many(pod("small"), pod("giant", 64))
 
     code, printed = plan(work)
@@ -184,7 +184,7 @@ def test_who_is_left_out_hears_why_and_the_exit_code_tells_scripts(plan, planned
     assert "Left out\n  team/giant: NoOfferFits\n" in printed
     (left,) = document["plan"]["left_out"]
     assert left["reason"] == "NoOfferFits"
-    assert "asks for 64 nvidia.com/gpu (most: 4): ask for less, or allow larger machines" in left["sentence"]
+    assert "requests 64 nvidia.com/gpu (largest offer: 4): request less, or allow larger machines" in left["sentence"]
 
 
 def test_spot_is_used_only_where_it_is_allowed(planned):
@@ -196,7 +196,7 @@ def test_spot_is_used_only_where_it_is_allowed(planned):
     assert {each["kind"]["spot"] for each in daring["plan"]["machines"]} == {True}
 
 
-def test_room_that_is_there_is_not_bought_again(planned):
+def test_pods_that_fit_on_existing_nodes_need_no_machine(planned):
     work = many(node("old", 2), pod("running", node="old"), pod("first"), pod("second"))
 
     code, document = planned(work)
@@ -212,11 +212,11 @@ def test_room_that_is_there_is_not_bought_again(planned):
     ]
 
 
-def test_nothing_waits(plan):
+def test_no_pod_waits(plan):
     assert plan(many(node("old", 2))) == (0, "No pod waits for a GPU: nothing would be bought.\n")
 
 
-def test_pods_that_ask_for_no_gpu_and_other_kinds_are_passed_over(planned):
+def test_pods_without_gpus_and_other_kinds_are_ignored(planned):
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
     web = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": []}}
 
@@ -224,12 +224,12 @@ def test_pods_that_ask_for_no_gpu_and_other_kinds_are_passed_over(planned):
 
     assert (code, document["plan"]["pods"]) == (0, 0)
     assert document["notes"] == [
-        "1 pod asks for no GPU and is not planned for.",
-        "1 x Service passed over: it says nothing about GPU capacity.",
+        "1 pod requests no GPU and is not planned for.",
+        "1 x Service ignored: it says nothing about GPU capacity.",
     ]
 
 
-def test_pods_that_are_there_speak_for_their_workload(planned):
+def test_pods_in_the_files_count_instead_of_their_workload(planned):
     """As in `kubectl get all -o yaml`: the Deployment, its ReplicaSet and the pods are all in the file."""
     template = {"metadata": {}, "spec": pod("x")["spec"]}
 
@@ -277,7 +277,7 @@ def test_a_job_has_as_many_pods_as_it_would_run_now(planned, change, pods):
     assert document["plan"]["pods"] == pods
 
 
-def test_a_cron_job_stands_for_one_run_of_it(planned):
+def test_a_cron_job_counts_as_one_of_its_jobs(planned):
     job = {"spec": {"parallelism": 2, "template": {"spec": pod("x")["spec"]}}}
     nightly = {
         "apiVersion": "batch/v1",
@@ -293,7 +293,7 @@ def test_a_cron_job_stands_for_one_run_of_it(planned):
 
 def test_a_pool_serves_the_namespaces_it_selects(planned):
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {"kind": "lab"}}}
-    other = pod("guest")
+    other = pod("other")
     other["metadata"]["namespace"] = "elsewhere"
     pool = node_pool(namespaceSelector={"matchLabels": {"kind": "lab"}})
 
@@ -301,11 +301,11 @@ def test_a_pool_serves_the_namespaces_it_selects(planned):
 
     assert code == 1
     assert bought(document) == [("g2-standard-4", ["team/ours"])]
-    assert [each["pod"] for each in document["plan"]["left_out"]] == ["elsewhere/guest"]
+    assert [each["pod"] for each in document["plan"]["left_out"]] == ["elsewhere/other"]
     assert "serve other namespaces than elsewhere" in document["plan"]["left_out"][0]["sentence"]
 
 
-def test_what_every_node_runs_takes_its_room_first(planned):
+def test_daemonsets_take_their_share_of_new_nodes(planned):
     agent = {"name": "agent", "image": "x", "resources": {"requests": {"cpu": "2"}}}
     daemons = {
         "apiVersion": "apps/v1",
@@ -321,7 +321,7 @@ def test_what_every_node_runs_takes_its_room_first(planned):
     assert {machine for machine, _ in bought(beside)} <= {"g6.12xlarge", "h100-1"}, "2 of 4 CPUs are not 2.5"
 
 
-def test_pools_say_what_may_be_bought_and_classes_where(planned):
+def test_pools_limit_prices_and_classes_name_providers(planned):
     aws = {"name": "aws"}
     gcp = {"name": "gcp", "priority": 5}
 
@@ -336,7 +336,7 @@ def test_pools_say_what_may_be_bought_and_classes_where(planned):
     assert "the maxHourlyPrice of GPUNodePool team/gpus" in too_dear["plan"]["left_out"][0]["sentence"]
 
 
-def test_machines_of_your_own_come_before_what_must_be_paid(planned):
+def test_owned_machines_are_used_before_money_is_spent(planned):
     machine = {
         "name": "attic",
         "gpuCount": 2,
@@ -351,7 +351,7 @@ def test_machines_of_your_own_come_before_what_must_be_paid(planned):
     assert document["plan"]["price"] == "0.7068"
 
 
-def test_a_provider_of_which_nothing_is_known_is_named(here, capsys):
+def test_a_provider_without_known_offers_is_named(here, capsys):
     (here / "work.yaml").write_text(many(pod("p"), node_class({"name": "aws"}), node_pool()))
 
     code = main(["plan", "-f", "work.yaml", "-o", "json"])
@@ -359,19 +359,19 @@ def test_a_provider_of_which_nothing_is_known_is_named(here, capsys):
     document = json.loads(capsys.readouterr().out)
     assert code == 1
     assert document["notes"][0].startswith("GPUNodeClass cloud: This release of Forebay cannot use the provider aws")
-    assert document["notes"][1].startswith("No offers are known: give a table with --offers")
+    assert document["notes"][1].startswith("There are no offers: give a table with --offers")
 
 
-def test_containers_are_not_taken_for_nodes(here, planned):
+def test_offers_of_containers_are_ignored(here, planned):
     (here / "offers.csv").write_text(OFFERS + "runpod,rtx4090,RTX4090,1,24,8,32,0.01,,,\n")
 
     _, document = planned(JOB)
 
     assert {each["kind"]["provider"] for each in document["plan"]["machines"]} == {"gcp"}
-    assert document["notes"] == ["Offers of runpod are left aside: they run containers, which are no nodes."]
+    assert document["notes"] == ["Offers of runpod are ignored: they run containers, not nodes."]
 
 
-def test_what_if_a_price_were_another(planned, plan):
+def test_what_if_a_price_changes(planned, plan):
     _, document = planned(JOB, "--what-if", "price=gcp:1.25")
     _, printed = plan(JOB, "--what-if", "price=gcp:1.25")
 
@@ -380,8 +380,8 @@ def test_what_if_a_price_were_another(planned, plan):
     assert document["plan"]["price"] == "2.1204"
     assert what_if["plan"]["price"] == "2.4144"
     assert what_if["difference"]["price"] == "0.294"
-    swings = [(each["kind"]["provider"], each["before"], each["after"]) for each in what_if["difference"]["machines"]]
-    assert swings == [("gcp", 3, 0), ("aws", 0, 3)]
+    changes = [(each["kind"]["provider"], each["before"], each["after"]) for each in what_if["difference"]["machines"]]
+    assert changes == [("gcp", 3, 0), ("aws", 0, 3)]
     assert printed.startswith("What if price=gcp:1.25:\n  Price     $2.1204/h -> $2.4144/h (+$0.294/h)\n")
     assert "\n            -3 gcp g2-standard-4 (1 x L4, us-central1-a)\n" in printed
     assert "\nThen:\n3 pods wait for a GPU. 3 machines would be bought" in printed
@@ -394,7 +394,7 @@ def test_a_price_can_be_that_of_a_model_under_any_name_or_of_a_type(planned, nam
     assert document["what_if"]["plan"]["price"] == price
 
 
-def test_the_same_machines_at_another_price_are_no_change_of_machines(planned):
+def test_the_same_machines_at_another_price_are_not_a_change(planned):
     _, document = planned(JOB, "--what-if", "price=gcp:0.5")
 
     assert document["what_if"]["difference"] == {
@@ -406,12 +406,12 @@ def test_the_same_machines_at_another_price_are_no_change_of_machines(planned):
     }
 
 
-def test_what_if_the_budget_were_smaller(planned, plan):
+def test_what_if_there_is_a_budget(planned, plan):
     code, document = planned(JOB, "--what-if", "budget=1.5")
     _, printed = plan(JOB, "--what-if", "budget=1.5")
 
     what_if = document["what_if"]
-    assert code == 1, "the answer is about what was supposed"
+    assert code == 1, "the exit code is that of the what-if plan"
     assert what_if["plan"]["price"] == "1.4136"
     assert what_if["difference"]["no_longer_served"] == [each["pod"] for each in what_if["plan"]["left_out"]]
     assert what_if["plan"]["left_out"][0]["reason"] == "LimitReached"
@@ -419,14 +419,14 @@ def test_what_if_the_budget_were_smaller(planned, plan):
     assert "  Left out  0 -> 1\n            no longer served: team/train-2\n" in printed
 
 
-def test_several_things_can_be_supposed_at_once(planned):
+def test_several_what_if_changes_apply_together(planned):
     code, document = planned(JOB, "--what-if", "without=gcp", "--what-if", "without=aws", "--what-if", "budget=6")
 
     assert code == 1
     assert [each["kind"]["provider"] for each in document["what_if"]["plan"]["machines"]] == ["nebius", "nebius"]
 
 
-def test_what_was_seen_can_be_saved_and_planned_for_elsewhere(here, planned, capsys):
+def test_a_saved_snapshot_gives_the_same_plan(here, planned, capsys):
     work = many(node("old", 2), pod("running", node="old"), pod("a"), pod("b", 2), pod("c"), pod("giant", 64))
     code, first = planned(work, "--save", "seen.json")
 

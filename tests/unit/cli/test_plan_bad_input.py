@@ -1,4 +1,4 @@
-"""What `forebay plan` says to files and suppositions that are wrong: one sentence that names the place, exit code 2."""
+"""Bad input of `forebay plan`: one sentence that names the file and the position, and exit code 2."""
 
 import gzip
 import json
@@ -42,7 +42,7 @@ def sentence(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_files_that_are_not_there(sentence):
+def test_missing_files(sentence):
     assert sentence("-f", "gone.yaml") == "gone.yaml cannot be read: No such file or directory"
     assert sentence("-f", "work.yaml", "--offers", "gone.csv") == "gone.csv cannot be read: No such file or directory"
 
@@ -58,7 +58,7 @@ def test_standard_input_twice(sentence):
 
 
 @pytest.mark.parametrize(
-    ("work", "said"),
+    ("work", "expected"),
     [
         ("a: 1\nb: [\n", "work.yaml is not YAML: line 3: did not find expected node content"),
         ("a: 1\n\tb: 2\n", "work.yaml is not YAML: line 2: found a tab character that violates indentation"),
@@ -67,14 +67,14 @@ def test_standard_input_twice(sentence):
         ("at: 2026-13-45\n", "work.yaml is not YAML: month must be in 1..12"),
         ("just words\n", "work.yaml, document 1 is not an object with apiVersion and kind"),
         ("- 1\n- 2\n", "work.yaml, document 1 is not an object with apiVersion and kind"),
-        ("kind: Pod\n", "work.yaml, document 1 is no manifest: Object missing required field `apiVersion`"),
+        ("kind: Pod\n", "work.yaml, document 1 is not a manifest: Object missing required field `apiVersion`"),
         ("apiVersion: v1\nkind: Pod\n", "work.yaml, document 1: a Pod without metadata.name"),
-        (POD + "---\n" + POD, "work.yaml, document 2: Pod train: the pod default/train is there twice"),
+        (POD + "---\n" + POD, "work.yaml, document 2: Pod train: pod default/train occurs twice"),
         (POD.replace("gpu: 1", "gpu: lots"), 'work.yaml, document 1: Pod train: "lots" is not a Kubernetes quantity'),
         (POD.replace("gpu: 1", "gpu: .nan"), 'work.yaml, document 1: Pod train: "nan" is not a Kubernetes quantity'),
         (
             POD.replace("{name: train}", "{name: train, labels: {a: 1}}"),
-            "work.yaml, document 1 is no manifest: Expected",
+            "work.yaml, document 1 is not a manifest: Expected",
         ),
         (POD.replace("containers: [", "containers: [1, "), "work.yaml, document 1: Pod train: "),
         (
@@ -94,7 +94,7 @@ def test_standard_input_twice(sentence):
                 "apiVersion: forebay.dev/v1alpha1\nkind: GPUNodePool\nmetadata: {name: p}\n"
                 "spec: {nodeClassRef: {name: c}, maxHourlyPrce: '2'}\n"
             ),
-            "work.yaml, document 1: GPUNodePool p: spec.maxHourlyPrce is no field of a GPUNodePool",
+            "work.yaml, document 1: GPUNodePool p: spec.maxHourlyPrce is not a field of GPUNodePool",
         ),
         (
             (
@@ -105,23 +105,23 @@ def test_standard_input_twice(sentence):
         ),
     ],
 )
-def test_manifests_that_cannot_be_read(sentence, work, said):
-    assert sentence(work=work).startswith(said)
+def test_invalid_manifests(sentence, work, expected):
+    assert sentence(work=work).startswith(expected)
 
 
 @pytest.mark.parametrize(
-    ("offers", "said"),
+    ("offers", "expected"),
     [
-        ("", "offers.csv: it is empty: the first line must name the columns"),
-        (HEADER.replace("vcpus", "cores") + ROW, 'offers.csv: "cores" is no column of an offers table; those are prov'),
-        (HEADER.replace("gpu_model", "region") + ROW, 'offers.csv: the column "region" is there twice'),
+        ("", "offers.csv: the table is empty: its first line must name the columns"),
+        (HEADER.replace("vcpus", "cores") + ROW, 'offers.csv: "cores" is not a column of an offers table; columns are'),
+        (HEADER.replace("gpu_model", "region") + ROW, 'offers.csv: column "region" occurs twice'),
         (
             "provider,region\naws,x\n",
-            "offers.csv: it has no column instance_type and no column gpu_count and no column",
+            "offers.csv: columns are missing: instance_type, gpu_count, vcpus",
         ),
         (
             HEADER.replace("price_ondemand_usd_h", "asof") + ROW,
-            "offers.csv: it has no prices; needed is price_ondemand",
+            "offers.csv: there is no price column: add price_ondemand",
         ),
         (HEADER + ROW + ROW.replace(",us-east-1", ""), "offers.csv: line 3 has 8 fields, but there are 9 columns"),
         (
@@ -147,35 +147,35 @@ def test_manifests_that_cannot_be_read(sentence, work, said):
         (HEADER + ROW.replace("aws,", ","), "offers.csv: line 2 has no provider"),
         (HEADER + '"aws', "offers.csv: line 2 is not CSV: unexpected end of data"),
         (b"\xff\xfe", "offers.csv is not text: "),
-        (gzip.compress((HEADER + ROW).encode())[:-9], "offers.csv is not a whole gzip file: "),
+        (gzip.compress((HEADER + ROW).encode())[:-9], "offers.csv is not a complete gzip file: "),
     ],
 )
-def test_tables_that_cannot_be_read(sentence, offers, said):
-    assert sentence(offers=offers).startswith(said)
+def test_invalid_tables(sentence, offers, expected):
+    assert sentence(offers=offers).startswith(expected)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         (
             "weather=sunny",
-            '"weather=sunny" cannot be supposed; give price=NAME:FACTOR, without=PROVIDER, budget=USD_PER_HOUR or ',
+            '"weather=sunny" is not a valid change; give price=NAME:FACTOR, without=PROVIDER, budget=USD_PER_HOUR or ',
         ),
-        ("without=", '"without=" cannot be supposed; give price=NAME:FACTOR'),
+        ("without=", '"without=" is not a valid change; give price=NAME:FACTOR'),
         ("price=aws", '"price=aws" has no factor; give price=NAME:FACTOR, such as price=H100:0.5'),
         ("price=:2", '"price=:2" has no factor'),
-        ("price=aws:-1", '"price=aws:-1": "-1" is no factor; give a number from 0'),
-        ("price=aws:nan", '"price=aws:nan": "nan" is no factor'),
-        ("price=aws:inf", '"price=aws:inf": "inf" is no factor'),
-        ("price=RTX9090:2", 'no offer is of "RTX9090"; give a provider, an instance type or a GPU model'),
-        ("without=gcp", 'nothing comes from a provider "gcp"; providers are: aws'),
-        ("budget=lots", '"budget=lots": "lots" is no budget; give dollars an hour, such as budget=12.50'),
-        ("budget=-1", '"budget=-1": "-1" is no budget'),
-        ("budget=nan", '"budget=nan": "nan" is no budget'),
+        ("price=aws:-1", '"price=aws:-1": "-1" is not a factor; give a number of at least 0'),
+        ("price=aws:nan", '"price=aws:nan": "nan" is not a factor'),
+        ("price=aws:inf", '"price=aws:inf": "inf" is not a factor'),
+        ("price=RTX9090:2", 'no offer matches "RTX9090"; give a provider, an instance type or a GPU model'),
+        ("without=gcp", 'there is no provider "gcp"; providers are: aws'),
+        ("budget=lots", '"budget=lots": "lots" is not a budget; give dollars an hour, such as budget=12.50'),
+        ("budget=-1", '"budget=-1": "-1" is not a budget'),
+        ("budget=nan", '"budget=nan": "nan" is not a budget'),
     ],
 )
-def test_what_cannot_be_supposed(sentence, text, said):
-    assert sentence("-f", "work.yaml", "--offers", "offers.csv", "--what-if", text).startswith(f"--what-if {said}")
+def test_invalid_what_if_options(sentence, text, expected):
+    assert sentence("-f", "work.yaml", "--offers", "offers.csv", "--what-if", text).startswith(f"--what-if {expected}")
 
 
 def test_a_saved_snapshot_that_is_damaged_or_of_another_release(sentence, tmp_path, capsys):
@@ -194,14 +194,14 @@ def test_a_saved_snapshot_that_is_damaged_or_of_another_release(sentence, tmp_pa
     )
     assert sentence(work=lost).startswith("work.yaml cannot be read: the snapshot is incomplete or damaged: ")
     assert sentence("-f", "work.yaml", "-f", "seen.json") == (
-        "seen.json is a saved snapshot, a whole of its own: give no other file with it"
+        "seen.json is a saved snapshot: give no other file with it"
     )
 
 
 def test_nothing_but_a_saved_snapshot_is_overwritten(sentence, tmp_path):
-    said = sentence("-f", "work.yaml", "--offers", "offers.csv", "--save", "work.yaml")
+    expected = sentence("-f", "work.yaml", "--offers", "offers.csv", "--save", "work.yaml")
 
-    assert said == "work.yaml is there and is no saved snapshot: it is not overwritten"
+    assert expected == "work.yaml exists and is not a saved snapshot: choose another file"
     assert (tmp_path / "work.yaml").read_text() == POD
     assert sentence("-f", "work.yaml", "--save", "no/such/place") == (
         "no/such/place cannot be written: No such file or directory"

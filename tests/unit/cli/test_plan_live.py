@@ -13,13 +13,13 @@ from tests.unit.cli.test_commands import forebay, running, waiting_for_the_fifth
 
 @pytest.fixture(scope="module")
 def kubeconfig():
-    """A lab that has run for some minutes of its own time, with one Job that no machine is large enough for."""
+    """A demo cluster after some minutes of its own time, with one Job that no machine is large enough for."""
     with running("demo", "--serve", "--speed", "60") as (_, path):
         waiting_for_the_fifth_job(path)
         yield str(path)
 
 
-def test_what_would_be_bought_now_and_again_from_what_was_saved(kubeconfig, tmp_path):
+def test_a_plan_of_the_cluster_equals_the_plan_of_its_saved_snapshot(kubeconfig, tmp_path):
     saved = tmp_path / "seen.json"
 
     live = forebay("plan", "--output", "json", "--save", str(saved), KUBECONFIG=kubeconfig)
@@ -35,7 +35,7 @@ def test_what_would_be_bought_now_and_again_from_what_was_saved(kubeconfig, tmp_
     assert f"  {giant['pod']}: NoOfferFits\n" in text.stdout
 
 
-def test_machines_you_own_are_offers(kubeconfig):
+def test_owned_machines_are_offers(kubeconfig):
     outcome = forebay("offers", "--output", "json", KUBECONFIG=kubeconfig)
 
     offers = json.loads(outcome.stdout)["offers"]
@@ -46,7 +46,7 @@ def test_machines_you_own_are_offers(kubeconfig):
     assert [float(each["price_per_gpu"]) for each in offers] == sorted(float(each["price_per_gpu"]) for each in offers)
 
 
-def test_a_cluster_without_forebays_kinds_is_told_from_one_that_has_nothing_to_buy(tmp_path):
+def test_a_cluster_without_forebays_crds_is_an_error(tmp_path):
     with running("embedded", "--write-kubeconfig", str(tmp_path / "config")) as (_, path):
         server = yaml.safe_load(path.read_text())["clusters"][0]["cluster"]["server"]
         for kind in ("gpunodeclasses", "gpunodepools"):

@@ -30,7 +30,7 @@ S, R = InstanceState, Reason
 
 RENTED = Capabilities(delivers=Delivery.NODE)
 IDEMPOTENT = Capabilities(delivers=Delivery.NODE, idempotent_launch=True)
-OWNED = Capabilities(delivers=Delivery.POWER, idempotent_launch=True, settle=timedelta(seconds=10))
+OWNED = Capabilities(delivers=Delivery.POWER, idempotent_launch=True, settle_time=timedelta(seconds=10))
 
 #: How a record comes into each state, as (state, reason) after its creation.
 STORY = {

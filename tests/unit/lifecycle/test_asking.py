@@ -105,7 +105,7 @@ def test_somebody_elses_instance_is_not_taken_over():
 
 def test_a_launch_that_no_list_shows_is_asked_for_again_only_after_the_settle_time():
     lost = record(S.LAUNCHING, since=NOW)
-    settled = NOW + RENTED.settle
+    settled = NOW + RENTED.settle_time
 
     too_early = facts(lost, listing=listed(asked=settled - seconds(1)))
     late_enough = facts(lost, listing=listed(asked=settled + seconds(1)))

@@ -166,7 +166,7 @@ def test_pods_on_a_node_that_has_fallen_silent_are_not_waited_for_for_ever():
 
 def test_a_launch_that_vanishes_before_it_was_of_use_counts_as_failed():
     launched = record(S.LAUNCHED)
-    first, second = NOW + RENTED.settle + seconds(1), NOW + RENTED.settle + seconds(40)
+    first, second = NOW + RENTED.settle_time + seconds(1), NOW + RENTED.settle_time + seconds(40)
 
     assert next_step(facts(launched, listing=listed(asked=NOW + seconds(30))), first) is None, "too soon to tell"
     once = next_step(facts(launched, listing=listed(asked=first)), first)

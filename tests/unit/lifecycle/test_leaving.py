@@ -276,7 +276,7 @@ def test_a_list_that_calls_a_machine_off_while_its_node_is_ready_is_not_believed
 
 def test_a_launch_nobody_can_find_is_gone_after_two_lists_past_its_settle_time_and_was_never_billed():
     lost = record(S.TERMINATING, because=R.LAUNCH_FAILED, instance_id=None)
-    settled = NOW + RENTED.settle
+    settled = NOW + RENTED.settle_time
 
     assert next_step(facts(lost, listing=listed(asked=settled)), settled + seconds(1)) is None, "it might still come"
     once = next_step(facts(lost, listing=listed(asked=settled + seconds(1))), settled + seconds(1))
@@ -297,7 +297,7 @@ def test_a_launch_that_shows_up_late_is_ended():
 
 def test_what_somebody_ended_by_hand_is_gone_though_the_provider_keeps_refusing():
     refused = record(S.TERMINATING, not_before=NOW + minutes(60), termination_attempts=9)
-    first, second = NOW + RENTED.settle + seconds(1), NOW + RENTED.settle + seconds(31)
+    first, second = NOW + RENTED.settle_time + seconds(1), NOW + RENTED.settle_time + seconds(31)
 
     once = next_step(facts(refused, listing=listed(asked=first)), first)
     twice = next_step(facts(after(once), listing=listed(asked=second)), second)

@@ -232,7 +232,7 @@ class World:
             name = same[0]
         elif name not in self.running:
             # Now and then it takes longer than the provider promises.
-            lag = self.capabilities.settle * self.random.choice([0, 0.2, 0.9, 1.8])
+            lag = self.capabilities.settle_time * self.random.choice([0, 0.2, 0.9, 1.8])
             self.running[name] = (record.uid, self.now, self.now if self.owned else self.now + lag)
             self.fading.pop(name, None)
         return self.lost() if lost else Instance(id=name, phase=InstancePhase.STARTING, owner=record.uid)

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from forebay.model.fit import Filter, Misfit, misfit, none_available, preference
+from forebay.model.fit import Filter, Misfit, misfit, preference
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.requirements import (
@@ -56,11 +56,10 @@ def test_a_pod_fits_where_there_is_room_and_nothing_forbids_it():
         ({"amd.com/gpu": 1}, ("Insufficient amd.com/gpu",)),
     ],
 )
-def test_every_resource_that_is_short_is_named(requests, reasons):
+def test_every_insufficient_resource_is_named(requests, reasons):
     found = misfit(shape(Resources.parse(requests)), node(), FREE)
 
     assert found == Misfit(Filter.NODE_RESOURCES_FIT, reasons)
-    assert found.curable
 
 
 @pytest.mark.parametrize("effect", [Effect.NO_SCHEDULE, Effect.NO_EXECUTE])
@@ -69,16 +68,15 @@ def test_an_untolerated_taint_is_named(effect):
 
     found = misfit(shape(), tainted, FREE)
     assert found == Misfit(Filter.TAINT_TOLERATION, ("node(s) had untolerated taint {dedicated: team-a}",))
-    assert not found.curable
     assert misfit(shape(tolerations=(Toleration("dedicated", "Equal", "team-a"),)), tainted, FREE) is None
     assert misfit(shape(tolerations=(Toleration("dedicated", "Equal", "team-b"),)), tainted, FREE) == found
 
 
-def test_a_taint_that_only_asks_nicely_keeps_nobody_away():
+def test_a_prefer_no_schedule_taint_keeps_no_pod_away():
     assert misfit(shape(), node(taints=(Taint("soft", "", Effect.PREFER_NO_SCHEDULE),)), FREE) is None
 
 
-def test_a_cordoned_node_takes_only_who_tolerates_that():
+def test_a_cordoned_node_takes_only_pods_that_tolerate_it():
     cordoned = node(unschedulable=True)
 
     assert str(misfit(shape(), cordoned, FREE)) == "node(s) were unschedulable"
@@ -113,32 +111,20 @@ def test_two_pods_cannot_share_a_host_port():
     assert misfit(server, node(), FREE, {(8080, "TCP")}).filter is Filter.NODE_PORTS
 
 
-def test_the_first_filter_that_fails_speaks_as_in_the_scheduler():
-    hopeless = node(unschedulable=True, taints=(Taint("a"),))
+def test_the_first_failing_filter_is_reported_as_in_the_scheduler():
+    tainted = node(unschedulable=True, taints=(Taint("a"),))
     greedy = shape(Resources({"cpu": 10**9}), node_selector={"x": "y"})
 
-    assert misfit(greedy, hopeless, FREE).filter is Filter.NODE_UNSCHEDULABLE
+    assert misfit(greedy, tainted, FREE).filter is Filter.NODE_UNSCHEDULABLE
     assert misfit(greedy, node(taints=(Taint("a"),)), FREE).filter is Filter.TAINT_TOLERATION
     assert misfit(greedy, node(), FREE).filter is Filter.NODE_AFFINITY
 
 
 def test_preferences_add_up():
-    picky = shape(preferred_node_affinity=(PreferredTerm(10, term("gpu", "h100")), PreferredTerm(5, term("zone", "a"))))
-
-    assert preference(picky, node(labels={"gpu": "h100", "zone": "a"})) == 15
-    assert preference(picky, node(labels={"zone": "a"})) == 5
-    assert preference(shape(), node()) == 0
-
-
-def test_the_whole_cluster_refuses_in_one_sentence():
-    refusals = [
-        misfit(shape(Resources.parse({"cpu": 9, "memory": "1Ti"})), node(), FREE),
-        misfit(shape(Resources.parse({"cpu": 9})), node(), FREE),
-        misfit(shape(), node(taints=(Taint("dedicated", "x"),)), FREE),
-    ]
-
-    assert none_available(refusals) == (
-        "0/3 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint {dedicated: x}, "
-        "2 Insufficient cpu."
+    prefers = shape(
+        preferred_node_affinity=(PreferredTerm(10, term("gpu", "h100")), PreferredTerm(5, term("zone", "a")))
     )
-    assert none_available([]) == "no nodes available to schedule pods"
+
+    assert preference(prefers, node(labels={"gpu": "h100", "zone": "a"})) == 15
+    assert preference(prefers, node(labels={"zone": "a"})) == 5
+    assert preference(shape(), node()) == 0

@@ -3,7 +3,7 @@ import gzip
 
 import pytest
 
-from forebay.model.gpu_models import MODELS, Vendor, canonical, gpu_model, meant
+from forebay.model.gpu_models import MODELS, Vendor, canonical, gpu_model, matching_models
 from tests.needs import PRICES
 
 
@@ -29,11 +29,11 @@ def test_where_a_name_means_two_models_the_memory_decides():
     assert canonical("A100") == "A100-40GB"
     assert canonical("A100", 80) == "A100-80GB"
     assert canonical("RTX6000", 96.0) == "RTXPRO6000"
-    assert meant("A100") == {"A100-40GB", "A100-80GB"}
-    assert meant("l4") == {"L4"}
+    assert matching_models("A100") == {"A100-40GB", "A100-80GB"}
+    assert matching_models("l4") == {"L4"}
 
 
-def test_no_name_means_two_models_unawares():
+def test_no_name_means_two_models_by_accident():
     from forebay.model.gpu_models import _AMBIGUOUS, _plain
 
     plain = [_plain(name) for model in MODELS for name in {_plain(n): n for n in (model.name, *model.aliases)}.values()]

@@ -22,7 +22,7 @@ def test_containers_run_together_so_their_requests_add_up():
     )
 
 
-def test_every_pod_counts_as_one_pod_even_if_it_asks_for_nothing():
+def test_every_pod_counts_as_one_pod_even_if_it_requests_nothing():
     assert effective_requests([ask()]) == Resources({"pods": 1})
 
 
@@ -68,7 +68,7 @@ def test_pod_level_requests_replace_the_sum_before_overhead():
     assert requests == one_pod_of(cpu=9, memory="1Gi"), "GPUs cannot be asked for by a pod as a whole"
 
 
-def test_a_pod_level_limit_does_not_raise_what_containers_ask_for():
+def test_a_pod_level_limit_does_not_raise_container_requests():
     pod = ContainerResources(limits={"cpu": 8})
 
     assert effective_requests([ask(cpu=1)], pod_level=pod) == one_pod_of(cpu=1)
@@ -86,5 +86,5 @@ def test_a_shape_knows_its_gpus():
 
 
 @pytest.mark.parametrize(("phase", "ended"), [(phase, phase in {"Succeeded", "Failed"}) for phase in Phase])
-def test_only_succeeded_and_failed_pods_hold_nothing_any_more(phase, ended):
+def test_only_succeeded_and_failed_pods_have_finished(phase, ended):
     assert phase.ended is ended

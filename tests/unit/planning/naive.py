@@ -1,7 +1,4 @@
-"""The rules once more, pod by pod and as plainly as can be: what the planner's answers are held against.
-
-Shares nothing with the planner but the words for what it is given.
-"""
+"""An independent check of plans, pod by pod. Shares nothing with the planner but its input and result types."""
 
 from collections import Counter, defaultdict
 
@@ -15,7 +12,7 @@ def violations(pods, candidates, caps, plan, gangs=None):
     for purchase in plan.purchases:
         found += _node(purchase)
         if purchase.candidate not in candidates:
-            found.append("bought what nobody offers")
+            found.append("bought a candidate that is not offered")
     found += _zones(plan, candidates)
     found += _stock(plan)
     found += _caps(plan, caps)
@@ -23,12 +20,12 @@ def violations(pods, candidates, caps, plan, gangs=None):
     if plan.cost < plan.bound:
         found.append(f"the cost {plan.cost} is below the bound {plan.bound}")
     if any(not left.sentence for left in plan.left_out) or any(not each.sentence for each in plan.purchases):
-        found.append("somebody hears no reason")
+        found.append("a sentence is missing")
     return found
 
 
 def may_go(pod, candidate):
-    """To an empty node of the candidate."""
+    """Whether the pod may run on an empty node of the candidate."""
     shape, node = pod.shape, candidate.node
     if candidate.namespaces is not None and pod.namespace not in candidate.namespaces:
         return False
@@ -70,7 +67,7 @@ def _holds(requirement, value):
             return value is not None and value.isdigit() and int(value) < int(requirement.values[0])
 
 
-def _means(owner, selector, other):
+def _selects(owner, selector, other):
     if other.namespace != owner.namespace or selector is None:
         return False
     return all(other.labels.get(key) == value for key, value in selector.match_labels.items())
@@ -85,19 +82,19 @@ def _node(purchase):
         used.update(dict(pod.shape.requests))
         ports.update(pod.shape.host_ports)
         for term in pod.shape.pod_anti_affinity:
-            others = [other for other in purchase.pods if other is not pod and _means(pod, term.selector, other)]
+            others = [other for other in purchase.pods if other is not pod and _selects(pod, term.selector, other)]
             if term.topology_key == "kubernetes.io/hostname" and others:
                 found.append(f"{pod.name} is beside pods it keeps away from")
         for spread in pod.shape.topology_spread:
-            alike = [other for other in purchase.pods if _means(pod, spread.selector, other)]
+            alike = [other for other in purchase.pods if _selects(pod, spread.selector, other)]
             if spread.topology_key == "kubernetes.io/hostname" and len(alike) > spread.max_skew:
-                found.append(f"{pod.name} is beside too many of its kind")
+                found.append(f"{pod.name} is beside too many like it")
     if any(amount > purchase.candidate.node.allocatable.get(name, 0) for name, amount in used.items()):
         found.append("a node is overfull")
     if any(count > 1 for count in ports.values()):
         found.append("a host port is taken twice")
     if not purchase.pods:
-        found.append("a node was bought for nobody")
+        found.append("a node was bought for no pod")
     return found
 
 
@@ -108,7 +105,7 @@ def _zones(plan, candidates):
         for term in pod.shape.pod_anti_affinity:
             zone = labels.get(term.topology_key)
             if term.topology_key != "kubernetes.io/hostname" and any(
-                other is not pod and _means(pod, term.selector, other) and there.get(term.topology_key) == zone
+                other is not pod and _selects(pod, term.selector, other) and there.get(term.topology_key) == zone
                 for other, there in placed
             ):
                 found.append(f"{pod.name} shares its zone with pods it keeps away from")
@@ -116,15 +113,15 @@ def _zones(plan, candidates):
             if spread.topology_key == "kubernetes.io/hostname":
                 continue
             counts = Counter(
-                there.get(spread.topology_key) for other, there in placed if _means(pod, spread.selector, other)
+                there.get(spread.topology_key) for other, there in placed if _selects(pod, spread.selector, other)
             )
             eligible = {
                 c.node.labels.get(spread.topology_key) for c in candidates if c.available != 0 and may_go(pod, c)
             }
             fewest = min(counts[zone] for zone in eligible - {None})
             mine = counts[labels.get(spread.topology_key)]
-            if _means(pod, spread.selector, pod) and mine - fewest > spread.max_skew:
-                found.append(f"{pod.name} is in a zone with too many of its kind")
+            if _selects(pod, spread.selector, pod) and mine - fewest > spread.max_skew:
+                found.append(f"{pod.name} is in a zone with too many like it")
     return found
 
 
@@ -149,7 +146,7 @@ def _caps(plan, caps):
             found.append(f"{cap.name}: too many nodes")
         paid = sum((each.offer.price.amount for each in mine), start=0)
         if cap.hourly_cost is not None and paid > cap.hourly_cost.amount:
-            found.append(f"{cap.name}: too dear")
+            found.append(f"{cap.name}: too expensive")
         for name, most in (cap.resources or {}).items():
             if sum(each.node.capacity.get(name, 0) for each in mine) > most:
                 found.append(f"{cap.name}: too much {name}")

@@ -12,14 +12,14 @@ from forebay.model.reasons import Reason
 from forebay.model.requirements import Taint
 from forebay.model.sources import AMPLE, Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.model.workloads import PodShape
-from forebay.planning.candidates import NO_POOL, World, candidates
+from forebay.planning.candidates import NO_POOL, CandidateContext, candidates
 from forebay.planning.limits import caps
 from forebay.planning.plan import PoolKey
 from forebay.planning.planner import plan
 from tests.unit.planning.worlds import GPU, bought, pods, shape
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-WORLD = World(now=NOW)
+CONTEXT = CandidateContext(now=NOW)
 
 
 def of(kind, **fields):
@@ -76,7 +76,7 @@ def test_an_offer_becomes_the_node_it_would_be_in_the_pool():
         "g6.2xlarge", "0.98", gpu_type="NVIDIA L4", gpu_memory_gib=24, region="us-east-1", zone="us-east-1a", stock=3
     )
 
-    found = only(candidates(source(offered, priority=5), [pool(template=template, weight=70)], [node_class()], WORLD))
+    found = only(candidates(source(offered, priority=5), [pool(template=template, weight=70)], [node_class()], CONTEXT))
 
     assert found.pool == PoolKey("team", "pool")
     assert found.source == SourceKey("gpu", "simulated")
@@ -114,15 +114,15 @@ def test_an_offer_becomes_the_node_it_would_be_in_the_pool():
         (offer(spot=True), {}, Reason.NOT_ALLOWED, "does not allow spot: set instanceRequirements.spotAllowed"),
         (offer(region="eu"), {"regions": ["us"]}, Reason.NOT_ALLOWED, "allows simulated only in us"),
         (offer(gpu_type="T4"), {"gpuTypes": ["L4", "A100"]}, Reason.NOT_ALLOWED, "allows only the GPU types L4, A100"),
-        (offer(), {"minVCPU": 9}, Reason.NOT_ALLOWED, "wants at least 9 vCPUs"),
-        (offer(), {"minMemoryGiB": 64}, Reason.NOT_ALLOWED, "wants at least 64 GiB of memory"),
-        (offer(gpu_memory_gib=16), {"minGPUMemoryGiB": 24}, Reason.NOT_ALLOWED, "wants GPUs of at least 24 GiB"),
+        (offer(), {"minVCPU": 9}, Reason.NOT_ALLOWED, "requires at least 9 vCPUs"),
+        (offer(), {"minMemoryGiB": 64}, Reason.NOT_ALLOWED, "requires at least 64 GiB of memory"),
+        (offer(gpu_memory_gib=16), {"minGPUMemoryGiB": 24}, Reason.NOT_ALLOWED, "requires GPUs of at least 24 GiB"),
         (offer(price="10.5"), {}, Reason.PRICE_TOO_HIGH, "more than $10.00/h, the maxHourlyPrice"),
-        (offer(stock=0), {}, Reason.OUT_OF_STOCK, "its provider has none of it now"),
+        (offer(stock=0), {}, Reason.OUT_OF_STOCK, "its provider has none in stock"),
     ],
 )
-def test_what_class_and_pool_do_not_allow_is_kept_with_the_reason(offered, spec, reason, sentence):
-    found = refusal(candidates(source(offered), [pool()], [node_class(instanceRequirements=spec)], WORLD))
+def test_offers_that_class_or_pool_do_not_allow_are_excluded_with_a_reason(offered, spec, reason, sentence):
+    found = refusal(candidates(source(offered), [pool()], [node_class(instanceRequirements=spec)], CONTEXT))
 
     assert found[0] is reason
     assert sentence in found[1]
@@ -136,10 +136,10 @@ def test_what_class_and_pool_do_not_allow_is_kept_with_the_reason(offered, spec,
         {"spotAllowed": True, "minVCPU": 8, "minMemoryGiB": 32, "minGPUMemoryGiB": 80},
     ],
 )
-def test_what_they_do_allow_may_be_called_by_any_of_its_names(spec):
+def test_allowed_gpu_types_may_be_called_by_any_name(spec):
     offered = offer(spot=True, region="us", gpu_type="A100-80GB", gpu_memory_gib=80)
 
-    assert only(candidates(source(offered), [pool()], [node_class(instanceRequirements=spec)], WORLD))
+    assert only(candidates(source(offered), [pool()], [node_class(instanceRequirements=spec)], CONTEXT))
 
 
 def test_requirements_of_a_pool_select_by_the_labels_of_the_node():
@@ -150,22 +150,22 @@ def test_requirements_of_a_pool_select_by_the_labels_of_the_node():
     offered = source(offer(gpu_type="NVIDIA GeForce RTX 4090", region="us"))
 
     for good in (asking("tgp.io/gpu-type", "rtx-4090"), asking("forebay.dev/region", "us", "eu")):
-        assert only(candidates(offered, [good], [node_class()], WORLD))
-    reason, sentence = refusal(candidates(offered, [asking("forebay.dev/region", "eu")], [node_class()], WORLD))
+        assert only(candidates(offered, [good], [node_class()], CONTEXT))
+    reason, sentence = refusal(candidates(offered, [asking("forebay.dev/region", "eu")], [node_class()], CONTEXT))
     assert reason is Reason.NOT_ALLOWED
     assert sentence == "GPUNodePool team/pool requires forebay.dev/region=eu"
 
 
-def test_a_provider_may_be_limited_to_regions_or_switched_off():
+def test_a_provider_may_be_limited_to_regions_or_disabled():
     in_us = node_class(providers=[{"name": "simulated", "regions": ["us"]}])
 
-    assert refusal(candidates(source(offer(region="eu")), [pool()], [in_us], WORLD))[0] is Reason.NOT_ALLOWED
+    assert refusal(candidates(source(offer(region="eu")), [pool()], [in_us], CONTEXT))[0] is Reason.NOT_ALLOWED
     off = source(offer(), enabled=False)
-    assert refusal(candidates(off, [pool()], [node_class()], WORLD))[0] is Reason.PROVIDER_DISABLED
+    assert refusal(candidates(off, [pool()], [node_class()], CONTEXT))[0] is Reason.PROVIDER_DISABLED
 
 
 def test_a_pool_serves_the_namespaces_that_its_selector_picks():
-    world = World(now=NOW, namespaces={"a": {"team": "x"}, "b": {}})
+    context = CandidateContext(now=NOW, namespaces={"a": {"team": "x"}, "b": {}})
     by_label = pool(namespaceSelector={"matchLabels": {"team": "x"}})
     by_name = pool(
         namespaceSelector={
@@ -173,20 +173,20 @@ def test_a_pool_serves_the_namespaces_that_its_selector_picks():
         }
     )
 
-    assert only(candidates(source(offer()), [by_label], [node_class()], world)).namespaces == {"a"}
-    assert only(candidates(source(offer()), [by_name], [node_class()], world)).namespaces == {"b"}
+    assert only(candidates(source(offer()), [by_label], [node_class()], context)).namespaces == {"a"}
+    assert only(candidates(source(offer()), [by_name], [node_class()], context)).namespaces == {"b"}
 
 
-def test_what_failed_lately_is_left_alone_until_its_time_is_over():
+def test_an_offer_whose_launch_failed_is_excluded_until_its_cooldown_ends():
     offered = offer()
     until = NOW + timedelta(minutes=5)
-    cooling = World(now=NOW, cooling={offered.key: (until, "the launch was refused.")})
+    cooling_down = CandidateContext(now=NOW, cooldowns={offered.key: (until, "the launch was refused.")})
 
-    reason, sentence = refusal(candidates(source(offered), [pool()], [node_class()], cooling))
+    reason, sentence = refusal(candidates(source(offered), [pool()], [node_class()], cooling_down))
 
     assert reason is Reason.COOLING_DOWN
-    assert sentence == "it is left alone until 12:05:00 UTC: the launch was refused"
-    later = msgspec.structs.replace(cooling, now=until)
+    assert sentence == "is cooling down until 12:05:00 UTC: the launch was refused"
+    later = msgspec.structs.replace(cooling_down, now=until)
     assert only(candidates(source(offered), [pool()], [node_class()], later))
 
 
@@ -212,15 +212,15 @@ def owned(name="own", gpus=4):
     return msgspec.structs.replace(offer(name, "0", gpus, provider="webhook", node_name=name), allocatable=amounts)
 
 
-def test_machines_that_the_environment_names_need_no_pool():
-    found = only(candidates(machines(owned()), [], [], WORLD))
+def test_machines_from_environment_variables_need_no_pool():
+    found = only(candidates(machines(owned()), [], [], CONTEXT))
 
     assert (found.pool, found.node.name, found.available) == (NO_POOL, "own", 1)
     assert "forebay.dev/nodepool" not in found.node.labels
 
 
-def test_a_machine_is_what_its_node_was_when_it_was_last_seen():
-    seen = World(now=NOW, remembered={"own": node("own", labels={"disk": "ssd"})})
+def test_a_machine_has_the_capacity_its_node_last_reported():
+    seen = CandidateContext(now=NOW, remembered={"own": node("own", labels={"disk": "ssd"})})
 
     found = only(candidates(machines(owned()), [], [], seen))
 
@@ -231,12 +231,12 @@ def test_a_machine_is_what_its_node_was_when_it_was_last_seen():
 @pytest.mark.parametrize(
     ("there", "reason"),
     [(node("own", ready=True), Reason.OUT_OF_STOCK), (node("own", unschedulable=True), Reason.NOT_ALLOWED)],
-    ids=["on already", "cordoned by its owner"],
+    ids=["powered on", "cordoned by its owner"],
 )
-def test_a_machine_that_is_on_or_cordoned_is_not_switched_on(there, reason):
-    world = World(now=NOW, nodes={"own": there})
+def test_a_machine_that_is_on_or_cordoned_is_excluded(there, reason):
+    context = CandidateContext(now=NOW, nodes={"own": there})
 
-    assert refusal(candidates(machines(owned()), [], [], world))[0] is reason
+    assert refusal(candidates(machines(owned()), [], [], context))[0] is reason
 
 
 def record(name, state="Ready", **spec):
@@ -246,73 +246,44 @@ def record(name, state="Ready", **spec):
 
 
 @pytest.mark.parametrize(("state", "free"), [("Requested", False), ("Terminating", False), ("Gone", True)])
-def test_a_machine_with_a_record_is_taken_until_that_is_gone(state, free):
-    world = World(now=NOW, records=[record("own", state)])
+def test_a_machine_with_a_record_is_in_use_until_the_record_is_gone(state, free):
+    context = CandidateContext(now=NOW, records=[record("own", state)])
 
-    assert bool(candidates(machines(owned()), [], [], world).candidates) is free
+    assert bool(candidates(machines(owned()), [], [], context).candidates) is free
 
 
-def test_daemons_take_their_share_of_a_new_node():
+def test_daemonsets_take_their_share_of_a_new_node():
     agent = PodShape(requests=Resources.parse({"cpu": "500m", "memory": "1Gi", "pods": 1}))
 
-    found = only(candidates(source(offer()), [pool()], [node_class()], World(now=NOW, daemons=[agent])))
+    found = only(candidates(source(offer()), [pool()], [node_class()], CandidateContext(now=NOW, daemons=[agent])))
 
     assert found.node.allocatable.amount("cpu") == 7410
     assert found.node.capacity.amount("cpu") == 7910
 
 
-def test_a_source_that_was_never_asked_is_unknown_and_containers_are_no_nodes():
+def test_a_source_without_offers_is_unknown_and_containers_are_not_nodes():
     key = SourceKey("gpu", "aws")
     silent = {key: Source(key=key, capabilities=Capabilities(delivers=Delivery.NODE), error="it does not answer")}
 
-    assert candidates(silent, [pool()], [node_class()], WORLD).unknown == (
+    assert candidates(silent, [pool()], [node_class()], CONTEXT).unknown == (
         "aws of GPUNodeClass gpu: it does not answer",
     )
     boxes = source(offer(), delivers=Delivery.CONTAINER)
-    assert not candidates(boxes, [pool()], [node_class()], WORLD).candidates
+    assert not candidates(boxes, [pool()], [node_class()], CONTEXT).candidates
 
 
-def test_pools_without_a_class_or_on_their_way_out_buy_nothing():
+def test_pools_without_a_class_or_being_deleted_have_no_candidates():
     going = pool()
     going.metadata.deletion_timestamp = NOW
 
-    assert not candidates(source(offer()), [going], [node_class()], WORLD).candidates
-    assert not candidates(source(offer()), [pool(node_class="other")], [node_class()], WORLD).candidates
-
-
-def held(name, price="2", pool="pool", state="Ready", **spec):
-    return record(
-        name,
-        state,
-        provider="simulated",
-        delivers="Node",
-        poolRef={"namespace": "team", "name": pool},
-        nodeClassName="gpu",
-        hourlyPrice=price,
-        node={"name": name, "allocatable": {GPU: 1}},
-        **spec,
-    )
-
-
-def test_limits_leave_what_is_not_yet_there_or_on_its_way():
-    limits = {"maxNodes": 3, "maxHourlyCost": "5", "resources": {GPU: 2}}
-    records = [held("a"), held("b", state="Launching"), held("c", state="Gone"), held("d", pool="other")]
-
-    found = caps([pool(limits=limits), pool("other")], [node_class(limits={"maxNodes": 4})], records)
-
-    assert [(cap.name, cap.nodes, cap.hourly_cost, cap.resources) for cap in found] == [
-        ("limits.maxNodes of GPUNodePool team/pool", 1, None, None),
-        ("limits.maxHourlyCost of GPUNodePool team/pool", None, UsdPerHour(1), None),
-        ("limits.resources.nvidia.com/gpu of GPUNodePool team/pool", None, None, Resources({GPU: -1})),
-        ("limits.maxNodes of GPUNodeClass gpu", 1, None, None),
-    ]
-    assert found[-1].pools == {PoolKey("team", "pool"), PoolKey("team", "other")}
+    assert not candidates(source(offer()), [going], [node_class()], CONTEXT).candidates
+    assert not candidates(source(offer()), [pool(node_class="other")], [node_class()], CONTEXT).candidates
 
 
 def test_from_pools_and_sources_to_a_plan():
     limits = {"maxNodes": 2}
     pools, classes = [pool(limits=limits)], [node_class()]
-    offering = candidates(source(offer("one", "1"), offer("four", "3", 4)), pools, classes, WORLD)
+    offering = candidates(source(offer("one", "1"), offer("four", "3", 4)), pools, classes, CONTEXT)
 
     made = plan(pods(6, shape()), offering.candidates, caps(pools, classes, ()), excluded=offering.excluded)
 

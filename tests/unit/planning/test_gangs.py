@@ -32,7 +32,7 @@ def test_of_two_groups_that_do_not_both_fit_the_older_is_served():
     assert served(plan([*new, *old], [candidate(1, "1", stock=3)])) == {each.name for each in old}
 
 
-def test_a_group_with_a_least_size_is_content_with_that():
+def test_a_group_with_a_least_size_may_be_served_in_part():
     least = {**GROUP, "forebay.dev/pod-group-min-count": "2"}
 
     assert len(served(plan(pods(4, annotations=least), [candidate(1, "1", stock=3)]))) == 3
@@ -43,7 +43,7 @@ def test_a_group_whose_pods_do_not_all_exist_yet_waits_for_them():
     made = plan(pods(2, annotations=GROUP), [candidate(1)], gangs={GangKey("team", "train"): Gang(min_count=3)})
 
     assert set(why(made).values()) == {Reason.GANG_INCOMPLETE}
-    assert "of which 3 are needed and 2 wait" in made.left_out[0].sentence
+    assert "needs 3 pods and 2 are waiting" in made.left_out[0].sentence
     placed = Gang(min_count=3, placed=1)
     assert len(served(plan(pods(2, annotations=GROUP), [candidate(1)], gangs={GangKey("team", "train"): placed}))) == 2
 

@@ -11,37 +11,37 @@ numbers = st.integers(0, 9)
 
 @st.composite
 def knapsacks(draw):
-    kinds, resources = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    need = [[draw(numbers) for _ in range(resources)] for _ in range(kinds)]
-    value = [draw(st.integers(-2, 20)) for _ in range(kinds)]
+    groups, resources = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    need = [[draw(numbers) for _ in range(resources)] for _ in range(groups)]
+    value = [draw(st.integers(-2, 20)) for _ in range(groups)]
     capacity = [draw(st.integers(1, 25)) for _ in range(resources)]
-    most = [draw(st.integers(0, 3)) for _ in range(kinds)]
+    most = [draw(st.integers(0, 3)) for _ in range(groups)]
     return tuple(np.array(each, dtype=np.float64) for each in (value, need, capacity)), np.array(most, dtype=np.int64)
 
 
 def best_of_all(value, need, capacity, most):
-    fillings = (np.array(counts) for counts in product(*(range(n + 1) for n in most)))
-    return max(float(value @ counts) for counts in fillings if (counts @ need <= capacity).all())
+    patterns = (np.array(counts) for counts in product(*(range(n + 1) for n in most)))
+    return max(float(value @ counts) for counts in patterns if (counts @ need <= capacity).all())
 
 
 @given(knapsacks(), st.integers(0, 30))
-def test_the_best_filling_is_found_and_none_is_worth_more(knapsack, above):
+def test_the_best_pattern_is_found_and_none_is_worth_more(knapsack, above):
     (value, need, capacity), most = knapsack
     best = exact(value, need, capacity, most, above=float(above), steps=100_000, cells=10_000)
 
     truth = best_of_all(value, need, capacity, most)
     assert best.most >= truth - 1e-9 or best.most >= above >= truth
     if truth > above:
-        assert abs(float(value @ best.fillings[0]) - truth) < 1e-9
+        assert abs(float(value @ best.patterns[0]) - truth) < 1e-9
         assert abs(best.most - truth) < 1e-9
-    for counts in best.fillings:
+    for counts in best.patterns:
         assert (counts @ need <= capacity).all()
         assert (counts <= most).all()
         assert float(value @ counts) > above
 
 
 @given(knapsacks(), st.integers(1, 3))
-def test_what_was_not_looked_at_is_never_promised_to_be_worth_less_than_it_is(knapsack, steps):
+def test_the_bound_covers_what_was_not_searched(knapsack, steps):
     (value, need, capacity), most = knapsack
     best = exact(value, need, capacity, most, above=0.0, steps=steps, cells=50)
 

@@ -1,4 +1,4 @@
-"""Pods and offers in few words."""
+"""Builders of pods, candidates and owned machines for planning tests."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -113,12 +113,12 @@ def candidate(
 
 
 def machine(name, gpus, price="0", **fields):
-    """One of your own, of which only the GPUs are known."""
+    """An owned machine of which only the GPUs are known."""
     return candidate(gpus, price, machine=name, provider="webhook", cpu=AMPLE, memory=AMPLE, **fields)
 
 
 def bought(plan):
-    """What was bought, as names of types, in order."""
+    """Instance types that were bought, sorted."""
     return sorted(purchase.candidate.offer.instance_type for purchase in plan.purchases)
 
 

@@ -1,4 +1,4 @@
-"""`forebay plan`: what would be bought for the pods that wait, why, and how near that is to the cheapest possible."""
+"""`forebay plan`: what the operator would buy for the waiting pods, why, and how close that is to the cheapest plan."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
 if TYPE_CHECKING:
-    from forebay.cli.plan.inputs import Looked
+    from forebay.cli.plan.inputs import PlanInput
     from forebay.reconcile.snapshot import Snapshot
     from forebay.reporting.plans import Report
 
@@ -28,7 +28,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "snapshot, instead of the cluster; may be repeated",
     )
     parser.add_argument(
-        "--offers", metavar="FILE", help="table of offers (CSV, plain or gzip) in place of what its providers say"
+        "--offers",
+        metavar="FILE",
+        help="table of offers (CSV, plain or gzip) instead of the live offers of the same providers",
     )
     parser.add_argument(
         "--spot", action="store_true", help="without any GPUNodeClass: use spot offers of the table too"
@@ -38,52 +40,52 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CHANGE",
-        help="suppose price=NAME:FACTOR (NAME: provider, instance type or GPU model), without=PROVIDER or "
+        help="plan with price=NAME:FACTOR (NAME: provider, instance type or GPU model), without=PROVIDER, "
         "budget=USD_PER_HOUR or budget=NAMESPACE/NAME:GPU_HOURS (in dollars: NAMESPACE/NAME:50usd), and show the "
         "difference; may be repeated",
     )
-    parser.add_argument("--save", metavar="FILE", help="write what was seen to a file, for -f")
+    parser.add_argument("--save", metavar="FILE", help="save the snapshot that the plan is made from, for -f")
     add_output_option(parser)
 
 
-def look(arguments: argparse.Namespace, settings: Settings) -> "Looked":
+def read_input(arguments: argparse.Namespace, settings: Settings) -> "PlanInput":
     from msgspec.structs import replace
 
-    from forebay.cli.plan.inputs import STDIN, look_at_cluster, look_at_files, read_offers
+    from forebay.cli.plan.inputs import STDIN, read_cluster, read_files, read_offers
     from forebay.reporting.what_if import with_table
 
     if [*arguments.filename, arguments.offers].count(STDIN) > 1:
         raise UserError("standard input can be read only once: give - to one of -f and --offers")
     table = read_offers(arguments.offers) if arguments.offers is not None else None
-    looked = look_at_files(arguments.filename, settings) if arguments.filename else look_at_cluster(settings)
+    given = read_files(arguments.filename, settings) if arguments.filename else read_cluster(settings)
     if table is None:
-        return looked
-    snapshot = with_table(looked.snapshot, (row.offer for row in table), spot=arguments.spot)
-    return replace(looked, snapshot=snapshot)
+        return given
+    snapshot = with_table(given.snapshot, (row.offer for row in table), spot=arguments.spot)
+    return replace(given, snapshot=snapshot)
 
 
-def report(looked: "Looked", supposed: list[str]) -> "Report":
+def report(given: "PlanInput", supposed: list[str]) -> "Report":
     from forebay.reporting.plans import Report, plan_report, what_if_report
-    from forebay.reporting.what_if import WhatIfError, outlook, parse, suppose
+    from forebay.reporting.what_if import WhatIfError, dry_run, parse, suppose
 
     try:
         changes = [parse(text) for text in supposed]
-        there = suppose(looked.snapshot, changes) if changes else None
+        there = suppose(given.snapshot, changes) if changes else None
     except WhatIfError as error:
         raise UserError(f"--what-if {error}") from error
-    plan = plan_report(outlook(looked.snapshot))
-    what_if = what_if_report(supposed, plan, plan_report(outlook(*there))) if there is not None else None
-    notes = [*looked.notes, *_notes(looked.snapshot)]
-    return Report(where=looked.where, now=looked.snapshot.now, plan=plan, what_if=what_if, notes=notes)
+    plan = plan_report(dry_run(given.snapshot))
+    what_if = what_if_report(supposed, plan, plan_report(dry_run(*there))) if there is not None else None
+    notes = [*given.notes, *_notes(given.snapshot)]
+    return Report(where=given.where, now=given.snapshot.now, plan=plan, what_if=what_if, notes=notes)
 
 
 def _notes(snapshot: "Snapshot") -> list[str]:
-    """What was not taken into account."""
+    """Notes on what the plan does not take into account."""
     from forebay.model.sources import Delivery
 
     notes = [f"GPUNodeClass {key.node_class}: {why}" for key, why in snapshot.unusable.items()]
     notes += [
-        f"Of {key.provider} in GPUNodeClass {key.node_class} no offers are known: {source.error}"
+        f"Offers of {key.provider} in GPUNodeClass {key.node_class} are unknown: {source.error}"
         for key, source in snapshot.sources.items()
         if source.offers is None and source.error is not None
     ]
@@ -91,25 +93,25 @@ def _notes(snapshot: "Snapshot") -> list[str]:
         {key.provider for key, each in snapshot.sources.items() if each.capabilities.delivers is Delivery.CONTAINER}
     )
     if containers:
-        notes.append(f"Offers of {', '.join(containers)} are left aside: they run containers, which are no nodes.")
+        notes.append(f"Offers of {', '.join(containers)} are ignored: they run containers, not nodes.")
     if snapshot.budgets and snapshot.budget_state is None:
         notes.append(
-            "What GPUWorkloadBudgets have used is not known here, so that they are not looked at: their ledgers are "
-            "ConfigMaps in the operator's namespace, which this user may not list."
+            "GPUWorkloadBudgets are ignored, because their ledgers cannot be read: allow this user to list ConfigMaps "
+            "in the operator's namespace."
         )
     if not snapshot.sources:
-        notes.append("No offers are known: give a table with --offers, or a GPUNodeClass with machines of your own.")
+        notes.append("There are no offers: give a table with --offers, or a GPUNodeClass with machines of your own.")
     return notes
 
 
 def save(snapshot: "Snapshot", name: str) -> None:
-    """For its owner's eyes: it tells what runs in the cluster."""
+    """Writes the snapshot to a file that only its owner can read, because it shows what runs in the cluster."""
     from forebay.reconcile import saved_snapshot
 
     path = Path(name)
     try:
         if path.exists() and not saved_snapshot.is_snapshot(path.read_bytes()):
-            raise UserError(f"{name} is there and is no saved snapshot: it is not overwritten")
+            raise UserError(f"{name} exists and is not a saved snapshot: choose another file")
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(saved_snapshot.save(snapshot))
@@ -120,29 +122,29 @@ def save(snapshot: "Snapshot", name: str) -> None:
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
-    looked = look(arguments, settings)
-    told = report(looked, arguments.what_if)
+    given = read_input(arguments, settings)
+    result = report(given, arguments.what_if)
     if arguments.save is not None:
-        save(looked.snapshot, arguments.save)
+        save(given.snapshot, arguments.save)
     if arguments.output == "json":
-        print_json(msgspec.to_builtins(told))
+        print_json(msgspec.to_builtins(result))
     else:
         from forebay.cli.plan.view import show
 
-        show(told)
-    return SOME_LEFT_OUT if told.answer.left_out else 0
+        show(result)
+    return SOME_LEFT_OUT if result.answer.left_out else 0
 
 
 COMMAND = Command(
     name="plan",
-    summary="what would be bought now, why, and how near that is to the cheapest possible",
-    description="Show what the operator would buy for the pods that wait, why each machine was chosen and over what,\n"
-    "the cost and what no plan can cost less than, and why pods are left out. Nothing is bought or written:\n\n"
+    summary="what the operator would buy now, why, and how close that is to the cheapest plan",
+    description="Show what the operator would buy for the waiting pods, why each machine was chosen over others,\n"
+    "the cost with a proven lower bound, and why pods are left out. Nothing is bought or written:\n\n"
     "  forebay plan\n"
     "  forebay plan --what-if budget=20 --what-if without=aws\n"
     "  forebay plan -f jobs.yaml --offers prices.csv\n"
     "  kubectl get pods,nodes -A -o yaml | forebay plan -f - --offers prices.csv.gz\n\n"
-    "Exit codes: 0 every pod that waits would be served; 1 some are left out; 2 bad input, or no cluster.",
+    "Exit codes: 0 all waiting pods would be served; 1 some are left out; 2 bad input, or no cluster.",
     options=add_options,
     run=run,
 )

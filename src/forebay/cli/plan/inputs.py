@@ -1,4 +1,4 @@
-"""Where `forebay plan` and `forebay offers` look: a cluster, files of manifests, saved snapshots, tables of offers."""
+"""Inputs of `forebay plan` and `forebay offers`: a cluster, manifests, saved snapshots, tables of offers."""
 
 import asyncio
 import gzip
@@ -44,21 +44,23 @@ _ENDINGS: Final = (".yaml", ".yml", ".json")
 _CSafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    #: For people: the cluster's address, or the names of the files.
+class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
+    """The snapshot to plan for, and notes for the user about how it was read."""
+
+    #: The cluster's address or the names of the files, for people.
     where: str
     snapshot: Snapshot
     notes: tuple[str, ...] = ()
 
 
-def look_at_cluster(settings: Settings) -> Looked:
+def read_cluster(settings: Settings) -> PlanInput:
     try:
         return asyncio.run(_cluster(settings))
     except (NotSeen, SettingsError) as error:
         raise UserError(str(error)) from error
 
 
-async def _cluster(settings: Settings) -> Looked:
+async def _cluster(settings: Settings) -> PlanInput:
     redactor = configure_logging(settings)
     config = cluster_config(settings, os.environ)
     groups = read_groups(os.environ)
@@ -74,7 +76,7 @@ async def _cluster(settings: Settings) -> Looked:
                 ", or plan from files with -f"
             )
         cluster = await client.get(NAMESPACES, "kube-system")
-        # Secrets that are named without a namespace are the operator's neighbours.
+        # Secrets that are named without a namespace are in the operator's namespace.
         leaders = await ClusterReader(client, config.namespace).leaders()
         context = ProviderContext(
             make_transport=lambda tls: AiohttpTransport(tls=tls or TlsOptions()),
@@ -87,26 +89,26 @@ async def _cluster(settings: Settings) -> Looked:
         seen = await survey(client, config.server, groups.machines, context, rules)
     finally:
         await client.close()
-    return Looked(where=config.server, snapshot=seen, notes=tuple(groups.problems))
+    return PlanInput(where=config.server, snapshot=seen, notes=tuple(groups.problems))
 
 
-def look_at_files(names: Sequence[str], settings: Settings) -> Looked:
-    """One saved snapshot, or any number of manifests; a folder stands for the YAML and JSON files in it."""
+def read_files(names: Sequence[str], settings: Settings) -> PlanInput:
+    """Input from one saved snapshot or any number of manifests; a folder stands for its YAML and JSON files."""
     files = [each for name in names for each in _named(name)]
     texts = [(name, _read(name)) for name in files]
     saved = [(name, data) for name, data in texts if is_snapshot(data)]
     where = ", ".join(name if name != STDIN else "standard input" for name in names)
     if saved:
         if len(texts) > 1:
-            raise UserError(f"{saved[0][0]} is a saved snapshot, a whole of its own: give no other file with it")
+            raise UserError(f"{saved[0][0]} is a saved snapshot: give no other file with it")
         name, data = saved[0]
         try:
-            return Looked(where=where, snapshot=load(data))
+            return PlanInput(where=where, snapshot=load(data))
         except NotASnapshot as error:
             raise UserError(f"{name} cannot be read: {error}") from error
     try:
         rules = rules_of(settings)
-        drawn = snapshot_of(
+        built = snapshot_of(
             ((origin, document) for name, data in texts for origin, document in _documents(name, data)),
             datetime.now(UTC),
             rules,
@@ -115,14 +117,14 @@ def look_at_files(names: Sequence[str], settings: Settings) -> Looked:
         raise UserError(str(error)) from error
     configure_logging(settings)
     context = ProviderContext(
-        make_transport=lambda _tls: _Nowhere(),
+        make_transport=lambda _tls: _Offline(),
         secrets=_NoSecrets(),
         namespace="",
         cluster="",
         redactor=Redactor(),
         clock=clock.now,
     )
-    return Looked(where=where, snapshot=asyncio.run(with_offers(drawn.snapshot, (), context)), notes=drawn.notes)
+    return PlanInput(where=where, snapshot=asyncio.run(with_offers(built.snapshot, (), context)), notes=built.notes)
 
 
 def read_offers(name: str) -> list[Row]:
@@ -131,7 +133,7 @@ def read_offers(name: str) -> list[Row]:
         try:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{name} is not a whole gzip file: {error}") from error
+            raise UserError(f"{name} is not a complete gzip file: {error}") from error
     try:
         return read_table(io.StringIO(data.decode("utf-8"), newline=""))
     except UnicodeDecodeError as error:
@@ -159,7 +161,7 @@ def _read(name: str) -> bytes:
 def _documents(name: str, data: bytes) -> Iterator[tuple[str, Any]]:
     origin = "standard input" if name == STDIN else name
     if data.lstrip().startswith(b"{"):
-        # A list of thousands of pods, as kubectl -o json writes it, would take YAML's reader minutes.
+        # Reading thousands of pods (kubectl get pods -o json) with the YAML parser would take minutes.
         try:
             yield origin, msgspec.json.decode(data)
         except msgspec.DecodeError:
@@ -180,11 +182,11 @@ def _documents(name: str, data: bytes) -> Iterator[tuple[str, Any]]:
         raise UserError(f"{origin} is not YAML: {error}") from error
 
 
-class _Nowhere:
-    """Whoever plans from files asks nobody."""
+class _Offline:
+    """Transport that refuses all requests: planning from files makes no network calls."""
 
     async def request(self, request: Request) -> Response:
-        raise NeverSent("nothing is asked over the network when planning from files", request, lasting=True)
+        raise NeverSent("planning from files makes no network calls", request, lasting=True)
 
     async def close(self) -> None:
         pass
@@ -192,4 +194,4 @@ class _Nowhere:
 
 class _NoSecrets:
     async def get(self, namespace: str, name: str) -> dict[str, bytes]:
-        raise NoSecret(f"Secret {namespace}/{name} is not at hand when planning from files: give --offers")
+        raise NoSecret(f"Secret {namespace}/{name} is not read when planning from files: give --offers")

@@ -1,4 +1,4 @@
-"""Documents of manifests: what each says it is, where it stands, and how many pods it would have."""
+"""Manifests as documents: kind and name, file and position, and how many pods a workload would have."""
 
 from collections.abc import Iterator
 from typing import Any, Final, TypeVar
@@ -16,7 +16,7 @@ DEFAULT_NAMESPACE: Final = "default"
 
 
 class ManifestError(ValueError):
-    """One sentence: which object, what is wrong with it."""
+    """An invalid manifest, as one sentence: which object, and what is wrong with it."""
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -68,7 +68,7 @@ class Workload(msgspec.Struct):
 
     @property
     def over(self) -> bool:
-        """A Job that has ended makes no more pods."""
+        """Whether the Job has finished and creates no more pods."""
         conditions = (self.status.conditions if self.status is not None else None) or ()
         return any(each.type in ("Complete", "Failed") and each.status == "True" for each in conditions)
 
@@ -78,7 +78,7 @@ class Workload(msgspec.Struct):
 
 
 class Document(msgspec.Struct, frozen=True):
-    #: Where it stands, for sentences.
+    #: File and position, for sentences.
     origin: str
     header: _Header
     body: Json
@@ -103,10 +103,10 @@ def documents_in(origin: str, document: Any) -> Iterator[Document]:
         return
     if not isinstance(document, dict):
         raise ManifestError(f"{origin} is not an object with apiVersion and kind")
-    header = convert(document, _Header, f"{origin} is no manifest")
+    header = convert(document, _Header, f"{origin} is not a manifest")
     items = document.get("items")
     if header.kind.endswith("List") and isinstance(items, list):
-        # Items of a PodList do not repeat what they are; those of a List do.
+        # Items of a PodList do not repeat apiVersion and kind; items of a List do.
         of = {"apiVersion": header.api_version, "kind": header.kind.removesuffix("List")}
         for number, item in enumerate(items):
             where = f"{origin}, item {number + 1}"
@@ -135,11 +135,11 @@ def encode(each: Document, body: Json) -> bytes:
     try:
         return msgspec.json.encode(body)
     except TypeError as error:
-        raise ManifestError(f"{each.title}: it has something that no JSON can say: {error}") from error
+        raise ManifestError(f"{each.title}: it has a value that JSON cannot hold: {error}") from error
 
 
 def without_floats(value: Any) -> Any:
-    """`cpu: 0.5` is a number in YAML and a quantity to Kubernetes, which has no other fractions in pods and nodes."""
+    """`value` with floats as text: `cpu: 0.5` is a float in YAML and a quantity to Kubernetes."""
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, dict):

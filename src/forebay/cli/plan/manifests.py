@@ -1,8 +1,7 @@
-"""A snapshot from plain manifests: pods and what would make pods, nodes, and Forebay's own kinds.
+"""A snapshot from manifests: pods and workloads, nodes, and Forebay's own kinds.
 
-Nothing has happened yet in manifests: pods without a node count as tried and found unschedulable, and a node without
-conditions as ready. Workloads become the pods they would have, unless their pods (or Jobs, or ReplicaSets) are there
-too, which then speak for them.
+Pods without a node count as unschedulable, and a node without conditions as ready. Workloads become the pods they would
+create, unless their pods (or Jobs, or ReplicaSets) are in the files too: then those count instead.
 """
 
 from collections import Counter, defaultdict
@@ -45,9 +44,9 @@ from forebay.model.nodes import Node
 from forebay.model.workloads import Pod, PodShape
 from forebay.reconcile.snapshot import BudgetState, OperatorRules, Snapshot
 
-#: A Deployment of more pods is a mistake in a file rather than a wish.
+#: A workload of more pods is a mistake in the file.
 _MOST_PODS: Final = 10**6
-#: By API group, what is looked at.
+#: Kinds that are read, by API group.
 _KINDS: Final = {
     "": ("Pod", "Node", "Namespace", "ReplicationController"),
     "apps": ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"),
@@ -55,19 +54,19 @@ _KINDS: Final = {
 }
 
 
-class Drawn(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Snapshot
-    #: What was not looked at, and why.
+    #: What was ignored, and why.
     notes: tuple[str, ...] = ()
 
 
-def snapshot_of(documents: Iterable[tuple[str, Any]], now: datetime, rules: OperatorRules) -> Drawn:
-    """`documents` with where each stands. Raises `ManifestError`."""
+def snapshot_of(documents: Iterable[tuple[str, Any]], now: datetime, rules: OperatorRules) -> ManifestSnapshot:
+    """Snapshot of `documents`, each with its file and position. Raises `ManifestError`."""
     found = [each for origin, document in documents for each in documents_in(origin, document)]
-    return _Drawing(now, rules).draw(found)
+    return _SnapshotBuilder(now, rules).build(found)
 
 
-class _Drawing:
+class _SnapshotBuilder:
     def __init__(self, now: datetime, rules: OperatorRules) -> None:
         self.now = now
         self.rules = rules
@@ -79,25 +78,25 @@ class _Drawing:
         self.daemons: list[PodShape] = []
         self.own: list[Object] = []
         self.notes: list[str] = []
-        self.passed_over: Counter[str] = Counter()
-        #: What has something in the files that it made.
-        self.makers: set[Id] = set()
+        self.ignored: Counter[str] = Counter()
+        #: Workloads whose own pods, Jobs or ReplicaSets are in the files.
+        self.owners: set[Id] = set()
 
-    def draw(self, documents: list[Document]) -> Drawn:
+    def build(self, documents: list[Document]) -> ManifestSnapshot:
         for each in documents:
-            self.makers.update(
+            self.owners.update(
                 (owner.kind, each.namespace, owner.name) for owner in each.header.metadata.owner_references or ()
             )
         for each in documents:
-            self._take(each)
+            self._add_document(each)
         waiting = [pod for pod in self.pods.values() if is_pending(pod)]
         pending = tuple(pod for pod in waiting if pod.shape.gpus(self.rules.gpu_resources))
         if others := len(waiting) - len(pending):
             self.notes.append(
-                f"{_count(others, 'pod asks for no GPU and is', 'pods ask for no GPU and are')} not planned for."
+                f"{_count(others, 'pod requests no GPU and is', 'pods request no GPU and are')} not planned for."
             )
-        for kind, count in sorted(self.passed_over.items()):
-            self.notes.append(f"{count} x {kind} passed over: it says nothing about GPU capacity.")
+        for kind, count in sorted(self.ignored.items()):
+            self.notes.append(f"{count} x {kind} ignored: it says nothing about GPU capacity.")
         pods_by_node: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in self.pods.values():
             if pod.node is not None:
@@ -114,7 +113,7 @@ class _Drawing:
             records=tuple(each for each in self.own if isinstance(each, GPUInstance)),
             namespaces=self.namespaces,
             nodes=self.nodes,
-            pending=tuple(self._tried(pod) for pod in pending),
+            pending=tuple(self._as_unschedulable(pod) for pod in pending),
             used=self.tally.all_used(),
             ports=self.tally.all_ports(),
             daemons=(*self.tally.daemons(), *self.daemons),
@@ -123,10 +122,10 @@ class _Drawing:
             budget_state=self._budget_state(budgets) if budgets else None,
             rules=self.rules,
         )
-        return Drawn(snapshot=snapshot, notes=tuple(self.notes))
+        return ManifestSnapshot(snapshot=snapshot, notes=tuple(self.notes))
 
     def _budget_state(self, budgets: Iterable[GPUWorkloadBudget]) -> BudgetState:
-        """Only the pods in the files have used anything."""
+        """Budget accounts in which only the pods of the files have used GPU time."""
         accounts = Accounts()
         for budget in budgets:
             accounts.open(budget, self.now)
@@ -135,27 +134,27 @@ class _Drawing:
         gated = tuple(pod for pod in self.pods.values() if BUDGET_GATE in pod.shape.scheduling_gates)
         return BudgetState(accounts=accounts, assessor=Assessor(), gated=gated)
 
-    def _tried(self, pod: Pod) -> Pod:
+    def _as_unschedulable(self, pod: Pod) -> Pod:
         return pod if pod.unschedulable_since is not None else replace(pod, unschedulable_since=self.now)
 
-    def _take(self, each: Document) -> None:
+    def _add_document(self, each: Document) -> None:
         group, _, _ = each.header.api_version.rpartition("/")
         kind = each.header.kind
         if each.header.api_version == API_VERSION:
-            self._take_own(each)
+            self._add_own(each)
         elif kind not in _KINDS.get(group, ()):
-            self.passed_over[kind] += 1
+            self.ignored[kind] += 1
         elif kind == "Pod":
-            self._add(each, self._pod(each, each.body))
+            self._add_pod(each, self._pod(each, each.body))
         elif kind == "Node":
             node = self._read(NODES, each, self._node(each))
             self.nodes[node.name] = node
         elif kind == "Namespace":
             self.namespaces[each.header.metadata.name] = each.header.metadata.labels or {}
         else:
-            self._take_workload(each)
+            self._add_workload(each)
 
-    def _take_own(self, each: Document) -> None:
+    def _add_own(self, each: Document) -> None:
         kind = next((kind for kind in KINDS if kind.kind == each.header.kind), None)
         body = each.body
         if kind is not None and kind.namespaced and not each.header.metadata.namespace:
@@ -167,19 +166,19 @@ class _Drawing:
         except ValueError as error:
             raise ManifestError(f"{each.title}: {error}") from error
         if unknown:
-            raise ManifestError(f"{each.title}: {unknown[0]} is no field of a {each.header.kind}")
+            raise ManifestError(f"{each.title}: {unknown[0]} is not a field of {each.header.kind}")
         if not isinstance(found, GPUNodeClass | GPUNodePool | GPUInstance | GPUWorkloadBudget):
-            self.passed_over[each.header.kind] += 1
+            self.ignored[each.header.kind] += 1
         self.own.append(found)
 
-    def _take_workload(self, each: Document) -> None:
+    def _add_workload(self, each: Document) -> None:
         kind = each.header.kind
         workload = convert(each.body, Workload, each.title)
         spec = workload.spec
-        if each.id in self.makers:
+        if each.id in self.owners:
             return
         if spec.suspend:
-            self.notes.append(f"{kind} {each.namespace}/{each.header.metadata.name} is suspended: no pods are made.")
+            self.notes.append(f"{kind} {each.namespace}/{each.header.metadata.name} is suspended: it creates no pods.")
             return
         if kind == "CronJob" and spec.job_template is not None:
             spec = spec.job_template.spec
@@ -190,7 +189,7 @@ class _Drawing:
         count = how_many(kind, spec, workload.succeeded)
         if not 0 <= count <= _MOST_PODS:
             raise ManifestError(f"{each.title}: {count} pods; there may be 0 to {_MOST_PODS:,}")
-        # Pods of one template are alike: one is read, the others are named after it.
+        # Pods of one template are equal: the first is read, the others are copies with other names.
         meta = each.header.metadata
         owner = {"kind": kind, "name": meta.name, "uid": meta.uid or "/".join(each.id), "controller": True}
         metadata = {
@@ -205,7 +204,7 @@ class _Drawing:
             return
         for number in range(count):
             name = f"{meta.name}-{number}"
-            self._add(each, replace(first, name=name, uid=f"{each.namespace}/{name}"))
+            self._add_pod(each, replace(first, name=name, uid=f"{each.namespace}/{name}"))
 
     def _pod(self, each: Document, body: Json) -> Pod:
         meta = body.get("metadata") or {}
@@ -229,9 +228,9 @@ class _Drawing:
         created = meta.get("creationTimestamp") or self.now.isoformat()
         return {**meta, "resourceVersion": version, "creationTimestamp": created}
 
-    def _add(self, each: Document, pod: Pod) -> None:
+    def _add_pod(self, each: Document, pod: Pod) -> None:
         if pod.key in self.pods:
-            raise ManifestError(f"{each.title}: the pod {pod.namespace}/{pod.name} is there twice")
+            raise ManifestError(f"{each.title}: pod {pod.namespace}/{pod.name} occurs twice")
         self.pods[pod.key] = pod
 
     def _read(self, resource: Resource[T], each: Document, body: Json) -> T:

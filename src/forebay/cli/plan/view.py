@@ -1,4 +1,4 @@
-"""A plan as people read it: on a terminal in its width and in colour, elsewhere in 80 columns without."""
+"""A plan as text: in colour and in the width of the terminal, or in 80 columns without colour."""
 
 import sys
 import textwrap
@@ -30,22 +30,22 @@ def show(report: Report) -> None:
     if report.notes:
         out.print()
     for note in report.notes:
-        _say(out, f"Note: {note}", hanging=2)
+        _print(out, f"Note: {note}", hanging=2)
 
 
 def _show_plan(out: Console, plan: PlanReport) -> None:
-    _say(out, summary(plan), style="bold")
+    _print(out, summary(plan), style="bold")
     if plan.machines:
         out.print()
-        out.print(_machines(_alike(plan.machines, key=lambda each: each.kind)))
-        for group in _alike(plan.machines, key=lambda each: (each.kind, each.sentence)):
+        out.print(_machines(_grouped(plan.machines, key=lambda each: each.kind)))
+        for group in _grouped(plan.machines, key=lambda each: (each.kind, each.sentence)):
             out.print()
             _show_why(out, group)
         out.print()
-        _say(out, money(plan))
-    _show_told(out, "Left out", plan.left_out, "red")
-    _show_told(out, "Served by what is there or coming", plan.placed, "green")
-    _show_told(out, "Not counted", plan.others, "dim")
+        _print(out, money(plan))
+    _show_pods(out, "Left out", plan.left_out, "red")
+    _show_pods(out, "Fit on existing or launching capacity", plan.placed, "green")
+    _show_pods(out, "Not planned for", plan.others, "dim")
 
 
 def summary(plan: PlanReport) -> str:
@@ -53,7 +53,7 @@ def summary(plan: PlanReport) -> str:
         return "No pod waits for a GPU: nothing would be bought."
     waiting = _count(plan.pods, "pod waits", "pods wait")
     left = f" {_count(len(plan.left_out), 'is', 'are')} left out." if plan.left_out else ""
-    here = f" {_count(len(plan.placed), 'fits', 'fit')} on what is there or coming." if plan.placed else ""
+    here = f" {_count(len(plan.placed), 'fits', 'fit')} on existing or launching capacity." if plan.placed else ""
     if not plan.machines:
         return f"{waiting} for a GPU. Nothing would be bought.{here}{left}"
     served = sum(len(each.pods) for each in plan.machines)
@@ -65,17 +65,19 @@ def summary(plan: PlanReport) -> str:
 def money(plan: PlanReport) -> str:
     price, cost, bound = UsdPerHour(plan.price), UsdPerHour(plan.cost), UsdPerHour(plan.bound)
     counted = (
-        "" if cost == price else f" It counts as {cost} with priorities, minimum billing, reclaims and preferences."
+        ""
+        if cost == price
+        else f" Compared at {cost}, with provider priorities, minimum billing, reclaims and unmet preferences."
     )
     if not cost:
         return f"Cost: {price}.{counted}"
     if cost <= bound:
-        return f"Cost: {price}.{counted} Nothing that serves the same pods can cost less: this is proven."
-    above = f"at most {_percent(plan.gap)} above it" if plan.gap is not None else "how far above it is not known"
-    return f"Cost: {price}.{counted} Nothing that serves the same pods can cost less than {bound}: this is {above}."
+        return f"Cost: {price}.{counted} Proven: no plan for the same pods costs less."
+    above = f"at most {_percent(plan.gap)} above that" if plan.gap is not None else "above that by an unknown share"
+    return f"Cost: {price}.{counted} No plan for the same pods costs less than {bound}: this one is {above}."
 
 
-def _alike(
+def _grouped(
     machines: Iterable[PlannedPurchase], key: Callable[[PlannedPurchase], Hashable]
 ) -> list[list[PlannedPurchase]]:
     groups: dict[Hashable, list[PlannedPurchase]] = {}
@@ -109,30 +111,30 @@ def _show_why(out: Console, group: Sequence[PlannedPurchase]) -> None:
     many = f"{len(group)} x " if len(group) > 1 else ""
     pool = f" in GPUNodePool {first.kind.pool}" if first.kind.pool is not None else ""
     pods = [pod for each in group for pod in each.pods]
-    _say(out, f"{many}{first.kind.title}{pool}, for {_named(pods)}", style="bold")
-    _say(out, _capital(first.sentence), indent=2)
-    # The first of them is in the sentence.
+    _print(out, f"{many}{first.kind.title}{pool}, for {_named(pods)}", style="bold")
+    _print(out, _capital(first.sentence), indent=2)
+    # The first alternative is in the sentence.
     others = [f"{each.kind.title} {_signed(UsdPerHour(each.more))}" for each in first.alternatives[1:]]
     if others:
-        _say(out, f"Also possible: {'; '.join(others)}.", indent=2, style="dim")
+        _print(out, f"Also possible: {'; '.join(others)}.", indent=2, style="dim")
 
 
-def _show_told(out: Console, title: str, told: Sequence[LeftOutPod], style: str) -> None:
-    if not told:
+def _show_pods(out: Console, title: str, shown: Sequence[LeftOutPod], style: str) -> None:
+    if not shown:
         return
     groups: dict[tuple[str, str], list[str]] = {}
-    for each in told:
+    for each in shown:
         groups.setdefault((each.reason, each.sentence), []).append(each.pod)
     out.print()
     out.print(Text(title, f"bold {style}"))
     for (reason, sentence), pods in groups.items():
-        _say(out, f"{_named(pods)}: {reason}", indent=2)
-        _say(out, sentence, indent=4)
+        _print(out, f"{_named(pods)}: {reason}", indent=2)
+        _print(out, sentence, indent=4)
 
 
 def _show_what_if(out: Console, before: PlanReport, supposed: WhatIfReport) -> None:
     change = supposed.difference
-    _say(out, f"What if {', '.join(supposed.supposed)}:", style="bold")
+    _print(out, f"What if {', '.join(supposed.supposed)}:", style="bold")
     after = supposed.plan
     price = f"{UsdPerHour(before.price)} -> {UsdPerHour(after.price)} ({_signed(UsdPerHour(change.price))})"
     lines = [f"Price     {price}"]
@@ -150,13 +152,13 @@ def _show_what_if(out: Console, before: PlanReport, supposed: WhatIfReport) -> N
     if change.no_longer_served:
         lines.append(f"          no longer served: {_named(change.no_longer_served)}")
     for line in lines:
-        _say(out, line, indent=2, hanging=10)
+        _print(out, line, indent=2, hanging=10)
     out.print()
     out.print("Then:")
 
 
-def _say(out: Console, text: str, *, indent: int = 0, hanging: int = 0, style: str = "") -> None:
-    """Wrapped here: rich would fill every line up with blanks."""
+def _print(out: Console, text: str, *, indent: int = 0, hanging: int = 0, style: str = "") -> None:
+    """Prints wrapped text. Wrapped here, because rich would pad every line with blanks."""
     first = text[: len(text) - len(text.lstrip())]
     wrapped = textwrap.fill(
         text.lstrip(),

@@ -7,7 +7,7 @@ from forebay.api.machines import Machine
 from forebay.api.names import GPU_TYPE_LABEL, PROVIDER_LABEL
 from forebay.api.providers import ProviderName
 from forebay.api.values import duration
-from forebay.model.gpu_models import gpu_model, meant
+from forebay.model.gpu_models import gpu_model, matching_models
 from forebay.model.label_syntax import label_value
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint
@@ -44,7 +44,7 @@ def as_offer(machine: Machine) -> Offer:
 def _memory(gpu_type: str) -> int | None:
     """Of one GPU, where the name leaves no doubt."""
     model = gpu_model(gpu_type)
-    certain = model is not None and len(model.memory_gib) == 1 and len(meant(gpu_type)) == 1
+    certain = model is not None and len(model.memory_gib) == 1 and len(matching_models(gpu_type)) == 1
     return model.memory_gib[0] if model is not None and certain else None
 
 

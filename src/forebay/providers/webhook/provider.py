@@ -19,7 +19,7 @@ from forebay.providers.webhook.power_state import PowerState, power_state
 _CAPABILITIES: Final = Capabilities(
     delivers=Delivery.POWER,
     idempotent_launch=True,
-    settle=timedelta(seconds=10),
+    settle_time=timedelta(seconds=10),
     join_deadline=DEFAULT_BOOT_DEADLINE,
 )
 _PHASES: Final = {

@@ -1,6 +1,6 @@
-"""What can be bought: candidates that are alike to all pods at hand stand on one shelf, cheapest first.
+"""Candidates with their prices, grouped by what pods can tell apart; and the inventory: stock and limits left.
 
-A shop also knows what is left of stock and limits while a plan is being made.
+Candidates of one group have the same capacity for the pods to plan and admit the same of them, cheapest first.
 """
 
 from collections import defaultdict
@@ -23,59 +23,61 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _HOUR: Final = timedelta(hours=1) // _MICROSECOND
 _MILLION: Final = 10**6
 
-#: Between equals: fewer nodes, and known providers.
+#: Tie breakers: fewer nodes, and providers already in use.
 _PER_NODE: Final = UsdPerHour("0.000001").units
 _PER_UNKNOWN_PROVIDER: Final = UsdPerHour("0.000001").units
-#: Between owned machines that cost nothing: fewer GPUs, and rather two small ones than one as large as both.
+#: Between owned machines that cost nothing: fewer GPUs, and two small machines rather than one as large as both.
 _PER_GPU: Final = UsdPerHour("0.000001").units
 _PER_GPU_SQUARED: Final = UsdPerHour("0.000000001").units
-#: More than any tie breaker of one node: what the bound must allow for, since costs are told without them.
+#: More than any tie breaker of one node. Bounds allow for this, because costs are shown without tie breakers.
 LARGEST_TIE: Final = UsdPerHour("0.00002").units
 
-#: How many nobody will ever want of one offer.
-NO_END: Final = 2**31
-#: A preferred term and a soft taint count in the scheduler's points, of which one term has at most so many.
+#: Stands for unlimited stock: more than anybody will ever buy of one offer.
+UNLIMITED: Final = 2**31
+#: Points of an untolerated PreferNoSchedule taint: as many as a preferred term of the largest weight.
 _MOST_POINTS: Final = 100
 
 StockKey = tuple[object, ...]
-#: By kind: may it go there; what does it count for there in addition.
-_Opinion = tuple[tuple[bool, ...], tuple[int, ...]]
+#: By pod group: whether it is admitted, and what its unmet preferences cost.
+_Eligibility = tuple[tuple[bool, ...], tuple[int, ...]]
 
 
-class Item(msgspec.Struct, frozen=True, gc=False):
-    """One candidate with its price in whole units of `UsdPerHour`."""
+class PricedCandidate(msgspec.Struct, frozen=True, gc=False):
+    """A candidate with its price in whole units of `UsdPerHour`."""
 
     candidate: Candidate
-    #: Expected dollars an hour.
+    #: Expected cost of an hour.
     expected: int
-    #: The same and the tie breakers: what items are ordered by.
+    #: The expected cost with tie breakers: candidates are ordered by this.
     score: int
     stock_key: StockKey
-    #: Numbers of the caps that count it.
+    #: Indices of the caps that count the candidate.
     caps: tuple[int, ...]
 
 
 class CandidateGroup(msgspec.Struct, frozen=True, gc=False):
-    """Items that no pod at hand can tell apart."""
+    """Candidates that none of the pods to plan can tell apart."""
 
     capacity: tuple[int, ...]
-    #: Of each kind: how many would fit if nothing else were there; 0 for those that may not go there.
+    #: How many pods of each pod group an empty node takes; 0 where they are not admitted.
     most: tuple[int, ...]
-    #: What one pod of each kind counts for in addition, there: unmet preferences.
-    dislike: tuple[int, ...]
+    #: Cost of the unmet preferences of one pod of each pod group.
+    preference_cost: tuple[int, ...]
     #: Cheapest first.
-    items: tuple[Item, ...]
+    members: tuple[PricedCandidate, ...]
 
 
-class Market(msgspec.Struct, frozen=True, gc=False):
+class PackingProblem(msgspec.Struct, frozen=True, gc=False):
+    """Pod groups and candidate groups as plain numbers, ready for packing."""
+
     resources: tuple[str, ...]
-    #: By kind.
+    #: Amounts that one pod needs, by pod group and resource.
     needs: tuple[tuple[int, ...], ...]
-    shelves: tuple[CandidateGroup, ...]
+    candidate_groups: tuple[CandidateGroup, ...]
 
 
 def expected_units(candidate: Candidate, preferences: Preferences) -> int:
-    """Expected dollars an hour: what is billed for the expected run, and the work that reclaims will cost."""
+    """Expected cost of an hour: what is billed for the expected run, and the work that reclaims repeat."""
     offer = candidate.offer
     units = candidate.effective_price.units
     if offer.billing.minimum or offer.billing.increment > preferences.expected_run:
@@ -104,7 +106,7 @@ def owned(candidate: Candidate) -> bool:
 
 
 def order(candidate: Candidate) -> tuple[object, ...]:
-    """Tells any two candidates apart, so that the order in which they were given never matters."""
+    """Sort key that is different for any two candidates, so that their order in the input never matters."""
     offer = candidate.offer
     return (
         offer.gpu_count,
@@ -118,24 +120,29 @@ def order(candidate: Candidate) -> tuple[object, ...]:
 
 
 def stock_key(candidate: Candidate) -> StockKey:
-    """Pools that share a source share its stock."""
+    """Key of the stock that a candidate is taken from: pools that use the same source share its stock."""
     return (*candidate.source, *candidate.offer.key, candidate.offer.node_name)
 
 
-def items(candidates: Iterable[Candidate], caps: Sequence[Cap], preferences: Preferences) -> list[Item]:
-    """Cheapest first."""
+def price_candidates(
+    candidates: Iterable[Candidate], caps: Sequence[Cap], preferences: Preferences
+) -> list[PricedCandidate]:
+    """Candidates with prices, cheapest first."""
     caps_of = {pool: tuple(n for n, cap in enumerate(caps) if pool in cap.pools) for cap in caps for pool in cap.pools}
     made = []
     for candidate in candidates:
         expected = expected_units(candidate, preferences)
         score = score_units(candidate, expected, preferences)
-        made.append(Item(candidate, expected, score, stock_key(candidate), caps_of.get(candidate.pool, ())))
-    made.sort(key=lambda item: (item.score, order(item.candidate)))
+        made.append(PricedCandidate(candidate, expected, score, stock_key(candidate), caps_of.get(candidate.pool, ())))
+    made.sort(key=lambda priced: (priced.score, order(priced.candidate)))
     return made
 
 
-class Eligibility:
-    """What shapes say to nodes, asked once per look of a node: of its labels only those that some shape mentions."""
+class NodeSignatures:
+    """Signatures of nodes: all of a node that some pod shape looks at.
+
+    Nodes of one signature are alike to every shape, so eligibility is computed once for each signature.
+    """
 
     def __init__(self, shapes: Iterable[PodShape]) -> None:
         keys: set[str] = set()
@@ -147,7 +154,7 @@ class Eligibility:
             self._by_name = self._by_name or any(term.match_fields for term in terms)
         self._keys = tuple(sorted(keys))
 
-    def look(self, node: Node) -> tuple[object, ...]:
+    def of(self, node: Node) -> tuple[object, ...]:
         labels = node.labels
         return (
             tuple(labels.get(key) for key in self._keys) if self._keys else (),
@@ -157,17 +164,17 @@ class Eligibility:
         )
 
 
-def admits(kind: PodGroup, candidate: Candidate) -> bool:
-    """Whatever their sizes."""
-    if candidate.namespaces is not None and kind.namespace not in candidate.namespaces:
+def admits(group: PodGroup, candidate: Candidate) -> bool:
+    """Whether a pod of the group may run on an empty node of the candidate, whatever their sizes."""
+    if candidate.namespaces is not None and group.namespace not in candidate.namespaces:
         return False
-    if kind.pin is not None and candidate.node.labels.get(kind.pin.key) != kind.pin.value:
+    if group.pin is not None and candidate.node.labels.get(group.pin.key) != group.pin.value:
         return False
-    return barred(kind.shape, candidate.node) is None
+    return barred(group.shape, candidate.node) is None
 
 
-def dislike(shape: PodShape, node: Node, point: int) -> int:
-    """What unmet preferences of a pod there count for, in units."""
+def preference_cost(shape: PodShape, node: Node, point: int) -> int:
+    """Cost of a pod's unmet preferences on this node, in units. `point`: cost of one point."""
     points = sum(preferred.weight for preferred in shape.preferred_node_affinity if preferred.weight > 0)
     if points:
         points -= preference(shape, node)
@@ -177,39 +184,46 @@ def dislike(shape: PodShape, node: Node, point: int) -> int:
     return points * point
 
 
-def market(demand: PodGroups, goods: Sequence[Item], preferences: Preferences) -> Market:
-    kinds = demand.groups
-    resources = tuple(sorted({name for kind in kinds for name in kind.needs}))
-    needs = tuple(tuple(kind.needs.get(name, 0) for name in resources) for kind in kinds)
-    tastes = Eligibility(kind.shape for kind in kinds)
-    pins = tuple(sorted({kind.pin.key for kind in kinds if kind.pin is not None}))
+def packing_problem(
+    demand: PodGroups, priced_candidates: Sequence[PricedCandidate], preferences: Preferences
+) -> PackingProblem:
+    groups = demand.groups
+    resources = tuple(sorted({name for group in groups for name in group.needs}))
+    needs = tuple(tuple(group.needs.get(name, 0) for name in resources) for group in groups)
+    signatures = NodeSignatures(group.shape for group in groups)
+    pins = tuple(sorted({group.pin.key for group in groups if group.pin is not None}))
     point = preferences.per_preference_point.units
-    opinions: dict[tuple[object, ...], _Opinion] = {}
-    together: defaultdict[tuple[tuple[int, ...], _Opinion, tuple[int, ...]], list[Item]] = defaultdict(list)
-    for item in goods:
-        candidate = item.candidate
+    by_signature: dict[tuple[object, ...], _Eligibility] = {}
+    alike_candidates: defaultdict[tuple[tuple[int, ...], _Eligibility, tuple[int, ...]], list[PricedCandidate]] = (
+        defaultdict(list)
+    )
+    for priced in priced_candidates:
+        candidate = priced.candidate
         node = candidate.node
-        look = (tastes.look(node), candidate.namespaces, tuple(node.labels.get(key) for key in pins))
-        opinion = opinions.get(look)
-        if opinion is None:
-            welcome = tuple(admits(kind, candidate) for kind in kinds)
-            opinion = opinions[look] = (welcome, tuple(dislike(kind.shape, node, point) for kind in kinds))
-        if not any(opinion[0]):
+        signature = (signatures.of(node), candidate.namespaces, tuple(node.labels.get(key) for key in pins))
+        eligibility = by_signature.get(signature)
+        if eligibility is None:
+            admitted = tuple(admits(group, candidate) for group in groups)
+            eligibility = by_signature[signature] = (
+                admitted,
+                tuple(preference_cost(group.shape, node, point) for group in groups),
+            )
+        if not any(eligibility[0]):
             continue
         capacity = tuple(demand.room.get(name) or node.allocatable.amount(name) for name in resources)
-        together[capacity, opinion, item.caps].append(item)
-    shelves = []
-    for (capacity, opinion, _caps), alike in together.items():
+        alike_candidates[capacity, eligibility, priced.caps].append(priced)
+    candidate_groups = []
+    for (capacity, eligibility, _caps), alike in alike_candidates.items():
         most = tuple(
-            _how_many(need, capacity) if welcome else 0 for need, welcome in zip(needs, opinion[0], strict=True)
+            _how_many(need, capacity) if admitted else 0 for need, admitted in zip(needs, eligibility[0], strict=True)
         )
         if any(most):
-            shelves.append(CandidateGroup(capacity, most, opinion[1], tuple(alike)))
-    return Market(resources, needs, tuple(shelves))
+            candidate_groups.append(CandidateGroup(capacity, most, eligibility[1], tuple(alike)))
+    return PackingProblem(resources, needs, tuple(candidate_groups))
 
 
 def _how_many(need: tuple[int, ...], capacity: tuple[int, ...]) -> int:
-    most = NO_END
+    most = UNLIMITED
     for amount, available in zip(need, capacity, strict=True):
         if amount > 0:
             if amount > available:
@@ -219,20 +233,20 @@ def _how_many(need: tuple[int, ...], capacity: tuple[int, ...]) -> int:
 
 
 class Inventory:
-    """What is left of stock and limits."""
+    """Stock and limits that are left while a plan is made."""
 
-    def __init__(self, goods: Iterable[Item], caps: Sequence[Cap]) -> None:
+    def __init__(self, priced_candidates: Iterable[PricedCandidate], caps: Sequence[Cap]) -> None:
         self._caps = caps
         self._nodes = [cap.nodes for cap in caps]
         self._money = [None if cap.hourly_cost is None else cap.hourly_cost.units for cap in caps]
         self._resources: list[dict[str, int]] = [dict(cap.resources or {}) for cap in caps]
         stock: dict[StockKey, int] = {}
-        for item in goods:
-            candidate = item.candidate
-            available = NO_END if candidate.available is None else candidate.available
+        for priced in priced_candidates:
+            candidate = priced.candidate
+            available = UNLIMITED if candidate.available is None else candidate.available
             if candidate.offer.node_name is not None:
                 available = min(available, 1)
-            stock[item.stock_key] = min(stock.get(item.stock_key, NO_END), max(available, 0))
+            stock[priced.stock_key] = min(stock.get(priced.stock_key, UNLIMITED), max(available, 0))
         self._stock = stock
 
     def copy(self) -> "Inventory":
@@ -244,55 +258,55 @@ class Inventory:
         other._stock = dict(self._stock)
         return other
 
-    def stock(self, item: Item) -> int:
-        return self._stock[item.stock_key]
+    def stock(self, priced: PricedCandidate) -> int:
+        return self._stock[priced.stock_key]
 
-    def can_buy(self, item: Item) -> int:
-        """How many more of it stock and limits allow."""
-        most = self._stock[item.stock_key]
-        for number in item.caps:
-            most = min(most, self._under(number, item))
+    def can_buy(self, priced: PricedCandidate) -> int:
+        """How many more nodes of the candidate stock and limits allow."""
+        most = self._stock[priced.stock_key]
+        for number in priced.caps:
+            most = min(most, self._under(number, priced))
         return max(most, 0)
 
-    def _under(self, number: int, item: Item) -> int:
-        most = NO_END
+    def _under(self, number: int, priced: PricedCandidate) -> int:
+        most = UNLIMITED
         nodes, money = self._nodes[number], self._money[number]
         if nodes is not None:
             most = min(most, nodes)
-        price = item.candidate.offer.price.units
+        price = priced.candidate.offer.price.units
         if money is not None and price > 0:
             most = min(most, money // price)
         for name, left in self._resources[number].items():
-            amount = limit_amounts(item.candidate, name)
+            amount = limit_amounts(priced.candidate, name)
             if amount > 0:
                 most = min(most, left // amount)
         return most
 
-    def buy(self, item: Item, count: int) -> None:
-        self._stock[item.stock_key] -= count
-        for number in item.caps:
+    def buy(self, priced: PricedCandidate, count: int) -> None:
+        self._stock[priced.stock_key] -= count
+        for number in priced.caps:
             nodes, money = self._nodes[number], self._money[number]
             if nodes is not None:
                 self._nodes[number] = nodes - count
             if money is not None:
-                self._money[number] = money - item.candidate.offer.price.units * count
+                self._money[number] = money - priced.candidate.offer.price.units * count
             left = self._resources[number]
             for name in left:
-                left[name] -= limit_amounts(item.candidate, name) * count
+                left[name] -= limit_amounts(priced.candidate, name) * count
 
-    def give_back(self, item: Item, count: int) -> None:
-        self.buy(item, -count)
+    def undo_buy(self, priced: PricedCandidate, count: int) -> None:
+        self.buy(priced, -count)
 
-    def forbids(self, item: Item) -> Cap | None:
-        """The limit that is in the way of one more."""
-        return next((self._caps[number] for number in item.caps if self._under(number, item) < 1), None)
+    def forbids(self, priced: PricedCandidate) -> Cap | None:
+        """The limit that forbids one more node of the candidate."""
+        return next((self._caps[number] for number in priced.caps if self._under(number, priced) < 1), None)
 
     def cap_left(self, number: int) -> tuple[int | None, int | None, Mapping[str, int]]:
-        """Nodes, units of money and resources; None and what is not listed: no limit."""
+        """(Nodes, units of money, resources) left under a cap; None or not listed: not limited."""
         return self._nodes[number], self._money[number], self._resources[number]
 
 
 def limit_amounts(candidate: Candidate, resource: str) -> int:
-    """What one of it adds to a limit on resources. An amount that nobody has stated cannot be counted."""
+    """Amount that one node counts for under a limit; an unknown amount counts as 0."""
     amount = candidate.node.capacity.amount(resource) or candidate.node.allocatable.amount(resource)
     return 0 if amount >= AMPLE else amount

@@ -1,4 +1,4 @@
-"""What decides between offers, and what stands in the way of buying."""
+"""Which offer is chosen by price, weight and priority; and what limits, stock and cooldowns forbid."""
 
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ def test_priority_of_a_provider_makes_its_prices_count_for_more_but_not_cost_mor
     assert plan(pods(1), offers[:1]).cost == UsdPerHour("1.5")
 
 
-def test_an_hour_that_is_billed_in_any_case_counts():
+def test_minimum_billing_counts():
     day = Billing(minimum=timedelta(hours=24))
     offers = [candidate(1, "1", name="by-the-day", billing=day), candidate(1, "3", name="by-the-second")]
 
@@ -33,14 +33,14 @@ def test_an_hour_that_is_billed_in_any_case_counts():
     assert bought(plan(pods(1), offers, preferences=long)) == ["by-the-day"]
 
 
-def test_spot_that_is_often_taken_back_is_not_cheap():
+def test_spot_that_is_often_reclaimed_is_not_cheap():
     often = candidate(1, "0.9", name="spot", spot=True, reclaims_per_million_hours=500_000)
 
     assert bought(plan(pods(1), [often, candidate(1, "1", name="firm")])) == ["firm"]
     assert bought(plan(pods(1), [often, candidate(1, "2", name="firm")])) == ["spot"]
 
 
-def test_between_equals_known_providers_and_fewer_nodes_are_taken():
+def test_ties_go_to_providers_in_use_and_to_fewer_nodes():
     known = Preferences(known_providers=frozenset({"old"}))
     offers = [candidate(1, "1", name="a", provider="new"), candidate(1, "1", name="z", provider="old")]
 
@@ -96,7 +96,7 @@ def test_an_owned_machine_is_one_machine_however_many_pools_may_use_it():
     ],
     ids=["nodes", "money", "resources"],
 )
-def test_no_limit_is_exceeded_and_who_is_left_out_hears_which(cap):
+def test_no_limit_is_exceeded_and_the_sentence_names_it(cap):
     made = plan(pods(3), [candidate(1, "1", name="one")], [cap])
 
     assert bought(made) == ["one", "one"]
@@ -112,13 +112,13 @@ def test_where_nodes_are_limited_larger_ones_are_bought():
     assert bought(plan(pods(16), offers, [cap])) == ["eight", "eight"]
 
 
-def test_a_limit_of_another_pool_is_none_of_this_ones():
+def test_a_limit_of_another_pool_does_not_count():
     cap = Cap(name="limits.maxNodes of GPUNodePool other/pool", pools=frozenset({PoolKey("other", "pool")}), nodes=0)
 
     assert bought(plan(pods(1), [candidate(1, "1", name="one")], [cap])) == ["one"]
 
 
-def test_when_not_all_can_be_served_priority_decides_and_then_age():
+def test_when_capacity_is_short_priority_decides_and_then_age():
     young, old = pod(name="young"), pod(name="old", age=timedelta(hours=1))
     urgent = pod(shape(priority=1000), name="urgent")
 
@@ -127,30 +127,30 @@ def test_when_not_all_can_be_served_priority_decides_and_then_age():
     assert served(made) == {"urgent", "old"}
 
 
-def test_what_must_not_be_bought_now_is_named_to_the_pods_that_wait_for_it():
+def test_excluded_candidates_are_named_in_the_sentence_of_pods_that_need_them():
     cooling = Excluded(
         candidate=candidate(8, "8", name="eight"),
         reason=Reason.COOLING_DOWN,
-        sentence="it is left alone until 12:30 after a failed launch",
+        sentence="is cooling down until 12:30 after a failed launch",
     )
 
     made = plan(pods(1, shape(gpus=8)), [candidate(1, "1")], excluded=[cooling])
 
     assert list(why(made).values()) == [Reason.COOLING_DOWN]
     assert made.left_out[0].sentence == (
-        "8 x eight at $8.00/h (simulated) would take it, but it is left alone until 12:30 after a failed launch."
+        "8 x eight at $8.00/h (simulated) would fit, but is cooling down until 12:30 after a failed launch."
     )
 
 
-def test_sources_that_could_not_be_asked_are_not_taken_for_none():
+def test_sources_without_known_offers_are_named():
     made = plan(pods(1), [], unknown=["aws of GPUNodeClass gpu: it does not answer"])
 
     assert list(why(made).values()) == [Reason.PROVIDER_UNAVAILABLE]
     assert "aws of GPUNodeClass gpu: it does not answer" in made.left_out[0].sentence
 
 
-def test_a_machine_that_a_larger_one_makes_needless_stays_off():
-    """From the smallest up would be both: one pod on each."""
+def test_a_machine_stays_off_when_a_larger_one_takes_its_pods_too():
+    """Smallest first would power on both, with one pod on each."""
     made = plan(pods(2, shape(gpus=2)), [machine("small", 2), machine("large", 4)])
 
     assert bought(made) == ["large"]

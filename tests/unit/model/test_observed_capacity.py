@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from forebay.api.names import GPU_TYPE_LABEL
 from forebay.model.nodes import Node
-from forebay.model.observed_capacity import GPU_TYPE_LABELS, as_learned
+from forebay.model.observed_capacity import GPU_TYPE_LABELS, with_observed_capacity
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint
 from forebay.model.sources import AMPLE, Offer
@@ -28,57 +28,57 @@ def node(**more):
     return Node(uid="u", resource_version=1, created=datetime(2030, 1, 1, tzinfo=UTC), ready=False, **fields)
 
 
-def test_a_machine_never_seen_stays_as_it_is_configured():
-    assert as_learned(OFFER, None) is OFFER
-    assert as_learned(OFFER, node(name="another")) is OFFER
+def test_a_machine_never_seen_is_as_configured():
+    assert with_observed_capacity(OFFER, None) is OFFER
+    assert with_observed_capacity(OFFER, node(name="another")) is OFFER
 
 
-def test_what_nobody_stated_is_the_nodes():
-    assert as_learned(OFFER, node()).allocatable == node().allocatable
+def test_amounts_that_nobody_configured_come_from_the_node():
+    assert with_observed_capacity(OFFER, node()).allocatable == node().allocatable
 
 
-def test_what_the_user_stated_holds_as_far_as_the_node_bears_it_out():
+def test_configured_amounts_are_cut_to_what_the_node_has():
     stated = replace(OFFER, allocatable=Resources({"cpu": 16_000, "memory": 500 * 2**30, "nvidia.com/gpu": 8}))
-    learned = as_learned(stated, node()).allocatable
+    learned = with_observed_capacity(stated, node()).allocatable
     assert learned.amount("cpu") == 16_000
     assert learned.amount("memory") == 120 * 2**30
 
 
-def test_a_machine_that_is_off_or_whose_driver_starts_has_its_gpus_all_the_same():
+def test_a_machine_that_is_off_or_whose_driver_starts_still_has_its_gpus():
     """Its node lists none as allocatable at such times."""
     off = node(allocatable=Resources({"cpu": 31_500}), capacity=Resources({"nvidia.com/gpu": 8}))
-    assert as_learned(OFFER, off).allocatable.amount("nvidia.com/gpu") == 8
+    assert with_observed_capacity(OFFER, off).allocatable.amount("nvidia.com/gpu") == 8
     unseen = node(allocatable=Resources({"cpu": 31_500}), capacity=Resources())
-    assert as_learned(OFFER, unseen).gpu_count == 8
+    assert with_observed_capacity(OFFER, unseen).gpu_count == 8
 
 
-def test_a_machine_with_fewer_gpus_than_stated_is_not_switched_on_for_pods_that_need_more():
+def test_a_machine_with_fewer_gpus_than_stated_is_not_powered_on_for_pods_that_need_more():
     fewer = node(capacity=Resources({"nvidia.com/gpu": 6}))
-    learned = as_learned(OFFER, fewer)
+    learned = with_observed_capacity(OFFER, fewer)
     assert (learned.gpu_count, learned.allocatable.amount("nvidia.com/gpu")) == (6, 6)
 
 
-def test_a_node_that_never_reported_teaches_nothing():
+def test_a_node_that_never_reported_changes_nothing():
     silent = node(allocatable=Resources(), capacity=Resources())
-    assert as_learned(OFFER, silent).allocatable == OFFER.allocatable
+    assert with_observed_capacity(OFFER, silent).allocatable == OFFER.allocatable
 
 
-def test_labels_are_the_nodes_but_for_those_forebay_sets():
+def test_labels_come_from_the_node_except_those_forebay_sets():
     labels = {"kubernetes.io/arch": "arm64", "nvidia.com/gpu.product": "GH200", "forebay.dev/provider": "stale"}
-    learned = as_learned(OFFER, node(labels=labels))
+    learned = with_observed_capacity(OFFER, node(labels=labels))
     assert learned.labels["kubernetes.io/arch"] == "arm64"
     assert learned.labels["nvidia.com/gpu.product"] == "GH200"
     assert learned.labels["forebay.dev/provider"] == "webhook"
     assert learned.gpu_type == "GH200"
-    assert as_learned(replace(OFFER, gpu_type="H200"), node(labels=labels)).gpu_type == "H200"
+    assert with_observed_capacity(replace(OFFER, gpu_type="H200"), node(labels=labels)).gpu_type == "H200"
 
 
-def test_lasting_taints_count_and_passing_ones_do_not():
+def test_lasting_taints_count_and_temporary_ones_do_not():
     lasting = Taint("dedicated", "ml", "NoSchedule")
     passing = (Taint("node.kubernetes.io/unreachable", "", "NoExecute"), Taint("forebay.dev/startup"))
     stated = replace(OFFER, taints=(Taint("nvidia.com/gpu"),))
-    assert as_learned(stated, node(taints=(*passing, lasting))).taints == (Taint("nvidia.com/gpu"), lasting)
-    assert as_learned(stated, node(taints=stated.taints)).taints == stated.taints
+    assert with_observed_capacity(stated, node(taints=(*passing, lasting))).taints == (Taint("nvidia.com/gpu"), lasting)
+    assert with_observed_capacity(stated, node(taints=stated.taints)).taints == stated.taints
 
 
 def test_the_label_of_the_gpu_model_is_the_apis():

@@ -26,7 +26,7 @@ APP = LabelSelector({"app": "a"})
 
 
 def plan(pods, offers, caps=()):
-    """By a clock that stands still: on a busy machine it must not cut short what is bounded by counts."""
+    """`plan` with a stopped clock: the search is bounded by counts, and a busy machine must not cut it short."""
     return planner.plan(pods, offers, caps, PATIENT, clock=lambda: 0.0)
 
 
@@ -41,13 +41,13 @@ terms = st.one_of(
 plain_fields = st.fixed_dictionaries(
     {},
     optional={
-        "node_selector": st.sampled_from([{"model": "x"}, {"model": "y"}, {"model": "nobody has it"}]),
+        "node_selector": st.sampled_from([{"model": "x"}, {"model": "y"}, {"model": "no offer has it"}]),
         "node_affinity": st.lists(terms, min_size=1, max_size=2).map(tuple),
         "tolerations": st.sampled_from([(Toleration("team", "Exists"),), (Toleration(operator="Exists"),)]),
         "priority": st.sampled_from([0, 0, 100]),
     },
 )
-company_fields = st.fixed_dictionaries(
+pair_fields = st.fixed_dictionaries(
     {},
     optional={
         "host_ports": st.sampled_from([((80, "TCP"),), ((80, "TCP"), (81, "TCP"))]),
@@ -61,10 +61,10 @@ sizes = st.fixed_dictionaries(
 
 
 @st.composite
-def demands(draw, *, company=True, groups=True):
+def demands(draw, *, pair_rules=True, groups=True):
     pods = []
     for number in range(draw(st.integers(1, 6))):
-        fields = draw(plain_fields) | (draw(company_fields) if company and draw(st.integers(0, 3)) == 0 else {})
+        fields = draw(plain_fields) | (draw(pair_fields) if pair_rules and draw(st.integers(0, 3)) == 0 else {})
         of = shape(**draw(sizes), **fields)
         group = {"forebay.dev/pod-group": f"g{number}"} if groups and draw(st.integers(0, 4)) == 0 else {}
         labels = {"app": draw(st.sampled_from(["a", "b"]))}
@@ -139,8 +139,8 @@ def outline(made):
     )
 
 
-@given(demands(company=False, groups=False), offerings(limited=False))
-def test_without_limits_everyone_is_served_whom_some_offer_takes(pods, offers):
+@given(demands(pair_rules=False, groups=False), offerings(limited=False))
+def test_without_limits_every_pod_is_served_that_some_offer_fits(pods, offers):
     made = plan(pods, offers)
 
     left = {each.pod.uid for each in made.left_out}
@@ -149,7 +149,7 @@ def test_without_limits_everyone_is_served_whom_some_offer_takes(pods, offers):
     assert {each.reason for each in made.left_out} <= known
 
 
-@given(demands(company=False, groups=False), offerings(limited=False), st.data())
+@given(demands(pair_rules=False, groups=False), offerings(limited=False), st.data())
 def test_fewer_pods_never_cost_more_than_the_reported_tolerance(pods, offers, data):
     whole = plan(pods, offers)
     fewer = plan(data.draw(st.lists(st.sampled_from(pods), unique_by=id)), offers)
@@ -158,7 +158,7 @@ def test_fewer_pods_never_cost_more_than_the_reported_tolerance(pods, offers, da
     assert fewer.cost <= whole.cost + tolerance
 
 
-@given(demands(company=False, groups=False), offerings(), st.integers(1, 3))
+@given(demands(pair_rules=False, groups=False), offerings(), st.integers(1, 3))
 def test_more_stock_never_costs_more_than_the_reported_tolerance(pods, offers, factor):
     offers = [msgspec.structs.replace(each, weight=10) for each in offers]
     little = plan(pods, offers)
@@ -170,7 +170,7 @@ def test_more_stock_never_costs_more_than_the_reported_tolerance(pods, offers, f
     assert len(much.left_out) <= len(little.left_out)
 
 
-@given(demands(company=False, groups=False), offerings(), st.integers(0, 4), st.integers(0, 4))
+@given(demands(pair_rules=False, groups=False), offerings(), st.integers(0, 4), st.integers(0, 4))
 def test_a_larger_budget_never_costs_more_than_the_reported_tolerance(pods, offers, little, more):
     offers = [msgspec.structs.replace(each, weight=10) for each in offers]
 
@@ -193,7 +193,7 @@ def test_no_plan_is_cheaper_than_the_bound_and_small_ones_are_the_cheapest(asked
 
 
 def cheapest(pods, offers):
-    """By trying every way to share nodes."""
+    """Price of the cheapest plan, by trying every way to share nodes."""
     from functools import cache
 
     def price(members):

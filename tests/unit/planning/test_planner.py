@@ -4,7 +4,7 @@ from forebay.planning.planner import plan
 from tests.unit.planning.worlds import bought, candidate, machine, pods, served, shape, why
 
 
-def test_one_pod_gets_the_cheapest_offer_that_takes_it_and_hears_why():
+def test_one_pod_gets_the_cheapest_offer_that_fits_with_a_sentence_why():
     offers = [
         candidate(1, "1.29", name="a100", region="us-east"),
         candidate(1, "0.86", name="l40s", region="us-east", gpu_type="L40S"),
@@ -31,7 +31,7 @@ def test_many_pods_share_a_large_machine_where_that_is_cheaper():
     assert made.cost == UsdPerHour(7)
 
 
-def test_owned_machines_that_cost_nothing_are_switched_on_from_the_smallest_up():
+def test_owned_machines_that_cost_nothing_are_powered_on_from_the_smallest_up():
     machines = [machine("large", 4), machine("small", 1), machine("medium", 2)]
 
     assert bought(plan(pods(1), machines)) == ["small"]
@@ -40,7 +40,7 @@ def test_owned_machines_that_cost_nothing_are_switched_on_from_the_smallest_up()
     assert bought(plan(pods(7), machines)) == ["large", "medium", "small"]
 
 
-def test_a_pod_that_nothing_takes_blocks_no_other_and_hears_what_would_help():
+def test_a_pod_that_no_offer_fits_blocks_no_other_and_its_sentence_says_what_would_help():
     huge, small = pods(1, shape(gpus=16)), pods(1)
 
     made = plan([*huge, *small], [machine("small", 1), machine("large", 4)])
@@ -48,12 +48,12 @@ def test_a_pod_that_nothing_takes_blocks_no_other_and_hears_what_would_help():
     assert bought(made) == ["small"]
     assert why(made) == {huge[0].name: Reason.NO_OFFER_FITS}
     assert made.left_out[0].sentence == (
-        "None of 2 offers takes it (2: Insufficient nvidia.com/gpu). It asks for 16 nvidia.com/gpu (most: 4): ask for "
-        "less, or allow larger machines."
+        "None of 2 offers fits the pod (2: Insufficient nvidia.com/gpu). The pod requests 16 nvidia.com/gpu (largest "
+        "offer: 4): request less, or allow larger machines."
     )
 
 
-def test_without_any_capacity_pods_hear_what_to_create():
+def test_without_any_capacity_the_sentence_says_what_to_create():
     made = plan(pods(2), [])
 
     assert set(why(made).values()) == {Reason.NO_CAPACITY_CONFIGURED}

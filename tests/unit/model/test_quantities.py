@@ -12,7 +12,7 @@ def test_cpu_is_counted_in_millicores_and_the_rest_in_whole_units_rounded_up():
     assert Resources.parse({"cpu": "0.1m"}) == Resources({"cpu": 1})
 
 
-def test_a_resource_of_which_there_is_none_is_not_there():
+def test_a_resource_of_amount_0_is_not_listed():
     assert Resources({"cpu": 0, "memory": 1}) == Resources({"memory": 1})
     assert Resources({"cpu": 0}).amount("cpu") == 0
     assert not Resources({"cpu": 0})
@@ -32,7 +32,7 @@ def test_gpus_of_every_vendor_count_unless_the_names_are_given():
     assert mixed.gpus({"nvidia.com/mig-1g.5gb", "none.of/these"}) == Gpus(7)
 
 
-def test_a_request_fits_if_there_is_enough_of_all_it_asks_for():
+def test_a_request_fits_if_there_is_enough_of_everything():
     free = Resources({"cpu": 1000, "memory": -5, "pods": 1})
 
     assert Resources({"cpu": 1000, "pods": 1}).fits_within(free), "over-committed memory is not asked for"

@@ -1,4 +1,4 @@
-"""Kubernetes' own rules, as the planner keeps them."""
+"""Scheduling constraints of Kubernetes in plans: selectors, taints, host ports, affinity, topology spread."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from forebay.model.requirements import (
     Toleration,
 )
 from forebay.model.workloads import PodAffinityTerm, TopologySpread
-from forebay.planning.plan import Present
+from forebay.planning.plan import RunningPod
 from forebay.planning.planner import plan
 from tests.unit.planning.worlds import bought, candidate, machine, pod, pods, served, shape, why
 
@@ -42,10 +42,10 @@ def test_a_preference_is_worth_a_little_and_no_more():
     )
     plain = candidate(1, "1.00", name="plain")
 
-    near = [plain, candidate(1, "1.04", name="liked", labels={"a": ""})]
-    far = [plain, candidate(1, "1.06", name="liked", labels={"a": ""})]
+    near = [plain, candidate(1, "1.04", name="preferred", labels={"a": ""})]
+    far = [plain, candidate(1, "1.06", name="preferred", labels={"a": ""})]
 
-    assert bought(plan(pods(1, prefers), near)) == ["liked"]
+    assert bought(plan(pods(1, prefers), near)) == ["preferred"]
     assert bought(plan(pods(1, prefers), far)) == ["plain"]
 
 
@@ -58,7 +58,7 @@ def test_taints_keep_pods_away_that_do_not_tolerate_them():
     assert bought(plan(pods(2), soft)) == ["soft", "soft"]
 
 
-def test_a_slice_of_a_gpu_is_only_had_where_it_is_offered():
+def test_a_slice_of_a_gpu_comes_only_from_offers_that_have_it():
     mig = shape(gpus=0, more={"nvidia.com/mig-1g.10gb": 1})
     offers = [candidate(1, "1", name="whole"), candidate(0, "2", name="sliced", more={"nvidia.com/mig-1g.10gb": 7})]
 
@@ -79,7 +79,7 @@ def test_a_slice_of_a_gpu_is_only_had_where_it_is_offered():
     ],
     ids=["nothing", "host port", "anti-affinity", "anti-affinity to others (stricter than needed)", "spread, skew 2"],
 )
-def test_what_keeps_pods_from_sharing_a_node(of, nodes):
+def test_constraints_between_pods_of_one_node(of, nodes):
     made = plan(pods(8, of, labels={"app": "a"}), [candidate(8, "8", name="eight")])
 
     assert len(made.purchases) == nodes
@@ -92,7 +92,7 @@ def test_pods_with_different_ports_share_a_node():
     assert len(plan(mixed, [candidate(8, "8")]).purchases) == 2
 
 
-def test_pods_that_others_keep_away_from_go_elsewhere():
+def test_anti_affinity_also_holds_for_the_pods_it_selects():
     loner = pod(shape(pod_anti_affinity=(PodAffinityTerm(HOSTNAME, APP),)), labels={"app": "loner"})
     others = pods(3, labels={"app": "a"})
 
@@ -106,18 +106,18 @@ ZONES = [candidate(8, "8", name=f"in-{zone}", zone=zone) for zone in ("a", "b")]
 
 def test_a_spread_over_zones_is_kept_and_the_cheap_zone_has_the_rest():
     spread = shape(topology_spread=(TopologySpread(ZONE, 1, APP),))
-    offers = [candidate(1, "1", name="cheap", zone="a"), candidate(1, "2", name="dear", zone="b")]
+    offers = [candidate(1, "1", name="cheap", zone="a"), candidate(1, "2", name="expensive", zone="b")]
 
     made = plan(pods(5, spread, labels={"app": "a"}), offers)
 
-    assert bought(made) == ["cheap"] * 3 + ["dear"] * 2
+    assert bought(made) == ["cheap"] * 3 + ["expensive"] * 2
 
 
-def test_a_spread_with_one_zone_to_be_had_serves_as_many_as_the_skew():
+def test_a_spread_with_offers_in_one_zone_serves_as_many_as_the_skew():
     spread = shape(topology_spread=(TopologySpread(ZONE, 2, APP),))
-    elsewhere = Present(namespace="team", labels={}, node_labels={ZONE: "b"})
+    elsewhere = RunningPod(namespace="team", labels={}, node_labels={ZONE: "b"})
 
-    made = plan(pods(8, spread, labels={"app": "a"}), [candidate(8, "8", zone="a")], present=[elsewhere])
+    made = plan(pods(8, spread, labels={"app": "a"}), [candidate(8, "8", zone="a")], running=[elsewhere])
 
     assert len(served(made)) == 2
     assert set(why(made).values()) == {Reason.SPREAD_IMPOSSIBLE}
@@ -132,17 +132,17 @@ def test_many_pods_are_spread_evenly_over_zones():
     assert bought(made) == ["in-a"] * 100 + ["in-b"] * 100
 
 
-def test_one_a_zone_counts_those_that_run():
+def test_anti_affinity_by_zone_counts_running_pods():
     alone = shape(pod_anti_affinity=(PodAffinityTerm(ZONE, APP),))
-    runs = Present(namespace="team", labels={"app": "a"}, node_labels={ZONE: "a"})
+    runs = RunningPod(namespace="team", labels={"app": "a"}, node_labels={ZONE: "a"})
 
-    made = plan(pods(2, alone, labels={"app": "a"}), ZONES, present=[runs])
+    made = plan(pods(2, alone, labels={"app": "a"}), ZONES, running=[runs])
 
     assert bought(made) == ["in-b"]
     assert list(why(made).values()) == [Reason.SPREAD_IMPOSSIBLE]
 
 
-def test_pods_that_want_to_be_together_in_a_zone_are():
+def test_pods_with_zone_affinity_share_one_zone():
     together = shape(pod_affinity=(PodAffinityTerm(ZONE, APP),))
     offers = [candidate(8, "8", name="cheap-but-few", zone="a", stock=1), candidate(8, "9", name="many", zone="b")]
 
@@ -150,17 +150,17 @@ def test_pods_that_want_to_be_together_in_a_zone_are():
     assert bought(plan(pods(16, together, labels={"app": "a"}), offers)) == ["many", "many"]
 
 
-def test_a_pod_that_wants_to_be_near_others_follows_them():
+def test_a_pod_with_affinity_to_running_pods_goes_to_their_zone():
     near = shape(pod_affinity=(PodAffinityTerm(ZONE, LabelSelector({"app": "db"})),))
-    runs = Present(namespace="team", labels={"app": "db"}, node_labels={ZONE: "b"})
+    runs = RunningPod(namespace="team", labels={"app": "db"}, node_labels={ZONE: "b"})
 
-    assert bought(plan(pods(1, near), ZONES, present=[runs])) == ["in-b"]
+    assert bought(plan(pods(1, near), ZONES, running=[runs])) == ["in-b"]
     alone = plan(pods(1, near), ZONES)
     assert list(why(alone).values()) == [Reason.AFFINITY_NOT_PLANNED]
-    assert "start those first" in alone.left_out[0].sentence
+    assert "start those pods first" in alone.left_out[0].sentence
 
 
-def test_affinity_to_a_node_is_refused_with_the_reason():
+def test_affinity_by_hostname_is_not_planned_for():
     near = shape(pod_affinity=(PodAffinityTerm(HOSTNAME, APP),))
 
     made = plan([*pods(1, near), *pods(1)], ZONES)
@@ -169,7 +169,7 @@ def test_affinity_to_a_node_is_refused_with_the_reason():
     assert len(served(made)) == 1
 
 
-def test_a_rule_about_zones_that_is_also_about_pods_without_it_is_refused():
+def test_a_zone_rule_that_selects_pods_without_it_is_not_planned_for():
     alone = shape(pod_anti_affinity=(PodAffinityTerm(ZONE, APP),))
 
     made = plan([*pods(1, alone, labels={"app": "a"}), *pods(1, labels={"app": "a"})], ZONES)
@@ -189,7 +189,7 @@ def test_a_pool_serves_its_own_namespaces_only():
     assert "serve other namespaces than third" in made.left_out[0].sentence
 
 
-def test_an_owned_machine_may_be_asked_for_by_name():
+def test_an_owned_machine_may_be_selected_by_name():
     by_name = NodeSelectorTerm(match_fields=(Requirement("metadata.name", LabelOperator.IN, ("large",)),))
 
     made = plan(pods(1, shape(node_affinity=(by_name,))), [machine("small", 1), machine("large", 8)])
@@ -197,7 +197,7 @@ def test_an_owned_machine_may_be_asked_for_by_name():
     assert bought(made) == ["large"]
 
 
-def test_where_another_zone_has_too_few_nothing_is_bought_that_the_scheduler_would_not_use():
+def test_a_zone_is_cut_to_its_spread_when_another_zone_has_too_little_stock():
     spread = shape(topology_spread=(TopologySpread(ZONE, 1, APP),))
     offers = [candidate(1, "1", name="many", zone="a"), candidate(1, "1", name="few", zone="b", stock=1)]
 
@@ -208,7 +208,7 @@ def test_where_another_zone_has_too_few_nothing_is_bought_that_the_scheduler_wou
     assert any("would break their topology spread" in left.sentence for left in made.left_out)
 
 
-def test_a_spread_over_zones_needs_nodes_that_are_in_one():
+def test_a_spread_over_zones_needs_offers_with_a_zone():
     spread = shape(topology_spread=(TopologySpread(ZONE, 1, APP),))
 
     made = plan(pods(1, spread, labels={"app": "a"}), [candidate(1)])
