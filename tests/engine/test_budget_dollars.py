@@ -22,7 +22,7 @@ def dollars(text):
 
 def spent(made):
     """By namespace: what the operator knows."""
-    spend = made.bookkeeper.spending.spend
+    spend = made.budget_accounting.spending.spend
     found = {}
     for line, each in spend.spent(clock.now()).items():
         found[line.namespace] = found.get(line.namespace, 0.0) + float(each.amount.dollars)
@@ -207,7 +207,7 @@ async def test_machines_without_a_price_leave_no_trace():
         await passing(1500)
         assert it.state("free") == "Gone"
         assert it.ledgers() == []
-        assert made.bookkeeper.spending.spend.lines == {}
+        assert made.budget_accounting.spending.spend.lines == {}
 
 
 def test_a_status_is_in_decimals():

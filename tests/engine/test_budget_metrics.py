@@ -16,7 +16,7 @@ def _value(registry, name, budget="team-a", **labels):
 async def test_figures_are_of_the_moment_and_unrounded():
     async with world() as it, operator(it) as made:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(BudgetCollector(lambda: made.bookkeeper, clock.now))
+        registry.register(BudgetCollector(lambda: made.budget_accounting, clock.now))
         it.budget(hours="0.2", grace=0)
         it.pod("train", 2, terminationGracePeriodSeconds=5)
         await passing(100)
@@ -38,7 +38,7 @@ async def test_figures_are_of_the_moment_and_unrounded():
 async def test_what_machines_cost_is_told_by_who_pays_pool_and_class():
     async with world(Powered(name="box-1", gpus=2, boot=60, hourly_price="3.60"), nodes=()) as it, operator(it) as made:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(BudgetCollector(lambda: made.bookkeeper, clock.now))
+        registry.register(BudgetCollector(lambda: made.budget_accounting, clock.now))
         it.budget(hours=None, quota={"usd": "5"})
         it.pod("train", 2)
         await passing(700)
@@ -54,7 +54,7 @@ async def test_what_machines_cost_is_told_by_who_pays_pool_and_class():
 async def test_the_ledger_is_compared_with_what_the_pods_say():
     async with world() as it, operator(it) as made:
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(BudgetCollector(lambda: made.bookkeeper, clock.now))
+        registry.register(BudgetCollector(lambda: made.budget_accounting, clock.now))
         it.budget()
         it.pod("done", 1, runs="3m")
         it.pod("going", 3)

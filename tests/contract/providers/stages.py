@@ -18,7 +18,7 @@ from forebay.net.redaction import Redactor
 from forebay.net.serve import serving
 from forebay.providers.base import LaunchRequest
 from forebay.providers.registry import ProviderContext, build_provider
-from forebay.providers.secrets import NoSecret
+from forebay.providers.secrets import UnusableSecret
 from forebay.simulate import power_faults as faults
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
 from tests.contract.providers.receiver import KEY, TOKEN, Receiver
@@ -48,7 +48,7 @@ class Vault:
     async def get(self, namespace, name):
         self.reads += 1
         if (namespace, name) not in self.held:
-            raise NoSecret(f"there is no Secret {namespace}/{name}: create it")
+            raise UnusableSecret(f"there is no Secret {namespace}/{name}: create it")
         return dict(self.held[namespace, name])
 
 

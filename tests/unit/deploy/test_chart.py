@@ -10,7 +10,12 @@ from docs.helm_chart import paths
 from docs.helm_values import offered_settings, values_schema
 from forebay.api.crd import custom_resource_definitions
 from forebay.install.manifests import install_manifests
-from forebay.install.permissions import AT_HOME, EVERYWHERE, TO_UNINSTALL, TO_UNINSTALL_AT_HOME
+from forebay.install.permissions import (
+    CLUSTER_PERMISSIONS,
+    NAMESPACE_PERMISSIONS,
+    UNINSTALL_CLUSTER_PERMISSIONS,
+    UNINSTALL_NAMESPACE_PERMISSIONS,
+)
 from forebay.providers.webhook.groups import VARIABLES, read_groups
 from forebay.settings import read_settings
 from tests.unit.deploy.helm import (
@@ -95,8 +100,8 @@ def test_before_it_goes_a_job_frees_the_cluster_under_an_account_of_its_own():
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert spec["serviceAccountName"] == "gpus-forebay-uninstall"
     assert the("ServiceAccount", found)["metadata"]["name"] == "gpus-forebay-uninstall"
-    assert the("ClusterRole", found)["rules"] == [each.rule() for each in TO_UNINSTALL]
-    assert the("Role", found)["rules"] == [each.rule() for each in TO_UNINSTALL_AT_HOME]
+    assert the("ClusterRole", found)["rules"] == [each.rule() for each in UNINSTALL_CLUSTER_PERMISSIONS]
+    assert the("Role", found)["rules"] == [each.rule() for each in UNINSTALL_NAMESPACE_PERMISSIONS]
     for binding, role in (("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")):
         made = the(binding, found)
         assert (made["roleRef"]["kind"], made["roleRef"]["name"]) == (role, "gpus-forebay-uninstall")
@@ -126,10 +131,10 @@ def test_the_chart_brings_the_kinds():
 
 def test_the_roles_are_the_ones_in_the_code():
     manifests = rendered()
-    assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in EVERYWHERE]
+    assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in CLUSTER_PERMISSIONS]
     rules = the("Role", manifests)["rules"]
     assert [rule for rule in rules if rule["resources"] != ["secrets"]] == [
-        each.rule() for each in AT_HOME if each.resources != ("secrets",)
+        each.rule() for each in NAMESPACE_PERMISSIONS if each.resources != ("secrets",)
     ]
 
 

@@ -45,7 +45,7 @@ def test_a_bad_value_is_named(values, sentences):
     [
         (
             {"nodeGroups": [machine("a", scaleDownEndpoint="http://power/a/on")]},
-            "nodeGroups: a: scaleUpEndpoint and scaleDownEndpoint are the same URL: one must switch on, the other off",
+            "nodeGroups: a: scaleUpEndpoint and scaleDownEndpoint are the same URL: one must power the machine on",
         ),
         (
             {"nodeGroups": [machine("a"), machine("a")]},

@@ -61,7 +61,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- $owners := dict -}}
 {{- range $group := .Values.nodeGroups -}}
 {{- if eq $group.scaleUpEndpoint $group.scaleDownEndpoint -}}
-{{- fail (printf "nodeGroups: %s: scaleUpEndpoint and scaleDownEndpoint are the same URL: one must switch on, the other off" $group.name) -}}
+{{- fail (printf "nodeGroups: %s: scaleUpEndpoint and scaleDownEndpoint are the same URL: one must power the machine on, the other off" $group.name) -}}
 {{- end -}}
 {{- $prefix := $group.name | upper | replace "-" "_" | replace "." "_" -}}
 {{- /* Older Kubernetes takes no variable that begins with a digit. */ -}}
@@ -101,7 +101,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- define "forebay.affinity" -}}
 {{- $own := dict -}}
 {{- if not .Values.affinity.nodeAffinity -}}
-{{- $term := dict "matchExpressions" (include "forebay.notOnNodesOfOurs" . | fromYamlArray) -}}
+{{- $term := dict "matchExpressions" (include "forebay.notOnManagedNodes" . | fromYamlArray) -}}
 {{- /* By the node's name, not by a label: each takes exactly one value. */ -}}
 {{- range .Values.nodeGroups -}}
 {{- $field := dict "key" "metadata.name" "operator" "NotIn" "values" (list .name) -}}

@@ -91,7 +91,7 @@
   verbs: ["get", "update"]
   resourceNames: ["forebay-operator"]
 {{- end }}
-{{- define "forebay.notOnNodesOfOurs" -}}
+{{- define "forebay.notOnManagedNodes" -}}
 - {key: forebay.dev/nodepool, operator: DoesNotExist}
 - {key: nodeprovisioner.compute.baseten.co/provisioner-name, operator: DoesNotExist}
 - {key: forebay.dev/provider, operator: DoesNotExist}

@@ -20,7 +20,7 @@ from forebay.budgets.enforcement import CONDITION, CannotPause, Evict, Pause, Re
 from forebay.budgets.usage import thousandths
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.pending_enforcement import PendingEnforcement
-from forebay.engine.apply.records import NotKept
+from forebay.engine.apply.records import StatusNotStored
 from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
@@ -87,7 +87,7 @@ class BudgetActions:
         }
         after = await self._patch(decision, {"metadata": _guard(labelled), "status": status}, "status")
         if after.resource_version == labelled.resource_version and _said(after) != decision.conditions:
-            raise NotKept(
+            raise StatusNotStored(
                 f"GPUWorkloadBudget {'/'.join(key)}: the API server kept nothing of what was written to its status. "
                 "Its CustomResourceDefinition is of another release than this Forebay: apply the one of this release"
             )
@@ -192,7 +192,7 @@ class BudgetActions:
 
     def _tell_both(self, decision: CannotPause) -> None:
         told = PodEvent(pod=decision.pod, reason=decision.reason, sentence=decision.sentence, warning=True)
-        if self._announcements.tell(told):
+        if self._announcements.pod_event(told):
             self._say_budget(decision.budget, decision.reason, decision.sentence)
 
     def _say(self, budget: BudgetKey, pod: Pod, reason: Reason, sentence: str) -> None:

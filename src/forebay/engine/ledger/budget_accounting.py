@@ -80,7 +80,7 @@ class BudgetAccounting:
             while True:
                 await self._keep_once()
         finally:
-            self._views.news.followed = False
+            self._views.pod_changes.followed = False
 
     async def _keep_once(self) -> None:
         try:
@@ -89,7 +89,7 @@ class BudgetAccounting:
         except Exception:
             # A fault of ours must not end it: what is not stored would be lost with this process.
             log.exception("keeping the books of budgets broke")
-            self._counts.broken += 1
+            self._counts.internal_errors += 1
             await asyncio.sleep(_AFTER_A_FAULT)
 
     async def finish(self, patience: float) -> None:
@@ -233,7 +233,7 @@ class BudgetAccounting:
         self._invalid.pop(key, None)
 
     def _follow_pods(self, now: datetime) -> None:
-        for pod, at, gone in self._views.news.take():
+        for pod, at, gone in self._views.pod_changes.take():
             if not gone:
                 self.accounts.see(pod, at)
                 self.spending.spend.see_pod(pod, at)
@@ -242,7 +242,7 @@ class BudgetAccounting:
                 self.accounts.gone(pod, min(at, now))
             self.spending.spend.pod_gone(pod, min(at, now))
         if not self._begun:
-            self._begun = self._views.news.followed = True
+            self._begun = self._views.pod_changes.followed = True
             self.accounts.resume()
             self.keeper.look_for_strays()
 
