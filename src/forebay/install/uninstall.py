@@ -64,8 +64,8 @@ class MachinesRunning(Exception):
         super().__init__(
             f"{machines} may still be on ({', '.join(names)}{more}), and without Forebay nothing powers "
             f"{'it' if len(records) == 1 else 'them'} off. Delete the GPU pods, then run kubectl delete gpuinstances "
-            "--all: the operator powers each machine off and removes its record. Or use --leave-machines, and power machines "
-            "off yourself"
+            "--all: the operator powers each machine off and removes its record. Or use --leave-machines, and power "
+            "machines off yourself"
         )
 
 
