@@ -358,7 +358,9 @@ def test_a_provider_of_which_nothing_is_known_is_named(here, capsys):
 
     document = json.loads(capsys.readouterr().out)
     assert code == 1
-    assert document["notes"][0].startswith("GPUNodeClass cloud: This release of Forebay does not support the provider aws")
+    assert document["notes"][0].startswith(
+        "GPUNodeClass cloud: This release of Forebay does not support the provider aws"
+    )
     assert document["notes"][1].startswith("No offers are known: give a table with --offers")
 
 
