@@ -1,7 +1,7 @@
-"""The values of the Helm chart: each with its default, its rule and its meaning, once.
+"""The values of the Helm chart, each with its default, schema and description.
 
-From this one table come `values.yaml`, `values.schema.json` and the reference page (`docs/helm_chart.py`). What the
-operator itself declares elsewhere is taken from there: its settings, the fields of a machine, the defaults of its pod.
+`docs/helm_chart.py` makes `values.yaml`, `values.schema.json` and the reference page from this table. Settings, fields
+of a machine and defaults of the pod are taken from the code that declares them.
 """
 
 from typing import Any, Final
@@ -29,8 +29,8 @@ _NAME: Final = {
 
 _SECRET_KEY: Final = {"type": "string", "pattern": "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[-._a-zA-Z0-9]+$"}
 
-#: What the API server judges by rules, JSON Schema judges by patterns. Secrets are of the release's namespace, for no
-#: other may be read.
+#: Patterns that stand for the validation rules of the CRD. Secrets have no namespace here: the operator may only read
+#: those of the release's namespace.
 _RULES: Final[dict[str, Schema]] = {
     "gpuCount": {"type": ["integer", "string"], "pattern": "^[1-9][0-9]{0,8}$", "minimum": 1},
     "scaleUpEndpoint": _URL,
@@ -47,12 +47,12 @@ _RULES: Final[dict[str, Schema]] = {
     "hourlyPrice": _DOLLARS,
 }
 
-#: These the chart sets itself, or they have no meaning in a pod.
+#: Settings that the chart sets itself, or that have no meaning in a pod.
 _NOT_OFFERED: Final = {"kubeconfig", "context", "namespace", "health_server_address"}
 
 
 def _map(description: str, **schema: Any) -> Schema:
-    """Kubernetes' own types: the API server judges what is inside."""
+    """An object of a Kubernetes type, whose content only the API server validates."""
     return {"type": "object", "default": {}, "description": description} | schema
 
 
@@ -100,7 +100,7 @@ def _machine_field(path: tuple[str, ...]) -> Schema:
 
 
 def _plain(schema: Schema) -> Schema:
-    """Without what only Kubernetes understands."""
+    """The schema without extensions of Kubernetes."""
     kept = {key: value for key, value in schema.items() if not key.startswith("x-") and key != "format"}
     if "items" in kept:
         kept["items"] = _plain(kept["items"])
@@ -111,7 +111,7 @@ def _plain(schema: Schema) -> Schema:
 
 
 def _group() -> Schema:
-    """The variables of a group, under the names that become them: `bootTimeout` becomes `..._BOOT_TIMEOUT`."""
+    """One item of `nodeGroups`. Its keys become environment variables: `bootTimeout` becomes `..._BOOT_TIMEOUT`."""
     properties: dict[str, Schema] = {}
     for suffix, variable in VARIABLES.items():
         name = camel(suffix.removeprefix("_").lower())
@@ -129,16 +129,16 @@ def _group() -> Schema:
 
 
 def values_schema() -> Schema:
-    """JSON Schema of all values. Whatever has no `default` here is unset unless the user sets it."""
+    """JSON Schema of all values. A value without `default` is unset unless the user sets it."""
     properties: dict[str, Schema] = {
         "image": _parts(
             "The operator's image.",
             repository=_text(
-                "Registry and name of the image that you built from the Dockerfile.",
+                "Registry and name of the image you built from the Dockerfile.",
                 default=manifests.REPOSITORY,
                 minLength=1,
             ),
-            tag=_text("Tag, also with a digest: `1.2.3@sha256:...`. Default: the version of the chart."),
+            tag=_text("Tag, optionally with a digest: `1.2.3@sha256:...`. Default: the version of the chart."),
             pullPolicy={
                 "type": "string",
                 "enum": ["Always", "IfNotPresent", "Never"],
@@ -146,98 +146,102 @@ def values_schema() -> Schema:
             },
         ),
         "imagePullSecrets": _list("Secrets for a private registry: `[{name: ...}]`."),
-        "nodeGroups": _list("Machines you own, each switched on and off by HTTP calls.", _group()),
+        "nodeGroups": _list("Machines you own, powered on and off by HTTP calls.", _group()),
         "settings": _parts(
             "Settings of the operator (docs/reference/cli.md).",
             **{camel(each.name): _setting(each) for each in offered_settings()},
         ),
         "secrets": _list(
-            "Secrets of the release's namespace that the operator may read, beside those that nodeGroups name."
-            " Empty: any Secret of that namespace, and of no other.",
+            "Names of Secrets in the release's namespace that the operator may read, beside those in nodeGroups."
+            " Empty: every Secret of that namespace. The chart grants no access to Secrets of other namespaces.",
             _NAME,
         ),
-        "extraEnv": _list("More environment variables, as in a container: `[{name: ..., value: ...}]`."),
+        "extraEnv": _list("Additional environment variables, as in a container: `[{name: ..., value: ...}]`."),
         "replicaCount": {
             "type": "integer",
             "minimum": 0,
             "default": manifests.REPLICAS,
-            "description": "One leads, the others stand by with warm views and take over within seconds.",
+            "description": "Replicas, with leader election; a standby takes over within seconds.",
         },
         "port": {
             "type": "integer",
             "minimum": 1024,
             "maximum": 65535,
             "default": manifests.PORT,
-            "description": "Where the operator serves /healthz, /readyz and /metrics.",
+            "description": "Port of /healthz, /readyz and /metrics.",
         },
         "service": _parts(
-            "The Service in front of that port.",
-            annotations=_map("Annotations, such as those by which your Prometheus finds what to scrape."),
+            "The Service for that port.",
+            annotations=_map("Annotations, such as those that your Prometheus discovers scrape targets by."),
         ),
         "serviceMonitor": _parts(
             "For clusters with the Prometheus operator.",
             enabled={"type": "boolean", "default": False, "description": "Create a ServiceMonitor."},
-            interval=_DURATION | {"default": "30s", "description": "How often metrics are read."},
-            labels=_map("Labels by which your Prometheus picks ServiceMonitors."),
+            interval=_DURATION | {"default": "30s", "description": "Scrape interval."},
+            labels=_map("Labels that your Prometheus selects ServiceMonitors by."),
         ),
         "serviceAccount": _parts(
-            "The account that the operator works under.",
-            create={"type": "boolean", "default": True, "description": "Create it."},
-            name=_text("Default: the name of the release. Needed when create is false."),
+            "The ServiceAccount of the operator.",
+            create={"type": "boolean", "default": True, "description": "Create the ServiceAccount."},
+            name=_text("Name. Default: that of the release. Required when create is false."),
             annotations=_map("Annotations, such as a cloud's workload identity."),
         ),
         "rbac": _parts(
-            "The least roles that the operator works with.",
-            create={"type": "boolean", "default": True, "description": "Create them and bind them to the account."},
+            "The roles of the operator.",
+            create={
+                "type": "boolean",
+                "default": True,
+                "description": "Create the roles and bind them to the ServiceAccount.",
+            },
         ),
         "uninstall": _parts(
-            "What happens before the release is uninstalled.",
+            "Clean-up before the release is uninstalled.",
             enabled={
                 "type": "boolean",
                 "default": True,
-                "description": "Run `forebay uninstall` as a Job, which takes Forebay's marks off pods, Jobs, classes. "
-                "While machines are on it fails, and with it helm uninstall: its log says which.",
+                "description": "Run `forebay uninstall` as a Job: it removes finalizers and gates and resumes "
+                "suspended Jobs. While machines are on, the Job and helm uninstall fail; the Job's log names them.",
             },
             leaveMachines={
                 "type": "boolean",
                 "default": False,
-                "description": "Also while machines are on: they stay on, and are yours to end.",
+                "description": "Uninstall even while machines are on. They stay on, and you have to power them off.",
             },
         ),
         "resources": _map(
-            "What the container asks for. No CPU limit: a throttled leader loses its lease.",
+            "Resources of the container. No CPU limit, because a throttled leader loses its Lease.",
             default=manifests.RESOURCES,
         ),
         "podSecurityContext": _map(
-            "Security of the pod. On OpenShift, which chooses users itself, set runAsUser and runAsGroup to null.",
+            "Security context of the pod. OpenShift assigns users itself: set runAsUser and runAsGroup to null there.",
             default=manifests.POD_SECURITY,
         ),
-        "securityContext": _map("Security of the container.", default=manifests.CONTAINER_SECURITY),
+        "securityContext": _map("Security context of the container.", default=manifests.CONTAINER_SECURITY),
         "podDisruptionBudget": _parts(
-            "How many replicas a drain may take away at once.",
+            "PodDisruptionBudget of the replicas.",
             enabled={"type": "boolean", "default": True, "description": "Create a PodDisruptionBudget."},
             maxUnavailable={
                 "type": ["integer", "string"],
                 "minimum": 1,
                 "pattern": "^[1-9][0-9]?%$|^100%$",
                 "default": 1,
-                "description": "At least 1: a budget of 0 would block every drain of the node.",
+                "description": "Replicas that may be evicted at once. At least 1: 0 would block every drain.",
             },
         ),
-        "topologySpreadConstraints": _list("Default: replicas on different nodes, where there are."),
+        "topologySpreadConstraints": _list("Spread of the replicas. Default: different nodes, where possible."),
         "priorityClassName": _text("PriorityClass of the pods."),
         "nodeSelector": _map("Labels of the nodes that the operator may run on."),
         "tolerations": _list("Taints that the operator's pods tolerate."),
         "affinity": _map(
-            "Affinity of the pods. Where it has no nodeAffinity, they keep off the nodes that Forebay gives back and"
-            " off the machines of nodeGroups: the operator's own pod would keep such a machine on."
+            "Affinity of the pods. Without nodeAffinity, they avoid the nodes that Forebay manages and the machines of"
+            " nodeGroups, because the operator's own pod would keep such a machine on."
         ),
         "podAnnotations": _map("Annotations of the pods."),
-        "podLabels": _map("More labels of the pods."),
+        "podLabels": _map("Additional labels of the pods."),
         "fullnameOverride": _text(
-            "Name of everything that the chart creates. Default: the release's, with forebay in it.", maxLength=52
+            "Name of all objects that the chart creates. Default: the release's name, with forebay in it.", maxLength=52
         ),
-        "global": {"type": "object", "description": "Helm passes this to charts of charts; Forebay has no use for it."},
+        "global": {"type": "object", "description": "Set by Helm for subcharts; Forebay ignores it."},
     }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -1,4 +1,4 @@
-"""The metrics page, from the tables that the metrics themselves are made of."""
+"""Generates the metrics page from the tables that define the metrics."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "Served by `forebay run` at `/metrics` of `--health-server-address`."
     yield ""
-    yield "## What the operator does and has"
+    yield "## Operator"
     yield ""
     yield "| metric | type | labels | meaning |"
     yield "|---|---|---|---|"
@@ -28,11 +28,11 @@ def _lines() -> Iterator[str]:
         yield f"| `forebay_{name}_total` | counter | {_labels(labels)} | {text} |"
     yield f"| `{budgets.LAG[0]}` | gauge |  | {budgets.LAG[1]} |"
     for name, text in (budgets.SPENT, budgets.RATE):
-        yield f"| `{name}` | gauge | {', '.join(budgets.LINES)} | {text} |"
+        yield f"| `{name}` | gauge | {_labels(budgets.LINES)} | {text} |"
     yield ""
-    yield "## What budgets have used"
+    yield "## Budgets"
     yield ""
-    yield "Labels `namespace` and `name` of the GPUWorkloadBudget; only from the process that leads."
+    yield "Labels `namespace` and `name` of the GPUWorkloadBudget; only the leader exports them."
     yield ""
     yield "| metric | type | meaning |"
     yield "|---|---|---|"
@@ -40,7 +40,7 @@ def _lines() -> Iterator[str]:
         yield f"| `gwb_{name}` | gauge | {text} |"
     yield f"| `gwb_{budgets.ACTIONS[0]}_total` | counter | {budgets.ACTIONS[1]} |"
     yield ""
-    yield "## What the operator's informers know"
+    yield "## Informers"
     yield ""
     yield "Label `resource`: `pods`, `nodes`, or `plural.group` for other kinds."
     yield ""

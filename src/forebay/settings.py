@@ -1,7 +1,7 @@
-"""The settings of a Forebay process: every name, default and meaning, once.
+"""The settings of a Forebay process, with their defaults and descriptions.
 
-A setting comes from its command-line option, else from its environment variable, else from its default. The
-options (`cli`), the reference page and the error messages are all made from `Settings`.
+A setting comes from its command-line option, else from its environment variable, else from its default. The options
+(`cli`), the reference page and the error messages are made from `Settings`.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from msgspec import Meta
 
 
 class SettingsError(ValueError):
-    """A setting with a value it cannot take, named by where it came from."""
+    """A setting has an invalid value. The text names the option or variable that it came from."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a user may choose. Users say what they want, never how: there are few, and each has a reason."""
+    """All settings that a user can choose."""
 
     kubeconfig: Annotated[
         str | None, Meta(description="Kubeconfig file. Default: `KUBECONFIG`, `~/.kube/config`, then in-cluster.")
@@ -24,54 +24,54 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     context: Annotated[str | None, Meta(description="Context of the kubeconfig. Default: its current-context.")] = None
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
-        Meta(description="The least severe log lines to write. Default: `info` for `run`, `warning` for others."),
+        Meta(description="Least severe level of log lines. Default: `info` for `run`, `warning` for other commands."),
     ] = None
     log_format: Annotated[
         Literal["auto", "text", "json"],
-        Meta(description="How log lines look; `auto` is text on a terminal and JSON elsewhere."),
+        Meta(description="Format of log lines; `auto` is text on a terminal and JSON elsewhere."),
     ] = "auto"
     namespace: Annotated[
         str | None,
         Meta(
-            description="Where the operator lives and keeps its Lease. Default: its pod's or its context's namespace.",
+            description="Namespace of the operator and its Lease. Default: that of its pod, or of its context.",
             extra={"command": "run"},
         ),
     ] = None
     gpu_resources: Annotated[
         str | None,
         Meta(
-            description="Resources by which pods ask for GPUs, with commas between. Default: every `<vendor>/gpu`.",
+            description="Comma-separated names of GPU resources that pods request. Default: every `<vendor>/gpu`.",
             extra={"command": "run"},
         ),
     ] = None
     idle_delay: Annotated[
         str,
         Meta(
-            description="How long an owned machine must have been idle before it is switched off. `0s`: at once.",
+            description="How long an owned machine must be idle before Forebay powers it off. `0s`: at once.",
             extra={"command": "run"},
         ),
     ] = "30s"
     scale_down_interval: Annotated[
         str,
         Meta(
-            description="Owned machines are switched off one at a time, with this much time in between.",
+            description="Time between two power-offs: owned machines are powered off one at a time.",
             extra={"command": "run"},
         ),
     ] = "10s"
     health_server_address: Annotated[
         str,
-        Meta(description="Where `/healthz`, `/readyz` and `/metrics` are served.", extra={"command": "run"}),
+        Meta(description="Address of `/healthz`, `/readyz` and `/metrics`.", extra={"command": "run"}),
     ] = ":8080"
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One field of `Settings`, as documentation and command line see it."""
+    """One field of `Settings`, for the command line and the documentation."""
 
     name: str
     default: Any
     description: str
     choices: tuple[str, ...]
-    #: The one command that has a use for it; None where all have.
+    #: The only command with this setting; None: every command has it.
     command: str | None
 
     @property
@@ -84,7 +84,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def all_settings() -> tuple[Setting, ...]:
-    """The settings in the order they are declared."""
+    """All settings, in the order of their declaration."""
     hints = get_type_hints(Settings, include_extras=True)
     found = []
     for field in msgspec.structs.fields(Settings):
@@ -97,14 +97,14 @@ def all_settings() -> tuple[Setting, ...]:
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
-    """The words of a Literal, also of one that may be left out."""
+    """Values of a `Literal`, also of an optional one; empty for other types."""
     if getattr(annotation, "__origin__", None) is Literal:
         return tuple(annotation.__args__)
     return next((found for each in getattr(annotation, "__args__", ()) if (found := _choices(each))), ())
 
 
 def read_settings(options: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
-    """Options win over the environment; an empty variable counts as unset, as it does for kubectl."""
+    """Settings from options and environment. Options win; an empty variable counts as unset, as for kubectl."""
     values: dict[str, str] = {}
     sources: dict[str, str] = {}
     for setting in all_settings():

@@ -1,6 +1,6 @@
-"""Where the rooms meet: the only module that knows everything, and decides nothing.
+"""Assembles the rooms: the only module that knows all of them. It makes no decisions.
 
-Each function builds one working whole from settings and the environment. Imports of what is heavy wait inside them.
+Each function builds one working whole from settings and the environment. Heavy modules are imported inside functions.
 """
 
 import sys
@@ -34,15 +34,14 @@ from forebay.web.pages import pages
 
 log = structlog.get_logger(__name__)
 
-#: What tells the scheduler which pods go where should not wait behind a burst of records.
-_OPENING = Rate(qps=500, burst=500)
+#: Nominations must not wait behind a burst of other writes.
+_NOMINATION_RATE = Rate(qps=500, burst=500)
 
 
 def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor:
-    """Log lines go to standard error; standard output belongs to the command's answer.
+    """Sends log lines to standard error, and returns the redactor that removes secrets from them.
 
-    They are scrubbed by the redactor that is returned: whoever reads a secret registers it there. `level` is the
-    command's own, where the user has not chosen one.
+    Code that reads a secret registers it with that redactor. `level` applies where the user has not set `log_level`.
     """
     redactor = Redactor()
     plain = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
@@ -65,13 +64,13 @@ def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor
 
 
 def cluster_config(settings: Settings, environment: Mapping[str, str]) -> Config:
-    """The cluster kubectl would talk to with the same options."""
+    """Connection settings of the cluster that kubectl would use with the same options."""
     path = Path(settings.kubeconfig) if settings.kubeconfig is not None else None
     return load_config(env=environment, path=path, context=settings.context, interactive=sys.stdin.isatty())
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """What Forebay watches of a cluster, through one connection."""
+class ClusterConnection(msgspec.Struct, frozen=True):
+    """A client of a cluster, and informers for its nodes and pods."""
 
     client: Client
     version: Version
@@ -80,11 +79,10 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def watched_cluster(config: Config, redactor: Redactor) -> AsyncIterator[Seen]:
-    """Informers that run while the block does. They start unsynced: nothing may be concluded before they are.
+async def watched_cluster(config: Config, redactor: Redactor) -> AsyncIterator[ClusterConnection]:
+    """A connection whose informers run for the duration of the `async with` block. They start unsynced.
 
-    A server that does not answer at all is an error here, for someone waits for it; once it has, the informers never
-    give up.
+    Raises where the API server does not answer at first; once it has, the informers retry forever.
     """
     client = connected_client(config, redactor)
     nodes = Informer(client.transport, config.server, NODES)
@@ -92,13 +90,13 @@ async def watched_cluster(config: Config, redactor: Redactor) -> AsyncIterator[S
     try:
         version = await client.version()
         async with nodes, pods:
-            yield Seen(client, version, nodes, pods)
+            yield ClusterConnection(client, version, nodes, pods)
     finally:
         await client.close()
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """`host:port`; `:port` is every interface, as in Go."""
+    """Host and port of `host:port`; `:port` means every interface, as in Go."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal():
         raise SettingsError(f"{text!r} is not an address to listen on; give host:port or :port")
@@ -106,7 +104,7 @@ def listen_address(text: str) -> tuple[str, int]:
 
 
 def rules_of(settings: Settings) -> OperatorRules:
-    """Raises `SettingsError` for what cannot be understood."""
+    """The rules that settings state. Raises `SettingsError` for a value that cannot be parsed."""
     resources = (settings.gpu_resources or "").replace(",", " ").split()
     return OperatorRules(
         gpu_resources=frozenset(resources) or None,
@@ -128,7 +126,7 @@ async def run_operator(
     redactor: Redactor,
     terms: Terms = Terms(),  # noqa: B008 (immutable)
 ) -> None:
-    """The operator with its connections and its pages, until it is cancelled."""
+    """Runs the operator with its connections and HTTP pages until it is cancelled."""
     from forebay.engine.budget_metrics import BudgetCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.engine.metrics import OperatorCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.kube.metrics import InformerCollector  # noqa: PLC0415 (brings prometheus_client)
@@ -139,14 +137,15 @@ async def run_operator(
     host, port = listen_address(settings.health_server_address)
     groups = read_groups(environment)
     for problem in groups.problems:
-        log.error("a machine is left out", why=problem)
+        log.error("machine skipped", error=problem)
     config = cluster_config(settings, environment)
     namespace = settings.namespace or config.namespace
     identity = unique_identity()
     async with AsyncExitStack() as stack:
-        client, opening = connected_client(config, redactor), connected_client(config, redactor, _OPENING)
+        client = connected_client(config, redactor)
+        nominations = connected_client(config, redactor, _NOMINATION_RATE)
         election = election_client(config, redactor, terms)
-        for each in (client, opening, election):
+        for each in (client, nominations, election):
             stack.push_async_callback(each.close)
         operator = Operator(
             client,
@@ -160,7 +159,7 @@ async def run_operator(
             machines=groups.machines,
             rules=rules_of(settings),
             terms=terms,
-            opening=opening,
+            nomination_client=nominations,
         )
         await stack.enter_async_context(operator)
         metrics = metrics_page(
@@ -168,7 +167,7 @@ async def run_operator(
             OperatorCollector(lambda: operator.views, operator.elector.still_leader, operator.counts),
             BudgetCollector(lambda: operator.budget_accounting, clock.now),
         )
-        handler = pages(alive=operator.broken, ready=operator.error, metrics=metrics)
+        handler = pages(alive=operator.fatal_error, ready=operator.error, metrics=metrics)
         await stack.enter_async_context(serving(handler, host=host, port=port))
-        log.info("started", server=config.server, source=config.source, namespace=namespace, identity=identity)
+        log.info("operator started", server=config.server, source=config.source, namespace=namespace, identity=identity)
         await operator.run()

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from forebay.engine.apply.applier import AT_ONCE
+from forebay.engine.apply.applier import MAX_CONCURRENT
 from tests.cluster import audit
 from tests.cluster.operators import until
 from tests.cluster.proxy import Proxy
@@ -27,7 +27,7 @@ def polite(seconds: float) -> int:
     An informer waits 0.8 s and twice as long each time: the sixth try is 25 s after the first. The lease is asked for
     every two seconds at most, and what a leader could not write it tries as often for as long as it leads.
     """
-    return len(PATHS) * 6 + int(seconds) + AT_ONCE
+    return len(PATHS) * 6 + int(seconds) + MAX_CONCURRENT
 
 
 class FaultCase:
@@ -115,7 +115,7 @@ async def story(rig):
 async def test_the_api_server_is_killed_and_comes_back(own_rig):
     async with story(own_rig) as scene:
         own_rig.stop_part(Part.API_SERVER, kill=True)
-        await scene.unready("the lease cannot be asked for")
+        await scene.unready("the Lease cannot be read or renewed")
 
         own_rig.start_part(Part.API_SERVER, ready=False)
         await asyncio.to_thread(own_rig._await_ready, Part.API_SERVER)
@@ -132,7 +132,7 @@ async def test_etcd_stands_still_for_twenty_seconds(own_rig):
             stopped = time.monotonic()
             # The first of the requests waits at the server for as long as it lasts.
             changing = asyncio.create_task(scene.change())
-            await scene.unready("the lease cannot be asked for", within=20)
+            await scene.unready("the Lease cannot be read or renewed", within=20)
             await asyncio.sleep(stopped + 20 - time.monotonic())
             assert not changing.done()
         back = time.time()
@@ -154,7 +154,7 @@ async def test_the_network_is_slow_and_then_resets_everything_again_and_again(ow
             await asyncio.sleep(0.5)
         scene.proxy.refuse()
         await scene.change()
-        await scene.unready("the lease cannot be asked for")
+        await scene.unready("the Lease cannot be read or renewed")
         scene.proxy.delay = 0.0
         scene.proxy.release()
 
@@ -166,7 +166,7 @@ async def test_the_network_is_a_black_hole(own_rig, afterwards):
     async with story(own_rig) as scene:
         scene.proxy.hold()
         await scene.change()
-        await scene.unready("the lease cannot be asked for")
+        await scene.unready("the Lease cannot be read or renewed")
         if afterwards == "nobody knows the connections":
             scene.proxy.cut()
         scene.proxy.release()

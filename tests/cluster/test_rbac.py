@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from forebay.api.names import LEDGER_LABEL, OPERATOR_NAME, OPERATOR_NAMESPACE, STARTUP_TAINT
-from forebay.install.permissions import AT_HOME, EVERYWHERE
+from forebay.install.permissions import CLUSTER_PERMISSIONS, NAMESPACE_PERMISSIONS
 from forebay.net.transport import Request, Response
 from forebay.simulate.power import Powered, PowerWorld
 from tests.cluster import audit
@@ -53,7 +53,7 @@ def grants() -> set[tuple[str, str, str, str]]:
     """(scope, group, resource, verb), one for each thing that the roles allow."""
     return {
         (scope, each.group, resource, verb)
-        for scope, permissions in (("everywhere", EVERYWHERE), ("at home", AT_HOME))
+        for scope, permissions in (("everywhere", CLUSTER_PERMISSIONS), ("at home", NAMESPACE_PERMISSIONS))
         for each in permissions
         for resource in each.resources
         for verb in each.verbs

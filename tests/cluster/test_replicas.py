@@ -180,7 +180,7 @@ async def test_the_leader_alone_is_cut_off(own_rig):
         proxy.hold()
         held = time.time()
         await both.succeeded(since=held)
-        assert "the lease cannot be asked for" in await both.a.why_not_ready()
+        assert "the Lease cannot be read or renewed" in await both.a.why_not_ready()
         # It stopped by its own clock, before anybody could take over.
         stopped = (await stands_by_again(both.a))["timestamp"]
         assert datetime.fromisoformat(stopped).timestamp() < both.claimed

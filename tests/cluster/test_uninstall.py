@@ -12,7 +12,7 @@ import yaml
 
 from forebay.api.names import OPERATOR_LEASE
 from forebay.install.admission_policies import admission_policies
-from forebay.install.permissions import TO_UNINSTALL, TO_UNINSTALL_AT_HOME
+from forebay.install.permissions import UNINSTALL_CLUSTER_PERMISSIONS, UNINSTALL_NAMESPACE_PERMISSIONS
 from tests.cluster import audit
 from tests.cluster.test_budget_policies import ADMISSION, EXACT, GATE, SPENT, USAGE, budget, marks, settled
 from tests.cluster.worlds import FOREBAY
@@ -103,7 +103,7 @@ def test_the_last_job_frees_the_cluster_with_what_it_may_and_no_more(own_rig):
     record(own_rig, "Ready")
     refused = uninstall(own_rig, account)
     assert refused.returncode == 2
-    assert "1 machine is not shown to be off (m)" in refused.stderr
+    assert "1 machine may still be on (m)" in refused.stderr
     assert marks(own_rig.call("GET", f"/api/v1/namespaces/{TEAM}/pods/held")) == ([USAGE], [GATE])
 
     record(own_rig, "Gone")
@@ -133,7 +133,7 @@ def test_the_last_job_frees_the_cluster_with_what_it_may_and_no_more(own_rig):
     used = {(each.group, each.resource, each.verb) for each in asked}
     granted = {
         (each.group, resource, verb)
-        for each in (*TO_UNINSTALL, *TO_UNINSTALL_AT_HOME)
+        for each in (*UNINSTALL_CLUSTER_PERMISSIONS, *UNINSTALL_NAMESPACE_PERMISSIONS)
         for resource in each.resources
         for verb in each.verbs
     }

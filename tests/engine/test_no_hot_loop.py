@@ -38,7 +38,7 @@ async def test_a_definition_of_an_older_release_that_drops_what_is_written_is_to
             before = replica.counts.ticks
             await asyncio.sleep(120)
             assert replica.counts.ticks - before < 150
-    assert "apply the one of this release" in capsys.readouterr().out
+    assert "Apply the CRDs of this release" in capsys.readouterr().out
 
 
 def without_conditions(definition):

@@ -145,12 +145,12 @@ async def test_a_watch_that_has_ended_by_a_fault_of_ours_is_a_reason_to_be_resta
     async def life():
         async with world() as (cluster, _), operator(cluster, "a") as made:
             await asyncio.sleep(5)
-            said.append(made.broken())
+            said.append(made.fatal_error())
             made.views.namespaces.subscribe(lambda _: 1 / 0)
             cluster.store.create(kinds.NAMESPACE_KIND, {"metadata": {"name": "new"}})
             await asyncio.sleep(5)
-            said.append(made.broken())
+            said.append(made.fatal_error())
 
     with pytest.raises(ZeroDivisionError):
         await life()
-    assert said == [None, "the watch of namespaces has ended by a fault of Forebay: see its log"]
+    assert said == [None, "the watch of namespaces was ended by a bug of Forebay: see its log"]

@@ -81,5 +81,6 @@ async def test_a_pod_that_cannot_be_evicted_does_not_keep_the_others_from_leavin
         left = {pod["metadata"]["name"] for pod in world.store.list(kinds.POD_KIND)}
         assert left == {"a"}
         assert world.asked("stop") == []
-        assert any("default/a must leave node wide" in said for said in world.told("wide", "EvictionBlocked"))
+        blocked = "Pod default/a could not be evicted from node wide"
+        assert any(blocked in said for said in world.told("wide", "EvictionBlocked"))
         assert sum(rule.refused.values()) <= 12

@@ -6,8 +6,8 @@ from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderE
 from forebay.api.meta import ObjectMeta
 from forebay.api.providers import ProviderName
 from forebay.engine.sources.secrets import ClusterSecrets
-from forebay.engine.sources.sources import CALL_LIMIT, SourceConfig
-from forebay.engine.survey import ask, survey
+from forebay.engine.sources.sources import CALL_TIMEOUT, SourceConfig
+from forebay.engine.survey import fetch_offers, survey
 from forebay.kube.client import Client
 from forebay.kube.own_kinds import GPU_NODE_CLASSES
 from forebay.model.sources import Capabilities, Delivery, SourceKey
@@ -112,7 +112,7 @@ async def test_providers_that_fail_or_never_answer_are_unknown_and_not_empty():
         raise BadCredentials("The key is wrong: correct Secret a/b.")
 
     async def never():
-        await asyncio.sleep(10 * CALL_LIMIT)
+        await asyncio.sleep(10 * CALL_TIMEOUT)
 
     providers = {name: Reluctant(answer) for name, answer in (("strict", refuses), ("stuck", never))}
     wanted = [
@@ -120,7 +120,7 @@ async def test_providers_that_fail_or_never_answer_are_unknown_and_not_empty():
         for name, each in providers.items()
     ]
 
-    sources, unusable = await ask(wanted)
+    sources, unusable = await fetch_offers(wanted)
 
     assert unusable == {}
     assert {key.provider: (each.offers, each.error) for key, each in sources.items()} == {

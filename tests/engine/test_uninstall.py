@@ -6,7 +6,7 @@ import pytest
 
 from forebay.embedded.api import kinds
 from forebay.install.admission_policies import admission_policies
-from forebay.install.uninstall import MachinesAreOn, Uninstalled, Uninstaller
+from forebay.install.uninstall import MachinesRunning, Uninstalled, Uninstaller
 from forebay.simulate.power import Powered
 from tests.engine.budget_world import operator, passing, world
 
@@ -18,7 +18,7 @@ GATE = [{"name": "theirs"}, {"name": "forebay.dev/budget"}]
 async def uninstalled(it, **options):
     said = []
     try:
-        return await Uninstaller(it.user, ["kube-system"], say=said.append).run(**options)
+        return await Uninstaller(it.user, ["kube-system"], progress=said.append).run(**options)
     finally:
         it.said = said
 
@@ -98,7 +98,7 @@ async def test_nothing_is_touched_while_a_machine_is_on():
         it.budget(accounting="Exact")
         it.pod("train", 1)
         await passing(200)
-        with pytest.raises(MachinesAreOn, match=r"1 machine is not shown to be off \(box-1\).*--leave-machines"):
+        with pytest.raises(MachinesRunning, match=r"1 machine may still be on \(box-1\).*--leave-machines"):
             await uninstalled(it)
         assert len(policies(it)) == 4
         assert it.the_pod("train")["metadata"]["finalizers"] == ["forebay.dev/usage"]
@@ -113,7 +113,7 @@ async def test_a_machine_that_is_bought_meanwhile_is_not_left_behind():
         await passing(0.05)
         it.pod("train", 1)
         # The leader acts until it notices.
-        with pytest.raises(MachinesAreOn):
+        with pytest.raises(MachinesRunning):
             await work
         assert len(policies(it)) == 4
         await passing(120)

@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 async def uninstall(settings: Settings, *, leave_machines: bool) -> "tuple[Uninstalled, list[str]]":
     """What was done, and the namespaces of operators."""
     from forebay.cli.cluster_reader import ClusterReader
-    from forebay.install.uninstall import MachinesAreOn, NotLetGo, Uninstaller
+    from forebay.install.uninstall import MachinesRunning, Uninstaller, UninstallError
     from forebay.kube.connection import connected_client
     from forebay.wiring import cluster_config, configure_logging
 
@@ -41,15 +41,15 @@ async def uninstall(settings: Settings, *, leave_machines: bool) -> "tuple[Unins
             leaders = await ClusterReader(client, config.namespace).leaders()
             homes = [config.namespace] if leaders is None else [each.namespace for each in leaders]
         try:
-            done = await Uninstaller(client, homes, say=_say).run(leave_machines=leave_machines)
-        except (MachinesAreOn, NotLetGo) as error:
+            done = await Uninstaller(client, homes, progress=_progress).run(leave_machines=leave_machines)
+        except (MachinesRunning, UninstallError) as error:
             raise UserError(str(error)) from error
     finally:
         await client.close()
     return done, homes
 
 
-def _say(sentence: str) -> None:
+def _progress(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 

@@ -1,6 +1,6 @@
-"""The operator's shell: observe the cluster, run the tick, apply its decisions, wait for the next change.
+"""The operator's shell: observe the cluster, run a tick, apply its decisions, wait for the next change.
 
-Belongs here: the operator and its loop, the informers it watches, the snapshot taken from them, metrics; in rooms
-of their own the application of decisions (`apply`), the providers at work (`sources`) and the ledgers (`ledger`).
-Does not belong here: decisions (`reconcile`), how Kubernetes or a provider is spoken to (`kube`, `providers`).
+Belongs here: the operator and its loop, the informers, the snapshot taken from them, metrics; and three rooms of
+their own: applying decisions (`apply`), providers in use (`sources`), ledgers (`ledger`).
+Does not belong here: making decisions (`reconcile`), clients of Kubernetes and of providers (`kube`, `providers`).
 """

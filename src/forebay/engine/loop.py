@@ -1,4 +1,4 @@
-"""When to think: soon after something changed, and now and then in case a change was missed."""
+"""The reconcile loop: a tick soon after something changed, and at intervals in case a change was missed."""
 
 import asyncio
 import time
@@ -20,27 +20,27 @@ from forebay.reconcile.tick import TickResult, tick
 
 log = structlog.get_logger(__name__)
 
-#: With more pods than this to plan for, thinking takes long enough to do it beside the loop.
+#: With more pending pods than this, a tick takes long enough to run in a thread.
 _MANY_PODS: Final = 32
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds."""
+class LoopTiming(msgspec.Struct, frozen=True, kw_only=True):
+    """Intervals of the reconcile loop, in seconds."""
 
-    #: A burst of changes is one reason to think: it has ended when nothing came for this long,
-    quiet: float = 0.05
-    #: and it is cut short after this long.
-    at_most: float = 0.1
-    #: Without any change.
+    #: A burst of changes has ended when none came for this long.
+    debounce: float = 0.05
+    #: A burst is cut short after this long.
+    debounce_limit: float = 0.1
+    #: Between ticks while nothing changes.
     resync: float = 30.0
-    #: Until a deadline or the end of a wait, which may be due already.
-    at_least: float = 0.2
-    #: After decisions that could not be applied, or while the views say nothing.
-    again: float = 2.0
+    #: Shortest wait for a deadline, which may have passed already.
+    shortest: float = 0.2
+    #: After decisions that could not be applied, and while the views are incomplete or stale.
+    retry: float = 2.0
 
 
 class Loop:
-    """Events wake it; the state decides."""
+    """Runs ticks. Changes only wake the loop; what a tick decides follows from the state it observes."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Loop:
         applier: Applier,
         configure: Callable[[], None],
         counts: Counts,
-        pace: Pace = Pace(),  # noqa: B008 (immutable)
+        timing: LoopTiming = LoopTiming(),  # noqa: B008 (immutable)
     ) -> None:
         self._views = views
         self._observer = observer
@@ -59,70 +59,73 @@ class Loop:
         self._applier = applier
         self._configure = configure
         self._counts = counts
-        self._pace = pace
+        self._timing = timing
         #: Why the last tick did not take place; None where it did.
         self.error: str | None = None
 
     async def run(self) -> NoReturn:
         while True:
-            # Cleared before the look, not after: what comes during the tick is a reason for the next.
+            # Cleared before the tick, not after: a change that arrives during the tick must cause the next one.
             self._views.wake.clear()
-            patience = await self._once()
-            if patience:
-                await self._next_reason(patience)
+            wait = await self._reconcile()
+            if wait:
+                await self._wait_for_change(wait)
 
-    async def _once(self) -> float:
-        """Seconds until the next tick, where nothing happens before."""
+    async def _reconcile(self) -> float:
+        """Observes, decides and applies once. Returns the seconds until the next tick unless a change comes first."""
         self.error = self._views.error()
         if self.error is not None:
-            return self._pace.again
+            return self._timing.retry
         began = time.perf_counter()
         try:
             self._configure()
             snapshot = self._observer.observe()
-            thought = await self._think(snapshot)
+            result = await self._tick(snapshot)
         except Exception:
-            # A fault of ours must not end the loop: what runs is still looked after once the cause has passed.
-            log.exception("a tick broke")
-            self._counts.broken += 1
-            return self._pace.again
-        self._observer.memory = thought.memory
+            # A bug must not end the loop: running machines still need it once the cause has passed.
+            log.exception("reconcile failed")
+            self._counts.internal_errors += 1
+            return self._timing.retry
+        self._observer.memory = result.memory
         self._counts.ticks += 1
-        self._counts.thinking += time.perf_counter() - began
-        self._counts.decisions.update(type(each).__name__ for each in thought.decisions)
-        for name, fault in thought.errors.items():
-            log.error("a GPUInstance cannot be thought about", instance=name, exc_info=fault)
-            self._counts.broken += 1
-        outcome = await self._applier.apply(thought.decisions)
-        self._counts.failed += outcome.failed
-        self._sources.hurry(source_of(record) for record in snapshot.records if awaits_listing(record, snapshot.now))
-        if outcome.failed or outcome.void or thought.errors:
-            return self._pace.again
-        if thought.requeue_now:
+        self._counts.tick_seconds += time.perf_counter() - began
+        self._counts.decisions.update(type(each).__name__ for each in result.decisions)
+        for name, fault in result.errors.items():
+            log.error("reconcile failed", instance=name, exc_info=fault)
+            self._counts.internal_errors += 1
+        applied = await self._applier.apply(result.decisions)
+        self._counts.failed += applied.failed
+        self._sources.poll_faster(
+            source_of(record) for record in snapshot.records if awaits_listing(record, snapshot.now)
+        )
+        if applied.failed or applied.conflicts or result.errors:
+            return self._timing.retry
+        if result.requeue_now:
             return 0.0
-        if thought.requeue_at is None:
-            return self._pace.resync
-        until = (thought.requeue_at - snapshot.now).total_seconds()
-        return min(max(until, self._pace.at_least), self._pace.resync)
+        if result.requeue_at is None:
+            return self._timing.resync
+        until = (result.requeue_at - snapshot.now).total_seconds()
+        return min(max(until, self._timing.shortest), self._timing.resync)
 
-    async def _think(self, snapshot: Snapshot) -> TickResult:
+    async def _tick(self, snapshot: Snapshot) -> TickResult:
         if len(snapshot.pending) <= _MANY_PODS:
             return tick(snapshot)
         return await asyncio.to_thread(tick, snapshot)
 
-    async def _next_reason(self, patience: float) -> None:
+    async def _wait_for_change(self, limit: float) -> None:
+        """Returns after a burst of changes, or after `limit` seconds without any."""
         wake = self._views.wake
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(limit):
                 await wake.wait()
         except TimeoutError:
             return
         loop = asyncio.get_running_loop()
-        end = loop.time() + self._pace.at_most
+        end = loop.time() + self._timing.debounce_limit
         while wake.is_set() and loop.time() < end:
             wake.clear()
             try:
-                async with asyncio.timeout(min(self._pace.quiet, end - loop.time())):
+                async with asyncio.timeout(min(self._timing.debounce, end - loop.time())):
                     await wake.wait()
             except TimeoutError:
                 return

@@ -1,4 +1,4 @@
-"""The operator's facts for Prometheus, read when they are asked for."""
+"""The operator's own Prometheus metrics (`forebay_*`), computed at each scrape."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,29 +14,35 @@ from forebay.kube.pods import PENDING_GPU
 from forebay.model.reasons import Reason
 from forebay.reconcile.reports import hourly_cost
 
-#: Name without the prefix, labels, and what it means.
+#: Name without the prefix `forebay_`, labels, help text.
 GAUGES: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
-    ("leader", (), "1 while this process leads."),
-    ("pending_pods", (), "Pods that ask for a GPU and have no node."),
-    ("instances", ("provider", "state"), "GPUInstances, from intent to proof of absence."),
-    ("hourly_cost_usd", ("provider",), "What all machines cost per hour now, in US dollars."),
+    ("leader", (), "1 while this process is the leader, else 0."),
+    ("pending_pods", (), "Pending pods that request GPUs and have no node."),
+    ("instances", ("provider", "state"), "GPUInstances by provider and state."),
+    ("hourly_cost_usd", ("provider",), "Current cost of all machines in US dollars per hour."),
     (
         "terminations_failing",
         ("provider",),
-        "GPUInstances that their provider did not end although it was asked: they may still cost money.",
+        "GPUInstances whose last terminate call failed. Their machines may still cost money.",
     ),
 )
 COUNTERS: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
-    ("ticks", (), "Times the operator has thought."),
-    ("thinking_seconds", (), "Seconds it has thought."),
-    ("decisions", ("decision",), "Decisions, by their type."),
-    ("failed_decisions", (), "Decisions that could not be carried out, and were made anew."),
-    ("faults", (), "Faults of Forebay itself. The log has each with its traceback; please report them."),
-    ("provider_calls", ("provider", "call", "outcome"), "Launches and terminations asked for, and what came of them."),
+    ("ticks", (), "Ticks of the reconcile loop."),
+    ("tick_duration_seconds", (), "Seconds spent in ticks: observing and deciding, without applying decisions."),
+    ("decisions", ("decision",), "Decisions by type, such as CreateInstance, SyncNode or NominatePods."),
+    ("failed_decisions", (), "Decisions that could not be applied. The next tick decides again."),
+    (
+        "internal_errors",
+        (),
+        "Bugs of Forebay in ticks and in the accounting of budgets. The log has a traceback of each: please report it.",
+    ),
+    ("provider_calls", ("provider", "call", "outcome"), "Launch and terminate calls to providers, by outcome."),
 )
 
 
 class OperatorCollector(Collector):
+    """Reads the views and counters of an operator. `views` returns None until the operator has started."""
+
     def __init__(self, views: Callable[[], Views | None], leads: Callable[[], bool], counts: Counts) -> None:
         self._views = views
         self._leads = leads
@@ -45,7 +51,9 @@ class OperatorCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         views = self._views()
         records = list(views.instances.values()) if views is not None else []
-        failing = [each for each in records if each.status is not None and each.status.reason == _FAILING]
+        failing = [
+            each for each in records if each.status is not None and each.status.reason == Reason.TERMINATION_FAILED
+        ]
         gauges: dict[str, dict[tuple[str, ...], float]] = {
             "leader": {(): float(self._leads())},
             "pending_pods": {(): float(views.pods.index(PENDING_GPU).count(True)) if views is not None else 0.0},
@@ -55,10 +63,10 @@ class OperatorCollector(Collector):
         }
         counters: dict[str, dict[tuple[str, ...], float]] = {
             "ticks": {(): self._counts.ticks},
-            "thinking_seconds": {(): self._counts.thinking},
+            "tick_duration_seconds": {(): self._counts.tick_seconds},
             "decisions": {(name,): count for name, count in self._counts.decisions.items()},
             "failed_decisions": {(): self._counts.failed},
-            "faults": {(): self._counts.broken},
+            "internal_errors": {(): self._counts.internal_errors},
             "provider_calls": {call: float(count) for call, count in self._counts.calls.items()},
         }
         for name, labels, text in GAUGES:
@@ -73,15 +81,12 @@ class OperatorCollector(Collector):
             yield counter
 
 
-_FAILING: Final = Reason.TERMINATION_FAILED
-
-
 def _provider(record: GPUInstance) -> str:
     return record.spec.provider.value
 
 
 def _costs(records: list[GPUInstance]) -> dict[tuple[str, ...], float]:
-    """A float only here: Prometheus knows nothing else."""
+    """Cost per hour by provider. Money becomes a float only here: Prometheus has no other number."""
     totals: dict[tuple[str, ...], float] = {}
     for provider in {_provider(record) for record in records}:
         prices = [hourly_cost(record).amount for record in records if _provider(record) == provider]

@@ -1,4 +1,4 @@
-"""One immutable picture of all that is known now, for one tick to think about."""
+"""Builds the immutable `Snapshot` that one tick decides on."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -17,13 +17,13 @@ from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
 
 
 class Observer:
-    """Copies out of the views: what the watches bring later does not change a picture that was taken."""
+    """Copies informers, providers and ledgers into snapshots. Later changes do not alter a snapshot already taken."""
 
     def __init__(
         self,
         views: Views,
         sources: Sources,
-        errands: ProviderCalls,
+        provider_calls: ProviderCalls,
         *,
         cluster: str,
         machines: tuple[Machine, ...],
@@ -33,14 +33,14 @@ class Observer:
     ) -> None:
         self._views = views
         self._sources = sources
-        self._errands = errands
+        self._provider_calls = provider_calls
         self._cluster = cluster
         self._machines = machines
         self._rules = rules
         self._clock = clock
         self._budget_accounting = budget_accounting
-        self._remembered: dict[str, Node] = {}
-        #: Of the last tick.
+        self._last_known: dict[str, Node] = {}
+        #: Result of the last tick, input of the next.
         self.memory = Memory()
 
     def observe(self) -> Snapshot:
@@ -57,34 +57,34 @@ class Observer:
             pools=tuple(views.pools.values()),
             namespaces={each.metadata.name: each.metadata.labels for each in views.namespaces.values()},
             nodes=nodes,
-            last_seen_nodes=self._remember(sources.values(), nodes),
+            last_seen_nodes=self._remember_nodes(sources.values(), nodes),
             pending=views.pods.by(PENDING_GPU, True),
             used=views.used.all_used(),
             ports=views.used.all_ports(),
             daemons=views.used.daemons(),
-            pods_by_node={name: self._tenants(name) for record in records if (name := record.node_name) is not None},
+            pods_by_node={name: self._pods_on(name) for record in records if (name := record.node_name) is not None},
             records=records,
             sources=sources,
-            unusable=self._sources.unmade,
+            unusable=self._sources.failed_builds,
             claimed_twice=claimed_twice(views.classes.values(), self._machines),
             budgets=tuple(views.budgets.values()),
             budget_state=None if accounting is None else accounting.update(now),
             unrecorded_cost=frozenset() if accounting is None else accounting.unrecorded_cost(),
             memory=self.memory,
-            calls_in_flight=self._errands.busy,
+            calls_in_flight=self._provider_calls.busy,
             rules=self._rules,
         )
 
-    def _remember(self, sources: Iterable[Source], nodes: Mapping[str, Node]) -> Mapping[str, Node]:
-        """What was learned of owned machines, also of those whose Node is taken away while they are off."""
+    def _remember_nodes(self, sources: Iterable[Source], nodes: Mapping[str, Node]) -> Mapping[str, Node]:
+        """Last known Node of every owned machine, also after its Node object was deleted while the machine was off."""
         names = {offer.node_name for source in sources for offer in source.offers or () if offer.node_name is not None}
-        self._remembered = {
-            name: node for name in names if (node := nodes.get(name) or self._remembered.get(name)) is not None
+        self._last_known = {
+            name: node for name in names if (node := nodes.get(name) or self._last_known.get(name)) is not None
         }
-        return dict(self._remembered)
+        return dict(self._last_known)
 
-    def _tenants(self, node: str) -> tuple[Pod, ...]:
-        return self._views.pods_by_node.of(node, self._on)
+    def _pods_on(self, node: str) -> tuple[Pod, ...]:
+        return self._views.pods_by_node.of(node, self._bound_to)
 
-    def _on(self, node: str) -> tuple[Pod, ...]:
+    def _bound_to(self, node: str) -> tuple[Pod, ...]:
         return self._views.pods.by(BY_NODE, node)

@@ -1,4 +1,4 @@
-"""The operator as a whole, on any transport: production, demo and tests run this same code."""
+"""The whole operator, on any transport: production, demo and tests run this code."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from forebay.engine.apply.records import Records
 from forebay.engine.counts import Counts
 from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.ledger.store import LedgerStore
-from forebay.engine.loop import Loop, Pace
+from forebay.engine.loop import Loop, LoopTiming
 from forebay.engine.observe import Observer
 from forebay.engine.sources.configuration import source_configs
 from forebay.engine.sources.secrets import ClusterSecrets
@@ -38,23 +38,25 @@ from forebay.reconcile.snapshot import OperatorRules
 
 log = structlog.get_logger(__name__)
 
-#: How long calls to providers may still take when the operator is asked to stop. Less than the grace of its pod.
-_FAREWELL: Final = 10.0
+#: Seconds that provider calls and ledger writes may still take at shutdown. Less than the grace period of the pod.
+_SHUTDOWN_TIMEOUT: Final = 10.0
 
 
 class Operator:
-    """Use it in `async with`: inside the block its views are kept current; `run` waits to lead, and then acts.
+    """One replica of the operator. Its informers run inside `async with`; `run` waits for leadership, then reconciles.
 
-    It stands by with warm views until it leads, and again when it no longer does. `election` is a client with a
-    connection of its own, so that no burst of other requests delays a renewal. `opening` is another, for what tells the
-    scheduler whom a new node is for: told late, it has found another use. `make_transport` leads to providers.
-    `rng` spreads what many replicas would do at once; a seeded one makes a run repeatable.
+    A replica that does not lead keeps its informers current, so that it can take over at once.
+
+    - `election_client` has a connection of its own, so that no burst of other requests delays the renewal of the Lease.
+    - `nomination_client` has one too: the scheduler gives a new node to other pods if nominations arrive late.
+    - `make_transport` makes connections to providers.
+    - `rng` adds jitter to what many replicas would do at the same moment; a seeded one makes a run repeatable.
     """
 
     def __init__(
         self,
         client: Client,
-        election: Client,
+        election_client: Client,
         server: str,
         *,
         namespace: str,
@@ -65,16 +67,16 @@ class Operator:
         machines: tuple[Machine, ...] = (),
         rules: OperatorRules = OperatorRules(),  # noqa: B008 (immutable)
         terms: Terms = Terms(),  # noqa: B008 (immutable)
-        pace: Pace = Pace(),  # noqa: B008 (immutable)
-        opening: Client | None = None,
+        timing: LoopTiming = LoopTiming(),  # noqa: B008 (immutable)
+        nomination_client: Client | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.recorder = EventRecorder(client, instance=identity)
         self.elector = Elector(
-            election, namespace, OPERATOR_LEASE, identity, terms=terms, recorder=self.recorder, rng=rng
+            election_client, namespace, OPERATOR_LEASE, identity, terms=terms, recorder=self.recorder, rng=rng
         )
         self._client = client
-        self._opening = opening or client
+        self._nomination_client = nomination_client or client
         self._server = server
         self._namespace = namespace
         self._clock = clock
@@ -82,12 +84,12 @@ class Operator:
         self._redactor = redactor or Redactor()
         self._machines = machines
         self._rules = rules
-        self._pace = pace
+        self._timing = timing
         self._rng = rng
         self._stack = AsyncExitStack()
         self.views: Views | None = None
         self.counts = Counts()
-        #: At work while this process leads.
+        #: These three are None unless this process leads.
         self.loop: Loop | None = None
         self.sources: Sources | None = None
         self.budget_accounting: BudgetAccounting | None = None
@@ -110,15 +112,15 @@ class Operator:
         await self._stack.__aexit__(kind, error, trace)
 
     async def run(self) -> NoReturn:
-        """Until it is cancelled: then work stops, and the lease is given back."""
+        """Runs until cancelled; then work stops and the Lease is released."""
         while True:
             try:
                 await self.elector.run(self._lead)
             except LeadershipLost as lost:
-                log.warning("standing by again", why=str(lost))
+                log.warning("leadership lost", error=str(lost))
 
     async def _lead(self) -> NoReturn:
-        assert self.views is not None, "run() needs the block around it"
+        assert self.views is not None, "run() must be called inside `async with`"
         views = self.views
         cluster = await self._cluster(views)
         context = ProviderContext(
@@ -130,14 +132,14 @@ class Operator:
             clock=self._clock,
         )
         sources = Sources(views.wake.set, self._clock)
-        errands = ProviderCalls(views.wake.set)
+        provider_calls = ProviderCalls(views.wake.set)
         records = Records(self._client, views)
-        announcements = Events(self.recorder, views)
+        events = Events(self.recorder, views)
         launches = Launches(
             records=records,
             sources=sources,
-            errands=errands,
-            announcements=announcements,
+            provider_calls=provider_calls,
+            events=events,
             elector=self.elector,
             cluster=cluster,
             clock=self._clock,
@@ -158,7 +160,7 @@ class Operator:
             observer=Observer(
                 views,
                 sources,
-                errands,
+                provider_calls,
                 cluster=cluster,
                 machines=self._machines,
                 rules=self._rules,
@@ -168,53 +170,56 @@ class Operator:
             applier=Applier(
                 self._client,
                 views,
-                announcements,
+                events,
                 launches,
                 self.elector,
-                opening=self._opening,
+                nomination_client=self._nomination_client,
                 actions=budget_accounting.actions,
                 clock=self._clock,
             ),
             configure=lambda: sources.configure(source_configs(views.classes.values(), self._machines, context)),
             counts=self.counts,
-            pace=self._pace,
+            timing=self._timing,
         )
         self.loop, self.sources, self.budget_accounting = loop, sources, budget_accounting
-        keeping = asyncio.create_task(budget_accounting.run(), name="budget accounting")
+        accounting_task = asyncio.create_task(budget_accounting.run(), name="budget accounting")
         try:
             await loop.run()
         finally:
             self.loop = self.sources = self.budget_accounting = None
-            keeping.cancel()
-            await asyncio.wait({keeping})
-            patience = _FAREWELL if self.elector.still_leader() else 0.0
-            await asyncio.gather(errands.finish(patience), budget_accounting.finish(patience))
+            accounting_task.cancel()
+            await asyncio.wait({accounting_task})
+            timeout = _SHUTDOWN_TIMEOUT if self.elector.still_leader() else 0.0
+            await asyncio.gather(provider_calls.finish(timeout), budget_accounting.finish(timeout))
             await sources.close()
 
     async def _cluster(self, views: Views) -> str:
-        """UID of kube-system: two clusters in one account never touch each other's machines."""
+        """UID of the namespace kube-system, which identifies the cluster: clusters with a common provider account must
+        not touch each other's machines.
+        """
         while True:
             await views.namespaces.wait_synced()
             found = views.namespaces.get(("", "kube-system"))
             if found is not None:
                 return found.uid
-            log.warning("there is no namespace kube-system, so this cluster cannot be told from others")
-            await asyncio.sleep(self._pace.again)
+            log.warning("namespace kube-system not found")
+            await asyncio.sleep(self._timing.retry)
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
         return () if self.views is None else self.views.informers
 
-    def broken(self) -> str | None:
-        """What only another process can mend; None where nothing is broken."""
+    def fatal_error(self) -> str | None:
+        """An error that only a restart can repair (for the liveness probe); None where there is none."""
         ended = next((each.resource.plural for each in self.informers if each.ended), None)
-        return None if ended is None else f"the watch of {ended} has ended by a fault of Forebay: see its log"
+        return None if ended is None else f"the watch of {ended} was ended by a bug of Forebay: see its log"
 
     def error(self) -> str | None:
-        """Why it could not act if it led; None when it could."""
+        """Why this replica could not reconcile if it led (for the readiness probe); None where it could."""
         if self.views is None:
             return "starting"
-        # Views that are young enough to think with do not show that the server is gone; the lease, asked for every few
-        # seconds, does.
-        silence = self.elector.unreachable
-        return self.views.error() or (f"the lease cannot be asked for: {silence}" if silence is not None else None)
+        # Informers notice a lost API server only after a while; the Lease, renewed every few seconds, at once.
+        lease_error = self.elector.unreachable
+        return self.views.error() or (
+            f"the Lease cannot be read or renewed: {lease_error}" if lease_error is not None else None
+        )

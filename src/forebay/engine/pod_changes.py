@@ -1,4 +1,4 @@
-"""What happens to pods between two looks at the books, in its order and with its time."""
+"""Changes of pods in the order they were observed, queued for the accounting of budgets."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,23 +7,23 @@ from typing import Final, NamedTuple
 
 from forebay.model.workloads import Pod
 
-#: How many departures a replica remembers that only stands by: whoever leads next must not miss what ended meanwhile.
-_REMEMBERED: Final = 10_000
+#: Deletions that a standby replica keeps, so that it still accounts for pods deleted just before it became leader.
+_MAX_KEPT: Final = 10_000
 
 
 class PodChange(NamedTuple):
     pod: Pod
     at: datetime
-    gone: bool
+    deleted: bool
 
 
 class PodChanges:
-    """Kept current with the view of pods."""
+    """Queue fed by the informer of pods. `take` empties it."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
-        self._news: deque[PodChange] = deque()
-        #: Somebody reads all of it, and soon.
+        self._changes: deque[PodChange] = deque()
+        #: True while a reader empties the queue regularly. Otherwise only deletions are kept, at most `_MAX_KEPT`.
         self.followed = False
 
     def add(self, new: Pod) -> None:
@@ -32,13 +32,13 @@ class PodChanges:
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and old.started is not None and (new is None or new.uid != old.uid):
-            self._news.append(PodChange(old, self._clock(), True))
-            if not self.followed and len(self._news) > _REMEMBERED:
-                self._news.popleft()
+            self._changes.append(PodChange(old, self._clock(), True))
+            if not self.followed and len(self._changes) > _MAX_KEPT:
+                self._changes.popleft()
         if new is not None and self.followed:
-            self._news.append(PodChange(new, self._clock(), False))
+            self._changes.append(PodChange(new, self._clock(), False))
 
     def take(self) -> list[PodChange]:
-        found = list(self._news)
-        self._news.clear()
-        return found
+        taken = list(self._changes)
+        self._changes.clear()
+        return taken

@@ -1,4 +1,4 @@
-"""Who is on the nodes that Forebay looks after, kept from tick to tick where nothing has changed."""
+"""Pods that occupy each node, cached between ticks until a pod of the node changes."""
 
 from collections.abc import Callable
 
@@ -6,22 +6,23 @@ from forebay.model.workloads import Pod
 
 
 class PodsByNode:
-    """Kept current with the view of pods. `on` are the pods bound to a node, whoever they are."""
+    """Cache invalidated by the informer of pods."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Pod, ...]] = {}
+        self._cached: dict[str, tuple[Pod, ...]] = {}
 
     def add(self, new: Pod) -> None:
-        if self._known:  # which is not so while the view fills
+        if self._cached:  # empty during the first listing, when nothing can be outdated
             self.change(None, new)
 
     def change(self, old: Pod | None, new: Pod | None) -> None:
         for pod in (old, new):
             if pod is not None and pod.node is not None:
-                self._known.pop(pod.node, None)
+                self._cached.pop(pod.node, None)
 
-    def of(self, node: str, on: Callable[[str], tuple[Pod, ...]]) -> tuple[Pod, ...]:
-        found = self._known.get(node)
-        if found is None:
-            found = self._known[node] = tuple(pod for pod in on(node) if pod.occupies_node)
-        return found
+    def of(self, node: str, bound_to: Callable[[str], tuple[Pod, ...]]) -> tuple[Pod, ...]:
+        """Pods that occupy the node. `bound_to` returns every pod bound to a node; it is called on a cache miss."""
+        pods = self._cached.get(node)
+        if pods is None:
+            pods = self._cached[node] = tuple(pod for pod in bound_to(node) if pod.occupies_node)
+        return pods

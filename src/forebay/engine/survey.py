@@ -1,4 +1,4 @@
-"""A look at a cluster and its providers, without touching anything: for those who ask, not for those who act."""
+"""A read-only snapshot of a cluster and its providers, for commands such as `forebay plan`."""
 
 import asyncio
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.ledger.store import LedgerStore
 from forebay.engine.observe import Observer
 from forebay.engine.sources.configuration import source_configs
-from forebay.engine.sources.sources import CALL_LIMIT, SourceConfig, Sources
+from forebay.engine.sources.sources import CALL_TIMEOUT, SourceConfig, Sources
 from forebay.engine.views import Views, watching
 from forebay.kube.client import Client
 from forebay.kube.errors import KubeError
@@ -23,31 +23,32 @@ from forebay.providers.base import Provider, ProviderError
 from forebay.providers.registry import NotInThisRelease, ProviderContext
 from forebay.reconcile.snapshot import OperatorRules, Snapshot
 
-#: A cluster that cannot be listed in this time is not going to be.
-PATIENCE: Final = 60.0
+#: Seconds to wait for each kind to be listed.
+_LIST_TIMEOUT: Final = 60.0
 
 
-class NotSeen(Exception):
-    """One sentence: what could not be looked at, and why."""
+class SurveyError(Exception):
+    """The cluster could not be read. The text names the kind and the cause."""
 
 
 async def survey(
     client: Client, server: str, machines: tuple[Machine, ...], context: ProviderContext, rules: OperatorRules
 ) -> Snapshot:
-    """What the operator's next tick would see. Providers are asked for their offers only. Raises `NotSeen`."""
+    """The snapshot that the operator's next tick would get, with offers but no listings. Raises `SurveyError`."""
     watch = watching(client.transport, server, clock=context.clock, gpu_resources=rules.gpu_resources)
     async with watch as views:
         for informer in views.informers:
             try:
-                await asyncio.wait_for(informer.wait_synced(), PATIENCE)
+                await asyncio.wait_for(informer.wait_synced(), _LIST_TIMEOUT)
             except TimeoutError:
-                why = informer.last_error or "the server is answering, but slowly"
-                raise NotSeen(f"could not list {informer.resource.plural} within {PATIENCE:.0f} s: {why}") from None
-        nobody = Sources(views.wake.set, context.clock)
-        budget_accounting = await _budget_accounting(client, views, context, rules)
+                why = informer.last_error or "the API server answers, but slowly"
+                raise SurveyError(
+                    f"could not list {informer.resource.plural} within {_LIST_TIMEOUT:.0f} s: {why}"
+                ) from None
+        budget_accounting = await _read_ledgers(client, views, context, rules)
         observer = Observer(
             views,
-            nobody,
+            Sources(views.wake.set, context.clock),
             ProviderCalls(views.wake.set),
             cluster=context.cluster,
             machines=machines,
@@ -55,14 +56,14 @@ async def survey(
             clock=context.clock,
             budget_accounting=budget_accounting,
         )
-        seen = observer.observe()
-    return await with_offers(seen, machines, context)
+        snapshot = observer.observe()
+    return await with_offers(snapshot, machines, context)
 
 
-async def _budget_accounting(
+async def _read_ledgers(
     client: Client, views: Views, context: ProviderContext, rules: OperatorRules
 ) -> BudgetAccounting | None:
-    """What budgets have used; None where there are none, or whoever asks may not see it."""
+    """Usage of budgets; None where there are no budgets, or where their ledgers may not be read."""
     if not views.budgets.values():
         return None
     accounting = BudgetAccounting(
@@ -83,39 +84,39 @@ async def _budget_accounting(
 
 
 async def with_offers(snapshot: Snapshot, machines: tuple[Machine, ...], context: ProviderContext) -> Snapshot:
-    """With what the providers of its classes and these machines offer now."""
-    sources, unusable = await ask(source_configs(snapshot.classes, machines, context))
+    """The snapshot with the current offers of its classes' providers and of these machines."""
+    sources, unusable = await fetch_offers(source_configs(snapshot.classes, machines, context))
     return replace(snapshot, sources=sources, unusable=unusable)
 
 
-async def ask(wanted: Iterable[SourceConfig]) -> tuple[dict[SourceKey, Source], dict[SourceKey, str]]:
-    """Each for its offers, once; and those that cannot be asked at all, with the reason."""
+async def fetch_offers(configs: Iterable[SourceConfig]) -> tuple[dict[SourceKey, Source], dict[SourceKey, str]]:
+    """Sources with their current offers, and the errors of those that cannot be built."""
     unusable: dict[SourceKey, str] = {}
-    made: list[tuple[SourceConfig, Provider]] = []
-    for each in wanted:
+    built: list[tuple[SourceConfig, Provider]] = []
+    for each in configs:
         try:
-            made.append((each, each.build()))
+            built.append((each, each.build()))
         except NotInThisRelease as error:
             unusable[each.key] = str(error)
-    sources = await asyncio.gather(*(_asked(each, provider) for each, provider in made))
+    sources = await asyncio.gather(*(_fetch(each, provider) for each, provider in built))
     return {source.key: source for source in sources}, unusable
 
 
-async def _asked(each: SourceConfig, provider: Provider) -> Source:
+async def _fetch(config: SourceConfig, provider: Provider) -> Source:
     offers: tuple[Offer, ...] | None = None
-    why: str | None = None
+    failure: str | None = None
     try:
-        async with asyncio.timeout(CALL_LIMIT):
+        async with asyncio.timeout(CALL_TIMEOUT):
             offers = tuple(await provider.offers())
     except (ProviderError, TimeoutError) as error:
-        why = str(error) or f"{each.key.provider} did not answer within {CALL_LIMIT:.0f} s"
+        failure = str(error) or f"{config.key.provider} did not answer within {CALL_TIMEOUT:.0f} s"
     finally:
         await provider.close()
     return Source(
-        key=each.key,
+        key=config.key,
         capabilities=provider.capabilities(),
-        priority=each.priority,
-        enabled=each.enabled,
+        priority=config.priority,
+        enabled=config.enabled,
         offers=offers,
-        error=why,
+        error=failure,
     )

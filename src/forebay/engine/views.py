@@ -1,4 +1,4 @@
-"""What the operator watches of the cluster."""
+"""The informers of the operator, one per kind it watches."""
 
 import asyncio
 import random
@@ -30,9 +30,9 @@ from forebay.net.transport import Transport
 
 
 class Views(msgspec.Struct, frozen=True, kw_only=True):
-    """One informer per kind, all waking the same loop."""
+    """One informer per kind. Each wakes the reconcile loop when it changes."""
 
-    #: Set whenever any of them changes.
+    #: Set whenever an informer changes.
     wake: asyncio.Event
     nodes: Informer[Node]
     pods: Informer[Pod]
@@ -43,13 +43,13 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     pools: Informer[GPUNodePool]
     instances: Informer[GPUInstance]
     budgets: Informer[GPUWorkloadBudget]
-    #: Only those that were suspended for a budget.
+    #: Only Jobs that Forebay has suspended for a budget.
     paused_jobs: Informer[Job]
-    #: What the pods on each node hold.
+    #: Resources and host ports in use on each node.
     used: NodeUsage
     pods_by_node: PodsByNode
-    #: For whoever keeps the books.
-    news: PodChanges
+    #: Read by the accounting of budgets.
+    pod_changes: PodChanges
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
@@ -65,17 +65,18 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def error(self) -> str | None:
-        """Why nothing may be concluded from these views now; None when all are whole and current."""
+        """Why the views must not be acted on now; None while all are complete and current."""
         for informer in self.informers:
             kind = informer.resource.plural
             if not informer.synced:
                 return f"{kind} are not listed yet: {informer.last_error or 'listing'}"
             if informer.stale:
-                return f"{kind} are {informer.staleness:.0f} s old: {informer.last_error or 'no word from the server'}"
-            # Deciding without a machine that is there but cannot be read could buy it a second time.
+                why = informer.last_error or "nothing received from the API server"
+                return f"{kind} are {informer.staleness:.0f} s old: {why}"
+            # A tick that does not see a GPUInstance could launch its machine a second time.
             if informer is self.instances and informer.undecodable:
                 (_, name), why = next(iter(informer.undecodable.items()))
-                return f"GPUInstance {name} cannot be read ({why}): correct or remove it, or update Forebay"
+                return f"GPUInstance {name} cannot be decoded ({why}): correct or delete it, or upgrade Forebay"
         return None
 
 
@@ -88,9 +89,9 @@ async def watching(
     gpu_resources: Collection[str] | None = None,
     rng: random.Random | None = None,
 ) -> AsyncIterator[Views]:
-    """The informers run while the block does. They start unsynced: nothing may be concluded before they are."""
+    """Informers that run for the duration of the `async with` block. They start unsynced: see `Views.error`."""
     wake = asyncio.Event()
-    used, pods_by_node, news = NodeUsage(), PodsByNode(), PodChanges(clock)
+    used, pods_by_node, pod_changes = NodeUsage(), PodsByNode(), PodChanges(clock)
     pod_decoder = PodDecoder(timed=())
     views = Views(
         wake=wake,
@@ -101,7 +102,7 @@ async def watching(
             PODS,
             decoder=pod_decoder,
             indexes=pod_indexes(gpu_resources),
-            handlers=(used, pods_by_node, news),
+            handlers=(used, pods_by_node, pod_changes),
             wake=wake,
             backoff=Backoff(rng),
         ),
@@ -114,7 +115,7 @@ async def watching(
         paused_jobs=Informer(transport, server, JOBS, label_selector=PAUSED_LABEL, wake=wake, backoff=Backoff(rng)),
         used=used,
         pods_by_node=pods_by_node,
-        news=news,
+        pod_changes=pod_changes,
     )
     async with AsyncExitStack() as stack:
         for informer in views.informers:

@@ -1,8 +1,9 @@
-"""Admission policies that the API server itself runs on new pods: the finalizer of exact budgets, the gate of spent
-ones.
+"""Admission policies that the API server runs on new pods of budgets: one adds the finalizer of budgets with exact
+accounting, the other the scheduling gate of exceeded budgets.
 
-Their cost is linear in the budgets they look at, so that budgets are chosen by labels that Forebay keeps on them. They
-fail open, and are deleted before the CustomResourceDefinition: a policy whose parameters have no kind may refuse pods.
+The cost of a policy is linear in the budgets it evaluates, so its binding selects them by labels that Forebay sets.
+Policies fail open. They must be deleted before the CustomResourceDefinition of budgets: a policy whose parameter kind
+is missing may refuse pods.
 """
 
 from typing import Any, Final
@@ -17,54 +18,58 @@ FINALIZER_POLICY: Final = "forebay-usage-finalizer"
 GATE_POLICY: Final = "forebay-budget-gate"
 
 _LABELS: Final = {"app.kubernetes.io/name": "forebay"}
-#: Only CREATE: a finalizer may be added later, a gate never.
+#: Only CREATE: a gate cannot be added to an existing pod.
 _PODS: Final = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-#: Pods without which a cluster cannot mend itself.
-_NOT_IN: Final = ["kube-system"]
+#: A cluster cannot recover without the pods of these namespaces.
+_EXCLUDED_NAMESPACES: Final = ["kube-system"]
 
-# Limits are copied to requests before policies see the pod.
-_ASKING: Final = "has(c.resources) && has(c.resources.requests) && params.spec.gpuResourceName in c.resources.requests"
-_ASKS: Final = (
-    f"object.spec.containers.exists(c, {_ASKING}) || "
-    f"(has(object.spec.initContainers) && object.spec.initContainers.exists(c, {_ASKING}))"
+# The API server copies limits to requests before policies run.
+_CONTAINER_REQUESTS: Final = (
+    "has(c.resources) && has(c.resources.requests) && params.spec.gpuResourceName in c.resources.requests"
 )
-_HAS: Final = "has(object.metadata.labels) && {key} in object.metadata.labels"
-_AMONG: Final = f"{_HAS.format(key='e.key')} && object.metadata.labels[e.key] in e.values"
+_REQUESTS_GPUS: Final = (
+    f"object.spec.containers.exists(c, {_CONTAINER_REQUESTS}) || "
+    f"(has(object.spec.initContainers) && object.spec.initContainers.exists(c, {_CONTAINER_REQUESTS}))"
+)
+_HAS_LABEL: Final = "has(object.metadata.labels) && {key} in object.metadata.labels"
+_LABEL_IN: Final = f"{_HAS_LABEL.format(key='e.key')} && object.metadata.labels[e.key] in e.values"
 _SELECTED: Final = (
     "(!has(params.spec.selector.matchLabels) || params.spec.selector.matchLabels.all(k, "
-    f"{_HAS.format(key='k')} && object.metadata.labels[k] == params.spec.selector.matchLabels[k])) && "
+    f"{_HAS_LABEL.format(key='k')} && object.metadata.labels[k] == params.spec.selector.matchLabels[k])) && "
     "(!has(params.spec.selector.matchExpressions) || params.spec.selector.matchExpressions.all(e, "
-    f"e.operator == 'In' ? ({_AMONG}) : "
-    f"e.operator == 'NotIn' ? !({_AMONG}) : "
-    f"e.operator == 'Exists' ? ({_HAS.format(key='e.key')}) : "
-    f"e.operator == 'DoesNotExist' && !({_HAS.format(key='e.key')})))"
+    f"e.operator == 'In' ? ({_LABEL_IN}) : "
+    f"e.operator == 'NotIn' ? !({_LABEL_IN}) : "
+    f"e.operator == 'Exists' ? ({_HAS_LABEL.format(key='e.key')}) : "
+    f"e.operator == 'DoesNotExist' && !({_HAS_LABEL.format(key='e.key')})))"
 )
-# A pod that is made on a node cannot have a gate; the API would refuse it.
-_FREE: Final = "!has(object.spec.nodeName) || object.spec.nodeName == ''"
+# The API server refuses a gate on a pod that is created with a node name.
+_NOT_BOUND: Final = "!has(object.spec.nodeName) || object.spec.nodeName == ''"
 
 
 def admission_policies() -> list[Json]:
-    """Two policies and their bindings, in the order in which they can be created."""
+    """Both policies, then their bindings: an order in which they can be created."""
     return [
         _policy(
             FINALIZER_POLICY,
             {
-                "exact": "has(params.spec.accounting) && params.spec.accounting == 'Exact'",
-                "not-yet": f"!has(object.metadata.finalizers) || !('{USAGE_FINALIZER}' in object.metadata.finalizers)",
+                "exact-accounting": "has(params.spec.accounting) && params.spec.accounting == 'Exact'",
+                "no-finalizer-yet": (
+                    f"!has(object.metadata.finalizers) || !('{USAGE_FINALIZER}' in object.metadata.finalizers)"
+                ),
             },
             f'Object{{metadata: Object.metadata{{finalizers: ["{USAGE_FINALIZER}"]}}}}',
         ),
         _policy(
             GATE_POLICY,
             {
-                "holds": "params.spec.enforcement.action != 'AlertOnly'",
-                "not-on-a-node": _FREE,
-                "not-yet": (
+                "enforced": "params.spec.enforcement.action != 'AlertOnly'",
+                "not-bound": _NOT_BOUND,
+                "no-gate-yet": (
                     "!has(object.spec.schedulingGates) || "
                     f"!object.spec.schedulingGates.exists(g, g.name == '{BUDGET_GATE}')"
                 ),
             },
-            # As a configuration to apply: the same as a JSON patch of such objects ends the request with a panic.
+            # As an apply configuration: as a JSON patch, the same objects make the API server panic.
             f'Object{{spec: Object.spec{{schedulingGates: [Object.spec.schedulingGates{{name: "{BUDGET_GATE}"}}]}}}}',
         ),
         _binding(FINALIZER_POLICY, {ACCOUNTING_LABEL: "Exact"}),
@@ -73,17 +78,15 @@ def admission_policies() -> list[Json]:
 
 
 def _policy(name: str, conditions: dict[str, str], mutation: str) -> Json:
-    """Everything that depends on the budget is a condition: one that does not apply never comes to the mutation,
-    which is slow.
-    """
-    asked = {"asks-for-it": _ASKS, "selected": _SELECTED, **conditions}
-    not_in = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(_NOT_IN)}
+    """A policy. All its checks are match conditions, so that the mutation, which is slow, runs only where needed."""
+    checks = {"requests-gpus": _REQUESTS_GPUS, "selected": _SELECTED, **conditions}
+    not_in = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(_EXCLUDED_NAMESPACES)}
     spec = {
         "failurePolicy": "Ignore",
         "reinvocationPolicy": "Never",
         "paramKind": {"apiVersion": API_VERSION, "kind": "GPUWorkloadBudget"},
         "matchConstraints": {"namespaceSelector": {"matchExpressions": [not_in]}, "resourceRules": [_PODS]},
-        "matchConditions": [{"name": name, "expression": expression} for name, expression in asked.items()],
+        "matchConditions": [{"name": check, "expression": expression} for check, expression in checks.items()],
         "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": mutation}}],
     }
     return {"apiVersion": API, "kind": KIND, "metadata": {"name": name, "labels": dict(_LABELS)}, "spec": spec}

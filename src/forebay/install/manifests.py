@@ -1,7 +1,7 @@
-"""The operator as Kubernetes runs it: what `forebay manifests install` prints, and the defaults of the Helm chart.
+"""Manifests of the operator: what `forebay manifests install` prints, and the defaults of the Helm chart.
 
-`docs/helm_chart.py` writes the chart's default values from the constants here; `tests/unit/deploy` holds that the chart
-with those values renders the same objects.
+`docs/helm_chart.py` writes the chart's default values from the constants here; `tests/unit/deploy` checks that the
+chart with those values renders the same objects.
 """
 
 from typing import Any, Final
@@ -13,17 +13,17 @@ from forebay.install.permissions import rbac_manifests
 
 Json = dict[str, Any]
 
-#: The name under which the Dockerfile's image is built; where it is pushed to is the user's choice.
+#: Name of the image that the Dockerfile builds. Users push it to a registry of their own.
 REPOSITORY: Final = "forebay"
 IMAGE: Final = f"{REPOSITORY}:{__version__}"
 REPLICAS: Final = 2
 PORT: Final = 8080
 LABELS: Final = {"app.kubernetes.io/name": OPERATOR_NAME, "app.kubernetes.io/instance": OPERATOR_NAME}
 
-#: 100,000 pods are watched in 250 MB; the rest is room for planning. No CPU limit: throttled renewals lose the lease.
+#: Informers take 250 MB for 100,000 pods; the rest is for planning. No CPU limit: a throttled leader loses its Lease.
 RESOURCES: Final[Json] = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
-#: What the Pod Security Standard "restricted" asks for. The number is the image's user.
+#: As the Pod Security Standard "restricted" requires. 65532 is the user of the image.
 POD_SECURITY: Final[Json] = {
     "runAsNonRoot": True,
     "runAsUser": 65532,
@@ -36,20 +36,20 @@ CONTAINER_SECURITY: Final[Json] = {
     "capabilities": {"drop": ["ALL"]},
 }
 
-#: Never on a node that Forebay itself gives back: there the operator's own pod would keep a paid machine busy. Machines
-#: that the environment names or that were switched on by hand are in no pool, but each has its provider's label.
-NOT_ON_NODES_OF_OURS: Final = (NODEPOOL_LABEL, PROVISIONER_LABEL, PROVIDER_LABEL)
+#: The operator must not run on nodes with these labels: there its own pod would keep a machine in use. Machines that
+#: are named by environment variables or were powered on by hand belong to no pool, but have their provider's label.
+MANAGED_NODE_LABELS: Final = (NODEPOOL_LABEL, PROVISIONER_LABEL, PROVIDER_LABEL)
 
 
 def install_manifests(namespace: str = OPERATOR_NAMESPACE, image: str = IMAGE, *, policies: bool = True) -> list[Json]:
-    """Everything but the CRDs, in the order in which it can be created. Not every cluster serves the `policies`:
-    they come last.
+    """All manifests but the CRDs, in an order in which they can be created. `policies` come last, because not every
+    cluster serves that kind.
     """
     operator = (_deployment(namespace, image), _disruption_budget(namespace), _service(namespace))
     return [*rbac_manifests(namespace), *operator, *(admission_policies() if policies else ())]
 
 
-def _made(api_version: str, kind: str, namespace: str, spec: Json) -> Json:
+def _manifest(api_version: str, kind: str, namespace: str, spec: Json) -> Json:
     metadata = {"name": OPERATOR_NAME, "namespace": namespace, "labels": dict(LABELS)}
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
@@ -61,18 +61,18 @@ def _deployment(namespace: str, image: str) -> Json:
         "selector": {"matchLabels": dict(LABELS)},
         "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(image)},
     }
-    return _made("apps/v1", "Deployment", namespace, spec)
+    return _manifest("apps/v1", "Deployment", namespace, spec)
 
 
 def _pod(image: str) -> Json:
-    elsewhere = [{"key": label, "operator": "DoesNotExist"} for label in NOT_ON_NODES_OF_OURS]
+    not_managed = [{"key": label, "operator": "DoesNotExist"} for label in MANAGED_NODE_LABELS]
     return {
         "serviceAccountName": OPERATOR_NAME,
         "securityContext": POD_SECURITY,
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": elsewhere}]
+                    "nodeSelectorTerms": [{"matchExpressions": not_managed}]
                 }
             }
         },
@@ -95,7 +95,7 @@ def _pod(image: str) -> Json:
                 "readinessProbe": _probe("/readyz", every=5),
                 "resources": RESOURCES,
                 "securityContext": CONTAINER_SECURITY,
-                # Certificates pass through a temporary file: OpenSSL reads them from nowhere else.
+                # OpenSSL reads client certificates only from files, so Forebay writes temporary ones.
                 "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 (the pod's own)
             }
         ],
@@ -108,8 +108,8 @@ def _probe(path: str, *, every: int) -> Json:
 
 
 def _disruption_budget(namespace: str) -> Json:
-    # One replica too few is fine, so that a single one never blocks the drain of its node either.
-    return _made(
+    # maxUnavailable, not minAvailable: a single replica must not block the drain of its node.
+    return _manifest(
         "policy/v1",
         "PodDisruptionBudget",
         namespace,
@@ -123,4 +123,4 @@ def _disruption_budget(namespace: str) -> Json:
 
 def _service(namespace: str) -> Json:
     ports = [{"name": "http", "port": PORT, "targetPort": "http"}]
-    return _made("v1", "Service", namespace, {"selector": dict(LABELS), "ports": ports})
+    return _manifest("v1", "Service", namespace, {"selector": dict(LABELS), "ports": ports})

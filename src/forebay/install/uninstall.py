@@ -1,7 +1,8 @@
-"""Takes Forebay's marks off a cluster, so that nothing waits for it when it is gone.
+"""Removes Forebay's finalizers, scheduling gates and admission policies from a cluster.
 
-In this order: nobody may be left with a machine that nobody will end; no operator may put marks on again; no API server
-may; then pods, Jobs, classes and records are let go. Each step may be repeated, and the whole begun anew.
+The order matters: check that no machine is on, because without Forebay none would be powered off; stop operators, then
+delete the admission policies, because both would add finalizers and gates again; then clean up pods, Jobs, classes and
+records. Every step, and the whole, can be repeated.
 """
 
 import asyncio
@@ -37,83 +38,86 @@ from forebay.net import clock
 
 Owned = TypeVar("Owned", bound=Object)
 
-#: Held in the operators' stead. As long as this they wait before they act again: for whoever removes them then.
-HOLDER: Final = "forebay-uninstall"
-HELD_FOR: Final = 120
-#: Seconds until a leader that has lost its lease has surely noticed.
-NOTICED_AFTER: Final = 15.0
-#: API servers notice that a policy is gone a moment later.
-_AGAIN_AFTER: Final = 2.0
-_ROUNDS: Final = 30
-_AT_ONCE: Final = 16
-_NAMED: Final = 5
+#: Holder of the operators' Lease during the uninstallation, and the seconds until operators may act again: time for the
+#: user to delete them.
+LEASE_HOLDER: Final = "forebay-uninstall"
+LEASE_SECONDS: Final = 120
+#: Seconds within which a leader notices that it has lost its Lease.
+LEADER_STOPS_WITHIN: Final = 15.0
+#: Seconds between two passes over all pods: API servers notice a deleted policy a moment later.
+_PASS_INTERVAL: Final = 2.0
+_MAX_PASSES: Final = 30
+#: Pods patched at the same time.
+_MAX_CONCURRENT: Final = 16
+#: Objects that an error names.
+_MAX_NAMED: Final = 5
 _GROUP, _, _VERSION = API.partition("/")
 
 
-class MachinesAreOn(Exception):
-    """What stands in the way, and what to do."""
+class MachinesRunning(Exception):
+    """Machines that may be on, and what to do about them."""
 
     def __init__(self, records: Sequence[GPUInstance]) -> None:
-        names = [each.metadata.name for each in records[:_NAMED]]
-        more = f" and {len(records) - _NAMED} more" if len(records) > _NAMED else ""
-        many = "1 machine is" if len(records) == 1 else f"{len(records)} machines are"
+        names = [each.metadata.name for each in records[:_MAX_NAMED]]
+        more = f" and {len(records) - _MAX_NAMED} more" if len(records) > _MAX_NAMED else ""
+        machines = "1 machine" if len(records) == 1 else f"{len(records)} machines"
         super().__init__(
-            f"{many} not shown to be off ({', '.join(names)}{more}), and without Forebay nobody would end "
-            f"{'it' if len(records) == 1 else 'them'}. Delete the pods and then the records (kubectl delete "
-            "gpuinstances --all), which the operator does when each machine is off; or leave them to yourself with "
-            "--leave-machines"
+            f"{machines} may still be on ({', '.join(names)}{more}), and without Forebay nothing powers "
+            f"{'it' if len(records) == 1 else 'them'} off. Delete the GPU pods, then run kubectl delete gpuinstances "
+            "--all: the operator powers each machine off and removes its record. Or use --leave-machines, and power "
+            "machines off yourself"
         )
 
 
-class NotLetGo(Exception):
-    """One sentence without its full stop: what could not be freed."""
+class UninstallError(Exception):
+    """The uninstallation could not be completed. The text is one sentence without its full stop."""
 
 
 class Uninstalled(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done."""
+    """Number of objects cleaned up, by kind."""
 
     policies: int = 0
     pods: int = 0
     jobs: int = 0
     classes: int = 0
     records: int = 0
-    #: Names of machines that stay on.
+    #: Names of GPUInstances whose machines stay on.
     machines: list[str] = []
 
 
 class Uninstaller:
-    """`namespaces` are those in which an operator has, or had, its lease; `say` is told each step."""
+    """Runs the uninstallation. `namespaces` are those of the operators' Leases; `progress` gets a sentence per step."""
 
     def __init__(
         self,
         client: Client,
         namespaces: Iterable[str],
         *,
-        say: Callable[[str], None],
+        progress: Callable[[str], None],
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._client = client
         self._namespaces = list(namespaces)
-        self._say = say
+        self._progress = progress
         self._pause = pause
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def run(self, *, leave_machines: bool = False) -> Uninstalled:
-        """Raises `MachinesAreOn` before anything is touched, and `NotLetGo`."""
+        """Raises `MachinesRunning` before anything is changed, and `UninstallError`."""
         if not leave_machines:
-            await self._no_machines()
-        await self._halt()
+            await self._check_machines()
+        await self._stop_operators()
         if not leave_machines:
             try:
-                await self._no_machines()
-            except MachinesAreOn:
+                await self._check_machines()
+            except MachinesRunning:
                 await self._resume_operators()
                 raise
         policies = await self._delete_policies()
-        pods = await self._free_pods()
+        pods = await self._clean_pods()
         jobs = await self._resume_jobs()
-        classes = await self._free_classes()
-        records, machines = await self._forget_records()
+        classes = await self._clean_classes()
+        records, machines = await self._clean_records()
         return Uninstalled(policies=policies, pods=pods, jobs=jobs, classes=classes, records=records, machines=machines)
 
     async def _records(self) -> list[GPUInstance]:
@@ -122,19 +126,19 @@ class Uninstaller:
         except NotFound:
             return []
 
-    async def _no_machines(self) -> None:
+    async def _check_machines(self) -> None:
         live = [each for each in await self._records() if each.state is not InstanceState.GONE]
         if live:
-            raise MachinesAreOn(sorted(live, key=lambda each: each.metadata.name))
+            raise MachinesRunning(sorted(live, key=lambda each: each.metadata.name))
 
-    async def _halt(self) -> None:
+    async def _stop_operators(self) -> None:
         held = [each for each in self._namespaces if await self._take_lease(each)]
         if held:
-            self._say("Operators are halted: their lease is held in their stead.")
-            await self._pause(NOTICED_AFTER)
+            self._progress(f"Operators stopped: {LEASE_HOLDER} holds their Lease.")
+            await self._pause(LEADER_STOPS_WITHIN)
 
     async def _take_lease(self, namespace: str) -> bool:
-        """Whether somebody had it, who must notice."""
+        """Takes the operators' Lease. Returns whether an operator held it, which must now notice the loss."""
         while True:
             try:
                 lease = await self._client.get(LEASES, OPERATOR_LEASE, namespace)
@@ -142,16 +146,16 @@ class Uninstaller:
                 return False
             before = lease.spec.holder_identity or ""
             try:
-                await self._write_lease(lease, HOLDER, HELD_FOR)
+                await self._write_lease(lease, LEASE_HOLDER, LEASE_SECONDS)
             except Conflict:
                 continue
-            return before not in {"", HOLDER}
+            return before not in {"", LEASE_HOLDER}
 
     async def _resume_operators(self) -> None:
         for namespace in self._namespaces:
             try:
                 lease = await self._client.get(LEASES, OPERATOR_LEASE, namespace)
-                if lease.spec.holder_identity == HOLDER:
+                if lease.spec.holder_identity == LEASE_HOLDER:
                     await self._write_lease(lease, "", 1)
             except (NotFound, Conflict):
                 continue
@@ -164,7 +168,7 @@ class Uninstaller:
         await self._client.update(LEASES, Lease(metadata=lease.metadata, spec=spec))
 
     async def _delete_policies(self) -> int:
-        """Bindings first: a policy without one does nothing."""
+        """Deletes bindings first: a policy without a binding has no effect."""
         deleted = 0
         for each in sorted(admission_policies(), key=lambda each: not each["kind"].endswith("Binding")):
             try:
@@ -173,38 +177,40 @@ class Uninstaller:
             except NotFound:
                 continue
         if deleted:
-            self._say("Admission policies are deleted: new pods get neither finalizer nor gate.")
+            self._progress("Admission policies deleted: new pods get no finalizer and no gate.")
         return deleted
 
-    async def _free_pods(self) -> int:
-        freed: set[str] = set()
+    async def _clean_pods(self) -> int:
+        cleaned: set[str] = set()
         left: list[Pod] = []
-        for _ in range(_ROUNDS):
-            left = [pod for pod in (await self._client.list_all(PODS)).items if _is_marked(pod)]
-            await asyncio.gather(*map(self._free_pod, left))
-            freed.update(pod.uid for pod in left)
-            await self._pause(_AGAIN_AFTER)
+        for _ in range(_MAX_PASSES):
+            left = [pod for pod in (await self._client.list_all(PODS)).items if _needs_cleaning(pod)]
+            await asyncio.gather(*map(self._clean_pod, left))
+            cleaned.update(pod.uid for pod in left)
+            await self._pause(_PASS_INTERVAL)
             if not left:
                 break
         else:
-            names = ", ".join("/".join(pod.key) for pod in left[:_NAMED])
-            raise NotLetGo(f"pods get marks of Forebay again and again ({names}): look for an operator that still runs")
-        if freed:
-            self._say(f"{len(freed)} pods are freed of the finalizer {USAGE_FINALIZER} and the gate {BUDGET_GATE}.")
-        return len(freed)
+            names = ", ".join("/".join(pod.key) for pod in left[:_MAX_NAMED])
+            raise UninstallError(
+                f"pods keep getting finalizers or gates of Forebay ({names}): stop the operator that still runs"
+            )
+        if cleaned:
+            self._progress(f"Finalizer {USAGE_FINALIZER} and gate {BUDGET_GATE} removed from {len(cleaned)} pods.")
+        return len(cleaned)
 
-    async def _free_pod(self, pod: Pod) -> None:
-        # By name of the entry, not by the list as it was seen: others may change theirs meanwhile.
+    async def _clean_pod(self, pod: Pod) -> None:
+        # Deletes our entries only, instead of writing the whole list: others may change theirs meanwhile.
         change: dict[str, Any] = {
             "metadata": {"uid": pod.uid, "$deleteFromPrimitiveList/finalizers": [USAGE_FINALIZER]},
         }
         if BUDGET_GATE in pod.shape.scheduling_gates:
             change["spec"] = {"schedulingGates": [{"$patch": "delete", "name": BUDGET_GATE}]}
-        async with self._turns:
+        async with self._slots:
             try:
                 await self._client.patch(PODS, pod.name, writes.strategic_merge_patch(change), pod.namespace)
             except (NotFound, Conflict, Invalid):
-                return  # gone, or another by now: the next look shows it
+                return  # deleted, or replaced by another pod: the next pass lists it again
 
     async def _resume_jobs(self) -> int:
         notes = dict.fromkeys((PAUSED_BY_ANNOTATION, PAUSED_AT_ANNOTATION, PAUSED_RATE_ANNOTATION))
@@ -217,30 +223,30 @@ class Uninstaller:
             except (NotFound, Conflict):
                 continue
         if jobs:
-            self._say(f"{len(jobs)} Jobs that waited for a budget go on.")
+            self._progress(f"{len(jobs)} Jobs resumed that were suspended for a budget.")
         return len(jobs)
 
-    async def _free_classes(self) -> int:
+    async def _clean_classes(self) -> int:
         try:
             classes = (await self._client.list_all(GPU_NODE_CLASSES)).items
         except NotFound:
             return 0
         held = [each for each in classes if CLASS_FINALIZER in each.metadata.finalizers]
         for each in held:
-            await self._without(GPU_NODE_CLASSES, each, CLASS_FINALIZER)
+            await self._remove_finalizer(GPU_NODE_CLASSES, each, CLASS_FINALIZER)
         if held:
-            self._say(f"{len(held)} GPUNodeClasses may be deleted.")
+            self._progress(f"Finalizer removed from {len(held)} GPUNodeClasses: they can be deleted.")
         return len(held)
 
-    async def _forget_records(self) -> tuple[int, list[str]]:
-        """Only of what is gone. A record of a machine that is on is all that anybody knows of it."""
+    async def _clean_records(self) -> tuple[int, list[str]]:
+        """Removes the finalizer from records in state Gone. Other records stay: nothing else tells what is still on."""
         records = await self._records()
         gone = [each for each in records if each.state is InstanceState.GONE]
         for each in gone:
-            await self._without(GPU_INSTANCES, each, INSTANCE_FINALIZER)
+            await self._remove_finalizer(GPU_INSTANCES, each, INSTANCE_FINALIZER)
         return len(gone), sorted(each.metadata.name for each in records if each not in gone)
 
-    async def _without(self, resource: Resource[Owned], held: Owned, finalizer: str) -> None:
+    async def _remove_finalizer(self, resource: Resource[Owned], held: Owned, finalizer: str) -> None:
         kept = [each for each in held.metadata.finalizers if each != finalizer]
         metadata = {
             "uid": held.metadata.uid,
@@ -253,7 +259,7 @@ class Uninstaller:
             return
 
 
-def _is_marked(pod: Pod) -> bool:
+def _needs_cleaning(pod: Pod) -> bool:
     return USAGE_FINALIZER in pod.finalizers or (BUDGET_GATE in pod.shape.scheduling_gates and pod.node is None)
 
 

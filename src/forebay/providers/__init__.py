@@ -1,4 +1,4 @@
-"""Where capacity comes from: one folder per provider, and the contract they share.
+"""Providers of capacity: one folder per provider, and the contract they share.
 
 Belongs here: `base.py` (the protocol and its errors), `registry.py` (one line per provider) and a folder for each,
 which speaks its API through a `Transport`. Providers do not know each other, nor Kubernetes, nor when they are

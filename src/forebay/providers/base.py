@@ -1,13 +1,13 @@
-"""What every provider must do. The docstrings are the contract; `tests/contract/providers` proves it for each.
+"""The contract of every provider. `tests/contract/providers` checks what the docstrings here promise.
 
 ProviderError
-├── NoCapacity        nothing was started: try another offer
-├── RateLimited       nothing was started: ask again after `retry_after`
-├── BadCredentials    nothing was started: a person must correct the Secret
-├── Rejected          nothing was started, and the same request will be refused again
-├── Unavailable       nothing was started (never sent, or refused as a whole): ask again later
-├── OutcomeUnknown    sent, and what became of it is not known: list before asking again
-└── InstanceGone      there is nothing (left) under that id
+├── NoCapacity        nothing was launched: try another offer
+├── RateLimited       nothing was launched: retry after `retry_after`
+├── BadCredentials    nothing was launched: a person must correct the Secret
+├── Rejected          nothing was launched, and the same request would be refused again
+├── Unavailable       nothing was launched (never sent, or refused as a whole): retry later
+├── OutcomeUnknown    the request was sent and its outcome is unknown: list before retrying
+└── InstanceGone      no instance (any more) has that id
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from forebay.model.sources import Capabilities, Failure, FailureKind, Found, Ins
 
 
 class ProviderError(Exception):
-    """Its text is a sentence for people: what went wrong and what to do. Never a secret."""
+    """A failed provider call. The text is for people: what went wrong and what to do. It holds no secret."""
 
     kind: ClassVar[FailureKind]
 
@@ -62,20 +62,20 @@ class InstanceGone(ProviderError):
 
 
 class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch. `uid` is the identity: asked twice under it, a provider must not deliver two."""
+    """One launch. `uid` is its identity: two requests with the same uid must not launch two instances."""
 
     #: UID of the GPUInstance.
     uid: str
     #: Name of the GPUInstance, for people.
     name: str
-    #: UID of the cluster: the mark under which `instances` finds it again.
+    #: UID of the cluster, by which `instances` finds the instance again.
     cluster: str
     offer: Offer
     node_name: str
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
     tags: Mapping[str, str] = {}
-    #: Counted up with each request under the same uid.
+    #: Number of this request among those with the same uid, from 1.
     attempt: int = 1
 
 
@@ -83,39 +83,41 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the provider can be used as configured."""
 
     ok: bool
-    #: What was tried and what to do about it.
+    #: What was checked, and what to do where it failed.
     sentence: str
 
 
 class Provider(Protocol):
+    """A source of machines. Calls raise `ProviderError`."""
+
     def capabilities(self) -> Capabilities:
-        """Facts that never change while the process runs."""
+        """Properties of the provider, constant while the process runs."""
         ...
 
     async def offers(self) -> Sequence[Offer]:
-        """Everything that could be rented or switched on, complete or an error. What has no stock is left out or has
+        """Every offer that can be launched: a complete answer or an error. Offers without stock are omitted or have
         `stock=0`.
         """
         ...
 
     async def launch(self, request: LaunchRequest) -> Instance:
-        """Starts one instance, or raises. Any error but OutcomeUnknown promises that this request started nothing; it
-        says nothing about earlier ones under the same uid, whose outcome may still be unknown.
+        """Launches one instance, or raises. Any error but `OutcomeUnknown` promises that this request launched nothing;
+        it says nothing about earlier requests with the same uid, whose outcome may still be unknown.
         """
         ...
 
     async def instances(self) -> Found:
-        """Everything with this cluster's mark, complete or an error. Pages are followed to the end."""
+        """Every instance of this cluster: a complete answer (all pages) or an error."""
         ...
 
     async def terminate(self, instance_id: str) -> None:
-        """Asks for its end, for good (deleted, not stopped). Returns when the provider has accepted; proof of absence
-        is `instances`. Raises InstanceGone when there is nothing left. Harmless to repeat.
+        """Terminates the instance for good (deleted, not stopped). Returns when the provider has accepted; that the
+        instance is gone is proven by `instances` only. Raises `InstanceGone` where it is gone already. Safe to repeat.
         """
         ...
 
     async def check(self) -> Check:
-        """Credentials, permissions, reachability: without starting anything. Does not raise for what it reports."""
+        """Checks credentials, permissions and reachability without launching anything. Returns errors, raises none."""
         ...
 
     async def close(self) -> None: ...

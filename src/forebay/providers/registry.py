@@ -1,4 +1,4 @@
-"""Which providers this release has, and how each is made from what a GPUNodeClass or the environment says."""
+"""The providers of this release, and how each is built from an entry of a GPUNodeClass."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -19,37 +19,37 @@ from forebay.providers.webhook.provider import WebhookProvider
 
 
 class ProviderContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider needs beyond its entry."""
+    """Dependencies of providers, beside their entry."""
 
-    #: A transport to the outside, with these TLS options (None: the system's).
+    #: Makes a transport with these TLS options (None: the system's).
     make_transport: Callable[[TlsOptions | None], Transport]
     secrets: SecretReader
-    #: Where Forebay runs: Secrets are looked for there, unless their reference says otherwise.
+    #: Namespace of the operator, and of Secrets whose reference names none.
     namespace: str
-    #: UID of the cluster, the mark on everything that is rented.
+    #: UID of the cluster, with which rented instances are tagged.
     cluster: str
     redactor: Redactor
     clock: Callable[[], datetime] = wall.now
 
 
 class NotInThisRelease(ValueError):
-    """The API knows the provider's name, this release has no code for it. The text is fit for a condition."""
+    """The API allows this provider, but this release does not implement it. The text is shown in a condition."""
 
 
 def build_provider(entry: Entry, context: ProviderContext) -> Provider:
-    """Raises `NotInThisRelease`. Entries that are equal give providers that do the same."""
-    make = _PROVIDERS.get(entry.name)
-    if make is None:
-        have = ", ".join(_PROVIDERS)
+    """The provider of an entry. Raises `NotInThisRelease`."""
+    build = _PROVIDERS.get(entry.name)
+    if build is None:
+        available = ", ".join(_PROVIDERS)
         raise NotInThisRelease(
-            f"This release of Forebay cannot use the provider {entry.name} yet; it has {have}. "
-            "Upgrade to a release that has it, or set enabled: false on it."
+            f"This release of Forebay does not support the provider {entry.name}; it supports {available}. "
+            f"Upgrade Forebay, or set enabled: false on {entry.name}."
         )
-    return make(entry, context)
+    return build(entry, context)
 
 
 def environment_entry(machines: Sequence[Machine]) -> Entry:
-    """Machines that the environment names, as a class would list them."""
+    """The entry that a GPUNodeClass would have for machines named by environment variables."""
     return Entry(name=ProviderName.WEBHOOK, machines=tuple(machines))
 
 

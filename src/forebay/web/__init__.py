@@ -1,5 +1,5 @@
-"""What Forebay shows over HTTP: health, readiness, metrics.
+"""HTTP pages of the operator: liveness, readiness, metrics.
 
-Belongs here: read-only pages made from facts that other rooms keep, as `Handler`s. Does not belong here: anything
-that changes something, and the facts themselves.
+Belongs here: read-only pages, as `Handler`s, made from values that other rooms provide. Does not belong here: anything
+that changes state, and the values themselves.
 """

@@ -1,4 +1,4 @@
-"""The metrics page: facts that other rooms keep, read when Prometheus asks."""
+"""The metrics page, collected anew at each scrape."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 
 def metrics_page(*collectors: Collector) -> Callable[[], tuple[bytes, str]]:
-    """Makes the page and its content type. A registry of its own: nothing else in the process can slip in."""
+    """Function that returns the page and its content type. Its own registry keeps out metrics of other libraries."""
     registry = CollectorRegistry(auto_describe=False)
     for collector in collectors:
         registry.register(collector)

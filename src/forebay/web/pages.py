@@ -12,9 +12,8 @@ _TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 def pages(
     *, alive: Callable[[], str | None], ready: Callable[[], str | None], metrics: Callable[[], tuple[bytes, str]]
 ) -> Handler:
-    """`alive` and `ready` answer None when all is well, else with the sentence that says what is not.
-
-    `metrics` returns the page and its content type.
+    """Handler for all pages. `alive` and `ready` return None, or the error to show; `metrics` returns the page and its
+    content type.
     """
 
     def health(error: str | None) -> Response:
@@ -33,6 +32,8 @@ def pages(
                 page, content_type = metrics()
                 return Response(HTTPStatus.OK, {"Content-Type": content_type}, page)
             case _:
-                return Response(HTTPStatus.NOT_FOUND, _TEXT, b"there are /healthz, /readyz and /metrics\n")
+                return Response(
+                    HTTPStatus.NOT_FOUND, _TEXT, b"not found; the pages are /healthz, /readyz and /metrics\n"
+                )
 
     return handle

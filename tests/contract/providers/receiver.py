@@ -1,4 +1,4 @@
-"""A receiver that checks what Forebay promises to send, written from the Standard Webhooks text and not from ours."""
+"""A receiver that verifies signed calls, written from the Standard Webhooks specification and not from our code."""
 
 import base64
 import hashlib
@@ -14,7 +14,7 @@ _TOLERANCE = 300
 
 
 class Receiver:
-    """A guard of a `PowerWorld`: 401 for strangers, 400 for what is malformed."""
+    """A guard of a `PowerWorld`: 401 for wrong credentials, 400 for a malformed request."""
 
     def __init__(self):
         self.clock = clock.now

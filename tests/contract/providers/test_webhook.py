@@ -33,8 +33,8 @@ from forebay.providers.secrets import Secrets, SecretsUnavailable
 from forebay.providers.webhook.provider import WebhookProvider
 from forebay.simulate import power_faults as faults
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
+from tests.contract.providers.harness import FakeSecrets, WebhookHarness
 from tests.contract.providers.receiver import TOKEN
-from tests.contract.providers.stages import Vault, WebhookStage
 from tests.pki import Authority
 
 GPU_1 = Machine(
@@ -61,12 +61,12 @@ class Endpoint:
 
 @asynccontextmanager
 async def provider_of(handler, *machines, secrets=None, make_transport=None):
-    vault = secrets or Vault({})
+    secret_store = secrets or FakeSecrets({})
     wire = InProcess(handler)
     provider = WebhookProvider(
         machines or (GPU_1,),
         make_transport=make_transport or (lambda _tls: wire),
-        secrets=Secrets(vault, "forebay", Redactor()),
+        secrets=Secrets(secret_store, "forebay", Redactor()),
         clock=clock.now,
     )
     try:
@@ -87,7 +87,7 @@ async def refusal(provider, **kw):
     return caught.value
 
 
-async def test_a_machine_is_switched_on_by_posting_an_empty_object_as_the_predecessor_did():
+async def test_a_machine_is_powered_on_by_posting_an_empty_object_as_the_predecessor_did():
     endpoint = Endpoint()
     async with provider_of(endpoint) as provider:
         instance = await launch(provider)
@@ -100,7 +100,7 @@ async def test_a_machine_is_switched_on_by_posting_an_empty_object_as_the_predec
     assert (instance.id, instance.phase, instance.owner) == ("gpu-1", InstancePhase.STARTING, "uid-1")
 
 
-async def test_it_switches_power_and_may_be_asked_again():
+async def test_launches_are_idempotent_and_deliver_power():
     async with provider_of(Endpoint()) as provider:
         capabilities = provider.capabilities()
         assert capabilities.delivers is Delivery.POWER
@@ -110,7 +110,7 @@ async def test_it_switches_power_and_may_be_asked_again():
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
-async def test_any_2xx_is_acceptance_and_nothing_else_is(status):
+async def test_any_2xx_is_acceptance(status):
     async with provider_of(Endpoint(status)) as provider:
         assert (await launch(provider)).id == "gpu-1"
 
@@ -141,7 +141,7 @@ async def test_any_2xx_is_acceptance_and_nothing_else_is(status):
     ],
 )
 @pytest.mark.parametrize("call", ["launch", "terminate"])
-async def test_status_codes_are_not_ignored(status, meaning, call):
+async def test_every_other_status_code_is_an_error(status, meaning, call):
     """The predecessor took every answer for success."""
     async with provider_of(Endpoint(status, body=b"because")) as provider:
         with pytest.raises(meaning) as caught:
@@ -150,8 +150,8 @@ async def test_status_codes_are_not_ignored(status, meaning, call):
         assert "in-the-url" not in str(caught.value)
 
 
-async def test_a_missing_endpoint_is_no_proof_that_a_machine_is_off():
-    """404 to a switch is a wrong URL. Only a status that says off, or the node, shows that it is."""
+async def test_a_404_is_no_proof_that_a_machine_is_off():
+    """404 means a wrong URL. Only the status endpoint or the node shows that a machine is off."""
     async with provider_of(Endpoint(404)) as provider:
         with pytest.raises(Rejected, match="Correct scaleDownEndpoint of the machine"):
             await provider.terminate("gpu-1")
@@ -187,7 +187,7 @@ async def test_a_call_takes_no_longer_than_the_machines_timeout():
         assert "raise the machine's timeout" in str(error)
 
 
-async def test_an_answer_that_never_ends_is_an_answer():
+async def test_the_body_of_a_2xx_response_is_not_awaited():
     async def for_ever():
         yield b"booting"
         await asyncio.sleep(3600)
@@ -199,7 +199,7 @@ async def test_an_answer_that_never_ends_is_an_answer():
         assert asyncio.get_running_loop().time() == began
 
 
-async def test_one_record_has_one_key_however_often_it_asks():
+async def test_every_attempt_of_a_record_has_the_same_idempotency_key():
     endpoint = Endpoint()
     async with provider_of(endpoint) as provider:
         await launch(provider, "uid-1")
@@ -209,7 +209,7 @@ async def test_one_record_has_one_key_however_often_it_asks():
     assert keys == ["uid-1", "uid-1", "uid-2"]
 
 
-async def test_an_endpoint_that_remembers_keys_switches_off_each_time():
+async def test_an_endpoint_that_remembers_keys_powers_off_each_time():
     world = PowerWorld([Powered(name="gpu-1", gpus=4, shutdown=0)], remembers_keys=True)
     async with provider_of(world.answer) as provider:
         for uid in ("uid-1", "uid-2"):
@@ -220,7 +220,7 @@ async def test_an_endpoint_that_remembers_keys_switches_off_each_time():
             assert world.on == frozenset()
 
 
-async def test_a_rate_limit_says_when_to_come_again():
+async def test_a_rate_limit_has_the_time_of_the_retry():
     async with provider_of(Endpoint(429, {"Retry-After": "90"})) as provider:
         assert (await refusal(provider)).retry_after == timedelta(seconds=90)
     async with provider_of(Endpoint(429, {"Retry-After": "Thu, 31 Dec 2099 23:59:59 GMT"})) as provider:
@@ -228,40 +228,40 @@ async def test_a_rate_limit_says_when_to_come_again():
 
 
 class TestCredentials:
-    """The predecessor had none: whoever could reach the endpoint could switch."""
+    """The predecessor had none: anyone who could reach an endpoint could power machines on and off."""
 
-    async def test_headers_and_a_signature_go_with_every_call_also_those_for_the_status(self):
-        stage = WebhookStage()
-        async with stage.open():
-            await launch(stage.provider, machine="one")
-            await stage.provider.instances()
-            await stage.provider.terminate("one")
-        assert {call.status for call in stage.world.calls} == {200}
-        assert {request.headers["X-Other"] for request in stage.receiver.seen} == {"x-hidden-value-41"}
+    async def test_headers_and_a_signature_are_sent_with_every_call(self):
+        harness = WebhookHarness()
+        async with harness.open():
+            await launch(harness.provider, machine="one")
+            await harness.provider.instances()
+            await harness.provider.terminate("one")
+        assert {call.status for call in harness.world.calls} == {200}
+        assert {request.headers["X-Other"] for request in harness.receiver.seen} == {"x-hidden-value-41"}
 
     async def test_a_changed_secret_is_read_again_when_the_old_one_is_refused(self):
-        stage = WebhookStage()
-        async with stage.open():
-            await launch(stage.provider, machine="one")
-            reads = stage.vault.reads
-            stage.receiver.token = "the-next-token"
-            stage.vault.held["forebay", "headers"] = {"Authorization": b"Bearer the-next-token"}
-            await launch(stage.provider, "uid-2", machine="eight")
-            await launch(stage.provider, "uid-3", machine="four")
-            assert stage.vault.reads == reads + 2
-        assert [call.status for call in stage.launch_calls()] == [200, 401, 200, 200]
+        harness = WebhookHarness()
+        async with harness.open():
+            await launch(harness.provider, machine="one")
+            reads = harness.secret_store.reads
+            harness.receiver.token = "the-next-token"
+            harness.secret_store.held["forebay", "headers"] = {"Authorization": b"Bearer the-next-token"}
+            await launch(harness.provider, "uid-2", machine="eight")
+            await launch(harness.provider, "uid-3", machine="four")
+            assert harness.secret_store.reads == reads + 2
+        assert [call.status for call in harness.launch_calls()] == [200, 401, 200, 200]
 
-    async def test_one_that_is_still_the_same_is_not_tried_twice(self):
-        stage = WebhookStage()
-        stage.receiver.token = "another-token"
-        async with stage.open():
-            error = await refusal(stage.provider, machine="one")
+    async def test_a_refused_secret_that_has_not_changed_is_not_tried_twice(self):
+        harness = WebhookHarness()
+        harness.receiver.token = "another-token"
+        async with harness.open():
+            error = await refusal(harness.provider, machine="one")
         assert isinstance(error, BadCredentials)
         assert "Secret forebay/headers and Secret infra/signing" in str(error)
         assert TOKEN not in str(error)
-        assert len(stage.launch_calls()) == 1
+        assert len(harness.launch_calls()) == 1
 
-    async def test_where_none_is_configured_it_says_what_to_set(self):
+    async def test_a_refusal_without_configured_credentials_names_the_fields_to_set(self):
         async with provider_of(Endpoint(401)) as provider:
             assert "Name a Secret in headersSecretRef or hmacSecretRef" in str(await refusal(provider))
 
@@ -274,10 +274,10 @@ class TestCredentials:
             (b"Bearer abc", b"abc?"),
         ],
     )
-    async def test_an_endpoint_that_repeats_a_secret_does_not_get_it_into_an_error(self, header, echo):
+    async def test_a_secret_that_an_endpoint_repeats_is_not_in_the_error(self, header, echo):
         machine = replace(GPU_1, headers_secret_ref=SecretRef(name="h"))
-        vault = Vault({("forebay", "h"): {"Authorization": header}})
-        async with provider_of(Endpoint(500, body=echo), machine, secrets=vault) as provider:
+        secret_store = FakeSecrets({("forebay", "h"): {"Authorization": header}})
+        async with provider_of(Endpoint(500, body=echo), machine, secrets=secret_store) as provider:
             shown = str(await refusal(provider))
         assert not [word for word in ("tok-123456", "password9", "short", "abc") if word in shown]
 
@@ -291,11 +291,11 @@ class TestCredentials:
             ({"h": {"webhook-id": b"7"}}, "a header that Forebay sets itself: remove it"),
         ],
     )
-    async def test_a_secret_that_cannot_be_used_is_named_and_nothing_is_sent(self, held, says):
+    async def test_an_unusable_secret_is_named_and_no_call_is_sent(self, held, says):
         endpoint = Endpoint()
         machine = replace(GPU_1, headers_secret_ref=SecretRef(name="h"))
-        vault = Vault({("forebay", name): value for name, value in held.items()})
-        async with provider_of(endpoint, machine, secrets=vault) as provider:
+        secret_store = FakeSecrets({("forebay", name): value for name, value in held.items()})
+        async with provider_of(endpoint, machine, secrets=secret_store) as provider:
             error = await refusal(provider)
         assert isinstance(error, BadCredentials)
         assert says in str(error)
@@ -309,21 +309,21 @@ class TestCredentials:
             ({"k": b""}, "it is empty"),
         ],
     )
-    async def test_a_key_that_cannot_sign(self, held, says):
+    async def test_a_malformed_signing_key_is_named(self, held, says):
         machine = replace(GPU_1, hmac_secret_ref=SecretKeyRef(name="s", namespace="infra", key="k"))
-        async with provider_of(Endpoint(), machine, secrets=Vault({("infra", "s"): held})) as provider:
+        async with provider_of(Endpoint(), machine, secrets=FakeSecrets({("infra", "s"): held})) as provider:
             error = await refusal(provider)
         assert isinstance(error, BadCredentials)
         assert says in str(error)
 
-    async def test_while_the_cluster_cannot_be_asked_for_secrets_nothing_is_sent(self):
-        class Mute:
+    async def test_while_secrets_cannot_be_read_no_call_is_sent(self):
+        class NoAnswer:
             async def get(self, _namespace, _name):
                 raise SecretsUnavailable("the API server does not answer")
 
         endpoint = Endpoint()
         machine = replace(GPU_1, headers_secret_ref=SecretRef(name="h"))
-        async with provider_of(endpoint, machine, secrets=Mute()) as provider:
+        async with provider_of(endpoint, machine, secrets=NoAnswer()) as provider:
             error = await refusal(provider)
             assert (await provider.instances()).unknown == {"gpu-1"}
         assert isinstance(error, Unavailable)
@@ -331,7 +331,7 @@ class TestCredentials:
 
 
 class TestStatus:
-    async def test_what_is_on_is_listed_what_is_off_is_not_and_the_rest_is_unknown(self):
+    async def test_machines_that_are_on_are_listed_and_those_without_a_clear_answer_are_unknown(self):
         answers = {"on": b'{"on": true}', "off": b'{"state": "off"}', "odd": b"hello", "ends": b"stopping"}
 
         async def status(request):
@@ -350,7 +350,7 @@ class TestStatus:
         }
         assert found.unknown == {"odd", "broken", "mute"}
 
-    async def test_one_silent_endpoint_delays_the_listing_by_its_timeout_and_hides_no_other(self):
+    async def test_a_silent_endpoint_delays_the_listing_by_its_timeout_and_hides_no_other_machine(self):
         world = PowerWorld([Powered(name=f"gpu-{n}", gpus=1, boot=1) for n in range(40)])
         world.press("gpu-7")
         world.script("gpu-3", PowerCall.STATUS, faults.silent(acts=False))
@@ -361,11 +361,11 @@ class TestStatus:
         assert [instance.id for instance in found.instances] == ["gpu-7"]
         assert found.unknown == {"gpu-3"}
 
-    async def test_an_answer_too_large_to_be_meant_is_unknown(self):
+    async def test_a_body_that_is_too_large_is_unknown(self):
         async with provider_of(Endpoint(body=b'{"on": false}' + b" " * 100_000)) as provider:
             assert (await provider.instances()).unknown == {"gpu-1"}
 
-    async def test_a_check_names_each_machine_that_is_wrong(self):
+    async def test_a_check_names_each_machine_that_fails(self):
         def machine(name, **more):
             return replace(GPU_1, name=name, status_endpoint=f"http://power-api/{name}", **more)
 
@@ -381,21 +381,21 @@ class TestStatus:
         assert "unread: there is no Secret forebay/h" in check.sentence
         assert "good" not in check.sentence
 
-    async def test_a_check_says_what_it_could_not_try(self):
+    async def test_a_check_counts_the_machines_it_could_not_check(self):
         mute = replace(GPU_1, name="mute", status_endpoint=None)
         async with provider_of(Endpoint(body=b"off"), GPU_1, mute) as provider:
             check = await provider.check()
         assert check.ok
         assert check.sentence == (
-            "1 of 2 machines say by their status endpoint whether they are on. "
-            "1 have no statusEndpoint, so that nothing could be tried without switching them."
+            "1 of 2 machines report their power state. "
+            "1 without statusEndpoint could not be checked without powering them on or off."
         )
 
 
-async def test_a_machine_that_is_no_longer_configured_cannot_be_switched_and_that_is_said():
+async def test_a_machine_that_is_no_longer_configured_cannot_be_powered_off():
     async with provider_of(Endpoint()) as provider:
         with pytest.raises(
-            Rejected, match="removed is not among the machines of this provider, so it cannot be switched"
+            Rejected, match="removed cannot be powered off, because this provider no longer has a machine of that name"
         ):
             await provider.terminate("removed")
 
@@ -409,7 +409,7 @@ class TestTls:
         async with serving(endpoint, context=context) as base:
             machine = replace(GPU_1, scale_up_endpoint=f"{base}/start", tls=tls)
             transports = lambda options: AiohttpTransport(tls=options)  # noqa: E731
-            async with provider_of(None, machine, secrets=Vault(secrets), make_transport=transports) as provider:
+            async with provider_of(None, machine, secrets=FakeSecrets(secrets), make_transport=transports) as provider:
                 yield provider
 
     async def test_an_authority_from_a_secret_is_trusted_and_a_changed_one_is_read_again(self, tmp_path):
@@ -444,12 +444,12 @@ class TestTls:
             held["forebay", "client"] = of(clients)
             assert (await launch(provider)).id == "gpu-1"
 
-    async def test_without_verification_any_certificate_will_do(self, tmp_path):
+    async def test_without_verification_any_certificate_is_accepted(self, tmp_path):
         tls = MachineTLS(insecure_skip_verify=True)
         async with self.https(Authority().server_context(tmp_path), {}, tls, Endpoint()) as provider:
             assert (await launch(provider)).id == "gpu-1"
 
-    async def test_a_secret_without_a_certificate_in_it_is_told(self, tmp_path):
+    async def test_a_secret_without_a_certificate_is_named(self, tmp_path):
         held = {("forebay", "power"): {"ca.crt": b"not PEM"}}
         tls = MachineTLS(ca_secret_ref=SecretKeyRef(name="power", key="ca.crt"))
         async with self.https(Authority().server_context(tmp_path), held, tls, Endpoint()) as provider:

@@ -358,7 +358,9 @@ def test_a_provider_without_known_offers_is_named(here, capsys):
 
     document = json.loads(capsys.readouterr().out)
     assert code == 1
-    assert document["notes"][0].startswith("GPUNodeClass cloud: This release of Forebay cannot use the provider aws")
+    assert document["notes"][0].startswith(
+        "GPUNodeClass cloud: This release of Forebay does not support the provider aws"
+    )
     assert document["notes"][1].startswith("There are no offers: give a table with --offers")
 
 

@@ -1,4 +1,4 @@
-"""The chart as users get it: through `helm` itself."""
+"""Renders the chart with `helm`, as users do."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests import needs
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy/helm/forebay"
 
-#: As the predecessor's README writes them.
+#: As in the predecessor's README.
 PREDECESSORS_VALUES: dict[str, Any] = {
     "image": {"repository": "registry.example.com/forebay", "tag": "latest"},
     "nodeGroups": [
@@ -37,7 +37,7 @@ def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.Co
     program = needs.helm()
     assert program is not None
     given = [] if values is None else ["--values", "-"]
-    # Whatever the machine's user has configured is not ours to read.
+    # Helm must not read the configuration of the machine's user.
     environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
     return subprocess.run(
         [program, *arguments, *given],
@@ -58,8 +58,8 @@ def rendered(
     serves: str | None = None,
     hooks: bool = False,
 ) -> list[dict[str, Any]]:
-    """What is installed; with `hooks`, what exists only while it is uninstalled. `serves`: a kind that the cluster has
-    beyond those Helm takes for granted.
+    """Manifests of an installation; with `hooks`, those that exist only during uninstallation. `serves` is a kind that
+    the cluster serves beyond those Helm assumes.
     """
     known = () if serves is None else ("--api-versions", serves)
     answer = helm("template", release, str(CHART), "--namespace", namespace, *known, values=values or {})
@@ -70,7 +70,7 @@ def rendered(
 
 def refusal(values: dict[str, Any]) -> str:
     answer = helm("template", "forebay", str(CHART), values=values)
-    assert answer.returncode != 0, "Helm took these values"
+    assert answer.returncode != 0, "Helm accepted these values"
     return answer.stderr
 
 

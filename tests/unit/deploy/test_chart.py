@@ -1,4 +1,4 @@
-"""What the chart renders, by Helm itself."""
+"""Manifests that Helm renders from the chart."""
 
 import re
 
@@ -10,7 +10,12 @@ from docs.helm_chart import paths
 from docs.helm_values import offered_settings, values_schema
 from forebay.api.crd import custom_resource_definitions
 from forebay.install.manifests import install_manifests
-from forebay.install.permissions import AT_HOME, EVERYWHERE, TO_UNINSTALL, TO_UNINSTALL_AT_HOME
+from forebay.install.permissions import (
+    CLUSTER_PERMISSIONS,
+    NAMESPACE_PERMISSIONS,
+    UNINSTALL_CLUSTER_PERMISSIONS,
+    UNINSTALL_NAMESPACE_PERMISSIONS,
+)
 from forebay.providers.webhook.groups import VARIABLES, read_groups
 from forebay.settings import read_settings
 from tests.unit.deploy.helm import (
@@ -27,8 +32,13 @@ from tests.unit.deploy.helm import (
 
 pytestmark = pytest.mark.helm
 
-#: Labels by which Helm and the chart mark what they made.
-OF_HELM = {"helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version", "app.kubernetes.io/instance"}
+#: Labels that only Helm sets.
+HELM_LABELS = {
+    "helm.sh/chart",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/version",
+    "app.kubernetes.io/instance",
+}
 
 
 def snake(key):
@@ -63,10 +73,10 @@ def test_the_predecessors_values_work_as_they_are():
 
 
 @pytest.mark.parametrize("namespace", ["forebay-system", "gpu"])
-def test_the_plain_file_and_the_chart_say_the_same(namespace):
+def test_the_manifests_of_the_command_and_of_the_chart_are_the_same(namespace):
     def comparable(manifest):
         labels = manifest["metadata"]["labels"]
-        manifest["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in OF_HELM}
+        manifest["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in HELM_LABELS}
         manifest.get("rules", []).sort(key=str)
         return ((manifest["kind"], manifest["metadata"]["name"]), manifest)
 
@@ -79,11 +89,11 @@ def test_the_plain_file_and_the_chart_say_the_same(namespace):
     assert chart == plain
 
 
-def test_a_cluster_that_does_not_serve_the_policies_gets_none():
+def test_a_cluster_that_does_not_serve_admission_policies_gets_none():
     assert not [each for each in rendered() if "AdmissionPolicy" in each["kind"]]
 
 
-def test_before_it_goes_a_job_frees_the_cluster_under_an_account_of_its_own():
+def test_a_job_with_its_own_account_cleans_up_before_uninstallation():
     found = rendered(PREDECESSORS_VALUES, release="gpus", namespace="lab", hooks=True)
     assert {each["metadata"]["annotations"]["helm.sh/hook"] for each in found} == {"pre-delete"}
     job = the("Job", found)
@@ -95,21 +105,21 @@ def test_before_it_goes_a_job_frees_the_cluster_under_an_account_of_its_own():
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert spec["serviceAccountName"] == "gpus-forebay-uninstall"
     assert the("ServiceAccount", found)["metadata"]["name"] == "gpus-forebay-uninstall"
-    assert the("ClusterRole", found)["rules"] == [each.rule() for each in TO_UNINSTALL]
-    assert the("Role", found)["rules"] == [each.rule() for each in TO_UNINSTALL_AT_HOME]
+    assert the("ClusterRole", found)["rules"] == [each.rule() for each in UNINSTALL_CLUSTER_PERMISSIONS]
+    assert the("Role", found)["rules"] == [each.rule() for each in UNINSTALL_NAMESPACE_PERMISSIONS]
     for binding, role in (("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")):
         made = the(binding, found)
         assert (made["roleRef"]["kind"], made["roleRef"]["name"]) == (role, "gpus-forebay-uninstall")
         assert made["subjects"][0]["name"] == "gpus-forebay-uninstall"
-    # What it works with is there before it.
+    # The Job's account and roles are created before it.
     weights = {each["kind"]: int(each["metadata"]["annotations"]["helm.sh/hook-weight"]) for each in found}
     assert weights["ClusterRole"] < weights["ClusterRoleBinding"] < weights["Job"]
-    # Its pod is none of the operator's.
+    # The operator's selector does not match the Job's pod.
     selector = the("Deployment", rendered())["spec"]["selector"]["matchLabels"]
     assert not selector.items() <= job["spec"]["template"]["metadata"]["labels"].items()
 
 
-def test_the_last_job_may_leave_machines_on_or_not_be_run_at_all():
+def test_the_uninstall_job_can_leave_machines_on_or_be_disabled():
     left = the("Job", rendered({"uninstall": {"leaveMachines": True}}, hooks=True))
     assert left["spec"]["template"]["spec"]["containers"][0]["args"] == ["uninstall", "--leave-machines"]
     assert rendered({"uninstall": {"enabled": False}}, hooks=True) == []
@@ -118,18 +128,18 @@ def test_the_last_job_may_leave_machines_on_or_not_be_run_at_all():
     assert own[0]["spec"]["template"]["spec"]["serviceAccountName"] == "forebay"
 
 
-def test_the_chart_brings_the_kinds():
+def test_the_chart_has_the_crds():
     answer = helm("show", "crds", str(CHART))
     shown = {each["metadata"]["name"]: each for each in yaml.safe_load_all(answer.stdout) if each}
     assert shown == {each["metadata"]["name"]: each for each in custom_resource_definitions()}
 
 
-def test_the_roles_are_the_ones_in_the_code():
+def test_the_roles_have_the_permissions_in_the_code():
     manifests = rendered()
-    assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in EVERYWHERE]
+    assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in CLUSTER_PERMISSIONS]
     rules = the("Role", manifests)["rules"]
     assert [rule for rule in rules if rule["resources"] != ["secrets"]] == [
-        each.rule() for each in AT_HOME if each.resources != ("secrets",)
+        each.rule() for each in NAMESPACE_PERMISSIONS if each.resources != ("secrets",)
     ]
 
 
@@ -140,7 +150,7 @@ def test_secrets_are_read_in_the_release_namespace_only():
     assert rule == {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
 
 
-def test_listed_secrets_are_the_only_ones_with_those_that_machines_name():
+def test_only_listed_secrets_and_those_that_machines_name_can_be_read():
     groups = [
         machine("a", headersSecret="power-headers", tlsClientCertificateSecret="client"),
         machine("b", hmacSecret="power-key/key", tlsCaSecret="ca/ca.crt"),
@@ -150,7 +160,7 @@ def test_listed_secrets_are_the_only_ones_with_those_that_machines_name():
     assert rule["resourceNames"] == ["ca", "client", "power-headers", "power-key", "runpod"]
 
 
-def test_two_replicas_stand_apart_and_let_nodes_be_drained():
+def test_two_replicas_spread_over_nodes_and_do_not_block_drains():
     manifests = rendered()
     assert the("Deployment", manifests)["spec"]["replicas"] == 2
     assert the("PodDisruptionBudget", manifests)["spec"]["maxUnavailable"] == 1
@@ -158,7 +168,7 @@ def test_two_replicas_stand_apart_and_let_nodes_be_drained():
     assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
 
 
-def test_the_operator_is_never_placed_on_a_machine_that_it_switches_off():
+def test_the_operator_never_runs_on_a_machine_that_it_powers_off():
     affinity = pod(rendered(PREDECESSORS_VALUES))["affinity"]["nodeAffinity"]
     (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term["matchFields"] == [
@@ -176,7 +186,7 @@ def test_the_users_node_affinity_replaces_ours_and_other_affinity_is_added_to_it
     assert both.keys() == {"nodeAffinity", "podAntiAffinity"}
 
 
-def test_where_and_how_the_pods_run_is_the_users_choice():
+def test_users_can_configure_the_pods():
     values = {
         "replicaCount": 3,
         "priorityClassName": "system-cluster-critical",
@@ -194,7 +204,7 @@ def test_where_and_how_the_pods_run_is_the_users_choice():
     template = deployment["spec"]["template"]
     spec = template["spec"]
     assert deployment["spec"]["replicas"] == 3
-    # Each of these is handed on as it is.
+    # These are passed on unchanged.
     for name in ("priorityClassName", "nodeSelector", "tolerations", "topologySpreadConstraints", "imagePullSecrets"):
         assert spec[name] == values[name]
     assert template["metadata"]["annotations"] == {"a": "1"}
@@ -206,7 +216,7 @@ def test_where_and_how_the_pods_run_is_the_users_choice():
     assert container["resources"] == {"limits": {"memory": "2Gi"}, "requests": {"cpu": "100m", "memory": "256Mi"}}
 
 
-def test_what_a_machine_is_known_to_be_reaches_the_operator():
+def test_every_field_of_a_machine_reaches_the_operator():
     group = machine(
         "big.box",
         gpuCount="8",
@@ -261,7 +271,7 @@ def test_what_a_machine_is_known_to_be_reaches_the_operator():
     ]
 
 
-def test_a_name_that_begins_with_a_digit_is_no_variable_of_older_kubernetes():
+def test_a_name_that_begins_with_a_digit_gets_a_prefix_for_older_kubernetes():
     given = environment(rendered({"nodeGroups": [machine("4090-box")]}))
     assert given["GPU_NODE_4090_BOX_NAME"] == "4090-box"
 
@@ -276,7 +286,7 @@ def test_every_setting_of_the_operator_can_be_set(setting):
         assert getattr(read_settings({}, given), setting.name) == value
 
 
-def test_the_port_is_one_number_everywhere():
+def test_the_port_is_the_same_everywhere():
     manifests = rendered({"port": 9090})
     (container,) = pod(manifests)["containers"]
     assert environment(manifests)["FOREBAY_HEALTH_SERVER_ADDRESS"] == ":9090"
@@ -285,7 +295,7 @@ def test_the_port_is_one_number_everywhere():
     assert the("Service", manifests)["spec"]["ports"] == [{"name": "http", "port": 9090, "targetPort": "http"}]
 
 
-def test_prometheus_finds_the_service():
+def test_the_service_monitor_selects_the_service():
     manifests = rendered({"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"}})
     monitor = the("ServiceMonitor", manifests)
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
@@ -295,7 +305,7 @@ def test_prometheus_finds_the_service():
     assert "ServiceMonitor" not in {each["kind"] for each in rendered()}
 
 
-def test_an_account_of_the_users_own():
+def test_users_can_bring_their_own_service_account():
     manifests = rendered({"serviceAccount": {"create": False, "name": "mine"}})
     assert "ServiceAccount" not in {each["kind"] for each in manifests}
     assert pod(manifests)["serviceAccountName"] == "mine"
@@ -305,7 +315,7 @@ def test_an_account_of_the_users_own():
     assert not {each["kind"] for each in annotated} & {"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"}
 
 
-def test_more_environment():
+def test_additional_environment_variables():
     secret = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
     (container,) = pod(rendered({"extraEnv": [secret]}))["containers"]
     assert container["env"][-1] == secret
@@ -315,13 +325,13 @@ def test_more_environment():
     ("release", "name"),
     [("forebay", "forebay"), ("my-forebay", "my-forebay"), ("gpus", "gpus-forebay"), ("x" * 53, "x" * 44 + "-forebay")],
 )
-def test_releases_of_two_names_do_not_meet(release, name):
+def test_releases_with_different_names_do_not_collide(release, name):
     manifests = rendered(release=release)
     assert {each["metadata"]["name"] for each in manifests} == {name}
     assert {each["metadata"]["labels"]["app.kubernetes.io/instance"] for each in manifests} == {release}
 
 
-def test_every_value_is_in_values_yaml_or_unset_and_on_the_page():
+def test_every_value_is_in_values_yaml_or_unset_and_documented():
     page = (ROOT / "docs/reference/helm.md").read_text()
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     for path, schema, _ in paths(values_schema()):

@@ -1,4 +1,4 @@
-"""What the chart refuses, and in which words."""
+"""Values that the chart refuses, and its messages."""
 
 import pytest
 
@@ -34,10 +34,10 @@ pytestmark = pytest.mark.helm
     ],
     ids=str,
 )
-def test_a_bad_value_is_named(values, sentences):
-    said = refusal(values)
+def test_an_invalid_value_is_named(values, sentences):
+    message = refusal(values)
     for sentence in sentences:
-        assert sentence in said
+        assert sentence in message
 
 
 @pytest.mark.parametrize(
@@ -45,34 +45,34 @@ def test_a_bad_value_is_named(values, sentences):
     [
         (
             {"nodeGroups": [machine("a", scaleDownEndpoint="http://power/a/on")]},
-            "nodeGroups: a: scaleUpEndpoint and scaleDownEndpoint are the same URL: one must switch on, the other off",
+            "nodeGroups: a: scaleUpEndpoint and scaleDownEndpoint are the same URL: one must power the machine on",
         ),
         (
             {"nodeGroups": [machine("a"), machine("a")]},
-            "nodeGroups: a and a would share the variable A_GPU_COUNT: give one of them another name",
+            "nodeGroups: a and a would share the variable A_GPU_COUNT: rename one of them",
         ),
         (
             {"nodeGroups": [machine("gpu-1"), machine("gpu.1")]},
-            "nodeGroups: gpu-1 and gpu.1 would share the variable GPU_1_GPU_COUNT: give one of them another name",
+            "nodeGroups: gpu-1 and gpu.1 would share the variable GPU_1_GPU_COUNT: rename one of them",
         ),
         (
             {"nodeGroups": [machine("a", bootTimeout="5m"), machine("a-boot", timeout="5s")]},
-            "nodeGroups: a and a-boot would share the variable A_BOOT_TIMEOUT: give one of them another name",
+            "nodeGroups: a and a-boot would share the variable A_BOOT_TIMEOUT: rename one of them",
         ),
         (
             {"nodeGroups": [machine("a")], "extraEnv": [{"name": "A_NAME", "value": "b"}]},
-            "extraEnv: A_NAME is set by the chart already, from nodeGroups: a",
+            "extraEnv: the chart already sets A_NAME, from nodeGroups: a",
         ),
         (
             {"extraEnv": [{"name": "FOREBAY_HEALTH_SERVER_ADDRESS", "value": ":1"}]},
-            "extraEnv: FOREBAY_HEALTH_SERVER_ADDRESS is set by the chart already, from settings or port",
+            "extraEnv: the chart already sets FOREBAY_HEALTH_SERVER_ADDRESS, from settings or port",
         ),
         (
             {"serviceAccount": {"create": False}},
-            "serviceAccount.create is false and serviceAccount.name is empty: name the account",
+            "serviceAccount.create is false and serviceAccount.name is empty: set serviceAccount.name",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_values_that_contradict_each_other_are_refused_with_the_way_out(values, sentence):
+def test_contradicting_values_are_refused_with_what_to_change(values, sentence):
     assert sentence in refusal(values)

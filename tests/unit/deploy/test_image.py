@@ -1,4 +1,4 @@
-"""The Dockerfile, read, and its steps done by hand: there is no engine to build it where tests run."""
+"""The Dockerfile: parsed, and its steps run one by one, because tests have no container engine."""
 
 import json
 import os
@@ -34,74 +34,74 @@ def stages() -> list[list[Step]]:
     return found
 
 
-def said(stage: list[Step], word: str) -> list[str]:
+def arguments(stage: list[Step], word: str) -> list[str]:
     return [step.rest for step in stage if step.word == word]
 
 
 def sources() -> list[str]:
-    """What the build takes from the repository."""
+    """Files of the repository that the build copies."""
     copies = (step.rest.split() for stage in stages() for step in stage if step.word == "COPY")
     return [source for copy in copies if not copy[0].startswith("--from") for source in copy[:-1]]
 
 
-def test_the_base_is_slim_and_its_tag_says_which():
+def test_the_base_image_is_slim_and_pinned_by_its_tag():
     for stage in stages():
-        name, _, tag = said(stage, "FROM")[0].split()[0].partition(":")
+        name, _, tag = arguments(stage, "FROM")[0].split()[0].partition(":")
         assert name == "python"
         assert tag[0].isdigit()
         assert tag.endswith("-slim-bookworm")
 
 
-def test_every_package_is_named_by_its_hash():
+def test_every_package_is_pinned_by_its_hash():
     build, _ = stages()
-    installs = [step for step in said(build, "RUN") if "install" in step or "sync" in step or "build" in step]
+    installs = [step for step in arguments(build, "RUN") if "install" in step or "sync" in step or "build" in step]
     assert len(installs) == 4
     for step in installs:
         assert "--require-hashes" in step or "--no-index" in step, step
 
 
-def test_the_last_stage_takes_only_what_was_built_and_can_install_nothing():
+def test_the_last_stage_copies_only_the_built_environment_and_has_no_pip():
     _, last = stages()
-    assert said(last, "COPY") == ["--from=build /opt/forebay /opt/forebay"]
-    assert said(last, "RUN") == ["pip uninstall --yes --root-user-action=ignore pip"]
+    assert arguments(last, "COPY") == ["--from=build /opt/forebay /opt/forebay"]
+    assert arguments(last, "RUN") == ["pip uninstall --yes --root-user-action=ignore pip"]
 
 
-def test_it_runs_as_the_user_that_the_manifests_name_and_ends_by_the_signal_it_answers():
+def test_the_image_and_the_manifests_agree_on_user_port_and_command():
     _, last = stages()
-    user, group = said(last, "USER")[0].split(":")
+    user, group = arguments(last, "USER")[0].split(":")
     assert (int(user), int(group)) == (POD_SECURITY["runAsUser"], POD_SECURITY["runAsGroup"])
     assert int(user) > 0
     assert CONTAINER_SECURITY["readOnlyRootFilesystem"]
-    assert said(last, "STOPSIGNAL") == ["SIGTERM"]
-    assert said(last, "EXPOSE") == [str(PORT)]
-    assert json.loads(said(last, "ENTRYPOINT")[0]) == ["forebay"]
+    assert arguments(last, "STOPSIGNAL") == ["SIGTERM"]
+    assert arguments(last, "EXPOSE") == [str(PORT)]
+    assert json.loads(arguments(last, "ENTRYPOINT")[0]) == ["forebay"]
     (deployment,) = (each for each in install_manifests() if each["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert json.loads(said(last, "CMD")[0]) == container["args"]
+    assert json.loads(arguments(last, "CMD")[0]) == container["args"]
 
 
-def test_what_is_copied_is_let_in_and_nothing_else_is():
+def test_the_build_context_has_only_what_is_copied():
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert lines[1] == "*"
-    let_in = {line[1:] for line in lines if line.startswith("!")}
-    assert {source.rstrip("/") for source in sources()} == let_in
-    assert all((ROOT / each).exists() for each in let_in)
-    assert not any(fnmatch(secret, each) for each in let_in for secret in (".git", ".venv", "tests", ".env"))
+    included = {line[1:] for line in lines if line.startswith("!")}
+    assert {source.rstrip("/") for source in sources()} == included
+    assert all((ROOT / each).exists() for each in included)
+    assert not any(fnmatch(secret, each) for each in included for secret in (".git", ".venv", "tests", ".env"))
 
 
 def environment_of(stage: list[Step]) -> dict[str, str]:
-    return dict(pair.split("=", 1) for line in said(stage, "ENV") for pair in line.split())
+    return dict(pair.split("=", 1) for line in arguments(stage, "ENV") for pair in line.split())
 
 
 class Image(NamedTuple):
     place: Path
     here: Path
-    #: The step that failed, with what it printed.
+    #: The step that failed, with its output.
     failure: str | None
 
 
 def build(directory: Path, wheels: Path) -> Image:
-    """The steps of the build, in a place of their own, from these wheels and nothing else: no index, no cache."""
+    """Runs the build steps in a directory of their own, from these wheels only: no index, no cache."""
     place = directory / "opt/forebay"
     here = directory / "build"
     here.mkdir()
@@ -116,8 +116,8 @@ def build(directory: Path, wheels: Path) -> Image:
         "UV_NO_INDEX": "1",
         "UV_FIND_LINKS": str(wheels),
     }
-    for step in said(first, "RUN"):
-        # uv itself is the one that `make env` has installed, from the same file and by the same hash.
+    for step in arguments(first, "RUN"):
+        # `make env` has installed uv already, from the same file and by the same hash.
         if step.startswith("pip "):
             continue
         command = step.replace("/opt/forebay", shlex.quote(str(place)))
@@ -131,7 +131,7 @@ def build(directory: Path, wheels: Path) -> Image:
 
 @pytest.mark.image
 @pytest.mark.parametrize(("package", "during"), [("idna", "uv pip sync"), ("hatchling", "uv build")])
-def test_a_package_that_is_not_the_one_named_is_refused(tmp_path, package, during):
+def test_a_package_with_another_hash_is_refused(tmp_path, package, during):
     wheels = tmp_path / "wheels"
     shutil.copytree(WHEELS, wheels)
     (wheel,) = wheels.glob(f"{package}-*.whl")
@@ -146,7 +146,7 @@ def test_a_package_that_is_not_the_one_named_is_refused(tmp_path, package, durin
 
 
 @pytest.mark.image
-def test_its_steps_make_a_command_that_runs_in_a_bare_place(tmp_path):
+def test_the_built_command_runs_without_anything_else(tmp_path):
     place, here, failure = build(tmp_path, WHEELS)
     assert failure is None, failure
     # As in the container: an environment with nothing but the image's own, a home that cannot be written.
@@ -155,9 +155,9 @@ def test_its_steps_make_a_command_that_runs_in_a_bare_place(tmp_path):
     environment["PATH"] = f"{place}/bin"
     environment["HOME"] = "/nonexistent"
 
-    def run(*arguments):
+    def run(*words):
         return subprocess.run(
-            ["forebay", *arguments],
+            ["forebay", *words],
             executable=place / "bin/forebay",
             env=environment,
             capture_output=True,
@@ -168,7 +168,7 @@ def test_its_steps_make_a_command_that_runs_in_a_bare_place(tmp_path):
     helped = run("--help")
     assert (helped.returncode, helped.stderr) == (0, "")
     assert "run" in helped.stdout
-    # What the image has is what `run` needs, down to the libraries that are imported late.
+    # The image has everything that `run` needs, also the libraries that are imported late.
     nowhere = run("run", "--health-server-address=127.0.0.1:0")
     assert nowhere.returncode == 2
     assert "Traceback" not in nowhere.stderr

@@ -1,4 +1,4 @@
-"""docs/install.md: what it tells people to type works."""
+"""The commands and values in docs/install.md work."""
 
 import re
 import shlex
@@ -16,24 +16,24 @@ PAGE = (ROOT / "docs/install.md").read_text()
 
 
 def commands(program: str) -> list[list[str]]:
-    """Its command lines, each as words, up to a pipe."""
+    """Command lines of the page, each as words up to a pipe."""
     lines = re.findall(rf"^    ({program} .*)$", PAGE, re.MULTILINE)
     return [shlex.split(line.partition(" | ")[0])[1:] for line in lines]
 
 
 @pytest.mark.helm
 @pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
-def test_its_values_render(block):
+def test_values_on_the_page_render(block):
     manifests = rendered(yaml.safe_load(block))
     assert read_groups(environment(manifests)).problems == ()
 
 
 @pytest.mark.helm
 @pytest.mark.parametrize("words", commands("helm"), ids=" ".join)
-def test_its_helm_commands_are_understood(words, tmp_path):
+def test_helm_commands_on_the_page_are_valid(words, tmp_path):
     assert words[0] in {"install", "show", "template"}
     if words[0] == "install":
-        # What would be installed; a cluster is needed for the rest (tests/cluster/test_install.py).
+        # Only rendered here; tests/cluster/test_install.py installs it.
         words = ["template", *(word for word in words[1:] if word not in {"--values", "values.yaml"})]
     answer = helm(*(str(ROOT / word) if word.startswith("deploy/") else word for word in words))
     assert answer.returncode == 0, answer.stderr
@@ -41,17 +41,17 @@ def test_its_helm_commands_are_understood(words, tmp_path):
 
 
 @pytest.mark.parametrize("words", commands("forebay"), ids=" ".join)
-def test_its_forebay_commands_are_understood(words):
+def test_forebay_commands_on_the_page_are_valid(words):
     command, _, _ = parse(COMMANDS, words, {})
     assert command.name in words
 
 
-def test_its_figures_are_the_ones_in_the_code():
+def test_numbers_on_the_page_are_those_in_the_code():
     assert f"user {POD_SECURITY['runAsUser']}," in PAGE
     assert f"on port {PORT} " in PAGE
 
 
-def test_the_variables_it_shows_make_a_machine():
+def test_variables_on_the_page_define_a_machine():
     (words,) = (words for words in commands("kubectl") if "set" in words)
     groups = read_groups(dict(word.split("=", 1) for word in words if "=" in word))
     assert groups.problems == ()

@@ -1,4 +1,4 @@
-"""`forebay manifests install`: one plain file."""
+"""`forebay manifests install` prints one file with all manifests."""
 
 import pytest
 import yaml
@@ -16,11 +16,11 @@ def printed(capsys, *options):
     return list(yaml.safe_load_all(capsys.readouterr().out))
 
 
-def test_one_file_has_everything(capsys):
+def test_the_file_has_all_manifests(capsys):
     assert printed(capsys) == [*custom_resource_definitions(), *install_manifests(OPERATOR_NAMESPACE, IMAGE)]
 
 
-def test_it_can_live_elsewhere_and_come_from_elsewhere(capsys):
+def test_namespace_and_image_can_be_chosen(capsys):
     documents = printed(capsys, "--namespace", "gpu", "--image", "registry.example.com/forebay:1")
     (deployment,) = (each for each in documents if each["kind"] == "Deployment")
     assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example.com/forebay:1"
@@ -29,7 +29,7 @@ def test_it_can_live_elsewhere_and_come_from_elsewhere(capsys):
     assert {subject["namespace"] for each in documents for subject in each.get("subjects", ())} == {"gpu"}
 
 
-def test_the_file_has_no_aliases_that_people_must_look_up(capsys):
+def test_the_file_has_no_yaml_aliases(capsys):
     main(["manifests", "install"])
     assert "&id" not in capsys.readouterr().out
 
@@ -43,14 +43,14 @@ def test_the_file_has_no_aliases_that_people_must_look_up(capsys):
         (["--image", ""], "forebay: --image is ''"),
     ],
 )
-def test_bad_options_are_refused_before_anything_is_printed(capsys, options, sentence):
+def test_invalid_options_are_refused_before_anything_is_printed(capsys, options, sentence):
     assert main(["manifests", "install", *options]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith(sentence)
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert output.err.startswith(sentence)
+    assert output.out == ""
 
 
-def test_a_kind_that_is_gone_leaves_the_chart_too(tmp_path):
+def test_the_crd_of_a_removed_kind_leaves_the_chart(tmp_path):
     leftover = tmp_path / CHART / "crds/gpurequests.tgp.io.yaml"
     leftover.parent.mkdir(parents=True)
     leftover.write_text("kind: CustomResourceDefinition")

@@ -1,4 +1,4 @@
-"""Who has a machine that several name."""
+"""Ownership of a machine that several classes name."""
 
 from datetime import UTC, datetime
 
@@ -23,23 +23,23 @@ def sources(classes, environment=()):
     return [each.key.node_class for each in source_configs(classes, environment, context=None)]
 
 
-def test_a_new_class_does_not_take_a_machine_from_one_that_has_it():
+def test_a_machine_stays_with_the_oldest_class_that_names_it():
     old, new = node_class("old", machine("box")), node_class("a-new-one", machine("box"), day=2)
     assert sources([new, old]) == ["old"]
     assert claimed_twice([new, old], ()) == {"a-new-one": {"box": "GPUNodeClass old"}}
 
 
-def test_a_class_keeps_what_nobody_else_names():
+def test_a_class_keeps_the_machines_that_only_it_names():
     old, new = node_class("old", machine("box")), node_class("new", machine("box"), machine("other"), day=2)
     assert sources([new, old]) == ["old", "new"]
 
 
-def test_the_environment_comes_first():
+def test_the_environment_owns_a_machine_before_any_class():
     assert sources([node_class("old", machine("box"))], (machine("box"),)) == [""]
     assert claimed_twice([node_class("old", machine("box"))], (machine("box"),)) == {
-        "old": {"box": "the environment of the operator"}
+        "old": {"box": "the operator's environment variables"}
     }
 
 
-def test_of_two_that_came_together_the_first_by_name_has_it():
+def test_of_two_classes_of_one_age_the_first_by_name_owns_a_machine():
     assert sources([node_class("b", machine("box")), node_class("a", machine("box"))]) == ["a"]

@@ -1,8 +1,8 @@
-"""Providers at work: each on its own, and what fails is unknown, never empty."""
+"""Polling of providers: independent of each other, and a failed listing is unknown, never empty."""
 
 import asyncio
 
-from forebay.engine.sources.sources import CALL_LIMIT, HURRIED, OFFERS_EVERY, SourceConfig, Sources
+from forebay.engine.sources.sources import CALL_TIMEOUT, FAST_POLL, OFFERS_POLL, SourceConfig, Sources
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Capabilities, Delivery, Found, Instance, InstancePhase, Offer, SourceKey
 from forebay.net import clock
@@ -17,18 +17,18 @@ def offer(name="box"):
 
 
 class Scripted:
-    """A provider that answers as it is told: a value, an error, or never."""
+    """A provider with scripted answers: a value, an error, or none at all."""
 
     def __init__(self, *, listings=None, offers=((),)):
         self.listings, self.offered = list(listings or [Found()]), list(offers)
-        self.asked = []
+        self.listed_at = []
         self.closed = False
 
     def capabilities(self):
         return Capabilities(delivers=Delivery.POWER)
 
     async def instances(self):
-        self.asked.append(asyncio.get_running_loop().time())
+        self.listed_at.append(asyncio.get_running_loop().time())
         return await self._next(self.listings)
 
     async def offers(self):
@@ -61,18 +61,18 @@ class Woken:
         self.times += 1
 
 
-async def test_what_a_provider_shows_is_known_with_the_time_it_was_asked():
+async def test_a_listing_is_known_with_the_time_of_its_request():
     sources = Sources(Woken(), clock.now)
     sources.configure([configured(Scripted(listings=[Found(instances=(BOX,))], offers=[(offer(),)]))])
     began = clock.now()
-    assert sources.states()["", "webhook"].listing is None, "before it has answered, nothing is known"
+    assert sources.states()["", "webhook"].listing is None, "unknown before the first answer"
     await asyncio.sleep(1)
     state = sources.states()["", "webhook"]
     assert (state.listing.asked, state.listing.found.instances, state.offers) == (began, (BOX,), (offer(),))
     await sources.close()
 
 
-async def test_a_listing_that_fails_leaves_the_last_one_with_its_time():
+async def test_after_a_failed_listing_the_last_one_keeps_its_time():
     provider = Scripted(listings=[Found(instances=(BOX,)), Unavailable("The power API is away.")])
     sources = Sources(Woken(), clock.now)
     sources.configure([configured(provider)])
@@ -84,45 +84,45 @@ async def test_a_listing_that_fails_leaves_the_last_one_with_its_time():
     await sources.close()
 
 
-async def test_one_that_never_answers_delays_nobody_and_is_asked_again():
+async def test_a_provider_that_never_answers_delays_no_other_and_is_polled_again():
     stuck = Scripted(listings=["never"], offers=["never"])
     well = Scripted(listings=[Found(instances=(BOX,))])
     sources = Sources(Woken(), clock.now)
     sources.configure([configured(stuck, "aws"), configured(well)])
     await asyncio.sleep(1)
     assert sources.states()["", "webhook"].listing is not None
-    await asyncio.sleep(2 * CALL_LIMIT + 60)
-    assert len(stuck.asked) > 1
+    await asyncio.sleep(2 * CALL_TIMEOUT + 60)
+    assert len(stuck.listed_at) > 1
     assert "did not answer" in sources.states()["", "aws"].error
     await sources.close()
 
 
-async def test_whoever_waits_for_a_listing_gets_it_sooner():
+async def test_a_source_is_listed_more_often_while_a_record_waits_for_it():
     provider = Scripted()
     sources = Sources(Woken(), clock.now)
     sources.configure([configured(provider)])
     await asyncio.sleep(1)
-    sources.hurry([SourceKey("", "webhook")])
+    sources.poll_faster([SourceKey("", "webhook")])
     await asyncio.sleep(10)
-    assert len(provider.asked) >= 10 / HURRIED.total_seconds()
-    sources.hurry([])
-    before = len(provider.asked)
+    assert len(provider.listed_at) >= 10 / FAST_POLL.total_seconds()
+    sources.poll_faster([])
+    before = len(provider.listed_at)
     await asyncio.sleep(20)
-    assert len(provider.asked) <= before + 1
+    assert len(provider.listed_at) <= before + 1
     await sources.close()
 
 
-async def test_only_news_wake_the_loop():
+async def test_only_changes_wake_the_loop():
     woken = Woken()
     sources = Sources(woken, clock.now)
     sources.configure([configured(Scripted(listings=[Found(instances=(BOX,))], offers=[(offer(),)]))])
     await asyncio.sleep(1)
     before = woken.times
-    await asyncio.sleep(10 * OFFERS_EVERY.total_seconds())
+    await asyncio.sleep(10 * OFFERS_POLL.total_seconds())
     assert woken.times == before
 
 
-async def test_a_changed_entry_gets_a_new_provider_and_a_changed_rank_does_not():
+async def test_a_changed_entry_gets_a_new_provider_and_a_changed_priority_does_not():
     first, second = Scripted(), Scripted()
     sources = Sources(Woken(), clock.now)
     sources.configure([configured(first)])
@@ -139,23 +139,23 @@ async def test_a_changed_entry_gets_a_new_provider_and_a_changed_rank_does_not()
     await sources.close()
 
 
-async def test_one_that_this_release_cannot_make_says_why_once_and_the_others_go_on():
+async def test_an_unsupported_provider_is_built_once_and_the_others_run():
     tries = []
 
     def refuse():
         tries.append(1)
-        raise NotInThisRelease("This release cannot use it.")
+        raise NotInThisRelease("Not supported.")
 
     sources = Sources(Woken(), clock.now)
     entry = SourceConfig(key=SourceKey("c", "vast"), digest="1", priority=0, enabled=True, build=refuse)
     for _ in range(3):
         sources.configure([entry, configured(Scripted())])
-    assert sources.unmade == {SourceKey("c", "vast"): "This release cannot use it."}
+    assert sources.failed_builds == {SourceKey("c", "vast"): "Not supported."}
     assert (len(tries), set(sources.states())) == (1, {("", "webhook")})
     await sources.close()
 
 
-async def test_a_fault_of_ours_is_told_and_the_provider_is_asked_again(capsys):
+async def test_a_bug_is_reported_and_the_provider_is_polled_again(capsys):
     provider = Scripted(
         listings=[ZeroDivisionError("secret"), Found(instances=(BOX,))], offers=[KeyError("x"), (offer(),)]
     )
@@ -164,15 +164,15 @@ async def test_a_fault_of_ours_is_told_and_the_provider_is_asked_again(capsys):
     await asyncio.sleep(1)
     state = sources.states()["", "webhook"]
     assert (state.listing, state.offers) == (None, None)
-    assert "Forebay itself failed when it asked webhook (ZeroDivisionError)" in state.error
-    assert "a provider could not be asked" in capsys.readouterr().out
+    assert "Forebay failed with a bug while it called webhook (ZeroDivisionError)" in state.error
+    assert "provider call failed" in capsys.readouterr().out
     await asyncio.sleep(100)
     state = sources.states()["", "webhook"]
     assert (state.listing.found.instances, state.offers, state.error) == ((BOX,), (offer(),), None)
     await sources.close()
 
 
-async def test_a_listing_that_shows_the_same_is_the_same():
+async def test_equal_listings_are_one_object():
     provider = Scripted(listings=[Found(instances=(BOX,)), Found(instances=(BOX,))])
     sources = Sources(Woken(), clock.now)
     sources.configure([configured(provider)])

@@ -1,4 +1,4 @@
-"""Machines from the environment: good groups are used, bad ones say which variable to correct, and nothing panics."""
+"""Machines from environment variables: valid groups are used, invalid ones name the variable to correct."""
 
 import re
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_no_group_at_all_is_no_error():
     assert read_groups({}).problems == ()
 
 
-def test_everything_a_machine_may_say_can_be_said_in_the_environment():
+def test_every_field_of_a_machine_has_a_variable():
     groups = read_groups(
         with_(
             _STATUS_ENDPOINT="https://power-api/gpu-worker-1",
@@ -94,21 +94,21 @@ def test_everything_a_machine_may_say_can_be_said_in_the_environment():
 
 
 @pytest.mark.parametrize(
-    ("suffix", "do"),
+    ("suffix", "advice"),
     [
         ("_NAME", "set it to the name of the machine's Kubernetes node"),
-        ("_SCALE_UP_ENDPOINT", "set it to the URL that switches the machine on"),
-        ("_SCALE_DOWN_ENDPOINT", "set it to the URL that switches the machine off"),
+        ("_SCALE_UP_ENDPOINT", "set it to the URL that powers the machine on"),
+        ("_SCALE_DOWN_ENDPOINT", "set it to the URL that powers the machine off"),
     ],
 )
 @pytest.mark.parametrize("missing", [None, "", "  "])
-def test_an_incomplete_group_names_the_missing_variable_and_the_others_go_on(suffix, do, missing):
+def test_an_incomplete_group_names_the_missing_variable_and_other_groups_are_used(suffix, advice, missing):
     groups = read_groups(with_(**{suffix: missing}) | second())
     assert [machine.name for machine in groups.machines] == ["big"]
-    assert groups.problems == (f"GPU_NODE_1{suffix} is missing: {do}. Until then this machine is left out.",)
+    assert groups.problems == (f"GPU_NODE_1{suffix} is missing: {advice}. Forebay skips this machine until then.",)
 
 
-def test_every_fault_of_a_group_is_told_at_once():
+def test_every_problem_of_a_group_is_named_at_once():
     groups = read_groups(with_(_GPU_COUNT="-1", _NAME=None, _TIMEOUT="soon"))
     assert [problem.partition(" ")[0] for problem in groups.problems] == [
         "GPU_NODE_1_NAME",
@@ -163,7 +163,7 @@ def node_class(machine):
 
 
 @pytest.mark.parametrize(
-    ("suffix", "value", "instead"),
+    ("suffix", "value", "advice"),
     [
         ("_GPU_COUNT", "eight", "write a whole number greater than 0"),
         ("_TIMEOUT", "0", "write more than 0"),
@@ -178,15 +178,15 @@ def node_class(machine):
         ("_TLS_INSECURE_SKIP_VERIFY", "yes", "write true or false"),
     ],
 )
-def test_a_bad_value_is_told_with_what_to_write(suffix, value, instead):
+def test_an_invalid_value_is_named_with_what_to_write(suffix, value, advice):
     problem = the_problem(with_(**{suffix: value}))
     assert problem.startswith(f"GPU_NODE_1{suffix} is {value!r}: ")
-    assert instead in problem
+    assert advice in problem
 
 
-def test_one_url_cannot_switch_both_on_and_off():
+def test_one_url_cannot_power_both_on_and_off():
     problem = the_problem(with_(_SCALE_DOWN_ENDPOINT=GOOD["GPU_NODE_1_SCALE_UP_ENDPOINT"]))
-    assert "is the same URL as GPU_NODE_1_SCALE_UP_ENDPOINT: one must switch on, the other off" in problem
+    assert "is the same URL as GPU_NODE_1_SCALE_UP_ENDPOINT: one must power the machine on, the other off" in problem
 
 
 def test_an_authority_has_no_effect_where_nothing_is_verified():
@@ -195,17 +195,17 @@ def test_an_authority_has_no_effect_where_nothing_is_verified():
 
 
 @pytest.mark.parametrize(
-    ("suffix", "value", "instead"),
+    ("suffix", "value", "advice"),
     [
         ("_HEADERS_SECRET", "Power Headers", "write the name of a Secret"),
         ("_HMAC_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "write a Secret and a key of it"),
         ("_HMAC_SECRET", "a/b/c/d", "write a Secret and a key of it"),
     ],
 )
-def test_what_may_be_a_secret_written_where_its_name_belongs_is_not_repeated(suffix, value, instead):
+def test_a_secret_written_where_its_name_belongs_is_not_repeated(suffix, value, advice):
     problem = the_problem(with_(**{suffix: value}))
-    assert problem.startswith(f"GPU_NODE_1{suffix} cannot be used: ")
-    assert instead in problem
+    assert problem.startswith(f"GPU_NODE_1{suffix} is invalid: ")
+    assert advice in problem
     assert value not in problem
 
 
@@ -243,7 +243,7 @@ _VALUES = (
         st.tuples(st.sampled_from(["A", "A_BOOT", "A_TLS", ""]), _SUFFIXES).map("".join), _VALUES, max_size=4
     )
 )
-def test_whatever_stands_in_the_environment_each_group_is_used_or_explained(changes):
+def test_every_group_is_used_or_explained_whatever_the_environment_holds(changes):
     environment = second("A", "a") | second("A_BOOT", "b") | changes
     groups = read_groups(environment)
     begun = [name for name, value in environment.items() if name.endswith("_GPU_COUNT") and value.strip()]

@@ -18,7 +18,7 @@ def machine(**more):
     )
 
 
-def test_a_machine_of_which_only_the_gpus_are_known_has_ample_of_what_every_machine_has():
+def test_resources_that_are_not_stated_are_ample():
     offer = as_offer(machine())
     assert (offer.instance_type, offer.node_name, offer.stock) == ("gpu-1", "gpu-1", 1)
     assert offer.price == UsdPerHour(0)
@@ -29,7 +29,7 @@ def test_a_machine_of_which_only_the_gpus_are_known_has_ample_of_what_every_mach
     assert offer.boot_deadline == timedelta(minutes=15)
 
 
-def test_what_the_user_states_is_offered():
+def test_stated_resources_labels_and_taints_are_offered():
     stated = machine(
         cpu="30",
         memory="240Gi",
@@ -52,15 +52,15 @@ def test_what_the_user_states_is_offered():
     assert offer.boot_deadline == timedelta(minutes=20)
 
 
-def test_a_machine_without_time_to_boot_gets_the_usual_time():
+def test_a_boot_timeout_of_0_means_the_default():
     assert as_offer(machine(boot_timeout="0")).boot_deadline == timedelta(minutes=15)
 
 
 @pytest.mark.parametrize("text", ["RTX 4090", "-A100-", "NVIDIA H100 80GB HBM3 (SXM)", "x" * 200, "é", "."])
-def test_any_model_becomes_a_label(text):
+def test_any_gpu_type_becomes_a_valid_label(text):
     assert value_problem(label_value(text)) is None
 
 
 @pytest.mark.parametrize(("gpu_type", "memory"), [("RTX 4090", 24), ("A100", None), ("Homemade", None), (None, None)])
-def test_the_memory_of_a_gpu_is_known_by_its_name_if_that_means_one(gpu_type, memory):
+def test_gpu_memory_is_known_where_the_type_names_one_model(gpu_type, memory):
     assert as_offer(machine(gpu_type=gpu_type)).gpu_memory_gib == memory

@@ -26,7 +26,7 @@ from forebay.providers.webhook.power_state import PowerState, power_state
         (b"on", PowerState.ON),
     ],
 )
-def test_the_forms_that_are_understood(body, state):
+def test_forms_that_are_understood(body, state):
     assert power_state(body) is state
 
 
@@ -53,11 +53,11 @@ def test_anything_else_is_unknown_and_never_off(body):
 
 @pytest.mark.law
 @given(st.binary())
-def test_no_answer_is_too_strange(body):
+def test_any_body_has_a_state_or_is_unknown(body):
     assert power_state(body) in {None, *PowerState}
 
 
-def test_the_page_lists_the_words_that_are_understood():
+def test_the_docs_page_lists_the_words_that_are_understood():
     page = (Path(__file__).parents[3] / "docs/providers/webhook.md").read_text()
     listed = re.findall(r"`([A-Za-z]+)`", page.partition("the word alone")[2])
     assert [power_state(word.encode()) for word in listed] == [

@@ -12,7 +12,7 @@ PUBLISHED = {
 }
 
 
-def test_the_published_vector():
+def test_the_published_test_vector():
     keys = signing_keys(PUBLISHED["secret"])
     assert signed(keys, PUBLISHED["id"], PUBLISHED["timestamp"], PUBLISHED["body"]) == {
         "webhook-id": PUBLISHED["id"],
@@ -21,12 +21,12 @@ def test_the_published_vector():
     }
 
 
-def test_a_key_may_end_with_a_newline_and_without_the_prefix_it_is_taken_as_it_is():
+def test_a_trailing_newline_is_ignored_and_a_key_without_prefix_is_used_as_is():
     assert signing_keys(b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n") == signing_keys(PUBLISHED["secret"])
     assert signing_keys(b"correct horse\n") == (b"correct horse",)
 
 
-def test_while_a_key_is_being_changed_both_sign():
+def test_during_a_key_rotation_both_keys_sign():
     keys = signing_keys(PUBLISHED["secret"] + b" whsec_c2Vjb25k")
     assert keys[1] == b"second"
     signatures = signed(keys, PUBLISHED["id"], PUBLISHED["timestamp"], PUBLISHED["body"])["webhook-signature"].split()
@@ -35,7 +35,7 @@ def test_while_a_key_is_being_changed_both_sign():
 
 
 @pytest.mark.parametrize("secret", [b"", b" \n", b"whsec_", b"whsec_not*base64"])
-def test_a_key_that_cannot_sign_is_refused_without_being_shown(secret):
+def test_a_malformed_key_is_refused_without_being_shown(secret):
     with pytest.raises(BadSigningKey) as caught:
         signing_keys(secret)
     assert "not*base64" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What probes and Prometheus get."""
+"""Pages for probes and Prometheus."""
 
 import pytest
 
@@ -15,7 +15,7 @@ async def ask(path, *, method="GET", alive=None, ready=None):
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/readyz?verbose"])
-async def test_all_is_well(path):
+async def test_a_healthy_operator_answers_ok(path):
     assert await ask(path) == (200, "ok\n")
 
 
@@ -26,13 +26,13 @@ async def test_an_operator_that_is_not_ready_says_why_and_is_not_restarted_for_i
     assert await ask("/healthz", ready=why) == (200, "ok\n")
 
 
-async def test_metrics_are_there():
+async def test_metrics_are_served():
     assert await ask("/metrics") == (200, "forebay_up 1\n")
 
 
-async def test_nothing_can_be_changed_here():
+async def test_pages_are_read_only():
     assert (await ask("/readyz", method="POST"))[0] == 405
 
 
-async def test_a_wrong_path_says_which_there_are():
-    assert await ask("/") == (404, "there are /healthz, /readyz and /metrics\n")
+async def test_an_unknown_path_names_the_pages():
+    assert await ask("/") == (404, "not found; the pages are /healthz, /readyz and /metrics\n")

@@ -22,7 +22,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 
 {{- define "forebay.account" -}}
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
-{{- fail "serviceAccount.create is false and serviceAccount.name is empty: name the account that the operator shall work under" -}}
+{{- fail "serviceAccount.create is false and serviceAccount.name is empty: set serviceAccount.name to the ServiceAccount of the operator" -}}
 {{- end -}}
 {{- .Values.serviceAccount.name | default (include "forebay.fullname" .) -}}
 {{- end }}
@@ -31,7 +31,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
 {{- end }}
 
-{{- /* A value as an environment variable has it. Helm reads large whole numbers as fractions. */ -}}
+{{- /* A value in the syntax of an environment variable. Helm reads large integers as floats. */ -}}
 {{- define "forebay.text" -}}
 {{- if and (kindIs "float64" .) (eq . (floor .)) -}}
 {{- . | int64 -}}
@@ -52,7 +52,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- end -}}
 {{- end }}
 
-{{- /* Machines and settings as environment variables: NAME=VALUE in a YAML map. Two of one name are refused. */ -}}
+{{- /* Machines and settings as environment variables, in a YAML map. Duplicate names are refused. */ -}}
 {{- define "forebay.env" -}}
 {{- $env := dict "FOREBAY_HEALTH_SERVER_ADDRESS" (printf ":%d" (int .Values.port)) -}}
 {{- range $key, $value := .Values.settings -}}
@@ -61,17 +61,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- $owners := dict -}}
 {{- range $group := .Values.nodeGroups -}}
 {{- if eq $group.scaleUpEndpoint $group.scaleDownEndpoint -}}
-{{- fail (printf "nodeGroups: %s: scaleUpEndpoint and scaleDownEndpoint are the same URL: one must switch on, the other off" $group.name) -}}
+{{- fail (printf "nodeGroups: %s: scaleUpEndpoint and scaleDownEndpoint are the same URL: one must power the machine on, the other off" $group.name) -}}
 {{- end -}}
 {{- $prefix := $group.name | upper | replace "-" "_" | replace "." "_" -}}
-{{- /* Older Kubernetes takes no variable that begins with a digit. */ -}}
+{{- /* Older Kubernetes refuses a variable that begins with a digit. */ -}}
 {{- if regexMatch "^[0-9]" $prefix -}}{{- $prefix = printf "GPU_NODE_%s" $prefix -}}{{- end -}}
 {{- range $key, $value := $group -}}
 {{- $name := printf "%s_%s" $prefix ($key | snakecase | upper) -}}
 {{- if hasKey $owners $name -}}
-{{- fail (printf "nodeGroups: %s and %s would share the variable %s: give one of them another name" (get $owners $name) $group.name $name) -}}
+{{- fail (printf "nodeGroups: %s and %s would share the variable %s: rename one of them" (get $owners $name) $group.name $name) -}}
 {{- else if hasKey $env $name -}}
-{{- fail (printf "nodeGroups: %s would take the variable %s, which is a setting of the operator: give it another name" $group.name $name) -}}
+{{- fail (printf "nodeGroups: %s would take the variable %s, which is a setting of the operator: rename it" $group.name $name) -}}
 {{- end -}}
 {{- $_ := set $owners $name $group.name -}}
 {{- $_ := set $env $name (include "forebay.text" $value) -}}
@@ -79,13 +79,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- end -}}
 {{- range .Values.extraEnv -}}
 {{- if hasKey $env .name -}}
-{{- fail (printf "extraEnv: %s is set by the chart already, from %s" .name (hasKey $owners .name | ternary (printf "nodeGroups: %s" (get $owners .name)) "settings or port")) -}}
+{{- fail (printf "extraEnv: the chart already sets %s, from %s" .name (hasKey $owners .name | ternary (printf "nodeGroups: %s" (get $owners .name)) "settings or port")) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $env -}}
 {{- end }}
 
-{{- /* The Secrets that the operator may read, one a line; none: any of its namespace. */ -}}
+{{- /* Names of the Secrets that the operator may read, one per line; empty: all of its namespace. */ -}}
 {{- define "forebay.secretNames" -}}
 {{- $names := .Values.secrets -}}
 {{- if $names -}}
@@ -101,8 +101,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- define "forebay.affinity" -}}
 {{- $own := dict -}}
 {{- if not .Values.affinity.nodeAffinity -}}
-{{- $term := dict "matchExpressions" (include "forebay.notOnNodesOfOurs" . | fromYamlArray) -}}
-{{- /* By the node's name, not by a label: each takes exactly one value. */ -}}
+{{- $term := dict "matchExpressions" (include "forebay.notOnManagedNodes" . | fromYamlArray) -}}
+{{- /* By the node's name, not by a label. A matchFields expression takes exactly one value. */ -}}
 {{- range .Values.nodeGroups -}}
 {{- $field := dict "key" "metadata.name" "operator" "NotIn" "values" (list .name) -}}
 {{- $_ := set $term "matchFields" (append ($term.matchFields | default list) $field) -}}
@@ -113,7 +113,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- merge (deepCopy .Values.affinity) $own | toYaml -}}
 {{- end }}
 
-{{- /* Of what exists only while the release is uninstalled, in the order of its weight. What failed stays, to be read. */ -}}
+{{- /* Annotations of objects that exist only during uninstallation. A failed Job stays, so that its log can be read. */ -}}
 {{- define "forebay.beforeDelete" -}}
 helm.sh/hook: pre-delete
 helm.sh/hook-weight: {{ . | quote }}

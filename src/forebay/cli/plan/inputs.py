@@ -20,7 +20,7 @@ from forebay.cli.parser import UserError
 from forebay.cli.plan.manifest_documents import ManifestError
 from forebay.cli.plan.manifests import snapshot_of
 from forebay.engine.sources.secrets import ClusterSecrets
-from forebay.engine.survey import NotSeen, survey, with_offers
+from forebay.engine.survey import SurveyError, survey, with_offers
 from forebay.kube.connection import connected_client
 from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS
 from forebay.kube.types import NAMESPACES
@@ -31,7 +31,7 @@ from forebay.net.tls import TlsOptions
 from forebay.net.transport import NeverSent, Request, Response
 from forebay.planning.offer_table import Row, TableError, read_table
 from forebay.providers.registry import ProviderContext
-from forebay.providers.secrets import NoSecret
+from forebay.providers.secrets import UnusableSecret
 from forebay.providers.webhook.groups import read_groups
 from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load
 from forebay.reconcile.snapshot import Snapshot
@@ -56,7 +56,7 @@ class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
 def read_cluster(settings: Settings) -> PlanInput:
     try:
         return asyncio.run(_cluster(settings))
-    except (NotSeen, SettingsError) as error:
+    except (SurveyError, SettingsError) as error:
         raise UserError(str(error)) from error
 
 
@@ -194,4 +194,4 @@ class _Offline:
 
 class _NoSecrets:
     async def get(self, namespace: str, name: str) -> dict[str, bytes]:
-        raise NoSecret(f"Secret {namespace}/{name} is not read when planning from files: give --offers")
+        raise UnusableSecret(f"Secret {namespace}/{name} is not at hand when planning from files: give --offers")

@@ -1,7 +1,7 @@
-"""Decisions become requests. A failure is data for the next tick, never the end of the loop.
+"""Applies the decisions of a tick. A failure is data for the next tick, never the end of the loop.
 
-Kubernetes is written to and waited for, concurrently across objects and in order for each. Providers are called by
-errands beside the loop.
+Writes to Kubernetes are awaited: concurrent across objects, in order for each object. Calls to providers run in tasks
+of their own (`provider_calls`).
 """
 
 import asyncio
@@ -43,92 +43,91 @@ from forebay.reconcile.decisions import (
 
 log = structlog.get_logger(__name__)
 
-#: Each act under way has a connection of its own, and a new one costs the server more than the act.
-AT_ONCE: Final = 16
+#: Objects written to at the same time. Each write in flight needs a connection, and opening one costs the API server
+#: more than the write.
+MAX_CONCURRENT: Final = 16
 
 
-class Outcome(NamedTuple):
-    """Of how many objects. Either way they are decided about anew."""
+class ApplyResult(NamedTuple):
+    """Number of objects whose decisions were not all applied. The next tick decides about them again."""
 
-    #: Kubernetes did not do what it was asked.
+    #: A write failed.
     failed: int
-    #: Somebody else was faster, and the view does not show it yet.
-    void: int
+    #: Another writer changed the object first, and the informer does not show the change yet.
+    conflicts: int
 
 
-class _End(Enum):
+class _Result(Enum):
     DONE = auto()
-    VOID = auto()
+    CONFLICT = auto()
     FAILED = auto()
 
 
 class Applier:
-    """Applies decisions for as long as this process leads."""
+    """Applies decisions while this process leads."""
 
     def __init__(
         self,
         client: Client,
         views: Views,
-        announcements: Events,
+        events: Events,
         launches: Launches,
         elector: Elector,
         *,
-        opening: Client,
+        nomination_client: Client,
         actions: PendingEnforcement,
         clock: Callable[[], datetime],
     ) -> None:
         self._client = client
         self._views = views
-        self._announcements = announcements
+        self._events = events
         self._launches = launches
         self._records = Records(client, views)
-        self._nodes = NodeActions(client, opening, views, announcements)
-        self._budgets = BudgetActions(client, views, announcements, actions, clock)
+        self._nodes = NodeActions(client, nomination_client, views, events)
+        self._budgets = BudgetActions(client, views, events, actions, clock)
         self._elector = elector
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
-    async def apply(self, decisions: Iterable[Decision]) -> Outcome:
+    async def apply(self, decisions: Iterable[Decision]) -> ApplyResult:
         by_subject: defaultdict[tuple[str, str, str], list[Decision]] = defaultdict(list)
         for decision in decisions:
             by_subject[subject(decision)].append(decision)
-        ends = await asyncio.gather(*(self._in_order(about) for about in by_subject.values()))
-        return Outcome(failed=ends.count(_End.FAILED), void=ends.count(_End.VOID))
+        results = await asyncio.gather(*(self._in_order(each) for each in by_subject.values()))
+        return ApplyResult(failed=results.count(_Result.FAILED), conflicts=results.count(_Result.CONFLICT))
 
-    async def _in_order(self, decisions: list[Decision]) -> "_End":
+    async def _in_order(self, decisions: list[Decision]) -> _Result:
         for decision in decisions:
             try:
-                async with self._turns:
-                    # Asked before each act: a process that was paused may have lost the lease without having been told.
+                async with self._slots:
+                    # Checked before each write: a process that was suspended may have lost the Lease without noticing.
                     if not self._elector.still_leader():
-                        return _End.FAILED
-                    await self._one(decision)
+                        return _Result.FAILED
+                    await self._apply(decision)
             except (Conflict, NotFound, AlreadyExists):
-                # The object has changed, gone or come since the snapshot. The watch brings it, and another tick.
-                return _End.VOID
+                # The object was changed, deleted or created after the snapshot. The watch will wake the loop.
+                return _Result.CONFLICT
             except (KubeError, TransportError) as error:
-                _, namespace, name = subject(decision)
-                about = f"{namespace}/{name}" if namespace else name
-                log.warning("could not act", decision=type(decision).__name__, about=about, why=str(error))
-                return _End.FAILED
+                log.warning("decision not applied", **_log_keys(decision), error=str(error))
+                return _Result.FAILED
             except Exception:
-                # A fault of ours: it must not end the loop, nor leave others half done beside one that goes on.
-                log.exception("an act broke", decision=type(decision).__name__, about="/".join(subject(decision)))
-                return _End.FAILED
-        return _End.DONE
+                # A bug must not end the loop, nor cancel the writes to other objects.
+                log.exception("decision not applied", **_log_keys(decision))
+                return _Result.FAILED
+        return _Result.DONE
 
-    async def _one(self, decision: Decision) -> None:
+    async def _apply(self, decision: Decision) -> None:
         match decision:
             case CreateInstance() | Adopt():
                 record = await self._records.create(decision.name, decision.spec, decision.status)
-                self._announcements.transition(record, decision.reason, decision.sentence)
+                self._events.transition(record, decision.reason, decision.sentence)
             case Launch():
                 self._launches.launch(decision)
             case Terminate():
-                # Not every way here leads through a drain, such as that of a machine which seems never to have joined.
+                # Not every termination follows a drain: a machine whose node seems never to have registered has none.
                 if not (decision.first and await self._nodes.still_in_use(decision.record, decision.given_up)):
                     self._launches.terminate(decision)
             case WriteStatus():
-                await self._write(decision)
+                await self._write_status(decision)
             case Drain():
                 if decision.status is not None and decision.status != decision.record.status:
                     await self._records.write(decision.record, decision.status)
@@ -136,15 +135,15 @@ class Applier:
             case Uncordon():
                 await self._nodes.uncordon(decision.node)
             case DeleteRecord():
-                await self._records.forget(decision.record)
+                await self._records.delete(decision.record)
             case SetClassFinalizer():
-                await self._hold(decision)
+                await self._set_class_finalizer(decision)
             case SyncNode():
-                await self._nodes.dress(decision)
+                await self._nodes.sync(decision)
             case NominatePods():
-                await self._nodes.welcome(decision)
+                await self._nodes.nominate(decision)
             case PodEvent():
-                self._announcements.tell(decision)
+                self._events.pod_event(decision)
             case ReportPool():
                 await self._report_pool(decision)
             case ReportClass():
@@ -152,20 +151,20 @@ class Applier:
             case _:
                 await self._budgets.act(decision)
 
-    async def _write(self, step: WriteStatus) -> None:
+    async def _write_status(self, step: WriteStatus) -> None:
         if self._nodes.ends_a_drain(step) and await self._nodes.still_in_use(step.record, step.given_up):
             return
         record = await self._records.write(step.record, step.status)
         before = step.record.status.state if step.record.status is not None else None
         if step.status.state is not before:
-            self._announcements.transition(record, step.reason, step.sentence)
+            self._events.transition(record, step.reason, step.sentence)
 
-    async def _hold(self, decision: SetClassFinalizer) -> None:
+    async def _set_class_finalizer(self, decision: SetClassFinalizer) -> None:
         metadata = decision.node_class.metadata
         others = [each for each in metadata.finalizers if each != CLASS_FINALIZER]
         finalizers = [*others, CLASS_FINALIZER] if decision.present else others
-        marks = {"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": finalizers or None}
-        changed = await self._client.patch(GPU_NODE_CLASSES, metadata.name, writes.merge_patch({"metadata": marks}))
+        changes = {"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": finalizers or None}
+        changed = await self._client.patch(GPU_NODE_CLASSES, metadata.name, writes.merge_patch({"metadata": changes}))
         if decision.present or others:
             self._views.classes.observe(changed)
         else:
@@ -186,9 +185,9 @@ class Applier:
         before = self._views.pools.get((decision.namespace, decision.name))
         pool = await self._client.patch(GPU_NODE_POOLS, decision.name, patch, decision.namespace, subresource="status")
         self._views.pools.observe(pool)
-        said = () if before is None or before.status is None else before.status.conditions
-        self._announcements.condition(
-            reference(GPU_NODE_POOLS, pool), said, decision.conditions, decision.reason, decision.sentence
+        earlier = () if before is None or before.status is None else before.status.conditions
+        self._events.condition(
+            reference(GPU_NODE_POOLS, pool), earlier, decision.conditions, decision.reason, decision.sentence
         )
 
     async def _report_class(self, decision: ReportClass) -> None:
@@ -207,7 +206,16 @@ class Applier:
         before = self._views.classes.get(("", decision.name))
         changed = await self._client.patch(GPU_NODE_CLASSES, decision.name, patch, subresource="status")
         self._views.classes.observe(changed)
-        said = () if before is None or before.status is None else before.status.conditions
-        self._announcements.condition(
-            reference(GPU_NODE_CLASSES, changed), said, decision.conditions, decision.reason, decision.sentence
+        earlier = () if before is None or before.status is None else before.status.conditions
+        self._events.condition(
+            reference(GPU_NODE_CLASSES, changed), earlier, decision.conditions, decision.reason, decision.sentence
         )
+
+
+def _log_keys(decision: Decision) -> dict[str, str]:
+    kind, namespace, name = subject(decision)
+    return {
+        "decision": type(decision).__name__,
+        "kind": kind,
+        "object": f"{namespace}/{name}" if namespace else name,
+    }

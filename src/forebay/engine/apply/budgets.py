@@ -20,7 +20,7 @@ from forebay.budgets.enforcement import CONDITION, CannotPause, Evict, Pause, Re
 from forebay.budgets.usage import thousandths
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.pending_enforcement import REFUSED_FOR, PendingEnforcement
-from forebay.engine.apply.records import NotKept
+from forebay.engine.apply.records import StatusNotStored
 from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
@@ -90,7 +90,7 @@ class BudgetActions:
         }
         after = await self._patch(decision, {"metadata": _guard(labelled), "status": status}, "status")
         if after.resource_version == labelled.resource_version and _conditions(after) != decision.conditions:
-            raise NotKept(
+            raise StatusNotStored(
                 f"GPUWorkloadBudget {'/'.join(key)}: the API server dropped every field written to the status. The "
                 "CustomResourceDefinition is of another release than this Forebay: apply the one of this release"
             )
@@ -198,7 +198,7 @@ class BudgetActions:
 
     def _cannot_pause(self, decision: CannotPause) -> None:
         event = PodEvent(pod=decision.pod, reason=decision.reason, sentence=decision.sentence, warning=True)
-        if self._events.tell(event):
+        if self._events.pod_event(event):
             self._budget_event(decision.budget, decision.reason, decision.sentence)
 
     def _pod_and_budget_event(self, budget: BudgetKey, pod: Pod, reason: Reason, sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""What users hear of it, on the objects they look at: the pod that waits, the node, the pool, the GPUInstance."""
+"""Kubernetes events on the objects that users look at: GPUInstance, pool, node and pending pods."""
 
 import asyncio
 from collections import OrderedDict
@@ -16,7 +16,7 @@ from forebay.kube.types import ObjectReference, reference
 from forebay.model.reasons import Reason
 from forebay.reconcile.decisions import PodEvent
 
-#: Something went wrong, and perhaps somebody must do something.
+#: Reasons whose events are of type Warning: something went wrong, and a person may have to act.
 _WARNINGS: Final = frozenset(
     {
         Reason.NO_CAPACITY,
@@ -36,53 +36,58 @@ _WARNINGS: Final = frozenset(
         Reason.TERMINATION_FAILED,
     }
 )
-#: A machine that serves hundreds tells the first few; all of them are in its spec.
-_PODS_TOLD: Final = 8
-_REMEMBERED: Final = 20_000
-#: Seconds.
-_TOLD_AGAIN: Final = 300.0
+#: Pods that get an event about their GPUInstance. There may be hundreds; the spec of the GPUInstance lists them all.
+_MAX_PODS: Final = 8
+#: Pods whose last event is kept for comparison.
+_MAX_KEPT: Final = 20_000
+#: Seconds until a pod gets another event with the same reason and a new sentence.
+_REPEAT_AFTER: Final = 300.0
 
 
 class Events:
+    """Decides which events are worth recording, and on which objects."""
+
     def __init__(self, recorder: EventRecorder, views: Views) -> None:
         self._recorder = recorder
         self._views = views
-        #: What each pod was told last, and when (by the loop's clock).
-        self._told: OrderedDict[str, tuple[Reason, str, float]] = OrderedDict()
+        #: Last event of each pod, by UID: reason, sentence and time (by the event loop's clock).
+        self._last: OrderedDict[str, tuple[Reason, str, float]] = OrderedDict()
 
     def transition(self, record: GPUInstance, reason: Reason, sentence: str) -> None:
-        """Tells everyone whom this record concerns."""
-        about = reference(GPU_INSTANCES, record)
-        self._say(about, reason, sentence)
+        """Records the transition on the GPUInstance, and on its pool, node and pending pods."""
+        instance = reference(GPU_INSTANCES, record)
+        self._event(instance, reason, sentence)
         if record.spec.pool_ref is not None:
             pool = self._views.pools.get((record.spec.pool_ref.namespace, record.spec.pool_ref.name))
             if pool is not None:
-                self._say(reference(GPU_NODE_POOLS, pool), reason, sentence, about)
+                self._event(reference(GPU_NODE_POOLS, pool), reason, sentence, instance)
         node = self._views.nodes.get(("", record.spec.node.name)) if record.spec.node is not None else None
         if node is not None:
-            self._say(reference(NODES, node), reason, sentence, about)
-        for asked in record.spec.pods[:_PODS_TOLD]:
-            pod = self._views.pods.get((asked.namespace, asked.name))
-            if pod is not None and pod.uid == asked.uid and pod.node is None:
-                self._say(reference(PODS, pod), reason, sentence, about)
+            self._event(reference(NODES, node), reason, sentence, instance)
+        for planned in record.spec.pods[:_MAX_PODS]:
+            pod = self._views.pods.get((planned.namespace, planned.name))
+            if pod is not None and pod.uid == planned.uid and pod.node is None:
+                self._event(reference(PODS, pod), reason, sentence, instance)
 
-    def tell(self, told: PodEvent) -> bool:
-        """Whether it was worth an event: the reason is another, or the sentence is and some time has passed. Sentences
-        say how long something still takes, and change all the time.
+    def pod_event(self, event: PodEvent) -> bool:
+        """Records an event on a pod and returns True, unless it repeats the last one.
+
+        A new reason is recorded at once, a new sentence only after a while: sentences hold remaining times, which
+        change with every tick.
         """
         now = asyncio.get_running_loop().time()
-        reason, sentence, at = self._told.get(told.pod.uid, (None, "", 0.0))
-        if reason is told.reason and (sentence == told.sentence or now - at < _TOLD_AGAIN):
+        reason, sentence, at = self._last.get(event.pod.uid, (None, "", 0.0))
+        if reason is event.reason and (sentence == event.sentence or now - at < _REPEAT_AFTER):
             return False
-        self._told[told.pod.uid] = (told.reason, told.sentence, now)
-        self._told.move_to_end(told.pod.uid)
-        while len(self._told) > _REMEMBERED:
-            self._told.popitem(last=False)
+        self._last[event.pod.uid] = (event.reason, event.sentence, now)
+        self._last.move_to_end(event.pod.uid)
+        while len(self._last) > _MAX_KEPT:
+            self._last.popitem(last=False)
         self._recorder.event(
-            reference(PODS, told.pod),
-            reason=told.reason,
-            note=told.sentence,
-            type="Warning" if told.warning else "Normal",
+            reference(PODS, event.pod),
+            reason=event.reason,
+            note=event.sentence,
+            type="Warning" if event.warning else "Normal",
         )
         return True
 
@@ -97,18 +102,19 @@ class Events:
         reason: Reason,
         sentence: str,
     ) -> None:
-        """An event where what is said has changed; figures alone make none."""
-        said = {each.type: each for each in before}
+        """Records an event where the status or reason of a condition has changed; a new message alone makes none."""
+        earlier = {each.type: each for each in before}
         changed = [
             each
             for each in after
-            if each.type not in said or (said[each.type].status, said[each.type].reason) != (each.status, each.reason)
+            if each.type not in earlier
+            or (earlier[each.type].status, earlier[each.type].reason) != (each.status, each.reason)
         ]
         if changed:
             warning = any(each.status is not Truth.TRUE for each in changed)
             self.about(regarding, reason, sentence, warning=warning)
 
-    def _say(
+    def _event(
         self, regarding: ObjectReference, reason: Reason, sentence: str, related: ObjectReference | None = None
     ) -> None:
         self._recorder.event(

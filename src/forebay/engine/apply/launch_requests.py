@@ -1,4 +1,4 @@
-"""The request a provider gets for a GPUInstance, made from its record alone: the next leader makes the same."""
+"""The launch request for a GPUInstance, made from its record alone, so that the next leader makes the same one."""
 
 from typing import Final
 
@@ -10,15 +10,16 @@ from forebay.model.sources import AMPLE, Delivery, Offer
 from forebay.model.workloads import POD_COUNT
 from forebay.providers.base import LaunchRequest
 
-_STATED_BY_EVERY_MACHINE: Final = ("cpu", "memory", POD_COUNT)
+#: Resources that every node has; an amount that the record does not state is taken to be ample.
+_ON_EVERY_NODE: Final = ("cpu", "memory", POD_COUNT)
 
 
 def launch_request(record: GPUInstance, cluster: str) -> LaunchRequest:
     spec, status = record.spec, record.status
-    assert spec.offer is not None, "only what was chosen is launched"
+    assert spec.offer is not None, "only a record with an offer is launched"
     node = spec.node
     stated = Resources.parse(node.allocatable) if node is not None else Resources()
-    unstated = {name: AMPLE for name in _STATED_BY_EVERY_MACHINE if name not in stated}
+    unstated = {name: AMPLE for name in _ON_EVERY_NODE if name not in stated}
     offer = Offer(
         provider=spec.provider,
         instance_type=spec.offer.instance_type,

@@ -1,8 +1,8 @@
-"""Asking providers to start and to end machines: the only place where money moves.
+"""Launch and terminate calls to providers: the only place where money is spent.
 
-The attempt is written down first, as a compare-and-swap, so that of several that want to ask only one does. What came
-of it is written afterwards; where that fails, or this process ends, the record says that somebody asked, and
-`lifecycle` finds out before anybody asks again.
+The attempt is recorded first, as a compare-and-swap, so that of several leaders only one calls the provider. The
+outcome is recorded afterwards. Where that fails, or this process ends, the record still shows an attempt without an
+outcome, and `lifecycle` resolves it by the provider's listing before anything is called again.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from forebay.engine.apply.launch_requests import launch_request
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
 from forebay.engine.counts import Counts
-from forebay.engine.sources.sources import CALL_LIMIT, Sources
+from forebay.engine.sources.sources import CALL_TIMEOUT, Sources
 from forebay.kube.errors import Conflict, KubeError, NotFound
 from forebay.kube.lease import Elector
 from forebay.lifecycle import call_outcomes
@@ -31,21 +31,23 @@ from forebay.reconcile.orders import source_of
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between tries to write down what a provider answered. After these it is found out anew.
-_PERSISTENCE: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
-#: Seconds that a record stays busy after an attempt that could not be written: the end of an errand wakes the loop,
-#: which would decide the same at once, and again, for as long as the server refuses or the view is behind.
-_BEFORE_ANOTHER: Final = 2.0
+#: Seconds between tries to record an outcome. After the last, `lifecycle` resolves the attempt by a listing.
+_RETRY_AFTER: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
+#: Seconds that a record stays busy after an attempt could not be recorded. The end of a call wakes the loop, which
+#: would otherwise repeat the decision in a hot loop while the API server refuses it or the informer is behind.
+_BUSY_AFTER_FAILURE: Final = 2.0
 
 
 class Launches:
+    """Starts launch and terminate calls as tasks, and records their outcomes."""
+
     def __init__(
         self,
         *,
         records: Records,
         sources: Sources,
-        errands: ProviderCalls,
-        announcements: Events,
+        provider_calls: ProviderCalls,
+        events: Events,
         elector: Elector,
         cluster: str,
         clock: Callable[[], datetime],
@@ -53,37 +55,37 @@ class Launches:
     ) -> None:
         self._records = records
         self._sources = sources
-        self._errands = errands
-        self._announcements = announcements
+        self._provider_calls = provider_calls
+        self._events = events
         self._elector = elector
         self._cluster = cluster
         self._clock = clock
         self._counts = counts
 
     def launch(self, step: Launch) -> None:
-        self._errands.send(step.record.metadata.name, self._launch(step))
+        self._provider_calls.start(step.record.metadata.name, self._launch(step))
 
     def terminate(self, step: Terminate) -> None:
-        self._errands.send(step.record.metadata.name, self._terminate(step))
+        self._provider_calls.start(step.record.metadata.name, self._terminate(step))
 
     async def _launch(self, step: Launch) -> None:
         claimed = await self._claim(step)
         if claimed is None:
             return
         record, provider = claimed
-        self._announcements.transition(record, step.reason, step.sentence)
+        self._events.transition(record, step.reason, step.sentence)
         request = launch_request(record, self._cluster)
         try:
-            async with asyncio.timeout(CALL_LIMIT):
+            async with asyncio.timeout(CALL_TIMEOUT):
                 instance = await provider.launch(request)
         except (ProviderError, TimeoutError) as error:
             failure = _failure(error, step.record)
             self._count(record, "launch", failure.kind)
-            await self._note(record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock()))
+            await self._record_outcome(record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock()))
         else:
             self._count(record, "launch", "Accepted")
             capabilities = provider.capabilities()
-            await self._note(
+            await self._record_outcome(
                 record, lambda seen: call_outcomes.launch_succeeded(seen, instance, self._clock(), capabilities)
             )
 
@@ -93,45 +95,53 @@ class Launches:
             return
         record, provider = claimed
         try:
-            async with asyncio.timeout(CALL_LIMIT):
+            async with asyncio.timeout(CALL_TIMEOUT):
                 await provider.terminate(step.instance_id)
         except (ProviderError, TimeoutError) as error:
             failure = _failure(error, step.record)
-            log.warning("a machine was not ended", instance=record.metadata.name, why=failure.sentence)
+            log.warning(
+                "provider call failed",
+                call="terminate",
+                provider=record.spec.provider.value,
+                instance=record.metadata.name,
+                error=failure.sentence,
+            )
             self._count(record, "terminate", failure.kind)
-            await self._note(record, lambda seen: call_outcomes.termination_failed(seen, failure, self._clock()))
+            await self._record_outcome(
+                record, lambda seen: call_outcomes.termination_failed(seen, failure, self._clock())
+            )
         else:
             self._count(record, "terminate", "Accepted")
-            await self._note(record, lambda seen: call_outcomes.termination_accepted(seen, self._clock()))
+            await self._record_outcome(record, lambda seen: call_outcomes.termination_accepted(seen, self._clock()))
 
     def _count(self, record: GPUInstance, call: str, outcome: str) -> None:
         self._counts.calls[record.spec.provider.value, call, outcome] += 1
 
     async def _claim(self, step: Launch | Terminate) -> tuple[GPUInstance, Provider] | None:
-        """The record with this attempt in it, for its one winner; and whom to ask."""
+        """Records the attempt. Returns the record and its provider to the one winner, None to everybody else."""
         provider = self._sources.provider(source_of(step.record))
         if provider is None or not self._elector.still_leader():
             return None
         try:
             record = await self._records.write(step.record, step.status)
         except (Conflict, NotFound):
-            await asyncio.sleep(_BEFORE_ANOTHER)
+            await asyncio.sleep(_BUSY_AFTER_FAILURE)
             return None
         except (KubeError, TransportError) as error:
-            # Perhaps written, perhaps not: either way nothing was asked. The next tick sees which.
-            log.warning("an attempt could not be recorded", instance=step.record.metadata.name, why=str(error))
-            await asyncio.sleep(_BEFORE_ANOTHER)
+            # Perhaps stored, perhaps not: either way no provider was called. The next tick sees which.
+            log.warning("attempt not recorded", instance=step.record.metadata.name, error=str(error))
+            await asyncio.sleep(_BUSY_AFTER_FAILURE)
             return None
-        # The write may have taken long; another may lead by now, and has seen this attempt.
+        # The write may have taken long: another replica may lead by now, and has seen this attempt.
         return (record, provider) if self._elector.still_leader() else None
 
-    async def _note(self, record: GPUInstance, outcome: Callable[[GPUInstance], GPUInstanceStatus]) -> None:
+    async def _record_outcome(self, record: GPUInstance, outcome: Callable[[GPUInstance], GPUInstanceStatus]) -> None:
         before = record.status or GPUInstanceStatus()
-        for pause in (*_PERSISTENCE, None):
+        for pause in (*_RETRY_AFTER, None):
             try:
                 written = await self._records.write_outcome(record, outcome)
             except (KubeError, TransportError) as error:
-                log.warning("an answer could not be recorded", instance=record.metadata.name, why=str(error))
+                log.warning("outcome not recorded", instance=record.metadata.name, error=str(error))
                 if pause is None:
                     return
                 await asyncio.sleep(pause)
@@ -139,12 +149,12 @@ class Launches:
             if written is not None and written.status is not None:
                 after = written.status
                 if (after.state, after.message) != (before.state, before.message) and after.reason is not None:
-                    self._announcements.transition(written, Reason(after.reason), after.message or "")
+                    self._events.transition(written, Reason(after.reason), after.message or "")
             return
 
 
 def _failure(error: ProviderError | TimeoutError, record: GPUInstance) -> Failure:
     if isinstance(error, ProviderError):
         return error.failure()
-    sentence = f"{record.spec.provider} did not answer within {CALL_LIMIT:.0f} s."
+    sentence = f"{record.spec.provider} did not answer within {CALL_TIMEOUT:.0f} s."
     return Failure(kind=FailureKind.OUTCOME_UNKNOWN, sentence=sentence)

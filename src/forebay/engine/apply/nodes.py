@@ -1,4 +1,4 @@
-"""What is done to nodes and the pods on them: cordon and drain, open again, keep the plan's promise."""
+"""Writes to nodes and their pods: cordon, drain, uncordon, labels and taints, nominations."""
 
 import asyncio
 from collections.abc import Collection, Iterable
@@ -30,23 +30,22 @@ from forebay.reconcile.decisions import SyncNode
 
 log = structlog.get_logger(__name__)
 
-#: With a few pods each.
-_NODES_AT_ONCE: Final = 8
-#: After these the next tick looks again.
-_OPENING_TRIES: Final = 5
-#: Seconds.
-_BETWEEN_TRIES: Final = 0.05
+#: Nodes whose pods are nominated at the same time; each has a few pods.
+_MAX_CONCURRENT: Final = 8
+#: Tries to change the startup taint within one tick, and the seconds between them.
+_TAINT_TRIES: Final = 5
+_TAINT_RETRY_AFTER: Final = 0.05
 
 
 class NodeActions:
-    """`opening` is the client that nodes are opened with."""
+    """Applies decisions about nodes. `nomination_client` writes nominations and startup taints only: see `Operator`."""
 
-    def __init__(self, client: Client, opening: Client, views: Views, announcements: Events) -> None:
+    def __init__(self, client: Client, nomination_client: Client, views: Views, events: Events) -> None:
         self._client = client
-        self._opening = opening
-        self._turns = asyncio.Semaphore(_NODES_AT_ONCE)
+        self._nomination_client = nomination_client
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
         self._views = views
-        self._announcements = announcements
+        self._events = events
 
     async def drain(self, step: Drain) -> None:
         if not step.node.unschedulable:
@@ -58,8 +57,8 @@ class NodeActions:
             try:
                 await self._evict(pod, step)
             except (KubeError, TransportError) as error:
-                # One that cannot be asked, for which a policy or two disruption budgets at once are enough, must not
-                # keep the others from being asked.
+                # A pod that cannot be evicted (an admission policy, or two disruption budgets for it) must not keep the
+                # others from being evicted.
                 self._blocked(pod, step, str(error))
                 failed = error
         if failed is not None:
@@ -73,17 +72,17 @@ class NodeActions:
                 raise
             self._blocked(pod, step, error.message)
         except (NotFound, Conflict):
-            # Gone, or another pod of that name.
+            # Deleted, or another pod of that name.
             return
         else:
-            self._announcements.about(reference(PODS, pod), step.reason, step.sentence)
+            self._events.about(reference(PODS, pod), step.reason, step.sentence)
 
     def _blocked(self, pod: Pod, step: Drain, why: str) -> None:
-        sentence = f"{pod.namespace}/{pod.name} must leave node {step.node.name}, but {why}"
-        self._announcements.about(reference(NODES, step.node), Reason.EVICTION_BLOCKED, sentence, warning=True)
+        sentence = f"Pod {pod.namespace}/{pod.name} could not be evicted from node {step.node.name}: {why}"
+        self._events.about(reference(NODES, step.node), Reason.EVICTION_BLOCKED, sentence, warning=True)
 
     async def uncordon(self, node: Node) -> None:
-        """Only a cordon of ours is taken back."""
+        """Uncordons the node if Forebay cordoned it; a cordon by somebody else stays."""
         if cordon_is_ours(node):
             await self._patch(node, {"spec": {"unschedulable": None}, "metadata": _cordoned(None)})
 
@@ -92,8 +91,8 @@ class NodeActions:
         return before is InstanceState.DRAINING and step.status.state is InstanceState.TERMINATING
 
     async def still_in_use(self, record: GPUInstance, given_up: Collection[str] = ()) -> bool:
-        """Asked of the server itself, just before the point of no return: the view may be a moment late. Pods that
-        were `given_up` with open eyes are no surprise.
+        """Whether pods still run on the node, by a fresh list: before a termination the informer may be a moment late.
+        Pods whose UIDs are in `given_up` do not count: the decision has accepted their loss.
         """
         if record.spec.node is None:
             return False
@@ -102,30 +101,31 @@ class NodeActions:
             self._views.pods.observe(pod)
         return any(pod.occupies_node and pod.uid not in given_up for pod in page.items)
 
-    async def dress(self, decision: SyncNode) -> None:
+    async def sync(self, decision: SyncNode) -> None:
+        """Writes labels and adds taints that the node should have."""
         changes: dict[str, Any] = {"metadata": {"labels": dict(decision.labels)}}
         if decision.taints:
             changes["spec"] = {"taints": _written((*decision.node.taints, *decision.taints))}
         await self._patch(decision.node, changes)
 
-    async def welcome(self, decision: NominatePods) -> None:
-        """A node is closed to others before its pods are sent there, and opened after."""
-        async with self._turns:
+    async def nominate(self, decision: NominatePods) -> None:
+        """Nominates the pods. While the node keeps its startup taint, only they tolerate it and can be bound there."""
+        async with self._slots:
             if decision.reserve:
                 taint = {"key": STARTUP_TAINT, "value": decision.taint_value, "effect": str(Effect.NO_SCHEDULE)}
                 await self._change_startup_taint(decision.node, taint)
-            came = await asyncio.gather(*(self._send(pod, decision) for pod in decision.pods))
-            if decision.untaint or not all(came):
+            admitted = await asyncio.gather(*(self._admit(pod, decision) for pod in decision.pods))
+            if decision.untaint or not all(admitted):
                 await self._change_startup_taint(decision.node, None)
 
-    async def _send(self, pod: Pod, decision: NominatePods) -> bool:
-        """False: it cannot be let through, as where a policy forbids to change pods. Then it needs an open door."""
-        await self._nominate(pod, decision.node.name)
-        return not decision.reserve or await self._let_through(pod, decision)
+    async def _admit(self, pod: Pod, decision: NominatePods) -> bool:
+        """Nominates one pod. Returns False where it gets no toleration, so that the startup taint must go for it."""
+        await self._set_nominated_node(pod, decision.node.name)
+        return not decision.reserve or await self._add_toleration(pod, decision)
 
-    async def _let_through(self, pod: Pod, decision: NominatePods) -> bool:
-        """Pods may be given tolerations at any time; this one is for a taint of one node only. It is also what makes
-        the scheduler try the pod again, and no other.
+    async def _add_toleration(self, pod: Pod, decision: NominatePods) -> bool:
+        """Adds a toleration for the startup taint of this one node, which also makes the scheduler retry this pod and
+        no other. Returns False where the API server refuses it, as under a policy that forbids changing pods.
         """
         if tolerates_startup_taint(pod, decision.record):
             return True
@@ -138,20 +138,20 @@ class NodeActions:
             none = {"op": "test", "path": "/spec/tolerations", "value": None}
             operations = [same, none, {"op": "add", "path": "/spec/tolerations", "value": [toleration]}]
         try:
-            changed = await self._opening.patch(PODS, pod.name, writes.json_patch(operations), pod.namespace)
+            changed = await self._nomination_client.patch(PODS, pod.name, writes.json_patch(operations), pod.namespace)
         except NotFound:
             return True
         except (Invalid, Forbidden) as error:
-            log.warning("a pod cannot be let through to its node", pod=str(pod.key), error=str(error))
+            log.warning("toleration not added", pod="/".join(pod.key), node=decision.node.name, error=str(error))
             return False
         self._views.pods.observe(changed)
         return True
 
     async def _change_startup_taint(self, node: Node, taint: dict[str, str] | None) -> None:
-        """Touches nothing else, so that it need not wait for what others write there: the first seconds of a node are
-        its busiest.
+        """Replaces or removes the startup taint by a JSON patch that tests nothing else, so that it does not conflict
+        with other writers: most writes to a node come in its first seconds.
         """
-        for _ in range(_OPENING_TRIES):
+        for _ in range(_TAINT_TRIES):
             operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": node.uid}]
             for at in reversed([at for at, each in enumerate(node.taints) if each.key == STARTUP_TAINT]):
                 path = f"/spec/taints/{at}"
@@ -160,28 +160,28 @@ class NodeActions:
                     {"op": "replace", "path": path, "value": taint} if taint else {"op": "remove", "path": path}
                 )
             try:
-                changed = await self._opening.patch(NODES, node.name, writes.json_patch(operations))
+                changed = await self._nomination_client.patch(NODES, node.name, writes.json_patch(operations))
             except Invalid:
-                # Another taint has come or gone, and the watch is about to say so.
-                await asyncio.sleep(_BETWEEN_TRIES)
+                # Another taint was added or removed, and the informer will show it in a moment.
+                await asyncio.sleep(_TAINT_RETRY_AFTER)
                 node = self._views.nodes.get(node.key) or node
             else:
                 self._views.nodes.observe(changed)
                 return
 
-    async def _nominate(self, pod: Pod, node: str) -> None:
+    async def _set_nominated_node(self, pod: Pod, node: str) -> None:
         patch = writes.merge_patch({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}})
         try:
-            nominated = await self._opening.patch(PODS, pod.name, patch, pod.namespace, subresource="status")
+            nominated = await self._nomination_client.patch(PODS, pod.name, patch, pod.namespace, subresource="status")
         except (NotFound, Conflict, Invalid):
-            # Gone, another pod of that name, or bound meanwhile: nothing to keep a place for.
+            # Deleted, another pod of that name, or bound meanwhile: no nomination is needed.
             return
         self._views.pods.observe(nominated)
-        sentence = f"Node {node}, obtained for this pod, is ready; the scheduler looks there first."
-        self._announcements.about(reference(PODS, pod), Reason.NOMINATED, sentence)
+        sentence = f"Node {node} is ready for this pod. The scheduler tries it first."
+        self._events.about(reference(PODS, pod), Reason.NOMINATED, sentence)
 
     async def _patch(self, node: Node, changes: dict[str, Any]) -> None:
-        # The version guards lists (taints), which a merge patch replaces whole.
+        # The resource version guards lists (taints), which a merge patch replaces as a whole.
         metadata = {**changes.get("metadata", {}), "uid": node.uid, "resourceVersion": str(node.resource_version)}
         patch = writes.merge_patch({**changes, "metadata": metadata})
         self._views.nodes.observe(await self._client.patch(NODES, node.name, patch))

@@ -1,4 +1,4 @@
-"""Calls to providers, one per record at a time, beside the loop and never in its way."""
+"""Provider calls in flight: at most one per record, each a task of its own, so that none delays the loop."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,38 +10,39 @@ log = structlog.get_logger(__name__)
 
 
 class ProviderCalls:
-    """Whoever is on an errand is `busy`: nothing else is decided about it until the outcome is written."""
+    """Starts calls. A record with a call in flight is `busy`: ticks leave it alone until the outcome is recorded."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._in_flight: dict[str, asyncio.Task[None]] = {}
 
     @property
     def busy(self) -> frozenset[str]:
-        return frozenset(self._under_way)
+        return frozenset(self._in_flight)
 
-    def send(self, name: str, errand: Coroutine[Any, Any, None]) -> None:
-        if name in self._under_way:
-            errand.close()
+    def start(self, name: str, call: Coroutine[Any, Any, None]) -> None:
+        """Runs the call for the record of this name, unless one is in flight already."""
+        if name in self._in_flight:
+            call.close()
             return
-        task = asyncio.create_task(errand, name=f"errand for {name}")
-        self._under_way[name] = task
-        task.add_done_callback(lambda done: self._back(name, done))
+        task = asyncio.create_task(call, name=f"provider call for {name}")
+        self._in_flight[name] = task
+        task.add_done_callback(lambda done: self._ended(name, done))
 
-    def _back(self, name: str, done: asyncio.Task[None]) -> None:
-        self._under_way.pop(name, None)
+    def _ended(self, name: str, done: asyncio.Task[None]) -> None:
+        self._in_flight.pop(name, None)
         if not done.cancelled() and (error := done.exception()) is not None:
-            # A fault of ours. What was asked of the provider is in the record, and the next tick finds out.
-            log.error("an errand broke", errand=name, exc_info=error)
+            # A bug. The record shows the attempt, and the next tick resolves its outcome.
+            log.error("provider call failed", instance=name, exc_info=error)
         self._wake()
 
-    async def finish(self, patience: float) -> None:
-        """Waits for what is under way; what takes longer is dropped: its intent is recorded, its outcome is found out
-        by whoever leads next.
+    async def finish(self, timeout: float) -> None:  # noqa: ASYNC109 (not all calls are to be cancelled alike)
+        """Waits for calls in flight, and cancels those that take longer than `timeout` seconds. Their attempts are
+        recorded, so the next leader resolves the outcomes.
         """
-        if not self._under_way:
+        if not self._in_flight:
             return
-        _, late = await asyncio.wait(self._under_way.values(), timeout=patience)
+        _, late = await asyncio.wait(self._in_flight.values(), timeout=timeout)
         for task in late:
             task.cancel()
         if late:

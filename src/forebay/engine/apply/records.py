@@ -1,4 +1,4 @@
-"""GPUInstances as they are written: created with their intent, and changed only by whoever saw their latest state."""
+"""Writes of GPUInstance records, each conditional on the state that was last observed."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -15,17 +15,17 @@ from forebay.kube.errors import Conflict, KubeError, NotFound
 from forebay.kube.own_kinds import GPU_INSTANCES
 from forebay.lifecycle.record_fields import INITIAL_STATUS_ANNOTATION
 
-#: How long a conflicting state is waited for, in looks at the view.
-_LOOKS: Final = 100
-_BETWEEN_LOOKS: Final = 0.1
+#: After a conflict, how often and at which interval (seconds) the informer is checked for the newer record.
+_CHECKS: Final = 100
+_CHECK_INTERVAL: Final = 0.1
 
 
-class NotKept(KubeError):
-    """The same would be decided at once and again: a person must act."""
+class StatusNotStored(KubeError):
+    """The API server accepted a status and stored none of it. Retrying cannot help: a person must act."""
 
 
 class Records:
-    """Every write is a compare-and-swap on what was seen, and goes into the view at once."""
+    """Writes records. Each write is a compare-and-swap on the observed version, and updates the informer at once."""
 
     def __init__(self, client: Client, views: Views) -> None:
         self._client = client
@@ -43,26 +43,26 @@ class Records:
         return record
 
     async def write(self, record: GPUInstance, status: GPUInstanceStatus) -> GPUInstance:
-        """Raises `Conflict` where the record has changed since it was seen, `NotKept` where that changed nothing."""
+        """Replaces the status. Raises `Conflict` where the record has changed since, and `StatusNotStored`."""
         metadata = {"uid": record.uid, "resourceVersion": str(record.resource_version)}
         patch = writes.merge_patch({"metadata": metadata, "status": _replacing(record.status, status)})
         written = await self._client.patch(GPU_INSTANCES, record.metadata.name, patch, subresource="status")
         self._views.instances.observe(written)
         if written.resource_version == record.resource_version and status != record.status:
-            raise NotKept(
-                f"GPUInstance {record.metadata.name}: the API server kept nothing of what was written to its status. "
-                "Its CustomResourceDefinition is of another release than this Forebay: apply the one of this release"
+            raise StatusNotStored(
+                f"The API server dropped the status written to GPUInstance {record.metadata.name}: "
+                "its CustomResourceDefinition is of another release than this operator. Apply the CRDs of this release"
             )
         return written
 
     async def write_outcome(
         self, record: GPUInstance, outcome: Callable[[GPUInstance], GPUInstanceStatus]
     ) -> GPUInstance | None:
-        """What came of a provider call, also where somebody has touched the record meanwhile (asked it to go, say).
+        """Records the outcome of a provider call, also where the record has changed meanwhile (a deletion, say).
 
-        None where the record is no longer at the attempt that was made: then somebody has found out already.
+        Returns None where the record no longer stands at this attempt: then its outcome has been recorded already.
         """
-        made = _attempt(record)
+        attempt = _attempt(record)
         while True:
             try:
                 return await self.write(record, outcome(record))
@@ -70,22 +70,22 @@ class Records:
                 return None
             except Conflict:
                 newer = await self._newer(record)
-                if newer is None or _attempt(newer) != made:
+                if newer is None or _attempt(newer) != attempt:
                     return None
                 record = newer
 
     async def _newer(self, record: GPUInstance) -> GPUInstance | None:
-        """The state that was in the way, once the watch has brought it."""
-        for _ in range(_LOOKS):
+        """The state that caused a conflict, once the informer has it; None where the record is gone or none came."""
+        for _ in range(_CHECKS):
             seen = self._views.instances.get(record.key)
             if seen is None or seen.uid != record.uid:
                 return None
             if seen.resource_version != record.resource_version:
                 return seen
-            await asyncio.sleep(_BETWEEN_LOOKS)
+            await asyncio.sleep(_CHECK_INTERVAL)
         return None
 
-    async def forget(self, record: GPUInstance) -> None:
+    async def delete(self, record: GPUInstance) -> None:
         name, uid = record.metadata.name, record.uid
         kept = [each for each in record.metadata.finalizers if each != INSTANCE_FINALIZER]
         metadata = {"uid": uid, "resourceVersion": str(record.resource_version), "finalizers": kept or None}
@@ -102,7 +102,7 @@ def _attempt(record: GPUInstance) -> tuple[str, Any, Any, Any]:
 
 
 def _replacing(old: GPUInstanceStatus | None, new: GPUInstanceStatus) -> Mapping[str, Any]:
-    """As a merge patch: what is no longer said must be taken back by name."""
-    said = msgspec.to_builtins(new)
+    """The new status as a merge patch, in which a field that is no longer set must be null."""
+    fields = msgspec.to_builtins(new)
     before = {} if old is None else msgspec.to_builtins(old)
-    return {**dict.fromkeys(before.keys() - said.keys()), **said}
+    return {**dict.fromkeys(before.keys() - fields.keys()), **fields}

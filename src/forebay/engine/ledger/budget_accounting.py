@@ -80,7 +80,7 @@ class BudgetAccounting:
             while True:
                 await self._run_once()
         finally:
-            self._views.news.followed = False
+            self._views.pod_changes.followed = False
 
     async def _run_once(self) -> None:
         try:
@@ -89,7 +89,7 @@ class BudgetAccounting:
         except Exception:
             # A bug must not end this task: what is not stored would be lost with this process.
             log.exception("ledger sync failed")
-            self._counts.broken += 1
+            self._counts.internal_errors += 1
             await asyncio.sleep(_AFTER_FAILURE)
 
     async def finish(self, time_limit: float) -> None:
@@ -237,7 +237,7 @@ class BudgetAccounting:
         self._invalid.pop(key, None)
 
     def _follow_pods(self, now: datetime) -> None:
-        for pod, at, gone in self._views.news.take():
+        for pod, at, gone in self._views.pod_changes.take():
             if not gone:
                 self.accounts.see(pod, at)
                 self.bill_accounting.bill.see_pod(pod, at)
@@ -246,7 +246,7 @@ class BudgetAccounting:
                 self.accounts.gone(pod, min(at, now))
             self.bill_accounting.bill.pod_gone(pod, min(at, now))
         if not self._started:
-            self._started = self._views.news.followed = True
+            self._started = self._views.pod_changes.followed = True
             self.accounts.close_missing()
             self.sync.request_round()
 

@@ -1,4 +1,4 @@
-"""Which sources there should be: the providers of every class, and the machines that the environment names."""
+"""Sources by configuration: the providers of every GPUNodeClass, and the machines named by environment variables."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -14,19 +14,20 @@ from forebay.engine.sources.sources import SourceConfig
 from forebay.model.sources import SourceKey
 from forebay.providers.registry import ProviderContext, build_provider, environment_entry
 
-#: The class of machines that the environment names.
+#: Stands for the GPUNodeClass of machines that are named by environment variables.
 ENVIRONMENT = ""
-#: Of a class that is only in a file.
-_NOT_YET: Final = datetime.max.replace(tzinfo=UTC)
+#: Creation time of a class that is only in a file.
+_NOT_CREATED: Final = datetime.max.replace(tzinfo=UTC)
 
 
 def source_configs(
     classes: Iterable[GPUNodeClass], machines: tuple[Machine, ...], context: ProviderContext
 ) -> Iterator[SourceConfig]:
-    """A machine that two name is the first one's: the environment's, then that of the oldest class. So a new class
-    never takes one away that is perhaps running.
+    """Configuration of every source.
 
-    A provider that is not enabled still looks after what it runs. One of a class that is being deleted does too.
+    A machine that is named twice belongs to the environment, else to the oldest class: so a new class never takes
+    over a machine that may be running. Disabled providers, and those of a class that is being deleted, are included,
+    because their running machines still have to be managed.
     """
     taken: set[str] = set()
     entries = [(ENVIRONMENT, environment_entry(machines))] if machines else []
@@ -36,12 +37,12 @@ def source_configs(
         taken.update(machine.name for machine in own)
         if entry.machines and not own:
             continue
-        yield _configured(node_class, msgspec.structs.replace(entry, machines=own), context)
+        yield _source_config(node_class, msgspec.structs.replace(entry, machines=own), context)
 
 
 def claimed_twice(classes: Iterable[GPUNodeClass], machines: tuple[Machine, ...]) -> dict[str, dict[str, str]]:
-    """By class, the machines that it names in vain, and who has them."""
-    owner = dict.fromkeys((machine.name for machine in machines), "the environment of the operator")
+    """Machines that belong to another owner, by the class that names them too: name of the machine -> its owner."""
+    owner = dict.fromkeys((machine.name for machine in machines), "the operator's environment variables")
     found: dict[str, dict[str, str]] = {}
     for each in sorted(classes, key=_age):
         for machine in (machine for entry in each.spec.providers for machine in entry.machines):
@@ -54,11 +55,11 @@ def claimed_twice(classes: Iterable[GPUNodeClass], machines: tuple[Machine, ...]
 
 def _age(node_class: GPUNodeClass) -> tuple[datetime, str]:
     meta = node_class.metadata
-    return meta.creation_timestamp or _NOT_YET, meta.name
+    return meta.creation_timestamp or _NOT_CREATED, meta.name
 
 
-def _configured(node_class: str, entry: Entry, context: ProviderContext) -> SourceConfig:
-    # What only changes how it is ranked must not restart it.
+def _source_config(node_class: str, entry: Entry, context: ProviderContext) -> SourceConfig:
+    # A new priority, or disabling the provider, must not restart it.
     identity = msgspec.structs.replace(entry, priority=0, enabled=True)
     return SourceConfig(
         key=SourceKey(node_class, entry.name),

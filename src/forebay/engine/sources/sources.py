@@ -1,7 +1,7 @@
-"""The providers at work: each is asked for its offers and its instances by a task of its own.
+"""Providers in use. Tasks of its own poll each provider for offers and instances, so that a slow one delays no other.
 
-A provider that is slow or stuck delays nobody else. One that fails keeps what it showed last, with the time at which it
-was asked: from an old listing nothing new may be concluded, and `lifecycle` looks at that time.
+A provider that fails keeps its last listing, with the time of the request: `lifecycle` uses that time, because nothing
+new may be concluded from an old listing.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from forebay.providers.registry import NotInThisRelease
 
 log = structlog.get_logger(__name__)
 
-#: How often offers are asked for.
-OFFERS_EVERY: Final = timedelta(seconds=60)
-#: How often the listing is asked for while a launch or an end waits for it.
-HURRIED: Final = timedelta(seconds=2)
-#: A call that takes longer counts as failed; the next is made all the same.
-CALL_LIMIT: Final = 60.0
+#: Interval between requests for offers.
+OFFERS_POLL: Final = timedelta(seconds=60)
+#: Interval between listings while a launch or a termination waits for one.
+FAST_POLL: Final = timedelta(seconds=2)
+#: Seconds after which a call counts as failed.
+CALL_TIMEOUT: Final = 60.0
 
 
 class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A source as it should be. `build` is called once, and again when `digest` has become another."""
+    """Desired configuration of a source. `build` is called once, and again when `digest` has changed."""
 
     key: SourceKey
     digest: str
@@ -37,44 +37,44 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sources:
-    """`configure` says which there should be; `states` says what is known of them."""
+    """All sources in use. `configure` starts and stops them; `states` returns what each last reported."""
 
     def __init__(self, wake: Callable[[], None], clock: Callable[[], datetime]) -> None:
         self._wake = wake
         self._clock = clock
-        self._running: dict[SourceKey, _Watched] = {}
-        #: Why one could not be made, by key.
-        self._unmade: dict[SourceKey, tuple[str, str]] = {}
+        self._running: dict[SourceKey, _PolledSource] = {}
+        #: Sources that could not be built: digest and error.
+        self._failed_builds: dict[SourceKey, tuple[str, str]] = {}
 
     def configure(self, wanted: Iterable[SourceConfig]) -> None:
         by_key = {each.key: each for each in wanted}
         for key in self._running.keys() - by_key.keys():
             self._running.pop(key).stop()
-        self._unmade = {key: why for key, why in self._unmade.items() if key in by_key}
+        self._failed_builds = {key: why for key, why in self._failed_builds.items() if key in by_key}
         for key, each in by_key.items():
             running = self._running.get(key)
-            if running is not None and running.configured.digest == each.digest:
-                running.configured = each
+            if running is not None and running.config.digest == each.digest:
+                running.config = each
                 continue
-            if key in self._unmade and self._unmade[key][0] == each.digest:
+            if key in self._failed_builds and self._failed_builds[key][0] == each.digest:
                 continue
             if running is not None:
                 running.stop()
-            self._make(each)
+            self._build(each)
 
-    def _make(self, each: SourceConfig) -> None:
+    def _build(self, each: SourceConfig) -> None:
         try:
             provider = each.build()
         except NotInThisRelease as error:
-            self._unmade[each.key] = (each.digest, str(error))
-            log.warning("a provider cannot be used", source=each.key, why=str(error))
+            self._failed_builds[each.key] = (each.digest, str(error))
+            log.warning("provider not available", **_log_keys(each.key), error=str(error))
             return
-        self._unmade.pop(each.key, None)
-        self._running[each.key] = _Watched(each, provider, self._wake, self._clock)
+        self._failed_builds.pop(each.key, None)
+        self._running[each.key] = _PolledSource(each, provider, self._wake, self._clock)
 
     @property
-    def unmade(self) -> Mapping[SourceKey, str]:
-        return {key: why for key, (_, why) in self._unmade.items()}
+    def failed_builds(self) -> Mapping[SourceKey, str]:
+        return {key: why for key, (_, why) in self._failed_builds.items()}
 
     def states(self) -> dict[SourceKey, Source]:
         return {key: running.state() for key, running in self._running.items()}
@@ -83,11 +83,11 @@ class Sources:
         running = self._running.get(key)
         return None if running is None else running.provider
 
-    def hurry(self, keys: Iterable[SourceKey]) -> None:
-        """Something waits for the next listing of these; the others may take their time."""
-        hurried = set(keys)
+    def poll_faster(self, keys: Iterable[SourceKey]) -> None:
+        """Lists these sources at short intervals, because a record waits for their next listing; others as usual."""
+        faster = set(keys)
         for key, running in self._running.items():
-            running.hurry(key in hurried)
+            running.set_fast(key in faster)
 
     async def close(self) -> None:
         running = list(self._running.values())
@@ -97,13 +97,13 @@ class Sources:
         await asyncio.gather(*(each.stopped() for each in running))
 
 
-class _Watched:
-    """One provider and the task that asks it."""
+class _PolledSource:
+    """One provider and the tasks that poll it."""
 
     def __init__(
-        self, configured: SourceConfig, provider: Provider, wake: Callable[[], None], clock: Callable[[], datetime]
+        self, config: SourceConfig, provider: Provider, wake: Callable[[], None], clock: Callable[[], datetime]
     ) -> None:
-        self.configured = configured
+        self.config = config
         self.provider = provider
         self._capabilities = provider.capabilities()
         self._wake = wake
@@ -111,30 +111,30 @@ class _Watched:
         self._listing: Listing | None = None
         self._offers: tuple[Offer, ...] | None = None
         self._errors: dict[str, str] = {}
-        self._hurried = False
-        self._sooner = asyncio.Event()
-        key = configured.key
+        self._fast = False
+        self._poll_now = asyncio.Event()
+        key = config.key
         self._tasks = [
-            asyncio.create_task(self._watch_offers(), name=f"offers of {key.provider} {key.node_class}"),
-            asyncio.create_task(self._watch_instances(), name=f"instances of {key.provider} {key.node_class}"),
+            asyncio.create_task(self._poll_offers(), name=f"offers of {key.provider} {key.node_class}"),
+            asyncio.create_task(self._poll_instances(), name=f"instances of {key.provider} {key.node_class}"),
         ]
         self._closing: asyncio.Task[None] | None = None
 
     def state(self) -> Source:
         return Source(
-            key=self.configured.key,
+            key=self.config.key,
             capabilities=self._capabilities,
-            priority=self.configured.priority,
-            enabled=self.configured.enabled,
+            priority=self.config.priority,
+            enabled=self.config.enabled,
             listing=self._listing,
             offers=self._offers,
             error="; ".join(self._errors.values()) or None,
         )
 
-    def hurry(self, hurried: bool) -> None:  # noqa: FBT001 (a fact, not a mode)
-        if hurried and not self._hurried:
-            self._sooner.set()
-        self._hurried = hurried
+    def set_fast(self, fast: bool) -> None:  # noqa: FBT001 (a fact, not a mode)
+        if fast and not self._fast:
+            self._poll_now.set()
+        self._fast = fast
 
     def stop(self) -> None:
         for task in self._tasks:
@@ -149,63 +149,69 @@ class _Watched:
         if self._closing is not None:
             await self._closing
 
-    async def _watch_offers(self) -> None:
+    async def _poll_offers(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(CALL_LIMIT):
+                async with asyncio.timeout(CALL_TIMEOUT):
                     offers = tuple(await self.provider.offers())
             except (ProviderError, TimeoutError) as error:
                 self._failed("offers", error)
-            except Exception as fault:  # noqa: BLE001 (a fault of ours; without this task nothing would be known any more)
-                self._broke("offers", fault)
+            except Exception as fault:  # noqa: BLE001 (a bug; without this task the source would never be polled again)
+                self._crashed("offers", fault)
             else:
                 self._errors.pop("offers", None)
                 if offers != self._offers:
                     self._offers = offers
                     self._wake()
-            await asyncio.sleep(OFFERS_EVERY.total_seconds())
+            await asyncio.sleep(OFFERS_POLL.total_seconds())
 
-    async def _watch_instances(self) -> None:
+    async def _poll_instances(self) -> None:
         while True:
-            self._sooner.clear()
-            asked = self._clock()
+            self._poll_now.clear()
+            requested = self._clock()
             try:
-                async with asyncio.timeout(CALL_LIMIT):
+                async with asyncio.timeout(CALL_TIMEOUT):
                     found = await self.provider.instances()
             except (ProviderError, TimeoutError) as error:
                 self._failed("instances", error)
-            except Exception as fault:  # noqa: BLE001 (a fault of ours; without this task nothing would be known any more)
-                self._broke("instances", fault)
+            except Exception as fault:  # noqa: BLE001 (a bug; without this task the source would never be polled again)
+                self._crashed("instances", fault)
             else:
                 self._errors.pop("instances", None)
                 before = self._listing.found if self._listing is not None else None
                 changed = before is None or before != found
-                # Equal ones stay one object: `lifecycle` keeps what it has looked up in each.
-                self._listing = Listing(asked=asked, found=before if before is not None and not changed else found)
-                # While somebody waits for proof, an unchanged listing is news too.
-                if changed or self._hurried:
+                # An equal listing stays the same object: `lifecycle` caches lookups per object.
+                self._listing = Listing(asked=requested, found=before if before is not None and not changed else found)
+                # While a record waits for proof, an unchanged listing is a reason for a tick too.
+                if changed or self._fast:
                     self._wake()
-            pause = HURRIED if self._hurried else self._capabilities.poll
+            pause = FAST_POLL if self._fast else self._capabilities.poll
             try:
                 async with asyncio.timeout(pause.total_seconds()):
-                    await self._sooner.wait()
+                    await self._poll_now.wait()
             except TimeoutError:
                 continue
 
-    def _broke(self, what: str, fault: Exception) -> None:
-        log.error("a provider could not be asked", source=self.configured.key, asked_for=what, exc_info=fault)
-        provider = self.configured.key.provider
-        self._note_error(what, f"Forebay itself failed when it asked {provider} ({type(fault).__name__}): see its log")
+    def _crashed(self, call: str, fault: Exception) -> None:
+        log.error("provider call failed", **_log_keys(self.config.key), call=call, exc_info=fault)
+        provider = self.config.key.provider
+        self._note_error(
+            call, f"Forebay failed with a bug while it called {provider} ({type(fault).__name__}): see its log"
+        )
 
-    def _failed(self, what: str, error: ProviderError | TimeoutError) -> None:
-        sentence = str(error) or f"{self.configured.key.provider} did not answer within {CALL_LIMIT:.0f} s"
-        if self._note_error(what, sentence):
-            log.warning("a provider could not be asked", source=self.configured.key, asked_for=what, why=sentence)
+    def _failed(self, call: str, error: ProviderError | TimeoutError) -> None:
+        sentence = str(error) or f"{self.config.key.provider} did not answer within {CALL_TIMEOUT:.0f} s"
+        if self._note_error(call, sentence):
+            log.warning("provider call failed", **_log_keys(self.config.key), call=call, error=sentence)
 
-    def _note_error(self, what: str, sentence: str) -> bool:
-        """Whether that is news."""
-        if self._errors.get(what) == sentence:
+    def _note_error(self, call: str, sentence: str) -> bool:
+        """Whether the error is a new one."""
+        if self._errors.get(call) == sentence:
             return False
-        self._errors[what] = sentence
+        self._errors[call] = sentence
         self._wake()
         return True
+
+
+def _log_keys(key: SourceKey) -> dict[str, str]:
+    return {"provider": str(key.provider), "node_class": key.node_class}

@@ -1,7 +1,7 @@
-"""Machines you own, switched on and off by HTTP calls of your choice.
+"""Machines you own, powered on and off by HTTP calls to endpoints of your choice.
 
-Belongs here: machines named by the environment, the calls to their endpoints and what the answers mean, signatures,
-status answers, and the machines as offers.
-Does not belong here: which machine is wanted when (planning, disruption), and what becomes of one that does not boot
-(lifecycle).
+Belongs here: machines named by environment variables, the calls to endpoints and the meaning of their responses,
+signatures, power states, and the machines as offers.
+Does not belong here: which machine is wanted when (`planning`, `disruption`), and what follows when one does not boot
+(`lifecycle`).
 """

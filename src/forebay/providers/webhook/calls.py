@@ -1,4 +1,4 @@
-"""Calls to machines' endpoints: each with the machine's own credentials, timeout and TLS, and sent once."""
+"""HTTP calls to endpoints of machines, each sent once, with the credentials, timeout and TLS options of its machine."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -11,92 +11,94 @@ from forebay.net.tls import BadTlsOptions, TlsOptions
 from forebay.net.transport import Headers, NeverSent, Request, Response, Timeouts, Transport
 from forebay.providers.base import BadCredentials, OutcomeUnknown, Unavailable
 from forebay.providers.secrets import Secrets
-from forebay.providers.webhook.answers import NOT_AUTHORISED, CallAnswer, StatusAnswer, refusal
 from forebay.providers.webhook.credentials import WebhookCredentials, named_secrets, read_credentials
+from forebay.providers.webhook.responses import UNAUTHORIZED, Endpoint, EndpointResponse, error_of
 from forebay.providers.webhook.signing import signed
 
-#: Makes a transport with these TLS options; None: the system's authorities, and no certificate of ours.
+#: Makes a transport with these TLS options; None: the system's authorities and no client certificate.
 MakeTransport = Callable[[TlsOptions | None], Transport]
 
-_LARGEST_ANSWER: Final = 64 * 1024
-#: For a machine whose timeout is written as 0: a call without a limit could hold up everything about its machine.
+_MAX_BODY: Final = 64 * 1024
+#: For a machine with timeout 0: a call without a limit could block all further calls to its machine.
 _DEFAULT_TIMEOUT: Final = timedelta(seconds=5)
 
 
 class WebhookCalls:
+    """Sends calls, and reads Secrets again where an endpoint refuses them."""
+
     def __init__(self, make_transport: MakeTransport, secrets: Secrets, clock: Callable[[], datetime]) -> None:
         self._make_transport = make_transport
         self._secrets = secrets
         self._clock = clock
-        #: For all machines without TLS options.
+        #: Transport of all machines without TLS options.
         self._shared: Transport | None = None
-        #: For each of the others, and the options it was made with.
+        #: Transport of each other machine, with the options it was made with.
         self._own: dict[str, tuple[TlsOptions, Transport]] = {}
         self._closed = False
 
-    async def ask(self, machine: Machine, asked: StatusAnswer, key: str) -> bytes:
-        """What a 2xx answer says; any other raises a `ProviderError`. `key` tells repetitions from new requests."""
-        answer = await self._with_current_secrets(machine, asked, key)
-        if not answer.ok:
-            raise refusal(machine, asked, answer, self._secrets, self._clock())
-        return answer.body
+    async def call(self, machine: Machine, endpoint: Endpoint, key: str) -> bytes:
+        """Body of a 2xx response; any other raises a `ProviderError`. A retry has the same idempotency `key`."""
+        response = await self._with_current_secrets(machine, endpoint, key)
+        if not response.ok:
+            raise error_of(machine, endpoint, response, self._secrets, self._clock())
+        return response.body
 
     async def prepare(self, machine: Machine) -> None:
-        """Reads what a call would be made with, and makes none. Raises a `ProviderError`."""
-        await self._wire(machine, await read_credentials(machine, self._secrets))
+        """Reads credentials and TLS options without making a call. Raises a `ProviderError`."""
+        await self._transport(machine, await read_credentials(machine, self._secrets))
 
     async def close(self) -> None:
         self._closed = True
-        opened = [wire for _, wire in self._own.values()]
+        opened = [each for _, each in self._own.values()]
         if self._shared is not None:
             opened.append(self._shared)
         self._shared = None
         self._own.clear()
-        for wire in opened:
-            await wire.close()
+        for each in opened:
+            await each.close()
 
-    async def _with_current_secrets(self, machine: Machine, asked: StatusAnswer, key: str) -> CallAnswer:
+    async def _with_current_secrets(self, machine: Machine, endpoint: Endpoint, key: str) -> EndpointResponse:
         used = await read_credentials(machine, self._secrets)
-        refused = await self._send(machine, asked, key, used)
-        if not _doubts_secrets(refused):
-            return self._answered(machine, refused)
-        # What the Secrets held was not accepted: perhaps it is no longer what they hold.
-        self._secrets.doubt(*named_secrets(machine))
+        refused = await self._send(machine, endpoint, key, used)
+        if not _refuses_credentials(refused):
+            return self._response(machine, refused)
+        # The endpoint refused the cached credentials: perhaps the Secrets have changed.
+        self._secrets.invalidate(*named_secrets(machine))
         current = await read_credentials(machine, self._secrets)
         if current == used:
-            return self._answered(machine, refused)
-        return self._answered(machine, await self._send(machine, asked, key, current))
+            return self._response(machine, refused)
+        return self._response(machine, await self._send(machine, endpoint, key, current))
 
     async def _send(
-        self, machine: Machine, asked: StatusAnswer, key: str, credentials: WebhookCredentials
-    ) -> CallAnswer | NeverSent:
-        wire = await self._wire(machine, credentials)
-        request = self._request(machine, asked, key, credentials)
+        self, machine: Machine, endpoint: Endpoint, key: str, credentials: WebhookCredentials
+    ) -> EndpointResponse | NeverSent:
+        sender = await self._transport(machine, credentials)
+        request = self._request(machine, endpoint, key, credentials)
         try:
-            response = await wire.request(request)
+            response = await sender.request(request)
         except NeverSent as unsent:
             return unsent
         except transport.TransportError as error:
-            # Under TLS 1.3 a server that refuses our certificate may be heard only as a connection that broke.
-            self._secrets.doubt(*named_secrets(machine))
-            said = self._secrets.redactor.text(str(error))
+            # Under TLS 1.3 the refusal of our certificate may only show as a broken connection.
+            self._secrets.invalidate(*named_secrets(machine))
+            cause = self._secrets.redactor.text(str(error))
             raise OutcomeUnknown(
-                f"{machine.name}: {said}. It may have been acted on all the same. If that endpoint is only slow, raise "
+                f"{machine.name}: {cause}. The endpoint may have acted all the same. If it is only slow, raise "
                 f"the machine's timeout, now {machine.timeout}."
             ) from None
         async with response:
-            # Who switches a machine is done when the status is there; what else the server says may never come.
-            body = b"" if response.ok and asked is not StatusAnswer.STATUS else await _beginning(response)
-        return CallAnswer(request, response.status, response.headers, body)
+            # To power a machine on or off the status code is enough; the body may never end.
+            body = b"" if response.ok and endpoint is not Endpoint.STATUS else await _read_body(response)
+        return EndpointResponse(request, response.status, response.headers, body)
 
-    def _answered(self, machine: Machine, outcome: CallAnswer | NeverSent) -> CallAnswer:
+    def _response(self, machine: Machine, outcome: EndpointResponse | NeverSent) -> EndpointResponse:
         if isinstance(outcome, NeverSent):
             raise Unavailable(f"{machine.name}: {self._secrets.redactor.text(str(outcome))}.")
         return outcome
 
-    def _request(self, machine: Machine, asked: StatusAnswer, key: str, credentials: WebhookCredentials) -> Request:
+    def _request(self, machine: Machine, endpoint: Endpoint, key: str, credentials: WebhookCredentials) -> Request:
         seconds = (duration(machine.timeout) or _DEFAULT_TIMEOUT).total_seconds()
-        body = None if asked is StatusAnswer.STATUS else b"{}"
+        body = None if endpoint is Endpoint.STATUS else b"{}"
         headers = dict(credentials.headers)
         if credentials.signing_keys:
             headers |= signed(credentials.signing_keys, key, int(self._clock().timestamp()), body or b"")
@@ -104,16 +106,16 @@ class WebhookCalls:
             headers |= {"Content-Type": "application/json", "Idempotency-Key": key}
         return Request(
             method="GET" if body is None else "POST",
-            url=_url(machine, asked),
+            url=_url(machine, endpoint),
             headers=Headers(headers),
             body=body,
             timeouts=Timeouts(connect=seconds, read=seconds, total=seconds),
         )
 
-    async def _wire(self, machine: Machine, credentials: WebhookCredentials) -> Transport:
+    async def _transport(self, machine: Machine, credentials: WebhookCredentials) -> Transport:
         if self._closed:
             raise Unavailable(
-                f"{machine.name}: nothing was sent, as its configuration has changed or Forebay is ending."
+                f"{machine.name}: no call was sent, because its configuration has changed or Forebay is shutting down."
             )
         try:
             if credentials.tls is None:
@@ -122,37 +124,37 @@ class WebhookCalls:
             before = self._own.get(machine.name)
             if before is not None and before[0] == credentials.tls:
                 return before[1]
-            wire = self._make_transport(credentials.tls)
+            made = self._make_transport(credentials.tls)
         except BadTlsOptions as error:
             raise BadCredentials(f"{machine.name}: {error}: correct the Secrets that its tls names.") from None
-        self._own[machine.name] = (credentials.tls, wire)
+        self._own[machine.name] = (credentials.tls, made)
         if before is not None:
             await before[1].close()
-        return wire
+        return made
 
 
-def _doubts_secrets(outcome: CallAnswer | NeverSent) -> bool:
-    return outcome.lasting if isinstance(outcome, NeverSent) else outcome.status in NOT_AUTHORISED
+def _refuses_credentials(outcome: EndpointResponse | NeverSent) -> bool:
+    return outcome.lasting if isinstance(outcome, NeverSent) else outcome.status in UNAUTHORIZED
 
 
-def _url(machine: Machine, asked: StatusAnswer) -> str:
-    match asked:
-        case StatusAnswer.ON:
+def _url(machine: Machine, endpoint: Endpoint) -> str:
+    match endpoint:
+        case Endpoint.POWER_ON:
             return machine.scale_up_endpoint
-        case StatusAnswer.OFF:
+        case Endpoint.POWER_OFF:
             return machine.scale_down_endpoint
-        case StatusAnswer.STATUS:
+        case Endpoint.STATUS:
             assert machine.status_endpoint is not None
             return machine.status_endpoint
 
 
-async def _beginning(response: Response) -> bytes:
-    """As much of the body as anybody will look at. One that breaks off says nothing that could be relied on."""
+async def _read_body(response: Response) -> bytes:
+    """The body; empty where it is too large or incomplete, because then nothing can be concluded from it."""
     body = bytearray()
     try:
         async for chunk in response.chunks():
             body += chunk
-            if len(body) > _LARGEST_ANSWER:
+            if len(body) > _MAX_BODY:
                 return b""
     except transport.AnswerCut:
         return b""

@@ -1,4 +1,4 @@
-"""What a call to a machine's endpoints is made with, from the Secrets that the machine names."""
+"""Credentials of calls to a machine's endpoints, from the Secrets that the machine names."""
 
 import base64
 from collections.abc import Iterator, Mapping
@@ -11,11 +11,11 @@ from forebay.api.machines import Machine, MachineTLS
 from forebay.api.parts import SecretKeyRef, SecretRef
 from forebay.net.tls import TlsOptions
 from forebay.providers.base import BadCredentials, Unavailable
-from forebay.providers.secrets import NoSecret, Secrets, SecretsUnavailable
+from forebay.providers.secrets import Secrets, SecretsUnavailable, UnusableSecret
 from forebay.providers.webhook.signing import BadSigningKey, signing_keys
 
-#: Set by the call itself, or what they would change is the call's framing.
-_NOT_FOR_USERS: Final = frozenset(
+#: Headers that users cannot set: Forebay sets them itself, or they control the framing of the request.
+_RESERVED_HEADERS: Final = frozenset(
     {
         "connection",
         "content-length",
@@ -32,55 +32,58 @@ _NOT_FOR_USERS: Final = frozenset(
 class WebhookCredentials(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     signing_keys: tuple[bytes, ...]
-    #: None: the system's authorities, and no certificate of ours.
+    #: None: the system's authorities and no client certificate.
     tls: TlsOptions | None
 
     def __repr__(self) -> str:
-        # Not the fields: they are secrets.
-        return f"Credentials(headers {', '.join(self.headers)})"
+        # Without values: they are secrets.
+        return f"WebhookCredentials(headers {', '.join(self.headers)})"
 
 
 def named_secrets(machine: Machine) -> tuple[SecretKeyRef | SecretRef, ...]:
+    """References to every Secret that the machine names."""
     tls = machine.tls or MachineTLS()
     refs = (machine.headers_secret_ref, machine.hmac_secret_ref, tls.ca_secret_ref, tls.client_certificate_secret_ref)
     return tuple(ref for ref in refs if ref is not None)
 
 
 async def read_credentials(machine: Machine, secrets: Secrets) -> WebhookCredentials:
-    """Raises `BadCredentials` where a person must correct a Secret, `Unavailable` where none can be read now."""
+    """Credentials of a machine. Raises `BadCredentials` where a person must correct a Secret, else `Unavailable`."""
     try:
         return WebhookCredentials(
             await _headers(machine.headers_secret_ref, secrets),
             await _signing_keys(machine.hmac_secret_ref, secrets),
             await _tls(machine.tls, secrets),
         )
-    except NoSecret as error:
+    except UnusableSecret as error:
         raise BadCredentials(f"{machine.name}: {error}.") from None
     except SecretsUnavailable as error:
-        raise Unavailable(f"{machine.name}: its Secrets cannot be read now: {error}. This is tried again.") from None
+        raise Unavailable(f"{machine.name}: its Secrets cannot be read: {error}. Forebay retries.") from None
 
 
 async def _headers(ref: SecretRef | None, secrets: Secrets) -> dict[str, str]:
     if ref is None:
         return {}
     headers = {}
-    for name, value in (await secrets.whole(ref)).items():
-        if name.lower() in _NOT_FOR_USERS:
-            raise NoSecret(f"{secrets.where(ref)} has the key {name}, a header that Forebay sets itself: remove it")
-        # A file made by an editor ends with a newline, which no header can hold.
+    for name, value in (await secrets.read(ref)).items():
+        if name.lower() in _RESERVED_HEADERS:
+            raise UnusableSecret(
+                f"{secrets.describe(ref)} has the key {name}, a header that Forebay sets itself: remove it"
+            )
+        # Editors end files with a newline, which a header cannot hold.
         text = value.decode("latin-1").strip()
         if not text.isprintable() or not text.isascii():
-            raise NoSecret(
-                f"key {name} of {secrets.where(ref)} cannot be a header: write it in one line of plain ASCII"
+            raise UnusableSecret(
+                f"key {name} of {secrets.describe(ref)} cannot be a header: write it in one line of plain ASCII"
             )
-        for part in _told_apart(text):
+        for part in _secret_parts(text):
             secrets.redactor.register(part)
         headers[name] = text
     return headers
 
 
-def _told_apart(header: str) -> Iterator[str]:
-    """What of a header a server may repeat alone: the token without `Bearer`, the password behind `Basic`."""
+def _secret_parts(header: str) -> Iterator[str]:
+    """Parts of a header that a server may repeat on their own: the token after `Bearer`, the password in `Basic`."""
     for word in header.split()[1:]:
         yield word
         if header.lower().startswith("basic "):
@@ -96,7 +99,9 @@ async def _signing_keys(ref: SecretKeyRef | None, secrets: Secrets) -> tuple[byt
     try:
         return signing_keys(await secrets.value(ref))
     except BadSigningKey as error:
-        raise NoSecret(f"key {ref.key} of {secrets.where(ref)} cannot sign: {error}; write whsec_ and base64") from None
+        raise UnusableSecret(
+            f"key {ref.key} of {secrets.describe(ref)} cannot sign: {error}; write whsec_ and base64"
+        ) from None
 
 
 async def _tls(tls: MachineTLS | None, secrets: Secrets) -> TlsOptions | None:

@@ -15,13 +15,14 @@ from forebay.model.sources import AMPLE, Offer
 
 DEFAULT_BOOT_DEADLINE: Final = timedelta(minutes=15)
 
-#: What every node has. Amounts that nobody has stated are learned when the node has been seen.
+#: Resources of every node. Amounts that the user does not state are learned from the node once it has registered.
 _UNSTATED: Final = dict.fromkeys(("cpu", "memory", "ephemeral-storage", "pods"), AMPLE)
-#: Labels of nearly every node with GPUs: pods that ask for them must not have to wait until the node has been seen.
-_USUAL: Final = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+#: Labels of nearly every GPU node. Pods that select by them need not wait until the node has registered once.
+_DEFAULT_LABELS: Final = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
 
 
 def as_offer(machine: Machine) -> Offer:
+    """The machine as an offer with a stock of one."""
     stated = {"cpu": machine.cpu, "memory": machine.memory}
     amounts = Resources.parse({name: amount for name, amount in stated.items() if amount is not None})
     return Offer(
@@ -42,7 +43,7 @@ def as_offer(machine: Machine) -> Offer:
 
 
 def _memory(gpu_type: str) -> int | None:
-    """Of one GPU, where the name leaves no doubt."""
+    """Memory of one GPU in GiB, where the type names exactly one model."""
     model = gpu_model(gpu_type)
     certain = model is not None and len(model.memory_gib) == 1 and len(matching_models(gpu_type)) == 1
     return model.memory_gib[0] if model is not None and certain else None
@@ -51,4 +52,4 @@ def _memory(gpu_type: str) -> int | None:
 def _labels(machine: Machine) -> dict[str, str]:
     model = {GPU_TYPE_LABEL: label_value(machine.gpu_type)} if machine.gpu_type else {}
     own = {"kubernetes.io/hostname": machine.name, PROVIDER_LABEL: ProviderName.WEBHOOK.value, **model}
-    return {**_USUAL, **machine.labels, **own}
+    return {**_DEFAULT_LABELS, **machine.labels, **own}

@@ -1,4 +1,4 @@
-"""Whether a machine is on, as its status endpoint says it."""
+"""The power state of a machine in the response of its status endpoint."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -14,7 +14,7 @@ class PowerState(StrEnum):
     OFF = "Off"
 
 
-#: Fields that are looked at, without regard to case. `PowerState` is that of Redfish.
+#: JSON fields that may hold the state, in any case. `PowerState` is that of Redfish.
 _FIELDS: Final = frozenset({"on", "state", "power", "powerstate", "power_state"})
 
 _WORDS: Final = {
@@ -26,23 +26,23 @@ _WORDS: Final = {
 
 
 def power_state(body: bytes) -> PowerState | None:
-    """None where the answer cannot be understood, or says two things at once: that is never taken for off."""
+    """The state; None (unknown, never off) where the body is not understood or contradicts itself."""
     try:
-        answer = msgspec.json.decode(body)
+        document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        answer = body.decode("utf-8", "replace")
-    said = {_meaning(value) for value in _values(answer)}
-    return said.pop() if len(said) == 1 else None
+        document = body.decode("utf-8", "replace")
+    states = {_parse(value) for value in _values(document)}
+    return states.pop() if len(states) == 1 else None
 
 
-def _values(answer: Any) -> Iterator[Any]:
-    if isinstance(answer, dict):
-        yield from (value for name, value in answer.items() if str(name).lower() in _FIELDS)
+def _values(document: Any) -> Iterator[Any]:
+    if isinstance(document, dict):
+        yield from (value for name, value in document.items() if str(name).lower() in _FIELDS)
     else:
-        yield answer
+        yield document
 
 
-def _meaning(value: Any) -> PowerState | None:
+def _parse(value: Any) -> PowerState | None:
     if isinstance(value, bool):
         return PowerState.ON if value else PowerState.OFF
     return _WORDS.get(value.strip().lower()) if isinstance(value, str) else None

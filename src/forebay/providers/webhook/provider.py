@@ -1,4 +1,4 @@
-"""The provider: machines by name, and the calls that switch them."""
+"""The webhook provider: owned machines, powered on and off by calls to their endpoints."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -11,10 +11,10 @@ from forebay.model.sources import Capabilities, Delivery, Found, Instance, Insta
 from forebay.net import clock as wall
 from forebay.providers.base import Check, LaunchRequest, ProviderError, Rejected, Unavailable
 from forebay.providers.secrets import Secrets
-from forebay.providers.webhook.answers import StatusAnswer
 from forebay.providers.webhook.calls import MakeTransport, WebhookCalls
 from forebay.providers.webhook.offers import DEFAULT_BOOT_DEADLINE, as_offer
 from forebay.providers.webhook.power_state import PowerState, power_state
+from forebay.providers.webhook.responses import Endpoint
 
 _CAPABILITIES: Final = Capabilities(
     delivers=Delivery.POWER,
@@ -27,12 +27,12 @@ _PHASES: Final = {
     PowerState.STARTING: InstancePhase.STARTING,
     PowerState.STOPPING: InstancePhase.ENDING,
 }
-#: Status endpoints asked at the same time: often one small controller answers for all machines.
-_AT_ONCE: Final = 16
+#: Status calls in flight at the same time: often one small controller answers for all machines.
+_MAX_CONCURRENT: Final = 16
 
 
 class WebhookProvider:
-    """Machines carry no mark of their cluster: that they are configured here is the mark."""
+    """`Provider` for owned machines. A machine belongs to this cluster because it is configured here; it has no tag."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class WebhookProvider:
     ) -> None:
         self._machines = {machine.name: machine for machine in machines}
         self._calls = WebhookCalls(make_transport, secrets, clock)
-        self._asking = asyncio.Semaphore(_AT_ONCE)
+        self._status_calls = asyncio.Semaphore(_MAX_CONCURRENT)
 
     def capabilities(self) -> Capabilities:
         return _CAPABILITIES
@@ -53,9 +53,9 @@ class WebhookProvider:
         return tuple(map(as_offer, self._machines.values()))
 
     async def launch(self, request: LaunchRequest) -> Instance:
-        machine = self._machine(request.offer.instance_type, "switched on")
-        # The same key for the same record, however often it is asked for: the machine is wanted on once.
-        await self._calls.ask(machine, StatusAnswer.ON, request.uid)
+        machine = self._machine(request.offer.instance_type, "powered on")
+        # Every attempt of a record has the same key: the machine is to be powered on once.
+        await self._calls.call(machine, Endpoint.POWER_ON, request.uid)
         return Instance(
             id=machine.name,
             phase=InstancePhase.STARTING,
@@ -65,14 +65,14 @@ class WebhookProvider:
         )
 
     async def terminate(self, instance_id: str) -> None:
-        machine = self._machine(instance_id, "switched off")
-        # A key of its own for each call: an endpoint that remembers keys would otherwise answer "done" to the second
-        # switching off in the machine's life, and leave it on.
-        await self._calls.ask(machine, StatusAnswer.OFF, str(uuid4()))
+        machine = self._machine(instance_id, "powered off")
+        # Each call has a new key: an endpoint that remembers keys would otherwise ignore the second power-off in the
+        # machine's life.
+        await self._calls.call(machine, Endpoint.POWER_OFF, str(uuid4()))
 
     async def instances(self) -> Found:
-        told = await self._power_states()
-        found = {name: state for name, state in told.items() if isinstance(state, PowerState)}
+        states = await self._power_states()
+        found = {name: state for name, state in states.items() if isinstance(state, PowerState)}
         return Found(
             instances=tuple(
                 Instance(id=name, phase=_PHASES[state], node_name=name)
@@ -83,22 +83,22 @@ class WebhookProvider:
         )
 
     async def check(self) -> Check:
-        """Only status endpoints are called. The others are not: a call to them switches a machine."""
-        told = await self._power_states()
-        problems = [str(said) for said in told.values() if not isinstance(said, PowerState)]
+        """Calls status endpoints only: a call to the others would power a machine on or off."""
+        states = await self._power_states()
+        problems = [str(state) for state in states.values() if not isinstance(state, PowerState)]
         for machine in self._machines.values():
-            if machine.name not in told:
+            if machine.name not in states:
                 try:
                     await self._calls.prepare(machine)
                 except ProviderError as error:
                     problems.append(str(error))
         if problems:
             return Check(ok=False, sentence=" ".join(problems))
-        untried = len(self._machines) - len(told)
-        sentences = [f"{len(told)} of {len(self._machines)} machines say by their status endpoint whether they are on."]
-        if untried:
+        unchecked = len(self._machines) - len(states)
+        sentences = [f"{len(states)} of {len(self._machines)} machines report their power state."]
+        if unchecked:
             sentences.append(
-                f"{untried} have no statusEndpoint, so that nothing could be tried without switching them."
+                f"{unchecked} without statusEndpoint could not be checked without powering them on or off."
             )
         return Check(ok=True, sentence=" ".join(sentences))
 
@@ -109,27 +109,27 @@ class WebhookProvider:
         machine = self._machines.get(name)
         if machine is None:
             raise Rejected(
-                f"{name} is not among the machines of this provider, so it cannot be {done}: "
-                "add it again with its endpoints, or switch it by hand."
+                f"{name} cannot be {done}, because this provider no longer has a machine of that name. "
+                "Add it again with its endpoints, or power it on or off by hand."
             )
         return machine
 
     async def _power_states(self) -> dict[str, PowerState | ProviderError]:
-        """Of the machines with a status endpoint. One that fails says nothing about the others."""
-        asked = [machine for machine in self._machines.values() if machine.status_endpoint is not None]
-        told = await asyncio.gather(*map(self._power_state, asked))
-        return {machine.name: state for machine, state in zip(asked, told, strict=True)}
+        """State, or error, of each machine that has a status endpoint."""
+        machines = [machine for machine in self._machines.values() if machine.status_endpoint is not None]
+        states = await asyncio.gather(*map(self._power_state, machines))
+        return {machine.name: state for machine, state in zip(machines, states, strict=True)}
 
     async def _power_state(self, machine: Machine) -> PowerState | ProviderError:
-        async with self._asking:
+        async with self._status_calls:
             try:
-                body = await self._calls.ask(machine, StatusAnswer.STATUS, str(uuid4()))
+                body = await self._calls.call(machine, Endpoint.STATUS, str(uuid4()))
             except ProviderError as error:
                 return error
         state = power_state(body)
         if state is not None:
             return state
         return Unavailable(
-            f"{machine.name}: its status endpoint answers neither on nor off. "
-            'Let it answer {"on": true} or {"on": false}; until then its node alone tells.'
+            f"{machine.name}: the response of its status endpoint is neither on nor off. "
+            'Let it answer {"on": true} or {"on": false}; until then Forebay judges by its node alone.'
         )

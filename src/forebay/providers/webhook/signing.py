@@ -1,4 +1,4 @@
-"""Signatures in the form of Standard Webhooks: HMAC-SHA256 over `id.timestamp.body`, base64, version v1."""
+"""Signatures as specified by Standard Webhooks: HMAC-SHA256 over `id.timestamp.body`, base64, version v1."""
 
 import base64
 import binascii
@@ -10,12 +10,13 @@ _PREFIX: Final = b"whsec_"
 
 
 class BadSigningKey(ValueError):
-    """The text says what is wrong with the key, and never the key."""
+    """A signing key is malformed. The text says why, and does not hold the key."""
 
 
 def signing_keys(secret: bytes) -> tuple[bytes, ...]:
-    """What a Secret holds: any bytes as they are, or `whsec_` and base64. Several of the latter, with blanks between,
-    each give a signature: so a key is changed without a moment in which neither side knows the other's.
+    """Keys in the value of a Secret: one or more of `whsec_` + base64, separated by blanks; or any other bytes as is.
+
+    With several keys each call carries a signature by every key, so that keys can be rotated without a gap.
     """
     words = secret.split()
     if not words:
@@ -32,7 +33,7 @@ def signing_keys(secret: bytes) -> tuple[bytes, ...]:
 
 
 def signed(keys: tuple[bytes, ...], message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The three headers."""
+    """The three headers of a signed message."""
     content = f"{message_id}.{timestamp}.".encode() + body
     signatures = (base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode() for key in keys)
     return {

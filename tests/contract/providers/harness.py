@@ -1,6 +1,6 @@
-"""What the promises of `providers/base.py` are tried on: a provider, the world it talks to, and faults in between.
+"""Harness of the provider contract: a provider, the simulated world it talks to, and faults in between.
 
-A stage for a new provider is one class and one entry in `STAGES`.
+A new provider needs one class here and one entry in `HARNESSES`.
 """
 
 from contextlib import asynccontextmanager
@@ -17,29 +17,29 @@ from forebay.net.redaction import Redactor
 from forebay.net.serve import serving
 from forebay.providers.base import LaunchRequest
 from forebay.providers.registry import ProviderContext, build_provider
-from forebay.providers.secrets import NoSecret
+from forebay.providers.secrets import UnusableSecret
 from forebay.simulate import power_faults as faults
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
 from tests.contract.providers.receiver import KEY, TOKEN, Receiver
 from tests.net.faults import Faulty, LoseAnswer, LoseRequest, Reset, When
 
 
-class Trouble(StrEnum):
-    """What goes wrong with the next launch."""
+class LaunchFault(StrEnum):
+    """A fault of the next launch."""
 
     BAD_CREDENTIALS = "the credentials are refused"
-    RATE_LIMITED = "it asks for fewer requests"
-    REFUSED = "it refuses the request"
-    SERVER_ERROR = "it fails"
-    FAILS_AFTER_ACTING = "it acts and then fails"
+    RATE_LIMITED = "too many requests"
+    REFUSED = "the request is refused"
+    SERVER_ERROR = "the server fails"
+    FAILS_AFTER_ACTING = "the server acts and then fails"
     UNREACHABLE = "nothing can be sent"
     LOST_REQUEST = "the request is lost on its way"
     LOST_ANSWER = "the answer is lost on its way"
-    SILENCE = "no answer comes in time"
+    SILENCE = "no answer arrives in time"
 
 
-class Vault:
-    """The Secrets of a cluster."""
+class FakeSecrets:
+    """A SecretReader with the Secrets of a cluster."""
 
     def __init__(self, held):
         self.held = held
@@ -48,14 +48,14 @@ class Vault:
     async def get(self, namespace, name):
         self.reads += 1
         if (namespace, name) not in self.held:
-            raise NoSecret(f"there is no Secret {namespace}/{name}: create it")
+            raise UnusableSecret(f"there is no Secret {namespace}/{name}: create it")
         return dict(self.held[namespace, name])
 
 
-class WebhookStage:
-    """Three machines behind one power API that wants a header and a signature."""
+class WebhookHarness:
+    """Three machines behind one power API that requires a header and a signature."""
 
-    #: Whatever must not be seen anywhere.
+    #: Values that must appear in no error.
     secrets = (TOKEN, KEY, "x-hidden-value-41")
 
     def __init__(self, *, status=True, sockets=False):
@@ -68,7 +68,7 @@ class WebhookStage:
             ],
             guard=self.receiver,
         )
-        self.vault = Vault(
+        self.secret_store = FakeSecrets(
             {
                 ("forebay", "headers"): {
                     "Authorization": f"Bearer {TOKEN}\n".encode(),
@@ -105,7 +105,7 @@ class WebhookStage:
         )
         context = ProviderContext(
             make_transport=lambda _tls: Faulty(wire, self._faults),
-            secrets=self.vault,
+            secrets=self.secret_store,
             namespace="forebay",
             cluster="cluster-1",
             redactor=self.redactor,
@@ -126,40 +126,40 @@ class WebhookStage:
     def _faults(self, request):
         return self.plan(request)
 
-    def truth(self):
-        """Ids of what really runs."""
+    def running(self):
+        """Ids of the instances that really run."""
         return self.world.on
 
     def launch_calls(self):
         return [call for call in self.world.calls if call.asked is PowerCall.ON]
 
-    def trouble(self, trouble):
-        """With the next launch."""
+    def inject(self, fault):
+        """Makes the next launch fail."""
 
         def posts(request):
             return request.method == "POST"
 
-        match trouble:
-            case Trouble.BAD_CREDENTIALS:
+        match fault:
+            case LaunchFault.BAD_CREDENTIALS:
                 self.receiver.refuse_all = True
-            case Trouble.RATE_LIMITED:
+            case LaunchFault.RATE_LIMITED:
                 self._script(faults.refuses(429, headers={"Retry-After": "30"}))
-            case Trouble.REFUSED:
+            case LaunchFault.REFUSED:
                 self._script(faults.refuses(422, body=b"no such bay"))
-            case Trouble.SERVER_ERROR:
+            case LaunchFault.SERVER_ERROR:
                 self._script(faults.refuses(500, body=f"cannot use {TOKEN}".encode()))
-            case Trouble.FAILS_AFTER_ACTING:
+            case LaunchFault.FAILS_AFTER_ACTING:
                 self._script(faults.fails_after_acting(502))
-            case Trouble.UNREACHABLE:
+            case LaunchFault.UNREACHABLE:
                 self.plan = When(posts, Reset())
-            case Trouble.LOST_REQUEST:
+            case LaunchFault.LOST_REQUEST:
                 self.plan = When(posts, LoseRequest())
-            case Trouble.LOST_ANSWER:
+            case LaunchFault.LOST_ANSWER:
                 self.plan = When(posts, LoseAnswer())
-            case Trouble.SILENCE:
+            case LaunchFault.SILENCE:
                 self._script(faults.silent(acts=True))
 
-    def trouble_with_listing(self):
+    def fail_listing(self):
         for name in self.world.machines:
             self.world.script(name, PowerCall.STATUS, faults.refuses(503))
 
@@ -170,4 +170,4 @@ class WebhookStage:
         self.world.script("four", PowerCall.ON, fault)
 
 
-STAGES = {"webhook": WebhookStage}
+HARNESSES = {"webhook": WebhookHarness}

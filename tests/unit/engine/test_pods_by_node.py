@@ -1,4 +1,4 @@
-"""Who is on a node, as it is now, however often it was asked before."""
+"""The cache of pods by node never returns outdated pods."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ DAEMON = Owner("DaemonSet", "agent", "uid-agent")
 
 
 def changes():
-    """Pods that come, move, end and go, with looks at the nodes in between."""
+    """Pods that are added, moved, ended and deleted, with reads of the cache (None) in between."""
     states = st.builds(
         lambda name, node, phase, owner: pod(name, node=node, phase=phase, owner=owner),
         st.sampled_from("abc"),
@@ -28,40 +28,40 @@ def changes():
 
 @pytest.mark.law
 @given(changes())
-def test_they_are_what_a_fresh_look_would_find(history):
+def test_cached_pods_are_what_the_index_holds(history):
     pods_by_node = PodsByNode()
     view = View(pod_indexes(), handlers=(pods_by_node,))
 
-    def on(node):
+    def bound_to(node):
         return view.by(BY_NODE, node)
 
     for version, event in enumerate(history, 1):
         if event is None:
             for node in ("n1", "n2"):
-                assert pods_by_node.of(node, on) == tuple(each for each in on(node) if each.occupies_node)
+                assert pods_by_node.of(node, bound_to) == tuple(each for each in bound_to(node) if each.occupies_node)
         elif isinstance(event, str):
-            there = view.get(("default", event))
-            if there is not None:
-                view.apply_deleted(there)
+            known = view.get(("default", event))
+            if known is not None:
+                view.apply_deleted(known)
         else:
             view.apply(replace(event, resource_version=version), now=0.0)
     for node in ("n1", "n2"):
-        assert pods_by_node.of(node, on) == tuple(each for each in on(node) if each.occupies_node)
+        assert pods_by_node.of(node, bound_to) == tuple(each for each in bound_to(node) if each.occupies_node)
 
 
-def test_an_unchanged_node_is_not_looked_at_again():
+def test_an_unchanged_node_is_not_read_again():
     pods_by_node = PodsByNode()
-    looks = []
+    reads = []
 
-    def on(node):
-        looks.append(node)
+    def bound_to(node):
+        reads.append(node)
         return (pod("a", node=node),)
 
-    assert pods_by_node.of("n1", on) == pods_by_node.of("n1", on)
-    assert looks == ["n1"]
+    assert pods_by_node.of("n1", bound_to) == pods_by_node.of("n1", bound_to)
+    assert reads == ["n1"]
     pods_by_node.change(None, pod("b", node="n2"))
-    pods_by_node.of("n1", on)
-    assert looks == ["n1"]
+    pods_by_node.of("n1", bound_to)
+    assert reads == ["n1"]
     pods_by_node.change(pod("a", node="n1"), None)
-    pods_by_node.of("n1", on)
-    assert looks == ["n1", "n1"]
+    pods_by_node.of("n1", bound_to)
+    assert reads == ["n1", "n1"]
