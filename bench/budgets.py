@@ -1,4 +1,4 @@
-"""Budgets: what their books cost, and whether they are right.
+"""Budgets: what their ledgers cost, and whether they are correct.
 
 - `philly`: all 82,247 jobs of the Philly trace, replayed in time order through the ledgers of their tenants (recorded
   as they end, stored, compacted, loaded again), must total 978,078.47 GPU-h to the second. Only where the trace is.
@@ -127,7 +127,7 @@ def philly() -> dict[str, Any] | None:
     met = total == PHILLY and taken <= PHILLY_S and not damages
     objects = sum(len(store.objects) for store in stores.values())
     size = sum(store.bytes for store in stores.values())
-    print(f"philly       {len(jobs):,} jobs of {len(stores)} pods_by_node: {total} (must be {PHILLY}) in {taken:.1f} s")
+    print(f"philly       {len(jobs):,} jobs of {len(stores)} tenants: {total} (must be {PHILLY}) in {taken:.1f} s")
     print(f"             {objects} objects, {size / 1e6:.2f} MB: {'met' if met else 'MISSED'}")
     return scenario("philly", PHILLY, total, seconds=taken, jobs=len(jobs), objects=objects, bytes=size, met=met)
 

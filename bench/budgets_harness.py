@@ -171,7 +171,7 @@ class Stage:
             await asyncio.sleep(_LOOK)
 
     async def leads(self, within: float = 60.0) -> None:
-        """Until the operator keeps the books: it tells figures, and has marked the budget for admission."""
+        """Wait until the operator counts: the budget has figures, and its label for the admission policies."""
         deadline = time.monotonic() + within
         while await self.consumed() is None or not self.status().get("conditions"):
             if time.monotonic() > deadline:

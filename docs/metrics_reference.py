@@ -28,7 +28,7 @@ def _lines() -> Iterator[str]:
         yield f"| `forebay_{name}_total` | counter | {_labels(labels)} | {text} |"
     yield f"| `{budgets.LAG[0]}` | gauge |  | {budgets.LAG[1]} |"
     for name, text in (budgets.SPENT, budgets.RATE):
-        yield f"| `{name}` | gauge | {_labels(budgets.LINES)} | {text} |"
+        yield f"| `{name}` | gauge | {_labels(budgets.BILL_LABELS)} | {text} |"
     yield ""
     yield "## Budgets"
     yield ""

@@ -1,4 +1,4 @@
-"""What has come of a world with budgets, and the laws that only its end can show."""
+"""Outcome of a crash test with budgets, and the laws that are checked at its end."""
 
 import asyncio
 from collections import Counter
@@ -8,8 +8,8 @@ from forebay.embedded.api.kinds import JOB_KIND, POD_KIND
 from forebay.model.units import GpuHours
 from tests.crash.budget_witness import gpu_seconds
 
-_PATIENCE = 4 * 3600.0
-_WORTHWHILE = 300
+_TIME_LIMIT = 4 * 3600.0
+_MINIMUM_RUNTIME = 300
 #: Hours: nothing leaves such a window before the end.
 _LONG = 24
 #: Requests but for the lease, in any ten minutes.
@@ -29,41 +29,39 @@ class Outcome:
 
     @property
     def over(self):
-        """There is nothing to wait for any more."""
-        return asyncio.get_running_loop().time() > _PATIENCE or self.ledger.stormed
+        """Whether the time limit is over or the operator floods the API server."""
+        return asyncio.get_running_loop().time() > _TIME_LIMIT or self.ledger.stormed
 
     def at_rest(self):
-        return not any(self._unrest())
+        return not any(self._unfinished())
 
-    def _unrest(self):
+    def _unfinished(self):
         for pod in self.world.store.list(POD_KIND):
             name, phase = pod["metadata"]["name"], pod["status"]["phase"]
             if "deletionTimestamp" in pod["metadata"]:
-                yield f"{name} does not go"
+                yield f"{name} is not deleted"
             elif phase in _ENDED:
                 if USAGE_FINALIZER in (pod["metadata"].get("finalizers") or ()):
-                    yield f"{name} has ended and is kept"
+                    yield f"{name} has ended and keeps its finalizer"
             elif pod["spec"].get("nodeName"):
                 yield f"{name} runs"
-            elif not self._waits_rightly(pod):
+            elif not self._must_wait(pod):
                 yield f"{name} waits, gates {pod['spec'].get('schedulingGates')}"
         for job in self.world.store.list(JOB_KIND):
             name, status = job["metadata"]["name"], job.get("status") or {}
             if job["spec"].get("suspend"):
-                if not self._is_paused_rightly(job):
+                if not self._must_stay_paused(job):
                     yield f"Job {name} is suspended"
             elif not status.get("succeeded") and not status.get("active"):
                 yield f"Job {name} has no pod"
         yield from (f"{machine} is on" for machine in sorted(self.world.power.on))
         yield from (f"record {name} is {state}" for name, state in self.world.states().items() if state != "Gone")
 
-    def _waits_rightly(self, pod):
-        """For a budget without room for it, or for the one before it at the gate of the same budget; and for longer
-        than anybody watches.
-        """
+    def _must_wait(self, pod):
+        """Whether a budget has no headroom for the pod, or for an older gated pod, for longer than the test lasts."""
         mine = self._need(pod)
         largest = max((machine.gpus for machine in self.scenario.machines), default=self.scenario.gpus)
-        if mine > largest * _WORTHWHILE:
+        if mine > largest * _MINIMUM_RUNTIME:
             return True
         for limit in self.scenario.budgets:
             if not limit.holds or limit.team != self._team(pod) or limit.window < _LONG:
@@ -76,7 +74,7 @@ class Outcome:
                 return True
         return False
 
-    def _is_paused_rightly(self, job):
+    def _must_stay_paused(self, job):
         team, need = self._team(job["spec"]["template"]), self._need(job["spec"]["template"])
         return any(
             limit.seconds - self.auditor.used(limit) < min(need, limit.seconds)
@@ -86,7 +84,7 @@ class Outcome:
 
     def _need(self, pod):
         (container,) = pod["spec"]["containers"]
-        return int(container["resources"]["limits"]["nvidia.com/gpu"]) * _WORTHWHILE
+        return int(container["resources"]["limits"]["nvidia.com/gpu"]) * _MINIMUM_RUNTIME
 
     def _team(self, pod):
         return (pod["metadata"].get("labels") or {}).get("team")
@@ -95,30 +93,30 @@ class Outcome:
         return any(each["name"] == BUDGET_GATE for each in pod["spec"].get("schedulingGates") or ())
 
     def remember(self):
-        self._remembered = self._books()
+        self._remembered = self._ledgers()
 
-    def _books(self):
+    def _ledgers(self):
         return {limit.name: self.auditor.stored(limit) for limit in self.scenario.budgets}
 
     def breaches(self):
         yield from self.witness.breaches
         yield from self.auditor.breaches
         if self.quiet_at is None:
-            yield f"no rest: {list(self._unrest())}"
+            yield f"not at rest: {list(self._unfinished())}"
         if self.ledger.stormed:
             yield f"requests without end at {self.ledger.requests[-1].at:.3f} s: {self.frequent()}"
         if self._remembered is not None:
-            if self._books() != self._remembered:
-                yield f"the books changed by themselves: {self._remembered} became {self._books()}"
-            yield from (f"stirs again: {each}" for each in self._unrest())
-            yield from self._wrong_books()
-        yield from self._storms()
+            if self._ledgers() != self._remembered:
+                yield f"the ledgers changed by themselves: {self._remembered} became {self._ledgers()}"
+            yield from (f"no longer at rest: {each}" for each in self._unfinished())
+            yield from self._wrong_ledgers()
+        yield from self._too_many_requests()
 
-    def _wrong_books(self):
+    def _wrong_ledgers(self):
         for limit in self.scenario.budgets:
-            books, all_sure = self.auditor.stored(limit), True
+            stored, all_sure = self.auditor.stored(limit), True
             for pod in self.auditor.of(limit):
-                intervals = books.get(pod.uid, ())
+                intervals = stored.get(pod.uid, ())
                 counted = sum((end - start) * rate // 1000 for start, end, rate in intervals if end is not None)
                 sure = self.auditor.is_sure(pod, self.ledger.requests)
                 low, high = self._between(limit, pod, sure=sure)
@@ -129,10 +127,10 @@ class Outcome:
                 yield from self._wrong_status(limit)
 
     def _between(self, limit, pod, *, sure):
-        """GPU-seconds that may be booked of a pod, at least and at most."""
+        """GPU-seconds that the ledger may hold of a pod, at least and at most."""
         used = pod.used(float("inf"))
-        if pod.unsaid:
-            # To the moment at which it was missed, which is later where the watch was broken.
+        if pod.end_unreported:
+            # Until the deletion was seen, which is later where the watch was interrupted.
             late = 60 if self.scenario.plan is not None else 1
             return (max(used - pod.gpus, 0) if sure else 0), used + late * pod.gpus if used else 0
         if not sure:
@@ -143,20 +141,20 @@ class Outcome:
 
     def _wrong_status(self, limit):
         kind = self.world.store.kinds.named("forebay.dev/v1alpha1", "GPUWorkloadBudget")
-        said = self.world.store.get(kind, "default", limit.name)["status"]["consumedGpuHours"]
+        shown = self.world.store.get(kind, "default", limit.name)["status"]["consumedGpuHours"]
         used = GpuHours.from_units(int(self.auditor.used(limit)) * 10**9)
-        if gpu_seconds(said) != gpu_seconds(used.quantity()):
-            yield f"{limit.name} says {said} in the end, and it is {used.quantity()}"
+        if gpu_seconds(shown) != gpu_seconds(used.quantity()):
+            yield f"{limit.name} says {shown} in the end, and it is {used.quantity()}"
 
-    def _storms(self):
+    def _too_many_requests(self):
         most, allowed = self._most_requests(), self._allowed_requests()
         if most > allowed:
             yield f"{most} requests within {_WINDOW:.0f} s, where {allowed} should do: {self.frequent()}"
         asked = Counter(sent.path for sent in self.ledger.requests if sent.path.endswith("/eviction"))
         for path, times in asked.items():
-            # A refused or lost request is made again; one that was heard is not.
+            # A refused or lost request is repeated; one that was answered is not.
             if times > 1 + len(self.auditor.lives) + self.ledger.faults:
-                yield f"{path} was asked for {times} times"
+                yield f"{path} was requested {times} times"
 
     def _most_requests(self):
         times = [sent.at for sent in self.ledger.requests if not sent.is_lease]

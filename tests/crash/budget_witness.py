@@ -1,4 +1,4 @@
-"""Reckons beside the operator what pods use, from the store's own changes, and compares whatever is said or done."""
+"""Independent observer: computes usage from the store's changes, and checks the operator's ledgers and actions."""
 
 import base64
 from collections import defaultdict
@@ -12,20 +12,20 @@ from forebay.kube.decoders import ADDED, DELETED
 from forebay.net import clock
 
 _ENDED = frozenset({"Succeeded", "Failed"})
-_RECKONED, _WORTHWHILE = 3600, 300
-#: Between a look at the cluster and what is done about it: what changed meanwhile was not known.
+_ASSUMED_RUNTIME, _MINIMUM_RUNTIME = 3600, 300
+#: Seconds between a snapshot and the resulting action: the operator did not know later changes.
 _REACTION = 3.0
 #: A quota is in billionths of an hour, and a status in thousandths.
 _EPSILON = 1e-4
 _ROUNDING = 0.5 * 3.6 + _EPSILON
-#: How long after a look began, or an end was there to see, it is stored for sure.
+#: Seconds within which a running operator certainly stores the end of a pod.
 _STORED_WITHIN = 10.0
-#: How long somebody may still wait who was refused again and again.
+#: Longest wait of a client that was refused repeatedly.
 _BACK_OFF = 30.0
 
 
 class Truth:
-    """One pod, as its kubelet has told it and as the API server has kept it."""
+    """True run of one pod, from the statuses that the API server has stored."""
 
     def __init__(self, pod):
         self.name = pod["metadata"]["name"]
@@ -34,20 +34,20 @@ class Truth:
         (container,) = pod["spec"]["containers"]
         self.gpus = int(container["resources"]["limits"]["nvidia.com/gpu"])
         self.start = self.end = None
-        #: The first start that its last status shows, which has room for two runs; and until when that was the first.
+        #: First start in the last status, which has room for two runs; and until when that was the true first start.
         self.shown = None
         self.shown_until = None
-        #: When its end could first be seen, and when it could no longer.
+        #: When the end was first visible, and when the pod was removed.
         self.ended_at = self.removed_at = None
-        #: It was kept at least until it was let go.
-        self.marked = False
-        #: It was taken away while it ran.
-        self.unsaid = False
+        #: Whether the pod ever had the usage finalizer.
+        self.had_finalizer = False
+        #: Whether the pod was removed while it ran.
+        self.end_unreported = False
         self.evicted_at = None
 
     def change(self, pod, *, removed):
         now = clock.now()
-        self.marked |= USAGE_FINALIZER in (pod["metadata"].get("finalizers") or ())
+        self.had_finalizer |= USAGE_FINALIZER in (pod["metadata"].get("finalizers") or ())
         (status,) = pod["status"].get("containerStatuses") or ({},)
         states = [status.get("state") or {}, status.get("lastState") or {}]
         runs = [run for state in states if (run := state.get("running") or state.get("terminated"))]
@@ -64,14 +64,14 @@ class Truth:
         if removed:
             self.removed_at = now
             if self.ended_at is None:
-                self.unsaid, self.end = True, None if self.start is None else seconds(now)
+                self.end_unreported, self.end = True, None if self.start is None else seconds(now)
 
     @property
     def runs(self):
         return self.start is not None and self.end is None and self.removed_at is None
 
     def used(self, at, since=0.0):
-        """GPU-seconds until a moment, from another on."""
+        """GPU-seconds from one moment to another."""
         if self.start is None:
             return 0
         end = at if self.end is None else min(self.end, at)
@@ -86,7 +86,7 @@ class Auditor:
         self.pods = {}
         self.lives = []
         self._born = 0.0
-        #: When each life ended.
+        #: When each process of the operator died.
         self._deaths = {}
         self._changed = 0.0
         self._paused = set()
@@ -110,12 +110,12 @@ class Auditor:
         return [pod for pod in self.pods.values() if pod.team == limit.team]
 
     def used(self, limit, at=None):
-        """GPU-seconds in the window that ends then."""
+        """GPU-seconds in the window that ends at `at`."""
         at = _now() if at is None else at
         return sum(pod.used(at, at - limit.window * 3600) for pod in self.of(limit))
 
     def stored(self, limit):
-        """Intervals by pod, as whoever comes next would read them; and whether all of it can be read."""
+        """Stored intervals by pod, as the next process of the operator would read them."""
         chunks = defaultdict(dict)
         for each in self.world.store.list(CONFIG_MAP_KIND):
             labels = labels_of(each)
@@ -137,8 +137,9 @@ class Auditor:
 
     @property
     def someone_works(self):
-        """For long enough to have looked at everything: whoever comes waits until the lease of the dead one ends, and
-        until the weather is better.
+        """Whether an operator has worked long enough to store everything.
+
+        A new process waits until the lease of the dead one ends, and until the injected faults end.
         """
         lease = self.scenario.terms.duration if self._deaths else 0.0
         clears = 0.0 if self.scenario.plan is None else self.scenario.plan.until + _BACK_OFF + _T0
@@ -149,35 +150,36 @@ class Auditor:
         return [life for life in self.lives if life.name not in self._deaths]
 
     def is_sure(self, pod, requests):
-        """Somebody had to see it: it was kept for that, or there long enough for a process that was there to store it.
+        """Whether the usage of the pod must be stored: the finalizer kept it, or an operator had the time to store it.
 
-        Where the network is bad, only the first is sure.
+        With injected faults only the first is certain.
         """
-        if pod.marked:
+        if pod.had_finalizer:
             return True
         seen = pod.ended_at or pod.removed_at
         if self.scenario.plan is not None or pod.start is None or seen is None:
             return False
-        told = seen.timestamp()
+        seen_at = seen.timestamp()
         gone = float("inf") if pod.removed_at is None else pod.removed_at.timestamp()
-        # Of a pod that goes while somebody watches, the last state comes with the word that it is gone.
+        # The deletion event of a watched pod carries its last state.
         return any(
-            begins < gone and max(begins, told) + _STORED_WITHIN <= ends for begins, ends in self._looks(requests)
+            begins < gone and max(begins, seen_at) + _STORED_WITHIN <= ends
+            for begins, ends in self._active_times(requests)
         )
 
     def start_is_sure(self, pod, limit, requests):
-        """Of a pod that is kept, in an exact budget: somebody had time to store it before its status no longer told."""
+        """Whether an operator had the time to store the start of an exact budget's pod before its status lost it."""
         if pod.shown_until is None:
             return True
-        if self.scenario.plan is not None or not pod.marked or limit.accounting != "Exact":
+        if self.scenario.plan is not None or not pod.had_finalizer or limit.accounting != "Exact":
             return False
         return any(
             max(begins, pod.start) + _STORED_WITHIN <= min(ends, pod.shown_until)
-            for begins, ends in self._looks(requests)
+            for begins, ends in self._active_times(requests)
         )
 
-    def _looks(self, requests):
-        """From when to when each life knew what goes on: it had read what is stored."""
+    def _active_times(self, requests):
+        """Time in which each process of the operator was active: from reading the ledgers to its death."""
         for life in self.lives:
             read = [sent.at for sent in requests if sent.life == life.name and sent.path.endswith("/configmaps")]
             if read:
@@ -201,14 +203,14 @@ class Auditor:
         if spec.get("suspend") and name not in self._paused:
             self._paused.add(name)
             team = (spec["template"]["metadata"].get("labels") or {}).get("team")
-            self._lawful(name, team, "Pause")
+            self._check_stop(name, team, "Pause")
         elif not spec.get("suspend"):
             self._paused.discard(name)
 
     def _stopped(self, pod, action):
         if pod.ended_at is not None:
             self.breach(f"{pod.name} is evicted although it has ended")
-        self._lawful(pod.name, pod.team, action)
+        self._check_stop(pod.name, pod.team, action)
         leaving = [
             each.name
             for each in self.pods.values()
@@ -218,12 +220,12 @@ class Auditor:
         if len(leaving) > len(budgets):
             self.breach(f"{leaving} are evicted at once by {len(budgets)} budgets")
 
-    def _lawful(self, name, team, action):
-        """A budget of this action was used up for as long as its grace period, and is."""
+    def _check_stop(self, name, team, action):
+        """Report a breach unless a budget with this action has been used up for its grace period."""
         for limit in self.scenario.budgets:
             if (limit.action, limit.team) != (action, team):
                 continue
-            # Its condition is written in whole seconds.
+            # The condition is written in whole seconds.
             due = _now() - max(limit.grace - 1, 0)
             if self.used(limit) >= limit.seconds - _EPSILON and (
                 limit.window < 24 or self.used(limit, due) >= limit.seconds - _EPSILON
@@ -250,23 +252,23 @@ class Auditor:
                 self.breach(f"{limit.name} has {intervals} of {pod.name}, which ended at {pod.end}")
 
     def _latest(self, pod):
-        """When it can have ended, at the latest: nobody told where the watch was broken or it was taken away."""
-        guessed = pod.unsaid or (self.scenario.plan is not None and not pod.marked)
-        return seconds(clock.now()) if guessed or pod.end is None else pod.end
+        """Latest end that the ledger may hold: uncertain if the watch was interrupted or the pod removed by force."""
+        uncertain = pod.end_unreported or (self.scenario.plan is not None and not pod.had_finalizer)
+        return seconds(clock.now()) if uncertain or pod.end is None else pod.end
 
     def _budget_changed(self, change):
         status = change.new.get("status") or {}
         limit = self._limits[change.new["metadata"]["name"]]
         if "consumedGpuHours" not in status:
             return
-        said, used = gpu_seconds(status["consumedGpuHours"]), self.used(limit)
-        guessed = any(pod.unsaid for pod in self.of(limit)) or self.scenario.plan is not None
-        # What leaves the window leaves it before it is said.
-        if said < 0 or (limit.window >= 24 and not guessed and said > used + _ROUNDING):
-            self.breach(f"{limit.name} says {said:.1f} GPU-s, and it is {used:.1f}")
+        shown, used = gpu_seconds(status["consumedGpuHours"]), self.used(limit)
+        uncertain = any(pod.end_unreported for pod in self.of(limit)) or self.scenario.plan is not None
+        # A short window may have moved on before the status is written.
+        if shown < 0 or (limit.window >= 24 and not uncertain and shown > used + _ROUNDING):
+            self.breach(f"{limit.name} says {shown:.1f} GPU-s, and it is {used:.1f}")
 
     def _record_changed(self, change):
-        """Nothing is bought for a pod without room for five minutes of it, after an hour of all that goes on."""
+        """Check a new machine: its budget has headroom for five minutes of a pod, after an hour of all others."""
         wanted = {pod["uid"] for pod in change.new["spec"].get("pods") or ()}
         if change.type != ADDED or not wanted or _now() - self._changed < _REACTION:
             return
@@ -274,14 +276,16 @@ class Auditor:
             mine = [pod for pod in self.of(limit) if pod.uid in wanted]
             if not limit.holds or not mine or limit.window < 24:
                 continue
-            coming = self._coming(limit, change.new["metadata"]["name"])
-            room = limit.seconds - self.used(limit) - _RECKONED * sum(pod.gpus for pod in coming)
-            need = min(min(pod.gpus for pod in mine) * _WORTHWHILE, limit.seconds)
-            if room < need - _EPSILON:
-                self.breach(f"a machine is asked for, though {limit.name} has {room} GPU-s left and {need} are needed")
+            others = self._running_or_served(limit, change.new["metadata"]["name"])
+            headroom = limit.seconds - self.used(limit) - _ASSUMED_RUNTIME * sum(pod.gpus for pod in others)
+            need = min(min(pod.gpus for pod in mine) * _MINIMUM_RUNTIME, limit.seconds)
+            if headroom < need - _EPSILON:
+                self.breach(
+                    f"a machine is launched although {limit.name} has {headroom} GPU-s left and {need} are needed"
+                )
 
-    def _coming(self, limit, name):
-        """Pods that run or will, apart from those that this machine is for."""
+    def _running_or_served(self, limit, name):
+        """Pods that run or have capacity, apart from those that this machine is for."""
         instances = self.world.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
         served = {
             pod["uid"]

@@ -1,6 +1,6 @@
-"""Small worlds with budgets: pods and Jobs that come, run, restart and are deleted, also while nobody keeps the books.
+"""Crash tests with budgets: pods and Jobs are created, run, restart and are deleted, also while no operator runs.
 
-The API server's admission policies are played by the rules of the embedded store, because that runs none.
+The rules of the embedded store play the API server's admission policies, because the store runs none.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from tests.crash.witness import Witness
 from tests.crash.worlds import Weather
 from tests.engine.power_world import POWER, lab
 
-_LOOK = 5.0
-#: At so many looks in a row: what has just ended is to be stored.
-_CALM = 2
-#: After the end, with another process of the operator at work: longer than a resync, so that whatever would stir does.
-_AFTERWARDS = 70.0
+_CHECK_INTERVAL = 5.0
+#: Consecutive checks at rest before the end: what has just ended must still be stored.
+_CHECKS_AT_REST = 2
+#: Seconds with a new operator process after that: longer than a resync, so that any further change shows.
+_AFTER_REST = 70.0
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
-    """A budget. Its quota is in seconds of one GPU."""
+    """Budget with a quota in seconds of one GPU."""
 
     name: str = "team-a"
     seconds: int = 10**6
@@ -61,7 +61,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
     runs: float = 20.0
     team: str = "a"
-    #: When somebody deletes it, if it is still there; at once and without its consent with `force`.
+    #: When it is deleted, if it still exists; without a grace period with `force`.
     deleted: float | None = None
     force: bool = False
     #: One exit code per start, until it is 0.
@@ -72,23 +72,23 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     budgets: tuple[Limit, ...]
     work: tuple[Work, ...]
-    #: Of a node that is always there; 0: there is none.
+    #: GPUs of a permanent node; 0: there is none.
     gpus: int = 8
     machines: tuple[Powered, ...] = ()
-    #: When the operator dies whatever it does, and for how long there is none; and for how long after any other death.
+    #: When the operator is killed and for how long there is none; and for how long after any other death.
     outages: tuple[tuple[float, float], ...] = ()
     away: float = 2.0
     #: Whether the API server runs the admission policies.
     policies: bool = True
     plan: Weather | None = None
     replicas: int = 1
-    #: Longer ones for worlds that last hours.
+    #: Lease terms; longer ones for tests that last hours.
     terms: Terms = TERMS
     seed: int = 7
 
 
 class _Policed(PodRules):
-    """As the policies of `engine.admission_policies`: they look only at budgets that are labelled for them."""
+    """Admission policies as in `install.admission_policies`: they read only budgets that are labelled for them."""
 
     def __init__(self, budgets):
         self._budgets = budgets
@@ -112,7 +112,7 @@ def _add(items, item):
 
 
 def happens(scenario, deaths=()):
-    """Runs the world to its rest. The outcome, whose breaches should be none."""
+    """Outcome of a scenario after it came to rest; `found` should be empty."""
     return run(_happens(scenario, deaths))
 
 
@@ -121,26 +121,26 @@ async def _happens(scenario, deaths):
         ledger = Ledger(deaths)
         auditor = Auditor(scenario, world)
         outcome = Outcome(scenario, world, ledger, Witness(world, honest=True), auditor)
-        keepers = [
+        operators = [
             asyncio.create_task(_keep_alive(scenario, world, ledger, auditor, number))
             for number in range(scenario.replicas)
         ]
         people = asyncio.create_task(_act(scenario, world))
         try:
-            looks = 0
-            while not outcome.over and looks < _CALM:
-                await asyncio.sleep(_LOOK)
-                looks = looks + 1 if people.done() and auditor.someone_works and outcome.at_rest() else 0
-            if looks:
+            checks = 0
+            while not outcome.over and checks < _CHECKS_AT_REST:
+                await asyncio.sleep(_CHECK_INTERVAL)
+                checks = checks + 1 if people.done() and auditor.someone_works and outcome.at_rest() else 0
+            if checks:
                 outcome.quiet_at = asyncio.get_running_loop().time()
                 outcome.remember()
                 for life in auditor.alive:
                     life.die()
-                await asyncio.sleep(_AFTERWARDS)
+                await asyncio.sleep(_AFTER_REST)
         finally:
-            for task in (*keepers, people):
+            for task in (*operators, people):
                 task.cancel()
-            ended = await asyncio.gather(*keepers, people, return_exceptions=True)
+            ended = await asyncio.gather(*operators, people, return_exceptions=True)
             world.power.stop()
         faults = [each for each in ended if isinstance(each, Exception)]
         auditor.breaches += [f"the operator ended by itself: {fault!r}" for fault in faults]
@@ -163,7 +163,7 @@ async def _world(scenario):
 
 
 async def _act(scenario, world):
-    """What people do, in the order of its time."""
+    """Create and delete the work of the scenario, in order of time."""
     loop = asyncio.get_running_loop()
     acts = [(work.at, number, _submit, work) for number, work in enumerate(scenario.work)]
     acts += [(work.deleted, -1, _delete, work) for work in scenario.work if work.deleted is not None]
@@ -173,10 +173,10 @@ async def _act(scenario, world):
 
 
 def _submit(world, work):
-    notes = {"embedded.forebay.dev/run-time": f"{work.runs:g}s", "embedded.forebay.dev/exit-code": work.exits}
+    annotations = {"embedded.forebay.dev/run-time": f"{work.runs:g}s", "embedded.forebay.dev/exit-code": work.exits}
     container = {"name": "main", "image": "work:1", "resources": {"limits": {"nvidia.com/gpu": work.gpus}}}
     spec = {"restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 5, "containers": [container]}
-    about = {"labels": {"team": work.team}, "annotations": notes}
+    about = {"labels": {"team": work.team}, "annotations": annotations}
     if work.job:
         template = {"template": {"metadata": about, "spec": spec}, "backoffLimit": 1000}
         world.store.create(JOB_KIND, {"metadata": {"name": work.name, "namespace": "default"}, "spec": template})
@@ -191,7 +191,7 @@ def _delete(world, work):
 
 
 async def _keep_alive(scenario, world, ledger, auditor, number):
-    """As a Deployment does, but for the time of an outage, which is of all replicas."""
+    """Restart the operator as a Deployment does, except during an outage, which hits all replicas."""
     loop = asyncio.get_running_loop()
     outages = sorted(scenario.outages)
     plan = scenario.plan.over(random.Random(scenario.seed * 100 + number), ledger) if scenario.plan else None

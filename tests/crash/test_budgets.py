@@ -1,4 +1,4 @@
-"""Budgets hold and their books are right, whenever the operator dies and whatever becomes of pods meanwhile."""
+"""Budgets are enforced and their ledgers correct, whenever the operator dies and whatever happens to pods meanwhile."""
 
 import pytest
 from hypothesis import given, note
@@ -12,8 +12,8 @@ from tests.crash.test_random_worlds import CONFLICT
 from tests.crash.worlds import Weather
 from tests.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
 
-#: Pods that end, restart, are deleted while they run or when they have ended, or are torn away. Whoever dies stays away
-#: for so long that others end and go meanwhile.
+#: Pods that end, restart, and are deleted while they run, after they ended, or by force. A dead operator stays away so
+#: long that other pods end and are deleted meanwhile.
 KEPT = Scenario(
     budgets=(Limit(), Limit(name="other", accounting="Observed", action="AlertOnly")),
     work=(
@@ -25,9 +25,9 @@ KEPT = Scenario(
     ),
     away=8,
 )
-#: Started again so often while nobody looks that its status no longer tells its first start.
+#: A pod restarts so often while the operator is down that its status no longer shows its first start.
 OFTEN = Scenario(budgets=(Limit(),), work=(Work(name="often", at=3, runs=4, exits="1,1,1,0"),), outages=((6, 70),))
-#: Nobody is kept, and whoever is seen counts.
+#: No finalizers: pods that the operator sees count.
 OBSERVED = Scenario(
     budgets=(Limit(accounting="Observed"),),
     work=(
@@ -37,7 +37,7 @@ OBSERVED = Scenario(
         Work(name="torn", at=2, runs=60, deleted=16, force=True),
     ),
 )
-#: Two budgets take the same pods; the largest go, one after the other, and the Job's next pod waits at the gate.
+#: Two budgets select the same pods; the largest users are evicted one at a time, and the Job's next pod is gated.
 EVICTED = Scenario(
     budgets=(Limit(seconds=40, grace=3), Limit(name="wide", seconds=60, accounting="Observed")),
     work=(
@@ -48,7 +48,7 @@ EVICTED = Scenario(
         Work(name="theirs", at=5, runs=10, team="b"),
     ),
 )
-#: Jobs are suspended and, an hour later, go on one after the other.
+#: Jobs are suspended and, an hour later, resumed one at a time.
 PAUSED = Scenario(
     budgets=(Limit(seconds=400, window=1, action="Pause"),),
     work=(
@@ -58,7 +58,7 @@ PAUSED = Scenario(
     ),
     terms=Terms(duration=300.0, renew_deadline=200.0, retry=100.0),
 )
-#: Machines for some of the pods: the budget has room for two at a time.
+#: Machines for some of the pods: the budget has headroom for two at a time.
 BOUGHT = Scenario(
     budgets=(Limit(seconds=7300, accounting="Observed"),),
     work=(Work(name="one"), Work(name="two", at=1), Work(name="three", at=2), Work(name="four", at=30, gpus=2)),
@@ -70,14 +70,14 @@ _WORLDS = {"kept": KEPT, "observed": OBSERVED, "evicted": EVICTED, "bought": BOU
 
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("scenario", _WORLDS.values(), ids=_WORLDS)
-def test_no_request_about_budgets_is_a_bad_one_to_die_at(scenario, moment):
+def test_the_operator_may_die_at_any_request_about_budgets(scenario, moment):
     whole = happens(scenario)
     assert whole.found == ()
-    # To die before any of them is to die before the first; the lease has tests of its own.
+    # Watches are left out, because dying at one is like dying before the first request; the lease has its own tests.
     acts = [
         sent for sent in whole.ledger.requests if sent.at <= whole.quiet_at and not (sent.is_lease or sent.is_watch)
     ]
-    # Machines make many more, which `test_every_request` is about: some of these, others after each moment.
+    # Machines cause many more requests, which `test_every_request` covers: take a sample, another for each moment.
     for sent in acts[list(Moment).index(moment) * 3 :: 6] if scenario.machines else acts:
         outcome = happens(scenario, {sent.number: moment})
         killed = [f"{moment} {sent}" for sent, moment in outcome.ledger.died]
@@ -93,7 +93,7 @@ def test_an_exact_budget_keeps_the_first_start_that_was_seen():
     assert pod.shown > pod.start
 
 
-def test_a_job_that_waits_for_the_window_goes_on_whoever_has_died():
+def test_a_paused_job_is_resumed_whenever_the_operator_dies():
     whole = happens(PAUSED)
     assert whole.found == ()
     jobs = [sent.number for sent in whole.ledger.requests if sent.path.endswith(("/long", "/longer"))]
@@ -104,7 +104,7 @@ def test_a_job_that_waits_for_the_window_goes_on_whoever_has_died():
             assert (number, moment, outcome.found) == (number, moment, ())
 
 
-#: Of the API server: answers for it, lost and cut ones, delays within the time that a lease leaves.
+#: Faults of the API server: error answers, lost and cut ones, and delays shorter than the lease allows.
 rates = st.sampled_from([0.0, 0.01, 0.05])
 weathers = st.builds(
     Weather,
@@ -181,7 +181,7 @@ def worlds(draw, *, weather=fair, replicas=one, machines=(), most=5):
             for begin, length in draw(st.lists(st.tuples(st.integers(2, 70), st.integers(2, 40)), max_size=2))
         ),
         away=draw(st.sampled_from([2.0, 15.0])),
-        # Without policies, a Job makes pods to be evicted for as long as it may.
+        # Without policies, a Job creates pods to be evicted until its backoffLimit.
         policies=draw(st.booleans()) or any(each.job for each in work),
         replicas=draw(replicas),
         plan=draw(weather),
@@ -198,17 +198,17 @@ def all_is_well(scenario, dead):
 
 @pytest.mark.law
 @given(worlds(), deaths)
-def test_books_are_right_whenever_operators_die(scenario, dead):
+def test_ledgers_are_correct_whenever_operators_die(scenario, dead):
     all_is_well(scenario, dead)
 
 
 @pytest.mark.law
 @given(worlds(weather=weathers, replicas=st.integers(1, 2)), deaths)
-def test_books_are_right_where_the_api_server_is_hard_to_reach(scenario, dead):
+def test_ledgers_are_correct_with_api_server_faults(scenario, dead):
     all_is_well(scenario, dead)
 
 
 @pytest.mark.law
 @given(worlds(weather=weathers, machines=BOUGHT.machines, most=3), deaths)
-def test_no_more_is_bought_than_budgets_allow(scenario, dead):
+def test_no_more_machines_are_launched_than_budgets_allow(scenario, dead):
     all_is_well(scenario, dead)

@@ -1,4 +1,4 @@
-"""What budgets count while pods come and go, and what their owners read."""
+"""Usage that budgets count while pods come and go, and the status that shows it."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from forebay.embedded.api import kinds
 from tests.engine.budget_world import hours, operator, passing, used, world
 
 
-async def test_a_budget_says_how_it_stands():
+async def test_a_new_budget_has_all_conditions_and_figures():
     async with world() as it, operator(it):
         it.budget(hours="100")
         await passing(5)
@@ -17,7 +17,7 @@ async def test_a_budget_says_how_it_stands():
         assert (used(it.status()), it.status()["remainingGpuHours"], it.status()["trackedPods"]) == (0, "100", 0)
 
 
-async def test_what_pods_use_is_counted_while_they_run_and_after():
+async def test_usage_is_counted_while_pods_run_and_after():
     async with world() as it, operator(it):
         it.budget(hours="100")
         it.pod("train", 2, runs="30m")
@@ -41,7 +41,7 @@ async def test_figures_are_not_written_every_second():
         assert 5 <= len(versions) <= 12
 
 
-async def test_the_last_word_is_said_soon_after_the_last_pod_has_ended():
+async def test_the_final_usage_is_written_soon_after_the_last_pod_has_ended():
     async with world() as it, operator(it):
         it.budget(hours="1000")
         it.pod("train", 1, runs="100s")
@@ -75,7 +75,7 @@ async def test_a_pod_that_is_deleted_while_it_runs_counts_until_its_end():
         assert hours(ran) - 0.0005 <= used(it.status()) <= hours(ran + 32)
 
 
-async def test_another_operator_goes_on_where_the_first_ended():
+async def test_another_operator_continues_where_the_first_ended():
     async with world() as it:
         it.budget(hours="100")
         async with operator(it, "a"):
@@ -92,7 +92,7 @@ async def test_another_operator_goes_on_where_the_first_ended():
             assert it.status()["trackedPods"] == 2
 
 
-async def test_a_ledger_goes_with_its_budget_and_not_with_another():
+async def test_a_ledger_is_deleted_with_its_budget_only():
     async with world() as it, operator(it):
         it.budget("team-a")
         it.budget("team-b", labels={"team": "b"})
@@ -105,7 +105,7 @@ async def test_a_ledger_goes_with_its_budget_and_not_with_another():
         assert [each["metadata"]["annotations"]["forebay.dev/budget"] for each in it.ledgers()] == ["default/team-b"]
 
 
-async def test_a_ledger_whose_budget_went_while_nobody_looked_is_cleared_away():
+async def test_a_ledger_whose_budget_was_deleted_while_forebay_was_down_is_deleted():
     async with world() as it:
         it.budget()
         async with operator(it, "a"):
@@ -117,7 +117,7 @@ async def test_a_ledger_whose_budget_went_while_nobody_looked_is_cleared_away():
         assert it.ledgers() == []
 
 
-async def test_a_damaged_ledger_is_said_left_alone_and_forgiven_when_it_is_gone():
+async def test_a_damaged_ledger_is_reported_not_touched_and_forgotten_when_it_is_deleted():
     async with world() as it:
         it.budget()
         async with operator(it, "a"):
@@ -150,8 +150,8 @@ async def test_a_budget_of_cores_counts_pods_without_gpus():
         assert used(it.status("cores")) == pytest.approx(hours(it.ran("sim")) / 2, abs=0.0005)
 
 
-async def test_cores_that_were_used_while_nobody_looked_are_counted_before_anybody_is_let_go():
-    """A new process does not know yet that anybody counts cores: it must not take what it has not read for nothing."""
+async def test_cores_used_while_forebay_was_down_are_counted_before_finalizers_are_removed():
+    """A new process first reads pods without the run times of CPU-only ones: it must not take these for unused."""
     container = {"name": "main", "image": "work:1", "resources": {"requests": {"cpu": "500m"}}}
     async with world() as it:
         it.budget("cores", hours="10", gpuResourceName="cpu", accounting="Exact")
@@ -173,7 +173,7 @@ async def test_cores_that_were_used_while_nobody_looked_are_counted_before_anybo
             assert used(it.status("cores")) == pytest.approx(hours(ran + running) / 2, abs=hours(31))
 
 
-async def test_a_budget_of_cores_that_comes_later_counts_from_the_beginning():
+async def test_a_budget_of_cores_created_later_counts_from_the_start_of_pods():
     container = {"name": "main", "image": "work:1", "resources": {"requests": {"cpu": "500m"}}}
     async with world() as it, operator(it):
         it.pod("sim", 0, runs="5m", containers=[container])
@@ -183,7 +183,7 @@ async def test_a_budget_of_cores_that_comes_later_counts_from_the_beginning():
         assert used(it.status("cores")) == pytest.approx(hours(it.ran("sim")) / 2, abs=0.0005)
 
 
-async def test_the_owner_is_warned_before_it_is_used_up_and_told_when_it_is():
+async def test_a_budget_warns_before_it_is_used_up_and_when_it_is():
     async with world() as it, operator(it):
         it.budget(hours="0.4", window=1, action="AlertOnly")
         it.pod("train", 1)
@@ -200,7 +200,7 @@ async def test_the_owner_is_warned_before_it_is_used_up_and_told_when_it_is():
         assert it.phase("train") == "Running"
 
 
-async def test_it_is_said_within_moments_of_the_quota_being_reached():
+async def test_the_condition_changes_within_seconds_of_the_quota_being_reached():
     async with world() as it, operator(it):
         it.budget(hours="0.2", action="AlertOnly")
         it.pod("train", 1)
@@ -211,7 +211,7 @@ async def test_it_is_said_within_moments_of_the_quota_being_reached():
         assert it.condition("QuotaExceeded") == ("True", "QuotaReached")
 
 
-async def test_what_leaves_the_window_counts_no_more():
+async def test_usage_that_leaves_the_window_counts_no_more():
     async with world() as it, operator(it):
         it.budget(hours="0.1", window=1, action="AlertOnly")
         it.pod("train", 1, runs="8m")
@@ -223,7 +223,7 @@ async def test_what_leaves_the_window_counts_no_more():
         assert it.told("team-a", "WithinBudget")
 
 
-async def test_policies_find_the_budgets_that_matter_by_their_labels():
+async def test_admission_policies_find_budgets_by_labels():
     async with world() as it, operator(it):
         it.budget("exact", accounting="Exact")
         it.budget("spent", hours="0.1", grace=10000)

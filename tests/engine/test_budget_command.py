@@ -1,4 +1,4 @@
-"""`forebay budgets` reads what the operator has stored."""
+"""`forebay budgets` reads the ledgers that the operator has stored."""
 
 from forebay.budgets.assessment import Assessor
 from forebay.engine.ledger.ledger_reader import read_ledgers
@@ -8,7 +8,7 @@ from forebay.reporting.budget_views import view
 from tests.engine.budget_world import hours, operator, passing, world
 
 
-async def test_pods_that_are_gone_and_pods_that_run_are_both_counted():
+async def test_deleted_and_running_pods_are_both_counted():
     async with world() as it, operator(it):
         it.budget()
         it.pod("gone", 1, runs="10m")

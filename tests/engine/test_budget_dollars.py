@@ -1,4 +1,4 @@
-"""What machines cost: who pays, what budgets allow of it, and that it is known when machines and operators are gone."""
+"""The bill for machines: who pays, what dollar budgets admit, and that the bill survives machines and operators."""
 
 from datetime import timedelta
 from fractions import Fraction
@@ -20,17 +20,17 @@ def dollars(text):
     return float(Fraction(str(text)))
 
 
-def spent(made):
-    """By namespace: what the operator knows."""
-    spend = made.budget_accounting.bill_accounting.bill
+def costs(made):
+    """Dollars by namespace, as the operator has them."""
+    bill = made.budget_accounting.bill_accounting.bill
     found = {}
-    for line, each in spend.spent(clock.now()).items():
-        found[line.namespace] = found.get(line.namespace, 0.0) + float(each.amount.dollars)
+    for key, each in bill.costs(clock.now()).items():
+        found[key.namespace] = found.get(key.namespace, 0.0) + float(each.amount.dollars)
     return {name: amount for name, amount in found.items() if amount}
 
 
 def _refusing(transport, switch):
-    """The store of ledgers is out of order while the switch is on."""
+    """Transport that fails all calls about ConfigMaps while the switch is on."""
     return Faulty(transport, lambda request: Answer(500) if switch["on"] and "configmaps" in request.url else None)
 
 
@@ -48,10 +48,10 @@ async def test_a_budget_counts_what_its_pods_cost_boot_and_idle_included():
         assert length > 1260
         assert dollars(status["consumedUsd"]) == pytest.approx(length / 1000, abs=1e-6)
         assert dollars(status["remainingUsd"]) == pytest.approx(10 - length / 1000, abs=1e-6)
-        assert spent(made) == {"default": pytest.approx(length / 1000)}
+        assert costs(made) == {"default": pytest.approx(length / 1000)}
 
 
-async def test_two_who_share_a_machine_share_its_price():
+async def test_pods_that_share_a_machine_share_its_price():
     async with world(BOX, nodes=()) as it, operator(it):
         it.budget("a", hours=None, quota={"usd": "10"})
         it.budget("b", hours=None, quota={"usd": "10"}, labels={"team": "b"})
@@ -64,25 +64,25 @@ async def test_two_who_share_a_machine_share_its_price():
         assert a + b == pytest.approx(0.6, rel=0.15)
 
 
-async def test_a_record_goes_only_when_what_it_cost_is_stored_and_it_is_known_afterwards():
+async def test_a_record_is_deleted_after_its_cost_is_stored_and_the_cost_remains():
     async with world(BOX, nodes=()) as it:
         it.budget(hours=None, quota={"usd": "10"}, window=48)
         async with operator(it, "a") as made:
             it.pod("train", 1, runs="10m")
             await passing(1200)
             assert it.state("box-1") == "Gone"
-            before = spent(made)
+            before = costs(made)
             consumed = it.status()["consumedUsd"]
         it.give_back("box-1")
         async with operator(it, "b") as made:
             await passing(60)
             assert it.records() == {}
-            assert spent(made) == before
+            assert costs(made) == before
             assert it.status()["consumedUsd"] == consumed
         it.delete_pod("train")
         async with operator(it, "c") as made:
             await passing(3600)
-            assert spent(made) == before
+            assert costs(made) == before
             assert dollars(it.status()["consumedUsd"]) == pytest.approx(dollars(consumed))
 
 
@@ -103,7 +103,7 @@ async def test_a_record_waits_while_its_cost_cannot_be_stored():
             assert it.records() == {}
 
 
-async def test_an_operator_that_comes_back_goes_on_where_the_machine_is():
+async def test_a_restarted_operator_bills_the_time_it_was_down():
     async with world(BOX, nodes=()) as it:
         it.budget(hours=None, quota={"usd": "10"})
         async with operator(it, "a"):
@@ -113,13 +113,13 @@ async def test_an_operator_that_comes_back_goes_on_where_the_machine_is():
         async with operator(it, "b") as made:
             await passing(120)
             begun = it.record("box-1")["status"]["billedFrom"]
-            assert spent(made)["default"] == pytest.approx(it.seconds(begun) / 1000, abs=0.002)
+            assert costs(made)["default"] == pytest.approx(it.seconds(begun) / 1000, abs=0.002)
             assert dollars(it.status()["consumedUsd"]) == pytest.approx(it.seconds(begun) / 1000, abs=0.1)
 
 
 @pytest.mark.parametrize("dies", [2, 59, 63, 660, 662, 3700])
-async def test_whenever_the_operator_dies_the_lines_add_up_to_what_was_billed(dies):
-    """It dies without a farewell, and pods come and go while nobody looks."""
+async def test_the_bill_adds_up_to_what_was_billed_whenever_the_operator_dies(dies):
+    """The operator dies without a shutdown, and pods come and go while it is down."""
     async with world(BOX, nodes=()) as it:
         it.budget(hours=None, quota={"usd": "50"}, window=48)
         switch = {"on": False}
@@ -136,7 +136,7 @@ async def test_whenever_the_operator_dies_the_lines_add_up_to_what_was_billed(di
             assert it.state("box-1") == "Gone"
             status = it.record("box-1")["status"]
             cost = it.seconds(status["billedFrom"], status["billedUntil"]) / 1000
-            assert sum(spent(made).values()) == pytest.approx(cost, abs=1e-9)
+            assert sum(costs(made).values()) == pytest.approx(cost, abs=1e-9)
             assert dollars(it.status()["consumedUsd"]) <= cost
 
 
@@ -144,19 +144,19 @@ def _cut(transport, switch):
     return Faulty(transport, lambda _: Reset() if switch["on"] else None)
 
 
-async def test_a_machine_that_nobody_asked_for_is_on_nobodys_line():
+async def test_the_cost_of_a_machine_that_no_pod_needs_is_unallocated():
     async with world(BOX, nodes=()) as it, operator(it, idle_delay=timedelta(minutes=30)) as made:
         it.budget(hours=None, quota={"usd": "10"})
         it.power.press("box-1")
         await passing(900)
         assert it.state("box-1") == "Ready"
-        found = spent(made)
+        found = costs(made)
         assert list(found) == [""]
         assert found[""] > 0.5
         assert dollars(it.status()["consumedUsd"]) == 0
 
 
-async def test_nothing_is_bought_when_the_dollars_are_used_up():
+async def test_no_machine_is_powered_on_when_the_dollars_are_used_up():
     boxes = [Powered(name=f"box-{number}", gpus=1, boot=60, hourly_price="3.60") for number in (1, 2)]
     async with world(*boxes, nodes=()) as it, operator(it):
         it.budget(hours=None, quota={"usd": "0.5"}, window=1, action="Pause", grace=100_000)
@@ -174,7 +174,7 @@ async def test_nothing_is_bought_when_the_dollars_are_used_up():
         assert len(it.asked("start")) == 2
 
 
-async def test_what_is_on_its_way_is_counted_before_it_costs_anything():
+async def test_a_launching_machine_counts_before_it_is_billed():
     boxes = [Powered(name=f"box-{number}", gpus=1, boot=60, hourly_price="3.60") for number in (1, 2, 3)]
     async with world(*boxes, nodes=()) as it, operator(it):
         it.budget(hours=None, quota={"usd": "4"})
@@ -183,13 +183,13 @@ async def test_what_is_on_its_way_is_counted_before_it_costs_anything():
         it.pod("second", 1)
         it.pod("third", 1)
         await passing(200)
-        # An hour of two is more than there is; five minutes of the second are not.
+        # The quota has no headroom for an hour of both, but for five minutes of the second.
         assert len(it.asked("start")) == 2
         await passing(1200)
         assert len(it.asked("start")) == 2
 
 
-async def test_the_forecast_is_of_dollars_too():
+async def test_the_forecast_covers_dollars():
     async with world(BOX, nodes=()) as it, operator(it):
         it.budget(hours=None, quota={"usd": "2"}, action="AlertOnly")
         it.pod("train", 2)
@@ -201,13 +201,13 @@ async def test_the_forecast_is_of_dollars_too():
         assert it.told("team-a", "QuotaForecast")
 
 
-async def test_machines_without_a_price_leave_no_trace():
+async def test_machines_without_a_price_are_not_billed():
     async with world(FREE, nodes=()) as it, operator(it) as made:
         it.pod("train", 1, runs="10m")
         await passing(1500)
         assert it.state("free") == "Gone"
         assert it.ledgers() == []
-        assert made.budget_accounting.bill_accounting.bill.lines == {}
+        assert made.budget_accounting.bill_accounting.bill.ledgers == {}
 
 
 def test_a_status_is_in_decimals():

@@ -1,4 +1,4 @@
-"""Who stops when a budget is used up, when, and how pods come to go on again."""
+"""Which pods and Jobs are stopped when a budget is used up, when, and when Jobs are resumed."""
 
 from forebay.embedded.api import kinds
 from tests.engine.budget_world import operator, passing, world
@@ -31,7 +31,7 @@ async def test_the_largest_user_is_evicted_after_the_grace_period_and_the_next_a
         assert it.status()["lastEnforcementAt"]
 
 
-async def test_the_grace_period_goes_on_when_another_operator_takes_over():
+async def test_the_grace_period_continues_when_another_operator_takes_over():
     async with world() as it:
         it.budget(hours="0.1", grace=300)
         it.pod("train", 1, terminationGracePeriodSeconds=5)
@@ -44,7 +44,7 @@ async def test_the_grace_period_goes_on_when_another_operator_takes_over():
             assert ("Pod", "train", "Evicted") in it.events()
 
 
-async def test_eviction_does_not_give_hours_back():
+async def test_eviction_does_not_refund_usage():
     async with world() as it, operator(it):
         it.budget(hours="0.1", grace=0)
         it.pod("train", 1, terminationGracePeriodSeconds=5)
@@ -56,7 +56,7 @@ async def test_eviction_does_not_give_hours_back():
         assert it.told("another", "Evicted")
 
 
-async def test_where_a_disruption_budget_refuses_the_next_pod_is_asked():
+async def test_where_a_disruption_budget_refuses_the_next_pod_is_evicted():
     async with world() as it, operator(it):
         _disruption_budget(it, {"kept": "yes"})
         it.budget(hours="0.2", grace=0)
@@ -72,7 +72,7 @@ async def test_where_a_disruption_budget_refuses_the_next_pod_is_asked():
         assert not it.is_there("kept")
 
 
-async def test_alerts_touch_nobody():
+async def test_alert_only_stops_no_pod():
     async with world() as it, operator(it):
         it.budget(hours="0.1", action="AlertOnly", grace=0)
         it.pod("train", 1)
@@ -86,7 +86,7 @@ def _job(it, name="work"):
     return it.store.get(kinds.JOB_KIND, "default", name)
 
 
-async def test_a_job_is_suspended_and_goes_on_when_the_window_frees_room():
+async def test_a_job_is_suspended_and_resumed_when_the_budget_has_headroom():
     async with world() as it, operator(it):
         it.budget(hours="0.2", window=1, action="Pause", grace=10)
         it.job("work", 1)
@@ -108,19 +108,19 @@ async def test_a_job_is_suspended_and_goes_on_when_the_window_frees_room():
         assert [each["status"]["phase"] for each in it.store.list(kinds.POD_KIND)] == ["Running"]
 
 
-async def test_a_pod_without_a_job_is_told_that_it_cannot_be_paused():
+async def test_a_pod_without_a_job_gets_an_event_that_it_cannot_be_paused():
     async with world() as it, operator(it):
         it.budget(hours="0.1", action="Pause", grace=10)
         it.pod("lone", 1)
         await passing(600)
         assert it.phase("lone") == "Running"
-        (said,) = it.told("lone", "CannotPause")
-        assert "has no controller" in said
-        assert it.told("team-a", "CannotPause") == [said]
+        (message,) = it.told("lone", "CannotPause")
+        assert "has no controller" in message
+        assert it.told("team-a", "CannotPause") == [message]
         assert "lastEnforcementAt" not in it.status()
 
 
-async def test_a_job_does_not_wait_for_a_budget_that_is_gone():
+async def test_a_job_is_resumed_when_its_budget_is_deleted():
     async with world() as it, operator(it):
         it.budget(hours="0.1", action="Pause", grace=0)
         it.job("work", 1)
@@ -131,7 +131,7 @@ async def test_a_job_does_not_wait_for_a_budget_that_is_gone():
         assert not _job(it)["spec"].get("suspend")
 
 
-async def test_a_job_that_somebody_resumes_is_not_paused_for_ever_and_may_be_paused_again():
+async def test_a_job_that_was_resumed_by_hand_may_be_paused_again():
     async with world() as it, operator(it):
         it.budget(hours="0.1", action="Pause", grace=0)
         it.job("work", 1)

@@ -1,4 +1,4 @@
-"""What Prometheus reads of budgets: exact at the moment it asks."""
+"""Metrics of budgets, exact at the moment of the scrape."""
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,7 +13,7 @@ def _value(registry, name, budget="team-a", **labels):
     return registry.get_sample_value(name, {"namespace": "default", "name": budget, **labels})
 
 
-async def test_figures_are_of_the_moment_and_unrounded():
+async def test_figures_are_exact_at_the_scrape():
     async with world() as it, operator(it) as made:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(BudgetCollector(lambda: made.budget_accounting, clock.now))
@@ -35,23 +35,23 @@ async def test_figures_are_of_the_moment_and_unrounded():
         assert registry.get_sample_value("forebay_ledger_lag_seconds") == 0
 
 
-async def test_what_machines_cost_is_told_by_who_pays_pool_and_class():
+async def test_costs_of_machines_are_exported_by_namespace_pool_and_class():
     async with world(Powered(name="box-1", gpus=2, boot=60, hourly_price="3.60"), nodes=()) as it, operator(it) as made:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(BudgetCollector(lambda: made.budget_accounting, clock.now))
         it.budget(hours=None, quota={"usd": "5"})
         it.pod("train", 2)
         await passing(700)
-        spent = it.seconds(it.record("box-1")["status"]["billedFrom"]) / 1000
-        assert _value(registry, "gwb_consumed_usd") == pytest.approx(spent, abs=1e-9)
-        assert _value(registry, "gwb_remaining_usd") == pytest.approx(5 - spent, abs=1e-9)
+        cost = it.seconds(it.record("box-1")["status"]["billedFrom"]) / 1000
+        assert _value(registry, "gwb_consumed_usd") == pytest.approx(cost, abs=1e-9)
+        assert _value(registry, "gwb_remaining_usd") == pytest.approx(5 - cost, abs=1e-9)
         assert _value(registry, "gwb_burn_usd_per_hour") == 3.6
-        line = {"namespace": "default", "pool": "", "class": ""}
-        assert registry.get_sample_value("forebay_spent_usd", line) == pytest.approx(spent, abs=1e-9)
-        assert registry.get_sample_value("forebay_spend_usd_per_hour", line) == 3.6
+        labels = {"namespace": "default", "pool": "", "class": ""}
+        assert registry.get_sample_value("forebay_spent_usd", labels) == pytest.approx(cost, abs=1e-9)
+        assert registry.get_sample_value("forebay_spend_usd_per_hour", labels) == 3.6
 
 
-async def test_the_ledger_is_compared_with_what_the_pods_say():
+async def test_accuracy_compares_the_ledger_with_the_pod_statuses():
     async with world() as it, operator(it) as made:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(BudgetCollector(lambda: made.budget_accounting, clock.now))
@@ -62,7 +62,7 @@ async def test_the_ledger_is_compared_with_what_the_pods_say():
         assert _value(registry, "gwb_accounting_accuracy_ratio") == 1.0
 
 
-async def test_who_does_not_lead_says_nothing_of_budgets():
+async def test_a_process_that_does_not_lead_exports_no_budgets():
     registry = CollectorRegistry(auto_describe=False)
     registry.register(BudgetCollector(lambda: None, clock.now))
     assert _value(registry, "gwb_consumed_gpu_hours") is None

@@ -1,4 +1,4 @@
-"""`forebay plan` sees budgets as the operator does, in the cluster and in what was saved of it."""
+"""`forebay plan` respects budgets as the operator does, in a cluster, a saved snapshot and manifests."""
 
 from datetime import UTC, datetime
 
@@ -18,13 +18,13 @@ from tests.engine.test_survey import seen
 BOXES = [Powered(name=f"box-{number}", gpus=1, boot=60, hourly_price="3.60") for number in (1, 2, 3)]
 
 
-def told(view):
+def planned(view):
     report = plan_report(view)
     return len(report.machines), {each.pod.removeprefix("default/"): each.reason for each in report.left_out}
 
 
-async def spent(it):
-    """Most of the quota is used, and what is left is for one pod at the most."""
+async def use_most(it):
+    """Use most of the quota, so that the headroom is for one pod at most."""
     it.budget(hours="1", window=24, action="Pause", grace=100_000)
     async with operator(it):
         it.pod("first", 1, runs="20m")
@@ -35,42 +35,42 @@ async def spent(it):
     await passing(1)
 
 
-async def test_what_a_budget_has_no_room_for_is_not_bought():
+async def test_nothing_is_planned_for_a_pod_without_headroom():
     async with world(*BOXES, nodes=()) as it:
-        await spent(it)
-        machines, left = told(dry_run(await seen(it)))
+        await use_most(it)
+        machines, left = planned(dry_run(await seen(it)))
         assert (machines, list(left.values())) == (2, ["HeldByBudget"])
 
 
-async def test_what_was_saved_says_the_same():
+async def test_a_saved_snapshot_gives_the_same_plan():
     async with world(*BOXES, nodes=()) as it:
-        await spent(it)
+        await use_most(it)
         snapshot = await seen(it)
         assert plan_report(dry_run(load(save(snapshot)))) == plan_report(dry_run(snapshot))
 
 
-async def test_another_quota_can_be_supposed():
+async def test_what_if_supposes_another_quota():
     async with world(*BOXES, nodes=()) as it:
-        await spent(it)
+        await use_most(it)
         snapshot = await seen(it)
-        assert told(dry_run(*suppose(snapshot, [parse("budget=default/team-a:10")]))) == (3, {})
-        machines, left = told(dry_run(*suppose(snapshot, [parse("budget=default/team-a:0.1")])))
+        assert planned(dry_run(*suppose(snapshot, [parse("budget=default/team-a:10")]))) == (3, {})
+        machines, left = planned(dry_run(*suppose(snapshot, [parse("budget=default/team-a:0.1")])))
         assert (machines, sorted(left)) == (1, ["second", "third"])
-        machines, left = told(dry_run(*suppose(snapshot, [parse("budget=default/team-a:0.01usd")])))
+        machines, left = planned(dry_run(*suppose(snapshot, [parse("budget=default/team-a:0.01usd")])))
         assert (machines, sorted(left)) == (1, ["second", "third"])
         with pytest.raises(WhatIfError, match="budgets are: default/team-a"):
             suppose(snapshot, [parse("budget=default/other:10")])
 
 
 @pytest.mark.parametrize("text", ["budget=a/b", "budget=/b:1", "budget=a/b:", "budget=a/b:-1", "budget=a/b:xusd"])
-def test_what_is_no_quota_is_said(text):
+def test_an_invalid_quota_is_refused(text):
     with pytest.raises(WhatIfError, match="such as"):
         parse(text)
 
 
-async def test_a_pod_at_the_gate_is_told_by_its_budget():
+async def test_a_gated_pod_is_reported_with_its_budget():
     async with world(*BOXES, nodes=()) as it:
-        await spent(it)
+        await use_most(it)
         it.pod("gated", 1, schedulingGates=[{"name": "forebay.dev/budget"}])
         await passing(1)
         report = plan_report(dry_run(await seen(it)))
@@ -79,7 +79,7 @@ async def test_a_pod_at_the_gate_is_told_by_its_budget():
         assert "team-a" in gated.sentence
 
 
-def test_budgets_in_files_count_what_the_pods_in_files_have_used():
+def test_budgets_in_manifests_count_the_usage_of_pods_in_manifests():
     now = datetime(2026, 5, 4, 12, tzinfo=UTC)
     container = {"name": "m", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}
     made = {"namespace": "team", "labels": {"team": "a"}, "creationTimestamp": "2026-05-04T09:00:00Z"}
@@ -113,19 +113,19 @@ def test_budgets_in_files_count_what_the_pods_in_files_have_used():
             )
         ],
     )
-    assert told(dry_run(snapshot)) == (0, {"team/next": "HeldByBudget"})
-    assert told(dry_run(*suppose(snapshot, [parse("budget=team/quota:2")]))) == (1, {})
+    assert planned(dry_run(snapshot)) == (0, {"team/next": "HeldByBudget"})
+    assert planned(dry_run(*suppose(snapshot, [parse("budget=team/quota:2")]))) == (1, {})
 
 
 def _pod(metadata, spec, status=None):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status or {}}
 
 
-async def test_a_cluster_without_budgets_is_planned_for_as_ever():
+async def test_a_cluster_without_budgets_is_planned_without_them():
     async with world(*BOXES, nodes=()) as it:
         it.pod("one", 1)
         await passing(1)
         snapshot = await seen(it)
         assert snapshot.budget_state is None
         assert snapshot.rules == OperatorRules()
-        assert told(dry_run(snapshot)) == (1, {})
+        assert planned(dry_run(snapshot)) == (1, {})

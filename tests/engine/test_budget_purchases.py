@@ -1,4 +1,4 @@
-"""Nothing is bought for pods whose budgets have no room: what runs, boots and was bought before counts."""
+"""No capacity is added for pods whose budgets have no headroom; running and launching pods count."""
 
 from forebay.simulate.power import Powered
 from tests.engine.budget_world import operator, passing, world
@@ -6,7 +6,7 @@ from tests.engine.budget_world import operator, passing, world
 BOXES = [Powered(name=f"box-{number}", gpus=1, boot=60) for number in range(1, 4)]
 
 
-async def test_no_machine_is_switched_on_for_a_pod_whose_budget_is_used_up():
+async def test_no_machine_is_powered_on_for_a_pod_whose_budget_is_used_up():
     async with world(*BOXES, nodes=()) as it, operator(it):
         it.budget(hours="0.2", window=1, action="Pause", grace=100_000)
         it.pod("first", 1, runs="15m")
@@ -15,17 +15,17 @@ async def test_no_machine_is_switched_on_for_a_pod_whose_budget_is_used_up():
         it.pod("second", 1, runs="5m")
         await passing(300)
         assert it.asked("start") == ["box-1"]
-        (said,) = it.told("second", "HeldByBudget")
-        assert "GPUWorkloadBudget team-a has no room" in said
-        assert "not before" in said
+        (message,) = it.told("second", "HeldByBudget")
+        assert "GPUWorkloadBudget team-a has too little headroom" in message
+        assert "not before" in message
         assert it.status()["heldPods"] == 1
         await passing(3600)
         assert it.asked("start") == ["box-1", "box-1"]
         assert it.phase("second") in {"Running", "Succeeded"}
 
 
-async def test_what_is_on_its_way_counts_before_it_runs():
-    """Two pods of an hour's worth: room for the first is no room for the second, long before the first runs."""
+async def test_a_pod_with_launching_capacity_counts_before_it_runs():
+    """The quota is for one of two pods: the first takes the headroom long before it runs."""
     async with world(*BOXES, nodes=()) as it, operator(it):
         it.budget(hours="1", window=24)
         it.pod("first", 1)
@@ -39,7 +39,7 @@ async def test_what_is_on_its_way_counts_before_it_runs():
         assert it.asked("start") == ["box-1"]
 
 
-async def test_pods_that_come_together_share_what_there_is():
+async def test_pods_created_together_share_the_headroom():
     async with world(*BOXES, nodes=()) as it, operator(it):
         it.budget(hours="2", window=24)
         for name in ("one", "two", "three"):
@@ -48,7 +48,7 @@ async def test_pods_that_come_together_share_what_there_is():
         assert len(it.asked("start")) == 2
 
 
-async def test_others_are_not_held():
+async def test_pods_of_other_budgets_are_not_held():
     async with world(*BOXES, nodes=()) as it, operator(it):
         it.budget(hours="0.01", window=1, action="Pause", grace=100_000)
         it.budget("alert", hours="0.01", window=1, action="AlertOnly", labels={"team": "b"})
@@ -76,7 +76,7 @@ async def test_the_strictest_of_several_budgets_holds():
         assert "narrow" in it.told(held, "HeldByBudget")[0]
 
 
-async def test_raising_the_quota_lets_the_pod_go_on():
+async def test_raising_the_quota_starts_the_pod():
     async with world(*BOXES, nodes=()) as it, operator(it):
         it.budget(hours="1")
         it.pod("first", 1)
@@ -88,8 +88,8 @@ async def test_raising_the_quota_lets_the_pod_go_on():
         assert len(it.asked("start")) == 2
 
 
-async def test_a_pod_that_nothing_can_serve_takes_no_room_from_others():
-    """It came first, and there is room for one of them."""
+async def test_a_pod_that_no_machine_fits_takes_no_headroom_from_others():
+    """The huge pod is the oldest, and the budget has headroom for one pod."""
     async with world(*BOXES, nodes=()) as it, operator(it):
         it.budget(hours="0.1")
         it.pod("huge", 4)

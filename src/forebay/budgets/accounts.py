@@ -67,17 +67,22 @@ class Account:
                 ledger.record(uid, last, run.end, rate)
 
     def stop_counting(self, uid: str, at: int) -> None:
+        """End the run of a pod that was deleted or no longer matches."""
         self.pods.pop(uid, None)
         self.ledger.end(uid, at)
 
 
 class _SeenPod(NamedTuple):
+    """Last state of a pod, its run, and the accounts it counts for."""
+
     pod: Pod
     run: Run | None
     accounts: tuple[Account, ...]
 
 
 class Accounts:
+    """Accounts of all budgets, and the pods that were seen in their namespaces."""
+
     def __init__(self) -> None:
         self._accounts: dict[BudgetKey, Account] = {}
         self._in_namespace: dict[str, dict[BudgetKey, Account]] = {}

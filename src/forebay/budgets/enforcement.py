@@ -25,6 +25,8 @@ from forebay.model.workloads import Owner, Pod
 CONDITION: Final = "QuotaExceeded"
 #: Enforcement waits for a terminating pod until this long after its deletionTimestamp, by which it must have ended.
 _TERMINATION_SLACK: Final = timedelta(seconds=30)
+#: Shortest time between two checks whether a Job can be resumed.
+_RESUME_RETRY: Final = timedelta(seconds=30)
 #: Time to the next attempt after the eviction of every running pod was refused.
 _RETRY: Final = timedelta(seconds=10)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -86,6 +88,8 @@ class PausedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnforcementResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Decisions of one budget, and when to call `enforce` again."""
+
     decisions: tuple[Evict | Pause | CannotPause | Resume, ...] = ()
     #: When time alone may lead to the next decision; None: only a change in the cluster can.
     requeue_at: datetime | None = None
@@ -125,8 +129,8 @@ def enforce(
     due = since + timedelta(seconds=budget.spec.enforcement.grace_period_seconds)
     if now < due:
         return EnforcementResult(requeue_at=due)
-    leaving = [pod.deleted for pod in account.pods.values() if pod.deleted is not None]
-    deadlines = [deadline + _TERMINATION_SLACK for deadline in leaving if deadline + _TERMINATION_SLACK > now]
+    terminating = [pod.deleted for pod in account.pods.values() if pod.deleted is not None]
+    deadlines = [deadline + _TERMINATION_SLACK for deadline in terminating if deadline + _TERMINATION_SLACK > now]
     if deadlines:
         return EnforcementResult(requeue_at=min(deadlines))
     offenders = _offenders(account, standing, now, blocked)
@@ -205,7 +209,7 @@ def _resume(
     short = left.gpu_hours is not None and left.gpu_hours < need + _starting(account, limits)
     if short or (left.usd is not None and left.usd < need_usd):
         again = earliest_headroom(account, limits, need, now, need_usd)
-        return EnforcementResult(requeue_at=max(again, now + _TERMINATION_SLACK))
+        return EnforcementResult(requeue_at=max(again, now + _RESUME_RETRY))
     sentence = (
         f"Job {first.job.name} resumed: GPUWorkloadBudget {budget.key[1]} has headroom again "
         f"({standing.sentence.removesuffix('.')})."

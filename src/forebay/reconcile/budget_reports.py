@@ -36,6 +36,8 @@ _WARNING_TIME: Final = timedelta(hours=1)
 
 
 class BudgetReports(msgspec.Struct, frozen=True, kw_only=True):
+    """Status writes of this tick, the time of the last write for each budget, and when the next one is due."""
+
     decisions: tuple[ReportBudget, ...] = ()
     reported: Mapping[BudgetKey, datetime] = {}
     requeue_at: datetime | None = None

@@ -55,6 +55,7 @@ class Enforced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assess_budgets(snapshot: Snapshot) -> Budgeting:
+    """Standing of all budgets; empty if there are none or their ledgers are not read yet."""
     budget_state = snapshot.budget_state
     if budget_state is None or not snapshot.budgets:
         return Budgeting()

@@ -35,6 +35,8 @@ class LedgerSummary(NamedTuple):
 
 
 class Ledger:
+    """Intervals by pod UID, their profile over time, and the chunks they are stored in."""
+
     def __init__(self, owner: str, chunk_log: ChunkLog | None = None) -> None:
         self.chunk_log = chunk_log or ChunkLog(owner)
         self.profile = Profile()

@@ -1,4 +1,4 @@
-"""Exact accounting and the gate of budgets: finalizers that keep pods, gates that hold them back."""
+"""The usage finalizer of exact budgets, and the scheduling gate of budgets."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def _finalizers(it, name):
     return it.the_pod(name)["metadata"].get("finalizers", [])
 
 
-async def test_pods_of_an_exact_budget_are_kept_until_their_time_is_recorded():
+async def test_pods_of_an_exact_budget_keep_the_finalizer_until_their_usage_is_stored():
     async with world() as it, operator(it):
         it.budget(accounting="Exact")
         it.pod("train", 1, runs="5m")
@@ -26,7 +26,7 @@ async def test_pods_of_an_exact_budget_are_kept_until_their_time_is_recorded():
         assert _finalizers(it, "train") == []
 
 
-async def test_a_pod_that_ends_and_is_deleted_while_nobody_looks_is_counted_to_the_second():
+async def test_a_pod_that_ends_and_is_deleted_while_forebay_is_down_is_counted_to_the_second():
     async with world() as it:
         it.budget(accounting="Exact")
         async with operator(it, "a"):
@@ -43,7 +43,7 @@ async def test_a_pod_that_ends_and_is_deleted_while_nobody_looks_is_counted_to_t
             assert used(it.status()) == pytest.approx(hours(ran), abs=0.0005)
 
 
-async def test_an_observed_budget_marks_nobody_and_a_budget_that_no_longer_is_exact_lets_go():
+async def test_a_budget_that_is_no_longer_exact_removes_the_finalizers():
     async with world() as it, operator(it):
         it.budget(accounting="Exact")
         it.pod("train", 1)
@@ -54,7 +54,7 @@ async def test_an_observed_budget_marks_nobody_and_a_budget_that_no_longer_is_ex
         assert _finalizers(it, "train") == []
 
 
-async def test_a_pod_that_never_ran_is_let_go():
+async def test_a_pod_that_never_ran_loses_the_finalizer():
     async with world(nodes=()) as it, operator(it):
         it.budget(accounting="Exact")
         it.pod("train", 1)
@@ -65,7 +65,7 @@ async def test_a_pod_that_never_ran_is_let_go():
         assert not it.is_there("train")
 
 
-async def test_pods_go_when_their_budget_does():
+async def test_the_finalizer_is_removed_when_the_budget_is_deleted():
     async with world() as it, operator(it):
         it.budget(accounting="Exact")
         it.pod("train", 1)
@@ -114,7 +114,7 @@ async def test_pods_at_the_gate_are_released_oldest_first_as_the_window_frees_ro
         assert it.phase("second") in {"Running", "Succeeded"}
 
 
-async def test_a_gate_that_nobody_needs_is_taken_away():
+async def test_the_gate_of_a_pod_without_budgets_is_removed():
     async with world() as it, operator(it):
         _gated(it, "lone")
         await passing(10)
@@ -122,7 +122,7 @@ async def test_a_gate_that_nobody_needs_is_taken_away():
         assert it.phase("lone") in {"Pending", "Running"}
 
 
-async def test_a_pod_at_the_gate_goes_when_the_quota_is_raised():
+async def test_a_gated_pod_is_released_when_the_quota_is_raised():
     async with world() as it, operator(it):
         it.budget(hours="0.1", window=24, action="Pause", grace=100_000)
         it.pod("first", 1, runs="8m")
@@ -135,7 +135,7 @@ async def test_a_pod_at_the_gate_goes_when_the_quota_is_raised():
         assert _gates(it, "second") == []
 
 
-async def test_deleting_a_pod_at_the_gate_is_nobodys_trouble():
+async def test_a_gated_pod_can_be_deleted():
     async with world() as it, operator(it):
         it.budget(hours="0.1", window=24, action="Pause", grace=100_000, accounting="Exact")
         it.pod("first", 1, runs="8m")
