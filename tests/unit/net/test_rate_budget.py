@@ -69,7 +69,7 @@ async def test_a_wait_that_would_be_too_long_is_refused_at_once():
     results = await asyncio.gather(*(budget.request(GET) for _ in range(10)), return_exceptions=True)
     refused = [result for result in results if isinstance(result, NeverSent)]
     assert (len(sent.at), len(refused)) == (6, 4)
-    assert "the rate budget would hold it back for 6 s, longer than 5 s (too many requests are in the queue)" in str(
+    assert "the rate limit would delay the request by 6 s, more than 5 s (too many requests are queued)" in str(
         refused[0]
     )
     assert refused[0].lasting
@@ -87,7 +87,7 @@ async def test_retry_after_stops_everybody(status):
 async def test_a_pause_longer_than_the_limit_says_that_the_server_asked_for_it():
     budget = RateBudget(Sent((429, {"Retry-After": "600"})), qps=10, burst=10)
     await budget.request(GET)
-    with pytest.raises(NeverSent, match=r"hold it back for 600 s, longer than 30 s \(the server asked for a pause\)"):
+    with pytest.raises(NeverSent, match=r"delay the request by 600 s, more than 30 s \(the server asked for a pause\)"):
         await budget.request(GET)
 
 

@@ -122,7 +122,7 @@ def test_what_stands_behind_a_telling_name_is_hidden_though_nobody_registered_it
         '{"kind":"Pod","metadata":{"name":"tokenizer"}}',
         "tokens=5",
         "Basic income",
-        "nothing listens at 127.0.0.1:6443 (connection refused)",
+        "connection refused by 127.0.0.1:6443: is the address right?",
     ],
 )
 def test_ordinary_sentences_stay_as_they_are(line):

@@ -56,9 +56,7 @@ async def test_an_authority_that_is_given_is_trusted(tmp_path, terse):
 async def test_an_unknown_authority(authority, tmp_path):
     for tls in (TlsOptions(authority_data=Authority("another").certificate), TlsOptions(), None):
         async with https(authority.server_context(tmp_path), tls) as call:
-            with pytest.raises(
-                NeverSent, match="comes from an authority that is not trusted here: give its CA"
-            ) as caught:
+            with pytest.raises(NeverSent, match="is signed by an unknown authority: configure its CA") as caught:
                 await call()
             assert caught.value.lasting
             assert "s3cret" not in str(caught.value)
@@ -69,11 +67,11 @@ async def test_an_expired_certificate_and_one_from_the_future(authority, tmp_pat
     tls = TlsOptions(authority_data=authority.certificate)
     expired = authority.server_context(tmp_path, not_before=in_days(-2), not_after=in_days(-1))
     async with https(expired, tls) as call:
-        with pytest.raises(NeverSent, match=r"the certificate of 127\.0\.0\.1:\d+ has expired: renew it"):
+        with pytest.raises(NeverSent, match=r"the certificate of 127\.0\.0\.1:\d+ has expired: renew the certificate"):
             await call()
     future = authority.server_context(tmp_path, not_before=in_days(1), not_after=in_days(2))
     async with https(future, tls) as call:
-        with pytest.raises(NeverSent, match="is not valid yet: set the clock right"):
+        with pytest.raises(NeverSent, match="is not valid yet: correct the clock"):
             await call()
 
 
@@ -82,7 +80,7 @@ async def test_a_certificate_for_another_name_and_the_server_name_that_puts_it_r
     context = authority.server_context(tmp_path, "kubernetes.internal")
     async with https(context, TlsOptions(authority_data=authority.certificate)) as call:
         for host in ("127.0.0.1", "localhost"):
-            with pytest.raises(NeverSent, match=f"is not made out to {host}: use a name it bears, or set"):
+            with pytest.raises(NeverSent, match=f"is is not valid for {host}: use a name it bears, or set"):
                 await call(host)
     tls = TlsOptions(authority_data=authority.certificate, server_name="kubernetes.internal")
     async with https(context, tls) as call:
@@ -144,7 +142,7 @@ async def test_a_client_that_the_server_does_not_accept_has_sent_nothing(authori
         tls=TlsOptions(authority_data=authority.certificate, certificate_data=certificate, key_data=key)
     )
     with strict_doorman(context) as port:
-        with pytest.raises(NeverSent, match="did not accept our client certificate, or wants one") as caught:
+        with pytest.raises(NeverSent, match="rejected our client certificate, or requires one") as caught:
             await wire.request(Request(method="POST", url=f"https://127.0.0.1:{port}/"))
         assert caught.value.lasting
         await wire.close()
@@ -154,7 +152,9 @@ async def test_a_client_that_the_server_does_not_accept_has_sent_nothing(authori
 async def test_a_server_that_hangs_up_in_the_handshake(authority, tmp_path):
     context = authority.server_context(tmp_path, clients_of=authority, version=ssl.TLSVersion.TLSv1_2)
     async with https(context, TlsOptions(authority_data=authority.certificate)) as call:
-        with pytest.raises(NeverSent, match="broke off the TLS handshake: does it want a client certificate"):
+        with pytest.raises(
+            NeverSent, match="closed the connection during the TLS handshake: does it require a client certificate"
+        ):
             await call()
 
 

@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from forebay.api.machines import Machine
-from forebay.net.redaction import SHORTEST_SECRET
+from forebay.net.redaction import MIN_SECRET
 from forebay.net.server_hints import retry_after
 from forebay.net.transport import Headers, Request
 from forebay.providers.base import BadCredentials, OutcomeUnknown, ProviderError, RateLimited, Rejected, Unavailable
@@ -107,7 +107,7 @@ def _place(answer: Answer) -> str:
 def _quoted(answer: Answer, secrets: Secrets) -> str:
     """What the server said, as far as it may be shown: it may repeat what it was sent."""
     sent = [value for name, value in answer.call.headers.items() if name.lower() not in _OPEN]
-    if any(len(word) < SHORTEST_SECRET for value in sent for word in value.split()[-1:]):
+    if any(len(word) < MIN_SECRET for value in sent for word in value.split()[-1:]):
         return ""  # a secret this short cannot be found again
     text = secrets.redactor.text(answer.body.decode("utf-8", "replace"))
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
