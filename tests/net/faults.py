@@ -1,8 +1,8 @@
-"""Bad networks on demand, by script or by seeded chance, and the places at which a test can stop the world.
+"""Fault injection at the transport, scripted or by seeded chance, and hooks at which a test can crash the program.
 
 plan = Scripted([None, LoseAnswer(), Delay(3)])           the second request loses its answer, the third is slow
 plan = Sometimes(random.Random(7), {Reset(): 0.05, CutAfter(100): 0.02})
-wire = Faulty(inner, plan)
+transport = Faulty(inner, plan)
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from forebay.net.transport import AnswerCut, AnswerLost, Headers, NeverSent, Req
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """The request leaves later."""
+    """Sends the request later."""
 
     seconds: float
 
@@ -26,25 +26,25 @@ class Reset(msgspec.Struct, frozen=True):
 
 
 class LoseRequest(msgspec.Struct, frozen=True):
-    """The request is lost on its way: the other side never sees it, and we cannot know: `AnswerLost`."""
+    """Loses the request: the server never sees it, which the client cannot know: `AnswerLost`."""
 
     after: float = 0.0
 
 
 class LoseAnswer(msgspec.Struct, frozen=True):
-    """The other side acts, its answer never comes back: `AnswerLost`."""
+    """Loses the answer after the server has acted: `AnswerLost`."""
 
     after: float = 0.0
 
 
 class CutAfter(msgspec.Struct, frozen=True):
-    """The body breaks off after so many bytes: `AnswerCut`."""
+    """Cuts the body off after so many bytes: `AnswerCut`."""
 
     size: int
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Something on the way answers for the other side, which never sees the request."""
+    """Answers instead of the server, which never sees the request, as a proxy may do."""
 
     status: int = 503
     retry_after: str | None = None
@@ -53,15 +53,15 @@ class Answer(msgspec.Struct, frozen=True):
 
 Fault: TypeAlias = Delay | Reset | LoseRequest | LoseAnswer | CutAfter | Answer
 
-#: What is to go wrong with this request; several faults act together.
+#: Returns the faults for a request; several faults are combined.
 Plan: TypeAlias = Callable[[Request], Fault | Iterable[Fault] | None]
 
-#: Called with each request. What it raises goes through as it is: this is where a crash test stops the world.
+#: Called with each request. Exceptions pass through unchanged: crash tests raise theirs here.
 Hook: TypeAlias = Callable[[Request], Awaitable[None]]
 
 
 class Scripted:
-    """One entry for each request, in order; afterwards all is well."""
+    """One entry for each request, in order; no faults afterwards."""
 
     def __init__(self, entries: Iterable[Fault | Iterable[Fault] | None]) -> None:
         self._entries = iter(entries)
@@ -71,7 +71,7 @@ class Scripted:
 
 
 class When:
-    """A fault for the first `times` requests that `applies` picks."""
+    """A fault for the first `times` requests that `applies` selects."""
 
     def __init__(self, applies: Callable[[Request], bool], fault: Fault, *, times: int | None = 1) -> None:
         self._applies = applies
@@ -94,15 +94,14 @@ class Sometimes:
         self._faults = dict(faults)
 
     def __call__(self, _request: Request) -> list[Fault]:
-        # A draw for every fault, whatever the others did: changing one rate leaves the others' dice alone.
+        # One random number per fault, always: changing the rate of one fault does not change the others.
         return [fault for fault, rate in self._faults.items() if self._chance.random() < rate]
 
 
 class Faulty:
-    """A transport on which things go wrong as planned.
+    """A transport with the faults of a plan.
 
-    `before` is awaited when a request is about to leave, `after` when its answer or its failure is there and the caller
-    has not seen it yet.
+    `before` is awaited before a request is sent, `after` when its response or error is there but not yet returned.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ async def _cut(answer: Response, size: int, request: Request) -> AsyncIterator[b
         if len(chunk) >= left:
             if left:
                 yield chunk[:left]
-            raise AnswerCut(f"{request}: the answer broke off after {size} bytes (injected)", request)
+            raise AnswerCut(f"{request}: the answer was cut off after {size} bytes (injected)", request)
         left -= len(chunk)
         yield chunk
-    # A body that is shorter than the cut comes whole: there was nothing left to lose.
+    # A body shorter than `size` arrives whole.

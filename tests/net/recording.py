@@ -1,7 +1,7 @@
-"""Writes down what was said, without its secrets, one JSON object a line; and plays it back as a handler.
+"""Records requests and responses, redacted, as JSON lines; and replays them as a handler.
 
-A body is kept in pieces that end with a line, each with the time at which it was complete, so that a watch is replayed
-at its own pace and no secret is torn in two between pieces.
+Bodies are split at line ends, each piece with the time at which it was complete, so that a watch is replayed at its own
+pace and no secret is split between two pieces.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Piece(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The name of a `TransportError` and what it said. After a status: the body broke off."""
+    """The name and message of a `TransportError`. With a status: the body was cut off."""
 
     kind: str
     message: str
@@ -54,7 +54,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One request and all that came back."""
+    """A request and its response or error."""
 
     at: datetime
     method: str
@@ -76,7 +76,7 @@ class Sink(Protocol):
 
 
 class Recording:
-    """A transport that writes an `Exchange` to `sink` whenever one is over."""
+    """A transport that writes each completed `Exchange` to `sink`."""
 
     def __init__(self, inner: Transport, sink: Sink, redactor: Redactor) -> None:
         self._inner = inner
@@ -130,7 +130,7 @@ class Recording:
             async for chunk in answer.chunks():
                 rest += chunk
                 line_end = rest.rfind(b"\n", len(rest) - len(chunk)) + 1
-                # A private key has many lines, and is known by the first and the last.
+                # A private key has many lines and is recognised by its first and last: never split between them.
                 if line_end and rest.count(b"PRIVATE KEY-----", 0, line_end) % 2 == 0:
                     keep(bytes(rest[:line_end]))
                     del rest[:line_end]
@@ -152,7 +152,7 @@ class Recording:
 
 
 def read_recording(lines: Iterable[bytes]) -> list[Exchange]:
-    """An open file is such lines. Raises `ValueError` that names the line which is no exchange."""
+    """The exchanges in lines, such as an open file. Raises `ValueError` with the number of an invalid line."""
     exchanges = []
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -164,13 +164,13 @@ def read_recording(lines: Iterable[bytes]) -> list[Exchange]:
 
 
 class NotRecorded(LookupError):
-    """The recording has no such request, or no further one."""
+    """The recording has no such request, or all of them are used."""
 
 
 class Replay:
-    """A handler that answers as recorded, at the recorded pace, each exchange once and in order.
+    """A handler that replays recorded responses at the recorded pace, each exchange once and in order.
 
-    A request finds the first unused exchange of its method, path and query; what was redacted then matches anything.
+    A request gets the first unused exchange with its method, path and query; redacted parts match anything.
     """
 
     def __init__(self, exchanges: Iterable[Exchange]) -> None:

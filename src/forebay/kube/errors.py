@@ -96,11 +96,11 @@ class ApiError(KubeError):
         return self.details.causes
 
     def __str__(self) -> str:
-        said = self.message.rstrip(".")
-        if len(said) > _MAX_MESSAGE:
+        text = self.message.rstrip(".")
+        if len(text) > _MAX_MESSAGE:
             # The server quotes the whole object that a patch does not fit, and says at the end what is wrong.
-            said = f"{said[: _MAX_MESSAGE // 2]} [...] {said[-_MAX_MESSAGE // 2 :]}"
-        sentence = f"{said} ({self.status} {self.reason})"
+            text = f"{text[: _MAX_MESSAGE // 2]} [...] {text[-_MAX_MESSAGE // 2 :]}"
+        sentence = f"{text} ({self.status} {self.reason})"
         return f"{self.call}: {sentence}" if self.call else sentence
 
 

@@ -225,7 +225,7 @@ class View(Generic[T]):
         return True
 
     def _passed(self, resource_version: int, now: float) -> None:
-        """All changes up to this version have come. Own writes that did not come with them are not selected here."""
+        """Removes our own writes that the watch has passed without bringing them: its selector excludes them."""
         for key, write in list(self._own_writes.items()):
             if write.resource_version <= resource_version:
                 self._remove(key)

@@ -1,8 +1,8 @@
-"""The transport of production: HTTP/1.1 over sockets, by aiohttp.
+"""The production transport: HTTP/1.1 with aiohttp.
 
-Each request is sent once. aiohttp by itself would send GET, HEAD, OPTIONS, TRACE, PUT and DELETE a second time when the
-connection breaks before a status (it takes the connection for a stale one); a DELETE that worked would then be reported
-as 404. Whether to repeat is the caller's decision.
+Each request is sent once. By default aiohttp sends GET, HEAD, OPTIONS, TRACE, PUT and DELETE again when the connection
+breaks before a status, because it takes the connection for a stale one. A successful DELETE would then be reported as
+404. Whether to retry is the caller's decision.
 """
 
 import asyncio
@@ -31,23 +31,24 @@ from forebay.net.transport import (
     TransportError,
 )
 
-_FAILURES = (aiohttp.ClientError, OSError, TimeoutError, HttpProcessingError)
+_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, HttpProcessingError)
 
-#: Chosen by the caller or not at all. Without Accept-Encoding no server compresses, so bodies arrive as they are.
-_NOT_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+#: Headers that aiohttp must not add by itself. Without Accept-Encoding no server compresses its responses.
+_NO_DEFAULT_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 _READ_BUFFER = 256 * 1024
 
-_LARGEST_PIECE = 512 * 1024
+#: Larger request bodies are sent in parts.
+_MAX_PART = 512 * 1024
 
-#: Seconds that closing waits for connections which it has broken off, and which end at once unless the loop is busy.
-_LONGEST_GOODBYE = 1.0
+#: Seconds that `close` waits for aborted connections, which end at once unless the loop is busy.
+_CLOSE_TIMEOUT = 1.0
 
 
 class AiohttpTransport:
-    """Keeps connections alive and uses them again; follows no redirect, keeps no cookie, decompresses nothing.
+    """Reuses connections. Does not follow redirects, keep cookies or decompress.
 
-    The first request binds it to the running loop. `proxy` is the URL of an HTTP proxy: https is tunnelled (CONNECT).
+    Bound to the loop of the first request. `proxy` is the URL of an HTTP proxy; https is tunnelled (CONNECT).
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class AiohttpTransport:
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
         self._calls: set[asyncio.Timeout] = set()
-        #: Every connection that was ever used and is not gone, by the future of its end.
+        #: All open connections, by the future that ends with the connection.
         self._connections: dict[asyncio.Future[None], asyncio.Transport] = {}
         self._closed = False
 
@@ -97,14 +98,14 @@ class AiohttpTransport:
                     trace_request_ctx=call,
                     middlewares=(call.only_once,),
                 )
-        except _FAILURES as error:
+        except _ERRORS as error:
             failure = call.when_closed() if until_closed.expired() else call.failure(error)
         else:
             body = self._body(call, response, complete=response.connection is None)
             return Response(response.status, Headers(response.headers.items()), body, on_close=_release(response))
         finally:
             self._calls.discard(until_closed)
-        # Out here it has neither cause nor context: aiohttp's own messages hold URLs with their queries.
+        # Raised outside of `except`: aiohttp's own error, whose message holds the URL with its query, is not chained.
         raise failure
 
     async def close(self) -> None:
@@ -115,40 +116,40 @@ class AiohttpTransport:
         for until_closed in self._calls:
             if not until_closed.expired():
                 until_closed.reschedule(now)
-        # aiohttp waits for connections to be closed politely, or forgets them while they are. The first may never come
-        # to an end, with a peer who does not read; after the second the loop may end too early, which leaves a socket
-        # open, or an exception that nobody took.
+        # aiohttp either waits until connections are closed cleanly, which may take for ever with a peer that does not
+        # read, or does not wait at all, and then the loop may end with an open socket or an unretrieved exception. So
+        # connections are aborted and waited for here.
         ending = dict(self._connections)
         for connection in ending.values():
             connection.abort()
         await self._session.close()
         if ending:
-            await asyncio.wait(ending, timeout=_LONGEST_GOODBYE)
+            await asyncio.wait(ending, timeout=_CLOSE_TIMEOUT)
 
     def _open_session(self) -> aiohttp.ClientSession:
-        noticing = self._notice
+        track = self._track
 
-        class Noticed(aiohttp.ClientRequest):
+        class TrackedRequest(aiohttp.ClientRequest):
             async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-                noticing(conn)
+                track(conn)
                 return await super().send(conn)
 
         trace = aiohttp.TraceConfig()
-        trace.on_request_headers_sent.append(_note_sent)
-        trace.on_connection_reuseconn.append(_note_reused)
+        trace.on_request_headers_sent.append(_on_headers_sent)
+        trace.on_connection_reuseconn.append(_on_connection_reused)
         return aiohttp.ClientSession(
-            # A watch keeps a connection busy for as long as it lasts: no limit to their number.
+            # No limit on connections: every watch keeps one busy.
             connector=aiohttp.TCPConnector(limit=0),
-            request_class=Noticed,
+            request_class=TrackedRequest,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            skip_auto_headers=_NOT_ADDED,
+            skip_auto_headers=_NO_DEFAULT_HEADERS,
             read_bufsize=_READ_BUFFER,
             max_field_size=64 * 1024,
             trace_configs=[trace],
         )
 
-    def _notice(self, connection: Connection) -> None:
+    def _track(self, connection: Connection) -> None:
         closed = connection.protocol.closed if connection.protocol is not None else None
         if closed is not None and connection.transport is not None and closed not in self._connections:
             self._connections[closed] = connection.transport
@@ -157,38 +158,38 @@ class AiohttpTransport:
     def _forget(self, closed: "asyncio.Future[None]") -> None:
         del self._connections[closed]
         if not closed.cancelled():
-            closed.exception()  # taken, or it would be logged
+            closed.exception()  # retrieved, or asyncio would log it
 
     async def _body(self, call: "_Call", response: aiohttp.ClientResponse, *, complete: bool) -> AsyncIterator[bytes]:
         cut: str | None = None
-        _ask_for_more_when_empty(response.content)
-        with _told_of_the_end(response):
+        _set_low_water_mark(response.content)
+        with _failing_on_disconnect(response):
             try:
                 async for chunk in response.content.iter_any():
                     yield chunk
-            # RuntimeError: "Connection closed.", where reading began after the session was closed.
-            except (*_FAILURES, RuntimeError) as error:
+            # RuntimeError("Connection closed."): reading began after the session was closed.
+            except (*_ERRORS, RuntimeError) as error:
                 cut = "the transport was closed" if self._closed else call.why_cut(error)
         counted = "Content-Length" in response.headers or "Transfer-Encoding" in response.headers
         if self._closed and not (complete or counted):
-            # It ends where its connection does, and that was our doing.
+            # Such a body ends with its connection, which we have closed.
             cut = "the transport was closed"
         if cut is not None:
             raise AnswerCut(f"{call.request}: {cut}", call.request)
 
 
 class _Call:
-    """One request under way: how far it got, and what its failure means."""
+    """A request in flight: how far it got, and the error for a failure."""
 
     def __init__(self, request: Request, timeouts: Timeouts, server_name: str | None, proxy: str | None) -> None:
         self.request = request
-        #: The head was handed to the socket: from here on the server may have seen it.
+        #: Whether the headers were written to the socket: from then on the server may have seen the request.
         self.sent = False
-        #: On a connection that had carried another before.
+        #: Whether an earlier request used the same connection.
         self.reused = False
         self._timeouts = timeouts
         self._proxy = URL(proxy) if proxy is not None else None
-        # As given: the caller has encoded what needs encoding, and a second opinion would change selectors.
+        # `encoded`: the caller has encoded the URL; encoding it again would change selectors.
         try:
             self.url = URL(request.url, encoded=True)
             self._where = f"{self.url.host_subcomponent}:{self.url.port}"
@@ -200,12 +201,14 @@ class _Call:
         )
 
     def check(self) -> None:
-        """What aiohttp would refuse with an error that shows too much or says too little."""
+        """Raises `NeverSent` for what aiohttp would refuse with an unclear error, or one that shows a secret."""
         if self.url.scheme not in {"http", "https"} or not self.url.host:
             raise NeverSent(f"{self.request}: this is not an http or https URL", self.request, lasting=True)
         for name, value in self.request.headers.items():
             if any(character in value for character in "\r\n\0"):
-                message = f"{self.request}: the value of {name} has a line break in it: does its file end with one?"
+                message = (
+                    f"{self.request}: the value of header {name} contains a line break: does its file end with one?"
+                )
                 raise NeverSent(message, self.request, lasting=True)
 
     def headers(self, user_agent: str) -> dict[str, str]:
@@ -213,13 +216,13 @@ class _Call:
 
     def data(self) -> bytes | io.BytesIO | None:
         body = self.request.body
-        # In one piece it would hold up the loop, and aiohttp would warn of that.
-        return io.BytesIO(body) if body is not None and len(body) > _LARGEST_PIECE else body
+        # In one piece a large body would block the loop, and aiohttp warns of that.
+        return io.BytesIO(body) if body is not None and len(body) > _MAX_PART else body
 
     async def only_once(
         self, sending: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Around each attempt of aiohttp: a failure in our own terms is one that it does not repeat."""
+        """Client middleware: raises our own errors, which aiohttp does not retry."""
         try:
             return await send(sending)
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
@@ -232,7 +235,7 @@ class _Call:
         return AnswerLost(f"{self.request}: sent, but the transport was closed", self.request)
 
     def failure(self, error: BaseException) -> TransportError:
-        # The end of a handshake, not of a connection that has worked.
+        # On a new connection the alert ends the handshake.
         if not self.reused and alert_against_our_certificate(error.__cause__) is not None:
             message = f"{self.request}: {tls_failure(error.__cause__ or error, self._where, self._name)}"
             return NeverSent(message, self.request, lasting=True)
@@ -242,7 +245,7 @@ class _Call:
         return AnswerLost(f"{self.request}: sent, but {self._why_no_status(error)}", self.request)
 
     def _why_not_connected(self, error: BaseException) -> tuple[str, bool]:
-        """What prevented it, and whether that will last."""
+        """A sentence on why there is no connection, and whether a retry at once would fail again."""
         peer, name = self._peer(error)
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return tls_failure(error.certificate_error, peer, name), True
@@ -257,14 +260,14 @@ class _Call:
             return _why_no_socket(error.os_error, peer, tls=self.url.scheme == "https" and peer == self._where), False
         if isinstance(error, aiohttp.InvalidURL):
             return "this is not a URL", True
-        # Where it got stuck on the way is not known.
+        # Whether the proxy or the server is at fault is not known.
         way = f"{self._where} through {self._shown_proxy}" if self._proxy is not None else self._where
         if isinstance(error, TimeoutError):
-            return f"no connection to {way} within {self._patience(error)}", False
+            return f"no connection to {way} within {self._timeout(error)}", False
         return f"the connection to {way} broke before anything was sent", False
 
     def _peer(self, error: BaseException) -> tuple[str, str]:
-        """Who did not let us connect, the server or the proxy, and the name that its certificate must bear."""
+        """The peer that failed, server or proxy, and the name that its certificate must have."""
         host = getattr(error, "host", None)
         if self._proxy is not None and (host, getattr(error, "port", None)) == (self._proxy.host, self._proxy.port):
             return self._shown_proxy, self._proxy.host or ""
@@ -272,21 +275,21 @@ class _Call:
 
     def _why_no_status(self, error: BaseException) -> str:
         if isinstance(error, TimeoutError):
-            return f"{self._where} did not answer within {self._patience(error)}"
+            return f"{self._where} did not answer within {self._timeout(error)}"
         if isinstance(error, aiohttp.ServerDisconnectedError):
             return f"{self._where} closed the connection without an answer"
         if isinstance(error, aiohttp.ClientResponseError | HttpProcessingError):
-            return f"what {self._where} answered is not HTTP"
+            return f"the answer of {self._where} is not HTTP"
         return f"the connection to {self._where} broke before an answer ({_errno_name(error)})"
 
     def why_cut(self, error: BaseException) -> str:
         if isinstance(error, aiohttp.SocketTimeoutError):
-            return f"the answer stopped: nothing more within {self._patience(error)}"
+            return f"the answer stopped: no more data within {self._timeout(error)}"
         if isinstance(error, TimeoutError):
-            return f"the answer was not complete within {self._patience(error)}"
-        return "the answer broke off"
+            return f"the answer was not complete within {self._timeout(error)}"
+        return "the answer was cut off"
 
-    def _patience(self, error: BaseException) -> str:
+    def _timeout(self, error: BaseException) -> str:
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             seconds = self._timeouts.connect
         elif isinstance(error, aiohttp.SocketTimeoutError):
@@ -301,13 +304,13 @@ class _Call:
         return f"the proxy {proxy.host_subcomponent}:{proxy.port}"
 
 
-async def _note_sent(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
+async def _on_headers_sent(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
     call = context.trace_request_ctx
     assert isinstance(call, _Call)
     call.sent = True
 
 
-async def _note_reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
+async def _on_connection_reused(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
     call = context.trace_request_ctx
     assert isinstance(call, _Call)
     call.reused = True
@@ -322,35 +325,37 @@ def _release(response: aiohttp.ClientResponse) -> Callable[[], Awaitable[None]]:
 
 
 @contextmanager
-def _told_of_the_end(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Whoever reads this body learns that its connection is gone.
+def _failing_on_disconnect(response: aiohttp.ClientResponse) -> Iterator[None]:
+    """Makes reads of this body fail when its connection is lost.
 
-    aiohttp tells only the connection when the framing of a body breaks or when the session is closed; a reader of the
-    body would wait for its timeout, and a watch may have none.
+    When the framing of a body breaks, or when the session is closed, aiohttp notifies only the connection. A reader of
+    the body would wait for its timeout, and a watch may have none.
     """
-    # Without one the answer is complete.
+    # A response without a connection is complete.
     connection = response.connection
     closed = connection.protocol.closed if connection is not None and connection.protocol is not None else None
     if closed is None:
         yield
         return
 
-    def tell(_closed: object) -> None:
+    def fail(_closed: object) -> None:
         if not response.content.is_eof() and response.content.exception() is None:
             response.content.set_exception(aiohttp.ClientPayloadError("connection lost"))
 
-    closed.add_done_callback(tell)
+    closed.add_done_callback(fail)
     try:
         yield
     finally:
-        closed.remove_done_callback(tell)
+        closed.remove_done_callback(fail)
 
 
-def _ask_for_more_when_empty(content: aiohttp.StreamReader) -> None:
-    """A watch has an HTTP chunk for each event. As each is taken out of the buffer, aiohttp asks its parser to go on if
-    there is less in the buffer than this mark: by its own choice all the time, which costs a third of the reading.
+def _set_low_water_mark(content: aiohttp.StreamReader) -> None:
+    """Lowers the low-water mark of the buffer to 1 byte, which makes reading a watch a third faster.
+
+    A watch has one HTTP chunk per event. With every chunk that is read, aiohttp resumes its parser if the buffer is
+    below the mark, which with the default mark is always the case.
     """
-    # Private, so it may not be there in a later version: nothing but time depends on it.
+    # A private attribute: if a later version lacks it, only speed is lost.
     if hasattr(content, "_low_water"):
         content._low_water = 1  # noqa: SLF001
 
@@ -362,11 +367,11 @@ def _errno_name(error: BaseException) -> str:
 
 def _why_no_socket(error: OSError, peer: str, *, tls: bool) -> str:
     if error.errno == errno.ECONNREFUSED:
-        return f"nothing listens at {peer} (connection refused): is the address right, and is it running?"
+        return f"connection refused by {peer}: is the address right, and is the server running?"
     if error.errno in {errno.ENETUNREACH, errno.EHOSTUNREACH}:
         return f"there is no route to {peer}: is this machine in the right network?"
     if isinstance(error, ConnectionError) and tls:
-        return f"{peer} broke off the TLS handshake: does it want a client certificate?"
+        return f"{peer} closed the connection during the TLS handshake: does it require a client certificate?"
     if isinstance(error, asyncio.TimeoutError) or error.errno == errno.ETIMEDOUT:
-        return f"{peer} did not answer to the attempt to connect"
+        return f"{peer} did not answer the attempt to connect"
     return f"no connection to {peer}: {error.strerror or _errno_name(error)}"

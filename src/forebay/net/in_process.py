@@ -1,4 +1,4 @@
-"""A transport without a network: it calls the handler that a server would call."""
+"""A transport without a network: calls a handler directly."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,9 +16,9 @@ from forebay.net.transport import (
 
 
 class InProcess:
-    """Keeps the promises of a socket: timeouts hold, a closed response stops its handler, closing ends every stream.
+    """Behaves like a socket: timeouts apply, closing a response stops its handler, `close` ends every stream.
 
-    What the handler raises that is not a `TransportError` is a fault of the handler and is not hidden.
+    An exception of the handler other than `TransportError` is a bug of the handler and is passed on.
     """
 
     def __init__(self, handler: Handler, *, timeouts: Timeouts = Timeouts()) -> None:  # noqa: B008 (immutable)
@@ -38,21 +38,21 @@ class InProcess:
         self._calls.add(limit)
         try:
             async with limit:
-                # A network gives everybody else a turn; without this a busy client would starve them.
+                # Yield as a network would: otherwise a busy client would starve other tasks.
                 await asyncio.sleep(0)
-                answer = await self._handler(request)
+                response = await self._handler(request)
         except TimeoutError:
             if not limit.expired():
                 raise
-            why = self._why_ended("no answer in time")
+            why = self._reason("no response in time")
             raise AnswerLost(f"{request}: sent, but {why}", request) from None
         finally:
             self._calls.discard(limit)
-        if answer.buffered is not None:
-            return answer
-        stream = _Stream(request, answer, timeouts.read, deadline, self)
-        await self._admit(stream)
-        return Response(answer.status, answer.headers, stream, on_close=stream.aclose)
+        if response.buffered is not None:
+            return response
+        stream = _Stream(request, response, timeouts.read, deadline, self)
+        await self._register(stream)
+        return Response(response.status, response.headers, stream, on_close=stream.aclose)
 
     async def close(self) -> None:
         self._closed = True
@@ -63,36 +63,36 @@ class InProcess:
         for stream in tuple(self._streams):
             await stream.cut("the transport was closed")
 
-    async def _admit(self, stream: "_Stream") -> None:
+    async def _register(self, stream: "_Stream") -> None:
         self._streams.add(stream)
-        if self._closed:  # in the very turn in which the handler answered
+        if self._closed:  # while the handler was answering
             await stream.cut("the transport was closed")
 
-    def _why_ended(self, otherwise: str) -> str:
+    def _reason(self, otherwise: str) -> str:
         return "the transport was closed" if self._closed else otherwise
 
 
 class _Stream(AsyncIterator[bytes]):
-    """The handler's body, under the caller's timeouts.
+    """The body of a handler's response, under the timeouts of the request.
 
-    One timer watches the whole stream, and only while somebody reads: a timer for each chunk would cost more than the
-    chunk, and one for an unread stream would keep a virtual clock running.
+    One timer serves the whole stream, and runs only during reads: a timer per chunk would cost more than the chunk, and
+    a timer of an unread stream would keep a virtual clock running.
     """
 
     def __init__(
-        self, request: Request, answer: Response, silence: float | None, deadline: float | None, owner: InProcess
+        self, request: Request, response: Response, silence: float | None, deadline: float | None, transport: InProcess
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._request = request
-        self._answer = answer
-        self._chunks = answer.chunks()
+        self._response = response
+        self._chunks = response.chunks()
         self._silence = silence
         self._deadline = deadline
-        self._owner = owner
+        self._transport = transport
         self._timer: asyncio.TimerHandle | None = None
         self._reader: asyncio.Task[Any] | None = None
         self._since = 0.0
-        self._why_cut: str | None = None
+        self._cut_reason: str | None = None
         self._ended = False
 
     async def __anext__(self) -> bytes:
@@ -103,7 +103,7 @@ class _Stream(AsyncIterator[bytes]):
         reader = self._reader = asyncio.current_task()
         self._since = self._loop.time()
         if self._timer is None:
-            self._watch()
+            self._start_timer()
         try:
             return await anext(self._chunks)
         except asyncio.CancelledError:
@@ -112,25 +112,25 @@ class _Stream(AsyncIterator[bytes]):
                 raise cut from None
             raise
         except BaseException:
-            # Its end or its own failure: in each case there is nothing more to read.
+            # The end or an error: there is nothing more to read.
             await self.aclose()
             raise
         finally:
             self._reader = None
 
     def _cut(self) -> AnswerCut | None:
-        return None if self._why_cut is None else AnswerCut(f"{self._request}: {self._why_cut}", self._request)
+        return None if self._cut_reason is None else AnswerCut(f"{self._request}: {self._cut_reason}", self._request)
 
     async def cut(self, why: str) -> None:
-        """Whoever reads, now or later, gets an `AnswerCut`."""
+        """Ends the stream: readers, present or later, get an `AnswerCut`."""
         if self._reader is None:
-            self._why_cut = why
+            self._cut_reason = why
             await self.aclose()
         else:
             self._interrupt(why)
 
     async def aclose(self) -> None:
-        """Stop the handler's generator, here and now."""
+        """Stops the handler's generator."""
         if self._ended:
             return
         if self._reader not in {None, asyncio.current_task()}:
@@ -139,15 +139,15 @@ class _Stream(AsyncIterator[bytes]):
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
-        self._owner._streams.discard(self)  # noqa: SLF001 (one class in two halves)
+        self._transport._streams.discard(self)  # noqa: SLF001 (one class in two halves)
         await self._chunks.aclose()
-        await self._answer.close()
+        await self._response.close()
 
-    def _watch(self) -> None:
+    def _start_timer(self) -> None:
         end = _earlier(None if self._silence is None else self._since + self._silence, self._deadline)
-        self._timer = None if end is None else self._loop.call_at(end, self._look)
+        self._timer = None if end is None else self._loop.call_at(end, self._on_timer)
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self._reader is None:
             return
@@ -157,12 +157,12 @@ class _Stream(AsyncIterator[bytes]):
         elif self._silence is not None and now >= self._since + self._silence:
             self._interrupt("the answer stopped")
         else:
-            self._watch()
+            self._start_timer()
 
     def _interrupt(self, why: str) -> None:
-        # Once only: `__anext__` takes back one cancellation, a second would look like the reader's own.
-        if self._why_cut is None and self._reader is not None:
-            self._why_cut = why
+        # Cancel only once: `__anext__` undoes one cancellation; a second would look like one of the reader's task.
+        if self._cut_reason is None and self._reader is not None:
+            self._cut_reason = why
             self._reader.cancel()
 
 

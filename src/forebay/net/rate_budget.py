@@ -1,4 +1,4 @@
-"""No more requests than agreed: a token bucket of our own, and the quotas that the server tells us about."""
+"""Client-side rate limit: a token bucket, and the limits that the server announces in headers."""
 
 import asyncio
 
@@ -9,16 +9,16 @@ from forebay.net.transport import NeverSent, Request, Response, Transport
 _TOO_MANY_REQUESTS = 429
 _UNAVAILABLE = 503
 
-#: A server that asks for more than this is taken at its word for this long, then asked again.
-_LONGEST_PAUSE = 3600.0
+#: Longest pause that a server can ask for, in seconds.
+_MAX_PAUSE = 3600.0
 
 
 class RateBudget:
-    """At most `burst + qps * t` requests in any `t` seconds, first come, first served.
+    """A transport that sends at most `burst + qps * t` requests in any `t` seconds, first come, first served.
 
-    `Retry-After` on a 429 or 503 stops everything until then; `RateLimit` headers (the IETF draft's present and earlier
-    forms, and `X-RateLimit-*`) stop it when a quota is used up. A request that would wait longer than `longest_wait`
-    is not sent, and says so at once where that can be known.
+    `Retry-After` on a 429 or 503 pauses all requests. So do `RateLimit` headers (the present and earlier forms of the
+    IETF draft, and `X-RateLimit-*`) when a quota is used up. A request that would wait longer than `longest_wait`
+    raises `NeverSent`, at once if that is already known.
     """
 
     def __init__(self, inner: Transport, *, qps: float, burst: int, longest_wait: float = 30.0) -> None:
@@ -32,34 +32,34 @@ class RateBudget:
         self._full_at = float("-inf")
         self._paused_until = float("-inf")
         self._quotas: dict[str, _Quota] = {}
-        self._under_way = 0
+        self._in_flight = 0
         self._queued = 0
-        # asyncio's lock wakes its waiters in the order in which they came: that is the whole queue.
-        self._turn = asyncio.Lock()
-        self._news = asyncio.Event()
+        # asyncio.Lock wakes its waiters in order of arrival: the lock is the queue.
+        self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
 
     async def request(self, request: Request) -> Response:
-        await self._take(request)
-        self._under_way += 1
+        await self._wait_for_token(request)
+        self._in_flight += 1
         try:
-            answer = await self._inner.request(request)
+            response = await self._inner.request(request)
         finally:
-            self._under_way -= 1
-        self._learn(answer)
-        return answer
+            self._in_flight -= 1
+        self._read_limits(response)
+        return response
 
     async def close(self) -> None:
         await self._inner.close()
 
-    async def _take(self, request: Request) -> None:
+    async def _wait_for_token(self, request: Request) -> None:
         loop = asyncio.get_running_loop()
-        came = loop.time()
-        self._refuse_if_too_long(request, self._ready_at(came) + self._queued * self._interval - came)
+        arrived = loop.time()
+        self._refuse_if_too_long(request, self._ready_at(arrived) + self._queued * self._interval - arrived)
         self._queued += 1
         try:
-            async with self._turn:
+            async with self._lock:
                 while (ready := self._ready_at(loop.time())) > loop.time():
-                    self._refuse_if_too_long(request, ready - came)
+                    self._refuse_if_too_long(request, ready - arrived)
                     await self._until(ready)
                 self._full_at = max(self._full_at, loop.time()) + self._interval
                 for quota in self._quotas.values():
@@ -68,26 +68,26 @@ class RateBudget:
             self._queued -= 1
 
     def _ready_at(self, now: float) -> float:
-        """The earliest time at which the next request may leave, as far as is known now."""
+        """Earliest time at which the next request may be sent, as far as known at `now`."""
         self._quotas = {name: quota for name, quota in self._quotas.items() if quota.ends > now}
         used_up = (quota.ends for quota in self._quotas.values() if quota.left <= 0)
         return max(self._full_at - self._tolerance, self._paused_until, *used_up)
 
     async def _until(self, when: float) -> None:
-        """Waits for the time, or for a word from the server that changes it."""
-        self._news.clear()
-        timer = asyncio.get_running_loop().call_at(when, self._news.set)
+        """Waits until `when`, or until a response changes the limits."""
+        self._changed.clear()
+        timer = asyncio.get_running_loop().call_at(when, self._changed.set)
         try:
-            await self._news.wait()
+            await self._changed.wait()
         finally:
             timer.cancel()
 
     def _refuse_if_too_long(self, request: Request, wait: float) -> None:
         if wait > self._longest_wait:
-            why = "the server asked for a pause" if wait > self._own_wait() else "too many requests are in the queue"
+            why = "the server asked for a pause" if wait > self._own_wait() else "too many requests are queued"
             raise NeverSent(
-                f"{request}: the rate budget would hold it back for {wait:.0f} s, longer than {self._longest_wait:g} s "
-                f"({why})",
+                f"{request}: the rate limit would delay the request by {wait:.0f} s, "
+                f"more than {self._longest_wait:g} s ({why})",
                 request,
                 lasting=True,
             )
@@ -96,17 +96,17 @@ class RateBudget:
         now = asyncio.get_running_loop().time()
         return max(0.0, self._full_at - self._tolerance - now) + (self._queued + 1) * self._interval
 
-    def _learn(self, answer: Response) -> None:
+    def _read_limits(self, response: Response) -> None:
         now, date = asyncio.get_running_loop().time(), clock.now()
-        if answer.status in {_TOO_MANY_REQUESTS, _UNAVAILABLE}:
-            pause = retry_after(answer.headers, date)
+        if response.status in {_TOO_MANY_REQUESTS, _UNAVAILABLE}:
+            pause = retry_after(response.headers, date)
             if pause is not None:
-                self._paused_until = max(self._paused_until, now + min(pause, _LONGEST_PAUSE))
-        for window in windows(answer.headers, date):
-            # The server has not counted what is still on its way there.
-            left = window.remaining - self._under_way
-            self._quotas[window.name] = _Quota(left, now + min(window.resets_in, _LONGEST_PAUSE))
-        self._news.set()
+                self._paused_until = max(self._paused_until, now + min(pause, _MAX_PAUSE))
+        for window in windows(response.headers, date):
+            # The server has not counted the requests in flight.
+            left = window.remaining - self._in_flight
+            self._quotas[window.name] = _Quota(left, now + min(window.resets_in, _MAX_PAUSE))
+        self._changed.set()
 
 
 class _Quota:

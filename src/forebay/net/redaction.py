@@ -1,8 +1,8 @@
-"""Keeps secrets out of what people read: logs, errors, recordings.
+"""Redaction: removes secrets from logs, errors and recordings.
 
-Two nets. Values: every secret that the program has read is registered, and is found again in plain text and as base64,
-percent-encoding, JSON and hex would write it. Names: what stands behind a well-known name (authorization, api_key,
-userData ...) is hidden though nobody registered it.
+Two rules. Values: every secret that the program reads is registered, and is found in plain text and in base64, percent,
+JSON and hex encoding. Names: the value of a well-known name (authorization, api_key, userData ...) is redacted even if
+it is not registered.
 """
 
 import base64
@@ -18,10 +18,10 @@ from forebay.net.transport import Headers, Request, Response, Transport, Transpo
 
 HIDDEN = "[redacted]"
 
-#: Shorter values would also blank out ordinary words and numbers.
-SHORTEST_SECRET = 6
+#: Shorter values are not registered: redacting them would also remove ordinary words and numbers.
+MIN_SECRET = 6
 
-# Words of a name may be joined by `-`, `_` or a capital, and others may stand before it (VAST_API_KEY, dbPassword).
+# Parts of a name may be joined by `-`, `_` or a capital letter, and may have a prefix (VAST_API_KEY, dbPassword).
 _NAME = (
     r"(?:(?<![A-Za-z0-9])|(?-i:(?<=[a-z0-9])(?=[A-Z])))(?=[abcijkprstuwx])"
     r"(?:x[-_]?)?(?:proxy[-_]?)?(?:authorization|(?:set[-_]?)?cookie|api[-_]?key|"
@@ -32,7 +32,7 @@ _NAME = (
 )
 _SECRET_NAME = re.compile(rf"{_NAME}\Z", re.IGNORECASE)
 
-# What may stand behind such a name, and hold the secret.
+# The forms of a value after such a name.
 _VALUES = [
     # "api_key": "...", password='...', token: b"...": to the closing quote, or to where the text was cut off
     r"""(?P<quoted>["']?\s*[=:]\s*b?)(?P<quote>["'])(?:\\.|(?!(?P=quote))[^\\])*(?:(?P=quote)|\\?\Z)""",
@@ -45,8 +45,8 @@ _VALUES = [
     r"(?P<header>:[ \t]*(?:(?:Bearer|Basic|Token)[ \t]+)?)(?![\s\"'])[^\s\"',;]+",
 ]
 
-# Whatever is in the text, the time taken grows with its length only: no part can match the same characters in two
-# ways, and none that fails has looked far ahead.
+# Linear in the length of the text, whatever it holds: no part can match the same characters in two ways, and none
+# that fails has looked far ahead.
 _IN_TEXT = re.compile(
     "|".join(
         [
@@ -68,7 +68,7 @@ _IN_TEXT = re.compile(
 
 
 class Redactor:
-    """One for the whole program: whoever reads a secret registers it here, whoever writes text passes it through."""
+    """Redacts text. One per program: code that reads a secret registers it, code that writes text calls it."""
 
     def __init__(self, secrets: Iterable[str | bytes] = ()) -> None:
         self._forms: set[str] = set()
@@ -80,9 +80,9 @@ class Redactor:
         return f"Redactor({len(self._forms)} forms)"
 
     def register(self, secret: str | bytes) -> bool:
-        """From now on this value is hidden wherever it appears. False if it is too short to be looked for."""
+        """Redacts this value from now on. False if the value is too short."""
         raw = secret.encode() if isinstance(secret, str) else secret
-        forms = {form for part in _parts(raw) for form in _written(part)}
+        forms = {form for part in _parts(raw) for form in _encodings(part)}
         if not forms:
             return False
         if not forms <= self._forms:
@@ -91,32 +91,32 @@ class Redactor:
         return True
 
     def text(self, text: str) -> str:
-        """The text without its secrets."""
-        return _IN_TEXT.sub(_hide_value, self._without_registered(text))
+        """The redacted text."""
+        return _IN_TEXT.sub(_redact_value, self._without_registered(text))
 
     def body(self, data: bytes) -> bytes:
-        """The same for a body, text or not."""
+        """The redacted body, which may be binary."""
         try:
             return self.text(data.decode()).encode()
         except UnicodeDecodeError:
             return self.text(data.decode("latin-1")).encode("latin-1")
 
     def data(self, value: Any) -> Any:
-        """The same for decoded JSON or a log event: also by the names of fields."""
+        """Redacted JSON data or a redacted log event, also by field names."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, bytes):
             return self.body(value)
         if isinstance(value, Mapping):
             return {
-                self.data(key): HIDDEN if _is_secret_name(key) and _holds_something(item) else self.data(item)
+                self.data(key): HIDDEN if _is_secret_name(key) and _is_value(item) else self.data(item)
                 for key, item in value.items()
             }
         if isinstance(value, list | tuple | set | frozenset):
             return [self.data(item) for item in value]
         if value is None or isinstance(value, bool | int | float):
             return value
-        # Whatever else a log may be given (an exception, a struct): it is going to be written as text.
+        # Anything else (an exception, a struct) will be logged as text.
         return self.text(str(value) if isinstance(value, BaseException) else repr(value))
 
     def headers(self, headers: Headers) -> Headers:
@@ -125,31 +125,31 @@ class Redactor:
         )
 
     def request(self, request: Request) -> Request:
-        """The request as it may be shown or kept."""
+        """The redacted request."""
         body = None if request.body is None else self.body(request.body)
         return msgspec.structs.replace(
             request, url=self.text(request.url), headers=self.headers(request.headers), body=body
         )
 
     def error(self, error: TransportError) -> TransportError:
-        """The same failure, fit to be logged."""
-        return error.retold(self.text(str(error)), self.request(error.request))
+        """The redacted error."""
+        return error.with_message(self.text(str(error)), self.request(error.request))
 
     def __call__(self, _logger: object, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
-        """A structlog processor. Put it after those that format exceptions, just before the renderer."""
+        """Structlog processor. Must come after the formatting of exceptions, just before the renderer."""
         return {str(key): value for key, value in self.data(event).items()}
 
     def _without_registered(self, text: str) -> str:
         if not self._forms:
             return text
         if self._pattern is None:
-            # The longest first: a form may be contained in another.
+            # Longest first: one form may contain another.
             self._pattern = re.compile("|".join(map(re.escape, sorted(self._forms, key=len, reverse=True))))
         return self._pattern.sub(HIDDEN, text)
 
 
 class Redacting:
-    """A transport whose errors hold no secret, neither in their words nor in the request they carry."""
+    """A transport that redacts its errors: the message and the request."""
 
     def __init__(self, inner: Transport, redactor: Redactor) -> None:
         self._inner = inner
@@ -157,22 +157,22 @@ class Redacting:
 
     async def request(self, request: Request) -> Response:
         try:
-            answer = await self._inner.request(request)
+            response = await self._inner.request(request)
         except TransportError as error:
             shown = self._redactor.error(error)
         else:
-            if answer.buffered is not None:
-                return answer
-            return Response(answer.status, answer.headers, self._chunks(answer), on_close=answer.close)
-        # Out here, where the first error is neither its cause nor its context: those are printed, secrets and all.
+            if response.buffered is not None:
+                return response
+            return Response(response.status, response.headers, self._chunks(response), on_close=response.close)
+        # Raised outside of `except`, so that the original error is neither cause nor context, which would be printed.
         raise shown
 
     async def close(self) -> None:
         await self._inner.close()
 
-    async def _chunks(self, answer: Response) -> AsyncIterator[bytes]:
+    async def _chunks(self, response: Response) -> AsyncIterator[bytes]:
         try:
-            async for chunk in answer.chunks():
+            async for chunk in response.chunks():
                 yield chunk
         except TransportError as error:
             shown = self._redactor.error(error)
@@ -185,12 +185,12 @@ def _is_secret_name(name: object) -> bool:
     return isinstance(name, str) and _SECRET_NAME.search(name) is not None
 
 
-def _holds_something(value: object) -> bool:
-    # `{"token": {"expires": ...}}` is looked into; `{"token": ""}` shows that there is none, which helps.
+def _is_value(value: object) -> bool:
+    # An object is searched field by field, and an empty value is shown: it helps to see that a token is missing.
     return isinstance(value, str | bytes | int) and not isinstance(value, bool) and value not in {"", b""}
 
 
-def _hide_value(match: re.Match[str]) -> str:
+def _redact_value(match: re.Match[str]) -> str:
     found = match.groupdict("")
     shown = found["line"] or found["flag"] or found["scheme"] or found["userinfo"] or found["name"]
     shown += found["quoted"] or found["inner"] or found["number"] or found["pair"] or found["header"]
@@ -199,19 +199,19 @@ def _hide_value(match: re.Match[str]) -> str:
 
 
 def _parts(secret: bytes) -> Iterator[bytes]:
-    """The secret itself, and the lines of a long one (a key, a script), which may be shown one by one."""
-    if len(secret.strip()) >= SHORTEST_SECRET:
+    """The secret, and its lines if it has several (a key, a script), which may be printed one by one."""
+    if len(secret.strip()) >= MIN_SECRET:
         yield secret.strip()
     lines = secret.split(b"\n")
     if len(lines) > 1:
-        yield from (line.strip() for line in lines if len(line.strip()) >= _SHORTEST_LINE and b"-----" not in line)
+        yield from (line.strip() for line in lines if len(line.strip()) >= _MIN_LINE and b"-----" not in line)
 
 
-_SHORTEST_LINE = 16
+_MIN_LINE = 16
 
 
-def _written(secret: bytes) -> Iterator[str]:
-    """Every way in which the secret may be written down."""
+def _encodings(secret: bytes) -> Iterator[str]:
+    """The secret in every encoding in which it may appear."""
     text = secret.decode("utf-8", "backslashreplace")
     yield text
     yield json.dumps(text)[1:-1]
@@ -223,14 +223,14 @@ def _written(secret: bytes) -> Iterator[str]:
         yield re.sub(r"%[0-9A-F]{2}", lambda code: code[0].lower(), encoded)
     yield secret.hex()
     yield secret.hex().upper()
-    # Inside a longer text (`user:secret`) its base64 depends on where it begins modulo 3; the letters at both ends also
-    # hold bits of their neighbours and are left out.
+    # Inside a longer text (`user:secret`) the base64 of the secret depends on its offset modulo 3. The characters at
+    # both ends also encode bits of their neighbours and are left out.
     for before in range(3):
         encoded_bytes = base64.b64encode(b"\0" * before + secret)
         first = -(-before * 8 // 6)
         last = (before + len(secret)) * 8 // 6
         middle = encoded_bytes[first:last].decode()
-        if len(middle) >= SHORTEST_SECRET:
+        if len(middle) >= MIN_SECRET:
             yield middle
             yield middle.translate(_URL_SAFE)
             yield quote(middle, safe="")

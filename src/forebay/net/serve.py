@@ -1,4 +1,4 @@
-"""A handler on a loopback socket: what `InProcess` calls directly, for clients in other processes."""
+"""Serves a handler on a socket, for clients in other processes."""
 
 import asyncio
 import ssl
@@ -9,10 +9,10 @@ from aiohttp import web
 
 from forebay.net.transport import Handler, Headers, Request, Response, TransportError
 
-#: Bytes that a body may be ahead of its reader.
-_AHEAD = 256 * 1024
-_LARGEST_REQUEST = 64 * 1024 * 1024
-_LONGEST_LINE = 64 * 1024
+#: Bytes of a body that are buffered for a slow reader.
+_MAX_BUFFERED = 256 * 1024
+_MAX_REQUEST = 64 * 1024 * 1024
+_MAX_LINE = 64 * 1024
 
 _NO_BODY = frozenset({204, 304})
 
@@ -21,11 +21,11 @@ _NO_BODY = frozenset({204, 304})
 async def serving(
     handler: Handler, *, host: str = "127.0.0.1", port: int = 0, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[str]:
-    """Serves until the block ends; yields the base URL, `http://127.0.0.1:PORT` (https with a TLS context).
+    """Serves until the block ends. Yields the base URL, `http://127.0.0.1:PORT` (https with a TLS context).
 
-    A client that goes away cancels its handler, or closes the body that was being streamed to it. A `TransportError`
-    from the handler or its body breaks the connection, so that a client over the socket sees what one in process does.
-    Leaving the block breaks off the streams that are still open.
+    When a client disconnects, its handler is cancelled or its streamed body closed. A `TransportError` of the handler
+    or its body aborts the connection, so that clients over a socket see the same as in-process ones. The end of the
+    block cuts off open streams.
     """
     scheme = "http" if context is None else "https"
     shown = f"[{host}]" if ":" in host else host
@@ -38,10 +38,10 @@ async def serving(
         respond,
         handler_cancellation=True,
         access_log=None,
-        max_line_size=_LONGEST_LINE,
-        max_field_size=_LONGEST_LINE,
+        max_line_size=_MAX_LINE,
+        max_field_size=_MAX_LINE,
     )
-    # Open streams would hold up the end for as long as this; they are meant to last for ever.
+    # Short, because watches never end by themselves and would delay the shutdown for all of this time.
     runner = web.ServerRunner(server, shutdown_timeout=0.1)
     await runner.setup()
     try:
@@ -57,8 +57,8 @@ async def _respond(handler: Handler, base: str, incoming: web.BaseRequest) -> we
     body = bytearray()
     async for part in incoming.content.iter_any():
         body += part
-        if len(body) > _LARGEST_REQUEST:
-            return web.Response(status=413, text=f"a request may have {_LARGEST_REQUEST} bytes at most\n")
+        if len(body) > _MAX_REQUEST:
+            return web.Response(status=413, text=f"a request may have at most {_MAX_REQUEST} bytes\n")
     request = Request(
         method=incoming.method,
         url=base + incoming.raw_path,
@@ -66,45 +66,45 @@ async def _respond(handler: Handler, base: str, incoming: web.BaseRequest) -> we
         body=bytes(body) if incoming.body_exists else None,
     )
     try:
-        async with await handler(request) as answer:
-            if answer.buffered is not None or incoming.method == "HEAD" or answer.status in _NO_BODY:
-                return web.Response(status=answer.status, headers=answer.headers, body=answer.buffered)
-            return await _stream(answer, incoming)
+        async with await handler(request) as response:
+            if response.buffered is not None or incoming.method == "HEAD" or response.status in _NO_BODY:
+                return web.Response(status=response.status, headers=response.headers, body=response.buffered)
+            return await _stream(response, incoming)
     except TransportError:
         if incoming.transport is not None:
             incoming.transport.abort()
         raise asyncio.CancelledError from None
 
 
-async def _stream(answer: Response, incoming: web.BaseRequest) -> web.StreamResponse:
-    """Everything that the body yields without pausing goes out in one write, however small its pieces."""
-    outgoing = web.StreamResponse(status=answer.status, headers=answer.headers)
-    if "Content-Length" not in answer.headers and incoming.version >= (1, 1):
+async def _stream(response: Response, incoming: web.BaseRequest) -> web.StreamResponse:
+    """Streams a body. Chunks that are available at the same time go out in one write."""
+    outgoing = web.StreamResponse(status=response.status, headers=response.headers)
+    if "Content-Length" not in response.headers and incoming.version >= (1, 1):
         outgoing.enable_chunked_encoding()
     await outgoing.prepare(incoming)
     queue = _Queue()
-    # The generator lives and dies in one task, which the writer outlives.
-    pump = asyncio.create_task(queue.fill(answer.chunks))
+    # The generator must be created and closed in the same task.
+    reader = asyncio.create_task(queue.fill(response.chunks))
     try:
         while batch := await queue.take():
             await outgoing.write(batch)
-        await pump
+        await reader
     finally:
-        pump.cancel()
+        reader.cancel()
         with suppress(asyncio.CancelledError, TransportError):
-            await pump
+            await reader
     await outgoing.write_eof()
     return outgoing
 
 
 class _Queue:
-    """Chunks between the body that yields them and the socket that takes them."""
+    """Chunks between a body and its socket, with a bounded buffer."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
         self._size = 0
         self._ended = False
-        self._news = asyncio.Event()
+        self._available = asyncio.Event()
         self._room = asyncio.Event()
 
     async def fill(self, chunks: Callable[[], AsyncGenerator[bytes, None]]) -> None:
@@ -113,16 +113,16 @@ class _Queue:
                 async for chunk in body:
                     self._chunks.append(chunk)
                     self._size += len(chunk)
-                    self._news.set()
-                    if self._size > _AHEAD:
+                    self._available.set()
+                    if self._size > _MAX_BUFFERED:
                         self._room.clear()
                         await self._room.wait()
         finally:
             self._ended = True
-            self._news.set()
+            self._available.set()
 
     async def take(self) -> bytes:
-        """All that has come since the last time; empty at the end."""
+        """All chunks since the last call; empty at the end."""
         while True:
             if self._chunks:
                 batch = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
@@ -133,5 +133,5 @@ class _Queue:
                     return batch
             if self._ended:
                 return b""
-            self._news.clear()
-            await self._news.wait()
+            self._available.clear()
+            await self._available.wait()

@@ -1,4 +1,4 @@
-"""What a server says about when to come again: `Retry-After` and the rate-limit headers in all their spellings."""
+"""`Retry-After` and rate-limit headers, in all their spellings."""
 
 import re
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ from forebay.net.transport import Headers
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A quota that the server keeps: so many more requests until it starts afresh."""
+    """A rate limit announced by the server: the remaining requests, and when the count is reset."""
 
     name: str
     remaining: int
@@ -19,13 +19,13 @@ class Window(msgspec.Struct, frozen=True):
 
 
 def retry_after(headers: Headers, now: datetime) -> float | None:
-    """Seconds to wait (never negative), from a number of seconds or an HTTP date. None if absent or unreadable."""
+    """Seconds to wait (never negative), from a number of seconds or an HTTP date. None if absent or invalid."""
     value = headers.get("Retry-After", "").strip()
     return _seconds(value, now) if value else None
 
 
 def windows(headers: Headers, now: datetime) -> list[Window]:
-    """Every quota in the answer's headers that has both a remainder and an end."""
+    """The rate limits in the headers of a response that have both a remainder and a reset time."""
     field = headers.get("RateLimit")
     if field is not None:
         return _structured(field, headers.get("RateLimit-Policy", ""))
@@ -33,14 +33,14 @@ def windows(headers: Headers, now: datetime) -> list[Window]:
         remaining, reset = headers.get(prefix + "Remaining"), headers.get(prefix + "Reset")
         if remaining is None or reset is None:
             continue
-        # A list holds one value for each quota; the first is the nearest to exhaustion.
+        # With several limits the headers hold lists; the first value is for the limit nearest to exhaustion.
         left, ends = _whole(remaining.partition(",")[0]), _seconds(reset.partition(",")[0].strip(), now)
         if left is not None and ends is not None:
             return [Window(prefix, left, ends)]
     return []
 
 
-# Numbers from here on are dates: nobody's window lasts thirty years. Beyond the second one they count milliseconds.
+# Larger numbers are dates, for no window lasts thirty years: Unix time in seconds, even larger ones in milliseconds.
 _EPOCH_SECONDS = 1e9
 _EPOCH_MILLISECONDS = 1e11
 
@@ -80,12 +80,12 @@ _OLDER = re.compile(r"\b(limit|remaining|reset)\s*=\s*([0-9]{1,15})\b")
 
 
 def _structured(field: str, policy: str) -> list[Window]:
-    """`"name";r=50;t=30, ...` of the present draft, or `limit=100, remaining=50, reset=5` of the drafts before."""
+    """Parses `"name";r=50;t=30, ...` of the present draft, or `limit=100, remaining=50, reset=5` of earlier drafts."""
     lengths = {name: parameters.get("w") for name, parameters in _members(policy)}
     found: list[Window] = []
     for name, parameters in _members(field):
         remaining = parameters.get("r")
-        # `t` is optional. Without it the window's length is the longest that we may have to wait.
+        # `t` is optional. Without it the length of the window is the longest possible wait.
         resets_in = parameters.get("t", lengths.get(name))
         if remaining is not None and resets_in is not None:
             found.append(Window(name, remaining, resets_in))

@@ -1,4 +1,4 @@
-"""TLS options as PEM data, and TLS failures as users can act on them."""
+"""TLS options, and messages for TLS errors that users can act on."""
 
 import os
 import ssl
@@ -11,23 +11,23 @@ import msgspec
 
 
 class BadTlsOptions(ValueError):
-    """The options themselves are unusable; the message is one sentence that says which and why."""
+    """Unusable TLS options. The message is one sentence that says which and why."""
 
 
 class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a connection trusts, and the certificate it shows. Certificates and keys are PEM."""
+    """Certificate authority, client certificate and key, all PEM, and how to verify the server."""
 
-    #: Whom to trust instead of the system's authorities.
+    #: Trusted instead of the authorities of the system.
     authority_data: bytes | None = None
     certificate_data: bytes | None = None
     key_data: bytes | None = None
-    #: The name that the server's certificate must bear, where it is not the host of the URL.
+    #: Name that the server's certificate must have, if not the host of the URL.
     server_name: str | None = None
-    #: Accept any certificate. Anybody on the way can then read and change what is said.
+    #: Accept any certificate. Anybody on the network path can then read and change the traffic.
     insecure: bool = False
 
     def __repr__(self) -> str:
-        # Not the fields: one of them is a private key.
+        # Names of the fields only: one of them holds a private key.
         given = [name for name in self.__struct_fields__ if getattr(self, name) not in {None, False}]
         return f"TlsOptions({', '.join(given)})"
 
@@ -35,18 +35,18 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
         return [("given", repr(self))]
 
     def client_context(self) -> ssl.SSLContext:
-        """A context for connections to a server. Raises `BadTlsOptions`."""
-        context = self._trusting()
+        """The SSL context of a client. Raises `BadTlsOptions`."""
+        context = self._with_authority()
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # Python 3.13 began to demand extensions that the authorities of many clusters lack; no other client does.
+        # Python 3.13 requires extensions that the authorities of many clusters lack. No other client requires them.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        self._identify(context)
+        self._load_client_certificate(context)
         return context
 
-    def _trusting(self) -> ssl.SSLContext:
+    def _with_authority(self) -> ssl.SSLContext:
         if self.authority_data is None:
             return ssl.create_default_context()
         try:
@@ -54,7 +54,7 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
         except (ssl.SSLError, UnicodeDecodeError):
             raise BadTlsOptions("the CA data holds no PEM certificate") from None
 
-    def _identify(self, context: ssl.SSLContext) -> None:
+    def _load_client_certificate(self, context: ssl.SSLContext) -> None:
         certificate, key = self.certificate_data, self.key_data
         if certificate is None and key is None:
             return
@@ -63,7 +63,7 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise BadTlsOptions(f"there is a client {given} but no client {missing}")
         with _as_file(certificate + b"\n" + key) as path:
             try:
-                # An encrypted key must not stop the process to ask a terminal for its password.
+                # Without a password callback, OpenSSL would ask for the password of an encrypted key on the terminal.
                 context.load_cert_chain(path, password=lambda: "")
             except ssl.SSLError as error:
                 raise BadTlsOptions(_why_unusable(error, key)) from None
@@ -73,13 +73,13 @@ def _why_unusable(error: ssl.SSLError, key: bytes) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the client key does not belong to the client certificate"
     if b"ENCRYPTED" in key:
-        return "the client key is encrypted: give it without a password"
+        return "the client key is encrypted: remove its password"
     return "the client certificate or key is not PEM"
 
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """OpenSSL reads keys from files only. A file in memory where there is one: root filesystems may be read-only."""
+    """Path of a temporary file: OpenSSL reads keys from files only. In memory if possible: disks may be read-only."""
     if hasattr(os, "memfd_create"):
         with open(os.memfd_create("pem"), "wb", buffering=0) as file:  # noqa: PTH123 (a descriptor, not a path)
             file.write(content)
@@ -97,7 +97,7 @@ _EXPIRED = 10
 _UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
 _WRONG_NAME = frozenset({62, 64})
 
-_SERVER_REFUSED_US = frozenset(
+_CLIENT_CERTIFICATE_ALERTS = frozenset(
     {
         "CERTIFICATE_REQUIRED",
         "BAD_CERTIFICATE",
@@ -115,39 +115,44 @@ _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAIL
 
 
 def alert_against_our_certificate(error: BaseException | None) -> str | None:
-    """The alert with which the server ended the handshake because of our certificate, or for want of one.
+    """The TLS alert with which the server rejected our client certificate, or the lack of one; None for other errors.
 
-    With TLS 1.3 it arrives after our first request left; the server has read nothing of it.
+    With TLS 1.3 the alert arrives after the first request was sent; the server has read nothing of that request.
     """
     reason = getattr(error, "reason", None) or ""
     for prefix in ("TLSV13_ALERT_", "TLSV1_ALERT_", "SSLV3_ALERT_"):
-        if isinstance(reason, str) and reason.startswith(prefix) and reason.removeprefix(prefix) in _SERVER_REFUSED_US:
+        if (
+            isinstance(reason, str)
+            and reason.startswith(prefix)
+            and reason.removeprefix(prefix) in _CLIENT_CERTIFICATE_ALERTS
+        ):
             return reason.removeprefix(prefix).replace("_", " ").lower()
     return None
 
 
 def tls_failure(error: BaseException, where: str, name: str) -> str:
-    """One sentence on why TLS with `where` failed, and what to do. `name` is the name its certificate had to bear."""
+    """One sentence on why TLS with `where` failed, and what to do. `name` is the expected name of the certificate."""
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code
         if code == _EXPIRED:
-            return f"the certificate of {where} has expired: renew it there, or set this machine's clock right"
-        if code == _NOT_YET_VALID:
-            return f"the certificate of {where} is not valid yet: set the clock right, here or there"
-        if code in _UNKNOWN_AUTHORITY:
             return (
-                f"the certificate of {where} comes from an authority that is not trusted here: give its CA certificate"
+                f"the certificate of {where} has expired: renew the certificate, or correct the clock of this machine"
             )
+        if code == _NOT_YET_VALID:
+            return f"the certificate of {where} is not valid yet: correct the clock of this machine or of the server"
+        if code in _UNKNOWN_AUTHORITY:
+            return f"the certificate of {where} is signed by an unknown authority: configure its CA certificate"
         if code in _WRONG_NAME:
             return (
-                f"the certificate of {where} is not made out to {name}: use a name it bears, or set the TLS server name"
+                f"the certificate of {where} is not valid for {name}: "
+                "use a name of the certificate, or set the TLS server name"
             )
-        return f"the certificate of {where} is not acceptable: {error.verify_message}"
+        return f"the certificate of {where} is not valid: {error.verify_message}"
     if alert := alert_against_our_certificate(error):
-        return f"{where} did not accept our client certificate, or wants one ({alert})"
+        return f"{where} rejected our client certificate, or requires one ({alert})"
     reason = getattr(error, "reason", None)
     if reason in _NO_COMMON_VERSION:
-        return f"{where} speaks only TLS older than 1.2"
+        return f"{where} supports only TLS versions older than 1.2"
     if reason in _NOT_TLS:
-        return f"{where} does not speak TLS: should the address begin with http://?"
+        return f"{where} does not support TLS: should the URL begin with http://?"
     return f"TLS with {where} failed: {(reason or type(error).__name__).replace('_', ' ').lower()}"

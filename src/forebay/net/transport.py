@@ -1,11 +1,11 @@
-"""The seam itself: `Request` in, `Response` out, and errors that say what became of the request.
+"""The `Transport` protocol: `Request` in, `Response` out, and errors that say how far the request got.
 
     TransportError
-    ├── NeverSent        nothing left this machine: safe to send again, whatever the method
-    ├── AnswerLost       it was sent, at least in part, and no status came back: only a look at the server can tell
-    └── AnswerCut        a status came back, then the body broke off: the server has acted
+    ├── NeverSent        nothing was sent: safe to send again, whatever the method
+    ├── AnswerLost       sent, at least in part, and no status came back: the server may or may not have acted
+    └── AnswerCut        a status came back, then the body was cut off: the server has acted
 
-A response with an error status is not an exception here: it is an answer. What it means is the caller's business.
+A response with an error status is no exception here: the caller decides what it means.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
@@ -16,42 +16,42 @@ import msgspec
 
 
 class TransportError(Exception):
-    """No complete answer. `request` says which call it was; the message is one sentence a user can act on."""
+    """No complete response to `request`. The message is one sentence that a user can act on."""
 
     def __init__(self, message: str, request: "Request") -> None:
         super().__init__(message)
         self.request = request
 
-    def retold(self, message: str, request: "Request") -> Self:
-        """The same failure in other words (without its secrets, say)."""
+    def with_message(self, message: str, request: "Request") -> Self:
+        """The same error with another message and request, such as redacted ones."""
         return type(self)(message, request)
 
 
 class NeverSent(TransportError):
-    """Nothing left this machine (no address, refused, TLS failed, gave up waiting for the rate budget).
+    """Nothing was sent: DNS failed, connection refused, TLS failed, or the rate budget is exhausted.
 
-    `lasting`: it would end the same way if tried again at once, because something must be put right first (a
-    certificate, an address, a header).
+    `lasting`: retrying at once would fail again, because something must be corrected first (a certificate, an address,
+    a header).
     """
 
     def __init__(self, message: str, request: "Request", *, lasting: bool = False) -> None:
         super().__init__(message, request)
         self.lasting = lasting
 
-    def retold(self, message: str, request: "Request") -> Self:
+    def with_message(self, message: str, request: "Request") -> Self:
         return type(self)(message, request, lasting=self.lasting)
 
 
 class AnswerLost(TransportError):
-    """Sent, at least in part, and no status came back. The server may or may not have acted."""
+    """The request was sent, at least in part, and no status came back. The server may or may not have acted."""
 
 
 class AnswerCut(TransportError):
-    """The status arrived, the body did not arrive whole. The server has acted."""
+    """The status arrived, but not the whole body. The server has acted."""
 
 
 class Headers(Mapping[str, str]):
-    """Immutable header fields, looked up without regard to case. A repeated field is joined with commas (RFC 9110)."""
+    """Immutable, case-insensitive header fields. Repeated fields are joined with commas (RFC 9110)."""
 
     __slots__ = ("_fields",)
 
@@ -81,18 +81,18 @@ class Headers(Mapping[str, str]):
         return f"Headers({', '.join(self)})"
 
     def with_(self, fields: Mapping[str, str]) -> "Headers":
-        """These fields and `fields`, which win."""
+        """A copy with `fields` added or replaced."""
         kept = [(name, self[name]) for name in self if name.lower() not in {key.lower() for key in fields}]
         return Headers([*kept, *fields.items()])
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """Seconds. `None` is no limit."""
+    """Timeouts of a request in seconds. None means no limit."""
 
     connect: float | None = 10.0
-    #: The longest silence: before the status, and between two parts of the body.
+    #: Longest silence, before the status or between two parts of the body.
     read: float | None = 30.0
-    #: From the call to the last byte of the body.
+    #: From the request to the last byte of the body.
     total: float | None = 60.0
 
 
@@ -101,11 +101,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     headers: Headers = Headers()
     body: bytes | None = None
-    #: The transport's own limits where None.
+    #: None: the defaults of the transport.
     timeouts: Timeouts | None = None
 
     def __str__(self) -> str:
-        # Queries and user names in a URL may be credentials, as header values and bodies may: none of them is shown.
+        # Queries, user names in URLs, header values and bodies may hold credentials: none of them is shown.
         scheme, separator, rest = self.url.partition("?")[0].partition("://")
         host, slash, path = rest.partition("/")
         return f"{self.method} {scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
@@ -118,7 +118,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response:
-    """A status, headers, and a body that is read once, whole or in chunks. Close it, or use it in `async with`."""
+    """Status, headers, and a body that can be read once, whole or in chunks. Close it, or use `async with`."""
 
     def __init__(
         self,
@@ -142,11 +142,11 @@ class Response:
 
     @property
     def buffered(self) -> bytes | None:
-        """The body, if it is already here as a whole and was not read yet."""
+        """The whole body if it has already arrived and was not read yet, else None."""
         return self._body if isinstance(self._body, bytes) else None
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives. Raises `AnswerCut` where it breaks off."""
+        """The body as it arrives. Raises `AnswerCut` if it is cut off."""
         body, self._body = self._body, b""
         if isinstance(body, bytes):
             if body:
@@ -160,7 +160,7 @@ class Response:
             await _stop(body)
 
     async def read(self) -> bytes:
-        """The whole body; the response is closed afterwards."""
+        """The whole body. Closes the response."""
         try:
             if isinstance(self._body, bytes):
                 body, self._body = self._body, b""
@@ -170,7 +170,7 @@ class Response:
             await self.close()
 
     async def close(self) -> None:
-        """Give the connection back; what was not read is dropped. May be called twice."""
+        """Releases the connection and drops the unread part of the body. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -191,8 +191,8 @@ class Response:
 
 
 async def _stop(body: AsyncIterator[bytes]) -> None:
-    """An async generator left half-way must be closed here and now, not by the garbage collector."""
-    # One that another task is reading this very moment cannot be; closing its connection ends it.
+    """Closes an unfinished async generator, which must not be left to the garbage collector."""
+    # A generator that another task is reading cannot be closed; closing its connection ends it.
     if isinstance(body, AsyncGenerator) and getattr(body, "ag_running", False):
         return
     aclose = getattr(body, "aclose", None)
@@ -201,16 +201,16 @@ async def _stop(body: AsyncIterator[bytes]) -> None:
 
 
 class Transport(Protocol):
-    """Sends one request and returns as soon as the status and headers are there."""
+    """Sends requests."""
 
     async def request(self, request: Request) -> Response:
-        """The answer, whatever its status. Raises `TransportError` when there is none. Cancelling it sends no more."""
+        """The response, whatever its status, once its headers have arrived. Raises `TransportError` without one."""
         ...
 
     async def close(self) -> None:
-        """Release connections. Requests under way end in a `TransportError`."""
+        """Closes all connections. Requests in flight end in a `TransportError`."""
         ...
 
 
-#: What answers on the other side: the embedded API server and every conformance server is one.
+#: A server as a function: the embedded API server and every conformance server is a handler.
 Handler = Callable[[Request], Awaitable[Response]]

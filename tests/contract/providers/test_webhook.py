@@ -420,7 +420,7 @@ class TestTls:
         async with self.https(authority.server_context(tmp_path), held, tls, endpoint) as provider:
             error = await refusal(provider)
             assert isinstance(error, Unavailable)
-            assert "comes from an authority that is not trusted here" in str(error)
+            assert "is signed by an unknown authority" in str(error)
             assert endpoint.requests == []
             held["forebay", "power"] = {"ca.crt": authority.certificate}
             assert (await launch(provider)).id == "gpu-1"

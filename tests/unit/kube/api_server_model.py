@@ -1,4 +1,4 @@
-"""A handful of lines that keep pods as an API server does, and a network in front of it that can be made to fail.
+"""A minimal API server for pods, and a network in front of it with injected faults.
 
 The model is what the informer's tests compare with: a version counter, a history that can be compacted, lists in pages
 of one version, watches that resume, bookmarks, and WatchList unless it is switched off.
@@ -62,13 +62,13 @@ class ModelServer:
         return self._write("DELETED", self.pods[name])
 
     def compact(self) -> None:
-        """Forget the history: older watches and continue tokens expire."""
+        """Compacts the history: older watches and continue tokens expire."""
         self._compacted = self.version
         self._history.clear()
         self._listings.clear()
 
     def restore(self, version: int, pods: dict[str, dict]) -> None:
-        """As from a backup: versions go backwards."""
+        """Restores a backup: versions go backwards."""
         self.version, self.pods = version, dict(pods)
         self._compacted = 0
         self._history.clear()
@@ -149,7 +149,7 @@ class ModelServer:
 
 
 class Network:
-    """Between the informer and a handler. Carries bodies in pieces, each of which takes `pace` seconds."""
+    """The network between an informer and a handler. Delivers bodies in pieces, one every `pace` seconds."""
 
     def __init__(self, handler: Callable, *, piece: int = 1 << 20, pace: float = 0.0) -> None:
         self._handler = handler
@@ -165,7 +165,7 @@ class Network:
         return len(self._cuts)
 
     def cut(self, how: str) -> None:
-        """Ends every stream that is open: "end" politely, "reset" rudely, "halve" in the middle of the next piece."""
+        """Ends every open stream: "end" cleanly, "reset" with an error, "halve" within the next piece."""
         for cut in self._cuts:
             if not cut.done():
                 cut.set_result(how)

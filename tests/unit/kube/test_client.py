@@ -1,4 +1,4 @@
-"""The client against a server that answers from a script and remembers what it was asked."""
+"""The client against a scripted server that records its requests."""
 
 import json
 from urllib.parse import parse_qs, urlsplit
@@ -98,7 +98,7 @@ async def test_pages_follow_the_token_and_list_all_puts_them_together():
     }
 
 
-async def test_a_listing_whose_version_expired_half_way_is_read_again_in_one_piece():
+async def test_a_list_whose_continue_token_expired_is_read_again_without_pages():
     server = Script(
         {"metadata": {"resourceVersion": "9", "continue": "t"}, "items": [pod("a")]},
         failure(410, "Expired"),
@@ -117,7 +117,7 @@ async def test_a_null_list_is_empty():
     assert server.query == {}
 
 
-async def test_what_is_created_carries_its_kind_and_our_field_manager():
+async def test_a_created_object_has_its_kind_and_our_field_manager():
     server = Script((201, {"metadata": {"name": "l", "namespace": "ns", "resourceVersion": "1"}}, {}))
     lease = Lease(metadata=ObjectMeta(name="l", namespace="ns"), spec=LeaseSpec(holder_identity="me"))
     created = await server.client.create(LEASES, lease)
@@ -132,7 +132,7 @@ async def test_what_is_created_carries_its_kind_and_our_field_manager():
     assert server.path.endswith("/namespaces/ns/leases")
 
 
-async def test_an_update_is_refused_where_it_would_erase_fields_or_overwrite_blindly():
+async def test_an_update_that_would_erase_fields_or_lacks_a_version_is_refused():
     server = Script({"metadata": {"name": "l", "resourceVersion": "2"}})
     with pytest.raises(TypeError, match="patch it instead"):
         await server.client.update(PODS, AnyObject(metadata=ObjectMeta(name="p", namespace="n", resource_version="1")))
@@ -162,7 +162,7 @@ async def test_a_patch_says_which_kind_of_patch_it_is(patch, content_type, body)
     assert body is None or server.sent == body
 
 
-async def test_a_deletion_carries_its_precondition_and_shows_the_object_that_stays():
+async def test_a_deletion_has_its_uid_precondition_and_returns_an_object_that_stays():
     server = Script(pod(), {"kind": "Status", "status": "Success"})
     staying = await server.client.delete(PODS, "p", "ns", uid="u")
     assert staying is not None
@@ -170,7 +170,7 @@ async def test_a_deletion_carries_its_precondition_and_shows_the_object_that_sta
     assert await server.client.delete(PODS, "p", "ns") is None
 
 
-async def test_a_disruption_budget_that_refuses_is_told_at_once_even_with_a_retry_after():
+async def test_an_eviction_refused_by_a_disruption_budget_raises_at_once_even_with_retry_after():
     cause = {"reason": "DisruptionBudget", "message": "The disruption budget pdb is still being processed"}
     server = Script(failure(429, "TooManyRequests", causes=[cause], headers={"Retry-After": "10"}))
     with pytest.raises(errors.TooManyRequests) as caught:
@@ -182,7 +182,7 @@ async def test_a_disruption_budget_that_refuses_is_told_at_once_even_with_a_retr
     assert server.sent["deleteOptions"] == {"preconditions": {"uid": "u"}}
 
 
-async def test_a_busy_server_is_waited_for_as_long_as_it_asks_whatever_the_verb():
+async def test_a_throttled_request_is_sent_again_after_retry_after_whatever_the_verb():
     import asyncio
 
     busy = (429, b"Too many requests, please try again later.", {"Retry-After": "3"})
@@ -194,7 +194,7 @@ async def test_a_busy_server_is_waited_for_as_long_as_it_asks_whatever_the_verb(
     assert len(server.requests) == 3
 
 
-async def test_a_server_that_stays_busy_is_not_waited_for_for_ever():
+async def test_a_request_that_stays_throttled_raises_after_a_minute():
     import asyncio
 
     server = Script((429, b"Too many requests", {"Retry-After": "10"}))
@@ -223,7 +223,7 @@ async def test_a_success_that_is_no_list_is_never_an_empty_list(body):
         await server.client.list_all(NAMESPACES)
 
 
-async def test_no_answer_passes_through_as_the_transport_says_it():
+async def test_transport_errors_pass_through_unchanged():
     lost = AnswerLost("sent, no answer", Request(method="POST", url="http://server"))
     server = Script(lost)
     with pytest.raises(AnswerLost):
@@ -231,7 +231,7 @@ async def test_no_answer_passes_through_as_the_transport_says_it():
     assert len(server.requests) == 1
 
 
-async def test_the_server_says_its_version_and_what_it_serves():
+async def test_the_version_of_the_server_and_the_resources_it_serves_are_read():
     server = Script({"major": "1", "minor": "36", "gitVersion": "v1.36.4", "platform": "linux"})
     assert (await server.client.version()).git_version == "v1.36.4"
     server = Script({"resources": [{"name": "pods", "verbs": ["get", "watch"]}]})
@@ -242,7 +242,7 @@ async def test_the_server_says_its_version_and_what_it_serves():
     assert server.path == "/apis/forebay.dev/v1alpha1"
 
 
-async def test_a_refusal_that_quotes_the_whole_object_is_still_a_sentence():
+async def test_an_error_that_quotes_the_whole_object_is_shortened():
     message = 'patch: Invalid value: "' + "x" * 10_000 + '": json: cannot unmarshal array into data'
     server = Script(failure(422, "Invalid", message))
     with pytest.raises(errors.Invalid, match=r"patch: Invalid value: .*cannot unmarshal array into data") as refused:
@@ -251,13 +251,13 @@ async def test_a_refusal_that_quotes_the_whole_object_is_still_a_sentence():
     assert refused.value.message == message
 
 
-async def test_a_refusal_names_the_server_that_refused():
+async def test_an_error_names_the_request_and_the_server():
     server = Script(failure(401, "Unauthorized", "Unauthorized"))
     with pytest.raises(errors.Unauthorized, match="GET http://server/version: the server does not accept our cred"):
         await server.client.version()
 
 
-def test_every_kind_of_ours_has_its_place_in_the_api():
+def test_every_forebay_kind_has_a_resource():
     from forebay.api.kinds import KINDS
     from forebay.kube import own_kinds
 

@@ -1,4 +1,4 @@
-"""Answers that are errors, each in its place in the tree."""
+"""Error responses and the errors they raise."""
 
 import json
 
@@ -35,7 +35,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("answer", "kind"), KINDS.items(), ids=[f"{c} {r}" for c, r in KINDS])
-def test_an_answer_becomes_the_error_that_says_what_to_do(answer, kind):
+def test_an_error_response_becomes_the_error_of_its_status_and_reason(answer, kind):
     code, reason = answer
     error = errors.from_response(code, Headers(), status(code, reason), call="GET /x")
     assert type(error) is kind
@@ -77,12 +77,12 @@ WAITS = {
 
 
 @pytest.mark.parametrize(("headers", "details", "seconds"), WAITS.values(), ids=WAITS)
-def test_how_long_to_wait_is_read_in_every_form(headers, details, seconds):
+def test_retry_after_is_read_in_every_form(headers, details, seconds):
     error = errors.from_response(503, Headers(headers), status(503, "ServiceUnavailable", **details))
     assert error.retry_after == seconds
 
 
-def test_a_proxys_page_is_described_and_not_shown():
+def test_an_html_page_of_a_proxy_is_described_and_not_quoted():
     page = b"<html><head><title>502</title></head><body>planted-secret</body></html>"
     error = errors.from_response(502, Headers({"Content-Type": "text/html"}), page, call="GET /api/v1/pods")
     assert isinstance(error, errors.ServerUnavailable)

@@ -1,4 +1,4 @@
-"""Where the cluster is found, and what is said when it is not."""
+"""Where the configuration of a cluster is found, and the errors if it is missing or wrong."""
 
 import base64
 import os
@@ -69,7 +69,7 @@ def test_a_context_can_be_chosen_and_brings_its_namespace(tmp_path):
     assert config.load_config(env={}, path=path, context="lab").namespace == "gpu-lab"
 
 
-async def test_of_several_files_the_first_that_has_a_name_wins_whole_and_missing_files_are_skipped(tmp_path):
+async def test_of_several_files_the_first_that_has_a_name_wins_and_missing_files_are_skipped(tmp_path):
     first = kubeconfig(
         tmp_path / "a" / "first",
         name="shared",
@@ -86,18 +86,18 @@ async def test_of_several_files_the_first_that_has_a_name_wins_whole_and_missing
     assert str(first) in found.source
 
 
-def test_when_no_file_of_the_variable_exists_that_is_said(tmp_path):
+def test_a_kubeconfig_variable_without_any_existing_file_is_an_error(tmp_path):
     kubeconfig(tmp_path / ".kube" / "config")
     text = sentence(env={"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "nowhere")})
     assert "KUBECONFIG" in text
     assert str(tmp_path / "nowhere") in text
 
 
-def test_no_configuration_at_all_says_where_it_was_looked_for(tmp_path):
+def test_without_any_configuration_the_error_names_every_place_that_was_searched(tmp_path):
     assert "--kubeconfig" in sentence(env={"HOME": str(tmp_path)})
 
 
-def test_a_context_without_any_kubeconfig_is_not_quietly_ignored(tmp_path):
+def test_a_context_without_any_kubeconfig_is_an_error(tmp_path):
     assert '"lab"' in sentence(env={"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, context="lab")
 
 
@@ -215,7 +215,7 @@ async def test_a_token_of_digits_is_still_a_token(tmp_path):
     assert await authorization(config.load_config(env={}, path=path)) == "Bearer 0123"
 
 
-async def test_nulls_that_tools_write_mean_nothing(tmp_path):
+async def test_null_fields_count_as_absent(tmp_path):
     path = kubeconfig(tmp_path / "config", user={"token": "t", "exec": None, "as-groups": None}, preferences=None)
     assert await authorization(config.load_config(env={}, path=path)) == "Bearer t"
 
@@ -359,12 +359,12 @@ async def test_a_missing_token_file_is_named(tmp_path):
         await found.credentials.current()
 
 
-def test_a_pod_without_a_service_account_is_told_what_to_set(tmp_path):
+def test_without_a_service_account_token_the_error_says_what_to_set(tmp_path):
     with pytest.raises(ConfigError, match="automountServiceAccountToken"):
         config.in_cluster(POD, tmp_path)
 
 
-def test_an_address_of_version_six_is_put_in_brackets(tmp_path):
+def test_an_ipv6_address_is_put_in_brackets(tmp_path):
     found = config.in_cluster({**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"}, service_account(tmp_path / "a"))
     assert found.server == "https://[fd00::1]:443"
 

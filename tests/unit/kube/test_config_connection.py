@@ -1,4 +1,4 @@
-"""From a kubeconfig to requests that the server accepts: tokens renewed, certificates shown, refusals told."""
+"""From a kubeconfig to authenticated requests: token refresh, client certificates, errors."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ GET = Request(method="GET", url="http://server/version", headers=Headers({"Accep
 
 
 class Doorman:
-    """A server that lets one token in, and a transport per certificate that remembers when it was closed."""
+    """A server that accepts one token, with one transport per client certificate that records its close."""
 
     def __init__(self, accepted: str) -> None:
         self.accepted = accepted
@@ -57,7 +57,7 @@ class Doorman:
 
 
 class Renewable:
-    """Credentials in a row; every 401 moves on to the next."""
+    """A sequence of credentials; every 401 moves on to the next."""
 
     def __init__(self, *row: Credential) -> None:
         self._row = list(row)
@@ -71,7 +71,7 @@ class Renewable:
         return self._row[0]
 
 
-async def test_every_request_carries_the_token_and_keeps_its_own_fields():
+async def test_every_request_has_the_token_and_keeps_its_own_headers():
     door = Doorman("Bearer good")
     transport = Authenticating(FixedCredential(Credential(authorization="Bearer good")), door.open)
     assert (await transport.request(GET)).status == 200
@@ -82,7 +82,7 @@ async def test_every_request_carries_the_token_and_keeps_its_own_fields():
         await transport.request(GET)
 
 
-async def test_after_a_401_the_request_is_sent_once_more_with_renewed_credentials():
+async def test_after_a_401_the_request_is_sent_once_more_with_refreshed_credentials():
     door = Doorman("Bearer new")
     old, new = Credential(authorization="Bearer old"), Credential(authorization="Bearer new")
     transport = Authenticating(Renewable(old, new), door.open)
@@ -90,7 +90,7 @@ async def test_after_a_401_the_request_is_sent_once_more_with_renewed_credential
     assert door.seen == ["Bearer old", "Bearer new"]
 
 
-async def test_a_second_401_and_credentials_that_cannot_be_renewed_are_the_answer():
+async def test_a_second_401_is_returned_as_is_a_401_without_newer_credentials():
     door = Doorman("Bearer other")
     transport = Authenticating(FixedCredential(Credential(authorization="Bearer wrong")), door.open)
     with pytest.raises(Unauthorized):
@@ -101,7 +101,7 @@ async def test_a_second_401_and_credentials_that_cannot_be_renewed_are_the_answe
     assert door.seen[1:] == ["Bearer a", "Bearer b"]
 
 
-async def test_credentials_that_cannot_be_had_are_a_users_mistake_and_a_request_never_sent(tmp_path):
+async def test_missing_credentials_are_a_config_error_and_a_request_never_sent(tmp_path):
     (tmp_path / "config").write_text(kubeconfig("https://127.0.0.1:1", {"tokenFile": "nowhere"}))
     found = config.load_config(env={}, path=tmp_path / "config")
     transport = connect(found)
@@ -113,7 +113,7 @@ async def test_credentials_that_cannot_be_had_are_a_users_mistake_and_a_request_
     await transport.close()
 
 
-async def test_credentials_that_cannot_be_renewed_after_a_401_say_why():
+async def test_credentials_that_cannot_be_refreshed_after_a_401_say_why():
     class Failing(Renewable):
         async def renewed(self, _rejected: Credential) -> Credential:
             raise ConfigError("the login command failed")
@@ -123,7 +123,7 @@ async def test_credentials_that_cannot_be_renewed_after_a_401_say_why():
         await transport.request(GET)
 
 
-async def test_another_certificate_gets_other_connections_and_the_oldest_are_closed():
+async def test_a_new_client_certificate_gets_new_connections_and_the_oldest_are_closed():
     door = Doorman("Bearer never")
     row = [Credential(certificate=ClientCertificate(b"chain", name)) for name in (b"1", b"2", b"3")]
     transport = Authenticating(Renewable(*row), door.open)
@@ -135,7 +135,7 @@ async def test_another_certificate_gets_other_connections_and_the_oldest_are_clo
     assert door.closed == 3
 
 
-async def test_the_refusal_of_one_eviction_does_not_stop_every_other_request():
+async def test_a_refused_eviction_does_not_pause_other_requests():
     import asyncio
 
     cause = {"reason": "DisruptionBudget", "message": "still being processed"}
@@ -176,7 +176,7 @@ async def greet(request: Request) -> Response:
 
 
 def server_side(authority: Authority, folder, *, names=("127.0.0.1",)) -> ssl.SSLContext:
-    """A server that demands a client certificate of its own authority."""
+    """A server that requires a client certificate of its own authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.server(*names).write(folder, "server"))
     context.load_verify_locations(cadata=authority.certificate.decode())
@@ -185,7 +185,7 @@ def server_side(authority: Authority, folder, *, names=("127.0.0.1",)) -> ssl.SS
 
 
 @pytest.mark.real_time
-async def test_a_client_certificate_opens_a_server_that_demands_one(tmp_path):
+async def test_a_client_certificate_is_accepted_by_a_server_that_requires_one(tmp_path):
     authority = Authority()
     me = authority.client("ada")
     async with serving(greet, context=server_side(authority, tmp_path)) as url:
@@ -212,7 +212,7 @@ async def test_a_server_of_another_name_is_refused_unless_that_name_is_expected(
             if accepted:
                 assert (await client.version()).git_version == "v1.2.3"
             else:
-                with pytest.raises(NeverSent, match="not made out to"):
+                with pytest.raises(NeverSent, match="is not valid for"):
                     await client.version()
             await client.close()
 
@@ -226,7 +226,7 @@ async def test_a_server_of_an_unknown_authority_is_refused_unless_checking_is_of
         (tmp_path / "strict").write_text(kubeconfig(url, {"token": "t"}, **other))
         (tmp_path / "loose").write_text(kubeconfig(url, {"token": "t"}, **{"insecure-skip-tls-verify": True}))
         strict = connected_client(config.load_config(env={}, path=tmp_path / "strict"))
-        with pytest.raises(NeverSent, match="not trusted"):
+        with pytest.raises(NeverSent, match="unknown authority"):
             await strict.version()
         loose = connected_client(config.load_config(env={}, path=tmp_path / "loose"))
         assert (await loose.version()).git_version == "v1.2.3"
@@ -235,15 +235,15 @@ async def test_a_server_of_an_unknown_authority_is_refused_unless_checking_is_of
 
 
 @pytest.mark.real_time
-async def test_nobody_at_the_address_is_one_clear_sentence(tmp_path):
+async def test_a_refused_connection_is_one_clear_sentence(tmp_path):
     (tmp_path / "config").write_text(kubeconfig("http://127.0.0.1:1", {"token": "t"}))
     client = connected_client(config.load_config(env={}, path=tmp_path / "config"))
-    with pytest.raises(NeverSent, match="nothing listens at 127"):
+    with pytest.raises(NeverSent, match="connection refused by 127"):
         await client.version()
     await client.close()
 
 
-async def test_a_token_is_scrubbed_from_whatever_is_written_once_it_was_used():
+async def test_a_token_is_redacted_everywhere_once_it_was_used():
     async def answer(_request):
         return Response(200)
 

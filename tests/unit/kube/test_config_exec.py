@@ -1,4 +1,4 @@
-"""Credentials from commands: real ones, a few lines each, that count how often they were run."""
+"""Exec credential plugins: real commands, a few lines each, that count their runs."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ async def failing(found: config.Config) -> str:
 
 
 @pytest.mark.parametrize("version", [V1, V1BETA1])
-async def test_both_versions_are_spoken_and_the_answer_is_kept(tmp_path, version):
+async def test_both_api_versions_work_and_the_credential_is_cached(tmp_path, version):
     plugin(tmp_path, "answer(token='from-' + info['apiVersion'].rpartition('/')[2])")
     found = user_of(tmp_path, apiVersion=version)
     for _ in range(3):
@@ -76,7 +76,7 @@ async def test_many_requests_at_once_run_the_command_once(tmp_path):
     assert runs(tmp_path) == 1
 
 
-async def test_it_is_run_again_when_its_answer_has_expired(tmp_path):
+async def test_the_command_runs_again_when_its_credential_has_expired(tmp_path):
     expires = (clock.now() + timedelta(minutes=14)).isoformat()
     plugin(tmp_path, f"answer(token='t', expirationTimestamp={expires!r})")
     found = user_of(tmp_path)
@@ -89,7 +89,7 @@ async def test_it_is_run_again_when_its_answer_has_expired(tmp_path):
     assert runs(tmp_path) == 2
 
 
-async def test_a_refused_answer_is_replaced_once_for_all_who_were_refused(tmp_path):
+async def test_after_many_401s_the_command_runs_once(tmp_path):
     plugin(tmp_path, f"answer(token='t%d' % len(open({str(tmp_path / 'runs')!r}).readlines()))")
     found = user_of(tmp_path)
     refused = await found.credentials.current()
@@ -126,14 +126,14 @@ async def test_the_command_gets_arguments_environment_and_the_cluster_it_asked_f
     assert "certificate-authority-data" in info["spec"]["cluster"]
 
 
-async def test_without_being_asked_the_cluster_is_not_shown(tmp_path):
+async def test_without_provide_cluster_info_the_command_does_not_get_the_cluster(tmp_path):
     seen = tmp_path / "seen"
     plugin(tmp_path, f"json.dump(info, open({str(seen)!r}, 'w')); answer(token='t')")
     await user_of(tmp_path).credentials.current()
     assert "cluster" not in json.loads(seen.read_text())["spec"]
 
 
-async def test_a_client_certificate_may_be_the_answer(tmp_path):
+async def test_a_command_may_print_a_client_certificate(tmp_path):
     pair = Authority().client("ada", not_after=clock.now() + timedelta(days=1))
     pair.write(tmp_path, "me")
     plugin(
@@ -165,7 +165,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("body", "says"), FAILURES.values(), ids=FAILURES)
-async def test_a_command_that_misbehaves_is_named_with_what_it_did(tmp_path, body, says):
+async def test_a_command_that_fails_is_named_with_what_it_did(tmp_path, body, says):
     plugin(tmp_path, body)
     said = await failing(user_of(tmp_path))
     assert says in said
@@ -218,7 +218,7 @@ def test_an_incomplete_section_is_found_at_load(tmp_path, fields, says):
     assert says in str(caught.value)
 
 
-async def test_nulls_in_the_answer_mean_nothing(tmp_path):
+async def test_null_fields_of_the_output_count_as_absent(tmp_path):
     plugin(tmp_path, "answer(token='t', clientCertificateData=None, clientKeyData=None, expirationTimestamp=None)")
     assert (await user_of(tmp_path).credentials.current()).authorization == "Bearer t"
 

@@ -1,4 +1,4 @@
-"""Events in virtual time, against a few lines that keep them as an API server does."""
+"""The event recorder in virtual time, against a minimal API server."""
 
 import asyncio
 import json
@@ -85,7 +85,7 @@ async def test_an_event_says_who_saw_what_about_which_object():
     assert "series" not in event
 
 
-async def test_what_happened_to_an_object_without_a_namespace_is_told_in_default():
+async def test_events_of_a_cluster_scoped_object_go_to_namespace_default():
     server = EventServer()
     async with server.recorder() as recorder:
         recorder.event(NODE, reason="Joined", note="ready after 93 s")
@@ -93,7 +93,7 @@ async def test_what_happened_to_an_object_without_a_namespace_is_told_in_default
     assert "namespace" not in server.only["regarding"]
 
 
-async def test_repeats_are_counted_in_one_object_and_seldom_written():
+async def test_repeats_are_counted_in_one_event_and_seldom_written():
     server = EventServer()
     recorder = server.recorder()
     for _ in range(100):
@@ -114,7 +114,7 @@ async def test_a_series_that_paused_for_long_begins_anew():
     assert len(server.events) == 2
 
 
-async def test_other_words_are_another_event():
+async def test_another_note_is_another_event():
     server = EventServer()
     async with server.recorder() as recorder:
         recorder.event(POD, reason="NoCapacity", note="none at A")
@@ -123,7 +123,7 @@ async def test_other_words_are_another_event():
     assert len(server.events) == 3
 
 
-async def test_a_series_whose_event_the_server_forgot_goes_on_under_another_name():
+async def test_a_series_whose_event_was_deleted_goes_on_under_another_name():
     server = EventServer()
     recorder = server.recorder()
     recorder.event(POD, reason="NoCapacity", note="none")
@@ -136,7 +136,7 @@ async def test_a_series_whose_event_the_server_forgot_goes_on_under_another_name
     await recorder.close()
 
 
-async def test_one_object_has_a_budget_and_the_others_do_not_pay_for_it():
+async def test_new_events_are_limited_per_object():
     server = EventServer()
     recorder = server.recorder()
     for number in range(40):
@@ -164,7 +164,7 @@ async def test_a_long_note_is_cut_to_what_the_server_takes_and_stays_text(text):
     assert text.startswith(note.removesuffix("..."))
 
 
-async def test_the_caller_never_waits_and_what_does_not_fit_is_counted():
+async def test_the_caller_never_waits_and_events_beyond_the_queue_are_counted():
     server = EventServer()
     answered = asyncio.Event()
 
@@ -182,7 +182,7 @@ async def test_the_caller_never_waits_and_what_does_not_fit_is_counted():
     assert len(server.events) == 5
 
 
-async def test_a_lost_answer_does_not_make_two_events():
+async def test_a_lost_response_does_not_make_two_events():
     server = EventServer()
 
     async def lose_the_first(request):
@@ -200,7 +200,7 @@ async def test_a_lost_answer_does_not_make_two_events():
     assert recorder.counts.written == 1
 
 
-async def test_a_refusal_is_counted_and_shown_and_the_next_event_is_written():
+async def test_a_rejected_event_is_counted_and_the_next_event_is_written():
     server = EventServer()
 
     async def refuse(request):
@@ -218,7 +218,7 @@ async def test_a_refusal_is_counted_and_shown_and_the_next_event_is_written():
     assert len(server.events) == 1
 
 
-async def test_a_server_that_is_down_is_tried_again_for_a_while():
+async def test_writing_an_event_is_retried_for_a_while():
     server = EventServer()
 
     async def unavailable(request):
@@ -238,7 +238,7 @@ async def test_a_server_that_is_down_is_tried_again_for_a_while():
     await recorder.close()
 
 
-async def test_closing_does_not_wait_for_ever_and_nothing_is_taken_afterwards():
+async def test_closing_has_a_timeout_and_later_events_are_dropped():
     server = EventServer()
 
     async def hang(request):
@@ -281,7 +281,7 @@ async def test_text_that_is_not_unicode_is_written_all_the_same():
     assert server.only["note"] == "the provider said ?"
 
 
-async def test_what_came_while_the_last_write_was_under_way_is_written_before_closing():
+async def test_events_that_come_during_the_last_write_are_written_before_closing():
     server = EventServer()
 
     async def slow(request):

@@ -1,4 +1,4 @@
-"""Indexes: what is found under a value, and that it never lags."""
+"""Indexes and interning tables."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ def by_values() -> Index:
     return Index("by values", lambda thing: thing.values, several=True)
 
 
-def test_a_thing_is_found_under_each_of_its_values_and_no_longer_under_the_ones_it_lost():
+def test_an_object_is_found_by_each_of_its_values_and_not_by_values_it_lost():
     index = by_values()
     before = Thing("a", "x", "y")
     after = Thing("a", "y", "z")
@@ -31,7 +31,7 @@ def test_a_thing_is_found_under_each_of_its_values_and_no_longer_under_the_ones_
     assert index.found == {}
 
 
-def test_an_answer_is_a_copy_that_later_changes_leave_alone():
+def test_a_look_up_returns_a_copy_that_later_changes_leave_alone():
     index = by_values()
     one, two = Thing("one", "x"), Thing("two", "x")
     index.change(one.key, None, one)
@@ -63,7 +63,7 @@ def test_after_any_changes_the_index_is_what_it_would_be_if_it_were_made_anew(ch
     assert {value: set(index.get(value)) for value in index.found} == wanted
 
 
-def test_a_table_of_equal_things_keeps_those_in_use_and_is_bounded():
+def test_an_interning_table_keeps_entries_in_use_and_is_bounded():
     made = []
 
     def make(key):
@@ -79,7 +79,7 @@ def test_a_table_of_equal_things_keeps_those_in_use_and_is_bounded():
     assert len(table) + len(table._old) <= 20
 
 
-def test_a_key_of_which_nothing_can_be_made_is_looked_at_anew_each_time():
+def test_a_key_whose_make_raises_is_not_cached():
     table = Interned(int, 10)
     for _ in range(2):
         try:
@@ -97,7 +97,7 @@ def test_equal_strings_become_one():
     assert names[one] is names[other]
 
 
-def test_filling_an_index_quickly_is_the_same_as_changing_it():
+def test_adding_many_objects_at_once_is_the_same_as_one_by_one():
     def fresh() -> Indexes:
         return Indexes(
             [

@@ -1,4 +1,4 @@
-"""What an informer shows, and how it behaves when the server or the network does not."""
+"""Informers: lists, watches, and faults of the server and the network."""
 
 import asyncio
 import gc
@@ -34,7 +34,7 @@ def read(body: dict):
 
 @pytest.fixture(params=["watch list", "pages"])
 def server(request):
-    """Every story that has this holds for both ways of filling."""
+    """A server with and without WatchList: tests with this fixture run on both."""
 
     async def made():
         return ModelServer(watch_list=request.param == "watch list")
@@ -42,7 +42,7 @@ def server(request):
     return made
 
 
-async def test_it_is_synced_when_everything_is_there_and_follows_from_then_on(server):
+async def test_an_informer_is_synced_after_the_list_and_then_follows_the_watch(server):
     server = await server()
     for name in "abcdefg":
         server.create(name)
@@ -62,7 +62,7 @@ async def test_it_is_synced_when_everything_is_there_and_follows_from_then_on(se
         assert informer.resource_version == server.version
 
 
-async def test_the_garbage_collector_has_every_object_back_once_the_view_is_whole_or_given_up():
+async def test_the_garbage_collector_is_unfrozen_after_the_list_or_its_failure():
     server = ModelServer()
     server.create("a")
     aside = []
@@ -89,7 +89,7 @@ async def test_the_garbage_collector_has_every_object_back_once_the_view_is_whol
     assert gc.get_freeze_count() == 0
 
 
-async def test_what_others_have_kept_from_the_garbage_collector_stays_so():
+async def test_objects_frozen_by_others_stay_frozen():
     server = ModelServer()
     gc.freeze()
     try:
@@ -100,7 +100,7 @@ async def test_what_others_have_kept_from_the_garbage_collector_stays_so():
         gc.unfreeze()
 
 
-async def test_pages_are_read_to_the_end_and_the_refusal_of_watch_list_is_remembered():
+async def test_a_server_without_watch_list_is_listed_in_pages_and_not_asked_for_it_again():
     server = ModelServer(watch_list=False)
     for name in "abcdefg":
         server.create(name)
@@ -118,7 +118,7 @@ async def test_pages_are_read_to_the_end_and_the_refusal_of_watch_list_is_rememb
         assert informer.counters.relists == 1
 
 
-async def test_deletions_missed_during_an_outage_are_told_after_the_410(server):
+async def test_deletions_missed_during_an_outage_are_reported_after_the_410(server):
     server = await server()
     for name in "abc":
         server.create(name)
@@ -141,7 +141,7 @@ async def test_deletions_missed_during_an_outage_are_told_after_the_410(server):
 
 
 @pytest.mark.parametrize("expired_as", ["event", "status"])
-async def test_an_expired_version_is_listed_anew_however_the_server_says_it(expired_as):
+async def test_an_expired_version_leads_to_a_relist_however_the_server_reports_it(expired_as):
     server = ModelServer(expired_as=expired_as)
     server.create("a")
     network = Network(server)
@@ -177,7 +177,7 @@ async def test_a_continue_token_that_expires_starts_the_list_over():
     assert ["limit=3" in url for url in lists] == [True, True, True, True, False], "the third attempt is in one piece"
 
 
-async def test_half_a_watch_list_is_not_published_and_loses_no_deletion():
+async def test_an_incomplete_watch_list_does_not_sync_and_loses_no_deletion():
     server = ModelServer()
     for name in "abcdef":
         server.create(name)
@@ -198,7 +198,7 @@ async def test_half_a_watch_list_is_not_published_and_loses_no_deletion():
     assert [change.old.name for change in told if isinstance(change, Deleted)] == [seen.name]
 
 
-async def test_a_watch_list_that_never_ends_gives_way_to_pages():
+async def test_after_cut_off_watch_lists_the_informer_lists_in_pages():
     server = ModelServer()
     server.create("a")
 
@@ -219,7 +219,7 @@ async def test_a_watch_list_that_never_ends_gives_way_to_pages():
         assert informer.counters.lists == 1
 
 
-async def test_a_server_in_trouble_is_asked_ever_less_often_and_no_two_clients_in_step():
+async def test_failures_back_off_exponentially_with_jitter():
     server = ModelServer()
     network = Network(server)
     network.faults.extend([503] * 12)
@@ -236,7 +236,7 @@ async def test_a_server_in_trouble_is_asked_ever_less_often_and_no_two_clients_i
     assert len(set(waits)) == len(waits)
 
 
-async def test_the_server_says_how_long_to_wait():
+async def test_retry_after_of_the_server_is_respected():
     server = ModelServer()
     asked = []
 
@@ -265,7 +265,7 @@ async def test_a_watch_that_ends_is_resumed_at_once_from_where_it_was(server):
         assert informer.counters.relists == 0
 
 
-async def test_a_watch_that_ends_as_soon_as_it_begins_is_not_asked_for_in_a_hot_loop():
+async def test_a_watch_that_always_ends_at_once_is_retried_with_backoff():
     server = ModelServer()
     asked = []
 
@@ -284,7 +284,7 @@ async def test_a_watch_that_ends_as_soon_as_it_begins_is_not_asked_for_in_a_hot_
     assert len(asked) < 12
 
 
-async def test_a_stream_cut_in_the_middle_of_a_line_loses_nothing():
+async def test_a_watch_cut_off_within_a_line_loses_nothing():
     server = ModelServer()
     network = Network(server, piece=40)
     async with informer_on(network) as informer:
@@ -298,7 +298,7 @@ async def test_a_stream_cut_in_the_middle_of_a_line_loses_nothing():
         assert informer.counters.relists == 0
 
 
-async def test_a_silent_connection_is_given_up_and_meanwhile_the_view_grows_stale():
+async def test_a_silent_watch_is_ended_and_the_informer_is_stale_meanwhile():
     server = ModelServer()
     silent = False
 
@@ -329,7 +329,7 @@ async def test_a_silent_connection_is_given_up_and_meanwhile_the_view_grows_stal
         assert not informer.stale
 
 
-async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_not_affected(server):
+async def test_an_undecodable_object_is_named_and_the_others_are_not_affected(server):
     server = await server()
     for name in "abcd":
         server.create(name)
@@ -350,7 +350,7 @@ async def test_an_object_that_cannot_be_read_is_named_and_the_others_are_not_aff
         assert informer.undecodable == {}
 
 
-async def test_a_new_object_under_an_old_name_that_cannot_be_read_ends_the_old_one(server):
+async def test_an_undecodable_object_of_the_same_name_replaces_the_old_object(server):
     server = await server()
     server.create("a")
     async with informer_on(server) as informer:
@@ -362,7 +362,7 @@ async def test_a_new_object_under_an_old_name_that_cannot_be_read_ends_the_old_o
         assert set(informer.undecodable) == {("default", "a")}
 
 
-async def test_an_event_of_an_unknown_type_is_counted_and_passed_over():
+async def test_an_event_of_an_unknown_type_is_counted_and_skipped():
     server = ModelServer()
 
     async def handler(request):
@@ -382,7 +382,7 @@ async def test_an_event_of_an_unknown_type_is_counted_and_passed_over():
         assert informer.counters.unknown_events == 2
 
 
-async def test_what_is_no_event_at_all_makes_it_list_anew():
+async def test_a_line_that_is_no_event_leads_to_a_relist():
     server = ModelServer()
     noise = [b"<html>the proxy is tired</html>\n"]
 
@@ -408,7 +408,7 @@ async def test_what_is_no_event_at_all_makes_it_list_anew():
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"ok", b'{"metadata":{"resourceVersion":"5"}}', b'{"items":[]}'])
-async def test_an_answer_that_is_no_list_is_never_an_empty_list(body):
+async def test_a_response_that_is_no_list_is_never_an_empty_list(body):
     server = ModelServer(watch_list=False)
     server.create("a")
     broken = False
@@ -431,7 +431,7 @@ async def test_an_answer_that_is_no_list_is_never_an_empty_list(body):
         assert informer.last_error
 
 
-async def test_an_error_event_that_is_not_about_age_leads_to_a_new_list():
+async def test_an_error_event_other_than_expired_leads_to_a_relist():
     server = ModelServer()
     server.create("a")
     broken = [line("ERROR", status(400, "BadRequest", "object has no PrevKv"))]
@@ -455,7 +455,7 @@ async def test_an_error_event_that_is_not_about_age_leads_to_a_new_list():
         assert informer.counters.relists == 1
 
 
-async def test_a_write_of_ours_is_in_the_view_at_once_and_an_older_event_does_not_undo_it(server):
+async def test_our_own_write_is_visible_at_once_and_an_older_event_does_not_undo_it(server):
     server = await server()
     server.create("a")
     told = []
@@ -471,7 +471,7 @@ async def test_a_write_of_ours_is_in_the_view_at_once_and_an_older_event_does_no
     assert [(type(change), change.new.node) for change in told] == [(Updated, "ours")]
 
 
-async def test_a_late_answer_to_a_write_does_not_bring_a_deleted_object_back(server):
+async def test_a_late_response_to_a_write_does_not_bring_a_deleted_object_back(server):
     server = await server()
     async with informer_on(server) as informer:
         await informer.wait_synced()
@@ -482,7 +482,7 @@ async def test_a_late_answer_to_a_write_does_not_bring_a_deleted_object_back(ser
         assert names(informer) == set()
 
 
-async def test_a_deletion_of_ours_is_not_undone_by_what_the_stream_says_late(server):
+async def test_our_own_deletion_is_not_undone_by_older_events(server):
     server = await server()
     server.create("a")
     told = []
@@ -502,7 +502,7 @@ async def test_a_deletion_of_ours_is_not_undone_by_what_the_stream_says_late(ser
     assert [type(change) for change in told] == [Deleted, Added]
 
 
-async def test_a_listing_that_began_before_our_write_neither_reverts_nor_deletes_it(server):
+async def test_a_list_that_began_before_our_write_neither_reverts_nor_deletes_it(server):
     server = await server()
     server.create("a")
     network = Network(server, pace=2.0)
@@ -525,7 +525,7 @@ async def test_a_listing_that_began_before_our_write_neither_reverts_nor_deletes
     assert [type(change) for change in told] == [Updated, Added]
 
 
-async def test_a_write_that_the_server_loses_is_not_believed_for_ever():
+async def test_our_own_write_that_the_server_lost_leads_to_a_relist():
     server = ModelServer()
     server.create("a")
     backup, version = dict(server.pods), server.version
@@ -543,7 +543,7 @@ async def test_a_write_that_the_server_loses_is_not_believed_for_ever():
         assert informer.get(("default", "a")).node is None
 
 
-async def test_versions_that_go_backwards_are_listed_anew():
+async def test_versions_that_go_backwards_lead_to_a_relist():
     server = ModelServer()
     server.create("a")
     backup, version = dict(server.pods), server.version
@@ -560,7 +560,7 @@ async def test_versions_that_go_backwards_are_listed_anew():
         assert informer.get(("default", "a")).node is None
 
 
-async def test_a_write_that_the_selector_does_not_match_leaves_the_view_with_the_next_bookmark():
+async def test_our_own_write_that_the_selector_excludes_is_removed_by_the_next_bookmark():
     server = ModelServer()
 
     async def handler(request):
@@ -591,7 +591,7 @@ async def test_every_change_wakes_the_engine():
         assert wake.is_set()
 
 
-async def test_a_subscriber_that_fails_is_not_swallowed():
+async def test_an_exception_of_a_subscriber_is_raised():
     server = ModelServer()
     server.create("a")
     informer = informer_on(server)

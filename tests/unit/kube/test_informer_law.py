@@ -1,4 +1,4 @@
-"""The informer's law: whatever happens on the way, in the end it shows what the server has, and no deletion is lost."""
+"""Law: whatever faults happen, the informer converges to the state of the server and reports every deletion."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ NAMES = ("a", "b", "c")
 
 
 class Model:
-    """The cluster of the law, played by the model."""
+    """The cluster, simulated by the model server."""
 
     def __init__(self, **options) -> None:
         self.handler = ModelServer(**options)
@@ -34,7 +34,7 @@ class Model:
         return {name: _identity(pod) for name, pod in self.handler.pods.items()}
 
     async def write(self, what: str, name: str) -> tuple[dict, bool]:
-        """What came of it, and whether that was a deletion. There is nothing to delete where nothing is."""
+        """The written object, and whether the write was a deletion; None if there was nothing to delete."""
         if name not in self.handler.pods:
             return self.handler.create(name), False
         if what == "delete":
@@ -49,7 +49,7 @@ class Model:
 
 
 class Embedded:
-    """The cluster of the law, played by the embedded API server."""
+    """The cluster, on the embedded API server."""
 
     def __init__(self) -> None:
         self._store = open_store(seed=1)
@@ -85,7 +85,7 @@ class Embedded:
         self._store.compact()
 
     def lose_watch_list(self) -> None:
-        """It cannot."""
+        """Not supported by the embedded API server."""
 
 
 def _identity(pod: dict) -> tuple[str, int]:
@@ -93,7 +93,7 @@ def _identity(pod: dict) -> tuple[str, int]:
 
 
 class Witness:
-    """A subscriber that believes nothing but the changes, and checks that each follows from the one before."""
+    """A subscriber that rebuilds the state from changes alone and checks that each change follows from the last."""
 
     def __init__(self) -> None:
         self.seen: dict = {}
@@ -221,7 +221,9 @@ def _keys(index) -> dict:
     watch_list=st.booleans(),
     expired_as=st.sampled_from(["event", "status"]),
 )
-def test_the_view_becomes_the_servers_state_and_no_deletion_is_missed(steps, dice, watch_list, expired_as, carried):
+def test_the_informer_converges_to_the_servers_state_and_misses_no_deletion(
+    steps, dice, watch_list, expired_as, carried
+):
     async def story():
         cluster = Model(watch_list=watch_list, expired_as=expired_as)
         await _play(cluster, steps, dice=dice, **carried)

@@ -1,4 +1,4 @@
-"""What Prometheus gets to know about informers."""
+"""Prometheus metrics of informers."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from forebay.net.in_process import InProcess
 from tests.unit.kube.api_server_model import URL, ModelServer
 
 
-async def test_staleness_and_the_rest_are_exported_with_a_help_text():
+async def test_every_metric_is_exported_with_a_help_text():
     server = ModelServer()
     server.create("a")
     registry = CollectorRegistry()

@@ -1,4 +1,4 @@
-"""Leader election in virtual time, against a handful of lines that keep one lease as an API server does."""
+"""Leader election in virtual time, against a minimal API server with one lease."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from forebay.net.transport import AnswerLost, Request, Response
 
 
 class LeaseServer:
-    """One lease with compare-and-swap. `trouble` decides about each request before or after it is carried out."""
+    """One lease with compare-and-swap. `trouble` may fail each request before or after it is applied."""
 
     def __init__(self) -> None:
         self.lease: dict | None = None
@@ -70,7 +70,7 @@ def now() -> float:
 
 
 class Work:
-    """What a leader does: notes from when to when it did it."""
+    """The work of a leader: records when it started and stopped."""
 
     def __init__(self) -> None:
         self.started: float | None = None
@@ -107,7 +107,7 @@ async def test_the_first_candidate_creates_the_lease_leads_and_renews_it():
     await stop(running)
 
 
-async def test_on_exit_the_work_ends_first_and_then_the_lease_is_given_back():
+async def test_on_exit_the_work_ends_before_the_lease_is_released():
     server = LeaseServer()
     elector = server.elector("a")
 
@@ -128,7 +128,7 @@ async def test_on_exit_the_work_ends_first_and_then_the_lease_is_given_back():
     assert not elector.still_leader()
 
 
-async def test_a_released_lease_is_taken_within_a_retry_and_the_transition_is_counted():
+async def test_a_released_lease_is_acquired_within_a_retry_and_the_transition_is_counted():
     server, first, second = LeaseServer(), Work(), Work()
     a = asyncio.create_task(server.elector("a").run(first))
     await asyncio.sleep(1)
@@ -143,7 +143,7 @@ async def test_a_released_lease_is_taken_within_a_retry_and_the_transition_is_co
     await stop(b)
 
 
-async def test_when_the_work_is_done_its_result_is_the_result():
+async def test_run_returns_the_result_of_the_work():
     server = LeaseServer()
 
     async def work() -> str:
@@ -154,7 +154,7 @@ async def test_when_the_work_is_done_its_result_is_the_result():
     assert server.spec["holderIdentity"] == ""
 
 
-async def test_when_the_work_fails_the_lease_is_given_back_and_the_failure_told():
+async def test_when_the_work_fails_the_lease_is_released_and_the_error_raised():
     server = LeaseServer()
 
     async def work() -> None:
@@ -166,7 +166,7 @@ async def test_when_the_work_fails_the_lease_is_given_back_and_the_failure_told(
 
 
 @pytest.mark.parametrize("renew_time", ["1970-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"])
-async def test_the_clock_of_the_holder_does_not_matter_only_whether_it_is_heard_of(renew_time):
+async def test_the_clock_of_the_holder_does_not_matter_only_changes_of_the_lease(renew_time):
     server, work = LeaseServer(), Work()
 
     def renew() -> None:
@@ -213,7 +213,7 @@ async def test_a_leader_cut_off_from_the_server_stops_before_another_starts():
 
 
 @pytest.mark.parametrize("dies_at", [30.0, 30.5, 31.0, 31.5, 31.99])
-async def test_whenever_the_leader_falls_silent_it_is_succeeded_within_its_duration_and_two_seconds(dies_at):
+async def test_a_dead_leader_is_replaced_within_the_lease_duration_and_two_seconds(dies_at):
     for seed in range(20):
         server, work = LeaseServer(), Work()
         began = now()
@@ -254,7 +254,7 @@ async def test_errors_shorter_than_the_deadline_do_not_cost_the_lease():
     await stop(running)
 
 
-async def test_a_renewal_whose_answer_was_lost_is_recognised_as_our_own():
+async def test_a_renewal_whose_response_was_lost_is_recognised_as_our_own():
     server, work = LeaseServer(), Work()
     lose = iter([False, False, True])
 
@@ -274,7 +274,7 @@ async def test_a_renewal_whose_answer_was_lost_is_recognised_as_our_own():
     await stop(running)
 
 
-async def test_a_creation_whose_answer_was_lost_still_makes_a_leader():
+async def test_a_creation_whose_response_was_lost_still_makes_a_leader():
     server, work = LeaseServer(), Work()
     lose = iter([False, True])
 
@@ -306,7 +306,7 @@ async def test_one_dead_connection_leaves_time_for_a_second_attempt():
     await stop(running)
 
 
-async def test_a_lease_that_somebody_else_took_is_given_up_at_once():
+async def test_a_leader_stops_when_another_process_has_acquired_the_lease():
     server, work = LeaseServer(), Work()
     elector = server.elector("a")
     running = asyncio.create_task(elector.run(work))
@@ -353,7 +353,7 @@ async def test_a_paused_process_learns_from_the_clock_alone_that_it_may_no_longe
     assert max(acted) < 14
 
 
-async def test_still_leader_counts_from_the_start_of_the_renewal_not_from_its_answer():
+async def test_still_leader_counts_from_the_start_of_the_renewal_not_from_its_response():
     server = LeaseServer()
 
     async def slow(request, carry_out):
@@ -421,7 +421,7 @@ async def test_of_many_candidates_one_leads_at_a_time_through_every_kind_of_trou
     assert server.spec["leaseTransitions"] > 10
 
 
-async def test_who_leads_is_told_and_why_nobody_can_is_visible():
+async def test_new_leaders_are_reported_and_the_last_error_says_why_there_is_none():
     server = LeaseServer()
     seen: list[str] = []
     forbidden = True
@@ -442,7 +442,7 @@ async def test_who_leads_is_told_and_why_nobody_can_is_visible():
     await stop(running)
 
 
-async def test_becoming_leader_and_ceasing_to_be_one_are_events_of_the_lease():
+async def test_events_of_the_lease_tell_when_a_process_became_leader_and_stopped_leading():
     class Heard:
         def __init__(self) -> None:
             self.notes: list[str] = []
@@ -461,7 +461,7 @@ async def test_becoming_leader_and_ceasing_to_be_one_are_events_of_the_lease():
     await stop(running)
 
 
-async def test_a_renewal_that_was_under_way_at_the_end_does_not_keep_the_lease_from_being_given_back():
+async def test_a_renewal_in_flight_at_the_end_does_not_prevent_the_release():
     server = LeaseServer()
 
     async def slow_answers(request, carry_out):
@@ -477,7 +477,7 @@ async def test_a_renewal_that_was_under_way_at_the_end_does_not_keep_the_lease_f
     assert server.spec["holderIdentity"] == ""
 
 
-async def test_a_second_cancellation_leaves_nobody_renewing_for_work_that_will_not_end():
+async def test_after_a_second_cancellation_the_lease_is_no_longer_renewed():
     server, freed = LeaseServer(), asyncio.Event()
 
     async def stubborn():
@@ -499,7 +499,7 @@ async def test_a_second_cancellation_leaves_nobody_renewing_for_work_that_will_n
     await asyncio.sleep(0)
 
 
-def test_terms_that_could_make_two_leaders_are_refused():
+def test_terms_that_could_make_two_leaders_are_invalid():
     with pytest.raises(ValueError, match="duration > renew deadline"):
         Terms(duration=10, renew_deadline=10)
     with pytest.raises(ValueError, match="retry"):

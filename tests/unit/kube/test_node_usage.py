@@ -1,4 +1,4 @@
-"""The usage of what the pods on each node hold: exact after any history, however it came."""
+"""Usage of nodes by pods: exact after any sequence of changes."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -51,14 +51,14 @@ def test_pods_add_to_their_node_until_they_end():
     assert usage.all_used() == {}
 
 
-def test_a_pod_that_is_asked_to_go_holds_what_it_has_until_it_is_gone():
+def test_a_pod_that_is_being_deleted_counts_until_it_is_gone():
     usage = NodeUsage()
     usage.add(pod("a"))
     usage.change(pod("a"), pod("a", 2, deleted=BORN))
     assert usage.all_used() == {"n1": SMALL.requests}
 
 
-def test_a_pod_that_waits_holds_nothing_until_it_is_bound():
+def test_a_pending_pod_does_not_count_until_it_is_bound():
     usage = NodeUsage()
     waiting = pod("a", node=None, phase=Phase.PENDING)
     usage.add(waiting)
@@ -77,7 +77,7 @@ def test_host_ports_are_free_again_when_the_last_pod_that_has_them_is_gone():
     assert usage.all_ports() == {}
 
 
-def test_a_picture_is_left_alone_by_later_changes():
+def test_a_result_is_a_copy_that_later_changes_leave_alone():
     usage = NodeUsage()
     usage.add(pod("a"))
     before = usage.all_used()
@@ -86,7 +86,7 @@ def test_a_picture_is_left_alone_by_later_changes():
     assert usage.all_used() == {"n1": SMALL.requests + LARGE.requests}
 
 
-def test_each_daemonset_is_known_by_the_shape_of_its_newest_pod_until_its_last_is_gone():
+def test_a_daemonset_has_the_shape_of_its_newest_pod_until_its_last_pod_is_gone():
     usage = NodeUsage()
     old = pod("a", owner=DAEMON)
     new = pod("b", shape=WEB, owner=DAEMON, node="n2", created=BORN + timedelta(hours=1))
@@ -109,7 +109,7 @@ def test_a_pod_that_is_adopted_by_a_daemonset_is_one_of_its_pods_from_then_on():
     assert usage.daemons() == ()
 
 
-def test_a_view_keeps_it_current_through_filling_changes_relists_and_deletions():
+def test_a_view_keeps_usage_up_to_date_through_lists_changes_and_deletions():
     usage = NodeUsage()
     view = View(handlers=(usage,))
     view.begin_list()
@@ -136,7 +136,7 @@ states = st.builds(
 
 @pytest.mark.law
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.none() | states, st.booleans()), max_size=60))
-def test_after_any_changes_the_tally_is_what_counting_anew_would_give(changes):
+def test_after_any_changes_usage_is_what_a_recount_gives(changes):
     usage = NodeUsage()
     there: dict[str, Pod] = {}
     for name, new, look in changes:

@@ -1,4 +1,4 @@
-"""Nodes from JSON."""
+"""The decoder of Nodes."""
 
 import json
 from datetime import UTC, datetime
@@ -73,7 +73,7 @@ def test_a_node_that_has_just_been_registered_has_nothing_yet():
     assert node.provider_id is None
 
 
-def test_nodes_of_one_kind_share_their_amounts():
+def test_nodes_with_equal_resources_share_one_object():
     status = {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}}
     decoder = decoder_for(NODES)
     one, two = read(decoder, status=status), read(decoder, metadata={"name": "n2"}, status=status)

@@ -1,4 +1,4 @@
-"""Pods from JSON: what is read, what is shared, and what is let go."""
+"""The decoder of Pods and the indexes over them."""
 
 import gc
 import json
@@ -62,7 +62,7 @@ def read(pod: dict, decoder: ObjectDecoder | None = None):
     return (decoder or decoder_for(PODS)).object(json.dumps(pod).encode())
 
 
-def test_everything_is_where_it_belongs():
+def test_every_field_of_a_pod_is_decoded():
     owner = {"kind": "Job", "name": "j", "uid": "uid-of-job", "controller": True}
     kubelet = {"kubernetes.io/config.mirror": "x", "forebay.dev/a": "b"}
     meta = {"deletionTimestamp": "2030-01-01T13:00:00Z", "ownerReferences": [owner], "annotations": kubelet}
@@ -107,7 +107,7 @@ def test_everything_is_where_it_belongs():
     assert (waiting.started, waiting.finished, waiting.restarted) == (None, None, False)
 
 
-def test_what_scheduling_looks_at_is_in_the_shape():
+def test_a_shape_has_everything_that_scheduling_depends_on():
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}]
     spec = {
         "initContainers": [
@@ -155,7 +155,7 @@ def test_a_pod_that_asks_for_nothing_has_the_plain_shape():
     assert pod.shape.priority == 0
 
 
-def test_pods_of_one_template_share_everything_but_what_is_their_own():
+def test_pods_of_one_template_share_their_common_parts():
     metadata = {
         "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}],
         "annotations": {"forebay.dev/queue": "a"},
@@ -174,21 +174,21 @@ def test_pods_of_one_template_share_everything_but_what_is_their_own():
     assert one.finalizers == ("batch.kubernetes.io/job-tracking",)
 
 
-def test_shapes_that_are_written_differently_and_mean_the_same_are_one():
+def test_specs_with_the_same_meaning_share_one_shape():
     other = body("other")
     other["spec"]["containers"][0]["resources"] = {"requests": {"nvidia.com/gpu": 2, "memory": "4096Mi", "cpu": "1.5"}}
     decoder = decoder_for(PODS)
     assert read(other, decoder).shape is read(body(), decoder).shape
 
 
-def test_labels_of_its_own_do_not_give_a_pod_a_shape_of_its_own():
+def test_pods_with_different_labels_share_one_shape():
     decoder = decoder_for(PODS)
     plain, indexed = read(body(), decoder), read(body(metadata={"labels": {"app": "train", "index": "7"}}), decoder)
     assert indexed.shape is plain.shape
     assert indexed.labels == {"app": "train", "index": "7"}
 
 
-def test_only_annotations_that_mean_something_here_are_kept():
+def test_only_annotations_that_forebay_reads_are_kept():
     annotations = {
         "forebay.dev/a": "1",
         "runpod.io/b": "2",
@@ -212,7 +212,7 @@ def test_an_owner_that_is_not_the_controller_is_none():
     assert read(body(metadata={"ownerReferences": owners})).owner is None
 
 
-def test_a_pending_pod_says_since_when_and_why():
+def test_an_unschedulable_pod_has_the_time_and_message_of_its_condition():
     conditions = [
         {"type": "Initialized", "status": "True"},
         {
@@ -272,7 +272,7 @@ def test_a_client_reads_when_any_pod_ran():
     assert read(body(spec=PLAIN, status={"containerStatuses": RAN})).started == NOON
 
 
-def test_two_decoders_share_nothing():
+def test_two_decoders_share_no_state():
     ours, theirs = PodDecoder(timed=()), PodDecoder(timed=())
     pod = body(spec=PLAIN, status={"containerStatuses": RAN})
     first = read(pod, ours)
@@ -282,7 +282,7 @@ def test_two_decoders_share_nothing():
     assert read(pod, theirs).shape is not first.shape
 
 
-def test_a_phase_of_tomorrow_is_unknown_not_an_error():
+def test_a_new_phase_is_unknown_and_no_error():
     assert read(body(status={"phase": "Hibernating"})).phase is Phase.UNKNOWN
 
 
@@ -297,14 +297,14 @@ def test_a_phase_of_tomorrow_is_unknown_not_an_error():
         body(spec={"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": "zone a"}}}),
     ],
 )
-def test_what_cannot_be_read_is_an_error_each_time(broken):
+def test_an_undecodable_pod_is_an_error_each_time(broken):
     decoder = decoder_for(PODS)
     for _ in range(2):
         with pytest.raises(ValueError, match=r".+"):
             read(broken, decoder)
 
 
-def test_a_page_with_one_bad_pod_gives_the_others_and_its_name():
+def test_a_page_with_undecodable_pods_gives_the_others_and_their_names():
     items = [body("a"), body("b", spec={"priority": "high"}), body("c", spec={"containers": 5})]
     page = {"kind": "PodList", "metadata": {"resourceVersion": "9", "continue": "more"}, "items": items}
     meta, found = decoder_for(PODS).page(json.dumps(page).encode())
@@ -316,17 +316,17 @@ def test_a_page_with_one_bad_pod_gives_the_others_and_its_name():
     ]
 
 
-def test_a_page_too_large_for_one_turn_is_read_just_the_same():
+def test_a_large_page_is_decoded_object_by_object():
     page = {"metadata": {"resourceVersion": "9"}, "items": [body("a"), body("b")]}
     _, found = ObjectDecoder(_PodOnWire, PodDecoder().build, large_page=10).page(json.dumps(page).encode())
     assert [pod.name for pod in found] == ["a", "b"]
 
 
 class Page(bytearray):
-    """Bytes of which one can tell when nobody holds them any more."""
+    """Bytes that can be weakly referenced."""
 
 
-def test_no_page_is_kept_alive_by_what_was_read_from_it():
+def test_decoded_pods_do_not_keep_their_page_in_memory():
     decoder = PodDecoder()
     line = json.dumps({"type": "ADDED", "object": body(metadata={"annotations": {"forebay.dev/x": "y"}})}).encode()
     chunk = Page(line + b"\n")
@@ -338,7 +338,7 @@ def test_no_page_is_kept_alive_by_what_was_read_from_it():
     assert gone() is None
 
 
-def test_lines_are_put_together_however_the_stream_is_cut():
+def test_lines_are_complete_however_the_stream_is_split():
     text = b"".join(json.dumps({"line": number, "pad": "x" * number}).encode() + b"\n" for number in range(200))
     for size in (1, 7, 1000, len(text)):
         lines = LineSplitter()
@@ -367,7 +367,7 @@ def test_the_indexes_follow_a_pod_through_its_life():
     assert indexes[PENDING_GPU].get(True) == ()
 
 
-def test_the_user_may_name_the_resources_that_make_a_pod_a_gpu_pod():
+def test_the_gpu_resources_are_configurable():
     containers = [{"resources": {"requests": {"nvidia.com/mig-1g.5gb": "1"}}}]
     sliced = read(body(spec={"nodeName": "", "containers": containers}, status={"phase": "Pending"}))
     for resources, found in ((None, ()), (frozenset({"nvidia.com/mig-1g.5gb"}), (sliced,))):

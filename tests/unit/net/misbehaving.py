@@ -1,4 +1,4 @@
-"""Servers on loopback that answer with the bytes they are told to, however wrong."""
+"""Servers on loopback that send scripted bytes, valid HTTP or not."""
 
 import asyncio
 import socket
@@ -34,13 +34,13 @@ class Conversation:
         await self.writer.drain()
 
     def reset(self) -> None:
-        """Close with a TCP reset instead of a polite FIN."""
+        """Closes with a TCP reset instead of a FIN."""
         sock = self.writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()
 
     async def silence(self) -> None:
-        """Until the other side has enough."""
+        """Waits until the client disconnects."""
         await self.reader.read()
 
 

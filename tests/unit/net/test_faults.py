@@ -1,4 +1,4 @@
-"""Everything that can go wrong, when it is told to."""
+"""Injected faults."""
 
 import asyncio
 import random
@@ -53,7 +53,7 @@ class World:
         (None, 200, 1),
     ],
 )
-async def test_each_fault_is_what_it_says_to_the_caller_and_to_the_other_side(fault, outcome, acted):
+async def test_each_fault_has_its_effect_on_the_caller_and_on_the_server(fault, outcome, acted):
     world = World()
     wire = Faulty(InProcess(world), Scripted([fault]))
     if isinstance(outcome, int):
@@ -87,7 +87,7 @@ async def test_a_cut_beyond_the_end_cuts_nothing():
     assert len(await (await wire.request(GET)).read()) == 15
 
 
-async def test_faults_act_together_and_an_answer_may_ask_to_come_again():
+async def test_faults_combine_and_an_answer_may_have_retry_after():
     wire = Faulty(InProcess(World()), Scripted([[Delay(2), Answer(429, "7", b"slow down")]]))
     answer = await wire.request(GET)
     assert (answer.status, answer.headers["retry-after"], await answer.read()) == (429, "7", b"slow down")
@@ -126,11 +126,11 @@ async def test_chance_is_the_same_for_the_same_seed():
 
 
 class Crash(BaseException):
-    """Not an Exception, as no handler may survive it."""
+    """A BaseException, so that no `except Exception` catches it."""
 
 
 @pytest.mark.parametrize(("place", "acted"), [("before", 0), ("after", 1)])
-async def test_a_crash_test_can_stop_the_world_before_and_after_any_request(place, acted):
+async def test_a_hook_can_crash_before_and_after_any_request(place, acted):
     async def crash(_request):
         raise Crash
 

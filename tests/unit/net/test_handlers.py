@@ -1,4 +1,4 @@
-"""One handler, two ways to reach it: called in process, and served on a socket."""
+"""A handler called in process and served on a socket behaves the same."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -100,7 +100,7 @@ async def test_a_stream_arrives_piece_by_piece_and_closing_it_stops_the_handler(
 
 
 @both
-async def test_a_response_may_be_closed_by_somebody_else_than_its_reader(reach: Reach):
+async def test_a_response_may_be_closed_by_another_task_than_its_reader(reach: Reach):
     async def quiet() -> AsyncIterator[bytes]:
         yield b"hello"
         await asyncio.Event().wait()
@@ -155,7 +155,7 @@ async def test_closing_the_transport_cuts_streams_whether_somebody_reads_them_or
 
 
 @both
-async def test_a_failure_that_a_handler_plays_is_the_failure_that_a_client_sees(reach: Reach):
+async def test_a_transport_error_of_a_handler_reaches_the_client(reach: Reach):
     async def broken(request: Request) -> AsyncIterator[bytes]:
         yield b"half"
         raise AnswerCut("as told", request)
@@ -173,7 +173,7 @@ async def test_a_failure_that_a_handler_plays_is_the_failure_that_a_client_sees(
 
 
 @both
-async def test_timeouts_hold(reach: Reach):
+async def test_timeouts_apply(reach: Reach):
     async def slow() -> AsyncIterator[bytes]:
         for _ in range(100):
             yield b"."
@@ -215,7 +215,7 @@ async def test_a_large_body_and_a_hundred_thousand_small_ones_arrive_whole(reach
         assert lines[-1] == b'{"type":"ADDED","object":99999}'
 
 
-async def test_a_busy_caller_in_process_gives_the_others_a_turn():
+async def test_a_busy_caller_in_process_does_not_starve_other_tasks():
     turns: list[str] = []
 
     async def handler(request: Request) -> Response:
@@ -231,7 +231,7 @@ async def test_a_busy_caller_in_process_gives_the_others_a_turn():
     assert turns == ["A", "B"] * 3
 
 
-async def test_a_bug_in_a_handler_is_not_dressed_up_as_a_network_failure():
+async def test_a_bug_in_a_handler_is_not_reported_as_a_network_failure():
     async def handler(_request: Request) -> Response:
         raise ZeroDivisionError
 
@@ -269,7 +269,7 @@ async def test_leaving_the_block_does_not_wait_for_endless_streams():
     await wire.close()
 
 
-async def test_a_stream_that_begins_in_the_very_turn_of_the_closing_is_cut():
+async def test_a_stream_that_starts_while_the_transport_closes_is_cut():
     async def stream():
         yield b"first"
 

@@ -1,4 +1,4 @@
-"""The bucket never overflows, nobody jumps the queue, and the server's word counts."""
+"""The rate budget: token bucket, order of requests, limits of the server."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ GET = Request(method="GET", url="http://here/")
 
 
 class Sent:
-    """Notes when each request got through; answers as told, then 200."""
+    """Records when each request arrives; sends scripted responses, then 200."""
 
     def __init__(self, *answers, takes=0.0):
         self._answers = list(answers)
@@ -38,7 +38,7 @@ class Sent:
         pass
 
 
-async def test_a_burst_passes_at_once_and_the_rest_at_the_agreed_rate():
+async def test_a_burst_passes_at_once_and_the_rest_at_the_configured_rate():
     sent = Sent()
     budget = RateBudget(sent, qps=2, burst=3)
     await asyncio.gather(*(budget.request(GET) for _ in range(7)))
@@ -69,14 +69,14 @@ async def test_a_wait_that_would_be_too_long_is_refused_at_once():
     results = await asyncio.gather(*(budget.request(GET) for _ in range(10)), return_exceptions=True)
     refused = [result for result in results if isinstance(result, NeverSent)]
     assert (len(sent.at), len(refused)) == (6, 4)
-    assert "the rate budget would hold it back for 6 s, longer than 5 s (too many requests are in the queue)" in str(
+    assert "the rate limit would delay the request by 6 s, more than 5 s (too many requests are queued)" in str(
         refused[0]
     )
     assert refused[0].lasting
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_retry_after_stops_everybody(status):
+async def test_retry_after_pauses_all_requests(status):
     sent = Sent((status, {"Retry-After": "9"}))
     budget = RateBudget(sent, qps=100, burst=100)
     assert (await budget.request(GET)).status == status
@@ -87,11 +87,11 @@ async def test_retry_after_stops_everybody(status):
 async def test_a_pause_longer_than_the_limit_says_that_the_server_asked_for_it():
     budget = RateBudget(Sent((429, {"Retry-After": "600"})), qps=10, burst=10)
     await budget.request(GET)
-    with pytest.raises(NeverSent, match=r"hold it back for 600 s, longer than 30 s \(the server asked for a pause\)"):
+    with pytest.raises(NeverSent, match=r"delay the request by 600 s, more than 30 s \(the server asked for a pause\)"):
         await budget.request(GET)
 
 
-async def test_a_pause_asked_for_while_others_wait_holds_them_too():
+async def test_a_pause_also_applies_to_requests_that_already_wait():
     sent = Sent((200, {}), (429, {"Retry-After": "10"}))
     budget = RateBudget(sent, qps=1, burst=1)
     await asyncio.gather(*(budget.request(GET) for _ in range(4)))
@@ -107,7 +107,7 @@ async def test_a_quota_that_is_used_up_is_respected_until_it_is_renewed():
     assert sent.at == [0, 0, 0, 20, 20]
 
 
-async def test_better_news_ends_a_wait_early():
+async def test_a_better_rate_limit_header_ends_a_wait_early():
     sent = Sent((200, {"X-RateLimit-Remaining": "1", "X-RateLimit-Reset": "20"}), takes=1)
     budget = RateBudget(sent, qps=100, burst=100)
     first = asyncio.create_task(budget.request(GET))
@@ -206,18 +206,18 @@ def test_rate_limits_in_all_their_spellings(fields, found):
     assert windows(Headers(fields), NOW) == [Window(*window) for window in found]
 
 
-async def test_dates_are_read_against_the_virtual_calendar():
+async def test_dates_are_compared_with_the_virtual_clock():
     assert retry_after(Headers({"Retry-After": "Tue, 01 Jan 2030 00:00:30 GMT"}), clock.now()) == 30
 
 
-def test_a_budget_that_could_never_be_met_is_refused():
+def test_an_impossible_rate_budget_is_an_error():
     for qps, burst in ((0, 1), (1, 0)):
         with pytest.raises(ValueError, match="qps > 0"):
             RateBudget(Sent(), qps=qps, burst=burst)
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "²", "-1", "nan", ""])
-def test_hints_that_are_out_of_this_world_are_no_hints(number):
+def test_absurd_numbers_in_headers_are_ignored(number):
     now = datetime(2030, 1, 1, tzinfo=UTC)
     assert retry_after(Headers({"Retry-After": number}), now) is None
     assert retry_after(Headers({"Retry-After": f"1 Jan 2030 00:00:{number}"}), now) is None

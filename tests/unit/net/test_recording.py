@@ -1,4 +1,4 @@
-"""What was said is written down, and can be said again."""
+"""Recordings of requests and their replay."""
 
 import asyncio
 import io
@@ -73,7 +73,7 @@ async def conversation(wire):
     return seen
 
 
-async def test_a_recording_plays_back_the_same_conversation_at_the_same_pace():
+async def test_a_recording_is_replayed_with_the_same_responses_and_pace():
     sink = io.BytesIO()
     started = clock.now()
     live = await conversation(Recording(InProcess(handler), sink, Redactor()))
@@ -90,7 +90,7 @@ async def test_a_recording_plays_back_the_same_conversation_at_the_same_pace():
     assert replay.unused == []
 
 
-async def test_no_secret_is_written_down_not_even_one_torn_between_two_chunks():
+async def test_no_secret_is_recorded_not_even_one_split_between_two_chunks():
     sink = io.BytesIO()
     await conversation(Recording(InProcess(handler), sink, Redactor(["xPLANTEDx"])))
     assert b"PLAN" not in sink.getvalue()
@@ -99,7 +99,7 @@ async def test_no_secret_is_written_down_not_even_one_torn_between_two_chunks():
     assert first["headers"]["Authorization"] == HIDDEN
 
 
-async def test_a_stream_that_the_reader_left_is_recorded_as_far_as_it_got():
+async def test_a_stream_that_the_reader_closed_is_recorded_up_to_that_point():
     sink = io.BytesIO()
     wire = Recording(InProcess(handler), sink, Redactor())
     async with await wire.request(ask("watch")) as answer:
@@ -110,7 +110,7 @@ async def test_a_stream_that_the_reader_left_is_recorded_as_far_as_it_got():
     assert [piece.data() for piece in exchange.answer] == [b'{"type":"ADDED"}\n', b'{"ty']
 
 
-async def test_what_was_not_recorded_is_an_error_not_an_empty_answer():
+async def test_a_request_that_was_not_recorded_is_an_error():
     sink = io.BytesIO()
     wire = Recording(InProcess(handler), sink, Redactor())
     await (await wire.request(ask("plain?limit=5"))).close()
@@ -128,7 +128,7 @@ def test_a_broken_recording_names_its_line():
         read_recording([b"\n", b"{nonsense\n"])
 
 
-async def test_a_private_key_that_comes_in_pieces_is_not_written_down():
+async def test_a_private_key_that_arrives_in_chunks_is_not_recorded():
     async def script(request):
         yield b"#cloud-config\n-----BEGIN PRIVATE KEY-----\n"
         await asyncio.sleep(1)

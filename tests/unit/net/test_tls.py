@@ -1,4 +1,4 @@
-"""Certificates: who is trusted, who we are, and one clear sentence when it does not work."""
+"""TLS: trusted authorities, client certificates, and clear error messages."""
 
 import asyncio
 import socket
@@ -56,9 +56,7 @@ async def test_an_authority_that_is_given_is_trusted(tmp_path, terse):
 async def test_an_unknown_authority(authority, tmp_path):
     for tls in (TlsOptions(authority_data=Authority("another").certificate), TlsOptions(), None):
         async with https(authority.server_context(tmp_path), tls) as call:
-            with pytest.raises(
-                NeverSent, match="comes from an authority that is not trusted here: give its CA"
-            ) as caught:
+            with pytest.raises(NeverSent, match="is signed by an unknown authority: configure its CA") as caught:
                 await call()
             assert caught.value.lasting
             assert "s3cret" not in str(caught.value)
@@ -69,20 +67,20 @@ async def test_an_expired_certificate_and_one_from_the_future(authority, tmp_pat
     tls = TlsOptions(authority_data=authority.certificate)
     expired = authority.server_context(tmp_path, not_before=in_days(-2), not_after=in_days(-1))
     async with https(expired, tls) as call:
-        with pytest.raises(NeverSent, match=r"the certificate of 127\.0\.0\.1:\d+ has expired: renew it"):
+        with pytest.raises(NeverSent, match=r"the certificate of 127\.0\.0\.1:\d+ has expired: renew the certificate"):
             await call()
     future = authority.server_context(tmp_path, not_before=in_days(1), not_after=in_days(2))
     async with https(future, tls) as call:
-        with pytest.raises(NeverSent, match="is not valid yet: set the clock right"):
+        with pytest.raises(NeverSent, match="is not valid yet: correct the clock"):
             await call()
 
 
 @pytest.mark.real_time
-async def test_a_certificate_for_another_name_and_the_server_name_that_puts_it_right(authority, tmp_path):
+async def test_a_certificate_for_another_name_is_accepted_with_that_server_name(authority, tmp_path):
     context = authority.server_context(tmp_path, "kubernetes.internal")
     async with https(context, TlsOptions(authority_data=authority.certificate)) as call:
         for host in ("127.0.0.1", "localhost"):
-            with pytest.raises(NeverSent, match=f"is not made out to {host}: use a name it bears, or set"):
+            with pytest.raises(NeverSent, match=f"is not valid for {host}: use a name of the certificate, or set"):
                 await call(host)
     tls = TlsOptions(authority_data=authority.certificate, server_name="kubernetes.internal")
     async with https(context, tls) as call:
@@ -108,8 +106,8 @@ async def test_a_client_certificate_is_shown_to_a_server_that_asks_for_one(autho
 
 
 @contextmanager
-def strict_doorman(context):
-    """Refuses with a TLS alert, as Go's and OpenSSL's servers do; asyncio's own hangs up without a word."""
+def rejecting_server(context):
+    """A server that rejects with a TLS alert, as Go and OpenSSL do; asyncio just closes the connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve():
@@ -132,7 +130,7 @@ TLS_VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.T
 @pytest.mark.real_time
 @TLS_VERSIONS
 @pytest.mark.parametrize("who", ["nobody", "a stranger", "a ghost"])
-async def test_a_client_that_the_server_does_not_accept_has_sent_nothing(authority, tmp_path, version, who):
+async def test_a_rejected_client_certificate_means_never_sent(authority, tmp_path, version, who):
     clients = Authority("clients")
     certificate, key = {
         "nobody": (None, None),
@@ -143,22 +141,24 @@ async def test_a_client_that_the_server_does_not_accept_has_sent_nothing(authori
     wire = AiohttpTransport(
         tls=TlsOptions(authority_data=authority.certificate, certificate_data=certificate, key_data=key)
     )
-    with strict_doorman(context) as port:
-        with pytest.raises(NeverSent, match="did not accept our client certificate, or wants one") as caught:
+    with rejecting_server(context) as port:
+        with pytest.raises(NeverSent, match="rejected our client certificate, or requires one") as caught:
             await wire.request(Request(method="POST", url=f"https://127.0.0.1:{port}/"))
         assert caught.value.lasting
         await wire.close()
 
 
 @pytest.mark.real_time
-async def test_a_server_that_hangs_up_in_the_handshake(authority, tmp_path):
+async def test_a_server_that_closes_the_connection_during_the_handshake(authority, tmp_path):
     context = authority.server_context(tmp_path, clients_of=authority, version=ssl.TLSVersion.TLSv1_2)
     async with https(context, TlsOptions(authority_data=authority.certificate)) as call:
-        with pytest.raises(NeverSent, match="broke off the TLS handshake: does it want a client certificate"):
+        with pytest.raises(
+            NeverSent, match="closed the connection during the TLS handshake: does it require a client certificate"
+        ):
             await call()
 
 
-def test_options_that_cannot_work_say_which_and_why(authority):
+def test_unusable_options_say_which_and_why(authority):
     certificate, key = authority.client("forebay")
     _, other_key = authority.client("forebay")
     for options, sentence in [
@@ -177,7 +177,7 @@ def test_options_that_cannot_work_say_which_and_why(authority):
         assert str(caught.value) == sentence
 
 
-def test_an_encrypted_key_does_not_stop_to_ask_a_terminal(authority):
+def test_an_encrypted_key_is_an_error_and_no_password_prompt(authority):
     from cryptography.hazmat.primitives.serialization import (
         BestAvailableEncryption,
         Encoding,
@@ -193,7 +193,7 @@ def test_an_encrypted_key_does_not_stop_to_ask_a_terminal(authority):
         TlsOptions(certificate_data=certificate, key_data=locked).client_context()
 
 
-def test_tls_before_1_2_is_never_spoken():
+def test_tls_before_1_2_is_disabled():
     assert TlsOptions().client_context().minimum_version == ssl.TLSVersion.TLSv1_2
 
 

@@ -1,4 +1,4 @@
-"""The seam's own nouns."""
+"""Headers, Request and Response."""
 
 import rich.pretty
 
@@ -24,7 +24,7 @@ def test_a_request_shows_neither_query_nor_user_nor_body_nor_header_values():
         assert "s3cret" not in shown
 
 
-async def test_a_body_left_half_way_is_closed_with_its_response():
+async def test_an_unfinished_body_is_closed_with_its_response():
     story = []
 
     async def body():

@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from forebay.api.machines import Machine
-from forebay.net.redaction import SHORTEST_SECRET
+from forebay.net.redaction import MIN_SECRET
 from forebay.net.server_hints import retry_after
 from forebay.net.transport import Headers, Request
 from forebay.providers.base import BadCredentials, OutcomeUnknown, ProviderError, RateLimited, Rejected, Unavailable
@@ -116,7 +116,7 @@ def _redirect_target(response: EndpointResponse) -> str:
 def _quoted(response: EndpointResponse, secrets: Secrets) -> str:
     """The body in one line, without secrets: a server may repeat the headers it was sent."""
     sent = [value for name, value in response.request.headers.items() if name.lower() not in _PUBLIC_HEADERS]
-    if any(len(word) < SHORTEST_SECRET for value in sent for word in value.split()[-1:]):
+    if any(len(word) < MIN_SECRET for value in sent for word in value.split()[-1:]):
         return ""  # a secret this short cannot be redacted
     text = secrets.redactor.text(response.body.decode("utf-8", "replace"))
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
