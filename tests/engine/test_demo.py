@@ -80,7 +80,7 @@ def test_every_pod_that_can_be_served_is_and_every_machine_is_off_at_the_end(end
     assert [(each.gpus, each.reason) for each in found.unserved] == [(16, "NoOfferFits")]
     assert made.world.on == frozenset()
     assert found.switched_on == found.switched_off >= 3
-    assert (found.switched_off_in_use, found.switched_on_twice) == (0, 0)
+    assert (found.powered_off_in_use, found.powered_on_twice) == (0, 0)
 
 
 def test_the_sums_are_those_of_the_machines_own_meters(ended):

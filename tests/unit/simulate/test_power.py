@@ -49,15 +49,15 @@ async def test_a_machine_boots_runs_and_stops():
 
 async def test_time_on_is_counted_while_it_lasts():
     world = PowerWorld([SMALL, LARGE])
-    world.press("small")
-    world.press("large")
+    world.power_on_by_hand("small")
+    world.power_on_by_hand("large")
     await asyncio.sleep(3600)
     assert world.gpu_hours() == Gpus(10) * timedelta(hours=1)
 
 
 async def test_a_machine_switched_on_while_it_stops_comes_back():
     world = PowerWorld([SMALL])
-    world.press("small")
+    world.power_on_by_hand("small")
     await asyncio.sleep(60)
     await ask(world, "small", PowerCall.OFF)
     await asyncio.sleep(1)
@@ -71,9 +71,9 @@ async def test_it_knows_who_was_switched_on_twice_for_two_needs():
     world = PowerWorld([SMALL])
     await ask(world, "small", PowerCall.ON, key="a")
     await ask(world, "small", PowerCall.ON, key="a")
-    assert world.switched_on_again() == ()
+    assert world.powered_on_twice() == ()
     await ask(world, "small", PowerCall.ON, key="b")
-    assert [call.key for call in world.switched_on_again()] == ["b"]
+    assert [call.key for call in world.powered_on_twice()] == ["b"]
 
 
 async def test_calls_go_wrong_by_script_and_then_well():
@@ -114,12 +114,12 @@ async def test_an_endpoint_that_remembers_keys_acts_once_for_each():
 
 async def test_starts_go_wrong_by_script():
     world = PowerWorld([SMALL])
-    world.script_boots("small", Boot(joins=False), Boot(after=1, lasts=10))
-    world.press("small")
+    world.script_boots("small", Boot(joins=False), Boot(after=1, loses_power_after=10))
+    world.power_on_by_hand("small")
     await asyncio.sleep(3600)
     assert world.power("small") is Power.STARTING
     world.lose_power("small")
-    world.press("small")
+    world.power_on_by_hand("small")
     await asyncio.sleep(9)
     assert world.power("small") is Power.ON
     await asyncio.sleep(2)
@@ -178,7 +178,7 @@ class Lab:
 
 async def test_a_machine_becomes_a_node_and_its_gpus_follow():
     async with Lab(LARGE) as lab:
-        lab.power.press("large")
+        lab.power.power_on_by_hand("large")
         await asyncio.sleep(119)
         assert lab.node("large") is None
         await asyncio.sleep(2)
@@ -189,18 +189,18 @@ async def test_a_machine_becomes_a_node_and_its_gpus_follow():
 
 async def test_pods_run_on_it_and_are_seen_when_it_is_switched_off():
     async with Lab(SMALL) as lab:
-        lab.power.press("small")
+        lab.power.power_on_by_hand("small")
         lab.cluster.pod("work", gpus=1)
         await asyncio.sleep(65)
         assert lab.cluster.where("work") == "small"
         await ask(lab.power, "small", PowerCall.OFF)
-        assert [call.pods for call in lab.power.switched_off_in_use()] == [("default/work",)]
+        assert [call.pods for call in lab.power.powered_off_in_use()] == [("default/work",)]
 
 
 async def test_a_machine_that_is_off_keeps_its_node_and_comes_back_as_the_same():
     async with Lab(SMALL) as lab:
         for _ in range(2):
-            lab.power.press("small")
+            lab.power.power_on_by_hand("small")
             await asyncio.sleep(61)
             assert lab.ready("small") == "True"
             await ask(lab.power, "small", PowerCall.OFF)
@@ -209,14 +209,14 @@ async def test_a_machine_that_is_off_keeps_its_node_and_comes_back_as_the_same()
             await asyncio.sleep(600)
             assert lab.ready("small") == "Unknown"
         lab.cluster.pod("work", gpus=2)
-        lab.power.press("small")
+        lab.power.power_on_by_hand("small")
         await asyncio.sleep(65)
         assert lab.cluster.phase("work") == "Running"
 
 
 async def test_a_machine_that_loses_power_looks_ready_until_its_heartbeat_is_missed():
     async with Lab(SMALL, abrupt=True) as lab:
-        lab.power.press("small")
+        lab.power.power_on_by_hand("small")
         await asyncio.sleep(61)
         lab.power.lose_power("small")
         await asyncio.sleep(30)
@@ -227,7 +227,7 @@ async def test_a_machine_that_loses_power_looks_ready_until_its_heartbeat_is_mis
 
 async def test_a_node_may_go_with_its_machine():
     async with Lab(SMALL, keep=False) as lab:
-        lab.power.press("small")
+        lab.power.power_on_by_hand("small")
         await asyncio.sleep(61)
         await ask(lab.power, "small", PowerCall.OFF)
         assert lab.node("small") is None
