@@ -1,4 +1,4 @@
-"""A pod that waits for a budget can be asked about: which, how it stands, and when the pod goes on."""
+"""`forebay explain` of a pod that a budget holds: which budget, its usage, and when it has room again."""
 
 from forebay.cli.cluster_reader import ClusterReader
 from forebay.cli.explain.command import explanation_of
@@ -15,41 +15,43 @@ BOX = Powered(name="box-1", gpus=1, boot=60)
 GATE = [{"name": "forebay.dev/budget"}]
 
 
-async def asked(it, kind, name, client=None):
-    told, _ = await explanation_of(ClusterReader(client or it.user, "default"), Settings(), kind, name, "default")
-    return told
+async def explained(it, kind, name, client=None):
+    explanation, _ = await explanation_of(
+        ClusterReader(client or it.user, "default"), Settings(), kind, name, "default"
+    )
+    return explanation
 
 
-async def test_a_pod_at_the_gate_is_told_which_budget_and_until_when():
+async def test_a_pod_behind_the_gate_shows_the_budget_that_holds_it_and_until_when():
     async with world(nodes=("n1",)) as it, operator(it):
         it.budget(hours="0.2", window=1, action="Pause", grace=100_000)
         it.pod("first", 1, runs="15m")
         await passing(1000)
         it.pod("second", 1, schedulingGates=GATE)
         await passing(30)
-        told = await asked(it, "pod", "second")
-        assert told.reason == "HeldByBudget"
-        assert "GPUWorkloadBudget team-a: 0.25 GPU-h of 0.2 GPU-h used in the last 60m." in told.answer
-        assert "GPUWorkloadBudget team-a has no room for the pod" in told.next
-        assert "not before" in told.next
-        (said,) = it.told("second", "HeldByBudget")
-        assert said.split("not before")[1][:20] == told.next.split("not before")[1][:20]
+        explanation = await explained(it, "pod", "second")
+        assert explanation.reason == "HeldByBudget"
+        assert "GPUWorkloadBudget team-a: 0.25 GPU-h of 0.2 GPU-h used in the last 60m." in explanation.answer
+        assert "GPUWorkloadBudget team-a has no room for the pod" in explanation.next
+        assert "not before" in explanation.next
+        (event,) = it.told("second", "HeldByBudget")
+        assert event.split("not before")[1][:20] == explanation.next.split("not before")[1][:20]
 
 
-async def test_a_pod_that_nothing_is_bought_for_is_told_which_budget():
+async def test_a_pod_that_no_capacity_is_launched_for_shows_the_budget_that_holds_it():
     async with world(BOX, nodes=()) as it, operator(it):
         it.budget("narrow", hours="0.01", window=1, action="Pause", grace=100_000)
         it.pod("first", 1, runs="10m")
         await passing(800)
         it.pod("second", 1)
         await passing(30)
-        told = await asked(it, "pod", "second")
-        assert told.reason == "Unschedulable"
-        assert "GPUWorkloadBudget narrow: " in told.answer
-        assert "GPUWorkloadBudget narrow has no room for the pod" in told.next
+        explanation = await explained(it, "pod", "second")
+        assert explanation.reason == "Unschedulable"
+        assert "GPUWorkloadBudget narrow: " in explanation.answer
+        assert "GPUWorkloadBudget narrow has no room for the pod" in explanation.next
 
 
-async def test_a_pod_whose_budget_has_room_is_told_so():
+async def test_a_pod_whose_budgets_have_room_shows_that_the_gate_is_removed():
     async with world(nodes=("n1",)) as it, operator(it):
         it.budget(hours="10")
         it.pod("other", 1, labels={"team": "b"}, schedulingGates=[{"name": "theirs"}, *GATE])
@@ -64,11 +66,11 @@ async def test_a_pod_whose_budget_has_room_is_told_so():
                 },
             },
         )
-        told = await asked(it, "pod", "gated")
-        assert told.next == "Its budgets have room: the operator takes the gate away within seconds."
+        explanation = await explained(it, "pod", "gated")
+        assert explanation.next == "The pod's budgets have room: the operator removes the gate within seconds."
 
 
-async def test_who_may_not_read_ledgers_hears_what_was_written():
+async def test_without_access_to_ledgers_usage_is_as_last_reported():
     async with world(nodes=("n1",)) as it, operator(it):
         it.budget(hours="0.2", window=1, action="Pause", grace=100_000)
         it.pod("first", 1, runs="15m")
@@ -83,17 +85,17 @@ async def test_who_may_not_read_ledgers_hears_what_was_written():
             return Answer(403, body=refused) if "configmaps" in request.url else None
 
         client = Client(Faulty(InProcess(it.cluster.handler), without_ledgers), SERVER)
-        told = await asked(it, "pod", "second", client)
+        explanation = await explained(it, "pod", "second", client)
         await client.close()
-        assert "GPUWorkloadBudget team-a: 0.25 of 0.2 GPU-h used when it was last written." in told.answer
-        assert told.next.startswith("HeldByBudget, said ")
+        assert "GPUWorkloadBudget team-a: 0.25 of 0.2 GPU-h used when the operator last reported." in explanation.answer
+        assert explanation.next.startswith("HeldByBudget (")
 
 
-async def test_a_paused_job_is_told_by_whom():
+async def test_a_paused_job_shows_the_budget_that_suspended_it():
     async with world(nodes=("n1",)) as it, operator(it):
         it.budget(hours="0.05", window=1, action="Pause", grace=0)
         it.job("train")
         await passing(400)
-        told = await asked(it, "job", "train")
-        assert told.reason == "Paused"
-        assert "GPUWorkloadBudget team-a has suspended it" in told.next
+        explanation = await explained(it, "job", "train")
+        assert explanation.reason == "Paused"
+        assert "GPUWorkloadBudget team-a suspended this Job at " in explanation.next

@@ -121,23 +121,20 @@ def next_of_instance(record: GPUInstance, view: ClusterView) -> str:
                 return f"{name} becomes a Ready node with its GPUs; there is no deadline."
             return (
                 f"{name} must be a Ready node with its GPUs by {_moment(deadline, view.now)}. Otherwise Forebay "
-                f"{_terminates(record)} it, lets it cool down, and launches other capacity."
+                f"{_terminates(record)} {name}, lets it cool down, and launches other capacity."
             )
         case InstanceState.READY:
             return _next_of_ready_instance(record, view)
         case InstanceState.RUNNING:
             return f"{name} runs until its container exits; then Forebay terminates it."
         case InstanceState.DRAINING:
-            return (
-                f"Pods on {name} are evicted as their disruption budgets allow; then Forebay {_terminates(record)} it."
-            )
+            evicted = f"Pods on {name} are evicted as their disruption budgets allow"
+            return f"{evicted}; then Forebay {_terminates(record)} {name}."
         case InstanceState.GONE:
             return f"Nothing: {name} is gone, as {provider} has confirmed. The record is kept for an hour."
         case _:
-            return (
-                f"Forebay calls {provider} to {_terminate(record)} {name} until {provider} confirms that it is gone; "
-                "billing continues until then."
-            )
+            termination = "power-off" if record.spec.delivers is Delivery.POWER else "termination"
+            return f"Forebay repeats the {termination} of {name} until {provider} confirms it; billed until then."
 
 
 def _next_of_ready_instance(record: GPUInstance, view: ClusterView) -> str:
@@ -162,7 +159,7 @@ def _next_of_ready_instance(record: GPUInstance, view: ClusterView) -> str:
     allowed = "as soon as disruption budgets and the scale-down interval allow"
     when = f"at {_moment(ends, view.now)}" if ends > view.now else allowed
     setting = f"consolidateAfter of pool {pool.metadata.name} is {disruption.consolidate_after}"
-    return f"{since}. Forebay {_terminates(record)} it {when}: {setting}."
+    return f"{since}. Forebay {_terminates(record)} {name} {when}: {setting}."
 
 
 def _pool(record: GPUInstance, pools: Sequence[GPUNodePool]) -> GPUNodePool | None:
@@ -170,10 +167,6 @@ def _pool(record: GPUInstance, pools: Sequence[GPUNodePool]) -> GPUNodePool | No
     if wanted is None:
         return None
     return next((each for each in pools if each.key == (wanted.namespace, wanted.name)), None)
-
-
-def _terminate(record: GPUInstance) -> str:
-    return "power off" if record.spec.delivers is Delivery.POWER else "terminate"
 
 
 def _terminates(record: GPUInstance) -> str:
