@@ -83,6 +83,7 @@ def print_documents(documents: list[dict[str, Any]]) -> None:
 COMMAND = Command(
     name="manifests",
     summary="print the manifests that install Forebay",
+    description="Print manifests for kubectl apply: everything, or only the CRDs or RBAC.",
     commands=(
         Command(
             name="install",

@@ -121,7 +121,7 @@ def explain_job(
         first = next((each for each in unfinished if each.reason == Reason.UNSCHEDULABLE), unfinished[0])
         reason, following = first.reason, first.next
     else:
-        reason, following = Reason.ENDED, "Nothing: the Job has no pods that need capacity."
+        reason, following = Reason.ENDED, "Nothing. The Job has no pods that need capacity."
     return Explanation(
         about=f"Job {namespace}/{name}", reason=reason, answer=answer, next=following, pods=unfinished, events=events
     )
@@ -145,16 +145,17 @@ def explain_node(node: Node, view: ClusterView, events: list[EventLine] | None) 
     """Whether Forebay launched the node, why, and when it is terminated."""
     about = f"Node {node.name}"
     record = record_of_node(node.name, view.records or ())
-    count = len(view.pods_by_node.get(node.name, ()))
-    pods = f"Pods on the node: {count}." if count else "Only DaemonSet pods run on the node."
     if record is None:
-        following = "Nothing: Forebay neither terminates nor replaces a node that it did not launch."
+        following = "Nothing. Forebay neither terminates nor replaces a node that it did not launch."
         if view.records is None:
             following = NOT_INSTALLED
-        answer = f"Forebay did not launch this node: no GPUInstance belongs to it. {pods}"
+        # Without the pods: those on nodes that Forebay did not launch are not read.
+        answer = "Forebay did not launch this node: no GPUInstance belongs to it."
         return Explanation(about=about, reason="NotManaged", answer=answer, next=following, events=events)
     machine = machine_view(record, view.pods_by_node, view.now)
     why = _capitalized(machine.why or machine.message)
+    count = len(view.pods_by_node.get(node.name, ()))
+    pods = f"Pods on the node: {count}." if count else "Only DaemonSet pods run on the node."
     answer = f"Forebay {_launched(record)} {node.name} for {for_pods(record)}, at {price(record)}. {why} {pods}"
     return Explanation(
         about=about,

@@ -82,9 +82,9 @@ def next_of_other_pod(pod: Pod, reason: Reason, view: ClusterView) -> str:
     """What comes next for a pod that does not wait for capacity."""
     match reason:
         case Reason.BOUND:
-            return "Nothing: the pod has a node."
+            return "Nothing. The pod has a node."
         case Reason.ENDED | Reason.POD_DELETED:
-            return "Nothing: the pod needs no capacity any more."
+            return "Nothing. The pod needs no capacity any more."
         case Reason.NO_GPU_ASKED:
             return "Forebay ignores this pod. To be served, it must request a GPU resource such as nvidia.com/gpu."
         case Reason.GATED:
@@ -131,7 +131,7 @@ def next_of_instance(record: GPUInstance, view: ClusterView) -> str:
             evicted = f"Pods on {name} are evicted as their disruption budgets allow"
             return f"{evicted}; then Forebay {_terminates(record)} {name}."
         case InstanceState.GONE:
-            return f"Nothing: {name} is gone, as {provider} has confirmed. The record is kept for an hour."
+            return f"Nothing. {name} is gone, as {provider} has confirmed. The record is kept for an hour."
         case _:
             termination = "power-off" if record.spec.delivers is Delivery.POWER else "termination"
             return f"Forebay repeats the {termination} of {name} until {provider} confirms it; billed until then."

@@ -89,7 +89,7 @@ def test_a_suspended_job_shows_how_to_resume_it():
 def test_a_finished_job_needs_nothing():
     explanation = explain_job(JobView(namespace="team", name="sweep"), [], cluster_view(), [], {})
 
-    assert (explanation.reason, explanation.next) == ("Ended", "Nothing: the Job has no pods that need capacity.")
+    assert (explanation.reason, explanation.next) == ("Ended", "Nothing. The Job has no pods that need capacity.")
 
 
 def test_an_instance_shows_its_state_its_history_and_the_pods_on_its_node():
@@ -119,9 +119,7 @@ def test_a_node_that_forebay_did_not_launch_is_not_managed():
     explanation = explain_node(node("mine"), cluster_view(record()), [])
 
     assert explanation.reason == "NotManaged"
-    assert explanation.answer == (
-        "Forebay did not launch this node: no GPUInstance belongs to it. Only DaemonSet pods run on the node."
-    )
+    assert explanation.answer == "Forebay did not launch this node: no GPUInstance belongs to it."
     assert "neither terminates nor replaces" in explanation.next
 
 

@@ -71,7 +71,7 @@ def test_the_default_scheduler_is_called_kube_scheduler():
         (S.JOINED, "m1 becomes a Ready node with its GPUs; there is no deadline."),
         (S.DRAINING, "Pods on m1 are evicted as their disruption budgets allow; then Forebay powers off m1."),
         (S.TERMINATING, "Forebay repeats the power-off of m1 until webhook confirms it; billed until then."),
-        (S.GONE, "Nothing: m1 is gone, as webhook has confirmed. The record is kept for an hour."),
+        (S.GONE, "Nothing. m1 is gone, as webhook has confirmed. The record is kept for an hour."),
     ],
 )
 def test_every_state_of_an_instance_has_its_next_step(state, sentence):

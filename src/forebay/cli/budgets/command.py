@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="show only this budget, with a plot of its window")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show only this budget, with a plot of its window")
     parser.add_argument(
         "-n", "--namespace", help="namespace of the budgets (default: all; with NAME, the one of the context)"
     )
