@@ -61,15 +61,15 @@ class KwokNodes:
         self._administrator = administrator
         self._acts: dict[str, asyncio.Task[None]] = {}
 
-    def joined(self, machine: Powered) -> None:
+    def node_ready(self, machine: Powered) -> None:
         self._next(machine, self._client.create(NODES, node(machine)))
 
-    def driven(self, machine: Powered) -> None:
+    def gpus_allocatable(self, machine: Powered) -> None:
         amounts = _amounts(machine, machine.gpus)
         patch = writes.merge_patch({"status": {"capacity": amounts, "allocatable": amounts}})
         self._next(machine, self._client.patch(NODES, machine.name, patch, subresource="status"))
 
-    def left(self, machine: Powered) -> None:
+    def node_stopped(self, machine: Powered) -> None:
         self._next(machine, self._client.delete(NODES, machine.name))
 
     def pods(self, machine: Powered) -> tuple[str, ...]:

@@ -88,8 +88,8 @@ class Lab:
         sys.stderr.write(f"power: pods served after {served:.0f} s, all off after {time.monotonic() - began:.0f} s\n")
         assert len(self.bound) == len(PODS_ASKING)
         assert set(self.bound.values()) <= set(self.power.machines)
-        assert self.power.switched_on_again() == ()
-        assert self.power.switched_off_in_use() == ()
+        assert self.power.powered_on_twice() == ()
+        assert self.power.powered_off_in_use() == ()
         requests = audit.entries(self.made.rig.audit_log, *users)
         assert requests
         assert [each for each in requests if each.refused] == []

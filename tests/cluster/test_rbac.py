@@ -136,7 +136,7 @@ class RbacCase:
         await self.made.call("DELETE", f"{FOREBAY}/gpuinstances/{MACHINE}")
         await until(self.state(None), "the record is let go")
         await until(self.off, "the machine is off")
-        assert self.power.switched_off_in_use() == ()
+        assert self.power.powered_off_in_use() == ()
 
     async def off(self) -> bool:
         return not self.power.on

@@ -51,7 +51,7 @@ lying = st.sampled_from([(), (lies(),), (lies(), lies())])
 #: One that comes up after its deadline is given back, and who has come to it by then must leave: worlds with these have
 #: Jobs, which begin again.
 boots = st.lists(
-    st.sampled_from([Boot(), Boot(joins=False), Boot(drives=False), Boot(after=55), Boot(after=70)]), max_size=2
+    st.sampled_from([Boot(), Boot(joins=False), Boot(gpus_appear=False), Boot(after=55), Boot(after=70)]), max_size=2
 ).map(tuple)
 
 
@@ -133,7 +133,7 @@ def test_there_may_be_two_replicas(scenario, dead):
 @given(
     worlds(
         switches=switch_faults | lying,
-        starts=boots | st.sampled_from([(Boot(lasts=30),), (Boot(lasts=70),)]),
+        starts=boots | st.sampled_from([(Boot(loses_power_after=30),), (Boot(loses_power_after=70),)]),
         weather=st.builds(Weather, kube=kube_faults, power=power_weather),
         replicas=2,
         jobs=True,

@@ -152,7 +152,7 @@ def test_nothing_leaks_in_a_lab_that_runs_for_long():
     assert pods > 30 * DAYS
     assert len(lives) > DAYS
     assert max(hours.by_hour.values()) <= _REQUESTS_PER_HOUR
-    assert world.power.switched_on_again() == ()
+    assert world.power.powered_on_twice() == ()
     # Tasks and objects follow what there is, not how long it has been.
     assert late[0] <= early[0] + 10
     assert late[1] <= early[1] * 1.1

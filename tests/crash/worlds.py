@@ -118,7 +118,7 @@ class Outcome:
             yield f"no rest: {waiting} not served, {sorted(self.world.power.on)} on, records {self.world.states()}"
         if self.ledger.stormed:
             yield f"requests without end at {self.ledger.requests[-1].at:.3f} s: {self.frequent()}"
-        yield from (f"switched on twice: {call}" for call in self.world.power.switched_on_again())
+        yield from (f"switched on twice: {call}" for call in self.world.power.powered_on_twice())
         for node in self.world.store.list(NODE_KIND):
             if CORDONED_ANNOTATION in (node["metadata"].get("annotations") or {}) or node["spec"].get("unschedulable"):
                 yield f"node {node['metadata']['name']} is left cordoned"

@@ -4,7 +4,7 @@ from forebay.budgets.assessment import Assessor
 from forebay.engine.ledger.ledger_reader import read_ledgers
 from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
 from forebay.net import clock
-from forebay.reporting.budget_views import view
+from forebay.reporting.budget_views import budget_view
 from tests.engine.budget_world import hours, operator, passing, world
 
 
@@ -20,7 +20,7 @@ async def test_deleted_and_running_pods_are_both_counted():
         budgets = (await it.user.list_all(GPU_WORKLOAD_BUDGETS)).items
         now = clock.now()
         accounts = (await read_ledgers(it.user, "kube-system", budgets, now)).accounts
-        shown = view(budgets[0], accounts.get(("default", "team-a")), Assessor(), now)
+        shown = budget_view(budgets[0], accounts.get(("default", "team-a")), Assessor(), now)
         assert abs(float(shown.consumed) - hours(ran + it.running_for("here"))) < 1e-6
         assert shown.pods == 2
         assert sum(float(each.gpu_hours) for each in shown.history) - float(shown.consumed) < 1e-4

@@ -147,7 +147,7 @@ def _cut(transport, switch):
 async def test_the_cost_of_a_machine_that_no_pod_needs_is_unallocated():
     async with world(BOX, nodes=()) as it, operator(it, idle_delay=timedelta(minutes=30)) as made:
         it.budget(hours=None, quota={"usd": "10"})
-        it.power.press("box-1")
+        it.power.power_on_by_hand("box-1")
         await passing(900)
         assert it.state("box-1") == "Ready"
         found = costs(made)

@@ -1,4 +1,4 @@
-"""`forebay explain` names the budget a pod waits for, its usage, and when the pod starts."""
+"""`forebay explain` of a pod that a budget holds: which budget, its usage, and when it has room again."""
 
 from forebay.cli.cluster_reader import ClusterReader
 from forebay.cli.explain.command import explanation_of
@@ -22,7 +22,7 @@ async def explained(it, kind, name, client=None):
     return explanation
 
 
-async def test_a_pod_at_the_gate_is_told_which_budget_and_until_when():
+async def test_a_pod_behind_the_gate_shows_the_budget_that_holds_it_and_until_when():
     async with world(nodes=("n1",)) as it, operator(it):
         it.budget(hours="0.2", window=1, action="Pause", grace=100_000)
         it.pod("first", 1, runs="15m")
@@ -34,11 +34,11 @@ async def test_a_pod_at_the_gate_is_told_which_budget_and_until_when():
         assert "GPUWorkloadBudget team-a: 0.25 GPU-h of 0.2 GPU-h used in the last 60m." in explanation.answer
         assert "GPUWorkloadBudget team-a has too little headroom for the pod" in explanation.next
         assert "not before" in explanation.next
-        (said,) = it.told("second", "HeldByBudget")
-        assert said.split("not before")[1][:20] == explanation.next.split("not before")[1][:20]
+        (event,) = it.told("second", "HeldByBudget")
+        assert event.split("not before")[1][:20] == explanation.next.split("not before")[1][:20]
 
 
-async def test_a_pod_that_no_capacity_is_added_for_is_told_which_budget():
+async def test_a_pod_that_no_capacity_is_launched_for_shows_the_budget_that_holds_it():
     async with world(BOX, nodes=()) as it, operator(it):
         it.budget("narrow", hours="0.01", window=1, action="Pause", grace=100_000)
         it.pod("first", 1, runs="10m")
@@ -51,7 +51,7 @@ async def test_a_pod_that_no_capacity_is_added_for_is_told_which_budget():
         assert "GPUWorkloadBudget narrow has too little headroom for the pod" in explanation.next
 
 
-async def test_a_pod_whose_budget_has_room_is_told_so():
+async def test_a_pod_whose_budgets_have_room_shows_that_the_gate_is_removed():
     async with world(nodes=("n1",)) as it, operator(it):
         it.budget(hours="10")
         it.pod("other", 1, labels={"team": "b"}, schedulingGates=[{"name": "theirs"}, *GATE])
@@ -67,10 +67,10 @@ async def test_a_pod_whose_budget_has_room_is_told_so():
             },
         )
         explanation = await explained(it, "pod", "gated")
-        assert explanation.next == "Its budgets have room: the operator takes the gate away within seconds."
+        assert explanation.next == "The pod's budgets have room: the operator removes the gate within seconds."
 
 
-async def test_a_user_who_may_not_read_ledgers_sees_the_last_status():
+async def test_without_access_to_ledgers_usage_is_as_last_reported():
     async with world(nodes=("n1",)) as it, operator(it):
         it.budget(hours="0.2", window=1, action="Pause", grace=100_000)
         it.pod("first", 1, runs="15m")
@@ -87,15 +87,15 @@ async def test_a_user_who_may_not_read_ledgers_sees_the_last_status():
         client = Client(Faulty(InProcess(it.cluster.handler), without_ledgers), SERVER)
         explanation = await explained(it, "pod", "second", client)
         await client.close()
-        assert "GPUWorkloadBudget team-a: 0.25 of 0.2 GPU-h used when it was last written." in explanation.answer
-        assert explanation.next.startswith("HeldByBudget, said ")
+        assert "GPUWorkloadBudget team-a: 0.25 of 0.2 GPU-h used when the operator last reported." in explanation.answer
+        assert explanation.next.startswith("HeldByBudget (")
 
 
-async def test_a_paused_job_is_told_by_whom():
+async def test_a_paused_job_shows_the_budget_that_suspended_it():
     async with world(nodes=("n1",)) as it, operator(it):
         it.budget(hours="0.05", window=1, action="Pause", grace=0)
         it.job("train")
         await passing(400)
         explanation = await explained(it, "job", "train")
         assert explanation.reason == "Paused"
-        assert "GPUWorkloadBudget team-a has suspended it" in explanation.next
+        assert "GPUWorkloadBudget team-a suspended this Job at " in explanation.next

@@ -1,4 +1,4 @@
-"""The demo is the operator itself on an embedded cluster: its story, its sums, and what users read meanwhile."""
+"""The demo runs the real operator on an embedded cluster: its events, its summary, and what users see meanwhile."""
 
 import asyncio
 import io
@@ -16,9 +16,9 @@ from rich.console import Console
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.cli.cluster_reader import ClusterReader
-from forebay.cli.demo.recorder import summary, summary_lines
-from forebay.cli.demo.view import PlainView, picture
-from forebay.cli.demo.world import playing
+from forebay.cli.demo.recorder import summary, summary_rows
+from forebay.cli.demo.view import PlainView, render
+from forebay.cli.demo.world import running_demo
 from forebay.cli.explain import command as explain
 from forebay.cli.parser import UserError
 from forebay.embedded.server import EmbeddedCluster
@@ -27,17 +27,17 @@ from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.settings import Settings
 from forebay.simulate import virtual_time
-from forebay.simulate.lab import SULKS, stream
+from forebay.simulate.lab import FAILS_FIRST_BOOT, arrivals
 
 SEED = 1
-#: The fifth is the one that nothing can serve.
+#: The fifth is too large for every machine.
 JOBS = 6
 
 
 @asynccontextmanager
 async def demo(jobs=JOBS, seed=SEED):
-    async with EmbeddedCluster(seed=seed) as cluster, playing(cluster, seed) as made:
-        submitting = asyncio.create_task(made.submit(jobs))
+    async with EmbeddedCluster(seed=seed) as cluster, running_demo(cluster, seed) as made:
+        submitting = asyncio.create_task(made.submit_jobs(jobs))
         yield made
         submitting.cancel()
         await asyncio.wait({submitting})
@@ -46,13 +46,13 @@ async def demo(jobs=JOBS, seed=SEED):
 async def explained(made, kind, name):
     async with asyncio.timeout(5):
         reader = ClusterReader(Client(InProcess(made.cluster.handler), "http://embedded"), "default")
-        story, _ = await explain.explanation_of(reader, Settings(), kind, name, None)
-        return story
+        explanation, _ = await explain.explanation_of(reader, Settings(), kind, name, None)
+        return explanation
 
 
 async def until(condition, limit=3600):
     async with asyncio.timeout(limit):
-        while not condition():  # noqa: ASYNC110 (a story is watched from outside)
+        while not condition():  # noqa: ASYNC110 (polls a simulation in virtual time)
             await asyncio.sleep(1)
 
 
@@ -62,28 +62,28 @@ def records(made, state):
 
 @pytest.fixture(scope="module")
 def ended():
-    """A whole demo, and its summary."""
+    """A demo that has ended, and its summary."""
 
-    async def play():
+    async def run_to_the_end():
         async with demo() as made:
             assert await made.until_idle()
-            return made, summary(made.chronicle, made.world, seed=SEED, begun=made.begun, now=clock.now())
+            return made, summary(made.recorder, made.world, seed=SEED, started=made.started, now=clock.now())
 
-    return virtual_time.run(play())
+    return virtual_time.run(run_to_the_end())
 
 
-def test_every_pod_that_can_be_served_is_and_every_machine_is_off_at_the_end(ended):
+def test_every_pod_that_fits_a_machine_runs_and_every_machine_is_off_at_the_end(ended):
     made, found = ended
 
-    asked = sum(arrival.pods for arrival in islice(stream(SEED), JOBS))
-    assert (found.pods, found.served, found.complete) == (asked, asked - 1, True)
+    expected = sum(arrival.pods for arrival in islice(arrivals(SEED), JOBS))
+    assert (found.pods, found.served, found.complete) == (expected, expected - 1, True)
     assert [(each.gpus, each.reason) for each in found.unserved] == [(16, "NoOfferFits")]
     assert made.world.on == frozenset()
-    assert found.switched_on == found.switched_off >= 3
-    assert (found.switched_off_in_use, found.switched_on_twice) == (0, 0)
+    assert found.powered_on == found.powered_off >= 3
+    assert (found.powered_off_in_use, found.powered_on_twice) == (0, 0)
 
 
-def test_the_sums_are_those_of_the_machines_own_meters(ended):
+def test_the_cost_is_that_of_the_time_machines_drew_power(ended):
     made, found = ended
 
     prices = {name: Fraction(machine.hourly_price) for name, machine in made.world.machines.items()}
@@ -91,43 +91,43 @@ def test_the_sums_are_those_of_the_machines_own_meters(ended):
     assert Fraction(found.cost_exact) == cost > 0
     assert Fraction(found.always_on_cost_exact) == sum(prices.values()) * Fraction(int(found.seconds), 3600)
     assert Fraction(found.cost) == round(cost, 6)
-    # Forebay's own records count from before the call until there is proof.
+    # GPUInstances are billed from before the call until absence is proven.
     assert cost <= Fraction(found.cost_on_record_exact) < cost * Fraction(11, 10)
     assert Fraction(found.gpu_hours_used) < Fraction(found.gpu_hours_powered)
-    assert dict(summary_lines(found))["Cost"].startswith(f"${found.cost[:3]}")
+    assert dict(summary_rows(found))["Cost"].startswith(f"${found.cost[:3]}")
 
 
 def hours(span):
     return Fraction(span // timedelta(microseconds=1), 3600 * 10**6)
 
 
-async def test_a_machine_that_does_not_come_up_is_switched_off_and_others_serve():
+async def test_a_machine_that_does_not_become_a_node_is_powered_off_and_others_are_used():
     async with demo(jobs=7) as made:
         assert await made.until_idle()
 
-    words = [word.reason for word in made.chronicle.words if word.name == SULKS]
-    assert "JoinTimeout" in words
-    assert words.index("JoinTimeout") < words.index("Terminated")
-    assert all(life.finished for life in made.chronicle.pods.values() if int(life.gpus) <= 8)
+    reasons = [event.reason for event in made.recorder.events if event.name == FAILS_FIRST_BOOT]
+    assert "JoinTimeout" in reasons
+    assert reasons.index("JoinTimeout") < reasons.index("Terminated")
+    assert all(each.finished for each in made.recorder.pods.values() if int(each.gpus) <= 8)
 
 
-async def test_a_user_who_asks_while_a_machine_boots_hears_which_and_by_when():
+async def test_while_a_machine_boots_its_pod_shows_the_instance_and_its_deadline():
     async with demo() as made:
         await until(lambda: records(made, InstanceState.LAUNCHED))
         (record,) = records(made, InstanceState.LAUNCHED)
         pod = record.spec.pods[0].name
 
-        story = await explained(made, "pod", pod)
-        assert story.reason == "Unschedulable"
-        assert f"{record.metadata.name} must be a ready node with its GPUs by" in story.next
-        assert "CapacityNeeded" in {event.reason for event in story.events}
+        explanation = await explained(made, "pod", pod)
+        assert explanation.reason == "Unschedulable"
+        assert f"{record.metadata.name} must be a Ready node with its GPUs by" in explanation.next
+        assert "CapacityNeeded" in {event.reason for event in explanation.events}
 
         of_job = await explained(made, "job", pod.rpartition("-")[0])
         assert [each.about for each in of_job.pods] == [f"Pod default/{pod}"]
-        assert of_job.next == story.next
+        assert of_job.next == explanation.next
 
 
-async def test_a_machine_in_service_tells_its_history_its_cost_and_when_it_goes():
+async def test_a_ready_instance_shows_its_history_its_cost_and_when_it_is_powered_off():
     async with demo(jobs=1) as made:
         await until(lambda: records(made, InstanceState.READY))
         (record,) = records(made, InstanceState.READY)
@@ -140,38 +140,38 @@ async def test_a_machine_in_service_tells_its_history_its_cost_and_when_it_goes(
         assert Fraction(machine.cost_exact) == Fraction(machine.price_per_hour) * hours(span)
         assert "stays while pods run on it" in busy.next
 
-        await until(lambda: all(life.finished for life in made.chronicle.pods.values()))
+        await until(lambda: all(each.finished for each in made.recorder.pods.values()))
         await asyncio.sleep(30)
         idle = await explained(made, "node", record.metadata.name)
         assert "consolidateAfter of pool lab is 3m" in idle.next
-        assert idle.answer.startswith("Forebay obtained it for default/")
+        assert idle.answer.startswith(f"Forebay powered on {record.metadata.name} for default/")
 
         own = await explained(made, "node", "control")
-        assert own.reason == "NotObtained"
+        assert own.reason == "NotManaged"
 
 
-async def test_the_pod_that_nothing_can_serve_is_told_what_would_help():
+async def test_the_pod_that_is_too_large_shows_what_would_help():
     async with demo() as made:
-        await until(lambda: any(int(life.gpus) == 16 for life in made.chronicle.pods.values()))
+        await until(lambda: any(int(each.gpus) == 16 for each in made.recorder.pods.values()))
         await asyncio.sleep(10)
-        (name,) = [life.name for life in made.chronicle.pods.values() if int(life.gpus) == 16]
+        (name,) = [each.name for each in made.recorder.pods.values() if int(each.gpus) == 16]
 
-        story = await explained(made, "pod", name)
+        explanation = await explained(made, "pod", name)
 
-    assert story.next.startswith("NoOfferFits, said ")
-    assert "request less" in story.next
+    assert explanation.next.startswith("NoOfferFits (")
+    assert "request less" in explanation.next
 
 
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        ("pod", 'there is no Pod "x" in namespace "default"; another is chosen with -n'),
-        ("job", 'there is no Job "x" in namespace "default"; another is chosen with -n'),
-        ("node", 'there is no Node "x"'),
-        ("gi", 'there is no GPUInstance "x"'),
+        ("pod", 'Pod "x" not found in namespace "default"; choose another namespace with -n'),
+        ("job", 'Job "x" not found in namespace "default"; choose another namespace with -n'),
+        ("node", 'Node "x" not found'),
+        ("gi", 'GPUInstance "x" not found'),
     ],
 )
-async def test_what_does_not_exist_is_said_in_one_sentence(kind, sentence):
+async def test_explaining_an_object_that_does_not_exist_is_an_error_of_one_sentence(kind, sentence):
     async with demo(jobs=1) as made:
         with pytest.raises(UserError) as refusal:
             await explained(made, kind, "x")
@@ -179,33 +179,33 @@ async def test_what_does_not_exist_is_said_in_one_sentence(kind, sentence):
     assert str(refusal.value) == sentence
 
 
-async def test_the_picture_fits_eighty_columns_without_colour_and_shows_all_parts():
+async def test_the_screen_fits_eighty_columns_without_colour_and_shows_all_parts():
     async with demo() as made:
-        await until(lambda: any(int(life.gpus) == 16 for life in made.chronicle.pods.values()))
+        await until(lambda: any(int(each.gpus) == 16 for each in made.recorder.pods.values()))
         await asyncio.sleep(10)
         screen = io.StringIO()
         console = Console(file=screen, width=80, height=24, no_color=True, force_terminal=False)
-        console.print(picture(made, 60, 80, 24))
+        console.print(render(made, 60, 80, 24))
 
     lines = screen.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 24
     text = "\n".join(lines)
     assert lines[0].startswith("Forebay demo  0:")
-    for part in ("MACHINE", "rack-8", "WAITING", "giant-05-", "DECIDED ABOUT", "NoOfferFits: None of 5 offers"):
+    for part in ("MACHINE", "rack-8", "WAITING", "giant-05-", "OBJECT", "NoOfferFits: None of 5 offers"):
         assert part in text
 
 
-async def test_where_there_is_no_terminal_each_decision_is_a_line(capsys):
+async def test_without_a_terminal_each_event_is_a_line(capsys):
     async with demo(jobs=1) as made:
         lines = PlainView(made)
         await made.until_idle()
         lines.close()
 
-    # Without the operator's own log, which tests do not send elsewhere.
-    told_lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("0:")]
-    assert told_lines[0].startswith("0:00:05   desk-1  CapacityNeeded: ")
-    assert [line.split()[2].rstrip(":") for line in told_lines][-1] == "Terminated"
+    # Without the lines of the operator's log, which go to standard output too.
+    event_lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("0:")]
+    assert event_lines[0].startswith("0:00:05   desk-1  CapacityNeeded: ")
+    assert [line.split()[2].rstrip(":") for line in event_lines][-1] == "Terminated"
 
 
 def run_demo(*arguments, **variables):
@@ -219,7 +219,7 @@ def run_demo(*arguments, **variables):
     )
 
 
-def test_the_same_seed_tells_the_same_story_in_every_process():
+def test_the_same_seed_gives_the_same_summary_in_every_process():
     first, second = (run_demo("--jobs", "4", "--seed", "3", PYTHONHASHSEED=hashes) for hashes in ("1", "2"))
 
     assert first.returncode == 0, first.stderr

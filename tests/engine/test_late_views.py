@@ -55,5 +55,5 @@ async def test_a_machine_that_came_up_in_the_last_moment_is_not_switched_off_und
             assert world.asked("stop") == []
             watches.held = False
             await asyncio.sleep(120)
-            assert world.power.switched_off_in_use() == ()
+            assert world.power.powered_off_in_use() == ()
             assert world.asked("stop") == ["only"], "its pods were asked to leave first"

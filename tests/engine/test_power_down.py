@@ -133,7 +133,7 @@ async def test_deleting_a_gpuinstance_moves_its_pods_and_gives_the_machine_back(
         await asyncio.sleep(60)
         assert world.asked("stop") == ["small"]
         assert "small" not in world.states()
-        assert world.power.switched_off_in_use() == ()
+        assert world.power.powered_off_in_use() == ()
 
 
 async def test_a_disruption_budget_holds_up_a_drain_until_it_allows_it():
@@ -167,7 +167,7 @@ async def test_a_cordon_of_the_users_own_stays():
 
 async def test_a_machine_switched_on_by_hand_is_taken_over_and_goes_off_when_idle():
     async with lab(SMALL) as world, operator(world, idle_delay=timedelta(minutes=2)):
-        world.power.press("small")
+        world.power.power_on_by_hand("small")
         await asyncio.sleep(60)
         assert world.state("small") == "Ready"
         await asyncio.sleep(200)

@@ -129,7 +129,7 @@ async def test_a_power_api_that_lies_about_switching_off_is_not_believed():
 async def test_a_machine_whose_gpus_do_not_show_is_given_back():
     slow = Powered(name="first", gpus=1, boot=60, driver=30)
     async with lab(slow, SECOND) as world:
-        world.power.script_boots("first", Boot(drives=False))
+        world.power.script_boots("first", Boot(gpus_appear=False))
         async with operator(world, machines=world.configured(every={"boot_timeout": "5m"})):
             world.pod("train", 1, runs="60s")
             await asyncio.sleep(600)

@@ -130,7 +130,7 @@ async def test_a_tainted_machine_is_for_pods_that_tolerate_it():
 async def test_labels_and_taints_are_learned_from_the_node():
     told = {"labels": {"gpu": "a100"}, "taints": ({"key": "lab", "value": "", "effect": "NoSchedule"},)}
     async with lab(Powered(name="first", gpus=1, boot=60, **told), Powered(name="second", gpus=2, boot=60)) as world:
-        world.power.press("first")
+        world.power.power_on_by_hand("first")
         await asyncio.sleep(70)
         world.power.lose_power("first")
         async with operator(world):

@@ -72,7 +72,7 @@ async def test_pods_do_not_wait_for_a_machine_that_was_taken_away_before_it_was_
 
 async def test_a_first_status_that_somebody_has_spoilt_stops_nobody_else():
     async with lab(FIRST, SECOND) as world:
-        world.power.press("first")
+        world.power.power_on_by_hand("first")
         await asyncio.sleep(70)
         kind = world.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
         spec = {"provider": "webhook", "delivers": "Power"}

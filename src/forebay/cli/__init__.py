@@ -1,10 +1,10 @@
 """The `forebay` command.
 
-Belongs here: options, output and exit codes, one module per command, and the boundary where an error becomes a
-sentence. Does not belong here: how anything is done; a command calls `wiring` and prints. Heavy imports wait inside the
-functions that need them, so that `forebay --help` answers at once.
+Belongs here: options, output and exit codes, one module or folder per command, and the place where an exception becomes
+one sentence for the user. Does not belong here: the work itself; a command calls `wiring`, `reporting` and `install`,
+and prints. Heavy imports are inside the functions that need them, so that `forebay --help` stays fast.
 
-Exit codes: 0 it worked; 1 the answer is no; 2 bad input, or the cluster cannot be reached; 130 interrupted.
+Exit codes: 0 success; 1 the answer is no; 2 bad input, or the cluster cannot be reached; 130 interrupted.
 """
 
 import os
@@ -17,7 +17,7 @@ INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; what it raises for the user is printed as one sentence, without a traceback."""
+    """Run one command and return its exit code. Errors meant for the user are printed as one sentence, no traceback."""
     from forebay.cli.commands import COMMANDS
     from forebay.cli.parser import UserError, parse
     from forebay.kube.errors import KubeError
@@ -32,6 +32,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) has gone. Python would complain once more when it flushes stdout at exit.
+        # The reader (head, less) has closed the pipe. Python would raise once more when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -1,4 +1,4 @@
-"""One look at a cluster, for the commands that only read it. What is not there is an error of one sentence."""
+"""`ClusterReader`: reads one cluster, for commands that only read. A missing object is a `UserError`."""
 
 import os
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ from forebay.wiring import cluster_config, configure_logging
 
 
 class ClusterReader:
-    """Answers from one cluster. `namespace` is where things are looked for that are named without one."""
+    """Reads from one cluster. `namespace` is the default for objects named without one."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client = client
@@ -38,7 +38,7 @@ class ClusterReader:
         return await self._one(PODS, name, namespace)
 
     async def job(self, namespace: str, name: str) -> tuple[JobView, str]:
-        """The Job and its UID, by which its pods name it."""
+        """The Job, and its UID, which its pods have in their owner reference."""
         job = await self._one(JOBS, name, namespace)
         return _job_view(job), job.uid
 
@@ -56,36 +56,37 @@ class ClusterReader:
         return {node.name: node for node in (await self.client.list_all(NODES)).items}
 
     async def records(self) -> list[GPUInstance] | None:
-        """None where Forebay's kinds are not installed."""
+        """All GPUInstances; None where Forebay's kinds are not installed."""
         return await self._installed(GPU_INSTANCES)
 
     async def pools(self) -> list[GPUNodePool] | None:
+        """All GPUNodePools; None where Forebay's kinds are not installed."""
         return await self._installed(GPU_NODE_POOLS)
 
     async def leaders(self) -> list[Leader] | None:
-        """One for each operator that was ever installed; None where this user may not see Leases."""
+        """The leader of each operator that has ever run; None where this user may not list Leases."""
         try:
             leases = (await self.client.list_all(LEASES, fields=f"metadata.name={OPERATOR_LEASE}")).items
         except Forbidden:
             return None
         return [_leader(lease) for lease in leases]
 
-    async def said(self, kind: str, namespace: str = "", name: str = "") -> list[EventLine] | None:
-        """What Forebay wrote on objects of the kind, oldest first; None where this user may not read events.
+    async def events(self, kind: str, namespace: str = "", name: str = "") -> list[EventLine] | None:
+        """Forebay's events on objects of the kind, oldest first; None where this user may not list events.
 
-        The API server keeps events for an hour.
+        The API server keeps events for an hour by default.
         """
         selectors = {"reportingController": CONTROLLER, "regarding.kind": kind}
         if name:
             selectors |= {"regarding.name": name}
         fields = ",".join(f"{field}={value}" for field, value in selectors.items())
-        # Events on objects without a namespace are kept in "default".
-        where = namespace or ("default" if name else None)
+        # Events on cluster-scoped objects are in namespace "default".
+        in_namespace = namespace or ("default" if name else None)
         try:
-            events = (await self.client.list_all(EVENTS, where, fields=fields)).items
+            events = (await self.client.list_all(EVENTS, in_namespace, fields=fields)).items
         except Forbidden:
             return None
-        return sorted((_said(event) for event in events), key=lambda each: each.at)
+        return sorted((_event_line(event) for event in events), key=lambda each: each.at)
 
     async def _installed(self, resource: Resource[T]) -> list[T] | None:
         try:
@@ -97,11 +98,12 @@ class ClusterReader:
         try:
             return await self.client.get(resource, name, namespace)
         except NotFound:
-            absent(resource.kind, name, namespace)
+            not_found(resource.kind, name, namespace)
 
 
 @asynccontextmanager
 async def cluster_reader(settings: Settings) -> AsyncIterator[ClusterReader]:
+    """A reader of the cluster that the settings name, closed at the end of the block."""
     redactor = configure_logging(settings)
     config = cluster_config(settings, os.environ)
     client = connected_client(config, redactor)
@@ -111,10 +113,11 @@ async def cluster_reader(settings: Settings) -> AsyncIterator[ClusterReader]:
         await client.close()
 
 
-def absent(kind: str, name: str, namespace: str | None) -> NoReturn:
+def not_found(kind: str, name: str, namespace: str | None) -> NoReturn:
+    """Raise the `UserError` for an object that does not exist."""
     if namespace is None:
-        raise UserError(f'there is no {kind} "{name}"')
-    raise UserError(f'there is no {kind} "{name}" in namespace "{namespace}"; another is chosen with -n')
+        raise UserError(f'{kind} "{name}" not found')
+    raise UserError(f'{kind} "{name}" not found in namespace "{namespace}"; choose another namespace with -n')
 
 
 def _job_view(job: Job) -> JobView:
@@ -140,11 +143,11 @@ def _leader(lease: Lease) -> Leader:
     )
 
 
-def _said(event: Event) -> EventLine:
+def _event_line(event: Event) -> EventLine:
     about = event.regarding
     last = event.series.last_observed_time if event.series is not None else event.event_time
     at = datetime.fromisoformat(last) if last else event.metadata.creation_timestamp
-    assert at is not None, "the API server has dated it"
+    assert at is not None, "the API server sets creationTimestamp"
     return EventLine(
         about=f"{about.namespace}/{about.name}" if about.namespace else about.name,
         at=at,

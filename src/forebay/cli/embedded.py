@@ -1,4 +1,4 @@
-"""`forebay embedded`: a small Kubernetes in memory, on a loopback port."""
+"""`forebay embedded`: serves the in-memory Kubernetes API on a loopback port."""
 
 import argparse
 import asyncio
@@ -20,27 +20,28 @@ LARGEST_PORT = 65535
 def port(text: str) -> int:
     number = int(text) if text.isdecimal() else -1
     if not 0 <= number <= LARGEST_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port; give 0 (any free one) to {LARGEST_PORT}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; give 0 (any free port) to {LARGEST_PORT}")
     return number
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--port", type=port, default=0, help="the loopback port to serve on (default: any free one)")
+    parser.add_argument("--port", type=port, default=0, help="loopback port to serve on (default: any free port)")
     parser.add_argument(
         "--write-kubeconfig",
         type=Path,
         metavar="FILE",
-        help="write a kubeconfig for it here; the file must be new, or one that this command wrote before",
+        help="write the kubeconfig to this file; an existing file is overwritten only if this command wrote it "
+        "(default: ./forebay-embedded.kubeconfig)",
     )
 
 
 @asynccontextmanager
 async def served(cluster: "EmbeddedCluster", port_number: int, kubeconfig: Path) -> AsyncIterator[str]:
-    """The cluster's base URL while the block runs; `kubeconfig` leads to it, and is taken away at the end."""
+    """Serve the cluster while the block runs; yields its base URL. The file `kubeconfig` exists for as long."""
     from forebay.embedded.server import kubeconfig_for
     from forebay.net.serve import serving
 
-    refuse_strangers(kubeconfig)
+    refuse_foreign_kubeconfig(kubeconfig)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(cluster)
         try:
@@ -51,16 +52,20 @@ async def served(cluster: "EmbeddedCluster", port_number: int, kubeconfig: Path)
         yield url
 
 
-def refuse_strangers(kubeconfig: Path) -> None:
-    """A kubeconfig is often the only way into a cluster: none that is not ours is ever overwritten."""
+def refuse_foreign_kubeconfig(kubeconfig: Path) -> None:
+    """Raise `UserError` if the file exists and is not a kubeconfig of an embedded cluster.
+
+    A kubeconfig is often the only access to a cluster, so a foreign one is never overwritten.
+    """
     from forebay.embedded.server import is_embedded_kubeconfig
 
     if kubeconfig.exists() and not is_embedded_kubeconfig(kubeconfig.read_bytes()):
-        raise UserError(f"{kubeconfig} is not a kubeconfig of an embedded cluster, so it is not overwritten")
+        raise UserError(f"{kubeconfig} is not overwritten: it is not of an embedded cluster; give another file")
 
 
 @contextmanager
 def written(path: Path, text: str) -> Iterator[None]:
+    """A file with this text while the block runs; deleted at the end."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -85,7 +90,7 @@ async def serve(port_number: int, kubeconfig: Path) -> None:
     from forebay.embedded.server import EmbeddedCluster
 
     async with served(EmbeddedCluster(), port_number, kubeconfig) as url:
-        print(f"A Kubernetes API in memory is on {url}; nothing in it outlives this command (Ctrl-C).")
+        print(f"Serving an in-memory Kubernetes API on {url}. Its contents are lost when this command ends (Ctrl-C).")
         print(f"  export KUBECONFIG={kubeconfig}", flush=True)
         await until_interrupted()
 
@@ -98,9 +103,9 @@ def run(arguments: argparse.Namespace, _settings: Settings) -> int:
 
 COMMAND = Command(
     name="embedded",
-    summary="serve a small Kubernetes in memory on a loopback port",
-    description="Serve an in-memory Kubernetes API, with a scheduler, a kubelet that runs pods as timers, Jobs and\n"
-    "ReplicaSets, on a loopback port:\n\n"
+    summary="serve an in-memory Kubernetes API on a loopback port",
+    description="Serve an in-memory Kubernetes API on a loopback port, with a scheduler, Job and ReplicaSet\n"
+    "controllers, and a kubelet that simulates pods (nothing is executed):\n\n"
     "  forebay embedded --port 8001 --write-kubeconfig /tmp/embedded.yaml &\n"
     "  KUBECONFIG=/tmp/embedded.yaml kubectl get namespaces",
     options=add_options,

@@ -1,4 +1,4 @@
-"""`forebay manifests`: what to `kubectl apply`."""
+"""`forebay manifests`: prints the manifests to `kubectl apply`."""
 
 import argparse
 import sys
@@ -19,7 +19,7 @@ def add_namespace_option(parser: argparse.ArgumentParser) -> None:
     from forebay.api.names import OPERATOR_NAMESPACE
 
     parser.add_argument(
-        "--namespace", default=OPERATOR_NAMESPACE, help=f"where the operator lives (default: {OPERATOR_NAMESPACE})"
+        "--namespace", default=OPERATOR_NAMESPACE, help=f"namespace of the operator (default: {OPERATOR_NAMESPACE})"
     )
 
 
@@ -32,7 +32,7 @@ def namespace_of(arguments: argparse.Namespace) -> str:
         return msgspec.convert(arguments.namespace, NamespaceName)
     except msgspec.ValidationError:
         raise UserError(
-            f"--namespace is {arguments.namespace!r}; a namespace has at most 63 lower-case letters, digits and dashes"
+            f"--namespace is {arguments.namespace!r}; give at most 63 lower-case letters, digits and dashes"
         ) from None
 
 
@@ -50,10 +50,12 @@ def add_install_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-policies",
         action="store_true",
-        help="leave out the admission policies of budgets, for a cluster that does not serve "
+        help="omit the admission policies of budgets, for a cluster that does not serve "
         "MutatingAdmissionPolicies in admissionregistration.k8s.io/v1",
     )
-    parser.add_argument("--image", default=IMAGE, help=f"the operator's image, as you pushed it (default: {IMAGE})")
+    parser.add_argument(
+        "--image", default=IMAGE, help=f"image of the operator, as pushed to your registry (default: {IMAGE})"
+    )
 
 
 def print_install(arguments: argparse.Namespace, _settings: Settings) -> int:
@@ -72,7 +74,7 @@ def print_documents(documents: list[dict[str, Any]]) -> None:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 (shared parts are written out each time)
+        def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 (YAML anchors make manifests hard to read)
             return True
 
     yaml.dump_all(documents, sys.stdout, Dumper=Dumper, sort_keys=False, explicit_start=True)
@@ -80,12 +82,13 @@ def print_documents(documents: list[dict[str, Any]]) -> None:
 
 COMMAND = Command(
     name="manifests",
-    summary="print the manifests to install",
+    summary="print the manifests that install Forebay",
+    description="Print manifests for kubectl apply: everything, or only the CRDs or RBAC.",
     commands=(
         Command(
             name="install",
-            summary="everything in one file: CRDs, roles, operator, admission policies",
-            description="Print all that a cluster needs to run Forebay, as the Helm chart installs it by default:\n\n"
+            summary="print everything: CRDs, RBAC, operator, admission policies",
+            description="Print every manifest that Forebay needs, the same as the Helm chart with default values:\n\n"
             "  forebay manifests install --image registry.example.com/forebay:1.2.3 | kubectl apply --server-side -f -",
             options=add_install_options,
             run=print_install,
@@ -93,15 +96,15 @@ COMMAND = Command(
         ),
         Command(
             name="crds",
-            summary="the CustomResourceDefinitions of forebay.dev",
+            summary="print the CustomResourceDefinitions of forebay.dev",
             description="Print Forebay's CustomResourceDefinitions:\n\n  forebay manifests crds | kubectl apply -f -",
             run=print_crds,
             uses_settings=False,
         ),
         Command(
             name="rbac",
-            summary="the operator's namespace, account and least roles",
-            description="Print the operator's namespace, its ServiceAccount and the least roles it works with:\n\n"
+            summary="print the operator's namespace, ServiceAccount and RBAC",
+            description="Print the operator's namespace, its ServiceAccount and its least-privilege RBAC:\n\n"
             "  forebay manifests rbac | kubectl apply -f -",
             options=add_namespace_option,
             run=print_rbac,

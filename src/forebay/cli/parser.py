@@ -1,4 +1,4 @@
-"""The command line as a tree: `Command`s with their options, and the settings every command takes."""
+"""The tree of `Command`s with their options, and the settings that commands share."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -9,12 +9,12 @@ from forebay.settings import Settings, SettingsError, all_settings, read_setting
 
 
 class UserError(Exception):
-    """One clear sentence about what the user gave or what could not be reached. Exit code 2."""
+    """Bad input, or a cluster that cannot be reached, in one sentence. Exit code 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One word after `forebay`, or a group of such words."""
+    """One command of `forebay`, or a group of commands."""
 
     name: str
     summary: str
@@ -22,15 +22,16 @@ class Command:
     options: Callable[[argparse.ArgumentParser], None] = lambda _: None
     run: Callable[[argparse.Namespace, Settings], int] = lambda _arguments, _settings: 2
     commands: tuple["Command", ...] = ()
-    #: Takes the settings (a cluster to talk to); a command that only prints does not.
+    #: Whether the command takes the settings. Commands that need no cluster do not.
     uses_settings: bool = True
 
 
 def build(commands: tuple[Command, ...]) -> argparse.ArgumentParser:
-    """The whole tree. The reference page in `docs/` is written from it too."""
+    """The parser of all commands. The reference page in `docs/` is generated from it too."""
     parser = argparse.ArgumentParser(
         prog="forebay",
-        description="GPU capacity for Kubernetes: the cheapest way the budget allows, with no leak and no mystery.",
+        description="GPU capacity for Kubernetes at the lowest price the budget allows: no machine is billed "
+        "unnoticed, and no pod waits without a reason.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"forebay {__version__}")
@@ -39,9 +40,9 @@ def build(commands: tuple[Command, ...]) -> argparse.ArgumentParser:
 
 
 def _add(parser: argparse.ArgumentParser, tree: tuple[Command, ...]) -> None:
-    words = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in tree:
-        word = words.add_parser(
+        subparser = subparsers.add_parser(
             command.name,
             help=command.summary,
             description=command.description or command.summary,
@@ -49,16 +50,16 @@ def _add(parser: argparse.ArgumentParser, tree: tuple[Command, ...]) -> None:
             allow_abbrev=False,
         )
         if command.commands:
-            _add(word, command.commands)
+            _add(subparser, command.commands)
             continue
-        command.options(word)
+        command.options(subparser)
         if command.uses_settings:
-            _add_settings(word, command.name)
-        word.set_defaults(command=command)
+            _add_settings(subparser, command.name)
+        subparser.set_defaults(command=command)
 
 
 def _add_settings(parser: argparse.ArgumentParser, command: str) -> None:
-    group = parser.add_argument_group("settings", "each is also an environment variable")
+    group = parser.add_argument_group("settings", "each can also be given as the environment variable in brackets")
     for setting in all_settings():
         if setting.command not in {None, command}:
             continue
@@ -74,7 +75,7 @@ def _add_settings(parser: argparse.ArgumentParser, command: str) -> None:
 def parse(
     commands: tuple[Command, ...], argv: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[Command, argparse.Namespace, Settings]:
-    """The command to run, its options, and the settings. Usage errors end the process with code 2, as argparse does."""
+    """The command to run, its options and its settings. On a usage error argparse ends the process with code 2."""
     arguments = build(commands).parse_args(argv)
     command: Command = arguments.command
     prefix = "setting_"

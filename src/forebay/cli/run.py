@@ -1,4 +1,4 @@
-"""`forebay run`: the operator."""
+"""`forebay run`: runs the operator."""
 
 import argparse
 import asyncio
@@ -11,7 +11,7 @@ from forebay.settings import Settings, SettingsError
 
 
 async def operate(settings: Settings) -> None:
-    """Until SIGTERM or SIGINT, which end it in good order: work stops, then the lease is given back."""
+    """Run the operator until SIGTERM or SIGINT. On either, work stops first, and then the lease is released."""
     from forebay.wiring import configure_logging, run_operator
 
     redactor = configure_logging(settings, level="info")
@@ -35,7 +35,8 @@ def run(_arguments: argparse.Namespace, settings: Settings) -> int:
 
 COMMAND = Command(
     name="run",
-    summary="the operator",
-    description="Run the operator. Of several replicas one leads, by a Lease in its namespace; the others stand by.",
+    summary="run the operator",
+    description="Run the operator. Several replicas use leader election (a Lease in the operator's namespace):\n"
+    "one acts, the others are standby.",
     run=run,
 )

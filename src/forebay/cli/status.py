@@ -1,4 +1,4 @@
-"""`forebay status`: the cluster, its pools and machines, what they cost, who leads, and which pods wait and why."""
+"""`forebay status`: the cluster, its leader, pools, GPUInstances and their cost, and why pods wait."""
 
 import argparse
 import asyncio
@@ -15,19 +15,20 @@ if TYPE_CHECKING:
     from forebay.kube.informer import Informer
     from forebay.reporting.status import BillRow, ClusterStatus
 
-#: A cluster that cannot be listed in this time is not going to be.
-PATIENCE_S = 60.0
+#: After this many seconds without a complete list, the command gives up.
+SYNC_TIMEOUT_S = 60.0
 
 
-async def observe(settings: Settings) -> "ClusterStatus":
+async def read_status(settings: Settings) -> "ClusterStatus":
+    """Everything `forebay status` shows, read from the cluster."""
     from forebay.api.kinds import KINDS
     from forebay.api.names import API_VERSION
-    from forebay.cli.budgets.waits import home
+    from forebay.cli.budgets.waits import ledger_namespace
     from forebay.cli.cluster_reader import ClusterReader
     from forebay.kube.pods import PENDING_GPU
     from forebay.kube.types import NAMESPACES
-    from forebay.reporting.cluster_view import present
-    from forebay.reporting.status import ClusterStatus, ViewAge, figures
+    from forebay.reporting.cluster_view import cluster_now
+    from forebay.reporting.status import ClusterStatus, ViewAge, status_fields
     from forebay.wiring import cluster_config, configure_logging, rules_of, watched_cluster
 
     redactor = configure_logging(settings)
@@ -41,8 +42,8 @@ async def observe(settings: Settings) -> "ClusterStatus":
         await synced(views.nodes)
         await synced(views.pods)
         waiting = list(views.pods.by(PENDING_GPU, True))
-        said = await reader.said("Pod") if waiting else []
-        now = present(leaders, datetime.now(UTC))
+        events = await reader.events("Pod") if waiting else []
+        now = cluster_now(leaders, datetime.now(UTC))
         return ClusterStatus(
             server=config.server,
             source=config.source,
@@ -51,18 +52,18 @@ async def observe(settings: Settings) -> "ClusterStatus":
             kinds_installed=[kind.kind for kind in KINDS if kind.plural in served],
             kinds_missing=[kind.kind for kind in KINDS if kind.plural not in served],
             leaders=leaders,
-            bill=await read_bill(reader, home(settings, leaders), now) if records is not None else [],
+            bill=await read_bill(reader, ledger_namespace(settings, leaders), now) if records is not None else [],
             views=[
                 ViewAge(kind=each.resource.plural, objects=len(each), seconds=round(each.staleness, 3))
                 for each in (views.nodes, views.pods)
             ],
-            **figures(
+            **status_fields(
                 list(views.nodes.values()),
                 list(views.pods.values()),
                 waiting,
                 records=records or [],
                 pools=pools or [],
-                said=said or [],
+                events=events or [],
                 gpu_resources=gpu_resources,
                 now=now,
             ),
@@ -70,7 +71,7 @@ async def observe(settings: Settings) -> "ClusterStatus":
 
 
 async def read_bill(reader: "ClusterReader", namespace: str, now: datetime) -> "list[BillRow] | None":
-    """From the ledgers in the operator's namespace; None where this user may not read them."""
+    """The bill by the ledgers in the operator's namespace; None where this user may not read them."""
     from forebay.engine.ledger.ledger_reader import LedgersNotReadable, read_ledgers
     from forebay.reporting.status import bill
 
@@ -82,17 +83,18 @@ async def read_bill(reader: "ClusterReader", namespace: str, now: datetime) -> "
 
 
 async def synced(informer: "Informer[Any]") -> None:
+    """Returns when the informer has listed everything; else raises `UserError`."""
     try:
-        await asyncio.wait_for(informer.wait_synced(), PATIENCE_S)
+        await asyncio.wait_for(informer.wait_synced(), SYNC_TIMEOUT_S)
     except TimeoutError:
-        why = informer.last_error or "the server is answering, but slowly"
-        raise UserError(f"could not list {informer.resource.plural} within {PATIENCE_S:.0f} s: {why}") from None
+        why = informer.last_error or "the API server answers, but slowly"
+        raise UserError(f"listing {informer.resource.plural} took longer than {SYNC_TIMEOUT_S:.0f} s: {why}") from None
 
 
 def show(status: "ClusterStatus", now: datetime) -> None:
     from forebay.model.quantities import Usd, UsdPerHour
     from forebay.model.spans import human
-    from forebay.reporting.status import spent, told_leader, told_views
+    from forebay.reporting.status import leader_text, spend_text, view_age_text
 
     kinds = f"{len(status.kinds_installed)} kinds installed"
     if status.kinds_missing:
@@ -101,14 +103,14 @@ def show(status: "ClusterStatus", now: datetime) -> None:
         ("Cluster", f"{status.server} ({status.source})"),
         [
             ("Version", f"Kubernetes {status.version}"),
-            ("Identity", status.cluster_id),
+            ("Cluster ID", status.cluster_id),
             ("Forebay", kinds),
-            ("Leader", told_leader(status.leaders, now)),
-            ("Views", told_views(status.views)),
-            ("Nodes", f"{status.nodes_ready} of {status.nodes} ready"),
-            ("GPUs", f"{status.gpus_requested} of {status.gpus} requested by pods on nodes"),
-            ("Pods", f"{status.pods}, of which {len(status.waiting)} wait for a GPU"),
-            ("Spend", spent(status.spend)),
+            ("Leader", leader_text(status.leaders, now)),
+            ("Data age", view_age_text(status.views)),
+            ("Nodes", f"{status.nodes_ready} of {status.nodes} Ready"),
+            ("GPUs", f"{status.gpus_requested} of {status.gpus} requested by bound pods"),
+            ("Pods", f"{status.pods}, of which {len(status.waiting)} waiting for a GPU"),
+            ("Cost", spend_text(status.spend)),
         ],
     )
     if status.pools:
@@ -123,12 +125,12 @@ def show(status: "ClusterStatus", now: datetime) -> None:
     if status.bill:
         print()
         print_table(
-            ("SPENT IN 31 DAYS", "NOW", "PAID BY", "POOL", "CLASS"),
+            ("COST IN 31 DAYS", "COST/H NOW", "NAMESPACE", "POOL", "CLASS"),
             [
                 (
                     str(Usd.from_exact(each.spent_exact)),
                     str(UsdPerHour(each.hourly)),
-                    each.namespace or "nobody",
+                    each.namespace or "none",
                     each.pool or "-",
                     each.node_class or "-",
                 )
@@ -138,7 +140,7 @@ def show(status: "ClusterStatus", now: datetime) -> None:
     if status.machines:
         print()
         print_table(
-            ("MACHINE", "STATE", "REASON", "SINCE", "GPUS", "PRICE", "NODE", "PODS"),
+            ("INSTANCE", "STATE", "REASON", "IN STATE", "GPUS", "PRICE", "NODE", "PODS"),
             [
                 (
                     each.name,
@@ -156,7 +158,7 @@ def show(status: "ClusterStatus", now: datetime) -> None:
     if status.waiting:
         print()
         print_table(
-            ("POD", "GPUS", "WAITING", "REASON"),
+            ("WAITING POD", "GPUS", "FOR", "REASON"),
             [(each.pod, str(each.gpus), human(now - each.since), each.reason) for each in status.waiting],
         )
 
@@ -164,22 +166,23 @@ def show(status: "ClusterStatus", now: datetime) -> None:
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
-    from forebay.reporting.cluster_view import present
+    from forebay.reporting.cluster_view import cluster_now
 
-    status = asyncio.run(observe(settings))
+    status = asyncio.run(read_status(settings))
     if arguments.output == "json":
         print_json(msgspec.to_builtins(status))
     else:
-        show(status, present(status.leaders, datetime.now(UTC)))
+        show(status, cluster_now(status.leaders, datetime.now(UTC)))
     return 0
 
 
 COMMAND = Command(
     name="status",
-    summary="pools, machines, spend, leader, and which pods wait for a GPU and why",
-    description="Show what Forebay sees of the cluster: pools, machines and what they cost, who leads, and which pods\n"
-    "wait for a GPU and why. The total is that of the machines on record, which is kept for an hour after their end;\n"
-    "what was spent in 31 days is in the ledgers, by who pays.",
+    summary="show pools, instances, cost, leader, and which pods wait for a GPU and why",
+    description="Show what Forebay knows about the cluster: leader, pools, GPUInstances and their cost, and which\n"
+    'pods wait for a GPU and why. "Cost" is the sum over all GPUInstances, which are kept for an hour\n'
+    "after termination; the cost of the last 31 days comes from the ledgers, by the namespace it is\n"
+    "charged to.",
     options=add_output_option,
     run=run,
 )

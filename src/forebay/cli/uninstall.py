@@ -1,4 +1,4 @@
-"""`forebay uninstall`: takes Forebay's marks off the cluster before the operator goes."""
+"""`forebay uninstall`: removes Forebay's finalizers, gates and policies, before its operator is deleted."""
 
 import argparse
 import asyncio
@@ -18,13 +18,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-machines",
         action="store_true",
-        help="also while machines are on: they stay on, and are yours to end",
+        help="continue although machines are running; they keep running, and you must power off or terminate them",
     )
     add_output_option(parser)
 
 
 async def uninstall(settings: Settings, *, leave_machines: bool) -> "tuple[Uninstalled, list[str]]":
-    """What was done, and the namespaces of operators."""
+    """What was removed, and the namespaces of the operators."""
     from forebay.cli.cluster_reader import ClusterReader
     from forebay.install.uninstall import MachinesRunning, Uninstaller, UninstallError
     from forebay.kube.connection import connected_client
@@ -35,62 +35,68 @@ async def uninstall(settings: Settings, *, leave_machines: bool) -> "tuple[Unins
     client = connected_client(config, redactor)
     try:
         if settings.namespace is not None:
-            homes = [settings.namespace]
+            namespaces = [settings.namespace]
         else:
-            # Who may not list Leases is a pod of the chart, in the namespace of its operator.
+            # Only the chart's hook may not list Leases; its pod runs in the namespace of the operator.
             leaders = await ClusterReader(client, config.namespace).leaders()
-            homes = [config.namespace] if leaders is None else [each.namespace for each in leaders]
+            namespaces = [config.namespace] if leaders is None else [each.namespace for each in leaders]
         try:
-            done = await Uninstaller(client, homes, progress=_progress).run(leave_machines=leave_machines)
+            done = await Uninstaller(client, namespaces, progress=_print_step).run(leave_machines=leave_machines)
         except (MachinesRunning, UninstallError) as error:
             raise UserError(str(error)) from error
     finally:
         await client.close()
-    return done, homes
+    return done, namespaces
 
 
-def _progress(sentence: str) -> None:
+def _print_step(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 
-def show(done: "Uninstalled", homes: list[str]) -> None:
-    print_paragraph("Nothing in the cluster waits for Forebay any more.")
+def show(done: "Uninstalled", namespaces: list[str]) -> None:
+    print_paragraph("No pod, Job or GPUNodeClass waits for Forebay any more.")
     if done.machines:
         print_paragraph(
-            f"Machines that are on and yours to end: {', '.join(done.machines)}. Their GPUInstances say what they are; "
-            "delete these by taking their finalizers away."
+            f"Still running, to be powered off or terminated by you: {', '.join(done.machines)}. Their GPUInstances "
+            "say what they are; to delete a GPUInstance, remove its finalizers."
         )
-    print_paragraph("What is left to do, within two minutes, before operators take up their work again:")
+    print_paragraph("Next, within two minutes (after that, operators resume their work):")
     print_paragraph("helm uninstall RELEASE --no-hooks, or: forebay manifests install | kubectl delete -f -", indent=2)
-    print_paragraph("What stays until you delete it:")
-    for home in homes:
+    print_paragraph("Kept until you delete it:")
+    for namespace in namespaces:
         print_paragraph(
-            f"ledgers of budgets: kubectl -n {home} delete configmaps -l forebay.dev/ledger", indent=2, hanging=2
+            f"the ledgers of budgets: kubectl -n {namespace} delete configmaps -l forebay.dev/ledger",
+            indent=2,
+            hanging=2,
         )
     print_paragraph(
-        "Forebay's kinds with all you wrote: forebay manifests crds | kubectl delete -f -", indent=2, hanging=2
+        "Forebay's CRDs, with all objects of these kinds: forebay manifests crds | kubectl delete -f -",
+        indent=2,
+        hanging=2,
     )
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
-    done, homes = asyncio.run(uninstall(settings, leave_machines=arguments.leave_machines))
+    done, namespaces = asyncio.run(uninstall(settings, leave_machines=arguments.leave_machines))
     if arguments.output == "json":
         print_json(msgspec.to_builtins(done))
     else:
-        show(done, homes)
+        show(done, namespaces)
     return 0
 
 
 COMMAND = Command(
     name="uninstall",
-    summary="take Forebay's marks off the cluster, so that nothing waits for it when it is gone",
-    description="Prepare the cluster for Forebay's removal: halt operators, delete the admission policies, then take\n"
-    "finalizers and gates off pods, let Jobs go on that waited for a budget, and let classes and the records of\n"
-    "machines that are gone be deleted. It says what is left to do. While machines are on nothing is touched: nobody\n"
-    "would end them. It can be repeated. The chart runs it before it is uninstalled.\n\n"
-    "Exit codes: 0 nothing waits for Forebay any more; 2 machines are on, or no cluster.",
+    summary="prepare the cluster for Forebay's removal: no finalizer, gate or policy stays",
+    description="Prepare the cluster for Forebay's removal: halt the operators, delete the admission policies,\n"
+    "remove Forebay's finalizers and scheduling gates from pods, resume the Jobs that budgets paused,\n"
+    "and remove the finalizers of GPUNodeClasses and of GPUInstances that are gone. Then print the\n"
+    "remaining steps. While machines are running, nothing is changed: without Forebay, nothing would\n"
+    "power them off or terminate them. The command can be repeated. The Helm chart runs it as its\n"
+    "pre-delete hook.\n\n"
+    "Exit codes: 0 nothing waits for Forebay any more; 2 machines are running, or no cluster.",
     options=add_options,
     run=run,
 )

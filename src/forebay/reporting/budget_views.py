@@ -1,4 +1,4 @@
-"""Budgets as people look at them: what is used, what is left, how the window has filled and when it will be full."""
+"""Budgets as users see them: usage, what is left, usage over the window, and the forecast."""
 
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -13,21 +13,21 @@ from forebay.budgets.usage import microseconds
 from forebay.model.quantities import GpuHours, Usd
 from forebay.reporting.machines import decimal
 
-#: Columns of the past and of the forecast.
-PAST: Final = 48
-AHEAD: Final = 16
+#: Into how many slices the window is divided, and how many slices of that length are forecast.
+HISTORY_SLICES: Final = 48
+FORECAST_SLICES: Final = 16
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the window."""
+class UsageSlice(msgspec.Struct, frozen=True, kw_only=True):
+    """Usage in one slice of the window."""
 
     start: datetime
     gpu_hours: str
 
 
 class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
-    """GPU-hours and dollars are in decimals; a quota is absent where the budget does not limit them."""
+    """One GPUWorkloadBudget. GPU-hours and dollars are decimals; a quota is None where the budget does not limit it."""
 
     namespace: str
     name: str
@@ -43,19 +43,20 @@ class BudgetView(msgspec.Struct, frozen=True, kw_only=True):
     exceeded: bool
     pods: int
     held: int
-    #: GPUs that are held now.
+    #: GPUs in use now: the rate at which GPU-hours are used up. "" where the ledger cannot be read.
     burn: str
+    #: When the quota will be used up if usage continues as now.
     exhausted: datetime | None
-    #: What was used in each part of the window; empty where the ledger cannot be read.
-    history: list[Slice]
-    #: What the window will hold, if everything goes on as it does now, in parts as long as those of the history.
+    #: Usage in each slice of the window; empty where the ledger cannot be read.
+    history: list[UsageSlice]
+    #: GPU-hours in the window at the end of each coming slice, if usage continues as now.
     forecast: list[str]
-    #: What is wrong with it, as its conditions say.
+    #: Message of the Degraded condition.
     error: str
 
 
-def view(budget: GPUWorkloadBudget, account: Account | None, assessor: Assessor, now: datetime) -> BudgetView:
-    """From the ledger; without an account, as its status says."""
+def budget_view(budget: GPUWorkloadBudget, account: Account | None, assessor: Assessor, now: datetime) -> BudgetView:
+    """The budget by its account in the ledger; without an account, as the operator last wrote it in its status."""
     status = budget.status or GPUWorkloadBudgetStatus()
     conditions = {each.type: each for each in status.conditions}
     degraded = conditions.get("Degraded")
@@ -92,24 +93,24 @@ def _dollars(status: GPUWorkloadBudgetStatus, standing: Standing | None) -> str:
     return decimal(spent.dollars)
 
 
-def _history(account: Account, window: timedelta, now: datetime) -> list[Slice]:
-    profile, step = account.ledger.profile, window / PAST
-    marks = [now - window + step * number for number in range(PAST)] + [now]
+def _history(account: Account, window: timedelta, now: datetime) -> list[UsageSlice]:
+    profile, step = account.ledger.profile, window / HISTORY_SLICES
+    bounds = [now - window + step * number for number in range(HISTORY_SLICES)] + [now]
     return [
-        Slice(start=start, gpu_hours=decimal(GpuHours.from_units(profile.between(*_micro(start, end))).hours))
-        for start, end in pairwise(marks)
+        UsageSlice(start=start, gpu_hours=decimal(GpuHours.from_units(profile.between(*_micro(start, end))).hours))
+        for start, end in pairwise(bounds)
     ]
 
 
 def _forecast(account: Account, standing: Standing, now: datetime) -> list[str]:
-    profile, step = account.ledger.profile, standing.window / PAST
+    profile, step = account.ledger.profile, standing.window / HISTORY_SLICES
     begin = now - standing.window
     found = []
-    for number in range(1, AHEAD + 1):
+    for number in range(1, FORECAST_SLICES + 1):
         ahead = step * number
-        left = profile.between(*_micro(begin, begin + ahead))
-        more = int(standing.burn * 1000) * (ahead // _MICROSECOND)
-        found.append(decimal(GpuHours.from_units(max(standing.consumed.units - left + more, 0)).hours))
+        expiring = profile.between(*_micro(begin, begin + ahead))
+        added = int(standing.burn * 1000) * (ahead // _MICROSECOND)
+        found.append(decimal(GpuHours.from_units(max(standing.consumed.units - expiring + added, 0)).hours))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Which budgets keep a pod waiting, how they stand, and when the pod may go on."""
+"""Which budgets hold a pod, how much of them is used, and when they have room for it again."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -11,53 +11,57 @@ from forebay.budgets.accounts import Account, Accounts, selector_of
 from forebay.budgets.admission import Admission, Held, release
 from forebay.budgets.assessment import Assessor
 from forebay.model.workloads import Pod
-from forebay.reporting.budget_views import BudgetView, view
+from forebay.reporting.budget_views import BudgetView, budget_view
 
 
 class BudgetWait(msgspec.Struct, frozen=True, kw_only=True):
-    """What the budgets of one pod say of it."""
+    """The budgets that match one waiting pod, and the one that holds it."""
 
-    #: One sentence each, of those that may keep it waiting.
+    #: One sentence about the usage of each budget that matches the pod and does more than alert.
     standing: tuple[str, ...]
-    #: The one that does, until when at the earliest, and its sentence; None where none does, or it is not known.
+    #: The budget that holds the pod, the earliest time it has room again, and a sentence. None where no budget holds
+    #: the pod, or where that is unknown.
     budget: str | None = None
     until: datetime | None = None
     sentence: str | None = None
-    #: Whether there is room cannot be told from here.
-    unread: str | None = None
+    #: Why it is unknown whether the budgets have room.
+    unknown_because: str | None = None
 
 
-def waits(
+def budget_waits(
     waiting: Iterable[Pod],
     all_pods: Iterable[Pod],
     budgets: Sequence[GPUWorkloadBudget],
     accounts: Accounts,
     now: datetime,
 ) -> dict[str, BudgetWait]:
-    """As the operator would decide now: those at the gate in their order, others each as if it came first."""
+    """What the operator would decide now about each waiting pod, by UID.
+
+    Pods behind the budget gate are decided in the order of the operator; any other pod as if it were the first.
+    """
     standings = Assessor().assess(budgets, accounts, now)
 
-    def asking() -> Admission:
+    def new_admission() -> Admission:
         admission = Admission(accounts, {each.key: each for each in budgets}, standings, now)
-        for pod in _about_to_run(accounts):
+        for pod in _bound_not_started(accounts):
             admission.reserve(pod)
         return admission
 
-    gated = {each.pod.uid: each for each in release(all_pods, asking())}
+    gated = {each.pod.uid: each for each in release(all_pods, new_admission())}
     found: dict[str, BudgetWait] = {}
     for pod in waiting:
-        mine = [standings[each.key] for each in accounts.matching(pod) if each.resource in pod.shape.requests]
-        if not mine:
+        matching = [standings[each.key] for each in accounts.matching(pod) if each.resource in pod.shape.requests]
+        if not matching:
             continue
-        held = gated[pod.uid] if pod.uid in gated else asking().admit(pod)
-        wait = BudgetWait(standing=tuple(f"GPUWorkloadBudget {each.key[1]}: {each.sentence}" for each in mine))
+        held = gated[pod.uid] if pod.uid in gated else new_admission().admit(pod)
+        wait = BudgetWait(standing=tuple(f"GPUWorkloadBudget {each.key[1]}: {each.sentence}" for each in matching))
         if isinstance(held, Held):
             wait = msgspec.structs.replace(wait, budget="/".join(held.budget), until=held.until, sentence=held.sentence)
         found[pod.uid] = wait
     return found
 
 
-def _about_to_run(accounts: Iterable[Account]) -> list[Pod]:
+def _bound_not_started(accounts: Iterable[Account]) -> list[Pod]:
     found = {
         uid: pod
         for account in accounts
@@ -67,19 +71,20 @@ def _about_to_run(accounts: Iterable[Account]) -> list[Pod]:
     return list(found.values())
 
 
-def waits_as_reported(
+def waits_from_status(
     waiting: Iterable[Pod], budgets: Iterable[GPUWorkloadBudget], now: datetime, why: str
 ) -> dict[str, BudgetWait]:
-    shown = [(each, view(each, None, Assessor(), now)) for each in budgets]
+    """Usage as the budgets' status reports it, for users who may not read the ledgers; `why`: the reason for that."""
+    shown = [(each, budget_view(each, None, Assessor(), now)) for each in budgets]
     found = {}
     for pod in waiting:
-        mine = tuple(
-            f"GPUWorkloadBudget {seen.name}: {_figures(seen)} used when it was last written."
+        matching = tuple(
+            f"GPUWorkloadBudget {seen.name}: {_figures(seen)} used when the operator last reported."
             for budget, seen in shown
             if budget.spec.gpu_resource_name in pod.shape.requests and selector_of(budget).matches(pod.labels)
         )
-        if mine:
-            found[pod.uid] = BudgetWait(standing=mine, unread=why)
+        if matching:
+            found[pod.uid] = BudgetWait(standing=matching, unknown_because=why)
     return found
 
 

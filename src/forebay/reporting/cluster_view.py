@@ -1,4 +1,4 @@
-"""What explanations and the status are made from: one consistent look at a cluster, as values."""
+"""`ClusterView`: one consistent view of a cluster, as values, from which status and explanations are computed."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,22 +14,23 @@ from forebay.reporting.budget_waits import BudgetWait
 
 
 class Leader(msgspec.Struct, frozen=True, kw_only=True):
-    """Who acts, as the Lease says. Its age is reckoned between two clocks."""
+    """The holder of one operator's Lease. `renewed` is by the holder's clock, which may differ from ours."""
 
     namespace: str
-    #: "" where the last one has left and nobody has come.
+    #: "" where the last leader released the Lease and no other has acquired it.
     holder: str
     renewed: datetime | None
     duration: timedelta
 
-    def acts(self, now: datetime) -> bool:
+    def is_active(self, now: datetime) -> bool:
+        """Whether the Lease is held and has not expired."""
         return bool(self.holder) and self.renewed is not None and now - self.renewed <= self.duration
 
 
 class EventLine(msgspec.Struct, frozen=True, kw_only=True):
-    """What Forebay wrote on an object."""
+    """One event that Forebay recorded on an object."""
 
-    #: As namespace/name.
+    #: The object, as namespace/name.
     about: str
     at: datetime
     type: str
@@ -39,7 +40,7 @@ class EventLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """A Job, as far as it says what its pods are for."""
+    """The fields of a Job that an explanation needs."""
 
     namespace: str
     name: str
@@ -52,23 +53,24 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
-    """What all stories are told from."""
+    """Everything an explanation is computed from, read at `now`."""
 
     now: datetime
     #: None: Forebay's kinds are not installed.
     records: Sequence[GPUInstance] | None = ()
     pools: Sequence[GPUNodePool] = ()
     nodes: Mapping[str, Node] = {}
-    #: By node.
+    #: Pods that occupy each node, by the node's name.
     pods_by_node: Mapping[str, Collection[Pod]] = {}
-    #: An operator is at work; None where that cannot be known.
-    acting: bool | None = None
+    #: Whether an operator holds a valid Lease; None where this user may not read Leases.
+    operator_running: bool | None = None
     gpu_resources: Collection[str] | None = None
-    #: Of pods that wait, by UID: what their budgets say.
-    waits: Mapping[str, BudgetWait] = {}
+    #: What its budgets say about each waiting pod, by the pod's UID.
+    budget_waits: Mapping[str, BudgetWait] = {}
 
 
 def pods_by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
+    """Pods that occupy a node, by the node's name."""
     found: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
         if pod.node is not None and pod.occupies_node:
@@ -76,11 +78,14 @@ def pods_by_node(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
     return found
 
 
-def acting(leaders: Sequence[Leader] | None, now: datetime) -> bool | None:
-    """Whether an operator is at work; None where that cannot be known."""
-    return None if leaders is None else any(leader.acts(now) for leader in leaders)
+def operator_running(leaders: Sequence[Leader] | None, now: datetime) -> bool | None:
+    """Whether any operator holds a valid Lease; None where Leases could not be read."""
+    return None if leaders is None else any(leader.is_active(now) for leader in leaders)
 
 
-def present(leaders: Sequence[Leader] | None, now: datetime) -> datetime:
-    """Now, by the clock of the cluster where that is ahead of ours: ages must not be negative."""
+def cluster_now(leaders: Sequence[Leader] | None, now: datetime) -> datetime:
+    """The later of `now` and the last Lease renewal.
+
+    The cluster's clock may be ahead of ours, and ages must not be negative.
+    """
     return max([now, *(leader.renewed for leader in leaders or () if leader.renewed is not None)])

@@ -1,4 +1,4 @@
-"""GPUInstances as people look at them: where they stand, what they cost, and who is on them."""
+"""GPUInstances as users see them: state, cost, history, and the pods on their nodes."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -12,13 +12,13 @@ from forebay.model.quantities import Usd, UsdPerHour
 from forebay.model.workloads import Pod
 from forebay.reconcile.reports import hourly_cost
 
-_GOING: Final = frozenset({InstanceState.FINISHED, InstanceState.DRAINING, InstanceState.TERMINATING})
+_TERMINATING: Final = frozenset({InstanceState.FINISHED, InstanceState.DRAINING, InstanceState.TERMINATING})
 
-FREE: Final = Usd(0)
+NO_COST: Final = Usd(0)
 
 
 class HistoryLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a machine's history."""
+    """One state transition of a GPUInstance."""
 
     at: datetime
     state: str
@@ -27,7 +27,7 @@ class HistoryLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineView(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPUInstance. Money is exact: `cost_exact` is a fraction of dollars, `cost` the same in decimals."""
+    """One GPUInstance. `cost_exact` is an exact fraction of dollars; `cost` is the same, rounded to decimals."""
 
     name: str
     state: str
@@ -35,7 +35,7 @@ class MachineView(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     since: datetime | None
     deadline: datetime | None
-    #: As namespace/name; "" where it has none.
+    #: As namespace/name; "" where the GPUInstance belongs to no pool.
     pool: str
     node_class: str
     provider: str
@@ -43,38 +43,39 @@ class MachineView(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     gpu_type: str
     price_per_hour: str
-    #: What it costs at this moment: nothing before it was asked for and after it has gone.
+    #: Dollars an hour at this moment: 0 before the launch call and after termination is proven.
     hourly: str
     billed_from: datetime | None
     billed_until: datetime | None
     cost: str
     cost_exact: str
     node: str
-    #: What runs on its node, DaemonSets aside.
+    #: Pods on its node, without those of DaemonSets.
     pods: list[str]
-    #: What it was asked for.
-    asked_for: list[str]
+    #: Pods it was launched for.
+    launched_for: list[str]
     why: str
     history: list[HistoryLine]
 
 
 def price(record: GPUInstance) -> UsdPerHour:
-    """What the provider bills, where it tells; else what it offered."""
+    """Price per hour: the billed one where the provider reports it, else the one of the offer."""
     billed = record.status.hourly_price if record.status is not None else None
     return UsdPerHour(str(billed if billed is not None else record.spec.hourly_price or 0))
 
 
 def cost(record: GPUInstance, now: datetime) -> Usd:
-    """Of all the time it has been billed for, until now."""
+    """Cost of the billed time until now."""
     status = record.status
     if status is None or status.billed_from is None:
-        return FREE
+        return NO_COST
     until = status.billed_until or max(now, status.billed_from)
     return price(record) * (until - status.billed_from)
 
 
-def is_going(record: GPUInstance) -> bool:
-    return record.state in _GOING or record.metadata.deletion_timestamp is not None
+def is_terminating(record: GPUInstance) -> bool:
+    """Whether the GPUInstance is on its way out: finished, draining, terminating or deleted."""
+    return record.state in _TERMINATING or record.metadata.deletion_timestamp is not None
 
 
 def machine_view(record: GPUInstance, pods_by_node: Mapping[str, Collection[Pod]], now: datetime) -> MachineView:
@@ -103,7 +104,7 @@ def machine_view(record: GPUInstance, pods_by_node: Mapping[str, Collection[Pod]
         cost_exact=billed.exact(),
         node=node,
         pods=[] if gone else sorted("/".join(pod.key) for pod in pods_by_node.get(node, ())),
-        asked_for=[f"{pod.namespace}/{pod.name}" for pod in spec.pods],
+        launched_for=[f"{pod.namespace}/{pod.name}" for pod in spec.pods],
         why=spec.why or "",
         history=[
             HistoryLine(at=step.at, state=step.state, reason=step.reason, message=step.message)
@@ -113,6 +114,6 @@ def machine_view(record: GPUInstance, pods_by_node: Mapping[str, Collection[Pod]
 
 
 def decimal(amount: Fraction) -> str:
-    """For scripts that reckon in decimals: to the nearest millionth."""
+    """`amount` in decimals, to the nearest millionth, for scripts that do not compute with fractions."""
     micro = round(abs(amount) * 10**6)
     return f"{'-' if amount < 0 and micro else ''}{micro // 10**6}.{micro % 10**6:06}"

@@ -1,4 +1,4 @@
-"""The figures of `forebay status`, from values alone, and the words for them."""
+"""What `forebay status` shows: the figures as values, and the sentences for some of them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -18,16 +18,16 @@ from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.reconcile.reports import hourly_cost
 from forebay.reporting.cluster_view import EventLine, Leader, pods_by_node
-from forebay.reporting.machines import FREE, MachineView, cost, decimal, machine_view
+from forebay.reporting.machines import NO_COST, MachineView, cost, decimal, machine_view
 
 
-class Waiting(msgspec.Struct, frozen=True):
-    """A pod that asks for GPUs and has no node."""
+class WaitingPod(msgspec.Struct, frozen=True):
+    """A pod that requests GPUs and has no node."""
 
     pod: str
     gpus: int
     since: datetime
-    #: A word and a sentence: Forebay's own where it has spoken, else the scheduler's.
+    #: Reason and sentence, from Forebay where it has recorded an event, else from kube-scheduler.
     reason: str
 
 
@@ -37,22 +37,22 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     #: Dollars an hour, exact.
     hourly: str
-    #: The Ready condition: True, False or Unknown, and Unknown before anybody has said.
+    #: Status of the Ready condition: True, False or Unknown. Unknown also where no operator has set it.
     ready: str
     reason: str
 
 
 class ViewAge(msgspec.Struct, frozen=True, kw_only=True):
-    """How current what is shown is."""
+    """Age of the local view of one kind."""
 
     kind: str
     objects: int
-    #: Since the server's last word.
+    #: Since the API server last confirmed the view.
     seconds: float
 
 
 class SpendView(msgspec.Struct, frozen=True, kw_only=True):
-    """Dollars of the machines on record."""
+    """Cost of all GPUInstances, those included whose record is kept for a while after termination."""
 
     hourly: str
     total: str
@@ -62,9 +62,9 @@ class SpendView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BillRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What machines have cost in 31 days, by who pays, pool and class."""
+    """Cost of the last 31 days for one namespace, pool and class."""
 
-    #: "": nobody, as for leftovers and machines that nobody asked for.
+    #: "" where no namespace is charged: orphans, and machines launched for no pod.
     namespace: str
     pool: str
     node_class: str
@@ -77,11 +77,11 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     source: str
     version: str
-    #: The UID of kube-system: what Forebay marks its machines with.
+    #: UID of the namespace kube-system; Forebay tags its instances with it.
     cluster_id: str
     kinds_installed: list[str]
     kinds_missing: list[str]
-    #: None where this user may not see Leases.
+    #: None where this user may not list Leases.
     leaders: list[Leader] | None
     views: list[ViewAge]
     nodes: int
@@ -90,29 +90,30 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     gpus_requested: int
     pods: int
     spend: SpendView
-    #: None where the ledgers may not be read.
+    #: None where this user may not read the ledgers.
     bill: list[BillRow] | None
     pools: list[PoolView]
     machines: list[MachineView]
-    waiting: list[Waiting]
+    waiting: list[WaitingPod]
 
 
-def figures(
+def status_fields(
     nodes: Sequence[Node],
     pods: Sequence[Pod],
     waiting: Sequence[Pod],
     *,
     records: Sequence[GPUInstance],
     pools: Sequence[GPUNodePool],
-    said: Iterable[EventLine],
+    events: Iterable[EventLine],
     gpu_resources: Collection[str] | None,
     now: datetime,
 ) -> dict[str, Any]:
+    """Fields of `ClusterStatus` that are computed from nodes, pods, records, pools and events (oldest first)."""
     bound = [pod for pod in pods if pod.node is not None and not pod.phase.ended]
     by_node = pods_by_node(pods)
-    latest = {each.about: each for each in said}
+    latest_events = {each.about: each for each in events}
     by_name = {node.name: node for node in nodes}
-    promised = planned_nodes(records, {pod.uid for pod in waiting})
+    planned = planned_nodes(records, {pod.uid for pod in waiting})
     return {
         "nodes": len(nodes),
         "nodes_ready": sum(node.ready for node in nodes),
@@ -121,18 +122,18 @@ def figures(
         "pods": len(pods),
         "spend": spend(records, now),
         "pools": [pool_view(pool) for pool in sorted(pools, key=lambda each: each.key)],
-        "machines": [machine_view(record, by_node, now) for record in sorted(records, key=_in_service_first)],
+        "machines": [machine_view(record, by_node, now) for record in sorted(records, key=_gone_last)],
         "waiting": [
-            Waiting(
+            WaitingPod(
                 "/".join(pod.key),
                 int(pod.shape.gpus(gpu_resources)),
                 pod.unschedulable_since or pod.created,
                 why_waiting(
                     pod,
                     records,
-                    latest=latest,
+                    latest_events=latest_events,
                     nodes=by_name,
-                    promised=promised.get(pod.uid, ()),
+                    planned_for_pod=planned.get(pod.uid, ()),
                     gpu_resources=gpu_resources,
                     now=now,
                 ),
@@ -146,31 +147,35 @@ def why_waiting(
     pod: Pod,
     records: Iterable[GPUInstance],
     *,
-    latest: Mapping[str, EventLine],
+    latest_events: Mapping[str, EventLine],
     nodes: Mapping[str, Node],
-    promised: Collection[str],
+    planned_for_pod: Collection[str],
     gpu_resources: Collection[str] | None,
     now: datetime,
 ) -> str:
-    """What is on its way for it; else what Forebay said last; else what the scheduler says."""
-    other = not_demand(pod, gpu_resources, now, nodes=nodes, planned_nodes=promised)
+    """Reason and sentence for a waiting pod.
+
+    In this order: why it is not demand, the GPUInstance that launches for it, Forebay's last event, and the message
+    of kube-scheduler. `planned_for_pod` names the nodes that were launched for the pod.
+    """
+    other = not_demand(pod, gpu_resources, now, nodes=nodes, planned_nodes=planned_for_pod)
     if other is not None:
         return f"{other.reason}: {other.sentence}"
-    if (coming := on_its_way(pod, records, now)) is not None:
-        return coming
-    said = latest.get("/".join(pod.key))
-    if said is not None:
-        return f"{said.reason}: {said.note}"
-    return f"{Reason.UNSCHEDULABLE}: {pod.unschedulable_message or 'the scheduler gives no reason'}"
+    if (launching := capacity_launching(pod, records, now)) is not None:
+        return launching
+    event = latest_events.get("/".join(pod.key))
+    if event is not None:
+        return f"{event.reason}: {event.note}"
+    return f"{Reason.UNSCHEDULABLE}: {pod.unschedulable_message or 'kube-scheduler gave no message'}"
 
 
-def on_its_way(pod: Pod, records: Iterable[GPUInstance], now: datetime) -> str | None:
-    """Which machine comes for it; None where none does."""
+def capacity_launching(pod: Pod, records: Iterable[GPUInstance], now: datetime) -> str | None:
+    """Reason and sentence about the GPUInstance that launches for the pod; None where there is none."""
     for record in records:
-        if any(asked.uid == pod.uid for asked in record.spec.pods) and not _over(record):
-            due = record.status.deadline if record.status is not None else None
-            by = f", due in {human(due - now)}" if due is not None and due > now else ""
-            return f"{Reason.CAPACITY_LAUNCHING}: GPUInstance {record.metadata.name} is {record.state}{by}."
+        if any(planned.uid == pod.uid for planned in record.spec.pods) and not _is_leaving_or_gone(record):
+            deadline = record.status.deadline if record.status is not None else None
+            left = f"; its deadline is in {human(deadline - now)}" if deadline is not None and deadline > now else ""
+            return f"{Reason.CAPACITY_LAUNCHING}: GPUInstance {record.metadata.name} is {record.state}{left}."
     return None
 
 
@@ -183,27 +188,27 @@ def pool_view(pool: GPUNodePool) -> PoolView:
         nodes=(status.node_count or 0) if status is not None else 0,
         hourly=str((status.hourly_cost if status is not None else None) or 0),
         ready=ready.status if ready is not None else "Unknown",
-        reason=f"{ready.reason}: {ready.message}" if ready is not None else "no operator has looked at it yet",
+        reason=f"{ready.reason}: {ready.message}" if ready is not None else "no operator has reconciled this pool yet",
     )
 
 
 def spend(records: Sequence[GPUInstance], now: datetime) -> SpendView:
-    total, rate = FREE, UsdPerHour(0)
+    total, rate = NO_COST, UsdPerHour(0)
     for record in records:
         total += cost(record, now)
         rate += hourly_cost(record)
-    begun = [each.status.billed_from for each in records if each.status is not None and each.status.billed_from]
+    starts = [each.status.billed_from for each in records if each.status is not None and each.status.billed_from]
     return SpendView(
         hourly=rate.exact(),
         total=decimal(total.dollars),
         total_exact=total.exact(),
         machines=len(records),
-        since=min(begun, default=None),
+        since=min(starts, default=None),
     )
 
 
 def bill(found: Mapping[BillKey, Cost]) -> list[BillRow]:
-    """The largest first."""
+    """Rows of the bill, the largest cost first; rows without cost are left out."""
     return [
         BillRow(
             namespace=line.namespace,
@@ -218,40 +223,42 @@ def bill(found: Mapping[BillKey, Cost]) -> list[BillRow]:
     ]
 
 
-def spent(spend: SpendView) -> str:
+def spend_text(spend: SpendView) -> str:
+    """`$1.80/h now; $0.90 since 2026-05-04 11:00 UTC for 3 GPUInstances`."""
     if not spend.machines:
-        return "nothing: no machine is on record"
-    machines = "1 machine" if spend.machines == 1 else f"{spend.machines} machines"
+        return "$0.00: there are no GPUInstances"
+    instances = "1 GPUInstance" if spend.machines == 1 else f"{spend.machines} GPUInstances"
     since = f" since {spend.since:%Y-%m-%d %H:%M} UTC" if spend.since is not None else ""
-    return f"{UsdPerHour(spend.hourly)} now; {Usd.from_exact(spend.total_exact)}{since} for the {machines} on record"
+    return f"{UsdPerHour(spend.hourly)} now; {Usd.from_exact(spend.total_exact)}{since} for {instances}"
 
 
-def told_leader(leaders: Sequence[Leader] | None, now: datetime) -> str:
+def leader_text(leaders: Sequence[Leader] | None, now: datetime) -> str:
     if leaders is None:
         return "unknown: this user may not list leases"
     if not leaders:
-        return "nobody: no operator has ever run here; start one with forebay run"
-    return "; ".join(_told(leader, now) for leader in leaders)
+        return "none: no operator has run in this cluster; start one with forebay run"
+    return "; ".join(_one_leader(leader, now) for leader in leaders)
 
 
-def told_views(views: Sequence[ViewAge]) -> str:
+def view_age_text(views: Sequence[ViewAge]) -> str:
+    """`at most 2 s (5 nodes, 40 pods)`."""
     oldest = max((view.seconds for view in views), default=0.0)
-    return f"{', '.join(f'{view.objects} {view.kind}' for view in views)}, at most {oldest:.0f} s old"
+    return f"at most {oldest:.0f} s ({', '.join(f'{view.objects} {view.kind}' for view in views)})"
 
 
-def _told(leader: Leader, now: datetime) -> str:
+def _one_leader(leader: Leader, now: datetime) -> str:
     where = f"in namespace {leader.namespace}"
-    ago = f", renewed {human(now - leader.renewed)} ago" if leader.renewed is not None else ""
+    ago = f"{human(now - leader.renewed)} ago" if leader.renewed is not None else ""
     if not leader.holder:
-        return f"nobody {where}: the last one has left{ago}"
-    if leader.acts(now):
-        return f"{leader.holder} {where}{ago}"
-    return f"nobody {where}: {leader.holder} has not renewed its lease for {human(now - (leader.renewed or now))}"
+        return f"none {where}: the last leader released its lease {ago}".rstrip()
+    if leader.is_active(now):
+        return f"{leader.holder} {where}, renewed {ago}"
+    return f"none {where}: {leader.holder} has not renewed its lease for {human(now - (leader.renewed or now))}"
 
 
-def _over(record: GPUInstance) -> bool:
+def _is_leaving_or_gone(record: GPUInstance) -> bool:
     return is_leaving(record) or record.state is InstanceState.GONE
 
 
-def _in_service_first(record: GPUInstance) -> tuple[bool, str]:
+def _gone_last(record: GPUInstance) -> tuple[bool, str]:
     return (record.state is InstanceState.GONE, record.metadata.name)

@@ -1,5 +1,5 @@
-"""Worlds that run in virtual time.
+"""Simulations in virtual time: the event loops, and simulated machines with a power switch.
 
-Belongs here: the event loop whose clock jumps, and what is simulated on it. Does not belong here: any behaviour that
-the operator also has in production; a simulation runs the real code.
+Belongs here: event loops with a virtual clock, and what is simulated on them. Does not belong here: any behaviour of
+the operator; a simulation runs the production code.
 """

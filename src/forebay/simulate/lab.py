@@ -1,4 +1,4 @@
-"""A small lab for the demo: machines with a power switch, and a seeded stream of Jobs that need GPUs now and then."""
+"""The demo's lab: five machines with a power switch, and random GPU Jobs that are the same for the same seed."""
 
 import itertools
 from collections.abc import Iterator
@@ -11,11 +11,13 @@ from forebay.simulate.power import Powered
 
 
 class LabMachine(msgspec.Struct, frozen=True, kw_only=True):
+    """A simulated machine and its GPU model."""
+
     machine: Powered
     gpu_type: str
 
 
-#: Prices are what an hour of each costs its owner: power, cooling, wear.
+#: Prices are the owner's cost per hour: power, cooling, wear.
 MACHINES: Final = (
     LabMachine(machine=Powered(name="desk-1", gpus=1, boot=45, hourly_price="0.36"), gpu_type="RTX4090"),
     LabMachine(machine=Powered(name="desk-2", gpus=2, boot=60, hourly_price="0.72"), gpu_type="RTX4090"),
@@ -23,23 +25,24 @@ MACHINES: Final = (
     LabMachine(machine=Powered(name="rack-4b", gpus=4, boot=120, driver=20, hourly_price="1.80"), gpu_type="L40S"),
     LabMachine(machine=Powered(name="rack-8", gpus=8, boot=180, driver=30, hourly_price="5.40"), gpu_type="A100"),
 )
-#: This one does not come up the first time: what then happens belongs to the story.
-SULKS: Final = "rack-4b"
+#: This machine does not become a node on its first boot, so that the demo shows a JoinTimeout.
+FAILS_FIRST_BOOT: Final = "rack-4b"
 BOOT_TIMEOUT: Final = "5m"
-#: More GPUs than any machine of the lab has: it waits for ever, and is told why.
+#: GPUs of one Job that no machine of the lab can run: it waits forever, and the demo shows why.
 TOO_LARGE: Final = 16
-#: Which Job of the stream that is.
+#: Number of that Job.
 _TOO_LARGE_AT: Final = 5
 
 _TEAMS: Final = ("vision", "speech", "robots")
-#: GPUs of one pod, and how often.
+#: GPUs of one pod, and the weight of that size.
 _SIZES: Final = {1: 8, 2: 5, 4: 4, 8: 2}
+#: Seconds: mean time between two Jobs, and range of their run time.
 _MEAN_GAP: Final = 150.0
 _RUN_TIMES: Final = (180, 900)
 
 
 class Arrival(msgspec.Struct, frozen=True, kw_only=True):
-    """One Job, and how many seconds after the one before it comes."""
+    """One Job; `after` is the number of seconds since the Job before it."""
 
     after: float
     name: str
@@ -68,9 +71,9 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def stream(seed: int) -> Iterator[Arrival]:
-    """Without end; the same for the same seed."""
-    rng = Random(seed)  # noqa: S311 (a story, not a secret)
+def arrivals(seed: int) -> Iterator[Arrival]:
+    """Random Jobs without end; the same for the same seed."""
+    rng = Random(seed)  # noqa: S311 (a simulation, not a secret)
     for number in itertools.count(1):
         after = 5.0 if number == 1 else round(rng.expovariate(1 / _MEAN_GAP), 1)
         gpus = rng.choices(list(_SIZES), list(_SIZES.values()))[0]

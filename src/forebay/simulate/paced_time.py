@@ -1,8 +1,7 @@
-"""Virtual time that people can watch: the clock does not jump to the next timer, it walks there, N times as fast as
-ours.
+"""An event loop whose virtual clock runs at a fixed speed, N times as fast as real time, for people who watch.
 
-While something runs, the clock stands still, as on every virtual-time loop. So a busy machine makes the story slower,
-and never another one: what happens, and in which order, is the same at every speed.
+While a task runs, the clock stands still, as on every virtual-time loop. A busy machine therefore slows a simulation
+down but does not change it: what happens, and in which order, is the same at every speed.
 """
 
 import asyncio
@@ -19,27 +18,28 @@ T = TypeVar("T")
 
 Ready = list[tuple[SelectorKey, int]]
 
+#: Real seconds of delay that the clock makes up for by running faster; a larger backlog is dropped.
 _MADE_UP_FOR = 0.5
 
 
 class PacedLoop(VirtualTimeLoop):
-    """`speed` seconds pass on it in one of ours. Sockets may wake it in between."""
+    """A loop on which `speed` virtual seconds pass in one real second. Sockets can wake it between timers."""
 
     def __init__(self, speed: float, start: datetime | None = None) -> None:
-        # Whole seconds, as Kubernetes writes them: else when a story begins would change what is rounded in it.
+        # Whole seconds, as Kubernetes stores them: else the start time would change how timestamps are rounded.
         super().__init__(start or datetime.now(UTC).replace(microsecond=0))
         if not 0 < speed < math.inf:
             self.close()
             raise ValueError(f"a clock cannot run {speed} times as fast")
         self._speed = speed
-        #: When, on our clock, it should have come to its present instant.
+        #: Real (monotonic) time at which the virtual clock should have reached its present value.
         self._arrived = time.monotonic()
 
     def _before_jump(self, wait: Callable[[float], Ready]) -> Ready:
         due = self._scheduled[0].when()
         if due == math.inf:
             return []
-        # Time that work has taken is made up for, but not what is lost beyond that: nobody can watch a leap.
+        # Time spent on work is made up for, but only up to a limit: people cannot follow a jump.
         arrival = max(self._arrived + (due - self._now) / self._speed, time.monotonic() - _MADE_UP_FOR)
         left = arrival - time.monotonic()
         ready = wait(left) if left > 0 else []
@@ -53,6 +53,6 @@ class PacedLoop(VirtualTimeLoop):
 
 
 def run(main: Coroutine[Any, Any, T], *, speed: float) -> T:
-    """`asyncio.run` on such a clock."""
+    """`asyncio.run` on a `PacedLoop`."""
     with asyncio.Runner(loop_factory=lambda: PacedLoop(speed)) as runner:
         return runner.run(main)

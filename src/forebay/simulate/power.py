@@ -1,9 +1,9 @@
-"""Machines with a power switch behind HTTP, as a lab has them: they boot, join, misbehave by script, and remember all.
+"""Simulated machines with a power switch behind HTTP: they boot, become nodes, fail by script, and record every call.
 
     POST /{machine}/start      POST /{machine}/stop      GET /{machine}/status
 
-`PowerWorld.answer` is a handler: call it in process, or serve it on a socket. What the world has recorded is the truth
-that laws are checked against: who was asked what and when, and how long each machine was on.
+`PowerWorld.answer` is a handler: call it in process, or serve it on a socket. Tests check the operator against the
+world's record: which calls came when, and how long each machine was on.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ from forebay.simulate.power_faults import Boot, Fault
 
 
 class Powered(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine. Times in seconds."""
+    """A simulated machine with a power switch. Times in seconds."""
 
     name: str
     gpus: int
-    #: From the call to a node that is Ready.
+    #: From the power-on call until its node is Ready.
     boot: float = 90.0
-    #: From there until its GPUs are allocatable.
+    #: From there until the node's GPUs are allocatable.
     driver: float = 0.0
-    #: From the call until it draws no more power.
+    #: From the power-off call until the machine draws no power.
     shutdown: float = 5.0
     gpu_resource: str = "nvidia.com/gpu"
     allocatable: Mapping[str, str] = msgspec.field(default_factory=lambda: {"cpu": "32", "memory": "128Gi"})
@@ -43,12 +43,16 @@ class Powered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PowerCall(StrEnum):
+    """What a call asks for: the last part of its path."""
+
     ON = "start"
     OFF = "stop"
     STATUS = "status"
 
 
 class Power(StrEnum):
+    """State of a machine; the answer to a status call."""
+
     OFF = "off"
     STARTING = "starting"
     ON = "on"
@@ -56,22 +60,25 @@ class Power(StrEnum):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded call."""
+
     at: datetime
     machine: str
     asked: PowerCall
-    #: Its Idempotency-Key.
+    #: The Idempotency-Key header.
     key: str | None = None
-    #: What it was before.
+    #: State of the machine before the call.
     power: Power
+    #: Whether the call took effect.
     acted: bool
-    #: What was answered; None if nothing was.
+    #: HTTP status of the answer; None without one.
     status: int | None
-    #: Pods that ran on it, DaemonSets aside.
+    #: Pods on the machine at that time, without those of DaemonSets.
     pods: tuple[str, ...] = ()
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine drew power. Half open; without an end while it still does."""
+    """A half-open interval in which a machine drew power; `until` is None while it still does."""
 
     machine: str
     since: datetime
@@ -79,20 +86,22 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PowerNodes(Protocol):
-    """What machines are in a cluster. `simulate.power_nodes` has the embedded one's."""
+    """The machines' nodes in a cluster. `power_nodes.EmbeddedNodes` implements it for the embedded cluster."""
 
-    def joined(self, machine: Powered) -> None:
-        """Its node is Ready, without GPUs if the driver takes its time."""
+    def node_ready(self, machine: Powered) -> None:
+        """Make the machine's node Ready; without GPUs if the machine has a `driver` delay."""
         ...
 
-    def driven(self, machine: Powered) -> None:
-        """Its GPUs are allocatable."""
+    def gpus_allocatable(self, machine: Powered) -> None:
+        """Make the node's GPUs allocatable."""
         ...
 
-    def left(self, machine: Powered) -> None: ...
+    def node_stopped(self, machine: Powered) -> None:
+        """Stop the node: the machine is powered off."""
+        ...
 
     def pods(self, machine: Powered) -> tuple[str, ...]:
-        """Those that run there, DaemonSets aside."""
+        """Pods on the node, without those of DaemonSets."""
         ...
 
 
@@ -102,21 +111,23 @@ class _State:
         self.since: datetime | None = None
         self.timers: list[asyncio.TimerHandle] = []
 
-    def forget_timers(self) -> None:
+    def cancel_timers(self) -> None:
         for timer in self.timers:
             timer.cancel()
         self.timers.clear()
 
 
-#: Says of a request that it is refused, or None.
+#: Returns the refusal of a request, or None to accept it.
 Guard = Callable[[Request], Response | None]
 
-_DONE: Final = 200
+_OK: Final = 200
 
 
 class PowerWorld:
-    """`remembers_keys`: a call under an Idempotency-Key that was answered before gets the same answer, and does
-    nothing.
+    """All simulated machines, and the record of calls to them.
+
+    `guard` may refuse calls. With `remembers_keys`, a call with an Idempotency-Key that was answered before gets the
+    same answer and has no effect.
     """
 
     def __init__(
@@ -133,23 +144,24 @@ class PowerWorld:
         self._guard = guard
         self._remembered: dict[str, int] | None = {} if remembers_keys else None
         self._states = {name: _State() for name in self.machines}
-        self._ended: list[Period] = []
+        self._past_periods: list[Period] = []
         self._faults: dict[tuple[str, PowerCall], deque[Fault | None]] = defaultdict(deque)
         self._boots: dict[str, deque[Boot]] = defaultdict(deque)
 
     def script(self, machine: str, asked: PowerCall, *faults: Fault | None) -> None:
-        """One for each call to come, in order; None and all calls after them go well."""
+        """Faults of the next calls, in order; None is a call without a fault, as are all later calls."""
         self._faults[machine, asked].extend(faults)
 
     def script_boots(self, machine: str, *boots: Boot) -> None:
-        """One for each start to come; all after them go well."""
+        """How the next boots go, in order; later boots succeed."""
         self._boots[machine].extend(boots)
 
     def lose_power(self, machine: str) -> None:
+        """Power off a machine at once, without a call."""
         self._stopped(self.machines[machine])
 
-    def press(self, machine: str) -> None:
-        """Somebody switches it on by hand."""
+    def power_on_by_hand(self, machine: str) -> None:
+        """Power on a machine without a call."""
         self._start(self.machines[machine])
 
     def power(self, machine: str) -> Power:
@@ -163,37 +175,38 @@ class PowerWorld:
     @property
     def periods(self) -> tuple[Period, ...]:
         running = (Period(machine=name, since=s.since) for name, s in self._states.items() if s.since is not None)
-        return (*self._ended, *running)
+        return (*self._past_periods, *running)
 
     def gpu_hours(self) -> GpuHours:
-        """Until now, whether or not anything ran on them."""
+        """GPU-hours of all machines while they drew power, used or not."""
         total = GpuHours.from_microseconds(0)
         for period in self.periods:
             total += Gpus(self.machines[period.machine].gpus) * ((period.until or now()) - period.since)
         return total
 
-    def switched_on_again(self) -> tuple[Call, ...]:
-        """Calls that switched on what was on, under another key than the one it was switched on with: bought twice.
+    def powered_on_twice(self) -> tuple[Call, ...]:
+        """Calls that powered on a running machine under another key than the call before: a double launch.
 
-        Unless the machine had answered that it was going off, and did not: whoever believed it cannot be blamed.
+        Not counted: a machine that had answered a power-off call with 200 and stayed on. The caller could not know.
         """
-        again, last, lied = [], dict[str, str | None](), set[str]()
+        twice, last, lied = [], dict[str, str | None](), set[str]()
         for call in self.calls:
             if call.asked is PowerCall.OFF and call.status == HTTPStatus.OK and not call.acted:
                 lied.add(call.machine)
             if call.asked is PowerCall.ON and call.acted:
                 is_on = call.power in {Power.ON, Power.STARTING}
                 if is_on and call.key != last.get(call.machine) and call.machine not in lied:
-                    again.append(call)
+                    twice.append(call)
                 last[call.machine] = call.key
                 lied.discard(call.machine)
-        return tuple(again)
+        return tuple(twice)
 
-    def switched_off_in_use(self) -> tuple[Call, ...]:
+    def powered_off_in_use(self) -> tuple[Call, ...]:
+        """Power-off calls that took effect while pods ran on the machine."""
         return tuple(call for call in self.calls if call.asked is PowerCall.OFF and call.acted and call.pods)
 
     def configured(self, base: str, *, status: bool = True) -> tuple[Machine, ...]:
-        """As a GPUNodeClass lists them. `base`: where the world is served."""
+        """The machines as a GPUNodeClass lists them. `base`: the URL at which the world is served."""
         return tuple(
             Machine(
                 name=machine.name,
@@ -208,7 +221,7 @@ class PowerWorld:
         )
 
     def environment(self, base: str) -> dict[str, str]:
-        """As a predecessor's environment names them."""
+        """The machines as environment variables of the predecessor."""
         variables = {}
         for number, machine in enumerate(self.machines.values(), 1):
             prefix = f"GPU_NODE_{number}"
@@ -219,15 +232,16 @@ class PowerWorld:
         return variables
 
     def stop(self) -> None:
-        """No machine changes any more."""
+        """Cancel all pending state changes."""
         for state in self._states.values():
-            state.forget_timers()
+            state.cancel_timers()
 
     async def answer(self, request: Request) -> Response:
-        name, _, word = urlsplit(request.url).path.strip("/").partition("/")
-        if name not in self.machines or word not in set(PowerCall):
+        """Handle one HTTP request."""
+        name, _, action = urlsplit(request.url).path.strip("/").partition("/")
+        if name not in self.machines or action not in set(PowerCall):
             return Response(404, body=b"no such machine\n")
-        asked = PowerCall(word)
+        asked = PowerCall(action)
         if request.method != ("GET" if asked is PowerCall.STATUS else "POST"):
             return Response(405, body=b"wrong method\n")
         if self._guard is not None and (refused := self._guard(request)) is not None:
@@ -243,13 +257,13 @@ class PowerWorld:
         if self._remembered is not None and key in self._remembered:
             self._record(request, name, asked, acted=False, status=self._remembered[key])
             return Response(self._remembered[key])
-        fault = fault or Fault(acts=True, status=_DONE)
+        fault = fault or Fault(acts=True, status=_OK)
         status = None if fault.breaks else fault.status
         self._record(request, name, asked, acted=fault.acts and asked is not PowerCall.STATUS, status=status)
         if fault.acts:
             self._act(self.machines[name], asked)
         if fault.breaks:
-            raise AnswerLost(f"{request}: the connection broke off", request)
+            raise AnswerLost(f"{request}: the connection was closed", request)
         if fault.status is None:
             await asyncio.Event().wait()
         if fault.delay:
@@ -258,7 +272,7 @@ class PowerWorld:
         if self._remembered is not None and key is not None:
             self._remembered[key] = fault.status
         body = fault.body
-        if asked is PowerCall.STATUS and fault.status == _DONE and not body:
+        if asked is PowerCall.STATUS and fault.status == _OK and not body:
             body = msgspec.json.encode({"state": self._states[name].power})
         return Response(fault.status, Headers(fault.headers), body)
 
@@ -286,45 +300,45 @@ class PowerWorld:
 
     def _start(self, machine: Powered) -> None:
         state = self._states[machine.name]
-        state.forget_timers()
+        state.cancel_timers()
         state.power = Power.STARTING
-        # One switched on while it was stopping has drawn power all along.
+        # A machine that is powered on while it stops has drawn power without a break.
         state.since = state.since or now()
         boots = self._boots[machine.name]
         boot = boots.popleft() if boots else Boot()
         after = machine.boot if boot.after is None else boot.after
         if boot.joins:
             self._later(state, after, self._join, machine)
-            if machine.driver and boot.drives:
-                self._later(state, after + machine.driver, self._drive, machine)
-        if boot.lasts is not None:
-            self._later(state, boot.lasts, self._stopped, machine)
+            if machine.driver and boot.gpus_appear:
+                self._later(state, after + machine.driver, self._gpus_allocatable, machine)
+        if boot.loses_power_after is not None:
+            self._later(state, boot.loses_power_after, self._stopped, machine)
 
     def _join(self, machine: Powered) -> None:
         self._states[machine.name].power = Power.ON
         if self._nodes is not None:
-            self._nodes.joined(machine)
+            self._nodes.node_ready(machine)
 
-    def _drive(self, machine: Powered) -> None:
+    def _gpus_allocatable(self, machine: Powered) -> None:
         if self._nodes is not None:
-            self._nodes.driven(machine)
+            self._nodes.gpus_allocatable(machine)
 
     def _stop(self, machine: Powered) -> None:
         state = self._states[machine.name]
-        state.forget_timers()
+        state.cancel_timers()
         if state.power is Power.ON and self._nodes is not None:
-            self._nodes.left(machine)
+            self._nodes.node_stopped(machine)
         state.power = Power.STOPPING
         self._later(state, machine.shutdown, self._stopped, machine)
 
     def _stopped(self, machine: Powered) -> None:
         state = self._states[machine.name]
-        state.forget_timers()
+        state.cancel_timers()
         if state.power is Power.ON and self._nodes is not None:
-            self._nodes.left(machine)
+            self._nodes.node_stopped(machine)
         state.power = Power.OFF
         if state.since is not None:
-            self._ended.append(Period(machine=machine.name, since=state.since, until=now()))
+            self._past_periods.append(Period(machine=machine.name, since=state.since, until=now()))
             state.since = None
 
     def _later(self, state: _State, seconds: float, step: Callable[[Powered], None], machine: Powered) -> None:

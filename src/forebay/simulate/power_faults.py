@@ -1,4 +1,4 @@
-"""How calls to a power switch, and the starts of machines, go wrong. Times in seconds."""
+"""Scripted faults of power calls and of boots. Times in seconds."""
 
 from collections.abc import Mapping
 
@@ -6,16 +6,17 @@ import msgspec
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one call instead of being done and answered with 200."""
+    """How one call fails; without a fault, it takes effect and is answered with 200."""
 
+    #: The call takes effect.
     acts: bool = False
-    #: Seconds until the answer, after it has acted or not.
+    #: Seconds until the answer.
     delay: float = 0.0
-    #: None: no answer ever comes.
+    #: None: the call is never answered.
     status: int | None = 500
     headers: Mapping[str, str] = {}
     body: bytes = b""
-    #: The connection breaks off in place of the answer.
+    #: The connection is closed instead of an answer.
     breaks: bool = False
 
 
@@ -32,7 +33,7 @@ def fails_after_acting(status: int = 500) -> Fault:
 
 
 def lies() -> Fault:
-    """Says that it is done, and does nothing."""
+    """Answers 200 although nothing is done."""
     return Fault(status=200)
 
 
@@ -49,12 +50,13 @@ def breaks_off(*, acts: bool) -> Fault:
 
 
 class Boot(msgspec.Struct, frozen=True, kw_only=True):
-    """How one start goes."""
+    """How one boot goes."""
 
+    #: The machine becomes a node.
     joins: bool = True
-    #: The GPUs become allocatable.
-    drives: bool = True
-    #: Seconds instead of the machine's own.
+    #: The GPUs of the node become allocatable.
+    gpus_appear: bool = True
+    #: Seconds until the node is Ready, instead of the machine's own `boot`.
     after: float | None = None
-    #: Seconds after which it loses power by itself.
-    lasts: float | None = None
+    #: Seconds after which the machine loses power.
+    loses_power_after: float | None = None

@@ -1,4 +1,4 @@
-"""Simulated machines as nodes of an embedded cluster."""
+"""`EmbeddedNodes`: the simulated machines' nodes in the embedded cluster."""
 
 from typing import Final
 
@@ -15,9 +15,9 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 
 
 class EmbeddedNodes:
-    """A machine that leaves keeps its Node, NotReady, as that of an owned machine does; `keep=False` deletes it.
+    """Nodes of simulated machines. The Node of a powered-off machine stays, NotReady; with `keep=False` it is deleted.
 
-    `abrupt`: a machine leaves without a word, so that its node looks Ready until the cluster misses its heartbeat.
+    `abrupt`: a machine goes off without reporting NotReady, so its node stays Ready until its heartbeat is missed.
     """
 
     def __init__(self, store: Store, *, keep: bool = True, abrupt: bool = False) -> None:
@@ -25,7 +25,7 @@ class EmbeddedNodes:
         self._keep = keep
         self._abrupt = abrupt
 
-    def joined(self, machine: Powered) -> None:
+    def node_ready(self, machine: Powered) -> None:
         node = self._store.find(NODE_KIND, None, machine.name)
         gpus = 0 if machine.driver else machine.gpus
         if node is None:
@@ -41,12 +41,12 @@ class EmbeddedNodes:
         node = self._with_gpus(node, machine, gpus)
         self._with_ready(node, "True", "KubeletReady", "kubelet is posting ready status")
 
-    def driven(self, machine: Powered) -> None:
+    def gpus_allocatable(self, machine: Powered) -> None:
         node = self._store.find(NODE_KIND, None, machine.name)
         if node is not None:
             self._with_gpus(node, machine, machine.gpus)
 
-    def left(self, machine: Powered) -> None:
+    def node_stopped(self, machine: Powered) -> None:
         node = self._store.find(NODE_KIND, None, machine.name)
         if node is None:
             return
@@ -80,12 +80,12 @@ class EmbeddedNodes:
         return self._store.update(NODE_KIND, {**node, "status": {**status, **amounts}}, subresource="status")
 
     def _with_ready(self, node: Json, status: str, reason: str, message: str) -> Json:
-        # A subscriber may have written to the node meanwhile: taints, for one.
+        # A subscriber may have changed the node in the meantime, its taints for example.
         node = self._store.get(NODE_KIND, None, node["metadata"]["name"])
         moment = self._store.timestamp()
-        said = {"type": "Ready", "status": status, "lastHeartbeatTime": moment, "reason": reason, "message": message}
-        told = with_status_condition(node.get("status") or {}, said, moment)
-        return self._store.update(NODE_KIND, {**node, "status": told}, subresource="status")
+        ready = {"type": "Ready", "status": status, "lastHeartbeatTime": moment, "reason": reason, "message": message}
+        changed = with_status_condition(node.get("status") or {}, ready, moment)
+        return self._store.update(NODE_KIND, {**node, "status": changed}, subresource="status")
 
 
 def _counts(pod: Json) -> bool:

@@ -1,8 +1,8 @@
-"""An event loop whose clock jumps: when nothing can run, it is the time of the next timer.
+"""An event loop with a virtual clock: when nothing can run, the clock jumps to the next timer.
 
-What holds the clock still: anything runnable, a file descriptor that is ready, and work in an executor until it is
-done. So `asyncio.to_thread` costs no virtual time. Two things do not fit: another process at the end of a pipe (the
-clock may jump before it answers), and a thread that waits for a timer of this loop (the clock waits for the thread).
+The clock does not jump while anything is runnable, a file descriptor is ready, or an executor is at work, so
+`asyncio.to_thread` takes no virtual time. Two things do not work: a process at the other end of a pipe (the clock may
+jump before it answers), and a thread that waits for a timer of this loop (the clock waits for the thread).
 """
 
 import asyncio
@@ -25,30 +25,33 @@ _Ready = list[tuple[selectors.SelectorKey, int]]
 
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 
-#: Real seconds that a loop with sockets but no timer waits for the other end before it gives up.
-_PATIENCE_WITH_SOCKETS = 5.0
+#: Real seconds that a loop with sockets but no timer waits for its peers before it raises `Deadlock`.
+_SOCKET_TIMEOUT = 5.0
 
 
 class Deadlock(RuntimeError):
-    """Nothing can run, no timer is set and no thread works: what the tasks wait for will never come."""
+    """Nothing can run, no timer is set and no thread is at work, so the waiting tasks would wait forever."""
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Starts at `time() == 0`, which is `start` on the calendar. Timers for the same instant run in the order set."""
+    """A loop with a virtual clock: `time()` starts at 0, `wall_time()` at `start`.
+
+    Timers that are due at the same instant run in the order in which they were set.
+    """
 
     def __init__(self, start: datetime = EPOCH) -> None:
         self._now = 0.0
         self._working = 0
         self._own_pool: ThreadPoolExecutor | None = None
         self._order = itertools.count()
-        super().__init__(_Jumping(self))
+        super().__init__(_JumpingSelector(self))
         if start.tzinfo is None:
             self.close()
             raise ValueError("a virtual-time loop starts at an aware datetime")
         self._start = start.astimezone(UTC)
-        # Two of asyncio's own attributes: the heap of timers, which `call_at` pushes onto, and the distance below which
-        # a later timer counts as due. Here none does: the clock would not move, and a loop that sleeps until an exact
-        # time would spin.
+        # Two of asyncio's own attributes: the heap of timers, which `call_at` pushes onto, and the tolerance within
+        # which a later timer counts as due. It must be as good as zero: otherwise the clock would not advance, and a
+        # loop that sleeps until an exact time would spin.
         self._scheduled: list[_Timer] = []
         self._clock_resolution = math.ulp(self._now)
 
@@ -56,7 +59,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def wall_time(self) -> datetime:
-        """The date on this loop's calendar (see `forebay.net.clock`)."""
+        """Date and time of the virtual clock (see `forebay.net.clock`)."""
         return self._start + timedelta(seconds=self._now)
 
     def call_at(
@@ -66,8 +69,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        # A heap of plain TimerHandles forgets which of two equal times was set first. In real time no two are equal;
-        # here most are, so without the order a test would run differently on the two clocks.
+        # A heap of plain TimerHandles does not keep the order of equal times. In real time no two are equal; in virtual
+        # time many are, so without an order a test would run differently on the two clocks.
         self._check_closed()
         timer = _Timer(when, callback, args, self, context)
         timer.order = next(self._order)
@@ -82,12 +85,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         work = (executor or self._pool()).submit(func, *args)
         self._working += 1
         result = asyncio.wrap_future(work, loop=self)
-        # Added after wrap_future's own callback: the clock is let go only once the result is on its way to the loop.
+        # Added after wrap_future's own callback: the clock may jump only when the result has been handed to the loop.
         work.add_done_callback(self._work_done_in_thread)
         return result
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109 (asyncio's signature)
-        # It joins the pool in a thread of its own, without run_in_executor. With the clock held, no timeout can pass.
+        # asyncio joins the pool in its own thread, without run_in_executor. The clock is held, so no timeout can pass.
         self._working += 1
         try:
             await super().shutdown_default_executor()
@@ -117,12 +120,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
 
-    def _before_jump(self, wait: Callable[[float], _Ready]) -> _Ready:  # noqa: ARG002 (for clocks that walk)
-        """What became ready while a slower clock waited for the next timer with `wait(seconds)`."""
+    def _before_jump(self, wait: Callable[[float], _Ready]) -> _Ready:  # noqa: ARG002 (for subclasses)
+        """Called before each jump. A subclass may `wait(seconds)` in real time; returns what became ready meanwhile."""
         return []
 
     def _jump(self) -> bool:
-        """To the next timer. False if that is set for the end of all time."""
+        """Advance the clock to the next timer; False if that is infinitely far away."""
         if self._scheduled[0].when() == math.inf:
             return False
         self._now = self._scheduled[0].when()
@@ -133,7 +136,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         waiting = sorted(_where(task) for task in asyncio.all_tasks(self))
         return Deadlock(
             f"nothing can run at {self.wall_time():%Y-%m-%dT%H:%M:%S}Z ({self._now:.6g} s): no timer, no ready file, "
-            f"no thread at work. Waiting for ever: {'; '.join(waiting) or 'no task, only a future'}"
+            f"no thread at work. Waiting forever: {'; '.join(waiting) or 'no task, only a future'}"
         )
 
 
@@ -147,8 +150,8 @@ class _Timer(asyncio.TimerHandle):
         return (self.when(), self.order) < (other.when(), other.order)
 
 
-class _Jumping(selectors.DefaultSelector):
-    """Where the loop would sleep, the clock jumps instead."""
+class _JumpingSelector(selectors.DefaultSelector):
+    """A selector that advances the virtual clock where the loop would sleep."""
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
         super().__init__()
@@ -165,9 +168,9 @@ class _Jumping(selectors.DefaultSelector):
             ready = loop._before_jump(super().select)  # noqa: SLF001
             if ready or loop._jump():  # noqa: SLF001
                 return ready
-        # One descriptor is the loop's own wake-up pipe. Any other may still be answered by a kernel or a process.
+        # One descriptor is the loop's own wake-up pipe. Any other may still become ready: a peer may answer.
         if len(self.get_map()) > 1:
-            ready = super().select(_PATIENCE_WITH_SOCKETS)
+            ready = super().select(_SOCKET_TIMEOUT)
         if not ready:
             raise loop._deadlock()  # noqa: SLF001
         return ready
@@ -175,7 +178,7 @@ class _Jumping(selectors.DefaultSelector):
 
 def _where(task: asyncio.Task[Any]) -> str:
     coroutine = getattr(task.get_coro(), "__qualname__", repr(task.get_coro()))
-    # Follow the awaits inwards: the innermost line outside asyncio is the one that says what is missing.
+    # Follow the awaits inwards: the innermost line outside asyncio shows what the task waits for.
     frame: FrameType | None = None
     awaited: object | None = task.get_coro()
     while awaited is not None:
@@ -188,11 +191,11 @@ def _where(task: asyncio.Task[Any]) -> str:
 
 
 def virtual_loop_factory(start: datetime = EPOCH) -> Callable[[], VirtualTimeLoop]:
-    """For `asyncio.Runner(loop_factory=...)`."""
+    """A loop factory for `asyncio.Runner`."""
     return lambda: VirtualTimeLoop(start)
 
 
 def run(main: Coroutine[Any, Any, T], *, start: datetime = EPOCH, debug: bool | None = None) -> T:
-    """`asyncio.run` in virtual time. Raises `Deadlock` where that would wait for ever."""
+    """`asyncio.run` in virtual time. Raises `Deadlock` instead of waiting forever."""
     with asyncio.Runner(loop_factory=virtual_loop_factory(start), debug=debug) as runner:
         return runner.run(main)

@@ -352,7 +352,7 @@ class TestStatus:
 
     async def test_a_silent_endpoint_delays_the_listing_by_its_timeout_and_hides_no_other_machine(self):
         world = PowerWorld([Powered(name=f"gpu-{n}", gpus=1, boot=1) for n in range(40)])
-        world.press("gpu-7")
+        world.power_on_by_hand("gpu-7")
         world.script("gpu-3", PowerCall.STATUS, faults.silent(acts=False))
         async with provider_of(world.answer, *world.configured("http://power-api")) as provider:
             began = asyncio.get_running_loop().time()

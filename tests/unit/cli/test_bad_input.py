@@ -1,4 +1,4 @@
-"""What a user gets who typed it wrong: one clear sentence on standard error, exit code 2, never a traceback."""
+"""Bad input: one sentence on standard error, exit code 2, no traceback."""
 
 import os
 import socket
@@ -38,8 +38,8 @@ def forebay(*arguments, **variables):
     )
 
 
-def sentence(outcome):
-    """The one line on standard error of a command that failed as it should."""
+def error_of(outcome):
+    """The one line on standard error of a command that failed with exit code 2."""
     assert outcome.returncode == 2, outcome
     assert outcome.stdout == ""
     lines = outcome.stderr.splitlines()
@@ -52,18 +52,18 @@ def test_a_broken_kubeconfig(tmp_path):
     path = tmp_path / "config"
     path.write_text("clusters: [\n")
 
-    said = sentence(forebay("status", "--kubeconfig", str(path)))
+    error = error_of(forebay("status", "--kubeconfig", str(path)))
 
-    assert str(path) in said
-    assert "YAML" in said
+    assert str(path) in error
+    assert "YAML" in error
 
 
-def test_an_unknown_context_names_those_there_are(tmp_path):
+def test_an_unknown_context_is_refused_with_the_known_ones(tmp_path):
     path = kubeconfig(tmp_path)
 
-    said = sentence(forebay("status", "--kubeconfig", str(path), "--context", "elsewhere"))
+    error = error_of(forebay("status", "--kubeconfig", str(path), "--context", "elsewhere"))
 
-    assert said == f'{path} has no context "elsewhere"; its contexts are "here"'
+    assert error == f'{path} has no context "elsewhere"; its contexts are "here"'
 
 
 def test_an_expired_client_certificate(tmp_path):
@@ -73,10 +73,10 @@ def test_an_expired_client_certificate(tmp_path):
     certificate, key = pair.write(tmp_path, "someone")
     path = kubeconfig(tmp_path, user={"client-certificate": str(certificate), "client-key": str(key)})
 
-    said = sentence(forebay("status", "--kubeconfig", str(path)))
+    error = error_of(forebay("status", "--kubeconfig", str(path)))
 
-    assert "expired" in said
-    assert f"{then:%Y-%m-%d}" in said
+    assert "expired" in error
+    assert f"{then:%Y-%m-%d}" in error
 
 
 def test_a_refused_connection_names_the_server(tmp_path):
@@ -85,35 +85,35 @@ def test_a_refused_connection_names_the_server(tmp_path):
         port = closed.getsockname()[1]
     path = kubeconfig(tmp_path, server=f"http://127.0.0.1:{port}")
 
-    said = sentence(forebay("status", "--kubeconfig", str(path)))
+    error = error_of(forebay("status", "--kubeconfig", str(path)))
 
-    assert f"127.0.0.1:{port}" in said
-    assert "refused" in said
+    assert f"127.0.0.1:{port}" in error
+    assert "refused" in error
 
 
 def test_no_cluster_at_all():
-    assert "--kubeconfig" in sentence(forebay("status"))
+    assert "--kubeconfig" in error_of(forebay("status"))
 
 
-def test_a_setting_that_cannot_be(tmp_path):
-    said = sentence(forebay("status", FOREBAY_LOG_LEVEL="loud"))
+def test_an_invalid_setting(tmp_path):
+    error = error_of(forebay("status", FOREBAY_LOG_LEVEL="loud"))
 
-    assert said == "FOREBAY_LOG_LEVEL is 'loud'; it takes one of: debug, info, warning, error."
+    assert error == "FOREBAY_LOG_LEVEL is 'loud'; it takes one of: debug, info, warning, error."
 
 
 @pytest.mark.parametrize(
-    ("arguments", "wanted"),
+    ("arguments", "expected"),
     [
         (["demo", "--until-idle", "--speed", "2"], "leave out one of them"),
         (["demo", "--until-idle", "--serve"], "leave out one of them"),
-        (["demo", "--serve", "--output", "json"], "leave out one"),
+        (["demo", "--serve", "--output", "json"], "leave out --serve or --output json"),
         (["demo", "--port", "8001"], "add --serve"),
         (["explain", "train-0"], "give pod/NAME, job/NAME, node/NAME or gi/NAME"),
         (["explain", "deployment/web"], "give pod/NAME, job/NAME, node/NAME or gi/NAME"),
     ],
 )
-def test_options_that_do_not_go_together(arguments, wanted):
-    assert wanted in sentence(forebay(*arguments))
+def test_options_that_exclude_each_other(arguments, expected):
+    assert expected in error_of(forebay(*arguments))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_options_that_do_not_go_together(arguments, wanted):
         [],
     ],
 )
-def test_a_misspelt_command_line_shows_the_usage(arguments):
+def test_an_invalid_command_line_shows_the_usage(arguments):
     outcome = forebay(*arguments)
 
     assert outcome.returncode == 2
@@ -138,22 +138,22 @@ def test_a_misspelt_command_line_shows_the_usage(arguments):
     assert "Traceback" not in outcome.stderr
 
 
-def test_a_kubeconfig_of_another_cluster_is_never_overwritten(tmp_path):
+def test_the_kubeconfig_of_another_cluster_is_not_overwritten(tmp_path):
     path = kubeconfig(tmp_path)
     before = path.read_bytes()
 
-    said = sentence(forebay("embedded", "--write-kubeconfig", str(path)))
+    error = error_of(forebay("embedded", "--write-kubeconfig", str(path)))
 
-    assert "not overwritten" in said
+    assert "not overwritten" in error
     assert path.read_bytes() == before
 
 
-def test_a_port_that_is_taken(tmp_path):
+def test_a_port_in_use(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
         outcome = forebay("embedded", "--port", port, "--write-kubeconfig", str(tmp_path / "new"))
 
-    assert f"cannot serve on port {port}" in sentence(outcome)
+    assert f"cannot serve on port {port}" in error_of(outcome)
     assert not (tmp_path / "new").exists()

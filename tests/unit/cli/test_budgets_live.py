@@ -1,4 +1,4 @@
-"""`forebay budgets` as a user runs it, against a cluster that is served over a socket and has an operator."""
+"""`forebay budgets` as a user runs it, against a demo cluster with an operator, served over a socket."""
 
 import json
 import urllib.request
@@ -21,7 +21,7 @@ QUOTA = {
 }
 
 
-def ask(server, path, body=None):
+def call(server, path, body=None):
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{server}{path}", data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=90) as answer:
@@ -30,10 +30,10 @@ def ask(server, path, body=None):
 
 @pytest.fixture(scope="module")
 def kubeconfig():
-    """A lab whose operator has counted something for a budget."""
+    """A demo in which the operator has counted usage for a budget."""
     with running("demo", "--serve", "--speed", "60") as (_, path):
         server = yaml.safe_load(path.read_text())["clusters"][0]["cluster"]["server"]
-        made = ask(server, BUDGETS, QUOTA)
+        made = call(server, BUDGETS, QUOTA)
         version = made["metadata"]["resourceVersion"]
         watch = f"{server}{BUDGETS}?watch=true&timeoutSeconds=3600&resourceVersion={version}"
         with urllib.request.urlopen(watch, timeout=90) as events:
@@ -45,17 +45,17 @@ def kubeconfig():
 
 
 @pytest.mark.real_time
-def test_the_table_says_what_is_used_of_what(kubeconfig):
+def test_the_table_shows_usage_and_quota(kubeconfig):
     text = forebay("budgets", KUBECONFIG=kubeconfig)
     assert (text.returncode, text.stderr) == (0, "")
     header, row = text.stdout.splitlines()[:2]
-    assert header.split()[:5] == ["BUDGET", "USED", "QUOTA", "LEFT", "DOLLARS"]
+    assert header.split()[:5] == ["BUDGET", "GPU-HOURS", "QUOTA", "LEFT", "USD"]
     assert row.startswith("default/lab ")
     assert " of 500.00 " in row
 
 
 @pytest.mark.real_time
-def test_one_budget_has_its_window_drawn(kubeconfig):
+def test_one_budget_has_its_window_plotted(kubeconfig):
     text = forebay("budgets", "lab", "-n", "default", KUBECONFIG=kubeconfig)
     assert (text.returncode, text.stderr) == (0, "")
     assert "quota 1000" in text.stdout
@@ -63,7 +63,7 @@ def test_one_budget_has_its_window_drawn(kubeconfig):
 
 
 @pytest.mark.real_time
-def test_scripts_read_exact_figures(kubeconfig):
+def test_json_has_decimals_and_the_history(kubeconfig):
     document = json.loads(forebay("budgets", "--output", "json", KUBECONFIG=kubeconfig).stdout)
     (found,) = document["budgets"]
     assert document["note"] == ""
@@ -73,7 +73,7 @@ def test_scripts_read_exact_figures(kubeconfig):
 
 
 @pytest.mark.real_time
-def test_a_budget_that_is_not_there_is_one_sentence(kubeconfig):
+def test_a_budget_that_does_not_exist_is_an_error_of_one_sentence(kubeconfig):
     outcome = forebay("budgets", "nothing", "-n", "default", KUBECONFIG=kubeconfig)
     assert (outcome.returncode, outcome.stdout) == (2, "")
-    assert 'there is no GPUWorkloadBudget "nothing" in namespace "default"' in outcome.stderr
+    assert 'GPUWorkloadBudget "nothing" not found in namespace "default"' in outcome.stderr

@@ -1,4 +1,4 @@
-"""The commands as a user runs them: processes, files, signals."""
+"""Commands as a user runs them: processes, files, signals."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ import yaml
 
 
 def environment(**variables):
-    # The package may be tested where it is not installed.
+    # Tests may run where the package is not installed.
     source = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONUNBUFFERED": "1", **source, **variables}
 
@@ -33,7 +33,7 @@ def forebay(*arguments, **variables):
 
 @contextlib.contextmanager
 def running(*arguments):
-    """The command's process and the kubeconfig it announces; interrupted at the end as Ctrl-C does."""
+    """The command's process and the kubeconfig it prints; interrupted at the end as by Ctrl-C."""
     process = subprocess.Popen(
         [sys.executable, "-m", "forebay", *arguments],
         stdout=subprocess.PIPE,
@@ -46,20 +46,20 @@ def running(*arguments):
             if found := re.search(r"export KUBECONFIG=(\S+)", line):
                 break
         else:
-            pytest.fail(f"{arguments} ended before it served anything: {process.stderr.read()}")
+            pytest.fail(f"{arguments} ended before it served a cluster: {process.stderr.read()}")
         kubeconfig = Path(found[1])
         yield process, kubeconfig
         process.send_signal(signal.SIGINT)
-        _, complaints = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=30)
         assert process.returncode == 0
-        assert complaints == ""
-        assert not kubeconfig.exists(), "a kubeconfig that leads nowhere was left behind"
+        assert errors == ""
+        assert not kubeconfig.exists(), "a kubeconfig of a cluster that is gone was left behind"
     finally:
         process.kill()
         process.communicate()
 
 
-def test_the_embedded_cluster_answers_where_its_kubeconfig_points(tmp_path):
+def test_the_embedded_cluster_answers_at_the_server_of_its_kubeconfig(tmp_path):
     with running("embedded", "--write-kubeconfig", str(tmp_path / "k" / "config")) as (_, kubeconfig):
         server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
         with urllib.request.urlopen(f"{server}/api/v1/namespaces") as answer:
@@ -70,7 +70,7 @@ def test_the_embedded_cluster_answers_where_its_kubeconfig_points(tmp_path):
 
 @pytest.fixture(scope="module")
 def served_demo():
-    """A lab that has run for some minutes of its own time; the kubeconfig that leads to it."""
+    """The kubeconfig of a demo that has run for some simulated minutes."""
     with running("demo", "--serve", "--speed", "60") as (_, kubeconfig):
         waiting_for_the_fifth_job(kubeconfig)
         yield str(kubeconfig)
@@ -83,7 +83,7 @@ def waiting_for_the_fifth_job(kubeconfig):
         assert json.loads(events.readline())["object"]["regarding"]["name"].startswith("giant-05-")
 
 
-def test_status_shows_pools_machines_money_and_why_pods_wait(served_demo):
+def test_status_shows_pools_instances_cost_and_why_pods_wait(served_demo):
     text = forebay("status", KUBECONFIG=served_demo)
     document = json.loads(forebay("status", "--output", "json", KUBECONFIG=served_demo).stdout)
 
@@ -96,44 +96,44 @@ def test_status_shows_pools_machines_money_and_why_pods_wait(served_demo):
     assert document["machines"]
     assert {each["provider"] for each in document["machines"]} == {"webhook"}
     assert float(document["spend"]["total"]) > 0
-    # More than the machines on record: of those that were gone before, too.
+    # At least the cost of the present GPUInstances: the bill has deleted ones, too.
     assert sum(float(each["spent"]) for each in document["bill"]) >= float(document["spend"]["total"]) * 0.99
-    assert "SPENT IN 31 DAYS" in text.stdout
+    assert "COST IN 31 DAYS" in text.stdout
     assert [each["kind"] for each in document["views"]] == ["nodes", "pods"]
     (waiting,) = [each for each in document["waiting"] if each["pod"].startswith("default/giant-05-")]
     assert waiting["gpus"] == 16
     assert waiting["reason"].startswith("NoOfferFits: ")
 
 
-def test_explain_says_why_a_job_waits_and_why_a_machine_is_here(served_demo):
-    machine = json.loads(forebay("status", "--output", "json", KUBECONFIG=served_demo).stdout)["machines"][0]["name"]
+def test_explain_shows_why_a_job_waits_and_the_history_of_an_instance(served_demo):
+    instance = json.loads(forebay("status", "--output", "json", KUBECONFIG=served_demo).stdout)["machines"][0]["name"]
 
     job = forebay("explain", "job/giant-05", KUBECONFIG=served_demo)
-    told = json.loads(forebay("explain", f"gi/{machine}", "-o", "json", KUBECONFIG=served_demo).stdout)
+    explanation = json.loads(forebay("explain", f"gi/{instance}", "-o", "json", KUBECONFIG=served_demo).stdout)
 
     assert (job.returncode, job.stderr) == (0, "")
     assert job.stdout.startswith("Job default/giant-05: Unschedulable\n")
-    assert "Next: NoOfferFits, said " in job.stdout
-    assert told["about"] == f"GPUInstance {machine}"
-    assert told["machines"][0]["history"][0]["reason"] == "CapacityNeeded"
+    assert "Next: NoOfferFits (" in job.stdout
+    assert explanation["about"] == f"GPUInstance {instance}"
+    assert explanation["machines"][0]["history"][0]["reason"] == "CapacityNeeded"
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["pod/nobody"], 'there is no Pod "nobody" in namespace "default"; another is chosen with -n'),
-        (["pod/nobody", "-n", "elsewhere"], 'there is no Pod "nobody" in namespace "elsewhere"; another is chosen'),
-        (["gi/nobody"], 'there is no GPUInstance "nobody"'),
+        (["pod/nobody"], 'Pod "nobody" not found in namespace "default"; choose another namespace with -n'),
+        (["pod/nobody", "-n", "elsewhere"], 'Pod "nobody" not found in namespace "elsewhere"; choose another'),
+        (["gi/nobody"], 'GPUInstance "nobody" not found'),
     ],
 )
-def test_what_does_not_exist_cannot_be_explained(served_demo, arguments, sentence):
+def test_explaining_an_object_that_does_not_exist_is_an_error(served_demo, arguments, sentence):
     outcome = forebay("explain", *arguments, KUBECONFIG=served_demo)
 
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert outcome.stderr.startswith(f"forebay: {sentence}")
 
 
-def test_manifests_are_what_the_repository_ships():
+def test_printed_crds_are_those_in_the_repository():
     printed = list(yaml.safe_load_all(forebay("manifests", "crds").stdout))
 
     shipped = [yaml.safe_load(path.read_text()) for path in Path("deploy/crds").glob("*.yaml")]
@@ -142,7 +142,7 @@ def test_manifests_are_what_the_repository_ships():
     )
 
 
-def test_a_reader_that_goes_away_early_is_no_error():
+def test_a_closed_pipe_is_no_error():
     script = f"{sys.executable} -m forebay manifests crds | head -c 1; exit ${{PIPESTATUS[0]}}"
 
     outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment(), check=False)

@@ -34,7 +34,7 @@ from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load, sa
 from forebay.reconcile.snapshot import BudgetState, Memory, OperatorRules, Snapshot
 from tests.unit.budgets.factories import at, budget
 from tests.unit.budgets.factories import pod as counted_pod
-from tests.unit.cli.scenes import NOW, node, pod, pool, record, running
+from tests.unit.reporting.objects import NOW, node, pod, pool, record, running
 
 KEY = SourceKey("owned", "webhook")
 OWNED = GPUNodeClassSpec(providers=(ProviderEntry(name=ProviderName.AWS, priority=4),), limits=Limits(max_nodes=3))

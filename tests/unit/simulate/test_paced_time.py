@@ -1,4 +1,4 @@
-"""A clock that walks instead of jumping: as fast as it is told to, and with the same story at every speed."""
+"""The paced clock: it runs at the given speed, and what happens does not depend on the speed."""
 
 import asyncio
 import socket
@@ -11,24 +11,24 @@ from forebay.simulate import paced_time, virtual_time
 from forebay.simulate.paced_time import PacedLoop
 
 
-async def story():
-    """Who came when, of three that sleep and work."""
-    told, begun = [], clock.now()
+async def wake_ups():
+    """Names and virtual times of three tasks that sleep repeatedly."""
+    seen, started = [], clock.now()
 
-    async def character(name, *pauses):
+    async def sleeper(name, *pauses):
         for pause in pauses:
             await asyncio.sleep(pause)
-            told.append((name, (clock.now() - begun).total_seconds()))
+            seen.append((name, (clock.now() - started).total_seconds()))
 
-    await asyncio.gather(character("a", 1, 2, 3), character("b", 3, 3), character("c", 0.5, 5.5))
-    return told
+    await asyncio.gather(sleeper("a", 1, 2, 3), sleeper("b", 3, 3), sleeper("c", 0.5, 5.5))
+    return seen
 
 
-def test_the_story_is_the_same_at_every_speed():
-    jumped = virtual_time.run(story())
+def test_events_and_their_order_are_the_same_at_every_speed():
+    jumped = virtual_time.run(wake_ups())
 
-    assert paced_time.run(story(), speed=100) == jumped
-    assert paced_time.run(story(), speed=5000) == jumped
+    assert paced_time.run(wake_ups(), speed=100) == jumped
+    assert paced_time.run(wake_ups(), speed=5000) == jumped
     assert jumped[-1][1] == 6
 
 
@@ -39,7 +39,7 @@ def test_a_minute_takes_as_long_as_the_speed_says():
     assert 0.3 <= time.monotonic() - begun < 3
 
 
-def test_while_something_works_the_clock_stands_still():
+def test_the_clock_stands_still_while_a_task_runs():
     async def work():
         before = clock.now()
         end = time.monotonic() + 0.05
@@ -50,7 +50,7 @@ def test_while_something_works_the_clock_stands_still():
     assert paced_time.run(work(), speed=1000).total_seconds() == 0
 
 
-def test_a_socket_is_heard_between_two_timers_and_the_clock_has_walked_meanwhile():
+def test_a_socket_wakes_the_loop_between_two_timers_and_the_clock_has_advanced():
     async def listen():
         here, there = socket.socketpair()
         with here, there:
@@ -67,6 +67,6 @@ def test_a_socket_is_heard_between_two_timers_and_the_clock_has_walked_meanwhile
 
 
 @pytest.mark.parametrize("speed", [0, -1, float("inf"), float("nan")])
-def test_there_are_speeds_no_clock_runs_at(speed):
+def test_an_invalid_speed_is_refused(speed):
     with pytest.raises(ValueError, match="a clock cannot run"):
         PacedLoop(speed)

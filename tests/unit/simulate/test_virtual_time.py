@@ -1,4 +1,4 @@
-"""The jumping clock: hours pass in no time, in the order in which real time would have run them."""
+"""The virtual clock: hours pass at once, and things happen in the same order as in real time."""
 
 import asyncio
 import math
@@ -12,15 +12,15 @@ from forebay.net import clock
 from forebay.simulate.virtual_time import Deadlock, VirtualTimeLoop, run, virtual_loop_factory
 
 
-async def busy_little_world() -> list[str]:
+async def busy_program() -> list[str]:
     """Timers that tie, timers that are cancelled, a queue, a timeout, a thread, a socket pair."""
-    story: list[str] = []
+    log: list[str] = []
     queue: asyncio.Queue[str] = asyncio.Queue()
 
     async def sleeper(name: str, *naps: float) -> None:
         for nap in naps:
             await asyncio.sleep(nap)
-            story.append(f"{name} woke after {nap}")
+            log.append(f"{name} woke after {nap}")
 
     async def producer() -> None:
         for number in range(3):
@@ -30,18 +30,18 @@ async def busy_little_world() -> list[str]:
     async def consumer() -> None:
         for _ in range(3):
             parcel = await queue.get()
-            story.append(f"got {parcel}")
+            log.append(f"got {parcel}")
 
     async def impatient() -> None:
         try:
             async with asyncio.timeout(0.06):
                 await asyncio.Event().wait()
         except TimeoutError:
-            story.append("gave up")
+            log.append("gave up")
 
     async def thread() -> None:
         await asyncio.sleep(0.16)
-        story.append(await asyncio.to_thread(lambda: "the thread answered"))
+        log.append(await asyncio.to_thread(lambda: "the thread answered"))
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.readline())
@@ -53,12 +53,12 @@ async def busy_little_world() -> list[str]:
         async with server:
             reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
             writer.write(b"hello\n")
-            story.append(f"echo {(await reader.readline()).decode().strip()}")
+            log.append(f"echo {(await reader.readline()).decode().strip()}")
             writer.close()
             await writer.wait_closed()
 
     loop = asyncio.get_running_loop()
-    loop.call_later(0.05, story.append, "never").cancel()
+    loop.call_later(0.05, log.append, "never").cancel()
     await caller()
     async with asyncio.TaskGroup() as tasks:
         for number in range(9):
@@ -66,14 +66,14 @@ async def busy_little_world() -> list[str]:
         tasks.create_task(sleeper("napper", 0.02, 0.18, 0.08))
         for task in (producer(), consumer(), impatient(), thread()):
             tasks.create_task(task)
-    story.append("the end")
-    return story
+    log.append("the end")
+    return log
 
 
 def test_the_same_test_runs_in_virtual_and_in_real_time():
-    virtual = run(busy_little_world())
+    virtual = run(busy_program())
     # Timers here are 20 ms apart. On a machine with other things to do, real time may be later than that; not always.
-    assert any(asyncio.run(busy_little_world()) == virtual for _ in range(10))
+    assert any(asyncio.run(busy_program()) == virtual for _ in range(10))
     assert [line for line in virtual if line.startswith("tied")] == [f"tied {n} woke after 0.1" for n in range(9)]
     assert virtual[-1] == "the end"
     assert "never" not in virtual
@@ -92,7 +92,7 @@ def test_a_year_passes_at_once_and_to_the_second():
     assert time.monotonic() - began < 5
 
 
-def test_the_calendar_starts_in_2030_unless_told_and_in_utc():
+def test_the_calendar_starts_in_2030_by_default_and_is_in_utc():
     async def today() -> datetime:
         return clock.now()
 
@@ -114,7 +114,7 @@ def test_timers_set_for_the_same_instant_run_in_the_order_they_were_set():
     assert run(many()) == list(range(1000))
 
 
-def test_work_in_a_thread_takes_no_virtual_time_even_after_it_was_abandoned():
+def test_work_in_a_thread_takes_no_virtual_time_even_if_its_task_was_cancelled():
     async def impatient() -> tuple[float, bool]:
         loop = asyncio.get_running_loop()
         go, done = threading.Event(), threading.Event()
@@ -135,7 +135,7 @@ def test_work_in_a_thread_takes_no_virtual_time_even_after_it_was_abandoned():
     assert run(impatient()) == (1.0, True)
 
 
-def test_a_thread_may_hand_work_back_while_the_clock_is_held():
+def test_a_thread_can_call_back_into_the_loop_while_the_clock_is_held():
     async def handed() -> tuple[str, float]:
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[str] = loop.create_future()
@@ -147,7 +147,7 @@ def test_a_thread_may_hand_work_back_while_the_clock_is_held():
     assert run(handed()) == ("from a thread", 0.0)
 
 
-def test_waiting_for_what_never_comes_is_an_error_that_names_who_waits():
+def test_a_deadlock_is_an_error_that_names_the_waiting_tasks():
     async def forgotten(event: asyncio.Event) -> None:
         await event.wait()
 
@@ -159,36 +159,36 @@ def test_waiting_for_what_never_comes_is_an_error_that_names_who_waits():
     assert "2030-05-01T01:00:00Z" in str(caught.value)
 
 
-def test_a_timer_for_the_end_of_all_time_never_comes_either():
+def test_an_infinite_sleep_is_a_deadlock():
     with pytest.raises(Deadlock, match="nothing can run at 2030-01-01"):
         run(asyncio.sleep(math.inf))
 
 
 def test_leftover_tasks_are_cancelled_and_generators_closed_at_the_end():
-    story: list[str] = []
+    log: list[str] = []
 
     async def numbers():
         try:
             yield 1
         finally:
-            story.append("generator closed")
+            log.append("generator closed")
 
     async def background() -> None:
         try:
             await asyncio.sleep(1e9)
         finally:
-            story.append("task cancelled")
+            log.append("task cancelled")
 
     async def main() -> None:
         task = asyncio.create_task(background())
         await asyncio.sleep(0)
         async for _ in numbers():
             break
-        story.append(f"main ends, task done: {task.done()}")
+        log.append(f"main ends, task done: {task.done()}")
 
     run(main())
-    assert story[0] == "main ends, task done: False"
-    assert sorted(story[1:]) == ["generator closed", "task cancelled"]
+    assert log[0] == "main ends, task done: False"
+    assert sorted(log[1:]) == ["generator closed", "task cancelled"]
 
 
 def test_a_runner_keeps_one_clock_over_several_runs():
@@ -199,7 +199,7 @@ def test_a_runner_keeps_one_clock_over_several_runs():
         assert runner.get_loop().time() == 90
 
 
-def test_tiny_steps_late_on_the_calendar_still_move_the_clock():
+def test_tiny_steps_far_from_the_start_still_advance_the_clock():
     async def late() -> float:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(1e9)

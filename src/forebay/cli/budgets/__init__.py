@@ -1,5 +1,5 @@
-"""`forebay budgets`: what every budget has used, what is left, and when none will be.
+"""`forebay budgets`: usage, quota and forecast of every budget.
 
-Belongs here: reading budgets and ledgers from a cluster, and drawing them. Does not belong here: the figures
-(`reporting`).
+Belongs here: reading budgets and ledgers from a cluster, and printing them. Does not belong here: the
+figures (`reporting`).
 """

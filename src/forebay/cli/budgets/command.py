@@ -1,4 +1,4 @@
-"""`forebay budgets`: what every budget has used, what is left, and when there will be none."""
+"""`forebay budgets`: usage, quota and forecast of every budget."""
 
 import argparse
 import asyncio
@@ -14,40 +14,47 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", help="one budget, with a plot of its window")
-    parser.add_argument("-n", "--namespace", help="the namespace of that budget, or of those to list (default: all)")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="show only this budget, with a plot of its window")
+    parser.add_argument(
+        "-n", "--namespace", help="namespace of the budgets (default: all; with NAME, the one of the context)"
+    )
     add_output_option(parser)
 
 
-async def look(settings: Settings, namespace: str | None, name: str | None) -> "tuple[list[BudgetView], str]":
-    """With a note where the ledgers cannot be read, so that only what the operator has written is known."""
+async def read_budgets(settings: Settings, namespace: str | None, name: str | None) -> "tuple[list[BudgetView], str]":
+    """Budgets by namespace and name, and a note, which is not empty where only their status could be read."""
     from forebay.budgets.assessment import Assessor
-    from forebay.cli.budgets.waits import home
-    from forebay.cli.cluster_reader import absent, cluster_reader
+    from forebay.cli.budgets.waits import ledger_namespace
+    from forebay.cli.cluster_reader import cluster_reader, not_found
     from forebay.engine.ledger.ledger_reader import LedgersNotReadable, read_ledgers
     from forebay.kube.errors import NotFound
     from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
-    from forebay.reporting.budget_views import view
-    from forebay.reporting.cluster_view import present
+    from forebay.reporting.budget_views import budget_view
+    from forebay.reporting.cluster_view import cluster_now
 
     async with cluster_reader(settings) as reader:
         where = namespace or (reader.namespace if name is not None else None)
         try:
             budgets = (await reader.client.list_all(GPU_WORKLOAD_BUDGETS, where)).items
         except NotFound:
-            raise UserError("Forebay's kinds are not installed here: forebay manifests install") from None
+            raise UserError(
+                "Forebay is not installed in this cluster; install it: forebay manifests install | "
+                "kubectl apply --server-side -f -"
+            ) from None
         chosen = [each for each in budgets if name in {None, each.metadata.name}]
         if name is not None and not chosen:
-            absent("GPUWorkloadBudget", name, where)
+            not_found("GPUWorkloadBudget", name, where)
         leaders = await reader.leaders()
-        now = present(leaders, datetime.now(UTC))
+        now = cluster_now(leaders, datetime.now(UTC))
         note, accounts = "", None
         try:
-            accounts = (await read_ledgers(reader.client, home(settings, leaders), budgets, now)).accounts
+            accounts = (await read_ledgers(reader.client, ledger_namespace(settings, leaders), budgets, now)).accounts
         except LedgersNotReadable as error:
-            note = f"Figures are those of the last report, and without history: {error}."
+            note = f"Usage is as the operator last reported it, without history: {error}."
         assessor = Assessor()
-        found = [view(each, None if accounts is None else accounts.get(each.key), assessor, now) for each in chosen]
+        found = [
+            budget_view(each, None if accounts is None else accounts.get(each.key), assessor, now) for each in chosen
+        ]
         return sorted(found, key=lambda each: (each.namespace, each.name)), note
 
 
@@ -55,21 +62,21 @@ def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
     from forebay.cli.budgets.plot import plot, sparkline
 
     if not found:
-        print("There are no budgets.")
+        print("No budgets found.")
         return
     print_table(
         (
             "BUDGET",
-            "USED",
+            "GPU-HOURS",
             "QUOTA",
             "LEFT",
-            "DOLLARS",
+            "USD",
             "WINDOW",
             "ACTION",
             "PODS",
             "HELD",
-            "USED UP",
-            "USE IN THE WINDOW",
+            "EXHAUSTED",
+            "USAGE IN WINDOW",
         ),
         [
             (
@@ -111,7 +118,7 @@ def _dollars(consumed: str, quota: str | None) -> str:
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
-    found, note = asyncio.run(look(settings, arguments.namespace, arguments.name))
+    found, note = asyncio.run(read_budgets(settings, arguments.namespace, arguments.name))
     if arguments.output == "json":
         print_json({"budgets": msgspec.to_builtins(found), "note": note})
     else:
@@ -121,10 +128,11 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
 
 COMMAND = Command(
     name="budgets",
-    summary="what every budget has used, what is left, and when there will be none",
-    description="Show every GPUWorkloadBudget: GPU-hours and dollars used in its window, what is left of the quota,\n"
-    "the pods that count and those that wait, when it will be used up if everything goes on, and how the window\n"
-    "has filled. With a name, its window is drawn, with the line of the quota and the forecast (dots).",
+    summary="show usage, quota and forecast of every budget",
+    description="Show every GPUWorkloadBudget: GPU-hours and dollars used in its window, what is left of the\n"
+    "quota, how many pods count and how many are held, when the quota will be exhausted if usage\n"
+    "continues as now, and usage over the window. With NAME, also plot the window: usage (bars),\n"
+    "quota (line) and forecast (dots).",
     options=add_options,
     run=run,
 )

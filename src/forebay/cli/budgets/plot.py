@@ -1,22 +1,22 @@
-"""A budget's window drawn with characters: what was used, the forecast, and the quota."""
+"""Character plots of a budget's window: usage, forecast and quota."""
 
 from collections.abc import Sequence
 from typing import Final
 
-from forebay.reporting.budget_views import PAST, BudgetView
+from forebay.reporting.budget_views import HISTORY_SLICES, BudgetView
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _ROWS: Final = 8
 
 
 def sparkline(amounts: Sequence[float]) -> str:
-    """One character for each; none used is a blank."""
+    """One bar for each amount, relative to the largest; 0 is a blank."""
     most = max(amounts, default=0)
     return "".join(_BARS[min(int(each / most * 8), 7)] if each > 0 else " " for each in amounts) if most else ""
 
 
 def plot(shown: BudgetView) -> list[str]:
-    """How the window has filled (the past as blocks), and how it goes on (dots), under the line of the quota."""
+    """Lines of a plot of cumulated usage (bars), forecast (dots) and quota (a line)."""
     used, levels = 0.0, []
     for each in shown.history:
         used += float(each.gpu_hours)
@@ -24,17 +24,17 @@ def plot(shown: BudgetView) -> list[str]:
     ahead = [float(each) for each in shown.forecast]
     quota = None if shown.quota is None else float(shown.quota)
     top = max([*levels, *ahead, quota or 0.0]) or 1.0
-    line = None if quota is None else min(int(quota / top * _ROWS), _ROWS - 1)
+    quota_row = None if quota is None else min(int(quota / top * _ROWS), _ROWS - 1)
     lines = []
     for row in reversed(range(_ROWS)):
         cells = [_cell(each / top * _ROWS - row) for each in levels]
         cells += ["·" if int(min(each / top * _ROWS, _ROWS - 0.01)) == row else " " for each in ahead]
-        if row == line:
+        if row == quota_row:
             cells = [cell if cell != " " else "─" for cell in cells]
-        mark = f" quota {shown.quota}" if row == line else ""
-        lines.append(f"  {''.join(cells)}{mark}".rstrip())
+        label = f" quota {shown.quota}" if row == quota_row else ""
+        lines.append(f"  {''.join(cells)}{label}".rstrip())
     past = f"-{shown.window_hours}h"
-    return [*lines, f"  {past}{'now':>{PAST - len(past)}}"]
+    return [*lines, f"  {past}{'now':>{HISTORY_SLICES - len(past)}}"]
 
 
 def _cell(filled: float) -> str:

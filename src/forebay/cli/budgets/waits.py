@@ -1,4 +1,4 @@
-"""Reads budgets and their ledgers, and says which of them keep pods of one namespace waiting."""
+"""Reads budgets and their ledgers, to find which budgets hold the waiting pods of one namespace."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -10,20 +10,22 @@ from forebay.engine.ledger.ledger_reader import LedgersNotReadable, read_ledgers
 from forebay.kube.errors import Forbidden, NotFound
 from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
 from forebay.model.workloads import Pod
-from forebay.reporting.budget_waits import BudgetWait, waits, waits_as_reported
+from forebay.reporting.budget_waits import BudgetWait, budget_waits, waits_from_status
 from forebay.reporting.cluster_view import Leader
 from forebay.settings import Settings
 
 
-def home(settings: Settings, leaders: Sequence[Leader] | None) -> str:
-    """Where the operator keeps its ledgers."""
+def ledger_namespace(settings: Settings, leaders: Sequence[Leader] | None) -> str:
+    """The operator's namespace, where it keeps its ledgers."""
     return settings.namespace or next((each.namespace for each in leaders or ()), OPERATOR_NAMESPACE)
 
 
-async def waits_in(
-    reader: ClusterReader, namespace: str, pods: Iterable[Pod], where: str, now: datetime
+async def read_budget_waits(
+    reader: ClusterReader, namespace: str, pods: Iterable[Pod], ledgers_in: str, now: datetime
 ) -> dict[str, BudgetWait]:
-    """Of pods of one namespace that wait, by UID; `where` is the operator's."""
+    """What the budgets of `namespace` say about those of its `pods` that wait, by UID. `ledgers_in`: the
+    namespace of the ledgers.
+    """
     waiting = [pod for pod in pods if pod.node is None and pod.deleted is None and not pod.phase.ended]
     if not waiting:
         return {}
@@ -31,11 +33,11 @@ async def waits_in(
         budgets = (await reader.client.list_all(GPU_WORKLOAD_BUDGETS, namespace)).items
     except (NotFound, Forbidden):
         return {}
-    holding = [each for each in budgets if each.spec.enforcement.action is not EnforcementAction.ALERT_ONLY]
-    if not holding:
+    enforcing = [each for each in budgets if each.spec.enforcement.action is not EnforcementAction.ALERT_ONLY]
+    if not enforcing:
         return {}
     try:
-        ledgers = await read_ledgers(reader.client, where, holding, now)
+        ledgers = await read_ledgers(reader.client, ledgers_in, enforcing, now)
     except (LedgersNotReadable, Forbidden) as error:
-        return waits_as_reported(waiting, holding, now, str(error))
-    return waits(waiting, ledgers.pods.values(), holding, ledgers.accounts, now)
+        return waits_from_status(waiting, enforcing, now, str(error))
+    return budget_waits(waiting, ledgers.pods.values(), enforcing, ledgers.accounts, now)

@@ -1,5 +1,5 @@
-"""`forebay demo`: the operator on simulated machines, live in the terminal.
+"""`forebay demo`: the operator on a simulated lab, shown live in the terminal.
 
-Belongs here: the demo's cluster and machines, what is recorded while it runs, and how that is drawn. Does not
-belong here: anything the operator itself needs.
+Belongs here: the demo's cluster, machines and Jobs, the recording of a run, and its display. Does not belong here:
+anything that the operator itself needs.
 """

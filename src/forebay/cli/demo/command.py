@@ -1,4 +1,4 @@
-"""`forebay demo`: Forebay on this machine alone."""
+"""`forebay demo`: runs the operator on a simulated lab, without a cluster or an account."""
 
 import argparse
 import asyncio
@@ -23,8 +23,8 @@ DEFAULT_SPEED: Final = 60.0
 FASTEST: Final = 10_000.0
 DEFAULT_JOBS: Final = 18
 MOST_JOBS: Final = 1000
-#: Pictures in one of our seconds.
-_PICTURES: Final = 5
+#: How often a second of real time the display is refreshed.
+_REFRESHES: Final = 5
 INTERRUPTED: Final = 130
 
 
@@ -34,14 +34,14 @@ def speed(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number <= FASTEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is no speed; give a number above 0, up to {FASTEST:g}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a speed; give a number above 0, up to {FASTEST:g}")
     return number
 
 
 def count(text: str) -> int:
     number = int(text) if text.isascii() and text.isdecimal() else 0
     if not 0 < number <= MOST_JOBS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of Jobs; give 1 to {MOST_JOBS}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of Jobs; give 1 to {MOST_JOBS}")
     return number
 
 
@@ -49,33 +49,37 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--speed",
         type=speed,
-        help=f"seconds of the lab in one of yours (default: {DEFAULT_SPEED:g}; 1 with --serve)",
+        help=f"simulated seconds per real second (default: {DEFAULT_SPEED:g}; with --serve: 1)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="which stream of Jobs (default: 1)")
-    parser.add_argument("--jobs", type=count, help=f"how many Jobs (default: {DEFAULT_JOBS}; no end with --serve)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random Jobs (default: 1)")
+    parser.add_argument("--jobs", type=count, help=f"number of Jobs (default: {DEFAULT_JOBS}; with --serve: no limit)")
     parser.add_argument(
-        "--until-idle", action="store_true", help="as fast as it goes, for scripts: the same for the same seed"
+        "--until-idle",
+        action="store_true",
+        help="run as fast as possible and print only the summary; the same for the same seed",
     )
-    parser.add_argument("--serve", action="store_true", help="serve the cluster, print a kubeconfig, and go on")
-    parser.add_argument("--port", type=port, help="the loopback port to serve on (default: any free one)")
+    parser.add_argument(
+        "--serve", action="store_true", help="serve the cluster's API, print its kubeconfig, and run until Ctrl-C"
+    )
+    parser.add_argument("--port", type=port, help="loopback port for --serve (default: any free port)")
     add_output_option(parser)
 
 
-GREETING: Final = """\
-A lab with five GPU machines, all off, is on {url},
-and Forebay looks after it. In another terminal:
+_INTRO: Final = """\
+A simulated lab with five GPU machines, all off, is served on {url};
+Forebay manages it. In another terminal:
 
   export KUBECONFIG={kubeconfig}
-{tries}
+{commands}
 
-Ctrl-C ends it with a summary; nothing is left behind."""
-_TRIES: Final = (
-    ("kubectl get gpuinstances -w", "the story of each machine"),
-    ("kubectl get jobs,pods", "who runs, who waits"),
-    ("{forebay} status", "pools, machines, money"),
-    ("{forebay} explain job/giant-05", "the fifth Job waits: why"),
+Ctrl-C ends the demo with a summary; nothing is left behind."""
+_COMMANDS_TO_TRY: Final = (
+    ("kubectl get gpuinstances -w", "state of each machine"),
+    ("kubectl get jobs,pods", "what runs, what waits"),
+    ("{forebay} status", "pools, machines, cost"),
+    ("{forebay} explain job/giant-05", "why the fifth Job waits"),
 )
-_AGES: Final = "At this speed the ages that kubectl reckons by its own clock are wrong."
+_WRONG_AGES: Final = "The ages that kubectl shows are wrong at this speed: kubectl uses the real clock."
 
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
@@ -83,34 +87,34 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     from forebay.wiring import configure_logging
 
     check(arguments)
-    # What goes wrong in the lab is part of the story, and told there; only faults of ours are not.
+    # Simulated faults are shown in the demo itself; only errors of the demo's own code are logged.
     configure_logging(settings, level="error")
     pace = arguments.speed or (1.0 if arguments.serve else DEFAULT_SPEED)
     if arguments.until_idle:
-        summary, code = virtual_time.run(play(arguments, None))
+        summary, code = virtual_time.run(run_demo(arguments, None))
     else:
-        summary, code = paced_time.run(play(arguments, pace), speed=pace)
-    report(summary, arguments.output)
+        summary, code = paced_time.run(run_demo(arguments, pace), speed=pace)
+    print_summary(summary, arguments.output)
     return code
 
 
 def check(arguments: argparse.Namespace) -> None:
     if arguments.until_idle and arguments.speed is not None:
-        raise UserError(
-            "--until-idle runs as fast as it goes, so --speed has no meaning with it: leave out one of them"
-        )
+        raise UserError("--until-idle runs as fast as possible, so --speed has no effect: leave out one of them")
     if arguments.until_idle and arguments.serve:
-        raise UserError("--until-idle leaves no time to look, and --serve is for looking: leave out one of them")
+        raise UserError(
+            "--until-idle ends before anybody could connect, and --serve is for connecting: leave out one of them"
+        )
     if arguments.port is not None and not arguments.serve:
-        raise UserError("--port says where to serve: add --serve")
+        raise UserError("--port is the port of --serve: add --serve, or leave out --port")
     if arguments.serve and arguments.output == "json":
-        raise UserError("--serve prints a greeting for people, so --output json has no meaning with it: leave out one")
+        raise UserError("--serve prints text for people, not JSON: leave out --serve or --output json")
 
 
-async def play(arguments: argparse.Namespace, pace: float | None) -> "tuple[Summary, int]":
-    """The whole story; `pace` is how fast people watch it, None that nobody does."""
+async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[Summary, int]":
+    """Run the demo; returns its summary and the exit code. `pace`: the speed of the display, None for no display."""
     from forebay.cli.demo.recorder import summary
-    from forebay.cli.demo.world import playing
+    from forebay.cli.demo.world import running_demo
     from forebay.embedded.server import EmbeddedCluster
     from forebay.net import clock
 
@@ -120,78 +124,82 @@ async def play(arguments: argparse.Namespace, pace: float | None) -> "tuple[Summ
     jobs = arguments.jobs or (None if arguments.serve else DEFAULT_JOBS)
     async with AsyncExitStack() as stack:
         cluster = EmbeddedCluster(seed=arguments.seed)
-        greeting = None
+        intro = None
         if arguments.serve:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="forebay-demo-")))
             url = await stack.enter_async_context(served(cluster, arguments.port or 0, directory / "kubeconfig"))
-            greeting = greet(url, directory / "kubeconfig", pace)
+            intro = intro_text(url, directory / "kubeconfig", pace)
         else:
             await stack.enter_async_context(cluster)
-        demo = await stack.enter_async_context(playing(cluster, arguments.seed))
-        if greeting is not None:
-            print(greeting, flush=True)
-        ended = await watched(demo, interrupted, arguments, jobs, pace)
-        found = summary(demo.chronicle, demo.world, seed=arguments.seed, begun=demo.begun, now=clock.now())
+        demo = await stack.enter_async_context(running_demo(cluster, arguments.seed))
+        if intro is not None:
+            print(intro, flush=True)
+        ended = await display_until_end(demo, interrupted, arguments, jobs, pace)
+        found = summary(demo.recorder, demo.world, seed=arguments.seed, started=demo.started, now=clock.now())
     if interrupted.is_set():
         return found, 0 if arguments.serve else INTERRUPTED
     return found, 0 if ended else 1
 
 
-def greet(url: str, kubeconfig: Path, pace: float | None) -> str:
+def intro_text(url: str, kubeconfig: Path, pace: float | None) -> str:
     forebay = shlex.quote(sys.argv[0] if Path(sys.argv[0]).name == "forebay" else "forebay")
-    tries = [(command.format(forebay=forebay), why) for command, why in _TRIES]
-    width = max(len(command) for command, _ in tries)
-    lines = "\n".join(f"  {command:{width}}  # {why}" for command, why in tries)
-    greeting = GREETING.format(url=url, kubeconfig=kubeconfig, tries=lines)
-    return f"{greeting}\n" if pace == 1 else f"{greeting}\n{_AGES}\n"
+    commands = [(command.format(forebay=forebay), what) for command, what in _COMMANDS_TO_TRY]
+    width = max(len(command) for command, _ in commands)
+    lines = "\n".join(f"  {command:{width}}  # {what}" for command, what in commands)
+    intro = _INTRO.format(url=url, kubeconfig=kubeconfig, commands=lines)
+    return f"{intro}\n" if pace == 1 else f"{intro}\n{_WRONG_AGES}\n"
 
 
-async def watched(
+async def display_until_end(
     demo: "Demo", interrupted: asyncio.Event, arguments: argparse.Namespace, jobs: int | None, pace: float | None
 ) -> bool:
-    """Whether the story came to its end. One that is served goes on until it is interrupted."""
+    """Submit Jobs and refresh the display until the demo ends; True if it ended by itself, with everything off.
+
+    A demo with --serve runs until it is interrupted.
+    """
     from forebay.cli.demo.view import view
 
-    shown = view(demo, pace) if pace is not None and arguments.output == "text" else None
-    stream = asyncio.create_task(demo.submit(jobs), name="stream of Jobs")
+    display = view(demo, pace) if pace is not None and arguments.output == "text" else None
+    submission = asyncio.create_task(demo.submit_jobs(jobs), name="submission of Jobs")
     stop = asyncio.create_task(interrupted.wait(), name="interruption")
     idle = asyncio.create_task(demo.until_idle(), name="until idle")
-    over = stop if arguments.serve else idle
+    end = stop if arguments.serve else idle
     try:
-        while not (over.done() or stop.done() or demo.work.done()):
-            pause = (pace or 60.0) / _PICTURES
-            await asyncio.wait({over, stop, demo.work}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-            if shown is not None:
-                shown.refresh()
+        while not (end.done() or stop.done() or demo.operator_task.done()):
+            pause = (pace or 60.0) / _REFRESHES
+            await asyncio.wait({end, stop, demo.operator_task}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            if display is not None:
+                display.refresh()
     finally:
-        if shown is not None:
-            shown.close()
-        for task in (stream, stop, idle):
+        if display is not None:
+            display.close()
+        for task in (submission, stop, idle):
             task.cancel()
-        await asyncio.wait({stream, stop, idle})
-    if demo.work.done():
-        demo.work.result()  # it never ends by itself: this raises what ended it
+        await asyncio.wait({submission, stop, idle})
+    if demo.operator_task.done():
+        demo.operator_task.result()  # the operator ends only with an exception: raise it
     return idle.done() and not idle.cancelled() and idle.result()
 
 
-def report(summary: "Summary", output: str) -> None:
+def print_summary(summary: "Summary", output: str) -> None:
     import msgspec
 
-    from forebay.cli.demo.recorder import summary_lines
+    from forebay.cli.demo.recorder import summary_rows
 
     if output == "json":
         print_json(msgspec.to_builtins(summary))
         return
     print()
-    rows = summary_lines(summary)
+    rows = summary_rows(summary)
     print_table(rows[0], rows[1:])
 
 
 COMMAND = Command(
     name="demo",
-    summary="everything on this machine: no cluster, no account",
-    description="Play a lab with five GPU machines: Jobs come, Forebay switches machines on and off, and says why.\n"
-    "It ends by itself with what it cost and what machines left on would have cost:\n\n"
+    summary="run the operator on a simulated lab: no cluster, no account",
+    description="Simulate a lab with five GPU machines: Jobs arrive, and Forebay powers machines on and off and\n"
+    "says why. The demo ends by itself, and prints the cost and what the same machines would have\n"
+    "cost if left on:\n\n"
     "  forebay demo\n"
     "  forebay demo --until-idle --output json --seed 7\n"
     "  forebay demo --serve",

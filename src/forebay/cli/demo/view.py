@@ -1,4 +1,4 @@
-"""The demo on a terminal: machines, who waits, what Forebay decided and why, and the money. Elsewhere: plain lines."""
+"""The demo's display: on a terminal machines, waiting pods, events and cost; elsewhere one line for each event."""
 
 import sys
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.reconcile.reports import hourly_cost
-from forebay.reporting.status import on_its_way
+from forebay.reporting.status import capacity_launching
 from forebay.simulate.power import Power
 
 _STYLES: Final = {
@@ -32,39 +32,40 @@ _STYLES: Final = {
     InstanceState.DRAINING: "yellow",
     InstanceState.TERMINATING: "yellow",
 }
-#: Pods that wait, at most.
+#: How many waiting pods are shown at most.
 _WAITING_SHOWN: Final = 5
-#: Lines of decisions, at least.
-_LEAST_WORDS: Final = 4
-#: Follows what was decided in the same instant.
+#: How many lines of events are shown at least.
+_LEAST_EVENTS: Final = 4
+#: Reasons not shown: the launch starts in the instant in which CapacityNeeded is recorded.
 _NOT_SHOWN: Final = frozenset({Reason.LAUNCH_STARTED})
-#: Columns before what was decided about, and between.
+#: Columns of the timestamp and of the gaps between columns.
 _STAMP: Final = 12
-#: Lines that are always there: titles, money, machines' header and blank lines between.
+#: Lines that are always shown: title, headers and blank lines.
 _FRAME: Final = 9
 _USED, _FREE, _OFF = "█", "░", "·"
 
 
 class PlainView:
-    """One line for each decision, as it is made."""
+    """Prints one line for each event as it is recorded."""
 
     def __init__(self, demo: Demo) -> None:
         self._demo = demo
-        demo.chronicle.listeners.append(self._say)
+        demo.recorder.listeners.append(self._print)
 
-    def _say(self, word: RecordedEvent) -> None:
-        mark = "!" if word.warning else " "
-        print(f"{since(self._demo, word.at)} {mark} {subject(word)}  {word.reason}: {word.sentence}", flush=True)
+    def _print(self, event: RecordedEvent) -> None:
+        mark = "!" if event.warning else " "
+        at = elapsed_text(self._demo, event.at)
+        print(f"{at} {mark} {subject(event)}  {event.reason}: {event.sentence}", flush=True)
 
     def refresh(self) -> None:
         pass
 
     def close(self) -> None:
-        self._demo.chronicle.listeners.remove(self._say)
+        self._demo.recorder.listeners.remove(self._print)
 
 
 class LiveView:
-    """A picture that is drawn anew; what stood above it stays."""
+    """Redraws one screen in place; what the terminal showed before stays above it."""
 
     def __init__(self, demo: Demo, speed: float) -> None:
         self._demo = demo
@@ -74,7 +75,7 @@ class LiveView:
         self._live.start()
 
     def refresh(self) -> None:
-        self._live.update(picture(self._demo, self._speed, self._console.width, self._console.height), refresh=True)
+        self._live.update(render(self._demo, self._speed, self._console.width, self._console.height), refresh=True)
 
     def close(self) -> None:
         self._live.stop()
@@ -84,13 +85,14 @@ def view(demo: Demo, speed: float) -> PlainView | LiveView:
     return LiveView(demo, speed) if sys.stdout.isatty() else PlainView(demo)
 
 
-def picture(demo: Demo, speed: float, width: int, height: int) -> RenderableType:
+def render(demo: Demo, speed: float, width: int, height: int) -> RenderableType:
+    """The whole screen."""
     now = clock.now()
     waiting = sorted(demo.views.pods.by(PENDING_GPU, True), key=lambda pod: (pod.created, pod.name))
     left = height - _FRAME - len(demo.world.machines) - min(len(waiting), _WAITING_SHOWN + 1)
     parts: list[RenderableType] = [_title(demo, speed, now), Text(), _machines(demo, now), Text()]
     parts += [_waiting(demo, waiting, now), Text()]
-    parts += [_words(demo, max(_LEAST_WORDS, left), width)]
+    parts += [_events(demo, max(_LEAST_EVENTS, left), width)]
     return Group(*parts)
 
 
@@ -98,14 +100,14 @@ def _title(demo: Demo, speed: float, now: datetime) -> Text:
     rate = UsdPerHour(0)
     for record in demo.views.instances.values():
         rate += hourly_cost(record)
-    spent, always = metered(demo.world, now), always_on(demo.world, now - demo.begun)
-    text = Text.assemble(("Forebay demo", "bold"), f"  {since(demo, now)}  (x{speed:g})   ")
+    spent, always = metered(demo.world, now), always_on(demo.world, now - demo.started)
+    text = Text.assemble(("Forebay demo", "bold"), f"  {elapsed_text(demo, now)}  (x{speed:g})   ")
     text.append(f"{rate} now, {spent} so far", "bold green")
-    return text.append(f", all left on: {always}", "dim")
+    return text.append(f" ({always} if all left on)", "dim")
 
 
 def _machines(demo: Demo, now: datetime) -> Table:
-    table = _table("MACHINE", "GPUS", "STATE", "FOR", "PRICE", "PODS")
+    table = _table("MACHINE", "GPUS", "STATE", "IN STATE", "PRICE", "PODS")
     records = {record.metadata.name: record for record in demo.views.instances.values()}
     for name, machine in demo.world.machines.items():
         pods = [pod for pod in demo.views.pods.by(BY_NODE, name) if pod.occupies_node]
@@ -115,7 +117,7 @@ def _machines(demo: Demo, now: datetime) -> Table:
             name,
             _bar(machine.gpus, pods, powered=demo.world.power(name) is not Power.OFF),
             Text("off" if state is InstanceState.GONE else state, _STYLES.get(state, "dim")),
-            _lasted(record, now),
+            _time_in_state(record, now),
             str(UsdPerHour(machine.hourly_price)),
             ", ".join(sorted(pod.name for pod in pods)) or Text("-", "dim"),
         )
@@ -123,14 +125,14 @@ def _machines(demo: Demo, now: datetime) -> Table:
 
 
 def _bar(gpus: int, pods: Iterable[Pod], *, powered: bool) -> Text:
-    """One sign for each GPU."""
+    """One character for each GPU: used, free or off."""
     if not powered:
         return Text(_OFF * gpus, "dim")
     used = min(gpus, sum(int(pod.shape.gpus()) for pod in pods))
     return Text.assemble((_USED * used, "green"), (_FREE * (gpus - used), "yellow"))
 
 
-def _lasted(record: GPUInstance | None, now: datetime) -> str:
+def _time_in_state(record: GPUInstance | None, now: datetime) -> str:
     if record is None or record.status is None or record.status.since is None:
         return ""
     return "" if record.state is InstanceState.GONE else human(now - record.status.since)
@@ -138,46 +140,48 @@ def _lasted(record: GPUInstance | None, now: datetime) -> str:
 
 def _waiting(demo: Demo, waiting: list[Pod], now: datetime) -> RenderableType:
     if not waiting:
-        return Text("No pod waits for a GPU.", "dim")
-    table = _table("WAITING", "GPUS", "FOR", "WHY")
+        return Text("No pod is waiting for a GPU.", "dim")
+    table = _table("WAITING POD", "GPUS", "AGE", "REASON")
     for pod in waiting[:_WAITING_SHOWN]:
-        word = demo.chronicle.last_word.get(pod.uid)
-        said = f"{word.reason}: {word.sentence}" if word is not None else "nobody has looked at it yet"
-        why = on_its_way(pod, demo.views.instances.values(), now) or said
+        event = demo.recorder.last_pod_event.get(pod.uid)
+        last_event = f"{event.reason}: {event.sentence}" if event is not None else "the operator has not decided yet"
+        why = capacity_launching(pod, demo.views.instances.values(), now) or last_event
         table.add_row(pod.name, str(int(pod.shape.gpus())), human(now - pod.created), why)
     if len(waiting) > _WAITING_SHOWN:
         table.add_row(f"and {len(waiting) - _WAITING_SHOWN} more", "", "", "")
     return table
 
 
-def _words(demo: Demo, lines: int, width: int) -> Table:
-    """The newest first: where the picture is too high, it is cut at its foot."""
-    table = _table("AT", "DECIDED ABOUT", "WHY", folds=True)
-    told = [word for word in reversed(demo.chronicle.words) if word.reason not in _NOT_SHOWN][:lines]
-    room = max(1, width - _STAMP - max((len(subject(word)) for word in told), default=0))
-    for word in told:
-        lines -= 1 + len(f"{word.reason}: {word.sentence}") // room
+def _events(demo: Demo, lines: int, width: int) -> Table:
+    """Events, the newest first: a terminal that is too small crops the screen at the bottom."""
+    table = _table("TIME", "OBJECT", "EVENT", folds=True)
+    latest = [event for event in reversed(demo.recorder.events) if event.reason not in _NOT_SHOWN][:lines]
+    columns = max(1, width - _STAMP - max((len(subject(event)) for event in latest), default=0))
+    for event in latest:
+        lines -= 1 + len(f"{event.reason}: {event.sentence}") // columns
         if lines < 0:
             break
-        reason = Text(word.reason, "yellow" if word.warning else "cyan")
-        table.add_row(since(demo, word.at), subject(word), reason.append(f": {word.sentence}", "default"))
+        reason = Text(event.reason, "yellow" if event.warning else "cyan")
+        table.add_row(elapsed_text(demo, event.at), subject(event), reason.append(f": {event.sentence}", "default"))
     return table
 
 
 def _table(*titles: str, folds: bool = False) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, title in enumerate(titles, 1):
-        # Only the last column may be cut, or folded.
+        # Only the last column may be shortened, or folded.
         last = number == len(titles)
         table.add_column(title, no_wrap=not (last and folds), overflow="ellipsis", ratio=1 if last else None)
     table.expand = True
     return table
 
 
-def subject(word: RecordedEvent) -> str:
-    return f"pod {word.name}" if word.kind == "Pod" else word.name
+def subject(event: RecordedEvent) -> str:
+    """The object of an event as the demo names it."""
+    return f"pod {event.name}" if event.kind == "Pod" else event.name
 
 
-def since(demo: Demo, moment: datetime) -> str:
-    seconds = int(max(timedelta(0), moment - demo.begun).total_seconds())
+def elapsed_text(demo: Demo, moment: datetime) -> str:
+    """Simulated time since the demo started: `1:02:03`."""
+    seconds = int(max(timedelta(0), moment - demo.started).total_seconds())
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -1,4 +1,4 @@
-"""The demo's world: an embedded cluster, the lab's machines, and the operator as it runs anywhere else."""
+"""The running demo: an embedded cluster, simulated machines, and the real operator."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,77 +22,80 @@ from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS
 from forebay.model.reasons import Reason
 from forebay.net import clock
 from forebay.net.in_process import InProcess
-from forebay.simulate.lab import BOOT_TIMEOUT, MACHINES, SULKS, stream
+from forebay.simulate.lab import BOOT_TIMEOUT, FAILS_FIRST_BOOT, MACHINES, arrivals
 from forebay.simulate.power import PowerWorld
 from forebay.simulate.power_faults import Boot
 from forebay.simulate.power_nodes import EmbeddedNodes
 
 _SERVER: Final = "http://embedded"
 _POWER: Final = "http://power.lab"
-#: How long the pool keeps a machine that nothing runs on.
-IDLE: Final = "3m"
-#: Finished Jobs go after so many seconds, as in a well-kept cluster.
+#: consolidateAfter of the pool: how long an idle machine is kept.
+CONSOLIDATE_AFTER: Final = "3m"
+#: ttlSecondsAfterFinished of the Jobs.
 _TTL: Final = 600
-#: A story that is not over after so many hours of its own time is no demo.
-_TOO_LONG: Final = 24 * 3600.0
-#: These do not pass by themselves: who is told so waits until somebody changes something.
-HOPELESS: Final = frozenset({Reason.NO_OFFER_FITS, Reason.NOT_ALLOWED, Reason.PRICE_TOO_HIGH})
+#: Simulated seconds after which a demo that has not become idle counts as failed.
+_TIME_LIMIT: Final = 24 * 3600.0
+#: Reasons that persist until somebody changes the pod or the configuration.
+_PERMANENT_REASONS: Final = frozenset({Reason.NO_OFFER_FITS, Reason.NOT_ALLOWED, Reason.PRICE_TOO_HIGH})
 
 
 class Demo:
-    """A running one. `begun` is when, on its own clock."""
+    """One running demo. `started` is its start, in simulated time."""
 
     def __init__(self, cluster: EmbeddedCluster, world: PowerWorld, operator: Operator, seed: int) -> None:
-        assert operator.views is not None, "the operator's block is around this"
+        assert operator.views is not None, "the operator must have been entered (async with)"
         self.cluster = cluster
         self.world = world
         self.operator = operator
         self.views: Views = operator.views
-        self.begun = clock.now()
-        self.chronicle = DemoRecorder(cluster.store, self.views)
-        self.work = asyncio.create_task(operator.run(), name="operator")
+        self.started = clock.now()
+        self.recorder = DemoRecorder(cluster.store, self.views)
+        self.operator_task = asyncio.create_task(operator.run(), name="operator")
         self._seed = seed
-        #: Of all Jobs that have come.
-        self.pods_asked_for = 0
+        #: Of all Jobs submitted so far.
+        self.pods_expected = 0
         self.all_submitted = False
 
     @property
     def elapsed(self) -> float:
-        return (clock.now() - self.begun).total_seconds()
+        return (clock.now() - self.started).total_seconds()
 
-    async def submit(self, jobs: int | None) -> None:
-        """The stream, up to so many Jobs; None: without end."""
-        for arrival in islice(stream(self._seed), jobs):
+    async def submit_jobs(self, jobs: int | None) -> None:
+        """Submit this many Jobs, each at its time; None: without end."""
+        for arrival in islice(arrivals(self._seed), jobs):
             await asyncio.sleep(arrival.after)
             self.cluster.store.create(kinds.JOB_KIND, arrival.job(ttl=_TTL))
-            self.pods_asked_for += arrival.pods
+            self.pods_expected += arrival.pods
         self.all_submitted = True
 
     async def until_idle(self) -> bool:
-        """True when all is done: every pod has ended or has been told that nothing can serve it, all is off, and there
-        is proof of it.
+        """Wait until nothing is left to do; False if that takes too long.
+
+        Nothing is left when every pod has finished or can never run, every machine is off, and every GPUInstance is
+        Gone.
         """
-        while self.elapsed < _TOO_LONG:
+        while self.elapsed < _TIME_LIMIT:
             await asyncio.sleep(1)
-            if self.all_submitted and not self.world.on and self._nobody_hopes() and self._all_proven():
+            if self.all_submitted and not self.world.on and self._all_pods_done() and self._all_instances_gone():
                 return True
         return False
 
-    def _nobody_hopes(self) -> bool:
-        words, lives = self.chronicle.last_word, self.chronicle.pods
-        return len(lives) >= self.pods_asked_for and all(
-            life.finished is not None or (uid in words and words[uid].reason in HOPELESS) for uid, life in lives.items()
+    def _all_pods_done(self) -> bool:
+        events, pods = self.recorder.last_pod_event, self.recorder.pods
+        return len(pods) >= self.pods_expected and all(
+            pod.finished is not None or (uid in events and events[uid].reason in _PERMANENT_REASONS)
+            for uid, pod in pods.items()
         )
 
-    def _all_proven(self) -> bool:
+    def _all_instances_gone(self) -> bool:
         return all(record.state is InstanceState.GONE for record in self.views.instances.values())
 
 
 @asynccontextmanager
-async def playing(cluster: EmbeddedCluster, seed: int) -> AsyncIterator[Demo]:
-    """`cluster` runs already; here come its furniture, the machines and the operator."""
+async def running_demo(cluster: EmbeddedCluster, seed: int) -> AsyncIterator[Demo]:
+    """A demo in `cluster`, which must be running: creates CRDs, class, pool and machines, and runs the operator."""
     world = PowerWorld((each.machine for each in MACHINES), EmbeddedNodes(cluster.store))
-    world.script_boots(SULKS, Boot(joins=False))
+    world.script_boots(FAILS_FIRST_BOOT, Boot(joins=False))
     for definition in custom_resource_definitions():
         cluster.store.create(kinds.CRD_KIND, definition)
     register_node(cluster.store, "control", allocatable={"cpu": "8", "memory": "32Gi"})
@@ -111,20 +114,23 @@ async def playing(cluster: EmbeddedCluster, seed: int) -> AsyncIterator[Demo]:
             identity="forebay-demo",
             clock=clock.now,
             make_transport=lambda _tls: InProcess(world.answer),
-            rng=Random(seed),  # noqa: S311 (a story, not a secret)
+            rng=Random(seed),  # noqa: S311 (a simulation, not a secret)
         )
         await stack.enter_async_context(operator)
         demo = Demo(cluster, world, operator, seed)
         try:
             yield demo
         finally:
-            demo.work.cancel()
-            await asyncio.wait({demo.work})
+            demo.operator_task.cancel()
+            await asyncio.wait({demo.operator_task})
 
 
 _POOL: Final[dict[str, Any]] = {
     "metadata": {"name": "lab", "namespace": "default"},
-    "spec": {"nodeClassRef": {"name": "lab"}, "disruption": {"consolidateAfter": IDLE, "budgets": [{"nodes": 1}]}},
+    "spec": {
+        "nodeClassRef": {"name": "lab"},
+        "disruption": {"consolidateAfter": CONSOLIDATE_AFTER, "budgets": [{"nodes": 1}]},
+    },
 }
 
 

@@ -1,4 +1,4 @@
-"""`forebay explain`: why is this pending, why is this machine here, and what comes next."""
+"""`forebay explain`: why a pod or Job waits, why a node or GPUInstance exists, and what comes next."""
 
 import argparse
 import asyncio
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forebay.reporting.explanations import Explanation
     from forebay.reporting.machines import MachineView
 
-#: As kubectl spells them, short and long.
+#: Kinds as kubectl spells them, short and long.
 _KINDS: Final = {
     **dict.fromkeys(("pod", "pods", "po"), "pod"),
     **dict.fromkeys(("job", "jobs"), "job"),
@@ -30,21 +30,26 @@ _KINDS: Final = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("object", metavar="KIND/NAME", help="pod/NAME, job/NAME, node/NAME or gi/NAME")
     parser.add_argument(
-        "-n", "--namespace", dest="in_namespace", metavar="NAMESPACE", help="of the pod or Job (default: the context's)"
+        "-n",
+        "--namespace",
+        dest="in_namespace",
+        metavar="NAMESPACE",
+        help="namespace of the pod or Job (default: the one of the context)",
     )
     add_output_option(parser)
 
 
 def target(text: str) -> tuple[str, str]:
-    """`pod/x` and what `kubectl get -o name` prints: `job.batch/x`."""
+    """Kind and name of `pod/x`, or of what `kubectl get -o name` prints: `job.batch/x`."""
     kind, slash, name = text.partition("/")
     known = _KINDS.get(kind.partition(".")[0].lower())
     if not slash or not name or known is None:
-        raise UserError(f"{text!r} is nothing that can be explained; give pod/NAME, job/NAME, node/NAME or gi/NAME")
+        raise UserError(f"{text!r} cannot be explained; give pod/NAME, job/NAME, node/NAME or gi/NAME")
     return known, name
 
 
 async def explain(settings: Settings, kind: str, name: str, namespace: str | None) -> "tuple[Explanation, datetime]":
+    """The explanation of one object of the cluster, and the time it is of."""
     from forebay.cli.cluster_reader import cluster_reader
 
     async with cluster_reader(settings) as reader:
@@ -54,39 +59,41 @@ async def explain(settings: Settings, kind: str, name: str, namespace: str | Non
 async def explanation_of(
     reader: "ClusterReader", settings: Settings, kind: str, name: str, namespace: str | None
 ) -> "tuple[Explanation, datetime]":
+    """`explain` with a given reader."""
     from forebay.reporting.explanations import explain_instance, explain_job, explain_node, explain_pod
 
-    where = namespace or reader.namespace
+    in_namespace = namespace or reader.namespace
     match kind:
         case "pod":
-            pod = await reader.pod(where, name)
-            view = await observe_cluster(reader, settings, [pod])
-            return explain_pod(pod, view, await reader.said("Pod", where, name)), view.now
+            pod = await reader.pod(in_namespace, name)
+            view = await read_cluster_view(reader, settings, [pod])
+            return explain_pod(pod, view, await reader.events("Pod", in_namespace, name)), view.now
         case "job":
-            job, uid = await reader.job(where, name)
-            pods = [pod for pod in await reader.pods(where) if pod.owner is not None and pod.owner.uid == uid]
-            view = await observe_cluster(reader, settings, pods)
-            by_pod: defaultdict[str, list[EventLine]] = defaultdict(list)
-            for each in await reader.said("Pod", where) or ():
-                by_pod[each.about].append(each)
-            return explain_job(job, pods, view, await reader.said("Job", where, name), by_pod), view.now
+            job, uid = await reader.job(in_namespace, name)
+            pods = [pod for pod in await reader.pods(in_namespace) if pod.owner is not None and pod.owner.uid == uid]
+            view = await read_cluster_view(reader, settings, pods)
+            pod_events: defaultdict[str, list[EventLine]] = defaultdict(list)
+            for each in await reader.events("Pod", in_namespace) or ():
+                pod_events[each.about].append(each)
+            return explain_job(job, pods, view, await reader.events("Job", in_namespace, name), pod_events), view.now
         case "node":
             node = await reader.node(name)
-            view = await observe_cluster(reader, settings)
-            return explain_node(node, view, await reader.said("Node", name=name)), view.now
+            view = await read_cluster_view(reader, settings)
+            return explain_node(node, view, await reader.events("Node", name=name)), view.now
         case _:
             record = await reader.record(name)
-            view = await observe_cluster(reader, settings)
-            return explain_instance(record, view, await reader.said("GPUInstance", name=name)), view.now
+            view = await read_cluster_view(reader, settings)
+            return explain_instance(record, view, await reader.events("GPUInstance", name=name)), view.now
 
 
-async def observe_cluster(reader: "ClusterReader", settings: Settings, about: "Sequence[Pod]" = ()) -> "ClusterView":
-    """All of it is listed: a cluster has few nodes and machines, and pods are asked for by the node they are on.
-    `about` are pods of one namespace whose budgets matter.
+async def read_cluster_view(reader: "ClusterReader", settings: Settings, about: "Sequence[Pod]" = ()) -> "ClusterView":
+    """The view that explanations need; with the budget waits of `about`, pods of one namespace.
+
+    Nodes and GPUInstances are listed in full, pods only those on nodes of GPUInstances.
     """
-    from forebay.cli.budgets.waits import home, waits_in
+    from forebay.cli.budgets.waits import ledger_namespace, read_budget_waits
     from forebay.net import clock
-    from forebay.reporting.cluster_view import ClusterView, acting, pods_by_node, present
+    from forebay.reporting.cluster_view import ClusterView, cluster_now, operator_running, pods_by_node
     from forebay.wiring import rules_of
 
     records = await reader.records()
@@ -94,16 +101,20 @@ async def observe_cluster(reader: "ClusterReader", settings: Settings, about: "S
     nodes = await reader.nodes()
     pods = [pod for name in sorted(names & nodes.keys()) for pod in await reader.pods(node=name)]
     leaders = await reader.leaders()
-    now = present(leaders, clock.now())
+    now = cluster_now(leaders, clock.now())
+    waits = {}
+    if about:
+        ledgers_in = ledger_namespace(settings, leaders)
+        waits = await read_budget_waits(reader, about[0].namespace, about, ledgers_in, now)
     return ClusterView(
         now=now,
         records=records,
         pools=await reader.pools() or (),
         nodes=nodes,
         pods_by_node=pods_by_node(pods),
-        acting=acting(leaders, now),
+        operator_running=operator_running(leaders, now),
         gpu_resources=rules_of(settings).gpu_resources,
-        waits=await waits_in(reader, about[0].namespace, about, home(settings, leaders), now) if about else {},
+        budget_waits=waits,
     )
 
 
@@ -120,10 +131,10 @@ def show(explanation: "Explanation", now: datetime) -> None:
         print_paragraph(pod.answer, indent=2)
         print_paragraph(f"Next: {pod.next}", indent=2)
         for machine in pod.machines:
-            price = dollars_an_hour(machine)
+            price = price_text(machine)
             print_paragraph(f"GPUInstance {machine.name} ({price}): {machine.state}. {machine.message}", indent=2)
         show_events(pod.events or [], now, indent=2)
-    # What is in the history need not be said twice.
+    # Transitions are events too: those in the history are not shown twice.
     shown = {step.message for machine in explanation.machines for step in machine.history}
     show_events(
         explanation.events and [event for event in explanation.events if event.note not in shown], now, indent=0
@@ -134,18 +145,18 @@ def show_machine(machine: "MachineView") -> None:
     from forebay.model.quantities import Usd
 
     what = f"{machine.gpus} x {machine.gpu_type}" if machine.gpu_type else f"{machine.gpus} GPUs"
-    print(f"GPUInstance {machine.name}: {machine.type} of {machine.provider}, {what}, {dollars_an_hour(machine)}")
-    billed = "not billed"
+    print(f"GPUInstance {machine.name}: {machine.type} of {machine.provider}, {what}, {price_text(machine)}")
+    billed = "$0.00 (not billed)"
     if machine.billed_from is not None:
         until = f"{machine.billed_until:%Y-%m-%d %H:%M:%S}" if machine.billed_until is not None else "now"
         cost = Usd.from_exact(machine.cost_exact)
-        billed = f"{cost} so far (billed from {machine.billed_from:%Y-%m-%d %H:%M:%S} to {until}, UTC)"
+        billed = f"{cost} (billed from {machine.billed_from:%Y-%m-%d %H:%M:%S} to {until}, UTC)"
     rows = [
         ("Cost", billed),
         ("Pool", machine.pool or "none"),
         ("Node", machine.node or "none"),
         ("Pods", ", ".join(machine.pods) or "none"),
-        ("For", ", ".join(machine.asked_for) or "no pod in particular"),
+        ("For", ", ".join(machine.launched_for) or "no particular pod"),
     ]
     for title, text in rows:
         print_paragraph(f"{title:<6}{text}", indent=2, hanging=6)
@@ -160,7 +171,7 @@ def show_events(events: "list[EventLine] | None", now: datetime, *, indent: int)
     from forebay.model.spans import human
 
     if events is None:
-        print_paragraph("What Forebay wrote on it may not be read by this user (list events).", indent=indent)
+        print_paragraph("Events are not shown: this user may not list events.", indent=indent)
         return
     if not events:
         return
@@ -174,10 +185,10 @@ def show_events(events: "list[EventLine] | None", now: datetime, *, indent: int)
         )
         for each in events
     ]
-    print_table((f"{'':{indent}}SAID AGO", "TYPE", "REASON", "NOTE"), rows)
+    print_table((f"{'':{indent}}EVENT AGE", "TYPE", "REASON", "MESSAGE"), rows)
 
 
-def dollars_an_hour(machine: "MachineView") -> str:
+def price_text(machine: "MachineView") -> str:
     from forebay.model.quantities import UsdPerHour
 
     return str(UsdPerHour(machine.price_per_hour))
@@ -201,9 +212,10 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
 
 COMMAND = Command(
     name="explain",
-    summary="why a pod or Job waits, why a machine is here, and what comes next",
-    description="Say whether a pod is demand and why, what was obtained for it, what Forebay wrote on it and what\n"
-    "comes next; or the history and cost of a machine, and when it goes:\n\n"
+    summary="explain why a pod or Job waits, or why a node or GPUInstance exists, and what comes next",
+    description="For a pod or Job: whether it waits for capacity and why, the GPUInstances launched for it,\n"
+    "Forebay's events, and what comes next. For a node or GPUInstance: why it was launched, its\n"
+    "history and cost, and when it is terminated:\n\n"
     "  forebay explain pod/train-0 -n team\n"
     "  forebay explain job/train\n"
     "  forebay explain node/gpu-1\n"

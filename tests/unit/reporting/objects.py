@@ -1,4 +1,4 @@
-"""What a user may ask about, in a few words."""
+"""Pods, nodes, GPUInstances, pools and cluster views for the tests of reporting."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -20,6 +20,7 @@ from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Phase, Pod, PodShape
+from forebay.reporting.cluster_view import ClusterView, EventLine, pods_by_node
 
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 S = InstanceState
@@ -30,7 +31,7 @@ def before(**span):
 
 
 def pod(name="train", gpus=1, *, gates=(), **fields):
-    """One that the scheduler has found no node for."""
+    """A pod that kube-scheduler has found no node for."""
     requests = Resources({"cpu": 1000, "pods": 1, "nvidia.com/gpu": gpus})
     known = {
         "namespace": "team",
@@ -68,7 +69,7 @@ def record(name="m1", state=S.READY, *, pods=("train",), price="1.80", pool="lab
         Transition(state=S.REQUESTED, at=before(minutes=2), reason="CapacityNeeded", message="Pods wait."),
         Transition(state=state, at=before(minutes=1), reason="NodeReady", message="It came."),
     )
-    mark = Condition(
+    idle = Condition(
         type="Idle", status=Truth.TRUE, reason="Idle", message="Nothing runs on it.", last_transition_time=idle_since
     )
     return GPUInstance(
@@ -91,7 +92,7 @@ def record(name="m1", state=S.READY, *, pods=("train",), price="1.80", pool="lab
                 "message": "It came.",
                 "since": before(minutes=1),
                 "transitions": steps,
-                "conditions": (mark,) if idle_since is not None else (),
+                "conditions": (idle,) if idle_since is not None else (),
                 "billed_from": before(minutes=2),
                 **status,
             }
@@ -103,4 +104,22 @@ def pool(name="lab", after="5m"):
     return GPUNodePool(
         metadata=ObjectMeta(name=name, namespace="team"),
         spec=GPUNodePoolSpec(node_class_ref=NodeClassRef(name="owned"), disruption=Disruption(consolidate_after=after)),
+    )
+
+
+def event(note, reason="NoOfferFits", about="team/train"):
+    return EventLine(about=about, at=before(seconds=30), type="Warning", reason=reason, note=note)
+
+
+def cluster_view(*records, pods=(), **fields):
+    return ClusterView(
+        **{
+            "now": NOW,
+            "records": records,
+            "pools": (pool(),),
+            "nodes": {"m1": node()},
+            "pods_by_node": pods_by_node(pods),
+            "operator_running": True,
+            **fields,
+        }
     )

@@ -1,0 +1,179 @@
+"""What comes next for a pod or GPUInstance, in one sentence, or what the user can do."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_node_pool import ConsolidationPolicy, GPUNodePool
+from forebay.api.parts import Truth
+from forebay.api.values import duration_or_never
+from forebay.demand.assessment import DEFAULT_SCHEDULER
+from forebay.demand.planned_pods import idle_condition
+from forebay.model.reasons import Reason
+from forebay.model.sources import Delivery
+from forebay.model.spans import human
+from forebay.model.workloads import Pod
+from forebay.reporting.cluster_view import ClusterView, EventLine
+from forebay.reporting.machines import is_terminating
+
+_LAUNCHING: Final = frozenset({InstanceState.LAUNCHING, InstanceState.LAUNCHED, InstanceState.JOINED})
+NOT_INSTALLED: Final = (
+    "Forebay is not installed in this cluster, so no capacity will be launched. Install it: forebay manifests install "
+    "| kubectl apply --server-side -f -"
+)
+_NO_OPERATOR: Final = (
+    "No operator is running, so nothing will change. Check the operator's Deployment, or start one with forebay run."
+)
+
+
+def scheduler_name(pod: Pod) -> str:
+    """The scheduler as users know it: `kube-scheduler` for the default one."""
+    name = pod.shape.scheduler_name
+    return "kube-scheduler" if name == DEFAULT_SCHEDULER else name
+
+
+def next_of_waiting_pod(
+    pod: Pod, for_pod: Sequence[GPUInstance], view: ClusterView, events: list[EventLine] | None
+) -> str:
+    """What comes next for a pod that waits for capacity; `for_pod` are its GPUInstances, oldest first."""
+    if view.records is None:
+        return NOT_INSTALLED
+    no_operator = f" {_NO_OPERATOR}" if view.operator_running is False else ""
+    live = [each for each in for_pod if each.state is not InstanceState.GONE and not is_terminating(each)]
+    if live:
+        return next_of_instance(live[-1], view)
+    wait = view.budget_waits.get(pod.uid)
+    if wait is not None and wait.sentence is not None:
+        return f"{wait.sentence}{no_operator}"
+    event = _last_event(pod, events)
+    if event is not None:
+        return f"{_event_text(event, view.now)}{no_operator}"
+    if view.operator_running is False:
+        return _NO_OPERATOR
+    return f"The operator has not decided yet; it does within seconds after {scheduler_name(pod)} reports no node."
+
+
+def next_of_gated_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> str:
+    """What comes next for a pod behind the scheduling gate of budgets."""
+    if view.operator_running is False:
+        return _NO_OPERATOR
+    wait, event = view.budget_waits.get(pod.uid), _last_event(pod, events)
+    if wait is not None and wait.sentence is not None:
+        return wait.sentence
+    if (wait is None or wait.unknown_because is not None) and event is not None:
+        return _event_text(event, view.now)
+    if wait is not None and wait.unknown_because is not None:
+        return (
+            f"The operator removes the gate when the pod's budgets have room. When is unknown: {wait.unknown_because}."
+        )
+    return "The pod's budgets have room: the operator removes the gate within seconds."
+
+
+def _last_event(pod: Pod, events: list[EventLine] | None) -> EventLine | None:
+    return next((each for each in reversed(events or ()) if each.about == "/".join(pod.key)), None)
+
+
+def _event_text(event: EventLine, now: datetime) -> str:
+    return f"{event.reason} ({human(now - event.at)} ago): {event.note}"
+
+
+def next_of_other_pod(pod: Pod, reason: Reason, view: ClusterView) -> str:
+    """What comes next for a pod that does not wait for capacity."""
+    match reason:
+        case Reason.BOUND:
+            return "Nothing. The pod has a node."
+        case Reason.ENDED | Reason.POD_DELETED:
+            return "Nothing. The pod needs no capacity any more."
+        case Reason.NO_GPU_ASKED:
+            return "Forebay ignores this pod. To be served, it must request a GPU resource such as nvidia.com/gpu."
+        case Reason.GATED:
+            gates = ", ".join(pod.shape.scheduling_gates)
+            return (
+                f"The controller that set {gates} must remove it; then {scheduler_name(pod)} tries to schedule the pod."
+            )
+        case Reason.PREEMPTING:
+            return (
+                f"{scheduler_name(pod)} binds the pod to {pod.nominated_node} when the preempted pods have terminated."
+            )
+        case _:
+            age = human(view.now - pod.created)
+            return (
+                f"{scheduler_name(pod)} tries to schedule the pod (created {age} ago). If no node fits, Forebay "
+                "launches capacity for it."
+            )
+
+
+def next_of_instance(record: GPUInstance, view: ClusterView) -> str:
+    """What comes next for a GPUInstance, in each of its states."""
+    if view.operator_running is False and record.state is not InstanceState.GONE:
+        return _NO_OPERATOR
+    status, name, provider = record.status, record.metadata.name, record.spec.provider
+    match record.state:
+        case InstanceState.REQUESTED:
+            wait = status.not_before if status is not None else None
+            when = f"at {_moment(wait, view.now)}" if wait is not None and wait > view.now else "now"
+            launch = "power on" if record.spec.delivers is Delivery.POWER else "launch"
+            return f"Forebay calls {provider} to {launch} {name} {when}."
+        case state if state in _LAUNCHING:
+            deadline = status.deadline if status is not None else None
+            if deadline is None:
+                return f"{name} becomes a Ready node with its GPUs; there is no deadline."
+            return (
+                f"{name} must be a Ready node with its GPUs by {_moment(deadline, view.now)}. Otherwise Forebay "
+                f"{_terminates(record)} {name}, lets it cool down, and launches other capacity."
+            )
+        case InstanceState.READY:
+            return _next_of_ready_instance(record, view)
+        case InstanceState.RUNNING:
+            return f"{name} runs until its container exits; then Forebay terminates it."
+        case InstanceState.DRAINING:
+            evicted = f"Pods on {name} are evicted as their disruption budgets allow"
+            return f"{evicted}; then Forebay {_terminates(record)} {name}."
+        case InstanceState.GONE:
+            return f"Nothing. {name} is gone, as {provider} has confirmed. The record is kept for an hour."
+        case _:
+            termination = "power-off" if record.spec.delivers is Delivery.POWER else "termination"
+            return f"Forebay repeats the {termination} of {name} until {provider} confirms it; billed until then."
+
+
+def _next_of_ready_instance(record: GPUInstance, view: ClusterView) -> str:
+    name = record.metadata.name
+    pods = view.pods_by_node.get(record.node_name or "", ())
+    if pods:
+        return f"{name} stays while pods run on it (now: {len(pods)})."
+    idle = idle_condition(record)
+    if idle is None or idle.status is not Truth.TRUE:
+        return idle.message if idle is not None and idle.message else f"{name} stays while it is needed."
+    since = f"{name} has been idle for {human(view.now - idle.last_transition_time)}"
+    pool = _pool(record, view.pools)
+    if pool is None:
+        if record.spec.delivers is Delivery.POWER:
+            return f"{since}. Forebay powers it off after the operator's --idle-delay."
+        return f"{since}. It belongs to no pool, so no consolidateAfter applies and it stays."
+    disruption = pool.spec.disruption
+    after = duration_or_never(disruption.consolidate_after)
+    if disruption.consolidation_policy is ConsolidationPolicy.NEVER or after is None:
+        return f"{since} and stays: pool {pool.metadata.name} never consolidates idle nodes (spec.disruption)."
+    ends = idle.last_transition_time + after
+    allowed = "as soon as disruption budgets and the scale-down interval allow"
+    when = f"at {_moment(ends, view.now)}" if ends > view.now else allowed
+    setting = f"consolidateAfter of pool {pool.metadata.name} is {disruption.consolidate_after}"
+    return f"{since}. Forebay {_terminates(record)} {name} {when}: {setting}."
+
+
+def _pool(record: GPUInstance, pools: Sequence[GPUNodePool]) -> GPUNodePool | None:
+    wanted = record.spec.pool_ref
+    if wanted is None:
+        return None
+    return next((each for each in pools if each.key == (wanted.namespace, wanted.name)), None)
+
+
+def _terminates(record: GPUInstance) -> str:
+    return "powers off" if record.spec.delivers is Delivery.POWER else "terminates"
+
+
+def _moment(at: datetime, now: datetime) -> str:
+    left = at - now
+    distance = f"in {human(left)}" if left >= timedelta(0) else f"{human(-left)} ago"
+    return f"{at:%H:%M:%S} UTC ({distance})"

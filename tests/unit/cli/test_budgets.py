@@ -1,0 +1,44 @@
+"""How `forebay budgets` prints and plots budgets."""
+
+from forebay.cli.budgets.command import show
+from forebay.cli.budgets.plot import plot, sparkline
+from tests.unit.reporting.budget_objects import reported_exceeded, used
+
+
+def test_a_sparkline_shows_when_in_the_window_gpus_were_used():
+    line = sparkline([float(each.gpu_hours) for each in used((-23, -22), (-2, -1)).history])
+
+    assert line == "  ██" + " " * 40 + "██  "
+
+
+def test_an_unused_budget_has_no_sparkline():
+    assert sparkline([float(each.gpu_hours) for each in used().history]) == ""
+
+
+def test_the_plot_rises_to_the_used_amount_below_the_line_of_the_quota():
+    lines = plot(used((-20, -15), (-10, -5)))
+
+    assert len(lines) == 9
+    assert "quota 10.000000" in lines[0]
+    assert lines[-2].lstrip() != ""
+    assert lines[-1].split() == ["-24h", "now"]
+    heights = [
+        sum(line[2 + column] not in " ─" for line in lines[:-1] if len(line) > 2 + column) for column in (0, 20, 47)
+    ]
+    assert heights == sorted(heights)
+    assert heights[0] == 0
+    assert heights[-1] == 8
+
+
+def test_without_ledgers_the_table_is_followed_by_a_note(capsys):
+    show([reported_exceeded()], "Usage is as the operator last reported it.", with_plot=True)
+
+    printed = capsys.readouterr().out
+    assert "default/team-a" in printed
+    assert "Usage is as the operator last reported it." in printed
+
+
+def test_without_budgets_the_output_says_so(capsys):
+    show([], "", with_plot=False)
+
+    assert capsys.readouterr().out == "No budgets found.\n"

@@ -1,0 +1,28 @@
+"""Budgets with usage for the tests of what users see of them."""
+
+from forebay.budgets.accounts import Account
+from forebay.budgets.assessment import Assessor
+from forebay.reporting.budget_views import budget_view
+from tests.unit.budgets.factories import at, budget
+
+HOUR = 3600
+
+
+def used(*pieces, running=None):
+    """The view of a budget of 10 GPU-hours in 24 h, used by pods of one GPU; `pieces` are (start, end) in hours."""
+    made = budget(hours="10", window=24)
+    account = Account(made)
+    for number, (start, end) in enumerate(pieces):
+        account.ledger.record(f"pod-{number}", _second(start), _second(end), 1000)
+    if running is not None:
+        account.ledger.begin("running", _second(running), 1000, _second(0))
+    return budget_view(made, account, Assessor(), at(0))
+
+
+def reported_exceeded():
+    """The view of a budget by its status alone, without its ledger."""
+    return budget_view(budget(hours="10", since=at(-60)), None, Assessor(), at(0))
+
+
+def _second(hours):
+    return int((at(hours * HOUR)).timestamp())

@@ -1,0 +1,91 @@
+"""What `forebay status` shows."""
+
+from datetime import timedelta
+
+from forebay.api.gpu_node_pool import GPUNodePoolStatus
+from forebay.api.parts import Condition, Truth
+from forebay.reporting.cluster_view import EventLine, Leader, cluster_now
+from forebay.reporting.status import ViewAge, leader_text, spend_text, status_fields, view_age_text
+from tests.unit.reporting.objects import NOW, S, before, node, pod, pool, record, running
+
+
+def fields(*, nodes=(), pods=(), waiting=(), records=(), pools=(), events=()):
+    return status_fields(nodes, pods, waiting, records=records, pools=pools, events=events, gpu_resources=None, now=NOW)
+
+
+def test_cost_is_the_present_rate_and_the_sum_over_all_instances():
+    gone = record("old", S.GONE, price="3.60", billed_from=before(hours=1), billed_until=before(minutes=50))
+    found = fields(records=[record(billed_from=before(minutes=10)), gone, record("new", S.REQUESTED, billed_from=None)])
+
+    spend = found["spend"]
+    assert spend.hourly == "1.8"
+    assert spend.total_exact == "9/10"
+    assert spend_text(spend) == "$1.80/h now; $0.90 since 2026-05-04 11:00 UTC for 3 GPUInstances"
+    assert [machine.name for machine in found["machines"]] == ["m1", "new", "old"]
+
+
+def test_a_cluster_without_instances_costs_nothing():
+    assert spend_text(fields()["spend"]) == "$0.00: there are no GPUInstances"
+
+
+def test_a_waiting_pod_shows_the_instance_that_launches_else_the_last_event_else_the_scheduler():
+    launching = record("m2", S.LAUNCHED, pods=("a",), deadline=NOW + timedelta(minutes=3))
+    refused = EventLine(about="team/b", at=NOW, type="Warning", reason="NoOfferFits", note="Too large.")
+    pods = [pod("a"), pod("b"), pod("c"), pod("d", gates=("x/y",)), pod("e", unschedulable_since=None)]
+
+    found = fields(waiting=pods, records=[launching], events=[refused])
+
+    assert [each.reason for each in found["waiting"]] == [
+        "CapacityLaunching: GPUInstance m2 is Launched; its deadline is in 3m.",
+        "NoOfferFits: Too large.",
+        "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+        "Gated: The pod is held back by its scheduling gates (x/y) until these are taken away.",
+        "NotYetScheduled: The scheduler has not tried the pod yet; it was made 3m ago.",
+    ]
+
+
+def test_gpus_are_counted_as_allocatable_and_as_requested_by_bound_pods():
+    found = fields(nodes=[node(), node("m2", ready=False)], pods=[running(gpus=2), pod()])
+
+    assert (found["nodes"], found["nodes_ready"], found["gpus"], found["gpus_requested"]) == (2, 1, 8, 2)
+
+
+def test_a_pool_shows_its_ready_condition():
+    reconciled = pool()
+    condition = Condition(
+        type="Ready", status=Truth.FALSE, reason="DisruptionPaused", message="Look at it.", last_transition_time=NOW
+    )
+    reconciled.status = GPUNodePoolStatus(conditions=(condition,), node_count=2, hourly_cost="3.6")
+
+    views = fields(pools=[reconciled, pool("new")])["pools"]
+
+    assert [(each.pool, each.nodes, each.hourly, each.ready, each.reason) for each in views] == [
+        ("team/lab", 2, "3.6", "False", "DisruptionPaused: Look at it."),
+        ("team/new", 0, "0", "Unknown", "no operator has reconciled this pool yet"),
+    ]
+
+
+def leader(holder="host_1", renewed=1):
+    return Leader(
+        namespace="forebay-system", holder=holder, renewed=before(seconds=renewed), duration=timedelta(seconds=15)
+    )
+
+
+def test_the_leader_is_named_or_why_there_is_none():
+    assert leader_text([leader()], NOW) == "host_1 in namespace forebay-system, renewed 1s ago"
+    assert "host_1 has not renewed its lease for 60s" in leader_text([leader(renewed=60)], NOW)
+    assert "the last leader released its lease 1s ago" in leader_text([leader(holder="")], NOW)
+    assert "start one with forebay run" in leader_text([], NOW)
+    assert "may not list leases" in leader_text(None, NOW)
+
+
+def test_the_age_of_the_data_is_that_of_the_oldest_view():
+    ages = [ViewAge(kind="nodes", objects=3, seconds=0.2), ViewAge(kind="pods", objects=90, seconds=61.4)]
+
+    assert view_age_text(ages) == "at most 61 s (3 nodes, 90 pods)"
+
+
+def test_ages_use_the_clock_that_is_ahead():
+    assert cluster_now([leader(renewed=-30)], NOW) == NOW + timedelta(seconds=30)
+    assert cluster_now([leader(renewed=30)], NOW) == NOW
+    assert cluster_now(None, NOW) == NOW
