@@ -139,7 +139,7 @@ async def once(operator: Operator) -> float:
 
 
 async def measure(cluster: EmbeddedCluster, names: list[str]) -> dict[str, float]:
-    kind = cluster.store.groups.named("forebay.dev/v1alpha1", "GPUInstance")
+    kind = cluster.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
     assert kind is not None
     for name in names:
         if cluster.store.find(kind, None, name) is None:
