@@ -132,14 +132,14 @@ async def once(operator: Operator) -> float:
     took = []
     for _ in range(TURNS):
         began = time.perf_counter()
-        await loop._once()  # noqa: SLF001 (exactly what the loop does)
+        await loop.reconcile()
         took.append((time.perf_counter() - began) * 1000)
         await asyncio.sleep(0)
     return round(statistics.median(took), 2)
 
 
 async def measure(cluster: EmbeddedCluster, names: list[str]) -> dict[str, float]:
-    kind = cluster.store.groups.named("forebay.dev/v1alpha1", "GPUInstance")
+    kind = cluster.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
     assert kind is not None
     for name in names:
         if cluster.store.find(kind, None, name) is None:

@@ -60,21 +60,18 @@ class Loop:
         self._configure = configure
         self._counts = counts
         self._timing = timing
-        #: Why the last tick did not take place; None where it did.
-        self.error: str | None = None
 
     async def run(self) -> NoReturn:
         while True:
             # Cleared before the tick, not after: a change that arrives during the tick must cause the next one.
             self._views.wake.clear()
-            wait = await self._reconcile()
+            wait = await self.reconcile()
             if wait:
                 await self._wait_for_change(wait)
 
-    async def _reconcile(self) -> float:
+    async def reconcile(self) -> float:
         """Observes, decides and applies once. Returns the seconds until the next tick unless a change comes first."""
-        self.error = self._views.error()
-        if self.error is not None:
+        if self._views.error() is not None:
             return self._timing.retry
         began = time.perf_counter()
         try:

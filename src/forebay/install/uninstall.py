@@ -239,7 +239,7 @@ class Uninstaller:
         return len(held)
 
     async def _clean_records(self) -> tuple[int, list[str]]:
-        """Removes the finalizer from records in state Gone. Other records stay: nothing else tells what is still on."""
+        """Removes the finalizer from records in state Gone. Other records stay: only they show what is still on."""
         records = await self._records()
         gone = [each for each in records if each.state is InstanceState.GONE]
         for each in gone:

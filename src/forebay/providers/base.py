@@ -74,7 +74,6 @@ class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    tags: Mapping[str, str] = {}
     #: Number of this request among those with the same uid, from 1.
     attempt: int = 1
 

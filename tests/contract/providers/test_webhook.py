@@ -1,7 +1,6 @@
-"""What the provider `webhook` promises beyond the contract: the calls it makes, and what it makes of answers.
+"""The provider `webhook` beyond the common contract: the calls it sends, and how it interprets responses.
 
-The faults of its predecessor that were the provider's have a test each: status codes ignored, no credentials, no
-deadline, no way to tell what is on.
+Each fault of the predecessor in this area has a test: status codes ignored, no credentials, no timeout, no power state.
 """
 
 import asyncio
@@ -282,7 +281,7 @@ class TestCredentials:
         assert not [word for word in ("tok-123456", "password9", "short", "abc") if word in shown]
 
     @pytest.mark.parametrize(
-        ("held", "says"),
+        ("held", "message"),
         [
             ({}, "there is no Secret forebay/h: create it"),
             ({"h": {"X-Key": b"two\nlines"}}, "key X-Key of Secret forebay/h cannot be a header"),
@@ -291,30 +290,30 @@ class TestCredentials:
             ({"h": {"webhook-id": b"7"}}, "a header that Forebay sets itself: remove it"),
         ],
     )
-    async def test_an_unusable_secret_is_named_and_no_call_is_sent(self, held, says):
+    async def test_an_unusable_secret_is_named_and_no_call_is_sent(self, held, message):
         endpoint = Endpoint()
         machine = replace(GPU_1, headers_secret_ref=SecretRef(name="h"))
         secret_store = FakeSecrets({("forebay", name): value for name, value in held.items()})
         async with provider_of(endpoint, machine, secrets=secret_store) as provider:
             error = await refusal(provider)
         assert isinstance(error, BadCredentials)
-        assert says in str(error)
+        assert message in str(error)
         assert endpoint.requests == []
 
     @pytest.mark.parametrize(
-        ("held", "says"),
+        ("held", "message"),
         [
             ({"other": b"x"}, "Secret infra/s has no key k: add it"),
             ({"k": b"whsec_***"}, "what follows whsec_ is not base64"),
             ({"k": b""}, "it is empty"),
         ],
     )
-    async def test_a_malformed_signing_key_is_named(self, held, says):
+    async def test_a_malformed_signing_key_is_named(self, held, message):
         machine = replace(GPU_1, hmac_secret_ref=SecretKeyRef(name="s", namespace="infra", key="k"))
         async with provider_of(Endpoint(), machine, secrets=FakeSecrets({("infra", "s"): held})) as provider:
             error = await refusal(provider)
         assert isinstance(error, BadCredentials)
-        assert says in str(error)
+        assert message in str(error)
 
     async def test_while_secrets_cannot_be_read_no_call_is_sent(self):
         class NoAnswer:
@@ -439,7 +438,7 @@ class TestTls:
         held = {("forebay", "power"): {"ca.crt": authority.certificate}, ("forebay", "client"): of(stranger)}
         context = authority.server_context(tmp_path, clients_of=clients)
         async with self.https(context, held, tls, Endpoint()) as provider:
-            # With TLS 1.3 the refusal may arrive too late to be told from a broken connection.
+            # With TLS 1.3 the refusal may arrive so late that it looks like a broken connection.
             assert isinstance(await refusal(provider), Unavailable | OutcomeUnknown)
             held["forebay", "client"] = of(clients)
             assert (await launch(provider)).id == "gpu-1"

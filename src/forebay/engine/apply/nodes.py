@@ -148,8 +148,8 @@ class NodeActions:
         return True
 
     async def _change_startup_taint(self, node: Node, taint: dict[str, str] | None) -> None:
-        """Replaces or removes the startup taint by a JSON patch that tests nothing else, so that it does not conflict
-        with other writers: most writes to a node come in its first seconds.
+        """Replaces or removes the startup taint by a JSON patch that tests only this taint, so that it does not
+        conflict with other writers: most writes to a node come in its first seconds.
         """
         for _ in range(_TAINT_TRIES):
             operations: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": node.uid}]
