@@ -133,7 +133,7 @@ def test_there_may_be_two_replicas(scenario, dead):
 @given(
     worlds(
         switches=switch_faults | lying,
-        starts=boots | st.sampled_from([(Boot(loses_power_after=30),), (Boot(lasts=70),)]),
+        starts=boots | st.sampled_from([(Boot(loses_power_after=30),), (Boot(loses_power_after=70),)]),
         weather=st.builds(Weather, kube=kube_faults, power=power_weather),
         replicas=2,
         jobs=True,
