@@ -32,7 +32,7 @@ def namespace_of(arguments: argparse.Namespace) -> str:
         return msgspec.convert(arguments.namespace, NamespaceName)
     except msgspec.ValidationError:
         raise UserError(
-            f"--namespace is {arguments.namespace!r}; give at most 63 lower-case letters, digits and dashes"
+            f"--namespace is {arguments.namespace!r}; a namespace has at most 63 lower-case letters, digits and dashes"
         ) from None
 
 

@@ -189,16 +189,16 @@ class PowerWorld:
 
         Not counted: a machine that had answered a power-off call with 200 and stayed on. The caller could not know.
         """
-        twice, last, lied = [], dict[str, str | None](), set[str]()
+        twice, last, stayed_on = [], dict[str, str | None](), set[str]()
         for call in self.calls:
             if call.asked is PowerCall.OFF and call.status == HTTPStatus.OK and not call.acted:
-                lied.add(call.machine)
+                stayed_on.add(call.machine)
             if call.asked is PowerCall.ON and call.acted:
                 is_on = call.power in {Power.ON, Power.STARTING}
-                if is_on and call.key != last.get(call.machine) and call.machine not in lied:
+                if is_on and call.key != last.get(call.machine) and call.machine not in stayed_on:
                     twice.append(call)
                 last[call.machine] = call.key
-                lied.discard(call.machine)
+                stayed_on.discard(call.machine)
         return tuple(twice)
 
     def powered_off_in_use(self) -> tuple[Call, ...]:
