@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, InstanceState, PlannedNode
 from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
 from forebay.api.values import Figure
+from forebay.demand.initialization import is_initialized
 from forebay.demand.planned_pods import is_leaving
 from forebay.model.fit import barred
 from forebay.model.nodes import Node
@@ -113,7 +114,8 @@ def _obtained(
     if state is InstanceState.READY and (node is None or not node.ready):
         return None  # it was, and is not now: lifecycle looks after it
     if node is not None:
-        up = state is InstanceState.READY or (state is InstanceState.JOINED and is_usable(record, node))
+        joined = state is InstanceState.JOINED and node.deleted is None
+        up = state is InstanceState.READY or (joined and is_initialized(record, node))
         if up and not any(taint.key == STARTUP_TAINT for taint in node.taints):
             return FreeNode(node=node, free=node.allocatable - used, promised=promised) if _takes_pods(node) else None
         if node.unschedulable and CORDONED_ANNOTATION not in node.annotations:
@@ -128,20 +130,6 @@ def _obtained(
     # While it is off, pods of its last time may still be said to be on it. Whoever bought it did not count them, and
     # would buy another for the same pods.
     return FreeNode(node=planned, free=planned.allocatable - taken, promised=promised, coming=record.metadata.name)
-
-
-def is_usable(record: GPUInstance, node: Node) -> bool:
-    """The node is ready, has the devices of its plan, and what it starts up with is gone, but for our own taint."""
-    planned = record.spec.node
-    if not node.ready or node.deleted is not None:
-        return False
-    if planned is None:
-        return bool(node.allocatable.gpus())
-    there = {(taint.key, taint.effect) for taint in node.taints}
-    if any((taint.key, taint.effect.value) in there for taint in planned.startup_taints if taint.key != STARTUP_TAINT):
-        return False
-    amounts = planned_amounts(planned)
-    return all(node.allocatable.amount(name) >= amount for name, amount in amounts.items() if "/" in name)
 
 
 def future_node(record: GPUInstance, node: Node | None) -> Node | None:

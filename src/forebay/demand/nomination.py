@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import STARTUP_TAINT
 from forebay.demand.co_location import has_anti_affinity, keeps_apart
-from forebay.demand.free_capacity import PASSING_TAINTS, Port, is_usable
+from forebay.demand.free_capacity import PASSING_TAINTS, Port
+from forebay.demand.initialization import is_initialized
 from forebay.demand.planned_pods import is_leaving
 from forebay.demand.reservation import service_order
 from forebay.model.fit import misfit
@@ -83,7 +84,7 @@ def nominations(
             continue
         taint = next((taint for taint in node.taints if taint.key == STARTUP_TAINT), None)
         guests = [waiting[pod.uid] for pod in record.spec.pods if pod.uid in waiting and pod.uid not in refused]
-        if not (taint or guests) or not is_usable(record, node):
+        if not (taint or guests) or node.deleted is not None or not is_initialized(record, node):
             continue
         if any(taint.key.startswith(PASSING_TAINTS) for taint in node.taints):
             continue  # pods that were nominated now would be tried in vain

@@ -1,7 +1,6 @@
 """What is known about one GPUInstance when its next step is thought about."""
 
 from datetime import datetime, timedelta
-from typing import Final
 
 import msgspec
 
@@ -10,9 +9,6 @@ from forebay.api.values import duration
 from forebay.model.nodes import Node
 from forebay.model.sources import Capabilities, Delivery, Listing
 from forebay.model.workloads import Pod
-
-#: Put on a node along with a cordon of ours; the value is the time of the cordon. A cordon without it is the user's.
-CORDONED_ANNOTATION: Final = "forebay.dev/cordoned"
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,12 +62,3 @@ def boot_deadline(record: GPUInstance) -> timedelta | None:
     """Where this machine has a time of its own, from the call to a ready node."""
     stated = record.spec.offer.boot_deadline if record.spec.offer is not None else None
     return duration(stated) if stated is not None else None
-
-
-def cordon_is_ours(node: Node) -> bool:
-    return CORDONED_ANNOTATION in node.annotations
-
-
-def cordon_mark(now: datetime) -> str:
-    """What the annotation says: to the microsecond, as what is counted from it is seconds."""
-    return now.isoformat().replace("+00:00", "Z")

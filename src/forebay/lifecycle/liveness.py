@@ -4,8 +4,8 @@ from datetime import timedelta
 from typing import Final
 
 from forebay.api.parts import Truth
+from forebay.lifecycle.cordon import cordon_is_ours
 from forebay.lifecycle.disappearance import vanished
-from forebay.lifecycle.facts import cordon_is_ours
 from forebay.lifecycle.presence import presence_of
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
 from forebay.lifecycle.termination import give_up, revoked, uncordon

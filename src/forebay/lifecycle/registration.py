@@ -7,11 +7,12 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.parts import Truth
+from forebay.demand.initialization import gpus_allocatable, is_initialized
+from forebay.lifecycle.cordon import cordon_is_ours
 from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.disappearance import vanished
-from forebay.lifecycle.facts import boot_deadline, cordon_is_ours
+from forebay.lifecycle.facts import boot_deadline
 from forebay.lifecycle.liveness import UNHEALTHY_AFTER
-from forebay.lifecycle.node_state import gpus_allocatable, usable
 from forebay.lifecycle.presence import Presence, presence_of
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
 from forebay.lifecycle.steps import WriteStatus
@@ -58,7 +59,7 @@ def joined(known: RuleContext) -> RuleResult:
     node = facts.node
     if node is not None and cordon_is_ours(node):
         return uncordon(known, node)
-    if node is not None and usable(facts):
+    if node is not None and is_initialized(known.record, node):
         return _ready(known, node.name)
     if (thought := vanished(known, presence_of(facts))) is not None:
         return thought
@@ -92,7 +93,9 @@ def _what_is_missing(known: RuleContext) -> tuple[Reason, str]:
     node = known.facts.node
     if node is None or not node.ready:
         return Reason.JOIN_TIMEOUT, f"Node {known.record.node_name} joined but was not ready in time."
-    missing = "a startup taint is still on it" if gpus_allocatable(known.facts) else "its GPUs are not allocatable"
+    missing = (
+        "a startup taint is still on it" if gpus_allocatable(known.record, node) else "its GPUs are not allocatable"
+    )
     # Not for how long by now: it would be another sentence with every look, and each is written.
     late = deadline(known.record, known.status, known.capabilities) or known.now
     span = human(late - (known.status.attempted_at or known.since))

@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstanceStatus, InstanceState
 from forebay.api.names import INSTANCE_FINALIZER
+from forebay.demand.initialization import is_initialized
 from forebay.lifecycle.call_outcomes import termination_wait
+from forebay.lifecycle.cordon import cordon_is_ours, cordoned_at
 from forebay.lifecycle.disappearance import vanished
-from forebay.lifecycle.facts import Facts, cordon_is_ours, instance_id
-from forebay.lifecycle.node_state import cordoned_at, usable
+from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.presence import (
     ENOUGH,
     NO_ABSENCES,
@@ -79,7 +80,7 @@ def draining(known: RuleContext) -> RuleResult:
             return known.move(InstanceState.DRAINING, revocation[0], f"Given back: {revocation[1]}.")
         if facts.pods:
             return _back(known, Reason.BACK_IN_USE, f"{named(facts.pods)} came before it was given back; it stays.")
-    if why in _MENDED and usable(facts) and revoked(facts) is None:
+    if why in _MENDED and node is not None and is_initialized(known.record, node) and revoked(facts) is None:
         return _back(known, Reason.NODE_READY, "Its node is ready after all, with its GPUs; it stays.")
     if (thought := vanished(known, presence_of(facts))) is not None:
         return thought

@@ -3,8 +3,7 @@
 Affinity between pods is not decided here: it depends on the other pods of the cluster, not on this node alone.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Final
 
@@ -32,11 +31,6 @@ class Misfit(msgspec.Struct, frozen=True):
     filter: Filter
     #: In the scheduler's words. Several only when several resources are short.
     reasons: tuple[str, ...]
-
-    @property
-    def curable(self) -> bool:
-        """Would be gone if enough other pods were."""
-        return self.filter in (Filter.NODE_PORTS, Filter.NODE_RESOURCES_FIT)
 
     def __str__(self) -> str:
         return ", ".join(self.reasons)
@@ -92,13 +86,3 @@ def preference(shape: PodShape, node: Node) -> int:
         for preferred in shape.preferred_node_affinity
         if preferred.term.matches(node.labels, node.name)
     )
-
-
-def none_available(misfits: Iterable[Misfit]) -> str:
-    """The sentence of the `PodScheduled` condition, given the misfit of every node."""
-    misfits = list(misfits)
-    if not misfits:
-        return "no nodes available to schedule pods"
-    counts = Counter(reason for one in misfits for reason in one.reasons)
-    reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
-    return f"0/{len(misfits)} nodes are available: {reasons}."

@@ -13,10 +13,11 @@ from forebay.api.gpu_instance import (
     PlannedNode,
 )
 from forebay.api.meta import ObjectMeta
-from forebay.api.names import INSTANCE_FINALIZER
+from forebay.api.names import CORDONED_ANNOTATION, INSTANCE_FINALIZER
 from forebay.api.parts import PodRef, TaintEffect, TaintEntry
 from forebay.api.providers import ProviderName
-from forebay.lifecycle.facts import CORDONED_ANNOTATION, Facts, cordon_mark
+from forebay.lifecycle.cordon import cordon_time
+from forebay.lifecycle.facts import Facts
 from forebay.lifecycle.transitions import transition
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources, UsdPerHour
@@ -140,7 +141,7 @@ def node(name="pool-abc", *, ready=True, gpus=2, cordoned=None, users_cordon=Fal
         resource_version=1,
         created=NOW,
         labels={},
-        annotations={CORDONED_ANNOTATION: cordon_mark(cordoned)} if cordoned is not None else {},
+        annotations={CORDONED_ANNOTATION: cordon_time(cordoned)} if cordoned is not None else {},
         unschedulable=users_cordon or cordoned is not None,
         taints=tuple(NodeTaint(*each) for each in taints),
         capacity=room,

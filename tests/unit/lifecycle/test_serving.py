@@ -77,7 +77,7 @@ def test_while_the_brake_is_on_nothing_is_given_up_and_that_is_said_once():
 
     step = next_step(braked, LATER + minutes(6))
 
-    assert (step.status.state, step.status.reason) == (S.READY, R.BRAKE)
+    assert (step.status.state, step.status.reason) == (S.READY, R.DISRUPTION_PAUSED)
     assert "Look at the network and the control plane" in step.sentence
     told = replace(braked, record=after(step))
     assert next_step(told, LATER + minutes(7)) is None

@@ -78,9 +78,9 @@ def test_readiness_keeps_the_time_since_when_it_lasts():
 def test_a_remark_changes_no_state_and_can_be_taken_back():
     before = record(S.READY).status
 
-    status = with_message(before, R.BRAKE, "Too many at once.")
+    status = with_message(before, R.DISRUPTION_PAUSED, "Too many at once.")
 
-    assert (status.state, status.reason) == (S.READY, R.BRAKE)
+    assert (status.state, status.reason) == (S.READY, R.DISRUPTION_PAUSED)
     assert status.transitions == before.transitions
     assert cause(status) == R.NODE_READY, "why it is in its state is not forgotten"
     assert restore_message(status) == before

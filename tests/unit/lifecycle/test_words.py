@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from forebay.api.names import CORDONED_ANNOTATION
 from forebay.api.parts import PodRef
-from forebay.lifecycle.facts import CORDONED_ANNOTATION
 from forebay.lifecycle.next_step import next_step
 from forebay.lifecycle.wording import describe, ended, for_pods, named, started
 from tests.unit.lifecycle.scenes import NOW, R, S, facts, minutes, node, pod, record, rented_spec, seconds

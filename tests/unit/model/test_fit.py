@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from forebay.model.fit import Filter, Misfit, misfit, none_available, preference
+from forebay.model.fit import Filter, Misfit, misfit, preference
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.requirements import (
@@ -60,7 +60,6 @@ def test_every_resource_that_is_short_is_named(requests, reasons):
     found = misfit(shape(Resources.parse(requests)), node(), FREE)
 
     assert found == Misfit(Filter.NODE_RESOURCES_FIT, reasons)
-    assert found.curable
 
 
 @pytest.mark.parametrize("effect", [Effect.NO_SCHEDULE, Effect.NO_EXECUTE])
@@ -69,7 +68,6 @@ def test_an_untolerated_taint_is_named(effect):
 
     found = misfit(shape(), tainted, FREE)
     assert found == Misfit(Filter.TAINT_TOLERATION, ("node(s) had untolerated taint {dedicated: team-a}",))
-    assert not found.curable
     assert misfit(shape(tolerations=(Toleration("dedicated", "Equal", "team-a"),)), tainted, FREE) is None
     assert misfit(shape(tolerations=(Toleration("dedicated", "Equal", "team-b"),)), tainted, FREE) == found
 
@@ -128,17 +126,3 @@ def test_preferences_add_up():
     assert preference(picky, node(labels={"gpu": "h100", "zone": "a"})) == 15
     assert preference(picky, node(labels={"zone": "a"})) == 5
     assert preference(shape(), node()) == 0
-
-
-def test_the_whole_cluster_refuses_in_one_sentence():
-    refusals = [
-        misfit(shape(Resources.parse({"cpu": 9, "memory": "1Ti"})), node(), FREE),
-        misfit(shape(Resources.parse({"cpu": 9})), node(), FREE),
-        misfit(shape(), node(taints=(Taint("dedicated", "x"),)), FREE),
-    ]
-
-    assert none_available(refusals) == (
-        "0/3 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint {dedicated: x}, "
-        "2 Insufficient cpu."
-    )
-    assert none_available([]) == "no nodes available to schedule pods"
