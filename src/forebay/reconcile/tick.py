@@ -18,7 +18,7 @@ from forebay.demand.nomination import NominatePods, nominations, reserved_until
 from forebay.demand.planned_pods import planned_nodes, refusals
 from forebay.demand.reservation import GRACE, Reservations, reserve
 from forebay.disruption import consolidation as disruption
-from forebay.disruption.machine_use import idle_marks, machine_uses
+from forebay.disruption.machine_use import idle_updates, machine_uses
 from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, WriteStatus
 from forebay.lifecycle.transitions import transition
 from forebay.model.reasons import Reason
@@ -208,7 +208,7 @@ def consolidate(
             found.append(WriteStatus(record=each.record, reason=each.reason, sentence=each.sentence, status=status))
     found += [
         WriteStatus(record=mark.record, reason=mark.reason, sentence=mark.sentence, status=mark.status)
-        for mark in idle_marks(all_machines, now)
+        for mark in idle_updates(all_machines, now)
         if mark.record.metadata.name not in taken | leaving.keys()
     ]
     idle = any(machine.idle for machine in all_machines)
