@@ -1,4 +1,4 @@
-"""What is known about one GPUInstance when its next step is thought about."""
+"""The facts from which the next step of one GPUInstance follows."""
 
 from datetime import datetime, timedelta
 
@@ -13,20 +13,20 @@ from forebay.model.workloads import Pod
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     record: GPUInstance
-    #: None: the provider it came from is no longer configured.
+    #: None: the provider of the record is no longer configured.
     capabilities: Capabilities | None
-    #: None: its provider has not been listed yet, and nothing may be concluded from absence.
+    #: None: the provider has not been listed yet, so nothing may be concluded from absence.
     listing: Listing | None = None
     node: Node | None = None
-    #: Pods on its node that count: not of a DaemonSet, not a static pod's mirror, not ended.
+    #: Pods on the node for which `Pod.occupies_node` holds: no DaemonSet pod, no mirror pod, none that has ended.
     pods: tuple[Pod, ...] = ()
-    #: Some pod it was asked for still waits.
+    #: Some pod that the record was created for is still pending.
     wanted: bool = True
     pool_exists: bool = True
-    #: Too many of its pool's nodes are unhealthy at once.
-    braked: bool = False
-    #: From the cordon to the last look for pods that the scheduler was just placing.
-    drain_settle: timedelta = timedelta(seconds=3)
+    #: Too many nodes of the pool are unhealthy at once, so none of them is replaced.
+    replacement_paused: bool = False
+    #: Wait between the cordon and the last check for pods that the scheduler was just binding.
+    cordon_wait: timedelta = timedelta(seconds=3)
 
     @property
     def status(self) -> GPUInstanceStatus:
@@ -38,7 +38,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owned(self) -> bool:
-        """A machine that is switched on and off, and exists all the time."""
+        """True for an owned machine, which is powered on and off and never ceases to exist."""
         return self.record.spec.delivers is Delivery.POWER
 
     @property
@@ -51,14 +51,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def instance_id(record: GPUInstance) -> str | None:
-    """Its id at the provider. An owned machine has its own name there, whether or not a launch was ever confirmed."""
-    known = record.status.instance_id if record.status is not None else None
-    if known is None and record.spec.delivers is Delivery.POWER:
+    """Id at the provider, once known. An owned machine's id is its name, even before a launch was confirmed."""
+    recorded = record.status.instance_id if record.status is not None else None
+    if recorded is None and record.spec.delivers is Delivery.POWER:
         return record.spec.offer.instance_type if record.spec.offer is not None else record.metadata.name
-    return known
+    return recorded
 
 
 def boot_deadline(record: GPUInstance) -> timedelta | None:
-    """Where this machine has a time of its own, from the call to a ready node."""
+    """The machine's own limit from the launch call to an initialized node; None where the provider's limits hold."""
     stated = record.spec.offer.boot_deadline if record.spec.offer is not None else None
     return duration(stated) if stated is not None else None
