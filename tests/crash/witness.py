@@ -5,7 +5,7 @@ from collections import Counter
 
 from forebay.embedded.api.kinds import POD_KIND
 from forebay.kube.decoders import ADDED, DELETED
-from forebay.lifecycle.call_outcomes import MOST_ATTEMPTS
+from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
 from forebay.simulate.power import Power, PowerCall
 from tests.crash.mortal import LATE
 
@@ -58,7 +58,7 @@ class Witness:
             self.breach(f"{name} is switched on under key {key}, which is that of no record")
         elif _state(record) != "Launching":
             self.breach(f"{name} is switched on while its record is {_state(record)}")
-        if self.starts[key] > MOST_ATTEMPTS:
+        if self.starts[key] > MAX_ATTEMPTS:
             self.breach(f"{name} is switched on {self.starts[key]} times for one record")
 
     def _switched_off(self, name, record, *, late):

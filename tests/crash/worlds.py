@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from forebay.api.names import CORDONED_ANNOTATION
 from forebay.embedded.api.kinds import JOB_KIND, NODE_KIND, POD_KIND
-from forebay.lifecycle.facts import CORDONED_ANNOTATION
 from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.virtual_time import run
 from tests.crash.mortal import Ledger, Life

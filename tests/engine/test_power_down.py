@@ -4,8 +4,8 @@ import asyncio
 from datetime import timedelta
 from itertools import pairwise
 
+from forebay.api.names import CORDONED_ANNOTATION
 from forebay.embedded.api import kinds
-from forebay.lifecycle.facts import CORDONED_ANNOTATION
 from forebay.simulate.power import Power, Powered
 from tests.engine.power_world import lab, operator
 

@@ -28,7 +28,7 @@ async def test_a_machine_that_is_no_longer_configured_is_not_taken_for_gone():
             assert world.state("first") == "Launched", "so that its record is not let go"
             said = world.record("first")["status"]
             assert said["reason"] == "ProviderNotConfigured"
-            assert "Configure it again" in said["message"]
+            assert "Configure the machine again" in said["message"]
         async with operator(world):
             await asyncio.sleep(600)
             assert world.state("first") == "Gone"

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState, PlannedNode
 from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
+from forebay.demand.initialization import is_initialized
 from forebay.demand.planned_pods import is_leaving
 from forebay.model.fit import barred
 from forebay.model.nodes import Node
@@ -114,7 +115,8 @@ def _of_record(
     if state is InstanceState.READY and (node is None or not node.ready):
         return None  # was ready and is not now: `lifecycle` decides what becomes of it
     if node is not None:
-        up = state is InstanceState.READY or (state is InstanceState.JOINED and is_usable(record, node))
+        joined = state is InstanceState.JOINED and node.deleted is None
+        up = state is InstanceState.READY or (joined and is_initialized(record, node))
         if up and not any(taint.key == STARTUP_TAINT for taint in node.taints):
             if not _is_schedulable(node):
                 return None
@@ -133,20 +135,6 @@ def _of_record(
     return FreeNode(
         node=planned, free=planned.allocatable - taken, planned_for=planned_for, launching=record.metadata.name
     )
-
-
-def is_usable(record: GPUInstance, node: Node) -> bool:
-    """The node is ready, has the devices of its plan, and what it starts up with is gone, but for our own taint."""
-    planned = record.spec.node
-    if not node.ready or node.deleted is not None:
-        return False
-    if planned is None:
-        return bool(node.allocatable.gpus())
-    there = {(taint.key, taint.effect) for taint in node.taints}
-    if any((taint.key, taint.effect.value) in there for taint in planned.startup_taints if taint.key != STARTUP_TAINT):
-        return False
-    amounts = planned_amounts(planned)
-    return all(node.allocatable.amount(name) >= amount for name, amount in amounts.items() if "/" in name)
 
 
 def future_node(record: GPUInstance, node: Node | None) -> Node | None:

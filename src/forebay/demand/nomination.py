@@ -20,7 +20,8 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import STARTUP_TAINT
 from forebay.demand.co_location import has_anti_affinity, violates_anti_affinity
-from forebay.demand.free_capacity import CONDITION_TAINTS, Port, is_usable
+from forebay.demand.free_capacity import CONDITION_TAINTS, Port
+from forebay.demand.initialization import is_initialized
 from forebay.demand.planned_pods import is_leaving
 from forebay.demand.reservation import service_order
 from forebay.model.fit import misfit
@@ -89,7 +90,7 @@ def nominations(
             continue
         taint = next((taint for taint in node.taints if taint.key == STARTUP_TAINT), None)
         planned = [waiting[pod.uid] for pod in record.spec.pods if pod.uid in waiting and pod.uid not in refused]
-        if not (taint or planned) or not is_usable(record, node):
+        if not (taint or planned) or node.deleted is not None or not is_initialized(record, node):
             continue
         if any(taint.key.startswith(CONDITION_TAINTS) for taint in node.taints):
             continue  # an attempt to schedule there now would fail and clear the nomination

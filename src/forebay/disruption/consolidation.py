@@ -1,4 +1,4 @@
-"""Which machines to give back now: the idle, and those past their time. How they go is lifecycle's business."""
+"""Consolidation and expiration: which nodes to drain now because they are idle or older than their pool allows."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,29 +11,30 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionReason
 from forebay.api.values import NEVER, duration_or_never
 from forebay.disruption.machine_use import MachineUse
-from forebay.disruption.node_budgets import allowance
+from forebay.disruption.node_budgets import allowed_disruptions
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
 
 PoolName = tuple[str, str]
 
-#: "true" on a pod: it must not be moved; on a node: it must not be given back.
+#: "true" on a pod: the pod must not be evicted; on a node: the node must not be disrupted.
 _DO_NOT_DISRUPT: Final = ("forebay.dev/do-not-disrupt", "karpenter.sh/do-not-disrupt")
 _SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 
 class ScaleDownRules(msgspec.Struct, frozen=True, kw_only=True):
-    #: How long an owned machine of no pool must have been idle. Zero: it goes at once.
+    #: How long an owned machine without a pool must have been idle. Zero: it is powered off at once.
     idle_delay: timedelta = timedelta(0)
-    #: At most one owned machine begins to go in this time.
+    #: At most one owned machine begins to drain in this time.
     cycle: timedelta = timedelta(seconds=10)
-    #: By namespace and name of the GPUNodePool. Machines of a pool that is not here are left alone.
+    #: By namespace and name of the GPUNodePool. Nodes of a pool that is missing here are kept.
     pools: Mapping[PoolName, Disruption] = {}
 
 
 class ScaleDown(msgspec.Struct, frozen=True, kw_only=True):
+    """Drain this node, then terminate it or power it off."""
+
     record: GPUInstance
     #: IDLE or EXPIRED.
     reason: Reason
@@ -41,11 +42,11 @@ class ScaleDown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> tuple[ScaleDown, ...]:
-    """Of all machines there are records of, those that have gone included: from these it is known when the last one
-    went, and how many are on their way.
+    """The nodes to drain now, the largest first.
 
-    The largest first. Owned machines one per cycle; machines of a pool as its `disruption` says, which owned ones of a
-    pool obey too. An owned machine does not expire: there is nothing to replace it by.
+    `machines` must cover all records, Gone ones included: they show when the last owned machine was drained, and how
+    many nodes of each pool are on their way out. Owned machines go one per cycle; nodes of a pool, owned or not, as its
+    `disruption` says. An owned machine does not expire, because nothing newer could replace it.
     """
     machines = tuple(machines)
     idle = [(each, why) for each in machines if each.idle and (why := _idle_long_enough(each, now, rules)) is not None]
@@ -57,14 +58,13 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
     ]
     if not idle and not old:
         return ()
-    pools = _Pools(machines, rules.pools, now)
+    pools = _PoolBudgets(machines, rules.pools, now)
     may_power_off = _may_power_off(machines, now, rules.cycle)
     found: dict[str, ScaleDown] = {}
     for machine, sentence in sorted(idle, key=lambda pair: _largest_first(pair[0])):
-        owned = machine.record.spec.delivers is Delivery.POWER
-        if (owned and not may_power_off) or not pools.admit(machine, DisruptionReason.IDLE):
+        if (machine.owned and not may_power_off) or not pools.admit(machine, DisruptionReason.IDLE):
             continue
-        may_power_off = may_power_off and not owned
+        may_power_off = may_power_off and not machine.owned
         found[machine.name] = ScaleDown(record=machine.record, reason=Reason.IDLE, sentence=sentence)
     for machine, sentence in sorted(old, key=lambda pair: _oldest_first(pair[0])):
         if machine.name not in found and pools.admit(machine, DisruptionReason.EXPIRED):
@@ -73,59 +73,62 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
 
 
 def _idle_long_enough(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:
+    """Why the idle node goes now; None while it is kept."""
     if machine.node is None or _kept_by_annotation(machine.node.annotations):
         return None
-    if machine.refused is not None and not machine.marked_refused:
-        return None  # first its record must say so, or the next machine would be obtained for the same pod
-    delay = _delay(machine, rules)
+    if machine.refused is not None and not machine.refusal_recorded:
+        # The record must say so first, or another machine would be launched for the same pod.
+        return None
+    delay = _idle_delay(machine, rules)
     if delay is None:
         return None
     span = now - (machine.idle_since or now)
     if span < delay:
         return None
-    lasted = f" for {human(span)}" if span >= timedelta(seconds=1) else ""
+    node, launched, ending = machine.node.name, "launched", "terminating it"
+    if machine.owned:
+        launched, ending = "powered on", "powering it off"
     if machine.refused is not None:
-        return (
-            f"Node {machine.node.name} was obtained for pod {machine.refused}, which the scheduler does not place"
-            " there; it is given back."
-        )
-    return f"Nothing but DaemonSets has run on node {machine.node.name}{lasted}; it is given back."
+        return f"Node {node} was {launched} for pod {machine.refused}, but the scheduler does not use it; {ending}."
+    lasted = f" for {human(span)}" if span >= timedelta(seconds=1) else ""
+    return f"Node {node} has run nothing but DaemonSet pods{lasted}; {ending}."
 
 
-def _delay(machine: MachineUse, rules: ScaleDownRules) -> timedelta | None:
-    """How long it must have been idle; None: it is not given back for that."""
+def _idle_delay(machine: MachineUse, rules: ScaleDownRules) -> timedelta | None:
+    """How long the node must have been idle before it goes; None where idle nodes are kept."""
     pool = _pool(machine)
     if pool is None:
         # Without a pool there are owned machines, machines of a NodeProvisioner, and leftovers.
-        return rules.idle_delay if machine.record.spec.delivers is Delivery.POWER else None
+        return rules.idle_delay if machine.owned else None
     disruption = rules.pools.get(pool)
-    # WhenUnderutilized gives back what is idle, and does not yet empty machines whose pods would fit elsewhere.
+    # WhenUnderutilized covers idle nodes, but does not yet move pods that would fit elsewhere.
     if disruption is None or disruption.consolidation_policy is ConsolidationPolicy.NEVER:
         return None
     return duration_or_never(disruption.consolidate_after)
 
 
 def _expired(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:
+    """Why the node has expired; None where it has not, or something on it must not be disrupted."""
     pool = _pool(machine)
     disruption = rules.pools.get(pool) if pool is not None else None
-    born = machine.record.metadata.creation_timestamp
-    if disruption is None or born is None or not machine.in_service or machine.record.spec.delivers is Delivery.POWER:
+    created = machine.record.metadata.creation_timestamp
+    if disruption is None or created is None or not machine.in_service or machine.owned:
         return None
-    most = duration_or_never(disruption.expire_after)
-    if most is None or now - born < most:
+    max_age = duration_or_never(disruption.expire_after)
+    if max_age is None or now - created < max_age:
         return None
     if machine.node is not None and _kept_by_annotation(machine.node.annotations):
         return None
     if any(must_stay(pod) for pod in machine.pods):
         return None
     return (
-        f"It is {human(now - born)} old and its pool's expireAfter is {disruption.expire_after}: it is drained and"
-        " given back."
+        f"Node {machine.record.node_name} is {human(now - created)} old, past its pool's expireAfter of "
+        f"{disruption.expire_after}. Draining and terminating it."
     )
 
 
 def must_stay(pod: Pod) -> bool:
-    """Its owner asks that it is not moved before it ends."""
+    """True for a pod that its owner has annotated as not to be evicted."""
     return _kept_by_annotation(pod.annotations) or pod.annotations.get(_SAFE_TO_EVICT) == "false"
 
 
@@ -134,12 +137,12 @@ def _kept_by_annotation(annotations: Mapping[str, str]) -> bool:
 
 
 def _may_power_off(machines: Iterable[MachineUse], now: datetime, cycle: timedelta) -> bool:
-    """Told from the records, so that a restart does not begin a new cycle."""
+    """True where no owned machine began to drain within the cycle. Taken from the records, which outlive a restart."""
     latest = max(
         (
             step.at
             for machine in machines
-            if machine.record.spec.delivers is Delivery.POWER and machine.record.status is not None
+            if machine.owned and machine.record.status is not None
             for step in machine.record.status.transitions
             if step.state is InstanceState.DRAINING
         ),
@@ -148,34 +151,34 @@ def _may_power_off(machines: Iterable[MachineUse], now: datetime, cycle: timedel
     return latest is None or now - latest >= cycle
 
 
-class _Pools:
-    """How many machines of each pool may still go."""
+class _PoolBudgets:
+    """How many nodes of each pool may still be disrupted in this tick."""
 
     def __init__(self, machines: Sequence[MachineUse], pools: Mapping[PoolName, Disruption], now: datetime) -> None:
         self._pools = pools
         self._now = now
         self._nodes: defaultdict[PoolName, int] = defaultdict(int)
-        self._leaving: defaultdict[PoolName, int] = defaultdict(int)
+        self._disrupted: defaultdict[PoolName, int] = defaultdict(int)
         for machine in machines:
             pool = _pool(machine)
             if pool is None:
                 continue
-            # What never became a node is no node of the pool, neither there nor leaving.
+            # A launch that never registered is no node of the pool: neither present nor disrupted.
             was_node = machine.record.status is not None and machine.record.status.node_name is not None
-            leaving = machine.state in (InstanceState.DRAINING, InstanceState.TERMINATING) and was_node
-            self._leaving[pool] += leaving
-            self._nodes[pool] += leaving or machine.state in (InstanceState.JOINED, InstanceState.READY)
+            disrupted = machine.state in (InstanceState.DRAINING, InstanceState.TERMINATING) and was_node
+            self._disrupted[pool] += disrupted
+            self._nodes[pool] += disrupted or machine.state in (InstanceState.JOINED, InstanceState.READY)
 
     def admit(self, machine: MachineUse, reason: DisruptionReason) -> bool:
-        """Whether the budgets let it go; if so, it counts as leaving."""
+        """True where the budgets allow one more disruption, which then counts."""
         pool = _pool(machine)
         if pool is None:
             return True
         budgets = self._pools[pool].budgets
-        left = allowance(budgets, reason, self._nodes[pool], self._leaving[pool], self._now)
+        left = allowed_disruptions(budgets, reason, self._nodes[pool], self._disrupted[pool], self._now)
         if left is not None and left <= 0:
             return False
-        self._leaving[pool] += 1
+        self._disrupted[pool] += 1
         return True
 
 
@@ -190,5 +193,5 @@ def _largest_first(machine: MachineUse) -> tuple[int, str]:
 
 
 def _oldest_first(machine: MachineUse) -> tuple[bool, float, str]:
-    born = machine.record.metadata.creation_timestamp
-    return born is None, born.timestamp() if born is not None else 0.0, machine.name
+    created = machine.record.metadata.creation_timestamp
+    return created is None, created.timestamp() if created is not None else 0.0, machine.name

@@ -1,14 +1,14 @@
-"""Cron schedules, read as Kubernetes reads them in CronJobs: five fields, or a word such as @daily.
+"""Cron schedules by the rules of Kubernetes' CronJobs (robfig/cron): five fields in UTC, or a word such as @daily.
 
-In UTC. Where both the day of the month and the day of the week are restricted, either will do; `*` and `?` restrict
-nothing, `*/2` does.
+Where day of the month and day of the week are both restricted, a day has to match only one of them. `*` and `?` do not
+restrict; `*/2` does. Why no library: docs/decisions/0009-cron-parser.md.
 """
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-_WORDS: Final = {
+_DESCRIPTORS: Final = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
     "@midnight": "0 0 * * *",
@@ -24,10 +24,11 @@ _MONTHS: Final = {
     )
 }
 _WEEKDAYS: Final = {name: number for number, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
-_SUNDAY_TOO: Final = 7
+#: Sunday may be written as 0 or as 7.
+_SUNDAY: Final = 7
 
 
-class NotASchedule(ValueError):
+class InvalidSchedule(ValueError):
     def __init__(self, text: str, why: str) -> None:
         super().__init__(f'"{text}" is not a cron schedule: {why}. Write it like "0 9 * * 1-5", or @daily.')
 
@@ -44,27 +45,29 @@ _FIELDS: Final = (
     _Field("hour", 0, 23, {}),
     _Field("day of the month", 1, 31, {}),
     _Field("month", 1, 12, _MONTHS),
-    _Field("day of the week", 0, _SUNDAY_TOO, _WEEKDAYS),
+    _Field("day of the week", 0, _SUNDAY, _WEEKDAYS),
 )
 
 
 class Schedule(NamedTuple):
+    """The minutes at which a schedule starts something."""
+
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
     days: frozenset[int]
     months: frozenset[int]
     #: Sunday is 0.
     weekdays: frozenset[int]
-    #: One of both will do.
+    #: Both day fields are restricted: a day has to match only one of them.
     either_day: bool
 
     def latest(self, now: datetime, within: timedelta) -> datetime | None:
-        """The last time it struck, at `now` or up to `within` before; None where it did not."""
+        """Last start at or before `now`, if it is not older than `within`; None otherwise."""
         now = now.astimezone(UTC)
         earliest = now - within
         day = now.replace(hour=0, minute=0, second=0, microsecond=0)
         while day > earliest - timedelta(days=1):
-            if self._strikes_on(day):
+            if self._matches(day):
                 for hour in reversed(self.hours):
                     for minute in reversed(self.minutes):
                         at = day.replace(hour=hour, minute=minute)
@@ -73,7 +76,7 @@ class Schedule(NamedTuple):
             day -= timedelta(days=1)
         return None
 
-    def _strikes_on(self, day: datetime) -> bool:
+    def _matches(self, day: datetime) -> bool:
         if day.month not in self.months:
             return False
         by_month, by_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
@@ -82,11 +85,11 @@ class Schedule(NamedTuple):
 
 @lru_cache(maxsize=256)
 def parse_schedule(text: str) -> Schedule:
-    """Raises `NotASchedule`."""
-    fields = _WORDS.get(text, text).split()
+    """Raises `InvalidSchedule`."""
+    fields = _DESCRIPTORS.get(text, text).split()
     if len(fields) != len(_FIELDS):
-        known = f"{len(fields)} fields instead of 5" if not text.startswith("@") else "no such word"
-        raise NotASchedule(text, known)
+        why = f"{len(fields)} fields instead of 5" if not text.startswith("@") else "unknown descriptor"
+        raise InvalidSchedule(text, why)
     minutes, hours, days, months, weekdays = (
         _values(text, written, field) for written, field in zip(fields, _FIELDS, strict=True)
     )
@@ -95,7 +98,7 @@ def parse_schedule(text: str) -> Schedule:
         tuple(sorted(hours)),
         frozenset(days),
         frozenset(months),
-        frozenset(day % _SUNDAY_TOO for day in weekdays),
+        frozenset(day % _SUNDAY for day in weekdays),
         either_day=_restricts(fields[2]) and _restricts(fields[4]),
     )
 
@@ -105,21 +108,22 @@ def _restricts(written: str) -> bool:
 
 
 def _values(text: str, written: str, field: _Field) -> set[int]:
+    """The numbers that a field stands for: a list of numbers, names, ranges and steps."""
     found: set[int] = set()
     for part in written.split(","):
         span, slash, step = part.partition("/")
         if slash and (not step.isdecimal() or not step.isascii() or int(step) == 0):
-            raise NotASchedule(text, f'"{part}" in the {field.name} has no step above 0')
+            raise InvalidSchedule(text, f'"{part}" in the {field.name} has no step above 0')
         first, dash, last = span.partition("-")
-        # A week that is not written out ends with Saturday, or Sunday would be in it twice.
-        end = field.most - 1 if field.most == _SUNDAY_TOO else field.most
+        # An open range of weekdays ends with Saturday: with 7 in it, `5/2` would mean Friday and Sunday.
+        end = field.most - 1 if field.most == _SUNDAY else field.most
         if span in ("*", "?"):
             least, most = field.least, end
         else:
             least = _number(text, first, field)
             most = _number(text, last, field) if dash else end if slash else least
         if least > most:
-            raise NotASchedule(text, f'"{part}" in the {field.name} ends before it begins')
+            raise InvalidSchedule(text, f'"{part}" in the {field.name} ends before it begins')
         found.update(range(least, most + 1, int(step) if slash else 1))
     return found
 
@@ -129,5 +133,6 @@ def _number(text: str, written: str, field: _Field) -> int:
     if named is not None:
         return named
     if not (written.isdecimal() and written.isascii()) or not field.least <= int(written) <= field.most:
-        raise NotASchedule(text, f'"{written}" is no {field.name}, which go from {field.least} to {field.most}')
+        why = f'"{written}" is not valid for the {field.name} ({field.least} to {field.most})'
+        raise InvalidSchedule(text, why)
     return int(written)

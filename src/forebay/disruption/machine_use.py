@@ -1,4 +1,4 @@
-"""Machines with what is known of their use, and the mark that keeps since when one has been idle."""
+"""How each GPUInstance's node is used, and the Idle condition that keeps since when it has been idle."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -14,17 +14,20 @@ from forebay.demand.reservation import Reservations
 from forebay.model.fit import misfit
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
+from forebay.model.sources import Delivery
 from forebay.model.workloads import Pod
 
 
 class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPUInstance with its node and the pods on it or expected on it."""
+
     record: GPUInstance
     node: Node | None = None
-    #: Pods on its node that count (`occupies_node`).
+    #: Pods on its node for which `Pod.occupies_node` holds: no DaemonSet pods, nothing that has ended.
     pods: tuple[Pod, ...] = ()
-    #: A waiting pod (`namespace/name`) that is expected on it.
+    #: A pending pod (`namespace/name`) that is expected on the node.
     awaited_by: str | None = None
-    #: A pod that it was obtained for and that the scheduler does not place there.
+    #: A pod (`namespace/name`) that the node was launched for and that the scheduler does not place there.
     refused: str | None = None
 
     @property
@@ -36,8 +39,12 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
         return self.record.metadata.name
 
     @property
+    def owned(self) -> bool:
+        return self.record.spec.delivers is Delivery.POWER
+
+    @property
     def in_service(self) -> bool:
-        """Its node is there and up: only then can it be told whether it is idle. And somebody can switch it off."""
+        """True while the node is up and its provider is configured: only such a node can be idle, and be terminated."""
         return (
             self.state is InstanceState.READY
             and not self.unconfigured
@@ -55,15 +62,16 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
         return not self.pods and self.awaited_by is None and self.in_service
 
     @property
-    def marked_refused(self) -> bool:
-        mark = idle_condition(self.record)
-        return mark is not None and mark.status is Truth.TRUE and mark.reason == Reason.SCHEDULER_REFUSES
+    def refusal_recorded(self) -> bool:
+        """True once the Idle condition says that the scheduler does not use the node."""
+        recorded = idle_condition(self.record)
+        return recorded is not None and recorded.status is Truth.TRUE and recorded.reason == Reason.SCHEDULER_REFUSES
 
     @property
     def idle_since(self) -> datetime | None:
-        """As its mark says; None where it was not idle when that was written."""
-        mark = idle_condition(self.record)
-        return mark.last_transition_time if mark is not None and mark.status is Truth.TRUE else None
+        """Since when the Idle condition has been True; None where it is not."""
+        recorded = idle_condition(self.record)
+        return recorded.last_transition_time if recorded is not None and recorded.status is Truth.TRUE else None
 
 
 def machine_uses(
@@ -73,8 +81,10 @@ def machine_uses(
     reservations: Reservations,
     pending: Iterable[Pod],
 ) -> tuple[MachineUse, ...]:
-    """One for each record. A pod waits for the machine on which it was settled in this tick; and one that the scheduler
-    has not tried yet, for any machine that it may be put on in a moment.
+    """One `MachineUse` for each record.
+
+    A pending pod is expected on the node where this tick reserved room for it. A pod that the scheduler has not tried
+    yet is expected on every node that it fits, because it may be bound there in a moment.
     """
     pending = tuple(pending)
     names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pending}
@@ -88,33 +98,35 @@ def machine_uses(
         if name is None or node is None:
             found.append(MachineUse(record=record))
             continue
-        on_it = tuple(pods_by_node.get(name, ()))
+        on_node = tuple(pods_by_node.get(name, ()))
         awaited_by = awaited.get(name)
-        if untried and awaited_by is None and not on_it:
-            awaited_by = next((names[pod.uid] for pod in untried if _may_go_to(pod, node)), None)
-        vain = next((refused[pod.uid] for pod in record.spec.pods if pod.uid in refused), None) if refused else None
-        found.append(MachineUse(record=record, node=node, pods=on_it, awaited_by=awaited_by, refused=vain))
+        if untried and awaited_by is None and not on_node:
+            awaited_by = next((names[pod.uid] for pod in untried if _fits(pod, node)), None)
+        unused_by = (
+            next((refused[pod.uid] for pod in record.spec.pods if pod.uid in refused), None) if refused else None
+        )
+        found.append(MachineUse(record=record, node=node, pods=on_node, awaited_by=awaited_by, refused=unused_by))
     return tuple(found)
 
 
 def _untried(pod: Pod) -> bool:
-    """Other schedulers need not ever say anything about a pod."""
+    """True while kube-scheduler has not reported on the pod. Of other schedulers no report can be expected."""
     shape = pod.shape
-    waits = pod.node is None and pod.deleted is None and not pod.phase.ended
+    unbound = pod.node is None and pod.deleted is None and not pod.phase.ended
     return (
-        waits
+        unbound
         and pod.unschedulable_since is None
         and not shape.scheduling_gates
         and shape.scheduler_name == DEFAULT_SCHEDULER
     )
 
 
-def _may_go_to(pod: Pod, node: Node) -> bool:
+def _fits(pod: Pod, node: Node) -> bool:
     return misfit(pod.shape, node, node.allocatable) is None
 
 
-class IdleMark(msgspec.Struct, frozen=True, kw_only=True):
-    """Write `status`, as a compare-and-swap: it says whether the machine is idle, and since when."""
+class IdleUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """Write `status`, as a compare-and-swap: its Idle condition says whether the node is idle, and since when."""
 
     record: GPUInstance
     status: GPUInstanceStatus
@@ -122,15 +134,15 @@ class IdleMark(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-def idle_marks(machines: Iterable[MachineUse], now: datetime) -> tuple[IdleMark, ...]:
-    """For the machines in service whose mark does not say what is so."""
-    found: list[IdleMark] = []
+def idle_updates(machines: Iterable[MachineUse], now: datetime) -> tuple[IdleUpdate, ...]:
+    """Updates for the nodes in service whose Idle condition is missing or no longer true."""
+    found: list[IdleUpdate] = []
     for machine in machines:
         if not machine.in_service:
             continue
-        truth, reason, sentence = _fact(machine)
-        said = idle_condition(machine.record)
-        if said is not None and said.status is truth and said.reason == reason:
+        truth, reason, sentence = _idleness(machine)
+        recorded = idle_condition(machine.record)
+        if recorded is not None and recorded.status is truth and recorded.reason == reason:
             continue
         status = machine.record.status or GPUInstanceStatus()
         condition = Condition(
@@ -139,22 +151,26 @@ def idle_marks(machines: Iterable[MachineUse], now: datetime) -> tuple[IdleMark,
             reason=reason,
             message=sentence,
             # The API keeps whole seconds.
-            last_transition_time=said.last_transition_time
-            if said is not None and said.status is truth
+            last_transition_time=recorded.last_transition_time
+            if recorded is not None and recorded.status is truth
             else now.replace(microsecond=0),
         )
         others = tuple(each for each in status.conditions if each.type != IDLE_CONDITION)
         status = replace(status, conditions=(*others, condition))
-        found.append(IdleMark(record=machine.record, status=status, reason=reason, sentence=sentence))
+        found.append(IdleUpdate(record=machine.record, status=status, reason=reason, sentence=sentence))
     return tuple(found)
 
 
-def _fact(machine: MachineUse) -> tuple[Truth, Reason, str]:
+def _idleness(machine: MachineUse) -> tuple[Truth, Reason, str]:
     if machine.pods:
-        return Truth.FALSE, Reason.IN_USE, "Pods run on it."
+        return Truth.FALSE, Reason.IN_USE, "Pods are running on the node."
     if machine.awaited_by is not None:
-        return Truth.FALSE, Reason.AWAITED, f"It is kept for pods that still wait, such as {machine.awaited_by}."
+        return Truth.FALSE, Reason.AWAITED, f"The node is reserved for pending pods, such as {machine.awaited_by}."
     if machine.refused is not None:
-        sentence = f"It was obtained for pod {machine.refused}, which the scheduler does not place here: see that pod."
+        launched = "powered on" if machine.owned else "launched"
+        sentence = (
+            f"The node was {launched} for pod {machine.refused}, but the scheduler does not place the pod on it: "
+            "see the events of that pod."
+        )
         return Truth.TRUE, Reason.SCHEDULER_REFUSES, sentence
-    return Truth.TRUE, Reason.IDLE, "Nothing but DaemonSets runs on it."
+    return Truth.TRUE, Reason.IDLE, "Nothing but DaemonSet pods runs on the node."

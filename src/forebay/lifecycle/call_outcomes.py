@@ -1,6 +1,6 @@
-"""What a provider's answer means for the record that asked. Each function gives the status to write.
+"""What a provider's answer to a launch or termination call means: each function returns the status to write.
 
-An answer may come late: where somebody else has moved the record meanwhile, its state is left as it is.
+An answer may come late: if somebody else has moved the record meanwhile, its state stays as it is.
 """
 
 from datetime import datetime, timedelta
@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.lifecycle.deadlines import deadline
-from forebay.lifecycle.presence import NO_ABSENCES
+from forebay.lifecycle.presence import ABSENCES_NEEDED, NO_ABSENCES
 from forebay.lifecycle.transitions import MACHINE_RUNNING, transition, whole_seconds, with_condition, with_message
-from forebay.lifecycle.wording import describe
+from forebay.lifecycle.wording import describe, launch_noun, termination_noun
 from forebay.model.reasons import Reason
 from forebay.model.sources import Capabilities, Delivery, Failure, FailureKind, Instance, InstancePhase
 from forebay.model.spans import human
 
-#: Launches that were asked for in vain before Forebay turns to something else.
-MOST_ATTEMPTS: Final = 3
-#: An end that was accepted and still does not show is asked for again after this long.
-STILL_THERE: Final = timedelta(minutes=2)
+#: Launch calls for one record before Forebay tries other capacity.
+MAX_ATTEMPTS: Final = 3
+#: A termination that was accepted but does not show is repeated after this long.
+REPEAT_TERMINATION_AFTER: Final = timedelta(minutes=2)
 
 _REASONS: Final = {
     FailureKind.NO_CAPACITY: Reason.NO_CAPACITY,
@@ -30,31 +30,35 @@ _REASONS: Final = {
     FailureKind.RATE_LIMITED: Reason.RATE_LIMITED,
     FailureKind.UNAVAILABLE: Reason.PROVIDER_UNAVAILABLE,
 }
-_PASSING: Final = (FailureKind.RATE_LIMITED, FailureKind.UNAVAILABLE)
+_TRANSIENT: Final = (FailureKind.RATE_LIMITED, FailureKind.UNAVAILABLE)
 
 
-def launch_wait(attempts: int) -> timedelta:
-    """Before the same launch is asked for again."""
+def launch_backoff(attempts: int) -> timedelta:
+    """Wait before the same launch call is repeated."""
     return _doubled(timedelta(seconds=5), attempts, timedelta(minutes=1))
 
 
-def termination_wait(attempts: int) -> timedelta:
+def termination_backoff(attempts: int) -> timedelta:
+    """Wait before the same termination call is repeated."""
     return _doubled(timedelta(seconds=2), attempts, timedelta(minutes=5))
 
 
 def _doubled(first: timedelta, attempts: int, most: timedelta) -> timedelta:
-    # More doublings than this are over any bound, and too many would overflow.
+    # 16 doublings exceed every limit used here; an unlimited number would overflow.
     return min(first * (1 << min(max(attempts - 1, 0), 16)), most)
 
 
 def launch_succeeded(
     record: GPUInstance, instance: Instance, now: datetime, capabilities: Capabilities | None = None
 ) -> GPUInstanceStatus:
-    owned = record.spec.delivers is Delivery.POWER
-    next_ = "its node must be ready" if owned else "it must run and become a node"
-    if record.spec.delivers is Delivery.CONTAINER:
-        next_ = "it must run"
-    sentence = f"{describe(record)} was accepted as {instance.id}. Next: {next_}."
+    """The status after the provider accepted the launch."""
+    accepted = f"{launch_noun(record)} of {describe(record)} accepted"
+    if record.spec.delivers is Delivery.POWER:
+        sentence = f"{accepted}. Next: node {record.node_name} must become Ready."
+    elif record.spec.delivers is Delivery.CONTAINER:
+        sentence = f"{accepted} as {instance.id}. Next: the container must run."
+    else:
+        sentence = f"{accepted} as {instance.id}. Next: the machine must run and register as a node."
     return instance_found(record, instance, Reason.LAUNCH_ACCEPTED, sentence, now, capabilities)
 
 
@@ -66,7 +70,7 @@ def instance_found(  # noqa: PLR0917 (all of them are what is written)
     now: datetime,
     capabilities: Capabilities | None = None,
 ) -> GPUInstanceStatus:
-    """The provider has it, by its answer or by its list."""
+    """The status once the provider's answer, or its listing, shows the instance of this record."""
     before = record.status or GPUInstanceStatus()
     learned = {
         "instance_id": instance.id,
@@ -76,7 +80,7 @@ def instance_found(  # noqa: PLR0917 (all of them are what is written)
         "billed_from": before.billed_from or whole_seconds(instance.created or now),
     }
     if before.state is InstanceState.GONE:
-        # `orphans` finds what has come too late, and gives it back.
+        # Too late for this record: `orphans` finds the instance and terminates it.
         return before
     if before.state not in (None, InstanceState.REQUESTED, InstanceState.LAUNCHING):
         return before if before.instance_id is not None else replace(before, **learned)
@@ -89,30 +93,37 @@ def instance_found(  # noqa: PLR0917 (all of them are what is written)
 
 
 def launch_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUInstanceStatus:
+    """The status after the launch call failed: repeat it, find out what it did, or try other capacity."""
     status = record.status or GPUInstanceStatus()
     if status.state is not InstanceState.LAUNCHING:
         return status
     attempts = status.attempt or 1
-    wait = max(launch_wait(attempts), failure.retry_after or timedelta(0))
+    wait = max(launch_backoff(attempts), failure.retry_after or timedelta(0))
+    launch = f"{launch_noun(record)} of {describe(record)}"
     if failure.kind is FailureKind.OUTCOME_UNKNOWN:
         sentence = (
-            f"The launch of {describe(record)} was sent and its outcome is not known: {failure.sentence} "
-            "Forebay finds out before it asks for another."
+            f"{launch}: outcome unknown. {failure.sentence} Forebay finds out what happened before it launches "
+            "anything else."
         )
         return with_message(status, Reason.OUTCOME_UNKNOWN, sentence, not_before=whole_seconds(now) + wait)
     reason = _REASONS[failure.kind]
+    retry = failure.kind in _TRANSIENT and attempts < MAX_ATTEMPTS
     if record.spec.delivers is Delivery.POWER and _earlier_outcome_unknown(status):
-        # This request started nothing. The one before it may have, and an owned machine cannot be asked which.
-        if failure.kind in _PASSING and attempts < MOST_ATTEMPTS:
-            sentence = f"{failure.sentence} An earlier call may have been heeded; it is asked again in {human(wait)}."
+        # This call started nothing, but the one before it may have, and an owned machine cannot say which call it was.
+        if retry:
+            sentence = (
+                f"{launch} failed: {failure.sentence} An earlier power-on call may have succeeded. "
+                f"Trying again in {human(wait)}."
+            )
             return with_message(status, reason, sentence, not_before=whole_seconds(now) + wait)
         sentence = (
-            f"{failure.sentence} An earlier call may have switched {describe(record)} on, so it is switched off again."
+            f"{launch} failed: {failure.sentence} An earlier power-on call may have succeeded, so Forebay powers "
+            f"{describe(record)} off."
         )
         failures = (status.failures or 0) + 1
         return transition(status, InstanceState.TERMINATING, Reason.LAUNCH_FAILED, sentence, now, failures=failures)
-    if failure.kind in _PASSING and attempts < MOST_ATTEMPTS:
-        sentence = f"{failure.sentence} Nothing was started; it is asked for again in {human(wait)}."
+    if retry:
+        sentence = f"{launch} failed: {failure.sentence} Nothing was started. Trying again in {human(wait)}."
         return transition(
             status,
             InstanceState.REQUESTED,
@@ -122,44 +133,49 @@ def launch_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUIn
             billed_from=None,
             not_before=whole_seconds(now) + wait,
         )
-    tried = f" after {attempts} attempts" if failure.kind in _PASSING else ""
-    sentence = f"{failure.sentence} Nothing was started{tried}; other capacity is looked for."
+    tried = f" after {attempts} attempts" if failure.kind in _TRANSIENT else ""
+    sentence = f"{launch} failed{tried}: {failure.sentence} Nothing was started. Trying other capacity."
     return transition(
         status, InstanceState.GONE, reason, sentence, now, billed_from=None, failures=(status.failures or 0) + 1
     )
 
 
 def _earlier_outcome_unknown(status: GPUInstanceStatus) -> bool:
-    """It was asked for more than once without an answer in between."""
+    """True where the launch was called at least twice without an answer in between."""
     states = [each.state for each in status.transitions[-2:]]
     return states == [InstanceState.LAUNCHING, InstanceState.LAUNCHING]
 
 
 def termination_accepted(record: GPUInstance, now: datetime) -> GPUInstanceStatus:
+    """The status after the provider accepted the termination. Proof of absence is counted from here on."""
     status = record.status or GPUInstanceStatus()
     if status.state is not InstanceState.TERMINATING:
         return status
-    shown = "its node is no longer ready" if record.spec.delivers is Delivery.POWER else "two lists no longer show it"
-    sentence = f"The end of {describe(record)} was accepted. It counts as billed until {shown}."
+    proof = f"it is missing from {ABSENCES_NEEDED} consecutive listings of {record.spec.provider}"
+    if record.spec.delivers is Delivery.POWER:
+        proof = f"node {record.node_name} is NotReady"
+    sentence = f"{termination_noun(record)} of {describe(record)} accepted. Billing continues until {proof}."
     return with_message(
         status,
         Reason.TERMINATION_STARTED,
         sentence,
         termination_accepted_at=whole_seconds(now),
-        not_before=whole_seconds(now) + max(STILL_THERE, termination_wait(status.termination_attempts or 1)),
+        not_before=whole_seconds(now)
+        + max(REPEAT_TERMINATION_AFTER, termination_backoff(status.termination_attempts or 1)),
         **NO_ABSENCES,
     )
 
 
 def termination_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUInstanceStatus:
+    """The status after the termination call failed. It is repeated for as long as it takes."""
     status = record.status or GPUInstanceStatus()
     if failure.kind is FailureKind.GONE:
         return termination_accepted(record, now)
     if status.state is not InstanceState.TERMINATING:
         return status
-    wait = max(termination_wait(status.termination_attempts or 1), failure.retry_after or timedelta(0))
+    wait = max(termination_backoff(status.termination_attempts or 1), failure.retry_after or timedelta(0))
     sentence = (
-        f"{describe(record)} could not be ended: {failure.sentence} It may still cost money. "
-        f"It is tried again in {human(wait)}, for as long as it takes."
+        f"{termination_noun(record)} of {describe(record)} failed: {failure.sentence} Billing may continue. "
+        f"Trying again in {human(wait)}, for as long as it takes."
     )
     return with_message(status, Reason.TERMINATION_FAILED, sentence, not_before=whole_seconds(now) + wait)

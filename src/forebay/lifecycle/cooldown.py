@@ -1,6 +1,6 @@
-"""Offers that have just failed are left alone for a while.
+"""Cooldowns: how long an offer is not tried again after a failure.
 
-Derived from the records alone, which outlive a restart: nothing else has to be remembered.
+Computed from the records alone, which outlive a restart: nothing else has to be stored.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from forebay.model.spans import human
 FIRST: Final = timedelta(minutes=5)
 LONGEST: Final = timedelta(hours=1)
 
-#: What says more about the offer than about what was done with it.
+#: Reasons that speak against the offer. Others, such as a deletion, say nothing about the next launch.
 FAILURES: Final = frozenset(
     {
         Reason.NO_CAPACITY,
@@ -31,7 +31,7 @@ FAILURES: Final = frozenset(
         Reason.VANISHED,
     }
 )
-_ON_THE_WAY_OUT: Final = (InstanceState.DRAINING, InstanceState.TERMINATING, InstanceState.GONE)
+_ENDING: Final = (InstanceState.DRAINING, InstanceState.TERMINATING, InstanceState.GONE)
 
 
 class Cooldown(NamedTuple):
@@ -40,25 +40,33 @@ class Cooldown(NamedTuple):
 
 
 def cooldowns(records: Iterable[GPUInstance], now: datetime) -> Mapping[OfferKey, Cooldown]:
-    """Offers that must not be tried now, until when, and why."""
+    """Offers that are cooling down now, each until when and why."""
     found: dict[OfferKey, Cooldown] = {}
     for record in records:
         key, failure = offer_key(record), _failure(record)
         if key is None or failure is None:
             continue
-        until = failure.at + _span(failure, _failures(record))
+        until = failure.at + cooldown_span(failure.reason, _failures(record))
         if until <= now or (key in found and found[key].until >= until):
             continue
         left = human(until - now)
         sentence = (
-            f"{record.metadata.name} failed {human(now - failure.at)} ago ({failure.reason}); used again in {left}."
+            f"{record.metadata.name} failed {human(now - failure.at)} ago ({failure.reason}); next attempt in {left}."
         )
         found[key] = Cooldown(until, sentence)
     return found
 
 
+def cooldown_span(reason: str, failures: int) -> timedelta:
+    """How long an offer cools down after this many failures in a row, the last one for this reason."""
+    if reason == Reason.NO_CAPACITY:
+        # Stock comes and goes: having had none says nothing about the next attempt.
+        return FIRST
+    return min(FIRST * (1 << min(max(failures - 1, 0), 8)), LONGEST)
+
+
 def failures_so_far(records: Iterable[GPUInstance], key: OfferKey) -> int:
-    """In a row, up to now: what a new record for the same offer begins with, so that the wait grows."""
+    """Failures of this offer since its last success. A new record starts with this count, so that cooldowns grow."""
     latest: tuple[datetime, int] | None = None
     for record in records:
         if offer_key(record) == key and record.status is not None and record.status.transitions:
@@ -81,15 +89,8 @@ def _failures(record: GPUInstance) -> int:
 
 
 def _failure(record: GPUInstance) -> Transition | None:
-    """The step with which it failed, once it is on its way out because of that."""
-    if record.status is None or not _failures(record) or record.state not in _ON_THE_WAY_OUT:
+    """The transition with which the record failed, once it is draining, terminating or gone because of that."""
+    if record.status is None or not _failures(record) or record.state not in _ENDING:
         return None
-    ends = (each for each in reversed(record.status.transitions) if each.state in _ON_THE_WAY_OUT)
+    ends = (each for each in reversed(record.status.transitions) if each.state in _ENDING)
     return next((each for each in ends if each.reason in FAILURES), None)
-
-
-def _span(failure: Transition, failures: int) -> timedelta:
-    if failure.reason == Reason.NO_CAPACITY:
-        # Stock comes and goes; that there was none says nothing about the next time.
-        return FIRST
-    return min(FIRST * (1 << min(max(failures - 1, 0), 8)), LONGEST)

@@ -1,4 +1,4 @@
-"""How long a GPUInstance may be on its way: to a running machine, to a node, to its GPUs."""
+"""Deadlines of a launch: for a running machine, for a registered node, for its GPUs."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from forebay.model.sources import Capabilities, Delivery
 
 
 def deadline(record: GPUInstance, status: GPUInstanceStatus, capabilities: Capabilities) -> datetime | None:
-    """By when the state of `status` must have ended well. None: it may last."""
+    """When the state of `status` counts as failed if nothing has come of it; None for a state without a deadline."""
     since = status.since or record.metadata.creation_timestamp
     if since is None or status.state not in (InstanceState.LAUNCHING, InstanceState.LAUNCHED, InstanceState.JOINED):
         return None
@@ -18,7 +18,7 @@ def deadline(record: GPUInstance, status: GPUInstanceStatus, capabilities: Capab
         return since + capabilities.launch_deadline
     boot = boot_deadline(record)
     if boot is not None:
-        # One time for all of it, from the call on: that is what the user stated.
+        # The user stated one limit for all of it, from the launch call on.
         return (status.attempted_at or since) + boot
     if status.state is InstanceState.JOINED:
         return since + capabilities.gpu_deadline

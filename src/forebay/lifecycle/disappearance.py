@@ -1,7 +1,7 @@
-"""A record whose instance is no longer there, though nobody ended it."""
+"""Instances that vanished: the provider no longer lists what a record stands for, though Forebay did not end it."""
 
 from forebay.api.gpu_instance import InstanceState
-from forebay.lifecycle.presence import ENOUGH, Presence, count_absences, settled_at
+from forebay.lifecycle.presence import ABSENCES_NEEDED, Presence, count_absences, settle_time
 from forebay.lifecycle.rule import RuleContext, RuleResult
 from forebay.lifecycle.transitions import whole_seconds
 from forebay.lifecycle.wording import describe
@@ -10,30 +10,30 @@ from forebay.model.reasons import Reason
 _HAS_SERVED = (InstanceState.READY, InstanceState.RUNNING, InstanceState.FINISHED, InstanceState.DRAINING)
 
 
-def vanished(known: RuleContext, seen: Presence) -> RuleResult:
-    """Counts the lists without it; two in a row are proof, unless its node says otherwise."""
-    status, node = known.status, known.facts.node
+def vanished(ctx: RuleContext, seen: Presence) -> RuleResult:
+    """Counts the listings without the instance. Two in a row are proof, unless its node is Ready."""
+    status, node = ctx.status, ctx.facts.node
     if seen.present and not status.absences:
         return None
-    settled = (status.attempted_at or known.since) + settled_at(known.capabilities)
-    now_counted = count_absences(status, seen, settled)
-    if (now_counted.absences or 0) < ENOUGH or (node is not None and node.ready):
-        why = f"{known.record.spec.provider} was listed: {now_counted.absences or 0} lists in a row are without it."
-        return known.write(now_counted, Reason.VANISHED, why)
+    settled = (status.attempted_at or ctx.since) + settle_time(ctx.capabilities)
+    counted = count_absences(status, seen, settled)
+    provider = ctx.record.spec.provider
+    if (counted.absences or 0) < ABSENCES_NEEDED or (node is not None and node.ready):
+        sentence = f"{describe(ctx.record)} is missing from {counted.absences or 0} consecutive listings of {provider}."
+        return ctx.write(counted, Reason.VANISHED, sentence)
     sentence = (
-        f"{describe(known.record)} is not there any more: {known.record.spec.provider} has listed its instances "
-        f"{ENOUGH} times without it. Somebody else ended it, or the provider took it back. Pods that ran on it are "
-        "counted as demand again."
+        f"{describe(ctx.record)} has vanished: missing from {ABSENCES_NEEDED} consecutive listings of {provider}. "
+        "Somebody else terminated it, or the provider reclaimed it. Its pods count as demand again."
     )
-    # Lost before it was of use, it would be bought again at once, and again.
+    # A launch that vanished before it was of use counts as failed: without a cooldown it would be repeated at once.
     failures = status.failures if status.state in _HAS_SERVED else (status.failures or 0) + 1
-    return known.move(
+    return ctx.move(
         InstanceState.GONE,
         Reason.VANISHED,
         sentence,
         failures=failures,
-        absences=now_counted.absences,
-        absent_since=now_counted.absent_since,
-        absent_at=now_counted.absent_at,
-        billed_until=whole_seconds(known.now) if status.billed_from is not None else None,
+        absences=counted.absences,
+        absent_since=counted.absent_since,
+        absent_at=counted.absent_at,
+        billed_until=whole_seconds(ctx.now) if status.billed_from is not None else None,
     )

@@ -1,7 +1,6 @@
-"""What is known about one GPUInstance when its next step is thought about."""
+"""The facts from which the next step of one GPUInstance follows."""
 
 from datetime import datetime, timedelta
-from typing import Final
 
 import msgspec
 
@@ -11,26 +10,23 @@ from forebay.model.nodes import Node
 from forebay.model.sources import Capabilities, Delivery, Listing
 from forebay.model.workloads import Pod
 
-#: Put on a node along with a cordon of ours; the value is the time of the cordon. A cordon without it is the user's.
-CORDONED_ANNOTATION: Final = "forebay.dev/cordoned"
-
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     record: GPUInstance
-    #: None: the provider it came from is no longer configured.
+    #: None: the provider of the record is no longer configured.
     capabilities: Capabilities | None
-    #: None: its provider has not been listed yet, and nothing may be concluded from absence.
+    #: None: the provider has not been listed yet, so nothing may be concluded from absence.
     listing: Listing | None = None
     node: Node | None = None
-    #: Pods on its node that count: not of a DaemonSet, not a static pod's mirror, not ended.
+    #: Pods on the node for which `Pod.occupies_node` holds: no DaemonSet pod, no mirror pod, none that has ended.
     pods: tuple[Pod, ...] = ()
-    #: Some pod it was asked for still waits.
+    #: Some pod that the record was created for is still pending.
     wanted: bool = True
     pool_exists: bool = True
-    #: Too many of its pool's nodes are unhealthy at once.
-    braked: bool = False
-    #: From the cordon to the last look for pods that the scheduler was just placing.
-    drain_settle: timedelta = timedelta(seconds=3)
+    #: Too many nodes of the pool are unhealthy at once, so none of them is replaced.
+    replacement_paused: bool = False
+    #: Wait between the cordon and the last check for pods that the scheduler was just binding.
+    cordon_wait: timedelta = timedelta(seconds=3)
 
     @property
     def status(self) -> GPUInstanceStatus:
@@ -42,7 +38,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owned(self) -> bool:
-        """A machine that is switched on and off, and exists all the time."""
+        """True for an owned machine, which is powered on and off and never ceases to exist."""
         return self.record.spec.delivers is Delivery.POWER
 
     @property
@@ -55,23 +51,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def instance_id(record: GPUInstance) -> str | None:
-    """Its id at the provider. An owned machine has its own name there, whether or not a launch was ever confirmed."""
-    known = record.status.instance_id if record.status is not None else None
-    if known is None and record.spec.delivers is Delivery.POWER:
+    """Id at the provider, once known. An owned machine's id is its name, even before a launch was confirmed."""
+    recorded = record.status.instance_id if record.status is not None else None
+    if recorded is None and record.spec.delivers is Delivery.POWER:
         return record.spec.offer.instance_type if record.spec.offer is not None else record.metadata.name
-    return known
+    return recorded
 
 
 def boot_deadline(record: GPUInstance) -> timedelta | None:
-    """Where this machine has a time of its own, from the call to a ready node."""
+    """The machine's own limit from the launch call to an initialized node; None where the provider's limits hold."""
     stated = record.spec.offer.boot_deadline if record.spec.offer is not None else None
     return duration(stated) if stated is not None else None
-
-
-def cordon_is_ours(node: Node) -> bool:
-    return CORDONED_ANNOTATION in node.annotations
-
-
-def cordon_mark(now: datetime) -> str:
-    """What the annotation says: to the microsecond, as what is counted from it is seconds."""
-    return now.isoformat().replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Requested and Launching: one provider is asked for one instance, however many crashes lie between."""
+"""Launch: rules of the states Requested and Launching. One record brings one instance, whatever crashes in between."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -6,160 +6,169 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
-from forebay.lifecycle.call_outcomes import MOST_ATTEMPTS, instance_found, launch_wait
+from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS, instance_found, launch_backoff
 from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.facts import Facts, instance_id
-from forebay.lifecycle.presence import NO_ABSENCES, Presence, confirmed_present, presence_of, settled_at
+from forebay.lifecycle.presence import NO_ABSENCES, Presence, confirmed_present, presence_of, settle_time
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
 from forebay.lifecycle.steps import Launch, WriteStatus
 from forebay.lifecycle.termination import into_terminating, revoked
 from forebay.lifecycle.transitions import transition, whole_seconds
-from forebay.lifecycle.wording import describe, for_pods, started
+from forebay.lifecycle.wording import describe, for_pods, launch_noun, launch_phrase, termination_phrase
 from forebay.model.reasons import Reason
 from forebay.model.sources import Instance, InstancePhase
 from forebay.model.spans import human
 
-#: How soon a machine that is being switched off is looked at again.
-_LOOK_AGAIN: Final = timedelta(seconds=5)
+#: How soon a machine that is powering off is checked again.
+_POWERING_OFF_CHECK: Final = timedelta(seconds=5)
 
 
 def abandon_unlaunched(facts: Facts, now: datetime) -> WriteStatus | None:
-    """The end of a record for which nothing runs, if it has no future. Its provider is not needed for this."""
+    """Ends a record for which nothing was started, if it is not needed or cannot be launched any more.
+
+    Works without the provider.
+    """
     record = facts.record
     if (why := revoked(facts)) is not None:
         reason, words = why
     elif not facts.wanted and not made_for_adoption(record):
         reason, words = Reason.NOT_NEEDED, _unwanted(record)
     elif facts.capabilities is None and not made_for_adoption(record):
-        # Pods would wait for it for ever.
+        # Its pods would wait for it for ever.
         reason, words = Reason.PROVIDER_NOT_CONFIGURED, f"{describe(record)} is no longer configured"
     else:
         return None
-    sentence = f"Given up before anything was started: {words}."
-    status = transition(begun(record, now), InstanceState.GONE, reason, sentence, now, billed_from=None)
+    sentence = f"Cancelled before anything was started: {words}."
+    status = transition(with_request(record, now), InstanceState.GONE, reason, sentence, now, billed_from=None)
     return WriteStatus(record=record, reason=reason, sentence=sentence, status=status)
 
 
-def begun(record: GPUInstance, now: datetime) -> GPUInstanceStatus:
-    """A record is created without a status; its story begins with the intent all the same."""
+def with_request(record: GPUInstance, now: datetime) -> GPUInstanceStatus:
+    """The record's status, which begins with the request: a record is created without a status."""
     if record.status is not None and record.status.state is not None:
         return record.status
-    why = record.spec.why or f"Needed for {for_pods(record)}."
+    why = record.spec.why or f"Requested for {for_pods(record)}."
     created = record.metadata.creation_timestamp or now
     return transition(record.status, InstanceState.REQUESTED, Reason.CAPACITY_NEEDED, why, created)
 
 
 def _unwanted(record: GPUInstance) -> str:
-    return f"nothing waits for it any more; it was for {for_pods(record)}"
+    return f"none of its pods is pending any more (requested for {for_pods(record)})"
 
 
 def made_for_adoption(record: GPUInstance) -> bool:
-    """The record of something that was found, and not of something asked for: it is for no pod."""
+    """True for the record of an instance that was found, not requested: such a record names no pod."""
     return not record.spec.pods and record.spec.provisioner_ref is None
 
 
-def requested(known: RuleContext) -> RuleResult:
-    facts, now = known.facts, known.now
+def requested(ctx: RuleContext) -> RuleResult:
+    """Rule of the state Requested."""
+    facts, now = ctx.facts, ctx.now
     seen = presence_of(facts)
     if not facts.owned and seen.present:
-        return _adopt(known, seen)
+        return _adopt(ctx, seen)
     if (end := abandon_unlaunched(facts, now)) is not None:
         return end
-    if made_for_adoption(known.record):
-        # Its status is not written yet: whoever found the instance finds it again and writes it.
+    if made_for_adoption(ctx.record):
+        # Its status is not written yet. The replica that found the instance finds it again and writes the status.
         return None
-    if (thought := _already_on(known, seen)) is not None:
-        return thought
-    not_before = known.status.not_before
+    if (step := _already_running(ctx, seen)) is not None:
+        return step
+    not_before = ctx.status.not_before
     if not_before is not None and now < not_before:
         return Wait(not_before)
-    return _launch(known)
+    return _launch(ctx)
 
 
-def launching(known: RuleContext) -> RuleResult:
-    """The provider was asked, and no answer is recorded: whoever asked crashed, or the answer was lost."""
-    facts, status, now = known.facts, known.status, known.now
+def launching(ctx: RuleContext) -> RuleResult:
+    """Rule of the state Launching: a launch call was made, but a crash or a lost answer left its outcome unknown."""
+    facts, status, now = ctx.facts, ctx.status, ctx.now
     seen = presence_of(facts)
-    # Before anything else: pods that no longer wait may be running on it.
-    if (thought := _already_on(known, seen)) is not None:
-        return thought
+    # First of all: pods that are no longer pending may be running on it.
+    if (step := _already_running(ctx, seen)) is not None:
+        return step
     why = revoked(facts)
     if why is None and not facts.wanted:
-        why = Reason.NOT_NEEDED, _unwanted(known.record)
+        why = Reason.NOT_NEEDED, _unwanted(ctx.record)
     if why is not None:
-        words = "The provider had been asked, so Forebay makes sure that nothing of it is left."
-        return into_terminating(known, why[0], f"Given back: {why[1]}. {words}")
-    attempts, asked = status.attempt or 1, status.attempted_at or known.since
-    if known.capabilities.idempotent_launch:
-        again = status.not_before or asked + launch_wait(attempts)
+        sentence = (
+            f"{termination_phrase(ctx.record)}: {why[1]}. A launch call was sent, so Forebay makes sure that nothing "
+            "keeps running."
+        )
+        return into_terminating(ctx, why[0], sentence)
+    attempts, called = status.attempt or 1, status.attempted_at or ctx.since
+    if ctx.capabilities.idempotent_launch:
+        again = status.not_before or called + launch_backoff(attempts)
         if now < again:
             return Wait(again)
-        return _launch(known) if attempts < MOST_ATTEMPTS else _failed(known, attempts)
-    if seen.absent_after(asked + settled_at(known.capabilities)):
-        # It would be shown by now: that launch never happened, so another cannot bring a second one.
-        return _launch(known) if attempts < MOST_ATTEMPTS else _failed(known, attempts)
-    late = deadline(known.record, status, known.capabilities) or now
+        return _launch(ctx) if attempts < MAX_ATTEMPTS else _failed(ctx, attempts)
+    if seen.absent_after(called + settle_time(ctx.capabilities)):
+        # The listing would show it by now. That launch never happened, so another cannot bring a second instance.
+        return _launch(ctx) if attempts < MAX_ATTEMPTS else _failed(ctx, attempts)
+    late = deadline(ctx.record, status, ctx.capabilities) or now
     if now < late:
         return Wait(late)
     sentence = (
-        f"No answer to the launch for {human(now - asked)}, and {known.record.spec.provider} could not be listed to "
-        "find out what became of it. It counts as failed; should it show up, it is ended."
+        f"{launch_noun(ctx.record)} of {describe(ctx.record)} failed: no answer for {human(now - called)}, and "
+        f"{ctx.record.spec.provider} could not be listed to find out what happened. If the instance shows up, Forebay "
+        "terminates it."
     )
-    return into_terminating(known, Reason.LAUNCH_TIMEOUT, sentence, failed=True)
+    return into_terminating(ctx, Reason.LAUNCH_TIMEOUT, sentence, failed=True)
 
 
-def _launch(known: RuleContext) -> Launch:
-    record, status = known.record, known.status
+def _launch(ctx: RuleContext) -> Launch:
+    record, status = ctx.record, ctx.status
     attempt = (status.attempt or 0) + 1
-    again = f" (attempt {attempt} of {MOST_ATTEMPTS})" if attempt > 1 else ""
-    sentence = f"{started(record)} for {for_pods(record)}{again}. The provider's answer decides what is next."
-    asked = transition(
-        begun(record, known.now),
+    again = f" (attempt {attempt} of {MAX_ATTEMPTS})" if attempt > 1 else ""
+    sentence = f"{launch_phrase(record)} for {for_pods(record)}{again}. Next: the provider's answer."
+    called = transition(
+        with_request(record, ctx.now),
         InstanceState.LAUNCHING,
         Reason.LAUNCH_STARTED,
         sentence,
-        known.now,
+        ctx.now,
         attempt=attempt,
-        attempted_at=whole_seconds(known.now),
-        # Until the provider says that nothing was started, it may cost money from here on.
-        billed_from=status.billed_from or whole_seconds(known.now),
+        attempted_at=whole_seconds(ctx.now),
+        # It may cost money from here on, until the provider says that nothing was started.
+        billed_from=status.billed_from or whole_seconds(ctx.now),
         **NO_ABSENCES,
     )
-    asked = replace(asked, deadline=deadline(record, asked, known.capabilities))
-    return Launch(record=record, reason=Reason.LAUNCH_STARTED, sentence=sentence, status=asked)
+    called = replace(called, deadline=deadline(record, called, ctx.capabilities))
+    return Launch(record=record, reason=Reason.LAUNCH_STARTED, sentence=sentence, status=called)
 
 
-def _already_on(known: RuleContext, seen: Presence) -> RuleResult:
-    """By the provider's list; for an owned machine also by its node, often the only sign that there is."""
-    facts = known.facts
-    if confirmed_present(facts, seen, known.now):
-        return _adopt(known, seen)
+def _already_running(ctx: RuleContext, seen: Presence) -> RuleResult:
+    """Adopts what the listing shows; or an owned machine whose node is Ready, which is often the only sign."""
+    facts = ctx.facts
+    if confirmed_present(facts, seen, ctx.now):
+        return _adopt(ctx, seen)
     if facts.owned and facts.node is not None and facts.node.ready:
-        machine = instance_id(known.record) or facts.name
+        machine = instance_id(ctx.record) or facts.name
         instance = Instance(id=machine, phase=InstancePhase.RUNNING, node_name=facts.node.name)
-        return _take_over(known, instance, f"Node {facts.node.name} is ready, so {machine} is on, and is taken over.")
+        return _adopt_instance(ctx, instance, f"{machine} is already on: node {facts.node.name} is Ready. Adopting it.")
     return None
 
 
-def _adopt(known: RuleContext, seen: Presence) -> RuleResult:
-    """Of two, the oldest is kept; `orphans` gives the other back."""
+def _adopt(ctx: RuleContext, seen: Presence) -> RuleResult:
+    """Adopts the oldest instance of this record; `orphans` terminates any other."""
     instance = seen.instances[0]
-    if known.facts.owned and instance.phase is InstancePhase.ENDING:
-        # It is on its way down, and a call to switch it on might come too early to be heeded.
-        return Wait(known.now + _LOOK_AGAIN)
-    return _take_over(
-        known, instance, f"{describe(known.record)} was found at the provider as {instance.id}, and is taken over."
-    )
+    if ctx.facts.owned and instance.phase is InstancePhase.ENDING:
+        # A power-on call that arrives while the machine is still powering off might be ignored.
+        return Wait(ctx.now + _POWERING_OFF_CHECK)
+    sentence = f"{describe(ctx.record)} already exists as {instance.id}. Adopting it."
+    if ctx.facts.owned:
+        sentence = f"{describe(ctx.record)} is already on. Adopting it."
+    return _adopt_instance(ctx, instance, sentence)
 
 
-def _take_over(known: RuleContext, instance: Instance, sentence: str) -> WriteStatus:
-    status = instance_found(known.record, instance, Reason.ADOPTED, sentence, known.now, known.capabilities)
-    return WriteStatus(record=known.record, reason=Reason.ADOPTED, sentence=sentence, status=status)
+def _adopt_instance(ctx: RuleContext, instance: Instance, sentence: str) -> WriteStatus:
+    status = instance_found(ctx.record, instance, Reason.ADOPTED, sentence, ctx.now, ctx.capabilities)
+    return WriteStatus(record=ctx.record, reason=Reason.ADOPTED, sentence=sentence, status=status)
 
 
-def _failed(known: RuleContext, attempts: int) -> RuleResult:
+def _failed(ctx: RuleContext, attempts: int) -> RuleResult:
     sentence = (
-        f"{describe(known.record)} was asked for {attempts} times and the provider never said what became of it. "
-        "Whatever may have been started is ended, and other capacity is looked for."
+        f"{launch_noun(ctx.record)} of {describe(ctx.record)} failed: {attempts} calls without a known outcome. "
+        f"{termination_phrase(ctx.record)}, in case one of them succeeded, and trying other capacity."
     )
-    return into_terminating(known, Reason.LAUNCH_FAILED, sentence, failed=True)
+    return into_terminating(ctx, Reason.LAUNCH_FAILED, sentence, failed=True)

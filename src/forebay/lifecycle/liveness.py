@@ -1,62 +1,63 @@
-"""Ready: it does what it is there for, until its node says otherwise."""
+"""Liveness: a Ready GPUInstance whose node is lost, and when it is replaced."""
 
 from datetime import timedelta
 from typing import Final
 
 from forebay.api.parts import Truth
+from forebay.lifecycle.cordon import cordon_is_ours
 from forebay.lifecycle.disappearance import vanished
-from forebay.lifecycle.facts import cordon_is_ours
 from forebay.lifecycle.presence import presence_of
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
-from forebay.lifecycle.termination import give_up, revoked, uncordon
+from forebay.lifecycle.termination import begin_termination, revoked, uncordon
 from forebay.lifecycle.transitions import NODE_READY, condition, restore_message, with_condition, with_message
+from forebay.lifecycle.wording import terminated, terminating_it, termination_phrase
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 
-#: A node that is not ready for this long is given up.
+#: A node that has been NotReady for this long is replaced.
 UNHEALTHY_AFTER: Final = timedelta(minutes=5)
 
 
-def ready(known: RuleContext) -> RuleResult:
-    facts = known.facts
+def ready(ctx: RuleContext) -> RuleResult:
+    """Rule of the state Ready."""
+    facts = ctx.facts
     if (why := revoked(facts)) is not None:
-        return give_up(known, why[0], f"Given back: {why[1]}.")
+        return begin_termination(ctx, why[0], f"{termination_phrase(ctx.record)}: {why[1]}.")
     node = facts.node
     if node is not None and cordon_is_ours(node):
-        return uncordon(known, node)
-    if (thought := vanished(known, presence_of(facts))) is not None:
-        return thought
-    return _healthy(known, node.name) if node is not None and node.ready else _unhealthy(known)
+        return uncordon(ctx, node)
+    if (step := vanished(ctx, presence_of(facts))) is not None:
+        return step
+    return _healthy(ctx, node.name) if node is not None and node.ready else _unhealthy(ctx)
 
 
-def _healthy(known: RuleContext, node: str) -> RuleResult:
-    before = condition(known.status, NODE_READY)
+def _healthy(ctx: RuleContext, node: str) -> RuleResult:
+    before = condition(ctx.status, NODE_READY)
     if before is not None and before.status is Truth.TRUE:
         return None
-    sentence = f"Node {node} is ready."
-    status = with_condition(restore_message(known.status), NODE_READY, True, Reason.NODE_READY, sentence, known.now)
-    return known.write(status, Reason.NODE_READY, sentence)
+    sentence = f"Node {node} is Ready."
+    status = with_condition(restore_message(ctx.status), NODE_READY, True, Reason.NODE_READY, sentence, ctx.now)
+    return ctx.write(status, Reason.NODE_READY, sentence)
 
 
-def _unhealthy(known: RuleContext) -> RuleResult:
-    facts, now = known.facts, known.now
-    name = known.record.node_name
-    what = f"Node {name} is not ready" if facts.node is not None else f"Node {name} is not there any more"
-    before = condition(known.status, NODE_READY)
+def _unhealthy(ctx: RuleContext) -> RuleResult:
+    facts, now = ctx.facts, ctx.now
+    name, how = ctx.record.node_name, "NotReady" if facts.node is not None else "missing"
+    before = condition(ctx.status, NODE_READY)
     if before is None or before.status is not Truth.FALSE:
-        sentence = f"{what}. If that lasts for {human(UNHEALTHY_AFTER)}, the machine is given up."
-        status = with_condition(known.status, NODE_READY, False, Reason.UNHEALTHY, sentence, now)
-        return known.write(with_message(status, Reason.UNHEALTHY, sentence), Reason.UNHEALTHY, sentence)
+        sentence = f"Node {name} is {how}. If this lasts for {human(UNHEALTHY_AFTER)}, it is {terminated(ctx.record)}."
+        status = with_condition(ctx.status, NODE_READY, False, Reason.UNHEALTHY, sentence, now)
+        return ctx.write(with_message(status, Reason.UNHEALTHY, sentence), Reason.UNHEALTHY, sentence)
     late = before.last_transition_time + UNHEALTHY_AFTER
     if now < late:
         return Wait(late)
-    if facts.braked:
+    if facts.replacement_paused:
         sentence = (
-            f"{what}, and neither are so many others of its pool that the cause may lie elsewhere: nothing is given up "
-            "until fewer are unhealthy. Look at the network and the control plane; delete a GPUInstance to give it up."
+            f"Node {name} is {how}, but too many nodes of its pool are unhealthy at once, so none is replaced. Check "
+            "the network and the control plane; delete this GPUInstance to replace its machine anyway."
         )
-        return known.write(
-            with_message(known.status, Reason.DISRUPTION_PAUSED, sentence), Reason.DISRUPTION_PAUSED, sentence
-        )
-    since = human(now - before.last_transition_time)
-    return give_up(known, Reason.UNHEALTHY, f"{what} since {since} ago. The machine is given up.", failed=True)
+        status = with_message(ctx.status, Reason.DISRUPTION_PAUSED, sentence)
+        return ctx.write(status, Reason.DISRUPTION_PAUSED, sentence)
+    lasted = human(now - before.last_transition_time)
+    sentence = f"Node {name} has been {how} for {lasted}. {terminating_it(ctx.record)}."
+    return begin_termination(ctx, Reason.UNHEALTHY, sentence, failed=True)

@@ -1,7 +1,7 @@
-"""What runs at a provider without a record that claims it.
+"""Orphans: instances that run at a provider without a record.
 
-A rented instance is given back; an owned machine is taken over, so that it is counted and goes off when idle. Nothing
-is concluded from one list: a record may have been written a moment after the list was made.
+A rented instance is terminated. An owned machine is adopted: it counts as capacity and is powered off when idle.
+Nothing is concluded from a single listing: the record may have been created a moment after it.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import msgspec
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, InstanceState
 from forebay.api.providers import ProviderName
 from forebay.lifecycle.facts import instance_id
-from forebay.lifecycle.presence import ENOUGH, FRESH
+from forebay.lifecycle.presence import LISTING_MAX_AGE
 from forebay.lifecycle.record_fields import offer_record, planned_node
 from forebay.lifecycle.steps import Adopt
 from forebay.lifecycle.transitions import transition, whole_seconds
@@ -22,44 +22,46 @@ from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery, Instance, InstancePhase, Offer, Source, SourceKey
 
-#: How long an instance must have been without a record.
-PATIENCE: Final = timedelta(seconds=60)
+#: So many listings must have shown an instance without a record.
+SIGHTINGS_NEEDED: Final = 2
+#: How long an instance must have been seen without a record.
+ORPHAN_AFTER: Final = timedelta(seconds=60)
 
 
 class OrphanSightings(NamedTuple):
-    """The lists that showed one instance unclaimed."""
+    """The listings that showed one instance without a record."""
 
     first: datetime
     last: datetime
-    lists: int = 1
+    listings: int = 1
 
 
 class Orphans(msgspec.Struct, frozen=True):
-    """Of each instance that no record claims, since when. Kept from tick to tick; lost in a restart, it begins anew."""
+    """Instances without a record, and the listings that showed them. Kept from tick to tick; a restart starts over."""
 
     seen: Mapping[tuple[SourceKey, str], OrphanSightings] = {}
 
     def long_enough(self, key: SourceKey, instance: str, now: datetime) -> bool:
         found = self.seen.get((key, instance))
-        return found is not None and found.lists >= ENOUGH and now >= found.first + PATIENCE
+        return found is not None and found.listings >= SIGHTINGS_NEEDED and now >= found.first + ORPHAN_AFTER
 
 
 def orphans_seen(before: Orphans, sources: Iterable[Source], records: Iterable[GPUInstance]) -> Orphans:
-    """With what the latest lists show. What is claimed, gone or not listed any more is dropped."""
-    claims = _Claims(records)
+    """The orphans after the latest listings. Those that now have a record, or are no longer listed, are dropped."""
+    recorded = _Recorded(records)
     seen: dict[tuple[SourceKey, str], OrphanSightings] = {}
     for source in sources:
         if source.listing is None:
             continue
         asked = source.listing.asked
         for instance in source.listing.found.instances:
-            if claims.reason_against(instance, source) is None:
+            if recorded.orphan_reason(instance, source) is None:
                 continue
             known = before.seen.get((source.key, instance.id))
             if known is None:
                 known = OrphanSightings(asked, asked)
             elif asked > known.last:
-                known = OrphanSightings(known.first, asked, known.lists + 1)
+                known = OrphanSightings(known.first, asked, known.listings + 1)
             seen[source.key, instance.id] = known
     return Orphans(seen)
 
@@ -71,59 +73,61 @@ def adoptions(
     nodes: Mapping[str, Node],
     now: datetime,
 ) -> tuple[Adopt, ...]:
-    """Records to make. Their names follow from what they are for, so that two replicas cannot make two."""
-    claims = _Claims(records)
+    """Records to create. Names are derived from the instance, so that two replicas cannot create two records for it."""
+    recorded = _Recorded(records)
     adopted: dict[str, Adopt] = {}
     for source in sources:
         owned = source.capabilities.delivers is Delivery.POWER
-        each = _machines(found, source, claims, nodes, now) if owned else _instances(found, source, claims, now)
+        each = (
+            _owned_machines(found, source, recorded, nodes, now) if owned else _leftovers(found, source, recorded, now)
+        )
         for adopt in each:
-            # Two classes may have the same account, and both list what is in it.
+            # Two classes may share an account, and then both list what is in it.
             adopted.setdefault(adopt.name, adopt)
     return tuple(adopted.values())
 
 
-class _Claims:
-    """Which records stand for which instances."""
+class _Recorded:
+    """Which instances have a record."""
 
     def __init__(self, records: Iterable[GPUInstance]) -> None:
         self.by_name = {record.metadata.name: record for record in records}
         live = [each for each in self.by_name.values() if each.state is not InstanceState.GONE]
         self._by_uid = {record.uid: record for record in live}
         self._ids = {(record.spec.provider.value, instance_id(record)) for record in live}
-        #: Providers with a launch of which it is not known what it has brought.
-        self._unsure = {
+        #: Providers with a launch whose outcome is unknown: an instance without an owner may be its result.
+        self._launching = {
             record.spec.provider.value
             for record in live
             if instance_id(record) is None and record.status is not None and record.status.state is not None
         }
 
-    def reason_against(self, instance: Instance, source: Source) -> Reason | None:
-        """Why no record stands for it; None: one does or might."""
+    def orphan_reason(self, instance: Instance, source: Source) -> Reason | None:
+        """Why the instance is an orphan; None where it has a record, or may be the result of a launch under way."""
         provider = source.key.provider
         if (provider, instance.id) in self._ids:
             return None
         if source.capabilities.delivers is Delivery.POWER:
             return Reason.ADOPTED if instance.phase is InstancePhase.RUNNING else None
         if instance.owner is None:
-            return None if provider in self._unsure else Reason.LEFTOVER
+            return None if provider in self._launching else Reason.LEFTOVER
         owner = self._by_uid.get(instance.owner)
         if owner is None:
             return Reason.LEFTOVER
         return Reason.DUPLICATE if instance_id(owner) is not None else None
 
 
-def _instances(found: Orphans, source: Source, claims: _Claims, now: datetime) -> Iterator[Adopt]:
+def _leftovers(found: Orphans, source: Source, recorded: _Recorded, now: datetime) -> Iterator[Adopt]:
     for instance in source.listing.found.instances if source.listing is not None else ():
-        reason = claims.reason_against(instance, source)
+        reason = recorded.orphan_reason(instance, source)
         if reason is None or not found.long_enough(source.key, instance.id, now):
             continue
         provider = source.key.provider
-        why = "is a second one for the same GPUInstance" if reason is Reason.DUPLICATE else "belongs to no GPUInstance"
-        sentence = f"Instance {instance.id} at {provider} carries this cluster's mark but {why}. It is ended."
+        why = "is a second instance of the same GPUInstance" if reason is Reason.DUPLICATE else "has no GPUInstance"
+        sentence = f"Instance {instance.id} at {provider} carries this cluster's tag but {why}. Terminating it."
         price = instance.price.exact() if instance.price is not None else None
         yield Adopt(
-            name=_name(provider, instance.id, claims),
+            name=_name(provider, instance.id, recorded),
             spec=GPUInstanceSpec(
                 provider=ProviderName(provider),
                 delivers=source.capabilities.delivers,
@@ -148,20 +152,20 @@ def _instances(found: Orphans, source: Source, claims: _Claims, now: datetime) -
         )
 
 
-def _name(provider: str, instance: str, claims: _Claims) -> str:
-    """A record of this name that is Gone was for an earlier appearance of it."""
+def _name(provider: str, instance: str, recorded: _Recorded) -> str:
+    """Name of the record; another one where a Gone record for an earlier sighting of the instance has that name."""
     name, earlier = "", ""
-    for _ in range(len(claims.by_name) + 1):
+    for _ in range(len(recorded.by_name) + 1):
         digest = hashlib.sha256(f"{provider}\n{instance}\n{earlier}".encode()).hexdigest()[:10]
         name = f"leftover-{provider}-{digest}"
-        if name not in claims.by_name:
+        if name not in recorded.by_name:
             break
-        earlier = claims.by_name[name].uid
+        earlier = recorded.by_name[name].uid
     return name
 
 
-def _machines(
-    found: Orphans, source: Source, claims: _Claims, nodes: Mapping[str, Node], now: datetime
+def _owned_machines(
+    found: Orphans, source: Source, recorded: _Recorded, nodes: Mapping[str, Node], now: datetime
 ) -> Iterator[Adopt]:
     listing = source.listing
     if listing is None:
@@ -169,26 +173,24 @@ def _machines(
     running = {
         each.id
         for each in listing.found.instances
-        if listing.asked >= now - FRESH and claims.reason_against(each, source) is not None
+        if listing.asked >= now - LISTING_MAX_AGE and recorded.orphan_reason(each, source) is not None
     }
     for offer in source.offers or ():
         machine = offer.node_name or offer.instance_type
-        if machine in claims.by_name:
-            # Also where that record is Gone: it has to be out of the way first.
+        if machine in recorded.by_name:
+            # Also where that record is Gone: it has to be deleted first.
             continue
         node = nodes.get(machine)
         up = node is not None and node.ready and node.deleted is None
         if up and (machine in running or machine in listing.found.unknown):
-            sentence = f"Machine {machine} is on and node {machine} is ready. It is taken over, and goes off when idle."
-            yield _machine(source, offer, machine, InstanceState.JOINED, sentence, now)
+            sentence = f"{machine} is on and node {machine} is Ready. Adopting it; it is powered off when idle."
+            yield _adopt_machine(source, offer, machine, InstanceState.JOINED, sentence, now)
         elif machine in running and found.long_enough(source.key, machine, now):
-            sentence = (
-                f"Machine {machine} is on though nobody asked for it. It is taken over; its node must be ready in time."
-            )
-            yield _machine(source, offer, machine, InstanceState.LAUNCHED, sentence, now)
+            sentence = f"{machine} is on, but Forebay did not power it on. Adopting it; its node must become Ready."
+            yield _adopt_machine(source, offer, machine, InstanceState.LAUNCHED, sentence, now)
 
 
-def _machine(  # noqa: PLR0917 (each is a part of what is made)
+def _adopt_machine(  # noqa: PLR0917 (each is a part of the record)
     source: Source, offer: Offer, machine: str, state: InstanceState, sentence: str, now: datetime
 ) -> Adopt:
     return Adopt(

@@ -1,4 +1,4 @@
-"""What a provider's listing says about one GPUInstance: there, not there, or nothing at all."""
+"""What a provider's listing says about one GPUInstance: present, absent, or unknown."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,22 +12,23 @@ from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.transitions import whole_seconds
 from forebay.model.sources import Capabilities, Delivery, Found, Instance, InstancePhase
 
-#: A machine is taken to be on only by a listing this young: an old one is kept when its provider stops answering.
-FRESH: Final = timedelta(minutes=2)
-#: So many lists in a row without it are proof.
-ENOUGH: Final = 2
-#: Times in a record are cut to whole seconds, so that what came after is surely after only when this much later.
-_CUT: Final = timedelta(seconds=1)
-#: A launch that a process left behind may still be on its way for this long.
+#: Only a listing at most this old shows that a machine is on: older ones are kept while a provider does not answer.
+LISTING_MAX_AGE: Final = timedelta(minutes=2)
+#: So many consecutive listings without an instance prove that it is absent.
+ABSENCES_NEEDED: Final = 2
+#: Times in a record are cut to whole seconds: only what is this much later certainly came after.
+_ROUNDING: Final = timedelta(seconds=1)
+#: A launch call of a process that has crashed may still be under way for this long.
 _LONGEST_CALL: Final = timedelta(minutes=1)
 NO_ABSENCES: Final[Mapping[str, None]] = {"absences": None, "absent_since": None, "absent_at": None}
-_LAST: Final = timedelta(days=365_000)
+#: Sorts instances of unknown age after all others.
+_NO_AGE: Final = timedelta(days=365_000)
 
 
 class Presence(NamedTuple):
-    """`asked` is when; None: nothing is known. `instances` are those that are its own, the oldest first."""
-
+    #: When the listing was requested; None: nothing is known.
     asked: datetime | None
+    #: Instances of this record in the listing, the oldest first.
     instances: tuple[Instance, ...] = ()
 
     @property
@@ -35,22 +36,22 @@ class Presence(NamedTuple):
         return bool(self.instances)
 
     def absent_after(self, moment: datetime) -> bool:
-        """Not there, in a list that was asked for after that moment."""
-        return self.asked is not None and not self.instances and self.asked >= moment + _CUT
+        """True where a listing that was requested after that moment does not show the instance."""
+        return self.asked is not None and not self.instances and self.asked >= moment + _ROUNDING
 
 
 def presence_of(facts: Facts) -> Presence:
     listing = facts.listing
     if listing is None:
         return Presence(None)
-    own = _shown(listing.found).of(facts.record)
+    own = _index(listing.found).of(facts.record)
     if not own and instance_id(facts.record) in listing.found.unknown:
         return Presence(None)
     return Presence(listing.asked, own)
 
 
-class _Shown:
-    """A listing by what is looked up in it: thousands of records look at the same one in each tick."""
+class _ListingIndex:
+    """A listing by instance id and by owner: thousands of records look up the same listing in each tick."""
 
     def __init__(self, found: Found) -> None:
         self.found = found
@@ -62,8 +63,9 @@ class _Shown:
                 self._by_owner[instance.owner].append(instance)
 
     def of(self, record: GPUInstance) -> tuple[Instance, ...]:
-        known = instance_id(record)
-        some = self._by_owner.get(record.uid) if known is None else self._by_id.get(known)
+        """Instances of this record, the oldest first."""
+        own_id = instance_id(record)
+        some = self._by_owner.get(record.uid) if own_id is None else self._by_id.get(own_id)
         if some is None:
             return ()
         if len(some) == 1:
@@ -71,41 +73,48 @@ class _Shown:
         return tuple(sorted((each for each in some if is_of(each, record)), key=_age))
 
 
-#: The latest of each of some sources. By identity: to compare two long lists costs more than to sort one.
-_LATEST: Final[dict[int, _Shown]] = {}
-_MOST: Final = 64
+#: Indexes of the latest listings, by identity: comparing two long listings costs more than indexing one.
+_INDEXES: Final[dict[int, _ListingIndex]] = {}
+_MAX_INDEXES: Final = 64
 
 
-def _shown(found: Found) -> _Shown:
-    shown = _LATEST.get(id(found))
-    if shown is None or shown.found is not found:
-        while len(_LATEST) >= _MOST:
-            _LATEST.pop(next(iter(_LATEST)), None)
-        shown = _LATEST[id(found)] = _Shown(found)
-    return shown
+def _index(found: Found) -> _ListingIndex:
+    index = _INDEXES.get(id(found))
+    if index is None or index.found is not found:
+        while len(_INDEXES) >= _MAX_INDEXES:
+            _INDEXES.pop(next(iter(_INDEXES)), None)
+        index = _INDEXES[id(found)] = _ListingIndex(found)
+    return index
 
 
 def is_of(instance: Instance, record: GPUInstance) -> bool:
+    """True where the listed instance is that of the record."""
     if record.spec.delivers is Delivery.POWER:
-        # An owned machine never goes away: one that is off counts as absent.
+        # An owned machine never ceases to exist: one that is off counts as absent.
         return instance.id == instance_id(record) and instance.phase is not InstancePhase.STOPPED
-    known = instance_id(record)
-    return instance.id == known if known is not None else instance.owner is not None and instance.owner == record.uid
+    own_id = instance_id(record)
+    return instance.id == own_id if own_id is not None else instance.owner is not None and instance.owner == record.uid
 
 
 def _age(instance: Instance) -> tuple[float, str]:
-    return (instance.created.timestamp() if instance.created is not None else _LAST.total_seconds(), instance.id)
+    return (instance.created.timestamp() if instance.created is not None else _NO_AGE.total_seconds(), instance.id)
 
 
 def confirmed_present(facts: Facts, seen: Presence, now: datetime) -> bool:
-    """A rented instance bears the mark of its record, so that any list that shows it will do."""
+    """True where the instance exists for certain.
+
+    A rented one carries its record's tag, so any listing will do; an owned machine may have been powered off since.
+    """
     if not seen.present or seen.asked is None:
         return False
-    return not facts.owned or seen.asked >= now - FRESH
+    return not facts.owned or seen.asked >= now - LISTING_MAX_AGE
 
 
 def count_absences(status: GPUInstanceStatus, seen: Presence, after: datetime) -> GPUInstanceStatus:
-    """The absences, with this list among them if it is one more; none, if it shows the instance."""
+    """The status with this listing counted: one absence more, or none at all if it shows the instance.
+
+    A listing that was requested before `after` does not count.
+    """
     if seen.asked is None:
         return status
     if seen.present:
@@ -115,11 +124,11 @@ def count_absences(status: GPUInstanceStatus, seen: Presence, after: datetime) -
     if not seen.absent_after(after) or (status.absent_at is not None and whole_seconds(seen.asked) <= status.absent_at):
         return status
     asked, absences = whole_seconds(seen.asked), (status.absences or 0) + 1
-    if absences > ENOUGH:
+    if absences > ABSENCES_NEEDED:
         return status
     return replace(status, absences=absences, absent_since=status.absent_since or asked, absent_at=asked)
 
 
-def settled_at(capabilities: Capabilities) -> timedelta:
-    """From the call on: what no list shows after this long was never launched."""
+def settle_time(capabilities: Capabilities) -> timedelta:
+    """Time after a launch call within which a listing must show its instance, if there is one."""
     return capabilities.settle_time if capabilities.idempotent_launch else max(capabilities.settle_time, _LONGEST_CALL)

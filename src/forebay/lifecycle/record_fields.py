@@ -40,7 +40,7 @@ def planned_node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], 
         taints=tuple(
             RecordedTaint(key=each.key, value=each.value or None, effect=TaintEffect(each.effect)) for each in taints
         ),
-        # What nobody has stated is left out, and read back as ample.
+        # Unstated resources are left out, and read back as ample.
         allocatable={
             resource: f"{amount}m" if resource == CPU else str(amount)
             for resource, amount in allocatable.items()

@@ -1,4 +1,4 @@
-"""What every rule looks at, and what it may answer."""
+"""What every rule of a state is given, and what it may return."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from forebay.model.sources import Capabilities
 
 
 class Wait(NamedTuple):
-    """Nothing to do, and nothing will change by time alone before this moment."""
+    """Nothing to do now, nor before this moment unless the facts change."""
 
     until: datetime
 
@@ -21,7 +21,7 @@ RuleResult = AnyStep | Wait | None
 
 
 class RuleContext(NamedTuple):
-    """What every rule looks at: the facts, with a provider that is configured."""
+    """The facts about a record whose provider is configured, at one moment."""
 
     facts: Facts
     capabilities: Capabilities
@@ -40,11 +40,12 @@ class RuleContext(NamedTuple):
         return self.facts.since or self.now
 
     def move(self, to: InstanceState, reason: Reason, sentence: str, **changes: Any) -> WriteStatus:
+        """The transition to another state, with `changes` to other fields of the status."""
         status = transition(self.record.status, to, reason, sentence, self.now, **changes)
         return WriteStatus(record=self.record, reason=reason, sentence=sentence, status=status)
 
     def write(self, status: GPUInstanceStatus, reason: Reason, sentence: str) -> WriteStatus | None:
-        """None where it is written already."""
+        """The status to write; None where the record has it already."""
         if status is self.record.status or status == self.record.status:
             return None
         return WriteStatus(record=self.record, reason=reason, sentence=sentence, status=status)

@@ -1,4 +1,4 @@
-"""What lifecycle may decide about a GPUInstance. The engine has one function for each."""
+"""Steps that lifecycle may decide for a GPUInstance. The engine has one function for each."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from forebay.model.workloads import Pod
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """Every step is about one record as it was seen: it is void where the record has changed meanwhile."""
+    """A step for one record as it was read: void where the record has changed since."""
 
     record: GPUInstance
     reason: Reason
@@ -17,39 +17,37 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launch(Step, frozen=True, kw_only=True):
-    """Write `status` (Launching, one more attempt) as a compare-and-swap; its winner alone calls the provider."""
+    """Write `status` (Launching, one more attempt) as a compare-and-swap; only its winner calls the provider."""
 
     status: GPUInstanceStatus
 
 
 class WriteStatus(Step, frozen=True, kw_only=True):
-    """Write `status`, as a compare-and-swap. Where its state is another than the record's, it is a transition and gets
-    an event.
-    """
+    """Write `status`, as a compare-and-swap. A change of state is a transition and gets an event."""
 
     status: GPUInstanceStatus
-    #: Where it ends a drain: UIDs of pods that are on the node all the same and are not waited for any longer.
+    #: At the end of a drain: UIDs of pods that are still on the node and are not waited for any longer.
     given_up: frozenset[str] = frozenset()
 
 
 class Terminate(Step, frozen=True, kw_only=True):
-    """Write `status` (the attempt) as a compare-and-swap, then ask the provider to end `instance_id`."""
+    """Write `status` (one more attempt) as a compare-and-swap, then ask the provider to terminate `instance_id`."""
 
     status: GPUInstanceStatus
     instance_id: str
-    #: As in `Write`.
+    #: As in `WriteStatus`.
     given_up: frozenset[str] = frozenset()
 
     @property
     def first(self) -> bool:
-        """Nobody has asked before: until now nothing is lost."""
+        """True for the first termination call: until then the machine can still be kept."""
         return self.record.status is None or not self.record.status.termination_attempts
 
 
 class Drain(Step, frozen=True, kw_only=True):
-    """Cordon the node where it is not (with `facts.CORDONED_ANNOTATION`), and evict these pods as their
-    disruption budgets allow. `status`, where there is one, is written first: it says who is waited for and when they
-    are asked next.
+    """Cordon the node if it is not cordoned yet (with `CORDONED_ANNOTATION`), and evict `evict` as their
+    PodDisruptionBudgets allow. `status`, where given, is written first: its message names the pods, and its
+    `not_before` says when they are evicted next.
     """
 
     node: Node
@@ -58,17 +56,17 @@ class Drain(Step, frozen=True, kw_only=True):
 
 
 class Uncordon(Step, frozen=True, kw_only=True):
-    """Take back a cordon of ours (never one of the user's)."""
+    """Take back a cordon of Forebay's (never a user's)."""
 
     node: Node
 
 
 class DeleteRecord(Step, frozen=True, kw_only=True):
-    """Proof of absence is there: take the finalizer off and delete the record."""
+    """Take the finalizer off the record and delete it: absence is proven."""
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True):
-    """Create a record for something that runs without one, directly with `status`."""
+    """Create a record, directly with `status`, for something that runs without one."""
 
     name: str
     spec: GPUInstanceSpec

@@ -1,4 +1,4 @@
-"""The one table of a GPUInstance's states. Nothing else changes a state; the diagram in the docs is drawn from it."""
+"""The table of a GPUInstance's transitions. Nothing else changes a state; docs/lifecycle.md is drawn from it."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,17 +13,17 @@ from forebay.model.reasons import Reason
 S = InstanceState
 R = Reason
 
-#: Asked for by a person or by the lack of a pool: whatever runs there has to leave.
+#: The GPUInstance, its pool or its class was deleted: whatever runs there has to leave.
 _REVOKED: Final = frozenset({R.DELETED, R.POOL_GONE})
 _NO_NODE: Final = frozenset({R.LAUNCH_TIMEOUT, R.JOIN_TIMEOUT})
 _NO_GPUS: Final = frozenset({R.JOIN_TIMEOUT, R.GPUS_MISSING})
 _VANISHED: Final = frozenset({R.VANISHED})
-#: The provider promises that nothing was started.
+#: The provider's answer guarantees that nothing was started.
 _REFUSED: Final = frozenset(
     {R.NO_CAPACITY, R.LAUNCH_REJECTED, R.BAD_CREDENTIALS, R.RATE_LIMITED, R.PROVIDER_UNAVAILABLE}
 )
 
-#: Which state may follow which, and why. None: the record has just been made.
+#: Which state may follow which, and for which reasons. None: the record has just been created.
 TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reason]]]] = {
     None: {
         S.REQUESTED: frozenset({R.CAPACITY_NEEDED}),
@@ -74,7 +74,7 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
     },
     S.DRAINING: {
         S.READY: frozenset({R.BACK_IN_USE, R.NODE_READY}),
-        # It was to go when empty; now it has to go.
+        # It was to go if it stayed empty; now it has to go.
         S.DRAINING: _REVOKED,
         S.TERMINATING: _REVOKED | _NO_NODE | _NO_GPUS | {R.IDLE, R.EXPIRED, R.UNHEALTHY},
         S.GONE: _VANISHED,
@@ -83,7 +83,7 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
     S.GONE: {},
 }
 
-#: What a user may have to wait for: in these it does what it is there for.
+#: States in which the condition Ready is True.
 SERVING: Final = frozenset({S.READY, S.RUNNING})
 MOST_TRANSITIONS: Final = 64
 LONGEST_MESSAGE: Final = 2048
@@ -95,10 +95,10 @@ MACHINE_RUNNING: Final = "MachineRunning"
 
 
 class IllegalTransition(AssertionError):
-    """A fault of ours: the table does not know this step."""
+    """A bug of Forebay's: the table does not allow this transition."""
 
     def __init__(self, before: InstanceState | None, to: InstanceState, reason: Reason) -> None:
-        super().__init__(f"a GPUInstance does not go from {before or 'nothing'} to {to} because of {reason}")
+        super().__init__(f"the transition table has no step from {before or 'nothing'} to {to} because of {reason}")
 
 
 def transition(
@@ -109,12 +109,13 @@ def transition(
     now: datetime,
     **changes: Any,
 ) -> GPUInstanceStatus:
-    """The status after a step of the table, with `changes` to its other fields. What belonged to the state before
-    (deadline, the wait before asking again) is cleared unless it is among the changes.
+    """The status after a transition of the table, with `changes` to its other fields.
+
+    Fields that belonged to the state before (`deadline`, `not_before`) are cleared unless they are among the changes.
     """
     before = status.state if status is not None else None
     if before is None and to not in TABLE[None]:
-        # A record as it was created says nothing of its state, which means Requested.
+        # A record is created without a status, which means Requested.
         before = S.REQUESTED
     if reason not in TABLE[before].get(to, ()):
         raise IllegalTransition(before, to, reason)
@@ -122,7 +123,7 @@ def transition(
     old = status or GPUInstanceStatus()
     transitions = (*old.transitions, Transition(state=to, at=at, reason=reason, message=message))
     if len(transitions) > MOST_TRANSITIONS:
-        # How it began, and what it has come to.
+        # The first transition and the latest ones tell most.
         transitions = (transitions[0], *transitions[1 - MOST_TRANSITIONS :])
     new = replace(
         old,
@@ -137,12 +138,12 @@ def transition(
 
 
 def with_message(status: GPUInstanceStatus, reason: Reason, sentence: str, **changes: Any) -> GPUInstanceStatus:
-    """The same state, with something else to say about it. Equal to `status` where that has been said already."""
+    """The same state with another reason and message; equal to `status` where it has these already."""
     return replace(status, reason=reason, message=shortened(sentence), **changes)
 
 
 def restore_message(status: GPUInstanceStatus) -> GPUInstanceStatus:
-    """What was remarked no longer holds: reason and message are again those with which it came into its state."""
+    """The status with the reason and message of its last transition: undoes `with_message`."""
     last = status.transitions[-1] if status.transitions else None
     if last is None:
         return replace(status, reason=None, message=None)
@@ -150,7 +151,7 @@ def restore_message(status: GPUInstanceStatus) -> GPUInstanceStatus:
 
 
 def cause(status: GPUInstanceStatus | None) -> str | None:
-    """Why it came into its state, whatever has been remarked since."""
+    """Reason of the last transition, whatever `with_message` has written since."""
     if status is None:
         return None
     return status.transitions[-1].reason if status.transitions else status.reason
@@ -164,7 +165,7 @@ def with_condition(  # noqa: PLR0917 (a condition has so many fields)
     sentence: str,
     now: datetime,
 ) -> GPUInstanceStatus:
-    """One that held before keeps the time since when it does."""
+    """The status with this condition. The transition time changes only when the condition's truth does."""
     truth = Truth.TRUE if holds else Truth.FALSE
     before = condition(status, type)
     fact = Condition(
@@ -189,10 +190,10 @@ def condition(status: GPUInstanceStatus | None, type: str) -> Condition | None: 
 
 
 def whole_seconds(moment: datetime) -> datetime:
-    """The API keeps whole seconds; with more, what is read back would never equal what was decided."""
+    """The moment as the API stores it. With fractions, what is read back would never equal what was decided."""
     return moment.replace(microsecond=0)
 
 
 def shortened(sentence: str) -> str:
-    """Providers write long errors; the API takes so much and no more."""
+    """The sentence cut to what the API accepts: providers write long errors."""
     return sentence if len(sentence) <= LONGEST_MESSAGE else sentence[: LONGEST_MESSAGE - 1] + "…"

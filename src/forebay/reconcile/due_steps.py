@@ -126,8 +126,8 @@ def _facts(record: GPUInstance, snapshot: Snapshot, waiting: set[str], paused: M
         node=None if name is None else snapshot.nodes.get(name),
         pods=() if name is None else snapshot.pods_by_node.get(name, ()),
         wanted=any(pod.uid in waiting for pod in record.spec.pods),
-        braked=pool in paused,
-        drain_settle=snapshot.rules.drain_delay,
+        replacement_paused=pool in paused,
+        cordon_wait=snapshot.rules.drain_delay,
     )
 
 

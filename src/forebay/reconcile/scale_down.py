@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from forebay.api.gpu_instance import InstanceState
 from forebay.demand.reservation import Reservations
 from forebay.disruption import consolidation
-from forebay.disruption.machine_use import idle_marks, machine_uses
+from forebay.disruption.machine_use import idle_updates, machine_uses
 from forebay.lifecycle.steps import WriteStatus
 from forebay.lifecycle.transitions import transition
 from forebay.reconcile.snapshot import Snapshot
@@ -40,9 +40,9 @@ def scale_down(snapshot: Snapshot, reservations: Reservations, with_step: set[st
             status = transition(each.record.status, InstanceState.DRAINING, each.reason, each.sentence, now)
             steps.append(WriteStatus(record=each.record, reason=each.reason, sentence=each.sentence, status=status))
     steps += [
-        WriteStatus(record=mark.record, reason=mark.reason, sentence=mark.sentence, status=mark.status)
-        for mark in idle_marks(machines, now)
-        if mark.record.metadata.name not in excluded | leaving.keys()
+        WriteStatus(record=update.record, reason=update.reason, sentence=update.sentence, status=update.status)
+        for update in idle_updates(machines, now)
+        if update.record.metadata.name not in excluded | leaving.keys()
     ]
     any_idle = any(machine.idle for machine in machines)
     return ScaleDown(tuple(steps), now + _RECHECK_IDLE if any_idle else None)

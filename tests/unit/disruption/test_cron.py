@@ -1,4 +1,4 @@
-"""When a schedule struck last."""
+"""Cron schedules, by the rules of Kubernetes' CronJobs."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.disruption.cron import NotASchedule, parse_schedule
+from forebay.disruption.cron import InvalidSchedule, parse_schedule
 
 WEEK = timedelta(days=7)
 
@@ -42,8 +42,43 @@ def at(text):
         ("@annually", "2026-03-02T12:00", None),
     ],
 )
-def test_a_schedule_struck_last_when_cron_would_have(schedule, now, latest):
+def test_the_latest_start_of_a_schedule(schedule, now, latest):
     assert parse_schedule(schedule).latest(at(now), WEEK) == (None if latest is None else at(latest))
+
+
+#: From robfig/cron's own tests (spec_test.go, TestActivation): what Kubernetes reads.
+ROBFIG = [
+    ("2012-07-09T15:00", "0/15 * * * *", True),
+    ("2012-07-09T15:45", "0/15 * * * *", True),
+    ("2012-07-09T15:40", "0/15 * * * *", False),
+    ("2012-07-09T15:50", "5/15 * * * *", True),
+    ("2012-07-15T15:00", "0/15 * * Jul *", True),
+    ("2012-07-15T15:00", "0/15 * * Jun *", False),
+    ("2012-07-15T08:30", "30 08 ? Jul Sun", True),
+    ("2012-07-15T08:30", "30 08 15 Jul ?", True),
+    ("2012-07-16T08:30", "30 08 ? Jul Sun", False),
+    ("2012-07-16T08:30", "30 08 15 Jul ?", False),
+    ("2012-07-09T15:04", "@hourly", False),
+    ("2012-07-09T00:00", "@daily", True),
+    ("2012-07-08T00:00", "@weekly", True),
+    ("2012-07-08T01:00", "@weekly", False),
+    ("2012-07-08T00:00", "@monthly", False),
+    ("2012-07-01T00:00", "@monthly", True),
+    ("2012-07-15T00:00", "* * 1,15 * Sun", True),
+    ("2012-06-15T00:00", "* * 1,15 * Sun", True),
+    ("2012-08-01T00:00", "* * 1,15 * Sun", True),
+    ("2012-07-15T00:00", "* * */10 * Sun", True),
+    ("2012-07-15T00:00", "* * * * Mon", False),
+    ("2012-07-09T00:00", "* * 1,15 * *", False),
+    ("2012-07-15T00:00", "* * */2 * Sun", True),
+]
+
+
+@pytest.mark.parametrize(("moment", "schedule", "starts"), ROBFIG)
+def test_a_schedule_starts_when_it_would_in_kubernetes(moment, schedule, starts):
+    latest = parse_schedule(schedule).latest(at(moment), timedelta(0))
+
+    assert (latest == at(moment)) is starts
 
 
 def test_the_29th_of_february_is_found_two_years_later():
@@ -59,23 +94,23 @@ def test_times_are_utc_wherever_now_comes_from():
     ("text", "why"),
     [
         ("* * * *", "4 fields instead of 5"),
-        ("@fortnightly", "no such word"),
-        ("60 * * * *", '"60" is no minute'),
-        ("* 24 * * *", '"24" is no hour'),
-        ("* * 0 * *", '"0" is no day of the month'),
-        ("* * * 13 *", '"13" is no month'),
-        ("* * * foo *", '"foo" is no month'),
-        ("* * * * 8", '"8" is no day of the week'),
+        ("@fortnightly", "unknown descriptor"),
+        ("60 * * * *", '"60" is not valid for the minute'),
+        ("* 24 * * *", '"24" is not valid for the hour'),
+        ("* * 0 * *", '"0" is not valid for the day of the month'),
+        ("* * * 13 *", '"13" is not valid for the month'),
+        ("* * * foo *", '"foo" is not valid for the month'),
+        ("* * * * 8", '"8" is not valid for the day of the week'),
         ("*/0 * * * *", "no step above 0"),
         ("*/x * * * *", "no step above 0"),
         ("30-10 * * * *", "ends before it begins"),
-        ("1- * * * *", '"" is no minute'),
-        (", * * * *", '"" is no minute'),
-        ("٣ * * * *", "is no minute"),
+        ("1- * * * *", '"" is not valid for the minute'),
+        (", * * * *", '"" is not valid for the minute'),
+        ("٣ * * * *", "is not valid for the minute"),
     ],
 )
-def test_what_is_no_schedule_is_refused_with_the_reason(text, why):
-    with pytest.raises(NotASchedule, match=why):
+def test_an_invalid_schedule_is_refused_with_the_reason(text, why):
+    with pytest.raises(InvalidSchedule, match=why):
         parse_schedule(text)
 
 
@@ -91,11 +126,11 @@ def field(least, most):
     st.tuples(field(0, 59), field(0, 23), field(1, 31), field(1, 12), field(0, 6)),
     st.datetimes(datetime(2024, 1, 1), datetime(2027, 1, 1)).map(lambda when: when.replace(tzinfo=UTC)),  # noqa: DTZ001
 )
-def test_the_latest_strike_is_what_looking_at_every_minute_would_find(fields, now):
+def test_the_latest_start_is_the_one_that_trying_every_minute_finds(fields, now):
     schedule = parse_schedule(" ".join(fields))
     within = timedelta(days=2)
 
-    def strikes(when):
+    def matches(when):
         by_month, by_week = when.day in schedule.days, when.isoweekday() % 7 in schedule.weekdays
         return (
             when.minute in schedule.minutes
@@ -105,6 +140,6 @@ def test_the_latest_strike_is_what_looking_at_every_minute_would_find(fields, no
         )
 
     when = now.replace(second=0, microsecond=0)
-    while when >= now - within and not strikes(when):
+    while when >= now - within and not matches(when):
         when -= timedelta(minutes=1)
     assert schedule.latest(now, within) == (when if when >= now - within else None)

@@ -1,10 +1,10 @@
-"""What has just failed is left alone, also after a restart."""
+"""Offers that failed cool down, also after a restart."""
 
 import pytest
 
 from forebay.lifecycle.cooldown import cooldowns, failures_so_far, offer_key
 from forebay.model.sources import OfferKey
-from tests.unit.lifecycle.scenes import NOW, R, S, minutes, record, seconds
+from tests.unit.lifecycle.builders import NOW, R, S, minutes, record, seconds
 
 KEY = OfferKey("simulated", "a100x2", "us-east", "", False)
 
@@ -14,7 +14,7 @@ def failed(failures, because=R.LAUNCH_REJECTED, state=S.GONE, **fields):
 
 
 @pytest.mark.parametrize(("failures", "wait"), [(1, 5), (2, 10), (3, 20), (4, 40), (5, 60), (40, 60)])
-def test_the_wait_doubles_with_each_failure_up_to_an_hour(failures, wait):
+def test_the_cooldown_doubles_with_each_failure_up_to_an_hour(failures, wait):
     one = [failed(failures)]
 
     assert cooldowns(one, NOW)[KEY].until == NOW + minutes(wait)
@@ -22,32 +22,32 @@ def test_the_wait_doubles_with_each_failure_up_to_an_hour(failures, wait):
     assert cooldowns(one, NOW + minutes(wait)) == {}
 
 
-def test_missing_stock_says_nothing_about_the_next_time():
+def test_missing_capacity_does_not_make_the_cooldown_grow():
     assert cooldowns([failed(6, R.NO_CAPACITY)], NOW)[KEY].until == NOW + minutes(5)
 
 
-def test_the_wait_begins_with_the_failure_and_not_with_the_proof_that_nothing_is_left():
-    going = failed(1, R.JOIN_TIMEOUT, S.TERMINATING)
+def test_the_cooldown_begins_with_the_failure_and_not_with_the_proof_of_absence():
+    terminating = failed(1, R.JOIN_TIMEOUT, S.TERMINATING)
 
-    assert cooldowns([going], NOW + minutes(4))[KEY].until == NOW + minutes(5)
+    assert cooldowns([terminating], NOW + minutes(4))[KEY].until == NOW + minutes(5)
 
 
-def test_the_sentence_says_what_failed_when_and_how_long_it_is_left_alone():
+def test_the_sentence_says_what_failed_when_and_when_the_next_attempt_is():
     sentence = cooldowns([failed(1)], NOW + minutes(2))[KEY].sentence
 
-    assert sentence == "pool-abc failed 2m ago (LaunchRejected); used again in 3m."
+    assert sentence == "pool-abc failed 2m ago (LaunchRejected); next attempt in 3m."
 
 
 @pytest.mark.parametrize(
     "fine",
     [record(S.READY), record(S.GONE), record(S.LAUNCHING, failures=3), record(S.GONE, failures=2)],
-    ids=["ready", "gone after good service", "being tried", "not needed any more"],
+    ids=["ready", "terminated when idle", "launching", "gone for another reason"],
 )
-def test_what_has_not_failed_does_not_cool_down(fine):
+def test_an_offer_that_has_not_failed_does_not_cool_down(fine):
     assert cooldowns([fine], NOW) == {}
 
 
-def test_the_latest_end_of_several_counts():
+def test_of_several_cooldowns_the_latest_end_counts():
     both = [failed(1, name="a"), failed(2, name="b")]
 
     assert cooldowns(both, NOW)[KEY].until == cooldowns(both[::-1], NOW)[KEY].until == NOW + minutes(10)
@@ -59,7 +59,7 @@ def test_each_machine_cools_down_by_itself():
     assert set(cooldowns([owned], NOW)) == {OfferKey("webhook", "gpu-1", "", "", False)}
 
 
-def test_a_new_record_goes_on_counting_where_the_last_one_ended():
+def test_a_new_record_starts_with_the_failures_of_the_last_one():
     first, second = failed(1, since=NOW - minutes(20), name="a"), failed(2, name="b")
 
     assert failures_so_far([first, second], KEY) == 2

@@ -1,4 +1,4 @@
-"""What holds for every GPUInstance, whatever happens to it."""
+"""Laws: what holds for every GPUInstance, whatever happens to it."""
 
 import pytest
 from hypothesis import given
@@ -7,13 +7,12 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.lifecycle.call_outcomes import launch_failed, launch_succeeded, termination_accepted, termination_failed
-from forebay.lifecycle.next_step import look_again, next_step
-from forebay.lifecycle.presence import FRESH, is_of
+from forebay.lifecycle.presence import LISTING_MAX_AGE, is_of
 from forebay.lifecycle.steps import Launch, Terminate, WriteStatus
 from forebay.lifecycle.transitions import TABLE, transition
 from forebay.model.reasons import Reason
 from forebay.model.sources import Failure, FailureKind, InstancePhase
-from tests.unit.lifecycle.scenes import (
+from tests.unit.lifecycle.builders import (
     IDEMPOTENT,
     NOW,
     OWNED,
@@ -24,8 +23,10 @@ from tests.unit.lifecycle.scenes import (
     fresh_record,
     instance,
     listed,
+    next_step,
     node,
     pod,
+    requeue_at,
     seconds,
 )
 from tests.unit.lifecycle.world import KINDS, World
@@ -69,7 +70,7 @@ def circumstances(draw, record, owned, now):
         pods=tuple(draw(st.sampled_from([(), (pod(),), (pod(deleted=now),)]))),
         wanted=draw(st.integers(0, 3)) > 0,
         pool_exists=draw(st.integers(0, 5)) > 0,
-        braked=draw(st.booleans()),
+        replacement_paused=draw(st.booleans()),
     )
     return replace(seen, capabilities=None) if draw(st.integers(0, 9)) == 0 else seen
 
@@ -92,22 +93,22 @@ def check(seen, step, now):
     busy = seen.node is not None and seen.node.ready and seen.pods
     status = getattr(step, "status", None)
     if status is not None and status.state is not before:
-        assert status.transitions[-1].reason in TABLE[before][status.state], "the table is the only way"
+        assert status.transitions[-1].reason in TABLE[before][status.state], "only transitions of the table"
         assert status.transitions[-1].at == status.since == now
         assert len(status.transitions) <= 64
     if isinstance(step, Launch):
         shows = seen.listing.found.instances if seen.listing is not None else ()
-        fresh = not seen.owned or seen.listing is None or seen.listing.asked >= now - FRESH
-        assert not (fresh and any(is_of(each, record) for each in shows)), "what is there is not bought again"
+        fresh = not seen.owned or seen.listing is None or seen.listing.asked >= now - LISTING_MAX_AGE
+        assert not (fresh and any(is_of(each, record) for each in shows)), "what exists is not launched again"
         assert seen.wanted
         assert not seen.deleting
     if isinstance(step, Terminate):
         assert before is S.TERMINATING
-        assert not busy, "nothing that pods run on is ended"
+        assert not busy, "nothing that pods run on is terminated"
     if isinstance(step, WriteStatus) and before is S.DRAINING and step.status.state is S.TERMINATING:
-        assert not busy, "nothing that pods run on is ended"
+        assert not busy, "nothing that pods run on is terminated"
     if isinstance(step, WriteStatus) and step.status.state is S.GONE and before is S.TERMINATING:
-        assert seen.listing is not None, "without a list there is no proof"
+        assert seen.listing is not None, "without a listing there is no proof"
         assert not any(is_of(each, record) for each in seen.listing.found.instances)
         assert not (seen.owned and seen.node is not None and seen.node.ready)
     assert step.sentence
@@ -116,7 +117,7 @@ def check(seen, step, now):
 
 @pytest.mark.law
 @given(st.data())
-def test_whatever_is_known_the_next_step_is_in_the_table_and_hurts_nobody(data):
+def test_whatever_the_facts_the_next_step_is_in_the_table_and_stops_no_running_pod(data):
     owned = data.draw(st.booleans())
     record, now = fresh_record(owned=owned), NOW
     for _ in range(25):
@@ -125,7 +126,7 @@ def test_whatever_is_known_the_next_step_is_in_the_table_and_hurts_nobody(data):
         step = next_step(seen, now)
         assert step == next_step(seen, now)
         if step is None:
-            later = look_again(seen, now)
+            later = requeue_at(seen, now)
             assert later is None or later > now, "a wait that is over is no wait"
         else:
             check(seen, step, now)
@@ -134,8 +135,8 @@ def test_whatever_is_known_the_next_step_is_in_the_table_and_hurts_nobody(data):
         elif getattr(step, "status", None) is not None:
             record = after(step)
         elif record.state is S.READY and data.draw(st.booleans()):
-            given_back = transition(record.status, S.DRAINING, Reason.IDLE, "Idle.", now)
-            record = GPUInstance(metadata=record.metadata, spec=record.spec, status=given_back)
+            draining = transition(record.status, S.DRAINING, Reason.IDLE, "Idle.", now)
+            record = GPUInstance(metadata=record.metadata, spec=record.spec, status=draining)
 
 
 @pytest.mark.law
@@ -148,10 +149,10 @@ def test_when_the_world_cooperates_everything_ends_and_nothing_is_left_on(kind, 
 
     assert world.running == {}, "nothing is left on"
     left = {name: record.state for name, record in world.records.items()}
-    assert set(left.values()) <= {S.GONE}, "and every record has come to its end"
+    assert set(left.values()) <= {S.GONE}, "and every record is Gone"
     for seen, step, now in world.steps:
         check(seen, step, now)
-    assert world.ends <= 150, "without a storm of requests"
+    assert world.terminations <= 150, "without a storm of requests"
     assert world.launches <= 6
 
 

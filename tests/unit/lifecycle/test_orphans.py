@@ -1,16 +1,15 @@
-"""What runs without a record: rented instances are given back, owned machines taken over."""
+"""Orphans: rented instances without a record are terminated, owned machines adopted."""
 
 from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
-from forebay.lifecycle.next_step import next_step
 from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen
 from forebay.lifecycle.steps import Drain
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import AMPLE, InstancePhase, Offer, Source, SourceKey
-from tests.unit.lifecycle.scenes import (
+from tests.unit.lifecycle.builders import (
     NOW,
     OWNED,
     RENTED,
@@ -20,6 +19,7 @@ from tests.unit.lifecycle.scenes import (
     instance,
     listed,
     minutes,
+    next_step,
     node,
     pod,
     record,
@@ -47,11 +47,11 @@ def power(listing, offers=(MACHINE,)):
     return Source(key=POWER, capabilities=OWNED, listing=listing, offers=offers)
 
 
-def found(lists, records=(), nodes=(), make=cloud):
-    """What is adopted after each of these lists, a minute and a second apart."""
+def found(listings, records=(), nodes=(), make=cloud):
+    """Adoptions after each of these listings, a minute and a second apart."""
     seen, answers = Orphans(), []
     by_name = {each.name: each for each in nodes}
-    for count, instances in enumerate(lists):
+    for count, instances in enumerate(listings):
         now = NOW + count * seconds(61)
         sources = [make(listed(*instances, asked=now) if isinstance(instances, list) else instances)]
         seen = orphans_seen(seen, sources, records)
@@ -59,10 +59,10 @@ def found(lists, records=(), nodes=(), make=cloud):
     return answers
 
 
-def test_an_instance_nobody_knows_is_given_back_after_two_lists_and_a_minute():
-    stranger = instance("i-7", owner="uid-lost", node_name="n7", created=NOW - minutes(9))
+def test_an_instance_without_a_record_is_terminated_after_two_listings_and_a_minute():
+    orphan = instance("i-7", owner="uid-lost", node_name="n7", created=NOW - minutes(9))
 
-    first, second = found([[stranger], [stranger]])
+    first, second = found([[orphan], [orphan]])
 
     assert first == ()
     (adopt,) = second
@@ -74,107 +74,107 @@ def test_an_instance_nobody_knows_is_given_back_after_two_lists_and_a_minute():
     assert adopt.name.startswith("leftover-simulated-")
 
 
-def test_the_same_list_seen_twice_counts_once():
+def test_the_same_listing_seen_twice_counts_once():
     old = listed(instance(owner="uid-lost"), asked=NOW)
 
     assert found([old, old, old]) == [(), (), ()]
 
 
-def test_two_lists_in_quick_succession_are_not_enough():
-    stranger = [instance(owner="uid-lost")]
+def test_two_listings_in_quick_succession_are_not_enough():
+    orphan = [instance(owner="uid-lost")]
     seen = Orphans()
     for count in (0, 1, 2):
-        source = cloud(listed(*stranger, asked=NOW + seconds(count)))
+        source = cloud(listed(*orphan, asked=NOW + seconds(count)))
         seen = orphans_seen(seen, [source], [])
 
     assert adoptions(seen, [source], [], {}, NOW + seconds(2)) == ()
     assert len(adoptions(seen, [source], [], {}, NOW + seconds(60))) == 1
 
 
-def test_an_instance_that_goes_by_itself_is_forgotten():
-    stranger = instance(owner="uid-lost")
+def test_an_orphan_that_is_no_longer_listed_is_dropped():
+    orphan = instance(owner="uid-lost")
 
-    assert found([[stranger], [], [stranger]]) == [(), (), ()]
+    assert found([[orphan], [], [orphan]]) == [(), (), ()]
 
 
 @pytest.mark.parametrize("state", [S.REQUESTED, S.LAUNCHING, S.LAUNCHED, S.READY, S.TERMINATING])
-def test_what_a_record_stands_for_is_no_leftover(state):
+def test_an_instance_with_a_record_is_no_leftover(state):
     assert found([[instance()], [instance()]], [record(state)]) == [(), ()]
 
 
-def test_what_a_gone_record_stood_for_is_a_leftover():
+def test_the_instance_of_a_gone_record_is_a_leftover():
     """The provider was slow to show it, or showed it again."""
     _, (adopt,) = found([[instance()], [instance()]], [record(S.GONE)])
 
     assert adopt.reason is R.LEFTOVER
 
 
-def test_the_second_one_for_the_same_need_is_given_back():
+def test_the_second_instance_of_a_record_is_terminated():
     two = [instance("i-1"), instance("i-2")]
 
     _, (adopt,) = found([two, two], [record(S.LAUNCHED)])
 
     assert adopt.reason is R.DUPLICATE
     assert adopt.status.instance_id == "i-2"
-    assert found([two, two], [record(S.LAUNCHING)]) == [(), ()], "until one is chosen, both are wanted"
+    assert found([two, two], [record(S.LAUNCHING)]) == [(), ()], "until one is adopted, either may be"
 
 
-def test_an_instance_that_does_not_say_for_whom_it_is_may_be_the_launch_that_is_being_found_out_about():
-    nameless = [instance("i-3", owner=None)]
+def test_an_instance_without_an_owner_may_be_the_result_of_a_launch_with_an_unknown_outcome():
+    ownerless = [instance("i-3", owner=None)]
 
-    assert found([nameless, nameless], [record(S.LAUNCHING)]) == [(), ()]
-    assert len(found([nameless, nameless], [record(S.READY)])[1]) == 1
+    assert found([ownerless, ownerless], [record(S.LAUNCHING)]) == [(), ()]
+    assert len(found([ownerless, ownerless], [record(S.READY)])[1]) == 1
 
 
-def test_an_account_that_two_classes_share_gives_each_leftover_once():
-    stranger = instance(owner="uid-lost")
+def test_an_account_that_two_classes_share_yields_each_leftover_once():
+    orphan = instance(owner="uid-lost")
     seen = Orphans()
     for count in (0, 61):
         now = NOW + seconds(count)
         sources = [
-            cloud(listed(stranger, asked=now)),
-            cloud(listed(stranger, asked=now), SourceKey("dear", "simulated")),
+            cloud(listed(orphan, asked=now)),
+            cloud(listed(orphan, asked=now), SourceKey("dear", "simulated")),
         ]
         seen = orphans_seen(seen, sources, [])
 
     assert len(adoptions(seen, sources, [], {}, now)) == 1
 
 
-def test_a_leftover_that_comes_back_gets_a_name_of_its_own():
-    stranger = [instance(owner="uid-lost")]
-    _, (first,) = found([stranger, stranger])
+def test_a_leftover_that_comes_back_gets_another_record_name():
+    orphan = [instance(owner="uid-lost")]
+    _, (first,) = found([orphan, orphan])
     gone = record(S.GONE, name=first.name)
 
-    _, (second,) = found([stranger, stranger], [gone])
+    _, (second,) = found([orphan, orphan], [gone])
 
     assert second.name != first.name
-    assert found([stranger, stranger])[1][0].name == first.name, "names follow from what they are for"
+    assert found([orphan, orphan])[1][0].name == first.name, "names are derived from the instance"
 
 
-def test_pods_on_a_leftover_are_given_time_to_leave():
-    stranger = [instance("i-7", owner="uid-lost", node_name="n7")]
-    _, (adopt,) = found([stranger, stranger])
+def test_pods_on_a_leftover_are_drained():
+    orphan = [instance("i-7", owner="uid-lost", node_name="n7")]
+    _, (adopt,) = found([orphan, orphan])
     of = record(S.TERMINATING, because=R.LEFTOVER, name=adopt.name, spec=adopt.spec)
     of.status = adopt.status
 
     assert isinstance(next_step(facts(of, node=node("n7"), pods=(pod(),)), NOW + minutes(2)), Drain)
 
 
-def test_an_unknown_provider_state_is_not_an_empty_one():
-    stranger = instance(owner="uid-lost")
+def test_a_missing_listing_is_not_an_empty_one():
+    orphan = instance(owner="uid-lost")
 
-    assert found([[stranger], None, [stranger]]) == [(), (), ()], "what was not listed begins anew"
+    assert found([[orphan], None, [orphan]]) == [(), (), ()], "sightings start over after a missing listing"
 
 
-def test_a_machine_that_is_on_is_taken_over_so_that_it_goes_off_when_idle():
-    blind = listed(unknown=["gpu-1"])
+def test_a_machine_that_is_on_is_adopted():
+    unknown = listed(unknown=["gpu-1"])
 
-    ((adopt,),) = found([blind], nodes=[node("gpu-1")], make=power)
+    ((adopt,),) = found([unknown], nodes=[node("gpu-1")], make=power)
 
     assert (adopt.name, adopt.reason) == ("gpu-1", R.ADOPTED)
     assert (adopt.status.state, adopt.status.instance_id, adopt.status.node_name) == (S.JOINED, "gpu-1", "gpu-1")
     assert adopt.spec.offer.boot_deadline == "180s"
-    assert adopt.spec.node.allocatable == {"cpu": "4000m", "nvidia.com/gpu": "2"}, "what nobody stated is left out"
+    assert adopt.spec.node.allocatable == {"cpu": "4000m", "nvidia.com/gpu": "2"}, "unstated resources are left out"
     of = record(S.JOINED, owned=True, spec=adopt.spec)
     of.status = adopt.status
     assert next_step(facts(of, node=node("gpu-1")), NOW).status.state is S.READY
@@ -184,23 +184,23 @@ def test_a_machine_that_is_on_is_taken_over_so_that_it_goes_off_when_idle():
     ("listing", "seen"),
     [
         pytest.param(listed(unknown=["gpu-1"]), node("gpu-1", ready=False), id="its node is not ready"),
-        pytest.param(listed(), node("gpu-1"), id="its list says that it is off"),
+        pytest.param(listed(), node("gpu-1"), id="its listing says that it is off"),
         pytest.param(None, node("gpu-1"), id="nothing is known yet"),
-        pytest.param(listed(unknown=["gpu-1"]), node("gpu-1", deleted=NOW), id="its node is being removed"),
+        pytest.param(listed(unknown=["gpu-1"]), node("gpu-1", deleted=NOW), id="its node is being deleted"),
     ],
 )
-def test_a_machine_is_not_taken_over_on_a_guess(listing, seen):
+def test_a_machine_is_not_adopted_on_a_guess(listing, seen):
     assert found([listing], nodes=[seen], make=power) == [()]
 
 
 @pytest.mark.parametrize("state", [S.REQUESTED, S.LAUNCHED, S.READY, S.DRAINING, S.TERMINATING, S.GONE])
-def test_there_is_one_record_for_one_machine(state):
-    blind = listed(unknown=["gpu-1"])
+def test_a_machine_has_one_record_at_a_time(state):
+    unknown = listed(unknown=["gpu-1"])
 
-    assert found([blind], [record(state, owned=True)], [node("gpu-1")], make=power) == [()]
+    assert found([unknown], [record(state, owned=True)], [node("gpu-1")], make=power) == [()]
 
 
-def test_a_machine_that_is_on_without_becoming_a_node_is_taken_over_with_a_deadline():
+def test_a_machine_that_is_on_without_registering_is_adopted_with_a_deadline():
     on = [instance("gpu-1", owner=None)]
 
     first, (adopt,) = found([on, on], nodes=[node("gpu-1", ready=False)], make=power)
@@ -214,13 +214,13 @@ def test_a_machine_that_is_on_without_becoming_a_node_is_taken_over_with_a_deadl
     assert gone.status.reason == R.JOIN_TIMEOUT
 
 
-def test_a_machine_on_its_way_off_or_up_is_left_to_itself():
+def test_a_machine_that_is_powering_on_or_off_is_not_adopted():
     for phase in (InstancePhase.ENDING, InstancePhase.STARTING, InstancePhase.STOPPED):
         moving = [instance("gpu-1", phase, owner=None)]
         assert found([moving, moving, moving], make=power) == [(), (), ()]
 
 
-def test_an_old_list_is_no_sign_that_a_machine_is_on():
+def test_an_old_listing_does_not_show_that_a_machine_is_on():
     stale = replace(listed(instance("gpu-1", owner=None)), asked=NOW - timedelta(hours=1))
 
     assert found([stale], nodes=[node("gpu-1")], make=power) == [()]

@@ -1,4 +1,4 @@
-"""The one table, and what every step of it leaves in the record."""
+"""The transition table, and what each transition writes into the record."""
 
 from datetime import timedelta
 
@@ -7,10 +7,10 @@ import pytest
 from docs.lifecycle_diagram import STATES, lifecycle_diagram
 from forebay.api.parts import Truth
 from forebay.lifecycle.transitions import TABLE, IllegalTransition, cause, restore_message, transition, with_message
-from tests.unit.lifecycle.scenes import NOW, R, S, record, said
+from tests.unit.lifecycle.builders import NOW, R, S, condition_of, record
 
 
-def test_a_step_says_what_why_and_since_when():
+def test_a_transition_records_state_reason_message_and_time():
     later = NOW + timedelta(seconds=9, microseconds=123)
 
     status = transition(record(S.JOINED).status, S.READY, R.NODE_READY, "Node n is ready.", later, failures=None)
@@ -18,11 +18,11 @@ def test_a_step_says_what_why_and_since_when():
     assert (status.state, status.reason, status.message) == (S.READY, R.NODE_READY, "Node n is ready.")
     assert status.since == NOW + timedelta(seconds=9), "the API keeps whole seconds"
     assert status.transitions[-1].at == status.since
-    assert said(status, "Ready").status is Truth.TRUE
-    assert status.instance_id == "i-1", "what is known of it stays"
+    assert condition_of(status, "Ready").status is Truth.TRUE
+    assert status.instance_id == "i-1", "other fields are kept"
 
 
-def test_what_belonged_to_the_state_before_is_cleared():
+def test_fields_of_the_state_before_are_cleared():
     waiting = record(S.LAUNCHING, deadline=NOW, not_before=NOW)
 
     status = transition(waiting.status, S.LAUNCHED, R.LAUNCH_ACCEPTED, "Accepted.", NOW)
@@ -34,14 +34,14 @@ def test_what_belonged_to_the_state_before_is_cleared():
 @pytest.mark.parametrize(
     ("before", "to", "reason"),
     [
-        pytest.param(S.GONE, S.LAUNCHING, R.LAUNCH_STARTED, id="the dead do not come back"),
-        pytest.param(S.TERMINATING, S.READY, R.BACK_IN_USE, id="an end that was asked for cannot be taken back"),
-        pytest.param(S.READY, S.GONE, R.TERMINATED, id="no proof without asking"),
+        pytest.param(S.GONE, S.LAUNCHING, R.LAUNCH_STARTED, id="Gone is final"),
+        pytest.param(S.TERMINATING, S.READY, R.BACK_IN_USE, id="a termination call cannot be taken back"),
+        pytest.param(S.READY, S.GONE, R.TERMINATED, id="not Gone without a termination call"),
         pytest.param(S.READY, S.DRAINING, R.NODE_READY, id="not for any reason"),
         pytest.param(S.READY, S.LAUNCHING, R.LAUNCH_STARTED, id="never launched twice"),
     ],
 )
-def test_what_the_table_does_not_know_is_a_fault(before, to, reason):
+def test_a_transition_that_is_not_in_the_table_raises(before, to, reason):
     with pytest.raises(IllegalTransition, match=f"from {before} to {to}"):
         transition(record(before).status, to, reason, "", NOW)
 
@@ -52,7 +52,7 @@ def test_a_record_without_a_status_counts_as_requested():
         transition(None, S.LAUNCHED, R.LAUNCH_ACCEPTED, "", NOW)
 
 
-def test_a_long_life_keeps_its_beginning_and_its_latest_steps():
+def test_of_many_transitions_the_first_and_the_latest_are_kept():
     status = record(S.READY).status
     for turn in range(100):
         at = NOW + timedelta(minutes=turn)
@@ -64,29 +64,29 @@ def test_a_long_life_keeps_its_beginning_and_its_latest_steps():
     assert status.transitions[-1].message == "back 99"
 
 
-def test_readiness_keeps_the_time_since_when_it_lasts():
+def test_a_condition_keeps_its_transition_time_while_it_holds():
     status = record(S.READY).status
     later = NOW + timedelta(hours=1)
 
     status = transition(status, S.DRAINING, R.IDLE, "", later)
     status = transition(status, S.TERMINATING, R.IDLE, "", later + timedelta(minutes=1))
 
-    assert said(status, "Ready").status is Truth.FALSE
-    assert said(status, "Ready").last_transition_time == later
+    assert condition_of(status, "Ready").status is Truth.FALSE
+    assert condition_of(status, "Ready").last_transition_time == later
 
 
-def test_a_remark_changes_no_state_and_can_be_taken_back():
+def test_a_message_changes_no_state_and_can_be_restored():
     before = record(S.READY).status
 
-    status = with_message(before, R.BRAKE, "Too many at once.")
+    status = with_message(before, R.DISRUPTION_PAUSED, "Too many at once.")
 
-    assert (status.state, status.reason) == (S.READY, R.BRAKE)
+    assert (status.state, status.reason) == (S.READY, R.DISRUPTION_PAUSED)
     assert status.transitions == before.transitions
-    assert cause(status) == R.NODE_READY, "why it is in its state is not forgotten"
+    assert cause(status) == R.NODE_READY, "the reason of the transition is kept"
     assert restore_message(status) == before
 
 
-def test_a_providers_endless_error_still_fits_into_the_record():
+def test_a_long_error_of_a_provider_is_shortened():
     assert len(transition(None, S.REQUESTED, R.CAPACITY_NEEDED, "x" * 10_000, NOW).message) == 2048
 
 
@@ -101,7 +101,7 @@ def test_every_state_leads_to_gone():
     assert reaching == set(S)
 
 
-def test_the_diagram_shows_every_step_of_the_table():
+def test_the_diagram_shows_every_transition():
     page = lifecycle_diagram()
 
     assert STATES.keys() == set(S), "each state is explained"

@@ -1,6 +1,6 @@
-"""A small world in which one need is served: a provider with faults, a cluster that reacts, an operator that crashes.
+"""A simulated world for one record: a provider with faults, a cluster that reacts, an operator that crashes.
 
-Everything is drawn from `faults`, a Random: the same seed is the same story. From `calm` on the world cooperates.
+Everything is drawn from a seeded `Random`. From `calm` on there are no more faults.
 """
 
 from datetime import timedelta
@@ -12,13 +12,12 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
 from forebay.api.meta import ObjectMeta
 from forebay.lifecycle.call_outcomes import launch_failed, launch_succeeded, termination_accepted, termination_failed
-from forebay.lifecycle.next_step import next_step
 from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen
 from forebay.lifecycle.steps import DeleteRecord, Drain, Launch, Terminate, Uncordon, WriteStatus
 from forebay.lifecycle.transitions import transition
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Delivery, Failure, FailureKind, Instance, InstancePhase, Offer, Source, SourceKey
-from tests.unit.lifecycle.scenes import (
+from tests.unit.lifecycle.builders import (
     IDEMPOTENT,
     NOW,
     OWNED,
@@ -28,6 +27,7 @@ from tests.unit.lifecycle.scenes import (
     facts,
     fresh_record,
     listed,
+    next_step,
     node,
     owned_spec,
     pod,
@@ -52,7 +52,7 @@ class World:
         self.records = {made.metadata.name: made}
         #: What is really there: id -> (owner, since when, from when listings show it).
         self.running = {}
-        #: Ended instances are listed until then.
+        #: Terminated instances are still listed until then.
         self.fading = {}
         self.listing = None
         self.cordon = None
@@ -60,9 +60,9 @@ class World:
         self.unclaimed = Orphans()
         self.boots = self.random.choice([seconds(60), seconds(400), timedelta(hours=9)])
         self.gpus = self.random.choice([2, 2, 2, 0])
-        self.launches = self.ends = 0
+        self.launches = self.terminations = 0
         self.deleted_at = self.random.choice([None, NOW + seconds(self.random.randrange(1800))])
-        self.unwanted_at = self.random.choice([None, None, NOW + seconds(self.random.choice([5, 20, 300]))])
+        self.unneeded_at = self.random.choice([None, None, NOW + seconds(self.random.choice([5, 20, 300]))])
         self.steps = []
 
     @property
@@ -143,7 +143,7 @@ class World:
             listing=self.listing,
             node=self.node() if own else None,
             pods=tuple(self.pods) if own else (),
-            wanted=self.unwanted_at is None or self.now < self.unwanted_at,
+            wanted=self.unneeded_at is None or self.now < self.unneeded_at,
         )
 
     def tick(self):
@@ -196,7 +196,7 @@ class World:
                 self.outcome(record, self.launch(record), launch_succeeded, launch_failed)
             case Terminate():
                 record = self.write(step.record, step.status)
-                answer = self.end(step.instance_id)
+                answer = self.terminate(step.instance_id)
                 self.outcome(record, answer, lambda of, _, now: termination_accepted(of, now), termination_failed)
             case Drain():
                 if self.cordon is None:
@@ -213,13 +213,13 @@ class World:
 
     def outcome(self, record, answer, well, badly):
         if answer is _CRASH:
-            # The operator that asked is no more; the next one begins with what was written.
+            # The operator has crashed; the next one starts with what was written.
             return
         status = badly(record, answer, self.now) if isinstance(answer, Failure) else well(record, answer, self.now)
         self.write(record, status)
 
     def launch(self, record):
-        """A provider whose launches are not idempotent starts another one each time it is asked."""
+        """A provider whose launches are not idempotent starts another instance with each call."""
         self.launches += 1
         if self.faulty(0.3):
             return self.refusal()
@@ -231,21 +231,21 @@ class World:
         if same and self.capabilities.idempotent_launch:
             name = same[0]
         elif name not in self.running:
-            # Now and then it takes longer than the provider promises.
+            # Sometimes the listing lags longer than the provider's settle time.
             lag = self.capabilities.settle_time * self.random.choice([0, 0.2, 0.9, 1.8])
             self.running[name] = (record.uid, self.now, self.now if self.owned else self.now + lag)
             self.fading.pop(name, None)
         return self.lost() if lost else Instance(id=name, phase=InstancePhase.STARTING, owner=record.uid)
 
-    def end(self, name):
-        self.ends += 1
+    def terminate(self, name):
+        self.terminations += 1
         if self.faulty(0.3):
             return self.refusal()
         lost = self.faulty(0.3)
         if lost and self.random.random() < 0.5:
             return self.lost()
         if self.faulty(0.1) and not (self.kind == "unlisted" and self.boots > END):
-            # Accepted, and not done. Of a machine without a status that never becomes a node nobody could tell.
+            # Accepted without effect: for a machine without status that never registers, nothing could show it.
             return None
         was = self.running.pop(name, None)
         if was is not None and not self.owned:

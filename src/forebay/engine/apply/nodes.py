@@ -7,7 +7,7 @@ from typing import Any, Final
 import structlog
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.api.names import STARTUP_TAINT
+from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
 from forebay.demand.nomination import NominatePods, tolerates_startup_taint
 from forebay.engine.apply.events import Events
 from forebay.engine.views import Views
@@ -18,7 +18,7 @@ from forebay.kube.eviction import evict_pod
 from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS
 from forebay.kube.types import reference
-from forebay.lifecycle.facts import CORDONED_ANNOTATION, cordon_is_ours, cordon_mark
+from forebay.lifecycle.cordon import cordon_is_ours, cordon_time
 from forebay.lifecycle.steps import Drain, WriteStatus
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
@@ -50,7 +50,7 @@ class NodeActions:
     async def drain(self, step: Drain) -> None:
         if not step.node.unschedulable:
             await self._patch(
-                step.node, {"spec": {"unschedulable": True}, "metadata": _cordoned(cordon_mark(clock.now()))}
+                step.node, {"spec": {"unschedulable": True}, "metadata": _cordoned(cordon_time(clock.now()))}
             )
         failed: KubeError | TransportError | None = None
         for pod in step.evict:

@@ -1,4 +1,4 @@
-"""Records, nodes, pods and listings, with only what a story is about said in the story."""
+"""Records, nodes, pods and listings for the tests of this folder: a test states only the fields it is about."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -13,10 +13,12 @@ from forebay.api.gpu_instance import (
     PlannedNode,
 )
 from forebay.api.meta import ObjectMeta
-from forebay.api.names import INSTANCE_FINALIZER
+from forebay.api.names import CORDONED_ANNOTATION, INSTANCE_FINALIZER
 from forebay.api.parts import PodRef, TaintEffect, TaintEntry
 from forebay.api.providers import ProviderName
-from forebay.lifecycle.facts import CORDONED_ANNOTATION, Facts, cordon_mark
+from forebay.lifecycle.cordon import cordon_time
+from forebay.lifecycle.facts import Facts
+from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.transitions import transition
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources, UsdPerHour
@@ -33,18 +35,18 @@ IDEMPOTENT = Capabilities(delivers=Delivery.NODE, idempotent_launch=True)
 OWNED = Capabilities(delivers=Delivery.POWER, idempotent_launch=True, settle_time=timedelta(seconds=10))
 
 #: How a record comes into each state, as (state, reason) after its creation.
-STORY = {
+STEPS = {
     S.REQUESTED: ((S.REQUESTED, R.CAPACITY_NEEDED),),
     S.LAUNCHING: ((S.REQUESTED, R.CAPACITY_NEEDED), (S.LAUNCHING, R.LAUNCH_STARTED)),
 }
-STORY[S.LAUNCHED] = (*STORY[S.LAUNCHING], (S.LAUNCHED, R.LAUNCH_ACCEPTED))
-STORY[S.JOINED] = (*STORY[S.LAUNCHED], (S.JOINED, R.NODE_JOINED))
-STORY[S.READY] = (*STORY[S.JOINED], (S.READY, R.NODE_READY))
-STORY[S.DRAINING] = (*STORY[S.READY], (S.DRAINING, R.IDLE))
-STORY[S.TERMINATING] = (*STORY[S.DRAINING], (S.TERMINATING, R.IDLE))
-STORY[S.GONE] = (*STORY[S.TERMINATING], (S.GONE, R.TERMINATED))
+STEPS[S.LAUNCHED] = (*STEPS[S.LAUNCHING], (S.LAUNCHED, R.LAUNCH_ACCEPTED))
+STEPS[S.JOINED] = (*STEPS[S.LAUNCHED], (S.JOINED, R.NODE_JOINED))
+STEPS[S.READY] = (*STEPS[S.JOINED], (S.READY, R.NODE_READY))
+STEPS[S.DRAINING] = (*STEPS[S.READY], (S.DRAINING, R.IDLE))
+STEPS[S.TERMINATING] = (*STEPS[S.DRAINING], (S.TERMINATING, R.IDLE))
+STEPS[S.GONE] = (*STEPS[S.TERMINATING], (S.GONE, R.TERMINATED))
 
-_ASKED = (S.LAUNCHING, S.LAUNCHED, S.JOINED, S.READY, S.DRAINING)
+_CALLED = (S.LAUNCHING, S.LAUNCHED, S.JOINED, S.READY, S.DRAINING)
 _NAMED = (S.LAUNCHED, S.JOINED, S.READY, S.DRAINING, S.TERMINATING, S.GONE)
 
 
@@ -57,25 +59,25 @@ def seconds(count):
 
 
 def record(state=S.REQUESTED, *, since=NOW, because=None, owned=False, name=None, deleting=False, spec=None, **status):
-    """In `state` since then; `because` is the last step's reason where the story is another than the usual one."""
+    """In `state` since then; `because` is the last step's reason where it differs from the usual one."""
     name = name or ("gpu-1" if owned else "pool-abc")
-    steps = STORY[state]
+    steps = STEPS[state]
     if because is not None:
         steps = (*steps[:-1], (state, because))
         if state is S.DRAINING and because in (R.JOIN_TIMEOUT, R.GPUS_MISSING):
-            steps = (*STORY[S.JOINED], (state, because))
+            steps = (*STEPS[S.JOINED], (state, because))
         if state is S.TERMINATING and because not in (R.IDLE, R.EXPIRED, R.DELETED, R.POOL_GONE):
             from_ready = because is R.UNHEALTHY
-            steps = (*STORY[S.READY if from_ready else S.LAUNCHED], (state, because))
+            steps = (*STEPS[S.READY if from_ready else S.LAUNCHED], (state, because))
         if because in (R.LAUNCH_FAILED, R.NOT_NEEDED, R.NO_CAPACITY, R.LAUNCH_REJECTED):
-            steps = (*STORY[S.LAUNCHING], (state, because))
+            steps = (*STEPS[S.LAUNCHING], (state, because))
         if because in (R.LEFTOVER, R.DUPLICATE):
             steps = ((state, because),)
-    story = None
+    made = None
     for to, reason in steps:
-        story = transition(story, to, reason, f"{to} because of {reason}.", since)
+        made = transition(made, to, reason, f"{to} because of {reason}.", since)
     usual = {}
-    if state in _ASKED:
+    if state in _CALLED:
         usual = {"attempt": 1, "attempted_at": since, "billed_from": since}
     if state in _NAMED:
         usual |= {"instance_id": "gpu-1" if owned else "i-1", "billed_from": since, "node_name": name}
@@ -89,7 +91,7 @@ def record(state=S.REQUESTED, *, since=NOW, because=None, owned=False, name=None
             finalizers=[INSTANCE_FINALIZER],
         ),
         spec=spec or (owned_spec(name) if owned else rented_spec(name)),
-        status=replace(story, **{**usual, **status}),
+        status=replace(made, **{**usual, **status}),
     )
 
 
@@ -140,7 +142,7 @@ def node(name="pool-abc", *, ready=True, gpus=2, cordoned=None, users_cordon=Fal
         resource_version=1,
         created=NOW,
         labels={},
-        annotations={CORDONED_ANNOTATION: cordon_mark(cordoned)} if cordoned is not None else {},
+        annotations={CORDONED_ANNOTATION: cordon_time(cordoned)} if cordoned is not None else {},
         unschedulable=users_cordon or cordoned is not None,
         taints=tuple(NodeTaint(*each) for each in taints),
         capacity=room,
@@ -185,10 +187,19 @@ def facts(of, capabilities=None, **fields):
     return Facts(record=of, capabilities=capabilities, **fields)
 
 
+def next_step(seen, now):
+    return step_or_wait(seen, now)[0]
+
+
+def requeue_at(seen, now):
+    """When time alone may bring the next step; None: only a change of the facts can."""
+    return step_or_wait(seen, now)[1]
+
+
 def after(step):
     """The record once the step's status has been written."""
     return GPUInstance(metadata=step.record.metadata, spec=step.record.spec, status=step.status)
 
 
-def said(status: GPUInstanceStatus, kind):
+def condition_of(status: GPUInstanceStatus, kind):
     return next(each for each in status.conditions if each.type == kind)

@@ -1,4 +1,4 @@
-"""Since when a machine is idle, kept on its record."""
+"""How nodes are used, and the Idle condition of their records."""
 
 from datetime import timedelta
 
@@ -9,20 +9,20 @@ from forebay.api.parts import Condition, Truth
 from forebay.demand.assessment import NotDemand
 from forebay.demand.planned_pods import idle_condition
 from forebay.demand.reservation import Reservation, Reservations
-from forebay.disruption.machine_use import MachineUse, idle_marks, machine_uses
+from forebay.disruption.machine_use import MachineUse, idle_updates, machine_uses
 from forebay.model.reasons import Reason
 from tests.unit.demand.builders import NOW, node, pod, record, running
 
 LATER = NOW + timedelta(minutes=3, microseconds=5)
 
 
-def marked(machine, now=NOW):
-    """The machine after its mark has been written."""
-    (mark,) = idle_marks([machine], now)
-    return replace(machine, record=replace(machine.record, status=mark.status))
+def updated(machine, now=NOW):
+    """The machine after its Idle condition has been written."""
+    (update,) = idle_updates([machine], now)
+    return replace(machine, record=replace(machine.record, status=update.status))
 
 
-def mark_of(machine):
+def idle_of(machine):
     found = idle_condition(machine.record)
     return found.status, found.reason, found.last_transition_time
 
@@ -31,24 +31,24 @@ IDLE = MachineUse(record=record(), node=node())
 BUSY = replace(IDLE, pods=(running(),))
 
 
-def test_a_machine_is_marked_idle_once_and_keeps_since_when():
-    idle = marked(IDLE)
-    assert mark_of(idle) == (Truth.TRUE, Reason.IDLE, NOW)
+def test_the_idle_condition_is_written_once_and_keeps_since_when():
+    idle = updated(IDLE)
+    assert idle_of(idle) == (Truth.TRUE, Reason.IDLE, NOW)
     assert idle.idle_since == NOW
-    assert idle_marks([idle], LATER) == ()
+    assert idle_updates([idle], LATER) == ()
 
 
-def test_work_ends_the_idleness_and_the_next_time_begins_anew():
-    busy = marked(replace(marked(IDLE), pods=(running(),)), LATER)
-    assert mark_of(busy) == (Truth.FALSE, Reason.IN_USE, LATER.replace(microsecond=0))
+def test_a_pod_ends_the_idleness_and_the_next_one_counts_from_its_own_start():
+    busy = updated(replace(updated(IDLE), pods=(running(),)), LATER)
+    assert idle_of(busy) == (Truth.FALSE, Reason.IN_USE, LATER.replace(microsecond=0))
     assert busy.idle_since is None
-    assert mark_of(marked(replace(busy, pods=()), LATER + timedelta(hours=1)))[2] > LATER
+    assert idle_of(updated(replace(busy, pods=()), LATER + timedelta(hours=1)))[2] > LATER
 
 
-def test_waiting_for_pods_is_not_idle_and_work_after_it_is_no_new_time():
-    awaited = marked(replace(IDLE, awaited_by="default/train"))
-    assert mark_of(awaited) == (Truth.FALSE, Reason.AWAITED, NOW)
-    assert mark_of(marked(replace(awaited, awaited_by=None, pods=(running(),)), LATER)) == (
+def test_a_node_reserved_for_pods_is_not_idle_and_pods_on_it_do_not_change_since_when():
+    awaited = updated(replace(IDLE, awaited_by="default/train"))
+    assert idle_of(awaited) == (Truth.FALSE, Reason.AWAITED, NOW)
+    assert idle_of(updated(replace(awaited, awaited_by=None, pods=(running(),)), LATER)) == (
         Truth.FALSE,
         Reason.IN_USE,
         NOW,
@@ -58,41 +58,41 @@ def test_waiting_for_pods_is_not_idle_and_work_after_it_is_no_new_time():
 def test_other_conditions_and_the_rest_of_the_status_stay():
     other = Condition(type="Healthy", status=Truth.TRUE, reason="Fine", last_transition_time=NOW)
     machine = MachineUse(record=record(conditions=(other,), attempt=3), node=node())
-    (mark,) = idle_marks([machine], NOW)
-    assert mark.status.conditions[0] == other
-    assert mark.status.attempt == 3
-    assert mark.status.state is State.READY
+    (update,) = idle_updates([machine], NOW)
+    assert update.status.conditions[0] == other
+    assert update.status.attempt == 3
+    assert update.status.state is State.READY
 
 
-def test_a_machine_that_is_not_in_service_is_not_marked():
+def test_a_machine_that_is_not_in_service_gets_no_idle_condition():
     for machine in (
         MachineUse(record=record(), node=None),
         MachineUse(record=record(), node=node(ready=False)),
         MachineUse(record=record(state=State.DRAINING), node=node()),
         MachineUse(record=record(state=None), node=node()),
     ):
-        assert idle_marks([machine], NOW) == ()
+        assert idle_updates([machine], NOW) == ()
         assert not machine.idle
 
 
-def test_machines_know_who_waits_for_them_and_whom_the_scheduler_refuses():
-    waiting, refused, tenant = pod("waiting"), pod("refused"), running()
+def test_pods_that_are_expected_or_that_the_scheduler_refuses_are_found():
+    waiting, refused, bound = pod("waiting"), pod("refused"), running()
     reservations = Reservations(
         placed={waiting.uid: Reservation(node="n1", reason=Reason.FITS_EXISTING, sentence="")},
         refused=(NotDemand(pod=refused, reason=Reason.SCHEDULER_REFUSES, sentence=""),),
     )
     records = [record("n1"), record("n2", pods=[refused]), record("n3")]
     nodes = {name: node(name) for name in ("n1", "n2", "n3")}
-    awaited, vain, busy = machine_uses(records, nodes, {"n3": (tenant,)}, reservations, [waiting, refused])
+    awaited, unused, busy = machine_uses(records, nodes, {"n3": (bound,)}, reservations, [waiting, refused])
     assert awaited.awaited_by == "default/waiting"
     assert not awaited.idle
-    assert vain.idle
-    assert mark_of(marked(vain))[1] == Reason.SCHEDULER_REFUSES
-    assert busy.pods == (tenant,)
+    assert unused.idle
+    assert idle_of(updated(unused))[1] == Reason.SCHEDULER_REFUSES
+    assert busy.pods == (bound,)
     assert not busy.idle
 
 
-def test_a_pod_that_the_scheduler_has_not_tried_yet_keeps_the_machines_it_may_be_put_on():
+def test_a_pod_that_the_scheduler_has_not_tried_yet_keeps_the_nodes_that_it_fits():
     fresh = pod("fresh", 4, unschedulable_since=None)
     foreign = pod("foreign", 1, unschedulable_since=None, scheduler_name="volcano")
     gated = pod("gated", 1, unschedulable_since=None, scheduling_gates=("a/b",))

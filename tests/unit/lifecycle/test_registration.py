@@ -1,64 +1,66 @@
-"""Launched and Joined: a machine becomes a node, and the node gets its GPUs, or it goes."""
+"""Registration and initialization: a machine becomes a node with its GPUs within its deadlines, or is terminated."""
 
 import pytest
 
 from forebay.api.parts import Truth
-from forebay.lifecycle.next_step import look_again, next_step
 from forebay.lifecycle.steps import Uncordon, WriteStatus
 from forebay.model.sources import InstancePhase
-from tests.unit.lifecycle.scenes import (
+from forebay.model.spans import human
+from tests.unit.lifecycle.builders import (
     NOW,
     RENTED,
     R,
     S,
     after,
+    condition_of,
     facts,
     instance,
     listed,
     minutes,
+    next_step,
     node,
     owned_spec,
     pod,
     record,
-    said,
+    requeue_at,
     seconds,
 )
 
 
-def test_a_rented_machine_has_joined_when_its_node_is_there():
+def test_a_rented_machine_has_registered_when_its_node_exists():
     step = next_step(facts(record(S.LAUNCHED), node=node(ready=False)), NOW + seconds(90))
 
     assert (step.status.state, step.status.reason) == (S.JOINED, R.NODE_JOINED)
     assert step.status.deadline == NOW + seconds(90) + RENTED.gpu_deadline
 
 
-def test_the_node_of_an_owned_machine_is_always_there_so_it_counts_only_when_ready():
-    on_its_way = record(S.LAUNCHED, owned=True)
+def test_the_node_of_an_owned_machine_always_exists_so_it_counts_only_when_ready():
+    booting = record(S.LAUNCHED, owned=True)
 
-    assert next_step(facts(on_its_way, node=node("gpu-1", ready=False)), NOW + minutes(1)) is None
-    step = next_step(facts(on_its_way, node=node("gpu-1")), NOW + minutes(1))
+    assert next_step(facts(booting, node=node("gpu-1", ready=False)), NOW + minutes(1)) is None
+    step = next_step(facts(booting, node=node("gpu-1")), NOW + minutes(1))
     assert step.status.state is S.JOINED
-    assert step.status.deadline == NOW + minutes(15), "its boot time runs from the call to its GPUs"
+    assert step.status.deadline == NOW + minutes(15), "its boot deadline is for all, from the call to the GPUs"
 
 
-def test_a_node_is_ready_for_us_with_its_gpus_and_without_its_startup_taints():
+def test_a_node_is_initialized_with_its_gpus_and_without_its_startup_taints():
     joined = record(S.JOINED, failures=2)
     ours, theirs = ("forebay.dev/startup", "", "NoSchedule"), ("example.com/agent", "", "NoExecute")
 
     assert next_step(facts(joined, node=node(ready=False)), NOW) is None
-    assert next_step(facts(joined, node=node(gpus=0)), NOW) is None, "a node without its GPUs is not ready for us"
+    assert next_step(facts(joined, node=node(gpus=0)), NOW) is None, "a node without its GPUs is not initialized"
     assert next_step(facts(joined, node=node(gpus=1)), NOW) is None
     assert next_step(facts(joined, node=node(taints=[theirs, ours])), NOW) is None
     step = next_step(facts(joined, node=node(taints=[ours])), NOW + minutes(3))
 
     assert (step.status.state, step.status.reason) == (S.READY, R.NODE_READY)
-    assert step.status.failures is None, "a success ends the row of failures"
-    assert said(step.status, "NodeReady").status is Truth.TRUE
-    assert "3m after it was asked for" in step.sentence
+    assert step.status.failures is None, "a success resets the failures"
+    assert condition_of(step.status, "NodeReady").status is Truth.TRUE
+    assert "3m after the launch call" in step.sentence
 
 
 @pytest.mark.parametrize("gpus", [0, 4])
-def test_where_no_figures_were_planned_the_gpus_of_the_offer_count(gpus):
+def test_without_planned_figures_the_gpus_of_the_offer_must_be_allocatable(gpus):
     bare = record(S.JOINED)
     bare.spec.node.allocatable.clear()
 
@@ -67,19 +69,19 @@ def test_where_no_figures_were_planned_the_gpus_of_the_offer_count(gpus):
     assert (step is not None) == (gpus >= 2)
 
 
-def test_a_machine_that_is_still_starting_after_its_launch_deadline_is_ended():
+def test_a_machine_that_does_not_run_by_its_launch_deadline_is_terminated():
     starting = facts(record(S.LAUNCHED), listing=listed(instance(phase=InstancePhase.STARTING), asked=NOW + minutes(9)))
     late = NOW + RENTED.launch_deadline
 
     assert next_step(starting, late - seconds(1)) is None
-    assert look_again(starting, NOW) == late
+    assert requeue_at(starting, NOW) == late
     step = next_step(starting, late)
     assert (step.status.state, step.status.reason) == (S.TERMINATING, R.LAUNCH_TIMEOUT)
     assert step.status.failures == 1
     assert "did not run within 10m" in step.sentence
 
 
-def test_from_when_it_runs_a_machine_has_its_time_to_join():
+def test_the_time_to_register_counts_from_when_the_machine_runs():
     runs = listed(instance(), asked=NOW + minutes(9))
 
     step = next_step(facts(record(S.LAUNCHED), listing=runs), NOW + minutes(9))
@@ -94,7 +96,7 @@ def test_from_when_it_runs_a_machine_has_its_time_to_join():
     assert (gone.status.state, gone.status.reason) == (S.TERMINATING, R.JOIN_TIMEOUT)
 
 
-def test_while_the_provider_cannot_be_listed_only_the_missing_node_is_held_against_a_machine():
+def test_while_the_provider_cannot_be_listed_a_machine_gets_the_time_to_run_and_to_register():
     late = NOW + RENTED.launch_deadline
 
     assert next_step(facts(record(S.LAUNCHED)), late) is None, "it may well be running"
@@ -105,7 +107,7 @@ def test_while_the_provider_cannot_be_listed_only_the_missing_node_is_held_again
 @pytest.mark.parametrize(
     ("boot", "late"), [pytest.param("90s", seconds(90), id="its own"), pytest.param(None, minutes(15), id="usual")]
 )
-def test_an_owned_machine_that_never_joins_is_switched_off_and_left_alone(boot, late):
+def test_an_owned_machine_that_never_registers_is_powered_off_and_cools_down(boot, late):
     booting = record(S.LAUNCHED, owned=True, spec=owned_spec(boot_deadline=boot))
     off = facts(booting, node=node("gpu-1", ready=False), listing=listed(unknown=["gpu-1"]))
 
@@ -114,10 +116,13 @@ def test_an_owned_machine_that_never_joins_is_switched_off_and_left_alone(boot, 
 
     assert (step.status.state, step.status.reason) == (S.TERMINATING, R.JOIN_TIMEOUT)
     assert step.status.failures == 1
-    assert "Machine gpu-1 was switched on but node gpu-1 was not ready within" in step.sentence
+    assert step.sentence == (
+        f"gpu-1 was powered on but node gpu-1 did not become Ready within {human(late)}. Powering it off; "
+        "next attempt in 5m at the earliest."
+    )
 
 
-def test_a_machine_whose_status_says_off_until_it_has_booted_is_not_taken_for_vanished():
+def test_a_machine_whose_status_says_off_until_it_has_booted_has_not_vanished():
     booting = record(S.LAUNCHED, owned=True)
 
     for asked in range(20, 600, 2):
@@ -125,21 +130,21 @@ def test_a_machine_whose_status_says_off_until_it_has_booted_is_not_taken_for_va
         assert next_step(facts(booting, node=node("gpu-1", ready=False), listing=listed(asked=now)), now) is None
 
 
-def test_a_node_whose_gpus_never_come_is_drained_and_goes():
+def test_a_node_whose_gpus_never_become_allocatable_is_drained():
     step = next_step(facts(record(S.JOINED), node=node(gpus=0)), NOW + RENTED.gpu_deadline)
 
     assert (step.status.state, step.status.reason) == (S.DRAINING, R.GPUS_MISSING)
     assert step.status.failures == 1
-    assert "look at its driver and device plugin" in step.sentence
+    assert "check its driver and device plugin" in step.sentence
 
 
-def test_a_node_that_joined_and_was_never_ready_goes_at_once():
+def test_a_node_that_registered_and_was_never_ready_is_terminated_without_a_drain():
     step = next_step(facts(record(S.JOINED), node=node(ready=False)), NOW + RENTED.gpu_deadline)
 
     assert (step.status.state, step.status.reason) == (S.TERMINATING, R.JOIN_TIMEOUT)
 
 
-def test_pods_that_run_without_the_gpus_may_finish_first():
+def test_pods_that_run_on_a_node_without_its_gpus_may_finish_first():
     in_use = facts(record(S.JOINED), node=node(gpus=0), pods=(pod(),))
 
     step = next_step(in_use, NOW + RENTED.gpu_deadline)
@@ -147,52 +152,52 @@ def test_pods_that_run_without_the_gpus_may_finish_first():
     assert step.status.state is S.JOINED
     assert step.status.reason == R.GPUS_MISSING
     assert step.status.failures is None
-    told = facts(after(step), node=node(gpus=0), pods=(pod(),))
-    assert next_step(told, NOW + RENTED.gpu_deadline + minutes(7)) is None, "it is said once, not with every minute"
+    written = facts(after(step), node=node(gpus=0), pods=(pod(),))
+    assert next_step(written, NOW + RENTED.gpu_deadline + minutes(7)) is None, "the message is written once"
 
 
-def test_pods_on_a_node_that_has_fallen_silent_are_not_waited_for_for_ever():
-    """It lost its power just after it had joined: its pods will never be seen to end."""
+def test_pods_on_a_node_that_stays_not_ready_are_not_waited_for_for_ever():
+    """The machine lost its power just after it had registered: its pods will never be seen to end."""
     late = NOW + RENTED.gpu_deadline
-    silent = node(ready=False, unready_since=NOW + minutes(1))
-    dark = facts(record(S.JOINED), node=silent, pods=(pod(),))
+    unready = node(ready=False, unready_since=NOW + minutes(1))
+    lost = facts(record(S.JOINED), node=unready, pods=(pod(),))
 
-    told = after(next_step(dark, late - minutes(1))) if next_step(dark, late - minutes(1)) else record(S.JOINED)
-    step = next_step(facts(told, node=silent, pods=(pod(),)), late)
+    written = after(next_step(lost, late - minutes(1))) if next_step(lost, late - minutes(1)) else record(S.JOINED)
+    step = next_step(facts(written, node=unready, pods=(pod(),)), late)
 
     assert late >= NOW + minutes(6)
     assert (step.status.state, step.status.reason) == (S.DRAINING, R.JOIN_TIMEOUT)
 
 
-def test_a_launch_that_vanishes_before_it_was_of_use_counts_as_failed():
+def test_a_launch_that_vanishes_before_it_was_ready_counts_as_failed():
     launched = record(S.LAUNCHED)
     first, second = NOW + RENTED.settle_time + seconds(1), NOW + RENTED.settle_time + seconds(40)
 
     assert next_step(facts(launched, listing=listed(asked=NOW + seconds(30))), first) is None, "too soon to tell"
     once = next_step(facts(launched, listing=listed(asked=first)), first)
     assert (once.status.state, once.status.absences) == (S.LAUNCHED, 1)
-    assert next_step(facts(after(once), listing=listed(asked=first)), second) is None, "the same list again"
+    assert next_step(facts(after(once), listing=listed(asked=first)), second) is None, "the same listing again"
     twice = next_step(facts(after(once), listing=listed(asked=second)), second)
     assert (twice.status.state, twice.status.reason) == (S.GONE, R.VANISHED)
-    assert twice.status.failures == 1, "or it would be bought again at once, and again"
+    assert twice.status.failures == 1, "or it would be launched again at once, and again"
     assert twice.status.billed_until == second
 
 
 @pytest.mark.parametrize("state", [S.LAUNCHED, S.JOINED])
-def test_an_old_cordon_of_ours_is_taken_off_a_machine_that_comes_back(state):
+def test_an_old_cordon_of_forebays_is_taken_off_a_machine_that_comes_back(state):
     step = next_step(facts(record(state, owned=True), node=node("gpu-1", cordoned=NOW - minutes(50))), NOW)
 
     assert isinstance(step, Uncordon)
 
 
-def test_a_deleted_machine_goes_while_it_boots():
+def test_a_deleted_machine_is_terminated_while_it_boots():
     step = next_step(facts(record(S.LAUNCHED, deleting=True)), NOW)
 
     assert (step.status.state, step.status.reason) == (S.TERMINATING, R.DELETED)
     assert step.status.failures is None
 
 
-def test_a_machine_of_a_pool_that_is_gone_is_drained_where_pods_may_have_come():
+def test_a_machine_of_a_deleted_pool_is_drained_where_pods_may_have_come():
     step = next_step(facts(record(S.JOINED), node=node(), pool_exists=False), NOW)
 
     assert (step.status.state, step.status.reason) == (S.DRAINING, R.POOL_GONE)

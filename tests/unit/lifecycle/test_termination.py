@@ -1,4 +1,4 @@
-"""Draining, Terminating, Gone: nothing with running pods goes off, and nothing ends without proof."""
+"""Termination: nothing with running pods is terminated, and no record is Gone without proof of absence."""
 
 import itertools
 
@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import SecondaryResource
 from forebay.lifecycle.call_outcomes import termination_accepted, termination_failed
-from forebay.lifecycle.next_step import awaits_listing, look_again, next_step
+from forebay.lifecycle.next_step import awaits_listing
 from forebay.lifecycle.steps import DeleteRecord, Drain, Terminate, Uncordon, WriteStatus
 from forebay.model.sources import Failure, FailureKind, InstancePhase
-from tests.unit.lifecycle.scenes import (
+from tests.unit.lifecycle.builders import (
     NOW,
     RENTED,
     R,
@@ -20,9 +20,11 @@ from tests.unit.lifecycle.scenes import (
     instance,
     listed,
     minutes,
+    next_step,
     node,
     pod,
     record,
+    requeue_at,
     seconds,
 )
 
@@ -37,16 +39,16 @@ def replace_status(of, status):
     return after(WriteStatus(record=of, reason=R.TERMINATED, sentence="", status=status))
 
 
-def test_an_idle_machine_is_cordoned_looked_at_again_and_then_ended():
+def test_an_idle_machine_is_cordoned_checked_again_and_then_terminated():
     idle = record(S.DRAINING)
 
     cordon = next_step(facts(idle, node=node()), NOW)
     assert isinstance(cordon, Drain)
     assert cordon.evict == ()
-    settling = facts(idle, node=node(cordoned=NOW + seconds(1)))
-    assert next_step(settling, NOW + seconds(3)) is None, "the scheduler may just have placed something"
-    assert look_again(settling, NOW + seconds(3)) == NOW + seconds(4)
-    gone = next_step(settling, NOW + seconds(4))
+    cordoned = facts(idle, node=node(cordoned=NOW + seconds(1)))
+    assert next_step(cordoned, NOW + seconds(3)) is None, "the scheduler may just have bound a pod"
+    assert requeue_at(cordoned, NOW + seconds(3)) == NOW + seconds(4)
+    gone = next_step(cordoned, NOW + seconds(4))
     assert (gone.status.state, gone.status.reason) == (S.TERMINATING, R.IDLE)
     call = next_step(facts(after(gone), node=node(cordoned=NOW + seconds(1))), NOW + seconds(4))
     assert isinstance(call, Terminate)
@@ -58,13 +60,13 @@ def test_pods_that_came_in_the_meantime_keep_an_idle_machine():
     idle = record(S.DRAINING)
 
     first = next_step(facts(idle, node=node(cordoned=NOW), pods=(pod(),)), NOW + seconds(5))
-    assert isinstance(first, Uncordon), "a node that counts as ready must take pods"
+    assert isinstance(first, Uncordon), "a Ready node must take pods"
     back = next_step(facts(idle, node=node(), pods=(pod(),)), NOW + seconds(5))
     assert (back.status.state, back.status.reason) == (S.READY, R.BACK_IN_USE)
     assert "team/train" in back.sentence
 
 
-def test_a_users_cordon_is_left_on_a_machine_that_stays():
+def test_a_users_cordon_is_left_on_a_machine_that_is_kept():
     back = next_step(facts(record(S.DRAINING), node=node(users_cordon=True), pods=(pod(),)), NOW)
 
     assert isinstance(back, WriteStatus)
@@ -72,7 +74,7 @@ def test_a_users_cordon_is_left_on_a_machine_that_stays():
 
 
 @pytest.mark.parametrize("why", [R.DELETED, R.EXPIRED, R.UNHEALTHY, R.POOL_GONE, R.GPUS_MISSING])
-def test_pods_are_asked_to_leave_what_has_to_go(why):
+def test_pods_are_evicted_from_a_machine_that_has_to_go(why):
     pods = (pod("a"), pod("b"), pod("leaving", deleted=NOW))
     draining = record(S.DRAINING, because=why)
     there = node(cordoned=NOW, ready=why is not R.UNHEALTHY, gpus=0 if why is R.GPUS_MISSING else 2)
@@ -80,18 +82,18 @@ def test_pods_are_asked_to_leave_what_has_to_go(why):
     step = next_step(facts(draining, node=there, pods=pods), NOW + seconds(5))
 
     assert isinstance(step, Drain)
-    assert [each.name for each in step.evict] == ["a", "b"], "one is leaving already"
+    assert [each.name for each in step.evict] == ["a", "b"], "one is being deleted already"
     assert "team/a, team/b and team/leaving" in step.sentence
     waiting = facts(after(step), node=there, pods=pods)
-    assert next_step(waiting, NOW + seconds(6)) is None, "they are not asked with every tick"
+    assert next_step(waiting, NOW + seconds(6)) is None, "they are not evicted in every tick"
     assert isinstance(next_step(waiting, NOW + seconds(15)), Drain), "but again, for as long as it takes"
     empty = next_step(facts(after(step), node=there), NOW + seconds(20))
     assert (empty.status.state, empty.status.reason) == (S.TERMINATING, why)
 
 
 @pytest.mark.parametrize("why", [R.UNHEALTHY, R.JOIN_TIMEOUT, R.GPUS_MISSING])
-def test_what_was_too_late_and_then_came_all_the_same_stays_and_so_do_its_pods(why):
-    """Pods came between the decision and the cordon; they run, and the machine is what they wanted."""
+def test_a_node_that_is_initialized_late_is_kept_with_its_pods(why):
+    """Pods came between the decision and the cordon; they run, and the node is what they need."""
     draining = record(S.DRAINING, because=why)
 
     step = next_step(facts(draining, node=node(cordoned=NOW), pods=(pod(),)), NOW + seconds(5))
@@ -100,23 +102,23 @@ def test_what_was_too_late_and_then_came_all_the_same_stays_and_so_do_its_pods(w
     assert (back.status.state, back.status.reason) == (S.READY, R.NODE_READY)
 
 
-def test_pods_that_are_leaving_are_waited_for():
+def test_pods_that_are_being_deleted_are_waited_for():
     draining = record(S.DRAINING, because=R.DELETED)
     leaving = facts(draining, node=node(cordoned=NOW), pods=(pod(deleted=NOW),))
 
     assert next_step(leaving, NOW + minutes(30)) is None
-    assert look_again(leaving, NOW + minutes(30)) == NOW + minutes(30) + seconds(10)
+    assert requeue_at(leaving, NOW + minutes(30)) == NOW + minutes(30) + seconds(10)
 
 
-def test_pods_on_a_dead_node_are_not_waited_for_for_ever():
+def test_pods_on_a_lost_node_are_not_waited_for_for_ever():
     draining = record(S.DRAINING, because=R.UNHEALTHY)
-    dead = facts(draining, node=node(ready=False, cordoned=NOW), pods=(pod(deleted=NOW),))
+    lost = facts(draining, node=node(ready=False, cordoned=NOW), pods=(pod(deleted=NOW),))
 
-    assert next_step(dead, NOW + minutes(9)) is None
-    assert next_step(dead, NOW + minutes(10)).status.state is S.TERMINATING
+    assert next_step(lost, NOW + minutes(9)) is None
+    assert next_step(lost, NOW + minutes(10)).status.state is S.TERMINATING
 
 
-def test_a_node_that_recovers_while_it_is_drained_stays():
+def test_a_node_that_recovers_while_it_is_drained_is_kept():
     draining = record(S.DRAINING, because=R.UNHEALTHY)
 
     assert isinstance(next_step(facts(draining, node=node(cordoned=NOW), pods=(pod(),)), NOW), Uncordon)
@@ -124,7 +126,7 @@ def test_a_node_that_recovers_while_it_is_drained_stays():
     assert (back.status.state, back.status.reason) == (S.READY, R.NODE_READY)
 
 
-def test_deleting_an_idle_machine_that_is_in_use_again_takes_it_away_all_the_same():
+def test_a_deleted_machine_is_drained_even_if_it_is_in_use_again():
     idle = record(S.DRAINING, deleting=True)
 
     step = next_step(facts(idle, node=node(cordoned=NOW), pods=(pod(),)), NOW)
@@ -133,11 +135,11 @@ def test_deleting_an_idle_machine_that_is_in_use_again_takes_it_away_all_the_sam
     assert isinstance(next_step(facts(after(step), node=node(cordoned=NOW), pods=(pod(),)), NOW + seconds(5)), Drain)
 
 
-def test_a_machine_whose_node_is_gone_needs_no_draining():
+def test_a_machine_whose_node_is_missing_needs_no_drain():
     assert next_step(facts(record(S.DRAINING)), NOW).status.state is S.TERMINATING
 
 
-def test_the_end_is_asked_for_again_and_again_ever_more_slowly():
+def test_the_termination_call_is_repeated_with_backoff():
     going = record(S.TERMINATING)
     now, calls = NOW, []
     while now < NOW + minutes(60):
@@ -152,21 +154,21 @@ def test_the_end_is_asked_for_again_and_again_ever_more_slowly():
     assert set(waits[8:]) == {300}
     assert going.status.reason == R.TERMINATION_FAILED
     assert "answered 500" in going.status.message
-    assert "It may still cost money" in going.status.message
+    assert "Billing may continue" in going.status.message
 
 
-def test_a_crash_between_the_attempt_and_its_outcome_does_not_hasten_the_next():
+def test_a_crash_between_the_attempt_and_its_outcome_does_not_shorten_the_backoff():
     step = next_step(facts(record(S.TERMINATING)), NOW)
 
     assert next_step(facts(after(step)), NOW + seconds(1)) is None
     assert isinstance(next_step(facts(after(step)), NOW + seconds(2)), Terminate)
 
 
-def test_two_lists_after_the_accepted_call_are_proof():
+def test_two_listings_after_the_accepted_call_are_proof():
     going = accepted(record(S.TERMINATING))
 
     before = facts(going, listing=listed(asked=NOW - seconds(1)))
-    assert next_step(before, NOW + seconds(1)) is None, "that list was asked for before"
+    assert next_step(before, NOW + seconds(1)) is None, "that listing was requested before"
     once = next_step(facts(going, listing=listed(asked=NOW + seconds(2))), NOW + seconds(2))
     assert (once.status.state, once.status.absences) == (S.TERMINATING, 1)
     assert awaits_listing(after(once), NOW + seconds(2))
@@ -174,20 +176,20 @@ def test_two_lists_after_the_accepted_call_are_proof():
     twice = next_step(facts(after(once), listing=listed(asked=NOW + seconds(4))), NOW + seconds(4))
 
     assert (twice.status.state, twice.status.reason) == (S.GONE, R.TERMINATED)
-    assert twice.status.billed_until == NOW + seconds(4), "until the proof it counts as billed"
+    assert twice.status.billed_until == NOW + seconds(4), "billing continues until the proof"
 
 
-def test_a_provider_is_not_asked_in_haste_for_ever():
+def test_a_provider_is_not_listed_more_often_for_ever():
     going = record(S.TERMINATING, since=NOW, termination_attempts=1, attempted_at=NOW + minutes(1))
     assert awaits_listing(going, NOW + minutes(3))
     assert not awaits_listing(going, NOW + minutes(4))
     stuck = record(S.TERMINATING, since=NOW, termination_attempts=40, attempted_at=NOW + minutes(200))
-    assert not awaits_listing(stuck, NOW + minutes(200)), "it is asked to end every five minutes, for weeks"
+    assert not awaits_listing(stuck, NOW + minutes(200)), "the call is repeated every five minutes, for weeks"
     shown_off = record(S.READY, owned=True, absences=2, absent_at=NOW)
     assert not awaits_listing(shown_off, NOW), "its status says that it is off, its node that it is on"
 
 
-def test_an_instance_that_is_listed_again_between_two_lists_is_not_gone():
+def test_an_instance_that_is_listed_again_between_two_listings_is_not_gone():
     going = accepted(record(S.TERMINATING))
     for asked, shown in ((2, False), (4, True), (6, False)):
         at = NOW + seconds(asked)
@@ -198,13 +200,13 @@ def test_an_instance_that_is_listed_again_between_two_lists_is_not_gone():
     assert going.status.absences == 1
 
 
-def test_without_a_list_nothing_is_ever_proven():
+def test_without_a_listing_absence_is_never_proven():
     going = accepted(record(S.TERMINATING))
 
     assert next_step(facts(going), NOW + minutes(600)) is None
 
 
-def test_an_accepted_end_that_does_not_come_is_asked_for_again():
+def test_an_accepted_termination_without_effect_is_repeated():
     going = accepted(record(S.TERMINATING, termination_attempts=1))
     still = facts(going, listing=listed(instance(phase=InstancePhase.ENDING), asked=NOW + seconds(100)))
 
@@ -216,7 +218,7 @@ def test_an_accepted_end_that_does_not_come_is_asked_for_again():
     assert "it is still listed" in step.sentence
 
 
-def test_what_was_made_along_with_it_is_part_of_the_proof():
+def test_secondary_resources_must_be_gone_too():
     key = SecondaryResource(kind="TailscaleKey", id="k-1")
     going = accepted(record(S.TERMINATING, secondary_resources=(key,)))
     gone = listed(asked=NOW + seconds(9))
@@ -231,23 +233,23 @@ def test_what_was_made_along_with_it_is_part_of_the_proof():
     assert later.status.state is S.GONE
 
 
-def test_a_machine_no_list_can_tell_of_is_off_when_the_call_was_accepted_and_its_node_is_not_ready():
+def test_a_machine_of_unknown_presence_is_off_when_the_call_was_accepted_and_its_node_is_not_ready():
     going = record(S.TERMINATING, owned=True)
-    blind = {"listing": listed(unknown=["gpu-1"])}
-    dead, alive = node("gpu-1", ready=False), node("gpu-1", cordoned=NOW - minutes(1))
+    unknown = {"listing": listed(unknown=["gpu-1"])}
+    unready, alive = node("gpu-1", ready=False), node("gpu-1", cordoned=NOW - minutes(1))
 
-    assert isinstance(next_step(facts(going, node=dead, **blind), NOW), Terminate), "an unready node alone is no proof"
+    assert isinstance(next_step(facts(going, node=unready, **unknown), NOW), Terminate), "an unready node is no proof"
     off = accepted(going)
-    assert next_step(facts(off, node=alive, **blind), NOW + seconds(60)) is None, (
-        "kubelets are missed only after a while"
+    assert next_step(facts(off, node=alive, **unknown), NOW + seconds(60)) is None, (
+        "a kubelet is missed only after a while"
     )
-    for seen in (dead, None):
-        step = next_step(facts(off, node=seen, **blind), NOW + seconds(60))
+    for seen in (unready, None):
+        step = next_step(facts(off, node=seen, **unknown), NOW + seconds(60))
         assert step.status.state is S.GONE
         assert step.status.billed_until == NOW + seconds(60)
 
 
-def test_a_machine_that_stays_on_after_it_was_switched_off_is_switched_off_again():
+def test_a_machine_that_stays_on_after_power_off_is_powered_off_again():
     off = accepted(record(S.TERMINATING, owned=True, termination_attempts=1))
     on = facts(off, node=node("gpu-1", cordoned=NOW), listing=listed(unknown=["gpu-1"]))
 
@@ -256,11 +258,11 @@ def test_a_machine_that_stays_on_after_it_was_switched_off_is_switched_off_again
 
     assert isinstance(step, Terminate)
     assert step.reason is R.TERMINATION_FAILED
-    assert "node gpu-1 is still ready" in step.sentence
+    assert "node gpu-1 is still Ready" in step.sentence
     assert "by hand" in step.sentence
 
 
-def test_a_list_that_calls_a_machine_off_while_its_node_is_ready_is_not_believed():
+def test_a_listing_without_a_machine_whose_node_is_ready_is_no_proof():
     off = accepted(record(S.TERMINATING, owned=True))
     for asked in (5, 10, 15):
         at = NOW + seconds(asked)
@@ -272,13 +274,14 @@ def test_a_list_that_calls_a_machine_off_while_its_node_is_ready_is_not_believed
         facts(off, node=node("gpu-1", ready=False), listing=listed(asked=NOW + seconds(20))), NOW + seconds(60)
     )
     assert gone.status.state is S.GONE
+    assert gone.sentence == "gpu-1 is off: missing from 2 consecutive listings of webhook."
 
 
-def test_a_launch_nobody_can_find_is_gone_after_two_lists_past_its_settle_time_and_was_never_billed():
+def test_a_launch_that_never_shows_up_is_gone_after_two_listings_past_its_settle_time_and_was_never_billed():
     lost = record(S.TERMINATING, because=R.LAUNCH_FAILED, instance_id=None)
     settled = NOW + RENTED.settle_time
 
-    assert next_step(facts(lost, listing=listed(asked=settled)), settled + seconds(1)) is None, "it might still come"
+    assert next_step(facts(lost, listing=listed(asked=settled)), settled + seconds(1)) is None, "it might still show up"
     once = next_step(facts(lost, listing=listed(asked=settled + seconds(1))), settled + seconds(1))
     twice = next_step(facts(after(once), listing=listed(asked=settled + seconds(3))), settled + seconds(3))
 
@@ -286,7 +289,7 @@ def test_a_launch_nobody_can_find_is_gone_after_two_lists_past_its_settle_time_a
     assert (twice.status.billed_from, twice.status.billed_until) == (None, None)
 
 
-def test_a_launch_that_shows_up_late_is_ended():
+def test_a_launch_that_shows_up_late_is_terminated():
     lost = record(S.TERMINATING, because=R.LAUNCH_FAILED, instance_id=None)
 
     step = next_step(facts(lost, listing=listed(instance("i-late"), asked=NOW + seconds(30))), NOW + seconds(30))
@@ -295,7 +298,7 @@ def test_a_launch_that_shows_up_late_is_ended():
     assert (step.instance_id, step.status.instance_id) == ("i-late", "i-late")
 
 
-def test_what_somebody_ended_by_hand_is_gone_though_the_provider_keeps_refusing():
+def test_an_instance_terminated_by_hand_is_gone_though_the_call_keeps_failing():
     refused = record(S.TERMINATING, not_before=NOW + minutes(60), termination_attempts=9)
     first, second = NOW + RENTED.settle_time + seconds(1), NOW + RENTED.settle_time + seconds(31)
 
@@ -305,7 +308,7 @@ def test_what_somebody_ended_by_hand_is_gone_though_the_provider_keeps_refusing(
     assert twice.status.state is S.GONE
 
 
-def test_a_leftover_that_pods_run_on_is_emptied_before_it_is_ended():
+def test_a_leftover_that_pods_run_on_is_drained_before_it_is_terminated():
     leftover = record(S.TERMINATING, because=R.LEFTOVER)
 
     cordon = next_step(facts(leftover, node=node(), pods=(pod(),)), NOW)
@@ -326,18 +329,18 @@ def test_an_instance_that_vanishes_while_it_is_drained_is_gone():
     assert (twice.status.state, twice.status.reason) == (S.GONE, R.VANISHED)
 
 
-def test_a_gone_machine_gives_its_cordon_back_and_is_remembered_for_an_hour():
+def test_a_gone_machine_is_uncordoned_and_its_record_kept_for_an_hour():
     gone = record(S.GONE, owned=True)
 
     step = next_step(facts(gone, node=node("gpu-1", ready=False, cordoned=NOW)), NOW)
     assert isinstance(step, Uncordon)
-    remembered = facts(gone, node=node("gpu-1", ready=False))
-    assert next_step(remembered, NOW + minutes(59)) is None
-    assert look_again(remembered, NOW) == NOW + minutes(60)
-    assert isinstance(next_step(remembered, NOW + minutes(60)), DeleteRecord)
+    kept = facts(gone, node=node("gpu-1", ready=False))
+    assert next_step(kept, NOW + minutes(59)) is None
+    assert requeue_at(kept, NOW) == NOW + minutes(60)
+    assert isinstance(next_step(kept, NOW + minutes(60)), DeleteRecord)
 
 
-def test_a_gone_record_that_is_deleted_or_has_no_provider_any_more_can_be_forgotten():
+def test_a_gone_record_is_deleted_on_request_and_also_without_its_provider():
     assert isinstance(next_step(facts(record(S.GONE, deleting=True)), NOW), DeleteRecord)
     without = replace(facts(record(S.GONE)), capabilities=None)
     assert isinstance(next_step(without, NOW + minutes(60)), DeleteRecord)
@@ -348,5 +351,5 @@ def test_a_gone_record_that_is_deleted_or_has_no_provider_any_more_can_be_forgot
     [{"node": node("gpu-1")}, {"listing": listed(instance("gpu-1", owner=None))}],
     ids=["its node is ready", "it is listed as running"],
 )
-def test_a_gone_machine_that_is_on_again_makes_way_for_another_record(sign):
+def test_the_record_of_a_gone_machine_that_is_on_again_is_deleted(sign):
     assert isinstance(next_step(facts(record(S.GONE, owned=True), **sign), NOW + minutes(1)), DeleteRecord)

@@ -1,12 +1,11 @@
-"""Requested and Launching: intent before money, and never two for one need."""
+"""Launch: the record comes before the call, and one record never brings two instances."""
 
 import pytest
 from msgspec.structs import replace
 
-from forebay.lifecycle.next_step import look_again, next_step
 from forebay.lifecycle.steps import Launch, WriteStatus
 from forebay.model.sources import InstancePhase
-from tests.unit.lifecycle.scenes import (
+from tests.unit.lifecycle.builders import (
     IDEMPOTENT,
     NOW,
     RENTED,
@@ -18,12 +17,14 @@ from tests.unit.lifecycle.scenes import (
     instance,
     listed,
     minutes,
+    next_step,
     record,
+    requeue_at,
     seconds,
 )
 
 
-def test_an_intent_is_acted_on_at_once():
+def test_a_request_is_launched_at_once():
     step = next_step(facts(fresh_record()), NOW)
 
     assert isinstance(step, Launch)
@@ -32,18 +33,18 @@ def test_an_intent_is_acted_on_at_once():
     assert status.billed_from == NOW, "from the first call on it may cost money"
     assert status.deadline == NOW + RENTED.launch_deadline
     assert [each.state for each in status.transitions] == [S.REQUESTED, S.LAUNCHING]
-    assert "a100x2 in us-east of simulated" in step.sentence
+    assert "Launching a100x2 in us-east at simulated" in step.sentence
     assert "team/train" in step.sentence
 
 
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        pytest.param({"wanted": False}, R.NOT_NEEDED, id="nobody waits any more"),
+        pytest.param({"wanted": False}, R.NOT_NEEDED, id="no pod is pending any more"),
         pytest.param({"pool_exists": False}, R.POOL_GONE, id="its pool is gone"),
     ],
 )
-def test_an_intent_without_a_future_ends_before_anything_was_asked(fields, reason):
+def test_a_request_that_is_not_needed_any_more_ends_before_anything_is_launched(fields, reason):
     step = next_step(facts(fresh_record(), **fields), NOW)
 
     assert isinstance(step, WriteStatus)
@@ -52,31 +53,31 @@ def test_an_intent_without_a_future_ends_before_anything_was_asked(fields, reaso
     assert "before anything was started" in step.sentence
 
 
-def test_a_deleted_intent_ends_even_when_its_provider_is_no_longer_configured():
+def test_a_deleted_request_ends_even_when_its_provider_is_no_longer_configured():
     step = next_step(replace(facts(fresh_record(deleting=True)), capabilities=None), NOW)
 
     assert (step.status.state, step.status.reason) == (S.GONE, R.DELETED)
 
 
-def test_after_a_refusal_that_passes_the_provider_is_left_in_peace_for_a_while():
-    resting = facts(record(not_before=NOW + seconds(10), attempt=1))
+def test_after_a_transient_failure_the_launch_waits_for_its_backoff():
+    waiting = facts(record(not_before=NOW + seconds(10), attempt=1))
 
-    assert next_step(resting, NOW) is None
-    assert look_again(resting, NOW) == NOW + seconds(10)
-    again = next_step(resting, NOW + seconds(10))
+    assert next_step(waiting, NOW) is None
+    assert requeue_at(waiting, NOW) == NOW + seconds(10)
+    again = next_step(waiting, NOW + seconds(10))
     assert isinstance(again, Launch)
     assert again.status.attempt == 2
 
 
-def test_a_record_of_something_found_is_never_launched():
-    """It was created a moment before the crash that kept its status from being written."""
+def test_the_record_of_an_adopted_instance_is_never_launched():
+    """A crash kept its status from being written just after it was created."""
     bare = fresh_record()
     bare.spec = replace(bare.spec, pods=(), offer=None)
 
     assert next_step(facts(bare, wanted=False), NOW) is None
 
 
-def test_a_lost_answer_is_resolved_by_the_list_and_the_instance_taken_over():
+def test_a_lost_answer_is_resolved_by_the_listing_and_the_instance_adopted():
     lost = record(S.LAUNCHING, since=NOW - minutes(1))
     made = instance("i-9", InstancePhase.STARTING, created=NOW - seconds(50))
 
@@ -88,7 +89,7 @@ def test_a_lost_answer_is_resolved_by_the_list_and_the_instance_taken_over():
     assert step.status.hourly_price == "1.29"
 
 
-def test_of_two_for_one_need_the_oldest_is_kept():
+def test_of_two_instances_of_one_record_the_oldest_is_adopted():
     lost = record(S.LAUNCHING, since=NOW - minutes(1))
     two = (instance("i-b", created=NOW - seconds(20)), instance("i-a", created=NOW - seconds(30)))
 
@@ -97,28 +98,28 @@ def test_of_two_for_one_need_the_oldest_is_kept():
     assert step.status.instance_id == "i-a"
 
 
-def test_somebody_elses_instance_is_not_taken_over():
+def test_an_instance_of_another_record_is_not_adopted():
     lost = record(S.LAUNCHING, since=NOW - minutes(1))
 
     assert next_step(facts(lost, listing=listed(instance(owner="uid-other"))), NOW) is None
 
 
-def test_a_launch_that_no_list_shows_is_asked_for_again_only_after_the_settle_time():
+def test_a_launch_that_no_listing_shows_is_repeated_only_after_the_settle_time():
     lost = record(S.LAUNCHING, since=NOW)
     settled = NOW + RENTED.settle_time
 
     too_early = facts(lost, listing=listed(asked=settled - seconds(1)))
     late_enough = facts(lost, listing=listed(asked=settled + seconds(1)))
 
-    assert next_step(too_early, settled + seconds(5)) is None, "the list was asked for before it had to show anything"
-    assert next_step(facts(lost, listing=None), settled + seconds(5)) is None, "no list is not an empty list"
+    assert next_step(too_early, settled + seconds(5)) is None, "the listing is older than the settle time"
+    assert next_step(facts(lost, listing=None), settled + seconds(5)) is None, "no listing is not an empty listing"
     again = next_step(late_enough, settled + seconds(5))
     assert isinstance(again, Launch)
     assert again.status.attempt == 2
     assert again.status.billed_from == NOW, "the first call may have cost something"
 
 
-def test_an_idempotent_launch_is_asked_for_again_after_a_pause_and_not_for_ever():
+def test_an_idempotent_launch_is_repeated_after_a_backoff_and_not_for_ever():
     lost = record(S.LAUNCHING, since=NOW)
     calls = 1
     now = NOW
@@ -133,17 +134,17 @@ def test_an_idempotent_launch_is_asked_for_again_after_a_pause_and_not_for_ever(
     assert calls == 3
     assert (step.status.state, step.status.reason) == (S.TERMINATING, R.LAUNCH_FAILED)
     assert step.status.failures == 1
-    assert "Whatever may have been started is ended" in step.sentence
+    assert "3 calls without a known outcome" in step.sentence
 
 
-def test_an_idempotent_launch_waits_before_it_is_repeated():
+def test_an_idempotent_launch_is_not_repeated_before_its_backoff():
     lost = record(S.LAUNCHING, since=NOW)
 
     assert next_step(facts(lost, IDEMPOTENT), NOW + seconds(4)) is None
-    assert look_again(facts(lost, IDEMPOTENT), NOW) == NOW + seconds(5)
+    assert requeue_at(facts(lost, IDEMPOTENT), NOW) == NOW + seconds(5)
 
 
-def test_a_launch_that_cannot_be_found_out_about_is_given_up_in_time_and_watched_for():
+def test_a_launch_whose_outcome_stays_unknown_is_terminated_at_its_deadline():
     lost = record(S.LAUNCHING, since=NOW)
     late = NOW + RENTED.launch_deadline
 
@@ -162,13 +163,13 @@ def test_a_launch_that_cannot_be_found_out_about_is_given_up_in_time_and_watched
         pytest.param(False, {"pool_exists": False}, R.POOL_GONE, id="pool gone"),
     ],
 )
-def test_what_may_have_been_started_is_made_sure_of_before_it_is_forgotten(deleting, fields, reason):
+def test_a_launch_with_an_unknown_outcome_is_terminated_when_it_is_not_needed_any_more(deleting, fields, reason):
     step = next_step(facts(record(S.LAUNCHING, deleting=deleting), **fields), NOW)
 
     assert (step.status.state, step.status.reason) == (S.TERMINATING, reason)
 
 
-def test_an_owned_machine_that_is_on_already_is_not_switched_on_again():
+def test_an_owned_machine_that_is_already_on_is_adopted_and_not_powered_on_again():
     wanted = record(owned=True)
     on = listed(instance("gpu-1", owner=None))
 
@@ -177,46 +178,46 @@ def test_an_owned_machine_that_is_on_already_is_not_switched_on_again():
     assert (step.status.state, step.status.reason) == (S.LAUNCHED, R.ADOPTED)
 
 
-def test_an_old_list_is_no_sign_that_a_machine_is_still_on():
+def test_an_old_listing_does_not_show_that_a_machine_is_on():
     wanted = record(owned=True)
     long_ago = listed(instance("gpu-1", owner=None), asked=NOW - minutes(30))
 
     assert isinstance(next_step(facts(wanted, listing=long_ago), NOW), Launch)
 
 
-def test_a_machine_that_is_just_going_off_is_waited_for():
+def test_a_machine_that_is_powering_off_is_waited_for():
     wanted = record(owned=True)
     ending = listed(instance("gpu-1", InstancePhase.ENDING, owner=None))
 
     assert next_step(facts(wanted, listing=ending), NOW) is None
-    assert look_again(facts(wanted, listing=ending), NOW) == NOW + seconds(5)
+    assert requeue_at(facts(wanted, listing=ending), NOW) == NOW + seconds(5)
 
 
-def test_a_machine_that_is_off_is_switched_on():
+def test_a_machine_that_is_off_is_powered_on():
     off = listed(instance("gpu-1", InstancePhase.STOPPED, owner=None))
 
     assert isinstance(next_step(facts(record(owned=True), listing=off), NOW), Launch)
 
 
 @pytest.mark.parametrize("owned", [True, False])
-def test_what_was_not_asked_for_yet_is_not_waited_for_when_its_provider_is_taken_away(owned):
+def test_a_request_ends_when_its_provider_is_no_longer_configured(owned):
     step = next_step(replace(facts(record(owned=owned)), capabilities=None), NOW)
 
     assert (step.status.state, step.status.reason) == (S.GONE, R.PROVIDER_NOT_CONFIGURED)
-    assert step.status.failures is None, "it may be asked for as soon as it is configured again"
+    assert step.status.failures is None, "it may be launched as soon as it is configured again"
 
 
 @pytest.mark.parametrize("state", [S.LAUNCHING, S.LAUNCHED, S.READY, S.DRAINING, S.TERMINATING])
-def test_without_its_provider_a_record_says_once_what_to_do_and_moves_no_further(state):
-    orphaned = replace(facts(record(state), drain_settle=seconds(0)), capabilities=None)
+def test_without_its_provider_a_record_says_once_what_to_do_and_keeps_its_state(state):
+    unconfigured = replace(facts(record(state), cordon_wait=seconds(0)), capabilities=None)
 
-    step = next_step(orphaned, NOW + minutes(60))
+    step = next_step(unconfigured, NOW + minutes(60))
 
     assert isinstance(step, WriteStatus)
     assert (step.status.state, step.status.reason) == (state, R.PROVIDER_NOT_CONFIGURED)
     assert "GPUNodeClass cheap is no longer configured" in step.sentence
-    assert "Configure it again" in step.sentence
-    told = replace(orphaned, record=after(step))
-    assert next_step(told, NOW + minutes(90)) is None
-    back = next_step(replace(told, capabilities=RENTED), NOW + minutes(91))
-    assert back.status.reason == orphaned.record.status.reason, "and the remark goes when the provider is back"
+    assert "Configure the provider again" in step.sentence
+    written = replace(unconfigured, record=after(step))
+    assert next_step(written, NOW + minutes(90)) is None
+    back = next_step(replace(written, capabilities=RENTED), NOW + minutes(91))
+    assert back.status.reason == unconfigured.record.status.reason, "the message is restored when the provider is back"

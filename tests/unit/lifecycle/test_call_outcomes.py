@@ -1,17 +1,29 @@
-"""What a provider's answer means."""
+"""What a provider's answer means for the record."""
 
 import pytest
 
 from forebay.api.parts import Truth
 from forebay.lifecycle.call_outcomes import launch_failed, launch_succeeded, termination_accepted, termination_failed
 from forebay.model.sources import Failure, FailureKind, InstancePhase
-from tests.unit.lifecycle.scenes import IDEMPOTENT, NOW, OWNED, RENTED, R, S, instance, minutes, record, said, seconds
+from tests.unit.lifecycle.builders import (
+    IDEMPOTENT,
+    NOW,
+    OWNED,
+    RENTED,
+    R,
+    S,
+    condition_of,
+    instance,
+    minutes,
+    record,
+    seconds,
+)
 
 LATER = NOW + seconds(7)
 
 
 def failure(kind, **fields):
-    return Failure(kind=kind, sentence="The provider said so.", **fields)
+    return Failure(kind=kind, sentence="The provider condition_of so.", **fields)
 
 
 def test_an_accepted_launch_is_known_by_its_id_and_price():
@@ -26,14 +38,14 @@ def test_an_accepted_launch_is_known_by_its_id_and_price():
     assert status.deadline == LATER + RENTED.launch_deadline
 
 
-def test_a_launch_that_runs_at_once_has_its_whole_time_to_join():
+def test_a_launch_that_runs_at_once_has_the_whole_time_to_register():
     status = launch_succeeded(record(S.LAUNCHING), instance(), LATER, IDEMPOTENT)
 
-    assert said(status, "MachineRunning").status is Truth.TRUE
+    assert condition_of(status, "MachineRunning").status is Truth.TRUE
     assert status.deadline == LATER + IDEMPOTENT.join_deadline
 
 
-def test_a_machines_boot_time_runs_from_the_call():
+def test_a_machines_boot_deadline_counts_from_the_power_on_call():
     status = launch_succeeded(record(S.LAUNCHING, owned=True), instance("gpu-1", InstancePhase.STARTING), LATER, OWNED)
 
     assert status.deadline == NOW + minutes(15)
@@ -53,25 +65,25 @@ def test_a_refusal_ends_the_record_and_nothing_was_billed(kind, reason):
 
     assert (status.state, status.reason, status.failures) == (S.GONE, reason, 2)
     assert (status.billed_from, status.billed_until) == (None, None)
-    assert status.message.startswith("The provider said so.")
+    assert status.message.startswith("Launch of a100x2 in us-east at simulated failed: The provider condition_of so.")
 
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [(FailureKind.RATE_LIMITED, R.RATE_LIMITED), (FailureKind.UNAVAILABLE, R.PROVIDER_UNAVAILABLE)],
 )
-def test_what_passes_is_waited_for_and_after_three_times_given_up(kind, reason):
+def test_a_transient_failure_is_retried_and_after_three_attempts_ends_the_record(kind, reason):
     first = launch_failed(record(S.LAUNCHING), failure(kind), NOW)
-    told = launch_failed(record(S.LAUNCHING), failure(kind, retry_after=minutes(3)), NOW)
+    slowed = launch_failed(record(S.LAUNCHING), failure(kind, retry_after=minutes(3)), NOW)
     third = launch_failed(record(S.LAUNCHING, attempt=3), failure(kind), NOW)
 
     assert (first.state, first.reason, first.not_before) == (S.REQUESTED, reason, NOW + seconds(5))
     assert first.billed_from is None
-    assert told.not_before == NOW + minutes(3), "as the provider asks"
+    assert slowed.not_before == NOW + minutes(3), "as the provider asks"
     assert (third.state, third.reason, third.failures) == (S.GONE, reason, 1)
 
 
-def test_an_unknown_outcome_is_nothing_to_build_on():
+def test_an_unknown_outcome_leaves_the_record_in_launching():
     status = launch_failed(record(S.LAUNCHING), failure(FailureKind.OUTCOME_UNKNOWN), NOW)
 
     assert (status.state, status.reason) == (S.LAUNCHING, R.OUTCOME_UNKNOWN)
@@ -79,7 +91,7 @@ def test_an_unknown_outcome_is_nothing_to_build_on():
     assert status.not_before == NOW + seconds(5)
 
 
-def test_an_answer_that_comes_after_the_record_was_given_up_still_tells_what_to_end():
+def test_an_answer_that_comes_after_the_timeout_still_tells_what_to_terminate():
     lost = record(S.TERMINATING, because=R.LAUNCH_FAILED, instance_id=None)
 
     status = launch_succeeded(lost, instance("i-late"), LATER)
@@ -88,7 +100,7 @@ def test_an_answer_that_comes_after_the_record_was_given_up_still_tells_what_to_
 
 
 @pytest.mark.parametrize("state", [S.READY, S.GONE])
-def test_an_answer_to_a_question_nobody_asks_any_more_changes_nothing(state):
+def test_an_answer_that_comes_too_late_changes_nothing(state):
     past = record(state)
 
     assert launch_succeeded(past, instance("i-late"), LATER) == past.status
@@ -97,7 +109,7 @@ def test_an_answer_to_a_question_nobody_asks_any_more_changes_nothing(state):
     assert termination_failed(past, failure(FailureKind.UNAVAILABLE), LATER) == past.status
 
 
-def test_an_accepted_end_is_remembered_and_proof_begins_anew():
+def test_an_accepted_termination_is_recorded_and_absences_count_from_there():
     going = record(S.TERMINATING, absences=1, absent_since=NOW, absent_at=NOW)
 
     status = termination_accepted(going, LATER)
@@ -106,16 +118,27 @@ def test_an_accepted_end_is_remembered_and_proof_begins_anew():
     assert status.termination_accepted_at == LATER
     assert status.absences is None
     assert status.billed_until is None
-    assert termination_failed(going, failure(FailureKind.GONE), LATER) == status, "nothing left to end is as good"
+    assert termination_failed(going, failure(FailureKind.GONE), LATER) == status, "nothing left to terminate is as good"
 
 
-def test_a_failed_end_says_when_it_is_tried_again():
+def test_a_failed_termination_says_when_it_is_tried_again():
     going = record(S.TERMINATING, termination_attempts=4)
 
     status = termination_failed(going, failure(FailureKind.OUTCOME_UNKNOWN), NOW)
     patient = termination_failed(going, failure(FailureKind.RATE_LIMITED, retry_after=minutes(10)), NOW)
 
     assert status.not_before == NOW + seconds(16)
-    assert "tried again in 16s" in status.message
+    assert "Trying again in 16s" in status.message
     assert patient.not_before == NOW + minutes(10)
     assert status.termination_accepted_at is None
+
+
+def test_an_accepted_termination_says_until_when_billing_continues():
+    owned = termination_accepted(record(S.TERMINATING, owned=True), NOW)
+    rented = termination_accepted(record(S.TERMINATING), NOW)
+
+    assert owned.message == "Power-off of gpu-1 accepted. Billing continues until node gpu-1 is NotReady."
+    assert rented.message == (
+        "Termination of a100x2 in us-east at simulated accepted. "
+        "Billing continues until it is missing from 2 consecutive listings of simulated."
+    )

@@ -1,25 +1,27 @@
-"""Ready: nothing is concluded in haste, and nothing kept that is lost."""
+"""Liveness: a node is replaced only when it is lost for certain."""
 
 import pytest
 from msgspec.structs import replace
 
 from forebay.api.parts import Truth
-from forebay.lifecycle.next_step import awaits_listing, look_again, next_step
+from forebay.lifecycle.next_step import awaits_listing
 from forebay.lifecycle.steps import Uncordon
 from forebay.model.sources import Capabilities, Delivery, InstancePhase
-from tests.unit.lifecycle.scenes import (
+from tests.unit.lifecycle.builders import (
     NOW,
     R,
     S,
     after,
+    condition_of,
     facts,
     instance,
     listed,
     minutes,
+    next_step,
     node,
     pod,
     record,
-    said,
+    requeue_at,
     seconds,
 )
 
@@ -27,36 +29,35 @@ LATER = NOW + minutes(60)
 
 
 def unhealthy(since=LATER, **fields):
-    """A record that has already said that its node is not ready."""
+    """A record whose NodeReady condition is False already."""
     first = next_step(facts(record(S.READY, **fields), node=node(ready=False)), since)
     assert first.status.state is S.READY
-    assert said(first.status, "NodeReady").status is Truth.FALSE
+    assert condition_of(first.status, "NodeReady").status is Truth.FALSE
     return after(first)
 
 
 def test_a_healthy_machine_needs_nothing():
     healthy = facts(record(S.READY), node=node(), listing=listed(instance(), asked=LATER))
     step = next_step(healthy, LATER)
-    settled = facts(after(step), node=node(), listing=healthy.listing) if step is not None else healthy
+    written = facts(after(step), node=node(), listing=healthy.listing) if step is not None else healthy
 
-    assert next_step(settled, LATER + seconds(1)) is None
-    assert look_again(settled, LATER) is None, "only news can change this"
-    assert not awaits_listing(settled.record, LATER)
+    assert next_step(written, LATER + seconds(1)) is None
+    assert requeue_at(written, LATER) is None, "only a change of the facts can bring a step"
+    assert not awaits_listing(written.record, LATER)
 
 
-def test_a_node_that_is_not_ready_for_five_minutes_is_drained_and_given_up():
-    sick = unhealthy()
-    waiting = facts(sick, node=node(ready=False), pods=(pod(),))
+def test_a_node_that_is_not_ready_for_five_minutes_is_drained():
+    waiting = facts(unhealthy(), node=node(ready=False), pods=(pod(),))
 
     assert next_step(waiting, LATER + minutes(4)) is None
-    assert look_again(waiting, LATER) == LATER + minutes(5)
+    assert requeue_at(waiting, LATER) == LATER + minutes(5)
     step = next_step(waiting, LATER + minutes(5))
     assert (step.status.state, step.status.reason) == (S.DRAINING, R.UNHEALTHY)
     assert step.status.failures == 1
 
 
-@pytest.mark.parametrize("gone", [None, node(ready=False)], ids=["vanished node", "dead node"])
-def test_a_node_without_pods_that_is_lost_goes_at_once(gone):
+@pytest.mark.parametrize("gone", [None, node(ready=False)], ids=["missing node", "node that is not ready"])
+def test_a_lost_node_without_pods_is_terminated_without_a_drain(gone):
     step = next_step(facts(unhealthy(), node=gone), LATER + minutes(5))
 
     assert (step.status.state, step.status.reason) == (S.TERMINATING, R.UNHEALTHY)
@@ -66,40 +67,40 @@ def test_a_node_that_recovers_in_time_is_kept():
     step = next_step(facts(unhealthy(), node=node()), LATER + minutes(4))
 
     assert step.status.state is S.READY
-    assert said(step.status, "NodeReady").status is Truth.TRUE
-    assert step.status.reason == R.NODE_READY, "the remark is taken back"
+    assert condition_of(step.status, "NodeReady").status is Truth.TRUE
+    assert step.status.reason == R.NODE_READY, "the message is restored"
     again = facts(after(step), node=node(ready=False))
-    assert next_step(again, LATER + minutes(5)).status.state is S.READY, "and the five minutes begin anew"
+    assert next_step(again, LATER + minutes(5)).status.state is S.READY, "and the five minutes start over"
 
 
-def test_while_the_brake_is_on_nothing_is_given_up_and_that_is_said_once():
-    braked = facts(unhealthy(), node=node(ready=False), braked=True)
+def test_while_replacement_is_paused_the_node_is_kept_and_the_message_written_once():
+    paused = facts(unhealthy(), node=node(ready=False), replacement_paused=True)
 
-    step = next_step(braked, LATER + minutes(6))
+    step = next_step(paused, LATER + minutes(6))
 
-    assert (step.status.state, step.status.reason) == (S.READY, R.BRAKE)
-    assert "Look at the network and the control plane" in step.sentence
-    told = replace(braked, record=after(step))
-    assert next_step(told, LATER + minutes(7)) is None
-    released = next_step(replace(told, braked=False), LATER + minutes(8))
-    assert released.status.reason == R.UNHEALTHY
+    assert (step.status.state, step.status.reason) == (S.READY, R.DISRUPTION_PAUSED)
+    assert "Check the network and the control plane" in step.sentence
+    written = replace(paused, record=after(step))
+    assert next_step(written, LATER + minutes(7)) is None
+    resumed = next_step(replace(written, replacement_paused=False), LATER + minutes(8))
+    assert resumed.status.reason == R.UNHEALTHY
 
 
-def test_an_instance_missing_from_two_lists_has_vanished():
+def test_an_instance_missing_from_two_listings_has_vanished():
     ready = record(S.READY)
     lost = {"node": node(ready=False)}
 
     once = next_step(facts(ready, listing=listed(asked=LATER), **lost), LATER)
     assert (once.status.absences, once.status.absent_since) == (1, LATER)
-    assert awaits_listing(after(once), LATER), "the second list is worth asking for soon"
+    assert awaits_listing(after(once), LATER), "the second listing is worth making soon"
     twice = next_step(facts(after(once), listing=listed(asked=LATER + seconds(2)), **lost), LATER + seconds(2))
 
     assert (twice.status.state, twice.status.reason) == (S.GONE, R.VANISHED)
-    assert twice.status.failures is None, "it has been of use"
+    assert twice.status.failures is None, "it has been Ready"
     assert twice.status.billed_until == LATER + seconds(2)
 
 
-def test_an_instance_that_shows_up_again_was_never_gone():
+def test_an_instance_that_is_listed_again_has_not_vanished():
     ready = record(S.READY)
     once = next_step(facts(ready, node=node(), listing=listed(asked=LATER)), LATER)
 
@@ -108,7 +109,7 @@ def test_an_instance_that_shows_up_again_was_never_gone():
     assert (back.status.absences, back.status.absent_since) == (None, None)
 
 
-def test_a_ready_node_is_believed_more_than_a_list():
+def test_a_ready_node_counts_more_than_a_listing():
     ready = record(S.READY)
     for count in range(5):
         now = LATER + seconds(30 * count)
@@ -117,22 +118,22 @@ def test_a_ready_node_is_believed_more_than_a_list():
             ready = after(step)
 
     assert ready.status.state is S.READY
-    assert ready.status.absences == 2, "and there is no write for each list for ever"
+    assert ready.status.absences == 2, "and not every listing causes a write"
 
 
 @pytest.mark.parametrize(
     "listing",
     [None, listed(unknown=["gpu-1"], asked=LATER), listed(unknown=["gpu-1"], asked=LATER + minutes(1))],
-    ids=["no list", "unknown", "unknown again"],
+    ids=["no listing", "unknown", "unknown again"],
 )
-def test_from_what_is_not_known_nothing_is_concluded(listing):
+def test_nothing_is_concluded_from_an_unknown_presence(listing):
     ready = record(S.READY, owned=True, conditions=record(S.READY).status.conditions)
     step = next_step(facts(ready, node=node("gpu-1"), listing=listing), LATER)
 
     assert step is None or step.status.absences is None
 
 
-def test_a_list_made_before_the_launch_says_nothing():
+def test_a_listing_made_before_the_launch_does_not_count():
     assert next_step(facts(record(S.LAUNCHED), listing=listed(asked=NOW - seconds(5))), NOW + minutes(5)) is None
 
 
@@ -150,13 +151,13 @@ def test_a_stopped_instance_still_exists():
         pytest.param(False, {"pool_exists": False}, R.POOL_GONE, id="pool gone"),
     ],
 )
-def test_what_has_to_go_is_drained_first(deleting, fields, reason):
+def test_a_revoked_machine_is_drained_first(deleting, fields, reason):
     step = next_step(facts(record(S.READY, deleting=deleting), node=node(), **fields), LATER)
 
     assert (step.status.state, step.status.reason) == (S.DRAINING, reason)
 
 
-def test_a_cordon_of_ours_without_a_reason_is_taken_back_and_a_users_is_not():
+def test_a_cordon_of_forebays_without_a_reason_is_taken_back_and_a_users_is_not():
     ours = facts(record(S.READY), node=node(cordoned=LATER))
     users = facts(record(S.READY), node=node(users_cordon=True))
 
@@ -164,7 +165,7 @@ def test_a_cordon_of_ours_without_a_reason_is_taken_back_and_a_users_is_not():
     assert not isinstance(next_step(users, LATER), Uncordon)
 
 
-def test_a_container_is_looked_after_by_offload_and_only_ended_here():
+def test_a_container_is_run_by_offload_and_only_terminated_here():
     container = record(S.LAUNCHED)
     container.spec = replace(container.spec, delivers=Delivery.CONTAINER, node=None)
     capable = Capabilities(delivers=Delivery.CONTAINER)

@@ -1,4 +1,4 @@
-"""Which machines go, in which order, and how many at one time."""
+"""Scale-down: which nodes are drained, in which order, and how many at a time."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from forebay.api.gpu_instance import Transition
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionBudget
 from forebay.api.parts import Condition, Truth
 from forebay.disruption.consolidation import ScaleDownRules, must_stay, scale_down
-from forebay.disruption.machine_use import MachineUse, idle_marks
+from forebay.disruption.machine_use import MachineUse, idle_updates
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Owner
@@ -50,14 +50,14 @@ def names(found):
     return [each.record.metadata.name for each in found]
 
 
-def went(when, name="gone", state=State.GONE):
+def drained(when, name="gone", state=State.GONE):
     return machine(name, state, transitions=(Transition(state=State.DRAINING, at=when, reason="Idle"),), up=False)
 
 
-def test_an_idle_owned_machine_goes_at_once_and_the_sentence_says_why():
+def test_an_idle_owned_machine_is_powered_off_at_once_and_the_sentence_says_why():
     (found,) = scale_down([machine()], NOW, AT_ONCE)
     assert found.reason is Reason.IDLE
-    assert found.sentence == "Nothing but DaemonSets has run on node n1; it is given back."
+    assert found.sentence == "Node n1 has run nothing but DaemonSet pods; powering it off."
 
 
 def test_the_largest_idle_machine_goes_first_and_only_one_in_a_cycle():
@@ -66,13 +66,13 @@ def test_the_largest_idle_machine_goes_first_and_only_one_in_a_cycle():
 
 
 def test_the_next_goes_when_the_cycle_is_over_counted_from_the_records():
-    machines = [machine("next"), went(ago(seconds=9))]
+    machines = [machine("next"), drained(ago(seconds=9))]
     assert scale_down(machines, NOW, AT_ONCE) == ()
     assert names(scale_down(machines, NOW + timedelta(seconds=1), AT_ONCE)) == ["next"]
 
 
-def test_a_machine_that_is_already_off_never_stands_in_the_way_of_a_smaller_one():
-    machines = [went(ago(hours=1), "large"), machine("small", gpus=1)]
+def test_a_machine_that_is_already_off_does_not_block_a_smaller_one():
+    machines = [drained(ago(hours=1), "large"), machine("small", gpus=1)]
     assert names(scale_down(machines, NOW, AT_ONCE)) == ["small"]
 
 
@@ -88,11 +88,11 @@ def test_a_machine_that_is_already_off_never_stands_in_the_way_of_a_smaller_one(
         machine(deleted=NOW),
     ],
 )
-def test_a_machine_that_is_used_awaited_down_or_not_in_service_does_not_go(used):
+def test_a_machine_that_is_used_awaited_or_not_in_service_is_kept(used):
     assert scale_down([used], NOW, AT_ONCE) == ()
 
 
-def test_with_an_idle_delay_it_must_have_been_idle_for_so_long():
+def test_with_an_idle_delay_a_machine_must_have_been_idle_for_so_long():
     rules = ScaleDownRules(idle_delay=timedelta(minutes=5))
     assert scale_down([machine()], NOW, rules) == ()
     assert scale_down([machine(conditions=idle_since(ago(minutes=4)))], NOW, rules) == ()
@@ -100,11 +100,11 @@ def test_with_an_idle_delay_it_must_have_been_idle_for_so_long():
     assert "for 5m" in found.sentence
 
 
-def test_a_machine_that_the_scheduler_would_not_use_goes_once_its_record_says_so():
-    in_vain = machine(refused="default/train")
-    assert scale_down([in_vain], NOW, AT_ONCE) == ()
-    (mark,) = idle_marks([in_vain], NOW)
-    (found,) = scale_down([replace(in_vain, record=replace(in_vain.record, status=mark.status))], NOW, AT_ONCE)
+def test_a_machine_that_the_scheduler_does_not_use_goes_once_its_record_says_so():
+    unused = machine(refused="default/train")
+    assert scale_down([unused], NOW, AT_ONCE) == ()
+    (update,) = idle_updates([unused], NOW)
+    (found,) = scale_down([replace(unused, record=replace(unused.record, status=update.status))], NOW, AT_ONCE)
     assert "default/train" in found.sentence
 
 
@@ -121,20 +121,20 @@ def test_a_pool_may_keep_its_idle_nodes(disruption):
     assert scale_down([rented()], NOW, pool_rules(**disruption)) == ()
 
 
-def test_when_underutilized_gives_back_idle_nodes_for_now():
+def test_when_underutilized_covers_only_idle_nodes_for_now():
     rules = pool_rules(consolidation_policy=ConsolidationPolicy.WHEN_UNDERUTILIZED)
     assert names(scale_down([rented(), rented("r2", pods=[running()])], NOW, rules)) == ["r1"]
 
 
-def test_machines_of_a_pool_that_is_not_known_are_left_alone():
+def test_nodes_of_an_unknown_pool_are_kept():
     assert scale_down([rented()], NOW, AT_ONCE) == ()
 
 
-def test_rented_machines_of_no_pool_are_nobodys_to_give_back_here():
+def test_rented_machines_without_a_pool_are_kept():
     assert scale_down([machine(delivers=Delivery.NODE)], NOW, AT_ONCE) == ()
 
 
-def test_the_pools_budget_holds_for_all_that_go_together_and_counts_those_on_their_way():
+def test_the_pools_budget_limits_all_disruptions_together_and_counts_those_under_way():
     rules = pool_rules(budgets=(DisruptionBudget(nodes=3),))
     machines = [rented(f"r{number}") for number in range(5)]
     assert names(scale_down(machines, NOW, rules)) == ["r0", "r1", "r2"]
@@ -142,7 +142,7 @@ def test_the_pools_budget_holds_for_all_that_go_together_and_counts_those_on_the
     assert names(scale_down([*machines, *leaving], NOW, rules)) == ["r0"]
 
 
-def test_what_never_became_a_node_is_not_counted_by_a_budget():
+def test_a_launch_that_never_registered_is_not_counted_by_a_budget():
     rules = pool_rules(budgets=(DisruptionBudget(nodes=1),))
     failed = rented("failed", State.TERMINATING, node_name=None)
     assert names(scale_down([rented(), failed], NOW, rules)) == ["r1"]
@@ -155,7 +155,7 @@ def test_an_owned_machine_of_a_pool_obeys_the_pool_and_the_cycle():
     assert scale_down([machine(pool="pool", conditions=idle_since(ago(minutes=9)))], NOW, rules) == ()
 
 
-def test_a_node_past_its_time_is_replaced_whatever_runs_on_it():
+def test_an_expired_node_is_drained_whatever_runs_on_it():
     rules = pool_rules(expire_after="24h")
     busy = [running()]
     machines = [
@@ -166,7 +166,7 @@ def test_a_node_past_its_time_is_replaced_whatever_runs_on_it():
     found = scale_down(machines, NOW, rules)
     assert names(found) == ["older", "old"]
     assert found[0].reason is Reason.EXPIRED
-    assert "26h old and its pool's expireAfter is 24h" in found[0].sentence
+    assert "26h old, past its pool's expireAfter of 24h" in found[0].sentence
 
 
 def test_idle_nodes_use_the_budget_before_expired_ones():
@@ -188,7 +188,7 @@ def test_an_owned_machine_does_not_expire():
         {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
     ],
 )
-def test_a_pod_that_must_not_be_moved_keeps_its_node_from_expiring(annotation):
+def test_a_pod_that_must_not_be_evicted_keeps_its_node_from_expiring(annotation):
     stays = running(annotations=annotation)
     assert must_stay(stays)
     old = rented(pods=[stays], born=ago(days=9))
@@ -203,7 +203,7 @@ def test_other_values_keep_nothing(annotation):
     assert not must_stay(running(annotations=annotation))
 
 
-def test_a_node_that_its_owner_marks_stays_though_idle():
+def test_an_idle_node_with_do_not_disrupt_is_kept():
     kept = machine()
     kept = replace(kept, node=node(annotations={"forebay.dev/do-not-disrupt": "true"}))
     assert scale_down([kept], NOW, AT_ONCE) == ()
@@ -231,7 +231,7 @@ machines = st.builds(
     st.integers(0, 3),
     st.sampled_from((timedelta(0), timedelta(minutes=1))),
 )
-def test_never_is_a_machine_with_tenants_called_idle_nor_a_budget_or_the_cycle_exceeded(
+def test_no_machine_with_pods_counts_as_idle_and_neither_budget_nor_cycle_is_exceeded(
     there, expire_after, budget, idle_delay
 ):
     disruption = Disruption(expire_after=expire_after, budgets=(DisruptionBudget(nodes=budget),))
@@ -239,12 +239,12 @@ def test_never_is_a_machine_with_tenants_called_idle_nor_a_budget_or_the_cycle_e
     by_name = {each.name: each for each in there}
     assert len({each.record.metadata.name for each in found}) == len(found)
     for each in found:
-        given_back = by_name[each.record.metadata.name]
-        assert given_back.state is State.READY
+        chosen = by_name[each.record.metadata.name]
+        assert chosen.state is State.READY
         assert each.sentence
         if each.reason is Reason.IDLE:
-            assert not given_back.pods
-            assert given_back.awaited_by is None
+            assert not chosen.pods
+            assert chosen.awaited_by is None
     owned = [each for each in found if each.record.spec.delivers is Delivery.POWER]
     assert len(owned) <= 1
     of_pool = [each for each in found if each.record.spec.pool_ref is not None]
@@ -258,9 +258,9 @@ def test_never_is_a_machine_with_tenants_called_idle_nor_a_budget_or_the_cycle_e
 
 @pytest.mark.law
 @given(st.lists(machines, max_size=6, unique_by=lambda each: each.name))
-def test_once_the_marks_are_written_there_are_none_to_write(there):
-    marks = {mark.record.metadata.name: mark.status for mark in idle_marks(there, NOW)}
+def test_once_the_idle_conditions_are_written_there_is_none_to_write(there):
+    written = {each.record.metadata.name: each.status for each in idle_updates(there, NOW)}
     for each in there:
-        if each.name in marks:
-            each.record.status = marks[each.name]
-    assert idle_marks(there, NOW + timedelta(hours=1)) == ()
+        if each.name in written:
+            each.record.status = written[each.name]
+    assert idle_updates(there, NOW + timedelta(hours=1)) == ()
