@@ -7,10 +7,10 @@ import pytest
 from forebay.cli.plan.manifests import snapshot_of
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Offer
-from forebay.reconcile.saved_snapshot import load, save
+from forebay.reconcile.saved_snapshot import load_snapshot, save_snapshot
 from forebay.reconcile.snapshot import OperatorRules
 from forebay.reporting.plans import plan_report
-from forebay.reporting.what_if import WhatIfError, dry_run, parse, suppose, with_table
+from forebay.reporting.what_if import WhatIfError, dry_run, parse_supposition, suppose, with_table
 from forebay.simulate.power import Powered
 from tests.engine.budget_world import operator, passing, world
 from tests.engine.test_survey import seen
@@ -46,26 +46,26 @@ async def test_a_saved_snapshot_gives_the_same_plan():
     async with world(*BOXES, nodes=()) as it:
         await use_most(it)
         snapshot = await seen(it)
-        assert plan_report(dry_run(load(save(snapshot)))) == plan_report(dry_run(snapshot))
+        assert plan_report(dry_run(load_snapshot(save_snapshot(snapshot)))) == plan_report(dry_run(snapshot))
 
 
 async def test_what_if_supposes_another_quota():
     async with world(*BOXES, nodes=()) as it:
         await use_most(it)
         snapshot = await seen(it)
-        assert planned(dry_run(*suppose(snapshot, [parse("budget=default/team-a:10")]))) == (3, {})
-        machines, left = planned(dry_run(*suppose(snapshot, [parse("budget=default/team-a:0.1")])))
+        assert planned(dry_run(*suppose(snapshot, [parse_supposition("budget=default/team-a:10")]))) == (3, {})
+        machines, left = planned(dry_run(*suppose(snapshot, [parse_supposition("budget=default/team-a:0.1")])))
         assert (machines, sorted(left)) == (1, ["second", "third"])
-        machines, left = planned(dry_run(*suppose(snapshot, [parse("budget=default/team-a:0.01usd")])))
+        machines, left = planned(dry_run(*suppose(snapshot, [parse_supposition("budget=default/team-a:0.01usd")])))
         assert (machines, sorted(left)) == (1, ["second", "third"])
         with pytest.raises(WhatIfError, match="budgets are: default/team-a"):
-            suppose(snapshot, [parse("budget=default/other:10")])
+            suppose(snapshot, [parse_supposition("budget=default/other:10")])
 
 
 @pytest.mark.parametrize("text", ["budget=a/b", "budget=/b:1", "budget=a/b:", "budget=a/b:-1", "budget=a/b:xusd"])
 def test_an_invalid_quota_is_refused(text):
     with pytest.raises(WhatIfError, match="such as"):
-        parse(text)
+        parse_supposition(text)
 
 
 async def test_a_gated_pod_is_reported_with_its_budget():
@@ -114,7 +114,7 @@ def test_budgets_in_manifests_count_the_usage_of_pods_in_manifests():
         ],
     )
     assert planned(dry_run(snapshot)) == (0, {"team/next": "HeldByBudget"})
-    assert planned(dry_run(*suppose(snapshot, [parse("budget=team/quota:2")]))) == (1, {})
+    assert planned(dry_run(*suppose(snapshot, [parse_supposition("budget=team/quota:2")]))) == (1, {})
 
 
 def _pod(metadata, spec, status=None):

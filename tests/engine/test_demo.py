@@ -16,7 +16,7 @@ from rich.console import Console
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.cli.cluster_reader import ClusterReader
-from forebay.cli.demo.recorder import summary, summary_rows
+from forebay.cli.demo.recorder import demo_summary, summary_rows
 from forebay.cli.demo.view import PlainView, render
 from forebay.cli.demo.world import running_demo
 from forebay.cli.explain import command as explain
@@ -67,7 +67,7 @@ def ended():
     async def run_to_the_end():
         async with demo() as made:
             assert await made.until_idle()
-            return made, summary(made.recorder, made.world, seed=SEED, started=made.started, now=clock.now())
+            return made, demo_summary(made.recorder, made.world, seed=SEED, started=made.started, now=clock.now())
 
     return virtual_time.run(run_to_the_end())
 

@@ -29,7 +29,7 @@ class PrinterColumn(msgspec.Struct, frozen=True):
 AGE = PrinterColumn("Age", ".metadata.creationTimestamp", ColumnType.DATE)
 
 
-def condition(type: str, field: str = "status") -> str:  # noqa: A002 (a condition's own word)
+def condition_column(type: str, field: str = "status") -> str:  # noqa: A002 (a condition's own word)
     return f'.status.conditions[?(@.type=="{type}")].{field}'
 
 

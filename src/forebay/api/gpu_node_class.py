@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition
+from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition_column
 from forebay.api.joining import CloudInit, K3sConfig, KubeadmConfig, TailscaleConfig, TalosConfig
 from forebay.api.machines import Machine
 from forebay.api.meta import Object
@@ -247,14 +247,14 @@ GPU_NODE_CLASS = CustomKind(
     namespaced=False,
     type=GPUNodeClass,
     columns=(
-        PrinterColumn("Ready", condition("Ready")),
+        PrinterColumn("Ready", condition_column("Ready")),
         PrinterColumn("Nodes", ".status.activeNodes", ColumnType.INTEGER),
         PrinterColumn("Max", ".spec.limits.maxNodes", ColumnType.INTEGER),
         PrinterColumn("Cost/h", ".status.hourlyCost"),
         PrinterColumn("Max/h", ".spec.limits.maxHourlyCost"),
         PrinterColumn("Offers", ".status.offers", ColumnType.INTEGER),
-        PrinterColumn("Reason", condition("Ready", "reason"), wide=True),
-        PrinterColumn("Message", condition("Ready", "message"), wide=True),
+        PrinterColumn("Reason", condition_column("Ready", "reason"), wide=True),
+        PrinterColumn("Message", condition_column("Ready", "message"), wide=True),
         AGE,
     ),
 )

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition
+from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition_column
 from forebay.api.meta import Object
 from forebay.api.parts import (
     Figures,
@@ -170,7 +170,7 @@ GPU_NODE_POOL = CustomKind(
     type=GPUNodePool,
     columns=(
         PrinterColumn("Class", ".spec.nodeClassRef.name"),
-        PrinterColumn("Ready", condition("Ready")),
+        PrinterColumn("Ready", condition_column("Ready")),
         PrinterColumn("Nodes", ".status.nodeCount", ColumnType.INTEGER),
         PrinterColumn("Cost/h", ".status.hourlyCost"),
         PrinterColumn("Max price", ".spec.maxHourlyPrice"),
@@ -178,8 +178,8 @@ GPU_NODE_POOL = CustomKind(
         PrinterColumn("Consolidation", ".spec.disruption.consolidationPolicy", wide=True),
         PrinterColumn("After", ".spec.disruption.consolidateAfter", wide=True),
         PrinterColumn("GPUs", r".status.resources.nvidia\.com/gpu", wide=True),
-        PrinterColumn("Reason", condition("Ready", "reason"), wide=True),
-        PrinterColumn("Message", condition("Ready", "message"), wide=True),
+        PrinterColumn("Reason", condition_column("Ready", "reason"), wide=True),
+        PrinterColumn("Message", condition_column("Ready", "message"), wide=True),
         AGE,
     ),
     selectable=(".spec.nodeClassRef.name",),

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition
+from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition_column
 from forebay.api.meta import Object
 from forebay.api.parts import NOT_EMPTY, LabelSelectorEntry, Observed, Part
 from forebay.api.rules import ATOMIC_MAP, INT32, RefusalCause, ValidationRule, checked, immutable
@@ -120,7 +120,7 @@ GPU_WORKLOAD_BUDGET = CustomKind(
         PrinterColumn("USD", ".status.consumedUsd", wide=True),
         PrinterColumn("Max USD", ".spec.quota.usd", wide=True),
         PrinterColumn("Held", ".status.heldPods", ColumnType.INTEGER, wide=True),
-        PrinterColumn("Exceeded", condition("QuotaExceeded"), wide=True),
+        PrinterColumn("Exceeded", condition_column("QuotaExceeded"), wide=True),
         PrinterColumn("Exhausted", ".status.forecastExhaustedAt", wide=True),
         AGE,
     ),

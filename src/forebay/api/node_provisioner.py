@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
 
-from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition
+from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition_column
 from forebay.api.meta import Object
 from forebay.api.parts import Observed, Part, SecretKeyRef
 from forebay.api.rules import AS_SET, INT32, RefusalCause, ValidationRule, checked, immutable
@@ -120,7 +120,7 @@ NODE_PROVISIONER = CustomKind(
     namespaced=False,
     type=NodeProvisioner,
     columns=(
-        PrinterColumn("Ready", condition("Ready")),
+        PrinterColumn("Ready", condition_column("Ready")),
         PrinterColumn("Current", ".status.currentSize", ColumnType.INTEGER),
         PrinterColumn("Target", ".status.targetSize", ColumnType.INTEGER),
         PrinterColumn("Reason", ".status.reason"),

@@ -98,7 +98,7 @@ class ClusterReader:
         try:
             return await self.client.get(resource, name, namespace)
         except NotFound:
-            not_found(resource.kind, name, namespace)
+            object_not_found(resource.kind, name, namespace)
 
 
 @asynccontextmanager
@@ -113,7 +113,7 @@ async def cluster_reader(settings: Settings) -> AsyncIterator[ClusterReader]:
         await client.close()
 
 
-def not_found(kind: str, name: str, namespace: str | None) -> NoReturn:
+def object_not_found(kind: str, name: str, namespace: str | None) -> NoReturn:
     """Raise the `UserError` for an object that does not exist."""
     if namespace is None:
         raise UserError(f'{kind} "{name}" not found')

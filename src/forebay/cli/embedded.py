@@ -36,7 +36,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 @asynccontextmanager
-async def served(cluster: "EmbeddedCluster", port_number: int, kubeconfig: Path) -> AsyncIterator[str]:
+async def serving_cluster(cluster: "EmbeddedCluster", port_number: int, kubeconfig: Path) -> AsyncIterator[str]:
     """Serve the cluster while the block runs; yields its base URL. The file `kubeconfig` exists for as long."""
     from forebay.embedded.server import kubeconfig_for
     from forebay.net.serve import serving
@@ -89,7 +89,7 @@ async def until_interrupted() -> None:
 async def serve(port_number: int, kubeconfig: Path) -> None:
     from forebay.embedded.server import EmbeddedCluster
 
-    async with served(EmbeddedCluster(), port_number, kubeconfig) as url:
+    async with serving_cluster(EmbeddedCluster(), port_number, kubeconfig) as url:
         print(f"Serving an in-memory Kubernetes API on {url}. Its contents are lost when this command ends (Ctrl-C).")
         print(f"  export KUBECONFIG={kubeconfig}", flush=True)
         await until_interrupted()

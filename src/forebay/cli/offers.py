@@ -62,7 +62,7 @@ def all_rows(arguments: argparse.Namespace, settings: Settings) -> tuple[list["R
     return list(rows.values()), notes
 
 
-def chosen(rows: Iterable["Row"], arguments: argparse.Namespace) -> list["Row"]:
+def chosen_rows(rows: Iterable["Row"], arguments: argparse.Namespace) -> list["Row"]:
     """The rows that pass every filter of the command line, cheapest GPU first."""
     from forebay.reporting.offers import OfferFilter, matching
 
@@ -166,7 +166,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     from forebay.reporting.offers import document
 
     rows, notes = all_rows(arguments, settings)
-    found = chosen(rows, arguments)
+    found = chosen_rows(rows, arguments)
     if arguments.output == "json":
         print_json(document(found, notes))
     else:

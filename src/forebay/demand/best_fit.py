@@ -11,7 +11,7 @@ from forebay.model.fit import barred
 from forebay.model.workloads import Pod, PodShape
 
 
-class NodeInfo:
+class SimulatedNode:
     """A node with the pods on it and what they leave free, as in kube-scheduler's NodeInfo. Changes as pods are added.
 
     `anti_affinity` says whether any pod on the node has required anti-affinity on the hostname: without any on either
@@ -71,7 +71,7 @@ class ShapeSearch(NamedTuple):
 class NodesByFreeGPUs:
     """Nodes ordered by their free amount of each GPU resource, the smallest first."""
 
-    def __init__(self, nodes: Sequence[NodeInfo], indexes: Iterable[int]) -> None:
+    def __init__(self, nodes: Sequence[SimulatedNode], indexes: Iterable[int]) -> None:
         self._nodes = nodes
         self._orders: dict[str, list[tuple[int, int]]] = {}
         #: Shapes (by `id`) that no node here has room for any more.
@@ -105,7 +105,7 @@ class NodesByFreeGPUs:
             self._exhausted.add(id(search.shape))
         return None
 
-    def update(self, index: int, node: NodeInfo, added: PodShape) -> None:
+    def update(self, index: int, node: SimulatedNode, added: PodShape) -> None:
         """Restores the order after a pod of shape `added` was added to the node."""
         for name, amount in added.requests.items():
             order = self._orders.get(name)
@@ -119,7 +119,7 @@ class NodesByFreeGPUs:
                     insort(order, (free, index))
 
 
-def fits(search: ShapeSearch, index: int, node: NodeInfo) -> bool:
+def fits(search: ShapeSearch, index: int, node: SimulatedNode) -> bool:
     """Whether the node is eligible for the shape and has room for it. Remembers the answer in `search`."""
     ineligible, eligible = search.eligibility
     if index not in eligible:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from forebay.demand.assessment import NotDemand
-from forebay.demand.best_fit import Eligibility, NodeInfo, NodesByFreeGPUs, ShapeSearch, fits
+from forebay.demand.best_fit import Eligibility, NodesByFreeGPUs, ShapeSearch, SimulatedNode, fits
 from forebay.demand.co_location import has_anti_affinity
 from forebay.demand.free_capacity import FreeNode
 from forebay.model.quantities import GPU_SUFFIX
@@ -66,7 +66,7 @@ def reserve(
     order = sorted(demand, key=lambda pod: service_order(pod, gpu_resources))
     if not order:
         return Reservations()
-    nodes = [NodeInfo(each, pods_by_node) for each in sorted(free_nodes, key=lambda each: each.node.name)]
+    nodes = [SimulatedNode(each, pods_by_node) for each in sorted(free_nodes, key=lambda each: each.node.name)]
     reserving = _Reserving(nodes, now, refusals=refusals or {}, gpu_resources=gpu_resources, grace=grace)
     if before is not None:
         reserving.fitting_since = before.fitting
@@ -84,7 +84,7 @@ class _Reserving:
 
     def __init__(
         self,
-        nodes: Sequence[NodeInfo],
+        nodes: Sequence[SimulatedNode],
         now: datetime,
         *,
         refusals: Mapping[str, str],

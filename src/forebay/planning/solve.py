@@ -54,15 +54,15 @@ def _search(
     bound = resource_bound(packer, solution)
     if not effort.refine or bound >= packer.expected(solution):
         return solution, bound
-    served = [count - left for count, left in zip(counts, solution.left, strict=True)]
-    if is_small(served):
-        found = cheapest(packer, served, inventory)
+    served_pods = [count - left for count, left in zip(counts, solution.left, strict=True)]
+    if is_small(served_pods):
+        found = cheapest(packer, served_pods, inventory)
         if found is not None:
-            bound = max(bound, found[1] - LARGEST_TIE * sum(served))
+            bound = max(bound, found[1] - LARGEST_TIE * sum(served_pods))
             if found[0] is not None:
                 best = found[0]._replace(left=solution.left)
                 return min(solution, best, key=lambda each: solution_rank(packer, groups, each)), bound
-    if len(served) - served.count(0) <= _MOST_POD_GROUPS:
+    if len(served_pods) - served_pods.count(0) <= _MOST_POD_GROUPS:
         # numpy and HiGHS take longer to load than small demand takes to plan.
         from forebay.planning.refine import Refinement  # noqa: PLC0415
 
@@ -167,7 +167,7 @@ def _move(packer: Packer, pattern: Pattern, into: list[PatternPurchase]) -> bool
     return True
 
 
-def served(solution: Solution) -> dict[int, int]:
+def served_pods(solution: Solution) -> dict[int, int]:
     """Number of pods served, by pod group."""
     counts: defaultdict[int, int] = defaultdict(int)
     for purchase in solution.purchases:
@@ -178,7 +178,7 @@ def served(solution: Solution) -> dict[int, int]:
 
 def resource_bound(packer: Packer, solution: Solution) -> int:
     """Lower bound on the cost of the pods served, in units: the cheapest price of the scarcest single resource."""
-    counts = served(solution)
+    counts = served_pods(solution)
     candidate_groups = packer.problem.candidate_groups
     best = 0
     for d in range(len(packer.problem.resources)):

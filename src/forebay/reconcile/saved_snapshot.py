@@ -136,7 +136,7 @@ def is_snapshot(data: bytes) -> bool:
         return False
 
 
-def save(snapshot: Snapshot) -> bytes:
+def save_snapshot(snapshot: Snapshot) -> bytes:
     shapes = _Shapes()
     saved = _Saved(
         format=FORMAT,
@@ -152,7 +152,7 @@ def save(snapshot: Snapshot) -> bytes:
     return _encoder.encode(replace(saved, shapes=tuple(shapes.found)))
 
 
-def load(data: bytes) -> Snapshot:
+def load_snapshot(data: bytes) -> Snapshot:
     """The snapshot in the file. Raises `NotASnapshot`."""
     try:
         version = msgspec.json.decode(data, type=_Header).format

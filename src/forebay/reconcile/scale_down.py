@@ -15,12 +15,12 @@ from forebay.reconcile.snapshot import Snapshot
 _RECHECK_IDLE: Final = timedelta(seconds=1)
 
 
-class ScaleDown(NamedTuple):
+class ScaleDownSteps(NamedTuple):
     steps: tuple[WriteStatus, ...]
     requeue_at: datetime | None
 
 
-def scale_down(snapshot: Snapshot, reservations: Reservations, with_step: set[str]) -> ScaleDown:
+def scale_down_steps(snapshot: Snapshot, reservations: Reservations, with_step: set[str]) -> ScaleDownSteps:
     """Draining for machines that are no longer needed, and Idle conditions for the others.
 
     `with_step` names GPUInstances for which this tick has decided a step already.
@@ -45,4 +45,4 @@ def scale_down(snapshot: Snapshot, reservations: Reservations, with_step: set[st
         if update.record.metadata.name not in excluded | leaving.keys()
     ]
     any_idle = any(machine.idle for machine in machines)
-    return ScaleDown(tuple(steps), now + _RECHECK_IDLE if any_idle else None)
+    return ScaleDownSteps(tuple(steps), now + _RECHECK_IDLE if any_idle else None)

@@ -18,7 +18,7 @@ from forebay.reconcile.node_changes import nominate, sync_nodes
 from forebay.reconcile.pod_events import pod_events
 from forebay.reconcile.purchases import purchases
 from forebay.reconcile.reports import report_classes, report_pools
-from forebay.reconcile.scale_down import scale_down
+from forebay.reconcile.scale_down import scale_down_steps
 from forebay.reconcile.snapshot import Memory, Snapshot
 from forebay.reconcile.unmet_demand import assess_demand, grace_end, reserve_existing
 
@@ -67,7 +67,7 @@ def tick(snapshot: Snapshot) -> TickResult:
     nominated = nominate(snapshot, reservations, not_synced={each.node.name for each in synced})
 
     # 7. Disrupt: drain idle machines, never one that the reservations count on.
-    scaled_down = scale_down(snapshot, reservations, with_step={step.record.metadata.name for step in due.steps})
+    scaled_down = scale_down_steps(snapshot, reservations, with_step={step.record.metadata.name for step in due.steps})
 
     # 8. Enforce: evict or pause pods of exceeded budgets.
     enforced = enforcement(snapshot, budgeting.standings)

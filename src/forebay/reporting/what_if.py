@@ -124,7 +124,7 @@ class QuotaChange(msgspec.Struct, frozen=True):
 WhatIfChange = PriceChange | WithoutProvider | SpendingCap | QuotaChange
 
 
-def parse(text: str) -> WhatIfChange:
+def parse_supposition(text: str) -> WhatIfChange:
     """The change that a --what-if option describes. Raises `WhatIfError`."""
     kind, _, value = text.partition("=")
     match kind:

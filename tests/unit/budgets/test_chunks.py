@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from forebay.budgets.ledger.chunks import VERSION, Chunk, UnreadableChunk, decode, encode
+from forebay.budgets.ledger.chunks import CHUNK_VERSION, Chunk, UnreadableChunk, decode_chunk, encode_chunk
 from forebay.budgets.ledger.ledger import EXACT_PERIOD, Ledger
 from forebay.budgets.usage import Interval
 from tests.unit.budgets.factories import DAY, MICRO, Store
@@ -46,13 +46,13 @@ def test_a_chunk_is_read_as_it_was_written():
         minutes={60: -5, 120: 10**26, 1_772_452_800: 3},
         ends={180: 4},
     )
-    assert decode(encode(chunk)) == chunk
+    assert decode_chunk(encode_chunk(chunk)) == chunk
 
 
 def test_uids_that_only_look_like_uuids_keep_their_spelling():
     names = ["ABCDEF00-0000-4000-8000-000000000000", "abcdef000000400080000000000000000", "abcdef00" * 4]
     chunk = Chunk(owner=OWNER, serial=1, group=(1, 1), entries={name: [Interval(0, 1, 1)] for name in names})
-    assert set(decode(encode(chunk)).entries) == set(names)
+    assert set(decode_chunk(encode_chunk(chunk)).entries) == set(names)
 
 
 @pytest.mark.parametrize(
@@ -63,20 +63,20 @@ def test_uids_that_only_look_like_uuids_keep_their_spelling():
         (lambda data: b"{}" + data, "not a ledger chunk"),
         (lambda data: data[:-1], "checksum"),
         (lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:], "checksum"),
-        (lambda data: data[:3] + bytes([VERSION + 1]) + data[4:], "upgrade Forebay"),
+        (lambda data: data[:3] + bytes([CHUNK_VERSION + 1]) + data[4:], "upgrade Forebay"),
     ],
 )
 def test_a_broken_chunk_says_what_is_wrong(breaking, says):
-    data = encode(Chunk(owner=OWNER, serial=1, group=(1, 1), entries={uid(1): [Interval(0, 1, 1)]}))
+    data = encode_chunk(Chunk(owner=OWNER, serial=1, group=(1, 1), entries={uid(1): [Interval(0, 1, 1)]}))
     with pytest.raises(UnreadableChunk, match=says):
-        decode(breaking(data))
+        decode_chunk(breaking(data))
 
 
 def test_every_single_flipped_byte_is_noticed():
-    data = encode(Chunk(owner=OWNER, serial=1, group=(1, 1), entries={uid(1): [Interval(0, 1, 1)]}))
+    data = encode_chunk(Chunk(owner=OWNER, serial=1, group=(1, 1), entries={uid(1): [Interval(0, 1, 1)]}))
     for place in range(len(data)):
         with pytest.raises(UnreadableChunk):
-            decode(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
+            decode_chunk(data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :])
 
 
 def test_a_broken_chunk_is_reported_and_the_others_still_count():

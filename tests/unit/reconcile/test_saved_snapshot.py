@@ -30,7 +30,7 @@ from forebay.model.sources import (
     SourceKey,
 )
 from forebay.model.workloads import Owner, PodShape
-from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load, save
+from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load_snapshot, save_snapshot
 from forebay.reconcile.snapshot import BudgetState, Memory, OperatorRules, Snapshot
 from tests.unit.budgets.factories import at, budget
 from tests.unit.budgets.factories import pod as counted_pod
@@ -99,11 +99,11 @@ def a_full_snapshot():
 def test_a_snapshot_is_the_same_after_saving_and_loading():
     before = a_full_snapshot()
 
-    data = save(before)
+    data = save_snapshot(before)
 
     assert is_snapshot(data)
-    assert load(data) == before
-    assert save(load(data)) == data
+    assert load_snapshot(data) == before
+    assert save_snapshot(load_snapshot(data)) == data
 
 
 def test_no_field_of_a_snapshot_is_left_out_of_these_tests():
@@ -118,21 +118,21 @@ def test_no_field_of_a_snapshot_is_left_out_of_these_tests():
 
 
 def test_pods_of_one_template_share_their_shape_again():
-    shapes = [each.shape for each in load(save(a_full_snapshot())).pending]
+    shapes = [each.shape for each in load_snapshot(save_snapshot(a_full_snapshot())).pending]
 
     assert shapes[1] is shapes[2]
-    assert len(msgspec.json.decode(save(a_full_snapshot()))["shapes"]) == 2
+    assert len(msgspec.json.decode(save_snapshot(a_full_snapshot()))["shapes"]) == 2
 
 
 def test_times_keep_their_zone():
-    assert load(save(Snapshot(now=datetime(2026, 1, 1, tzinfo=UTC)))).now.tzinfo is not None
+    assert load_snapshot(save_snapshot(Snapshot(now=datetime(2026, 1, 1, tzinfo=UTC)))).now.tzinfo is not None
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"format": "other"}', b"kind: Pod\n"])
 def test_other_files_are_not_snapshots(data):
     assert not is_snapshot(data)
     with pytest.raises(NotASnapshot):
-        load(data)
+        load_snapshot(data)
 
 
 def with_budget_state():
@@ -149,7 +149,7 @@ def with_budget_state():
 
 def test_budgets_are_the_same_after_saving_and_loading():
     before = with_budget_state()
-    after = load(save(before))
+    after = load_snapshot(save_snapshot(before))
     one, other = (
         each.budget_state.assessor.assess(each.budgets, each.budget_state.accounts, each.now)
         for each in (before, after)
@@ -159,10 +159,10 @@ def test_budgets_are_the_same_after_saving_and_loading():
     assert (str(standing.consumed), str(standing.consumed_usd)) == ("1.333 GPU-h", "$3.00")
     assert after.budget_state.gated == before.budget_state.gated
     assert after.budget_state.damages == before.budget_state.damages
-    assert save(after) == save(before)
+    assert save_snapshot(after) == save_snapshot(before)
 
 
 def test_an_account_without_its_budget_is_rejected():
-    data = save(with_budget_state()).replace(b'"team-a"', b'"team-b"', 1)
+    data = save_snapshot(with_budget_state()).replace(b'"team-a"', b'"team-b"', 1)
     with pytest.raises(NotASnapshot):
-        load(data)
+        load_snapshot(data)

@@ -39,8 +39,8 @@ def test_a_waiting_pod_shows_the_instance_that_launches_else_the_last_event_else
         "CapacityLaunching: GPUInstance m2 is Launched; its deadline is in 3m.",
         "NoOfferFits: Too large.",
         "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
-        "Gated: The pod is held back by its scheduling gates (x/y) until these are taken away.",
-        "NotYetScheduled: The scheduler has not tried the pod yet; it was made 3m ago.",
+        "Gated: The pod has scheduling gates (x/y) and is not scheduled until they are removed.",
+        "NotYetScheduled: The scheduler has not tried the pod yet; the pod was created 3m ago.",
     ]
 
 

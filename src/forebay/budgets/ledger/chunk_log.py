@@ -18,8 +18,8 @@ from forebay.budgets.ledger.chunks import (
     MINUTE_BYTES,
     Chunk,
     UnreadableChunk,
-    decode,
-    encode,
+    decode_chunk,
+    encode_chunk,
 )
 from forebay.budgets.usage import Interval
 
@@ -69,7 +69,7 @@ class ChunkLog:
         log, damaged, chunks = cls(owner), [], {}
         for serial, data in sorted(stored.items()):
             try:
-                chunk = decode(data)
+                chunk = decode_chunk(data)
             except UnreadableChunk as error:
                 damaged.append(DamagedChunk(serial, _sentence(serial, str(error))))
                 continue
@@ -157,7 +157,7 @@ class ChunkLog:
             chunk = self.chunks[serial]
             chunk.saved = now
             self._stored.add(serial)
-            yield ChunkWrite(serial, encode(chunk), self._changed[serial])
+            yield ChunkWrite(serial, encode_chunk(chunk), self._changed[serial])
 
     def _split(self, serial: int) -> None:
         """Move half of the entries to a new chunk: pods whose labels change all day may outgrow their chunk."""

@@ -15,7 +15,7 @@ import msgspec
 from forebay.budgets.usage import Interval
 
 MAGIC: Final = b"FBL"
-VERSION: Final = 1
+CHUNK_VERSION: Final = 1
 _DIGEST: Final = 8
 _HEADER: Final = len(MAGIC) + 1 + _DIGEST
 _UID: Final = 16
@@ -90,7 +90,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(_Body)
 
 
-def encode(chunk: Chunk) -> bytes:
+def encode_chunk(chunk: Chunk) -> bytes:
     rows = sorted((interval, uid) for uid, intervals in chunk.entries.items() for interval in map(_sortable, intervals))
     unit = gcd(*(interval[2] for interval, _ in rows), *chunk.minutes.values()) or 1
     uids, named = _packed([uid for _, uid in rows])
@@ -116,16 +116,16 @@ def encode(chunk: Chunk) -> bytes:
         )
     )
     packed = zlib.compress(body, 6)
-    return MAGIC + bytes([VERSION]) + _digest(packed) + packed
+    return MAGIC + bytes([CHUNK_VERSION]) + _digest(packed) + packed
 
 
-def decode(data: bytes) -> Chunk:
+def decode_chunk(data: bytes) -> Chunk:
     """Decoded chunk. Raises `UnreadableChunk`."""
     if len(data) < _HEADER or data[:3] != MAGIC:
         raise UnreadableChunk("the data is not a ledger chunk, or is truncated")
-    if data[3] != VERSION:
+    if data[3] != CHUNK_VERSION:
         raise UnreadableChunk(
-            f"the format is version {data[3]} and this release reads version {VERSION}: upgrade Forebay"
+            f"the format is version {data[3]} and this release reads version {CHUNK_VERSION}: upgrade Forebay"
         )
     packed = data[_HEADER:]
     if data[4:_HEADER] != _digest(packed):

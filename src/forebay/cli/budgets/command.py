@@ -25,7 +25,7 @@ async def read_budgets(settings: Settings, namespace: str | None, name: str | No
     """Budgets by namespace and name, and a note, which is not empty where only their status could be read."""
     from forebay.budgets.assessment import Assessor
     from forebay.cli.budgets.waits import ledger_namespace
-    from forebay.cli.cluster_reader import cluster_reader, not_found
+    from forebay.cli.cluster_reader import cluster_reader, object_not_found
     from forebay.engine.ledger.ledger_reader import LedgersNotReadable, read_ledgers
     from forebay.kube.errors import NotFound
     from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
@@ -43,7 +43,7 @@ async def read_budgets(settings: Settings, namespace: str | None, name: str | No
             ) from None
         chosen = [each for each in budgets if name in {None, each.metadata.name}]
         if name is not None and not chosen:
-            not_found("GPUWorkloadBudget", name, where)
+            object_not_found("GPUWorkloadBudget", name, where)
         leaders = await reader.leaders()
         now = cluster_now(leaders, datetime.now(UTC))
         note, accounts = "", None

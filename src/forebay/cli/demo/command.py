@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from forebay.cli.embedded import port, served
+from forebay.cli.embedded import port, serving_cluster
 from forebay.cli.output import add_output_option, print_json, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
@@ -91,10 +91,10 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     configure_logging(settings, level="error")
     pace = arguments.speed or (1.0 if arguments.serve else DEFAULT_SPEED)
     if arguments.until_idle:
-        summary, code = virtual_time.run(run_demo(arguments, None))
+        demo_summary, code = virtual_time.run(run_demo(arguments, None))
     else:
-        summary, code = paced_time.run(run_demo(arguments, pace), speed=pace)
-    print_summary(summary, arguments.output)
+        demo_summary, code = paced_time.run(run_demo(arguments, pace), speed=pace)
+    print_summary(demo_summary, arguments.output)
     return code
 
 
@@ -113,7 +113,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[Summary, int]":
     """Run the demo; returns its summary and the exit code. `pace`: the speed of the display, None for no display."""
-    from forebay.cli.demo.recorder import summary
+    from forebay.cli.demo.recorder import demo_summary
     from forebay.cli.demo.world import running_demo
     from forebay.embedded.server import EmbeddedCluster
     from forebay.net import clock
@@ -127,7 +127,9 @@ async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[
         intro = None
         if arguments.serve:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="forebay-demo-")))
-            url = await stack.enter_async_context(served(cluster, arguments.port or 0, directory / "kubeconfig"))
+            url = await stack.enter_async_context(
+                serving_cluster(cluster, arguments.port or 0, directory / "kubeconfig")
+            )
             intro = intro_text(url, directory / "kubeconfig", pace)
         else:
             await stack.enter_async_context(cluster)
@@ -135,7 +137,7 @@ async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[
         if intro is not None:
             print(intro, flush=True)
         ended = await display_until_end(demo, interrupted, arguments, jobs, pace)
-        found = summary(demo.recorder, demo.world, seed=arguments.seed, started=demo.started, now=clock.now())
+        found = demo_summary(demo.recorder, demo.world, seed=arguments.seed, started=demo.started, now=clock.now())
     if interrupted.is_set():
         return found, 0 if arguments.serve else INTERRUPTED
     return found, 0 if ended else 1

@@ -141,7 +141,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     always_on_cost_exact: str
 
 
-def summary(recorder: DemoRecorder, world: PowerWorld, *, seed: int, started: datetime, now: datetime) -> Summary:
+def demo_summary(recorder: DemoRecorder, world: PowerWorld, *, seed: int, started: datetime, now: datetime) -> Summary:
     """The result of a demo that ran from `started` to `now`."""
     pods = recorder.pods
     waits = sorted(pod.started - pod.created for pod in pods.values() if pod.started is not None)

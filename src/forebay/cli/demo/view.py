@@ -55,7 +55,7 @@ class PlainView:
     def _print(self, event: RecordedEvent) -> None:
         mark = "!" if event.warning else " "
         at = elapsed_text(self._demo, event.at)
-        print(f"{at} {mark} {subject(event)}  {event.reason}: {event.sentence}", flush=True)
+        print(f"{at} {mark} {subject_label(event)}  {event.reason}: {event.sentence}", flush=True)
 
     def refresh(self) -> None:
         pass
@@ -156,13 +156,15 @@ def _events(demo: Demo, lines: int, width: int) -> Table:
     """Events, the newest first: a terminal that is too small crops the screen at the bottom."""
     table = _table("TIME", "OBJECT", "EVENT", folds=True)
     latest = [event for event in reversed(demo.recorder.events) if event.reason not in _NOT_SHOWN][:lines]
-    columns = max(1, width - _STAMP - max((len(subject(event)) for event in latest), default=0))
+    columns = max(1, width - _STAMP - max((len(subject_label(event)) for event in latest), default=0))
     for event in latest:
         lines -= 1 + len(f"{event.reason}: {event.sentence}") // columns
         if lines < 0:
             break
         reason = Text(event.reason, "yellow" if event.warning else "cyan")
-        table.add_row(elapsed_text(demo, event.at), subject(event), reason.append(f": {event.sentence}", "default"))
+        table.add_row(
+            elapsed_text(demo, event.at), subject_label(event), reason.append(f": {event.sentence}", "default")
+        )
     return table
 
 
@@ -176,7 +178,7 @@ def _table(*titles: str, folds: bool = False) -> Table:
     return table
 
 
-def subject(event: RecordedEvent) -> str:
+def subject_label(event: RecordedEvent) -> str:
     """The object of an event as the demo names it."""
     return f"pod {event.name}" if event.kind == "Pod" else event.name
 

@@ -66,10 +66,10 @@ def read_input(arguments: argparse.Namespace, settings: Settings) -> "PlanInput"
 
 def report(given: "PlanInput", supposed: list[str]) -> "Report":
     from forebay.reporting.plans import Report, plan_report, what_if_report
-    from forebay.reporting.what_if import WhatIfError, dry_run, parse, suppose
+    from forebay.reporting.what_if import WhatIfError, dry_run, parse_supposition, suppose
 
     try:
-        changes = [parse(text) for text in supposed]
+        changes = [parse_supposition(text) for text in supposed]
         there = suppose(given.snapshot, changes) if changes else None
     except WhatIfError as error:
         raise UserError(f"--what-if {error}") from error
@@ -114,7 +114,7 @@ def save(snapshot: "Snapshot", name: str) -> None:
             raise UserError(f"{name} exists and is not a saved snapshot: choose another file")
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(saved_snapshot.save(snapshot))
+            file.write(saved_snapshot.save_snapshot(snapshot))
     except OSError as error:
         raise UserError(f"{name} cannot be written: {error.strerror or error}") from error
 

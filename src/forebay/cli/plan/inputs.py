@@ -33,7 +33,7 @@ from forebay.planning.offer_table import Row, TableError, read_table
 from forebay.providers.registry import ProviderContext
 from forebay.providers.secrets import UnusableSecret
 from forebay.providers.webhook.groups import read_groups
-from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load
+from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load_snapshot
 from forebay.reconcile.snapshot import Snapshot
 from forebay.settings import Settings, SettingsError
 from forebay.wiring import cluster_config, configure_logging, rules_of
@@ -103,7 +103,7 @@ def read_files(names: Sequence[str], settings: Settings) -> PlanInput:
             raise UserError(f"{saved[0][0]} is a saved snapshot: give no other file with it")
         name, data = saved[0]
         try:
-            return PlanInput(where=where, snapshot=load(data))
+            return PlanInput(where=where, snapshot=load_snapshot(data))
         except NotASnapshot as error:
             raise UserError(f"{name} cannot be read: {error}") from error
     try:

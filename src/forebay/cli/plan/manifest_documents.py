@@ -131,7 +131,7 @@ def convert(value: Json, kind: type[T], title: str) -> T:
         raise ManifestError(f"{title}: {error}") from error
 
 
-def encode(each: Document, body: Json) -> bytes:
+def encode_document(each: Document, body: Json) -> bytes:
     try:
         return msgspec.json.encode(body)
     except TypeError as error:

@@ -31,7 +31,7 @@ from forebay.cli.plan.manifest_documents import (
     Workload,
     convert,
     documents_in,
-    encode,
+    encode_document,
     how_many,
     without_floats,
 )
@@ -159,7 +159,7 @@ class _SnapshotBuilder:
         body = each.body
         if kind is not None and kind.namespaced and not each.header.metadata.namespace:
             body = {**body, "metadata": {**body["metadata"], "namespace": DEFAULT_NAMESPACE}}
-        text = encode(each, body)
+        text = encode_document(each, body)
         try:
             found = decode_any(text)
             unknown = unknown_fields(each.body)
@@ -234,7 +234,7 @@ class _SnapshotBuilder:
         self.pods[pod.key] = pod
 
     def _read(self, resource: Resource[T], each: Document, body: Json) -> T:
-        text = encode(each, without_floats(body))
+        text = encode_document(each, without_floats(body))
         try:
             return self._decoders[resource].object(text)
         except ValueError as error:

@@ -34,7 +34,7 @@ def show(report: Report) -> None:
 
 
 def _show_plan(out: Console, plan: PlanReport) -> None:
-    _print(out, summary(plan), style="bold")
+    _print(out, plan_summary(plan), style="bold")
     if plan.machines:
         out.print()
         out.print(_machines(_grouped(plan.machines, key=lambda each: each.kind)))
@@ -48,7 +48,7 @@ def _show_plan(out: Console, plan: PlanReport) -> None:
     _show_pods(out, "Not planned for", plan.others, "dim")
 
 
-def summary(plan: PlanReport) -> str:
+def plan_summary(plan: PlanReport) -> str:
     if not plan.pods:
         return "No pod waits for a GPU: nothing would be bought."
     waiting = _count(plan.pods, "pod waits", "pods wait")

@@ -8,10 +8,10 @@ import msgspec
 Json = dict[str, Any]
 Labels = Mapping[str, str]
 #: Namespace and name; the namespace of a cluster-scoped object is empty.
-ObjectKey = tuple[str, str]
+StoredKey = tuple[str, str]
 
 
-def object_key(obj: Json) -> ObjectKey:
+def object_key(obj: Json) -> StoredKey:
     meta = obj["metadata"]
     return (meta.get("namespace") or "", meta["name"])
 

@@ -6,7 +6,7 @@ import msgspec
 
 from forebay.embedded.api.collection import StoredChange
 from forebay.embedded.api.kinds import NODE_KIND, POD_KIND
-from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.objects import Json, StoredKey
 from forebay.embedded.api.store import Store
 from forebay.embedded.controllers.recorder import Recorder
 from forebay.embedded.controllers.workqueue import OBJECT_ERRORS
@@ -28,7 +28,7 @@ class PodView(msgspec.Struct, frozen=True, gc=False):
     """A stored pod with the fields that every controller reads."""
 
     object: Json
-    key: ObjectKey
+    key: StoredKey
     uid: str
     node: str
     phase: str
@@ -122,9 +122,9 @@ class ClusterState:
     def __init__(self, store: Store, recorder: Recorder) -> None:
         self.store = store
         self._recorder = recorder
-        self.pods: dict[ObjectKey, PodView] = {}
-        self.by_node: dict[str, dict[ObjectKey, PodView]] = {}
-        self.by_owner: dict[str, dict[ObjectKey, PodView]] = {}
+        self.pods: dict[StoredKey, PodView] = {}
+        self.by_node: dict[str, dict[StoredKey, PodView]] = {}
+        self.by_owner: dict[str, dict[StoredKey, PodView]] = {}
         self.nodes: dict[str, Json] = {}
         self._pod_listeners: list[PodListener] = []
         self._node_listeners: list[NodeListener] = []
@@ -194,12 +194,12 @@ class ClusterState:
             listener(old, new)
 
 
-def _add_to(index: dict[str, dict[ObjectKey, PodView]], value: str, pod: PodView) -> None:
+def _add_to(index: dict[str, dict[StoredKey, PodView]], value: str, pod: PodView) -> None:
     if value:
         index.setdefault(value, {})[pod.key] = pod
 
 
-def _remove_from(index: dict[str, dict[ObjectKey, PodView]], value: str, key: ObjectKey) -> None:
+def _remove_from(index: dict[str, dict[StoredKey, PodView]], value: str, key: StoredKey) -> None:
     if value:
         members = index[value]
         del members[key]

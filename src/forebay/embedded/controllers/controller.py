@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from forebay.embedded.api.collection import StoredChange
 from forebay.embedded.api.kinds import ApiKind
-from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.objects import Json, StoredKey
 from forebay.embedded.api.store import Subscriber
 from forebay.embedded.controllers.cluster_state import ClusterState
 from forebay.embedded.controllers.recorder import Recorder
@@ -51,6 +51,6 @@ class Controller:
         for obj in self._store.list(kind):
             listener(StoredChange(self._store.version, ADDED, kind, None, obj))
 
-    def _pod_object(self, key: ObjectKey) -> Json | None:
+    def _pod_object(self, key: StoredKey) -> Json | None:
         pod = self._cluster.pods.get(key)
         return None if pod is None else pod.object

@@ -8,7 +8,7 @@ import msgspec
 from forebay.embedded.api.collection import StoredChange
 from forebay.embedded.api.conditions import with_status_condition
 from forebay.embedded.api.kinds import DISRUPTION_BUDGET_KIND, REPLICA_SET_KIND
-from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.objects import Json, StoredKey
 from forebay.embedded.api.selectors import selector_matches
 from forebay.embedded.controllers.cluster_state import ClusterState, PodView
 from forebay.embedded.controllers.controller import Controller
@@ -31,11 +31,11 @@ class DisruptionController(Controller):
 
     def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
-        self._work: WorkQueue[ObjectKey] = WorkQueue(self._sync, self._failed)
+        self._work: WorkQueue[StoredKey] = WorkQueue(self._sync, self._failed)
         self._on_stop.append(self._work.stop)
         #: By namespace and budget, the pods that the budget selects.
-        self._members: dict[str, dict[str, dict[ObjectKey, None]]] = {}
-        self._selectors: dict[ObjectKey, Json | None] = {}
+        self._members: dict[str, dict[str, dict[StoredKey, None]]] = {}
+        self._selectors: dict[StoredKey, Json | None] = {}
         cluster.on_pods(self._pod_changed)
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class DisruptionController(Controller):
                 continue
             self._work.add((namespace, name))
 
-    def _failed(self, key: ObjectKey, error: Exception) -> None:
+    def _failed(self, key: StoredKey, error: Exception) -> None:
         budget = self._store.find(DISRUPTION_BUDGET_KIND, *key)
         if budget is None:
             return
@@ -83,7 +83,7 @@ class DisruptionController(Controller):
         status = {**(budget.get("status") or {}), "disruptionsAllowed": 0, "observedGeneration": _generation(budget)}
         self._write(budget, status, "SyncFailed", str(error))
 
-    def _sync(self, key: ObjectKey) -> None:
+    def _sync(self, key: StoredKey) -> None:
         budget = self._store.find(DISRUPTION_BUDGET_KIND, *key)
         if budget is None:
             return
@@ -129,7 +129,7 @@ class DisruptionController(Controller):
             total += replica_set["spec"]["replicas"] if replica_set else 0
         return total
 
-    def _disrupted(self, key: ObjectKey, recorded: Json, pods: list[PodView]) -> Json:
+    def _disrupted(self, key: StoredKey, recorded: Json, pods: list[PodView]) -> Json:
         """Evictions that were allowed and whose pods are not being deleted yet."""
         alive = {pod.key[1] for pod in pods if not pod.deleting}
         now = self._store.clock()

@@ -12,7 +12,7 @@ from forebay.embedded.api.collection import StoredChange
 from forebay.embedded.api.conditions import find_condition, with_status_condition
 from forebay.embedded.api.failures import ApiFailure
 from forebay.embedded.api.kinds import JOB_KIND, POD_KIND
-from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.objects import Json, StoredKey
 from forebay.embedded.controllers import job_rules as rules
 from forebay.embedded.controllers.cluster_state import ClusterState, PodView
 from forebay.embedded.controllers.controller import Controller
@@ -64,7 +64,7 @@ class JobController(Controller):
         if new is not None and new.owner[0] != JOB_KIND.kind and TRACKING in new.finalizers:
             self._orphans.add(new.key)
 
-    def _sync(self, key: ObjectKey) -> None:
+    def _sync(self, key: StoredKey) -> None:
         job = self._store.find(JOB_KIND, *key)
         if job is None:
             return
@@ -143,7 +143,7 @@ class JobController(Controller):
             self._recorder.warning(self.COMPONENT, tally.job, finish_condition["reason"], finish_condition["message"])
         return status
 
-    def _sync_pods(self, key: ObjectKey, tally: JobTally, status: Json, backoff: JobBackoff) -> Json:
+    def _sync_pods(self, key: StoredKey, tally: JobTally, status: Json, backoff: JobBackoff) -> Json:
         job, spec = tally.job, tally.spec
         succeeded = status.get("succeeded", 0)
         active, terminating, ready = len(tally.active), tally.terminating, tally.ready
@@ -197,7 +197,7 @@ class JobController(Controller):
             return []
         return sorted(active, key=deletion_order)[: len(active) - keep][:_MAX_PER_SYNC]
 
-    def _create(self, key: ObjectKey, tally: JobTally, missing: int, backoff: JobBackoff) -> int:
+    def _create(self, key: StoredKey, tally: JobTally, missing: int, backoff: JobBackoff) -> int:
         if missing <= 0:
             return 0
         wait = backoff.remaining(self._store.clock())
@@ -239,7 +239,7 @@ class JobController(Controller):
             if current is not None and current.uid == pod.uid and TRACKING in current.finalizers:
                 self._store.remove_finalizer(POD_KIND, current.object, TRACKING)
 
-    def _release_orphan(self, key: ObjectKey) -> None:
+    def _release_orphan(self, key: StoredKey) -> None:
         pod = self._cluster.pods.get(key)
         if pod is not None:
             self._release((pod,))
@@ -249,7 +249,7 @@ class JobController(Controller):
             self._store.delete(POD_KIND, *pod.key, preconditions={"uid": pod.uid})
             self._recorder.normal(self.COMPONENT, job, "SuccessfulDelete", f"Deleted pod: {pod.key[1]}")
 
-    def _expire(self, key: ObjectKey, job: Json, spec: ParsedJobSpec) -> None:
+    def _expire(self, key: StoredKey, job: Json, spec: ParsedJobSpec) -> None:
         finish = _finished(job)
         if spec.ttl_seconds_after_finished is None or finish is None or "deletionTimestamp" in job["metadata"]:
             return
@@ -262,7 +262,7 @@ class JobController(Controller):
         else:
             self._store.delete(JOB_KIND, *key, propagation="Foreground")
 
-    def _write(self, key: ObjectKey, job: Json, status: Json) -> None:
+    def _write(self, key: StoredKey, job: Json, status: Json) -> None:
         status.setdefault("uncountedTerminatedPods", {})
         # Deleting pods may have let the garbage collector remove a Job that only waited for them.
         current = self._store.find(JOB_KIND, *key)
@@ -284,7 +284,7 @@ class JobController(Controller):
         }
 
 
-def _key(job: Json) -> ObjectKey:
+def _key(job: Json) -> StoredKey:
     return (job["metadata"]["namespace"], job["metadata"]["name"])
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from forebay.embedded.api.conditions import pod_condition, with_status_condition
 from forebay.embedded.api.kinds import POD_KIND
-from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.objects import Json, StoredKey
 from forebay.embedded.controllers import pod_status as statuses
 from forebay.embedded.controllers.cluster_state import ClusterState, PodView
 from forebay.embedded.controllers.controller import Controller
@@ -67,7 +67,7 @@ class Kubelet(Controller):
 
     def __init__(self, cluster: ClusterState, recorder: Recorder) -> None:
         super().__init__(cluster, recorder)
-        self._running: dict[ObjectKey, _RunningPod] = {}
+        self._running: dict[StoredKey, _RunningPod] = {}
         self._work = self._queue_for(lambda key: self._if_alive(key, self._sync), self._pod_object)
         self._addresses = 0
         cluster.on_nodes(self._node_changed)
@@ -99,7 +99,7 @@ class Kubelet(Controller):
         if running is None or new.deleting:
             self._work.add(new.key)
 
-    def _if_alive(self, key: ObjectKey, step: Callable[[PodView], None]) -> None:
+    def _if_alive(self, key: StoredKey, step: Callable[[PodView], None]) -> None:
         """Calls `step` for the pod if it exists and the kubelet of its node is alive."""
         pod = self._cluster.pods.get(key)
         node = self._cluster.nodes.get(pod.node) if pod is not None else None
@@ -217,12 +217,12 @@ class Kubelet(Controller):
             self._store.delete(POD_KIND, *pod.key, grace=0, preconditions={"uid": pod.uid})
 
     def _after(
-        self, delay: float, key: ObjectKey, running: _RunningPod, step: Callable[[PodView, _RunningPod], None]
+        self, delay: float, key: StoredKey, running: _RunningPod, step: Callable[[PodView, _RunningPod], None]
     ) -> None:
         _cancel(running)
         running.timer = asyncio.get_running_loop().call_later(delay, self._due, key, running, step)
 
-    def _due(self, key: ObjectKey, running: _RunningPod, step: Callable[[PodView, _RunningPod], None]) -> None:
+    def _due(self, key: StoredKey, running: _RunningPod, step: Callable[[PodView, _RunningPod], None]) -> None:
         if self._running.get(key) is running:
             running.timer = None
             try:
@@ -230,7 +230,7 @@ class Kubelet(Controller):
             except OBJECT_ERRORS as error:
                 self._recorder.warning(self.COMPONENT, self._cluster.pods[key].object, "FailedSync", str(error))
 
-    def _forget(self, key: ObjectKey) -> None:
+    def _forget(self, key: StoredKey) -> None:
         running = self._running.pop(key, None)
         if running is not None:
             _cancel(running)

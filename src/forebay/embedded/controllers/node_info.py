@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from forebay.embedded.api.objects import ObjectKey
+from forebay.embedded.api.objects import StoredKey
 from forebay.model.fit import Filter, barred, preference
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
@@ -79,16 +79,16 @@ class NodeInfo:
         self.requested: Counter[str] = Counter()
         self.non_zero_requested = [0, 0]
         self.used_ports: Counter[tuple[int, str]] = Counter()
-        self.pods: dict[ObjectKey, SchedulingShape] = {}
-        self.nominated: dict[ObjectKey, SchedulingShape] = {}
+        self.pods: dict[StoredKey, SchedulingShape] = {}
+        self.nominated: dict[StoredKey, SchedulingShape] = {}
         #: By node filter, the results that do not depend on the node's pods: a reason against the node, or a score.
         self.filters: dict[int, str | int] = {}
 
-    def add_pod(self, key: ObjectKey, shape: SchedulingShape) -> None:
+    def add_pod(self, key: StoredKey, shape: SchedulingShape) -> None:
         self.pods[key] = shape
         self._count(shape, 1)
 
-    def remove_pod(self, key: ObjectKey) -> None:
+    def remove_pod(self, key: StoredKey) -> None:
         self._count(self.pods.pop(key), -1)
 
     def _count(self, shape: SchedulingShape, by: int) -> None:
@@ -117,7 +117,7 @@ class NodeInfo:
         # The weights of kube-scheduler's plugins, which scales their scores so that the best node gets 100.
         return 2 * min(preference(shape, self.node), 100) - 3 * 100 * disliked
 
-    def _free(self, shape: SchedulingShape, besides: ObjectKey | None) -> dict[str, int]:
+    def _free(self, shape: SchedulingShape, besides: StoredKey | None) -> dict[str, int]:
         """Free amounts of the requested resources, less what is nominated to pods of equal or higher priority.
 
         The nomination of `besides` does not count: it is the pod's own.
@@ -131,14 +131,14 @@ class NodeInfo:
                         free[name] -= amount
         return free
 
-    def _ports_conflict(self, shape: SchedulingShape, besides: ObjectKey | None) -> bool:
+    def _ports_conflict(self, shape: SchedulingShape, besides: StoredKey | None) -> bool:
         wanted = shape.shape.host_ports
         if not wanted:
             return False
         nominated = {port for key, other in self.nominated.items() if key != besides for port in other.shape.host_ports}
         return any(self.used_ports[port] or port in nominated for port in wanted)
 
-    def evaluate(self, shape: SchedulingShape, besides: ObjectKey | None = None) -> FilterResult:
+    def evaluate(self, shape: SchedulingShape, besides: StoredKey | None = None) -> FilterResult:
         """All filters but inter-pod affinity, and the score where they pass. `besides` is the pod's own key."""
         node_filter = self._node_filter(shape)
         if isinstance(node_filter, str):

@@ -6,7 +6,7 @@ from forebay.embedded.api.collection import StoredChange
 from forebay.embedded.api.conditions import with_status_condition
 from forebay.embedded.api.failures import ApiFailure
 from forebay.embedded.api.kinds import POD_KIND, REPLICA_SET_KIND
-from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.objects import Json, StoredKey
 from forebay.embedded.controllers.cluster_state import ClusterState, PodView
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
@@ -71,7 +71,7 @@ class ReplicaSetController(Controller):
             if pod is not None and pod.owner[0] == REPLICA_SET_KIND.kind:
                 self._work.add((pod.key[0], pod.owner[1]))
 
-    def _sync(self, key: ObjectKey) -> None:
+    def _sync(self, key: StoredKey) -> None:
         replica_set = self._store.find(REPLICA_SET_KIND, *key)
         if replica_set is None:
             return
@@ -102,7 +102,7 @@ class ReplicaSetController(Controller):
         if current is not None and current["metadata"]["uid"] == uid and status != current.get("status"):
             self._store.update(REPLICA_SET_KIND, {**current, "status": status}, subresource="status")
 
-    def _scale(self, key: ObjectKey, replica_set: Json, spec: _ReplicaSetSpec) -> str | None:
+    def _scale(self, key: StoredKey, replica_set: Json, spec: _ReplicaSetSpec) -> str | None:
         """Creates and deletes pods; returns the error of a creation that failed."""
         active = [pod for pod in self._cluster.owned(replica_set) if pod.active]
         missing = spec.replicas - len(active)

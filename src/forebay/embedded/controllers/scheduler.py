@@ -16,7 +16,7 @@ import msgspec
 
 from forebay.embedded.api.conditions import pod_condition, with_status_condition
 from forebay.embedded.api.failures import ApiFailure
-from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.objects import Json, StoredKey
 from forebay.embedded.api.subresources import bind_pod
 from forebay.embedded.controllers.cluster_state import ClusterState, PodView, node_of
 from forebay.embedded.controllers.controller import Controller
@@ -61,10 +61,10 @@ class Scheduler(Controller):
         self._shapes = ShapeCache()
         self._cache = SchedulerCache()
         #: All pods to be scheduled, active or unschedulable.
-        self._queue: dict[ObjectKey, _QueuedPod] = {}
-        self._unschedulable: dict[SchedulingShape, dict[ObjectKey, _QueuedPod]] = {}
+        self._queue: dict[StoredKey, _QueuedPod] = {}
+        self._unschedulable: dict[SchedulingShape, dict[StoredKey, _QueuedPod]] = {}
         #: A heap of (backing off, order, key).
-        self._active: list[tuple[bool, tuple[int, str, int], ObjectKey]] = []
+        self._active: list[tuple[bool, tuple[int, str, int], StoredKey]] = []
         self._arrivals = 0
         self._next_run: asyncio.Handle | None = None
         self._next_refresh: asyncio.TimerHandle | None = None
@@ -141,7 +141,7 @@ class Scheduler(Controller):
             if terms and (other is shape or any(term_matches(term, namespace, bound) for term in terms)):
                 self._activate(*_first(group.values(), 1))
 
-    def _remove(self, key: ObjectKey) -> None:
+    def _remove(self, key: StoredKey) -> None:
         queued = self._queue.get(key)
         if queued is not None:
             self._cache.nominate(key, None, queued.shape)
@@ -158,7 +158,7 @@ class Scheduler(Controller):
             heapq.heappush(self._active, (backing_off, queued.order, queued.pod.key))
             self._run_soon()
 
-    def _dequeue(self, key: ObjectKey) -> _QueuedPod | None:
+    def _dequeue(self, key: StoredKey) -> _QueuedPod | None:
         queued = self._queue.pop(key, None)
         if queued is not None:
             self._remove_unschedulable(queued)
@@ -261,7 +261,7 @@ class Scheduler(Controller):
                 queued.message = message
                 self._write_unscheduled(queued.pod, "Unschedulable", message)
 
-    def _refuse_current(self, key: ObjectKey, message: str) -> None:
+    def _refuse_current(self, key: StoredKey, message: str) -> None:
         pod = self._cluster.pods.get(key)
         if pod is not None and not pod.node:
             self._write_unscheduled(pod, "SchedulerError", message)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from forebay.embedded.api.objects import Labels, ObjectKey
+from forebay.embedded.api.objects import Labels, StoredKey
 from forebay.embedded.controllers.inter_pod_affinity import AFFINITY, InterPodAffinity, LabelledPod
 from forebay.embedded.controllers.node_info import MISSING_NODE, FilterResult, NodeInfo, SchedulingShape
 from forebay.model.nodes import Node
@@ -65,8 +65,8 @@ class SchedulerCache:
         self._nodes: dict[str, NodeInfo] = {}
         #: Nodes that pods are bound to or nominated for and that do not exist, not yet or no longer.
         self._missing_nodes: dict[str, NodeInfo] = {}
-        self._pods: dict[ObjectKey, _BoundPod] = {}
-        self._nominations: dict[ObjectKey, str] = {}
+        self._pods: dict[StoredKey, _BoundPod] = {}
+        self._nominations: dict[StoredKey, str] = {}
         self._affinity = InterPodAffinity()
         self._rankings: dict[SchedulingShape, _Ranking] = {}
         self._priorities: Counter[int] = Counter()
@@ -99,7 +99,7 @@ class SchedulerCache:
                 self._affinity.remove(pod)
                 self._affinity.add(pod, node.labels)
 
-    def add_pod(self, key: ObjectKey, node: str, shape: SchedulingShape, labels: Labels) -> None:
+    def add_pod(self, key: StoredKey, node: str, shape: SchedulingShape, labels: Labels) -> None:
         self.remove_pod(key)
         self.nominate(key, None, shape)
         info = self._node_info(node)
@@ -110,7 +110,7 @@ class SchedulerCache:
         info.add_pod(key, shape)
         self._changed(node)
 
-    def remove_pod(self, key: ObjectKey) -> None:
+    def remove_pod(self, key: StoredKey) -> None:
         pod = self._pods.pop(key, None)
         if pod is None:
             return
@@ -123,7 +123,7 @@ class SchedulerCache:
         self._drop_if_unused(pod.node)
         self._changed(pod.node, improved=True)
 
-    def nominate(self, key: ObjectKey, node: str | None, shape: SchedulingShape) -> None:
+    def nominate(self, key: StoredKey, node: str | None, shape: SchedulingShape) -> None:
         """Reserves room on the node for a nominated pod; None ends its nomination."""
         before = self._nominations.get(key)
         if before == node and (node is None or self._node_info(node).nominated[key] is shape):
@@ -138,14 +138,14 @@ class SchedulerCache:
             self._node_info(node).nominated[key] = shape
             self._changed(node)
 
-    def fits_on(self, node: str, key: ObjectKey, shape: SchedulingShape, labels: Labels) -> bool:
+    def fits_on(self, node: str, key: StoredKey, shape: SchedulingShape, labels: Labels) -> bool:
         info = self._nodes.get(node)
         if info is None or info.evaluate(shape, besides=key).reasons:
             return False
         affinity = self._affinity.filter_for(LabelledPod(key[0], labels, shape.shape))
         return affinity is None or affinity(info.node.labels) is None
 
-    def best_node(self, key: ObjectKey, shape: SchedulingShape, labels: Labels) -> str | None:
+    def best_node(self, key: StoredKey, shape: SchedulingShape, labels: Labels) -> str | None:
         """The node with the highest score, of equal ones the first by name; None where the pod fits nowhere."""
         ranking = self._ranking(shape)
         affinity = self._affinity.filter_for(LabelledPod(key[0], labels, shape.shape))
@@ -161,7 +161,7 @@ class SchedulerCache:
             heapq.heappop(order)
         return order[0][1] if order else None
 
-    def unschedulable_message(self, key: ObjectKey, shape: SchedulingShape, labels: Labels) -> str:
+    def unschedulable_message(self, key: StoredKey, shape: SchedulingShape, labels: Labels) -> str:
         """The message of FailedScheduling for a pod that fits nowhere, as kube-scheduler writes it."""
         if not self._nodes:
             return "no nodes available to schedule pods"

@@ -4,7 +4,7 @@ import asyncio
 
 from forebay.embedded.api.conditions import disrupted
 from forebay.embedded.api.kinds import POD_KIND
-from forebay.embedded.api.objects import Json, ObjectKey
+from forebay.embedded.api.objects import Json, StoredKey
 from forebay.embedded.controllers.cluster_state import ClusterState, PodView, node_of
 from forebay.embedded.controllers.controller import Controller
 from forebay.embedded.controllers.recorder import Recorder
@@ -19,7 +19,7 @@ class TaintEviction(Controller):
         #: NoExecute taints, by node; nodes without any are left out.
         self._taints: dict[str, tuple[Taint, ...]] = {}
         #: Loop time at which each pod is deleted. Later changes of its tolerations do not postpone it.
-        self._due: dict[ObjectKey, float] = {}
+        self._due: dict[StoredKey, float] = {}
         self._work = self._queue_for(self._sync, self._pod_object, "FailedEviction")
         cluster.on_nodes(self._node_changed)
         cluster.on_pods(self._pod_changed)
@@ -43,7 +43,7 @@ class TaintEviction(Controller):
         if new is not None and new.node in self._taints and not new.deleting:
             self._work.add(new.key)
 
-    def _sync(self, key: ObjectKey) -> None:
+    def _sync(self, key: StoredKey) -> None:
         pod = self._cluster.pods.get(key)
         taints = self._taints.get(pod.node, ()) if pod is not None else ()
         stays = None if pod is None or pod.deleting or pod.ended else _toleration_seconds(pod, taints)

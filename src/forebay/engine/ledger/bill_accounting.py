@@ -10,7 +10,7 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.bill import MACHINE_LEDGER, Bill
 from forebay.budgets.bill_keys import BillKey
-from forebay.budgets.ledger.chunks import UnreadableChunk, decode
+from forebay.budgets.ledger.chunks import UnreadableChunk, decode_chunk
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.engine.ledger.store import Chunks, LedgerKey, Unit
 from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
@@ -109,7 +109,7 @@ def bill_key_of(chunks: Chunks) -> BillKey | None:
     """Key of a stored ledger of the bill, from any of its chunks that can be read."""
     for data in chunks.values():
         try:
-            return BillKey.parse(decode(data).owner)
+            return BillKey.parse(decode_chunk(data).owner)
         except UnreadableChunk:
             continue
     return None
