@@ -36,7 +36,7 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     wake: asyncio.Event
     nodes: Informer[Node]
     pods: Informer[Pod]
-    #: Reads those pods; of which of them it reads when they ran is for the bookkeeper to say.
+    #: Reads those pods; of which of them it reads when they ran is for the budget accounting to say.
     pod_decoder: PodDecoder
     namespaces: Informer[Namespace]
     classes: Informer[GPUNodeClass]
