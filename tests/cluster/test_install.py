@@ -113,7 +113,7 @@ async def test_the_operator_leads_under_the_account_that_helm_installed(bare):
     assert "gpu-worker-2 (8 GPUs)" in notes
 
     operator = await lead(bare, "gpus", name)
-    assert operator.said("a machine is left out") == []
+    assert operator.said("machine skipped") == []
 
     # A pod of that template is let in where the strictest of the Pod Security Standards is enforced.
     bare.call("POST", "/api/v1/namespaces", {"metadata": {"name": "strict", "labels": RESTRICTED}})

@@ -137,7 +137,7 @@ async def test_the_same_although_whoever_leads_is_killed_every_two_seconds(whole
         async def leader():
             holder = await scene.made.leader()
             # Of each life: its log goes on where that of the last one broke off.
-            lives = ((each, each.said("started")) for each in replicas)
+            lives = ((each, each.said("operator started")) for each in replicas)
             known = (each for each, said in lives if said and said[-1]["identity"] == holder)
             return None if holder in fallen else next(known, None)
 
@@ -145,7 +145,7 @@ async def test_the_same_although_whoever_leads_is_killed_every_two_seconds(whole
             while True:
                 await asyncio.sleep(KILLED_EVERY)
                 victim = await until(leader, "somebody leads")
-                fallen.add(victim.said("started")[-1]["identity"])
+                fallen.add(victim.said("operator started")[-1]["identity"])
                 victim.stop()
                 victim.start()
 

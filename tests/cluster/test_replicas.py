@@ -146,7 +146,7 @@ async def stands_by_again(operator) -> dict:
 
     async def told() -> list[dict]:
         assert operator.pid
-        return operator.said("standing by again")
+        return operator.said("leadership lost")
 
     await until(told, f"{operator.user} stands by")
     return operator.said("stopped leading")[0]
