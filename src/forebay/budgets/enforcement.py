@@ -23,8 +23,11 @@ from forebay.model.reasons import Reason
 from forebay.model.workloads import Owner, Pod
 
 CONDITION: Final = "QuotaExceeded"
-#: Enforcement waits for a terminating pod until this long after its deletionTimestamp, by which it must have ended.
+#: A terminating pod should be gone this long after its deletionTimestamp.
 _TERMINATION_SLACK: Final = timedelta(seconds=30)
+#: Longest time that enforcement waits for terminating pods after its last action. Pods whose end takes longer count as
+#: stopped, so that their grace periods do not let other pods overdraw the budget.
+_MAX_WAIT: Final = timedelta(seconds=60)
 #: Shortest time between two checks whether a Job can be resumed.
 _RESUME_RETRY: Final = timedelta(seconds=30)
 #: Time to the next attempt after the eviction of every running pod was refused.
@@ -110,13 +113,15 @@ def enforce(
     now: datetime,
     *,
     since: datetime | None,
+    last_action: datetime | None = None,
     blocked: Collection[str] = (),
     paused: Iterable[PausedJob] = (),
 ) -> EnforcementResult:
     """Decisions about the pods and Jobs of one budget, at most one to evict, pause or resume.
 
-    `since` is when the quota was used up (`exceeded_since`, or now if no condition says so yet). `blocked` are UIDs of
-    pods whose eviction, or whose Job's suspension, was refused a moment ago.
+    `since` is when the quota was used up (`exceeded_since`, or now if no condition says so yet). `last_action` is when
+    the budget last stopped a pod or Job. `blocked` are UIDs of pods whose eviction, or whose Job's suspension, was
+    refused a moment ago.
     """
     own_paused = sorted(
         (each for each in paused if each.budget == budget.key), key=lambda each: (each.since, each.job.name)
@@ -129,10 +134,9 @@ def enforce(
     due = since + timedelta(seconds=budget.spec.enforcement.grace_period_seconds)
     if now < due:
         return EnforcementResult(requeue_at=due)
-    terminating = [pod.deleted for pod in account.pods.values() if pod.deleted is not None]
-    deadlines = [deadline + _TERMINATION_SLACK for deadline in terminating if deadline + _TERMINATION_SLACK > now]
-    if deadlines:
-        return EnforcementResult(requeue_at=min(deadlines))
+    again = _wait_for_terminating(account, standing, now, last_action)
+    if again is not None:
+        return EnforcementResult(requeue_at=again)
     offenders = _offenders(account, standing, now, blocked)
     if not offenders and any(uid in account.pods for uid in blocked):
         return EnforcementResult(requeue_at=now + _RETRY)
@@ -140,6 +144,33 @@ def enforce(
         return EnforcementResult(decisions=tuple(_evict(budget, standing, pod, used) for pod, used in offenders[:1]))
     suspended = {each.job.uid for each in own_paused}
     return _pause(budget, standing, [each for each in offenders if _job_uid(each[0]) not in suspended])
+
+
+def _wait_for_terminating(
+    account: Account, standing: Standing, now: datetime, last_action: datetime | None
+) -> datetime | None:
+    """When to look again, if what terminating pods will free may be enough; None: stop another pod now.
+
+    Pods that end soon after the last action are waited for, at most a minute. Those that end later count as stopped:
+    another pod is stopped unless the others alone would be back within the quota in a minute.
+    """
+    terminating = [(pod, pod.deleted) for pod in account.pods.values() if pod.deleted is not None]
+    if not terminating:
+        return None
+    if last_action is not None and last_action <= now < last_action + _MAX_WAIT:
+        latest = last_action + _MAX_WAIT
+        ends = [min(end + _TERMINATION_SLACK, latest) for _, end in terminating if end <= latest]
+        ends = [end for end in ends if end > now]
+        if ends:
+            return min(ends)
+    freed = sum(thousandths(pod.shape, account.resource) for pod, _ in terminating if pod.uid in account.ledger.running)
+    at, window, span = microseconds(now + _MAX_WAIT), standing.window // _MICROSECOND, _MAX_WAIT // _MICROSECOND
+    used = GpuHours.from_units(max(account.ledger.consumed(at, window) - freed * span, 0))
+    usd = Usd.from_units(account.money.consumed(at, window))
+    enough = (standing.quota is None or used < standing.quota) and (
+        standing.quota_usd is None or usd < standing.quota_usd
+    )
+    return now + _RETRY if enough else None
 
 
 def _offenders(

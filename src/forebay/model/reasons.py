@@ -86,7 +86,7 @@ class Reason(StrEnum):
     DRAINING = "Draining"
     """The node is cordoned and its pods are evicted, as their PodDisruptionBudgets allow."""
     EVICTION_BLOCKED = "EvictionBlocked"
-    """A PodDisruptionBudget does not allow a pod to be evicted yet; Forebay retries."""
+    """The API server refuses to evict a pod (a PodDisruptionBudget, two of them, or a policy); Forebay retries."""
     BACK_IN_USE = "BackInUse"
     """Pods were placed on the node before it was terminated or powered off, so Forebay keeps it."""
     LEFTOVER = "Leftover"

@@ -191,6 +191,7 @@ def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing]) -> 
             standing,
             snapshot.now,
             since=exceeded_since(budget),
+            last_action=_last_action(budget, budget_state),
             blocked=budget_state.blocked | named if named else budget_state.blocked,
             paused=budget_state.paused,
         )
@@ -201,6 +202,13 @@ def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing]) -> 
             due.append(found.requeue_at)
     decisions += _resume_orphaned(snapshot, budget_state)
     return Enforced(decisions=tuple(decisions), requeue_at=min(due, default=None))
+
+
+def _last_action(budget: GPUWorkloadBudget, budget_state: BudgetState) -> datetime | None:
+    """When the budget last stopped a pod or Job: by this process, or by an earlier one as the status says."""
+    stored = budget.status.last_enforcement_at if budget.status is not None else None
+    own = budget_state.enforced.get(budget.key)
+    return max((each for each in (stored, own) if each is not None), default=None)
 
 
 def _resume_orphaned(snapshot: Snapshot, budget_state: BudgetState) -> Iterator[Resume]:

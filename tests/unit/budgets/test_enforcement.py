@@ -18,15 +18,24 @@ KEY = ("default", "team-a")
 HOUR = 3600
 
 
-def enforced(*pods, when=HOUR, grace=30, since=0, blocked=(), paused=(), **fields):
-    """Result at `when` for a budget that has been used up since `since`."""
+def enforced(*pods, when=HOUR, grace=30, since=0, last=None, blocked=(), paused=(), **fields):
+    """Result at `when` for a budget that has been used up since `since` and acted at `last`."""
     one = budget(**{"hours": "1", "grace": grace, **fields}, since=at(since))
     accounts = Accounts()
     account = accounts.open(one, at(when))
     for each in pods:
         accounts.see(each, at(when))
     standing = Assessor().assess([one], accounts, at(when))[KEY]
-    return enforce(one, account, standing, at(when), since=exceeded_since(one), blocked=blocked, paused=paused)
+    return enforce(
+        one,
+        account,
+        standing,
+        at(when),
+        since=exceeded_since(one),
+        last_action=None if last is None else at(last),
+        blocked=blocked,
+        paused=paused,
+    )
 
 
 def test_no_pod_is_stopped_within_the_grace_period_which_a_restart_does_not_restart():
@@ -56,11 +65,37 @@ def test_the_running_pod_with_the_largest_usage_is_evicted_then_the_first_by_nam
 def test_one_pod_at_a_time_and_a_stuck_one_is_not_waited_for_forever():
     going = pod("going", 8, started=0, deleted=at(HOUR + 10))
     other = pod("other", 1, started=0)
-    waiting = enforced(going, other, when=HOUR)
+    waiting = enforced(going, other, when=HOUR, last=HOUR - 20)
     assert waiting.decisions == ()
     assert waiting.requeue_at == at(HOUR + 40)
-    (evicted,) = enforced(going, other, when=HOUR + 40).decisions
+    (evicted,) = enforced(going, other, when=HOUR + 40, last=HOUR - 20).decisions
     assert evicted.pod.name == "other"
+
+
+@pytest.mark.parametrize("ends", [HOUR + 15, HOUR + 600, HOUR + 30 * 86_400], ids=["soon", "later", "in-30-days"])
+def test_a_terminating_pod_that_somebody_else_deleted_shields_no_other_pod(ends):
+    going = pod("going", 8, started=0, deleted=at(ends))
+    (evicted,) = enforced(going, pod("other", 1, started=0), when=HOUR).decisions
+    assert evicted.pod.name == "other"
+
+
+def test_a_pod_whose_end_takes_long_is_not_waited_for_even_after_an_action():
+    going = pod("going", 8, started=0, deleted=at(HOUR + 600))
+    (evicted,) = enforced(going, pod("other", 1, started=0), when=HOUR, last=HOUR - 1).decisions
+    assert evicted.pod.name == "other"
+
+
+def test_no_further_pod_is_stopped_if_what_terminating_pods_free_is_enough():
+    day = 24 * HOUR
+    earlier = pod("earlier", 8, started=0, finished=HOUR)
+    going = pod("going", 8, started=day - HOUR, deleted=at(day + HOUR))
+    small = pod("small", 1, started=day - 60)
+    # 16 GPU-hours are used; 8 GPUs leave the window each second, and only `small` goes on.
+    found = enforced(earlier, going, small, when=day, hours="16", last=day - 5)
+    assert found.decisions == ()
+    assert found.requeue_at is not None
+    (evicted,) = enforced(earlier, going, small, when=day, hours="15", last=day - 5).decisions
+    assert evicted.pod.name == "small"
 
 
 @pytest.mark.parametrize(
