@@ -156,6 +156,18 @@ async def test_a_job_is_resumed_when_its_budget_is_deleted():
         assert not _job(it)["spec"].get("suspend")
 
 
+async def test_jobs_are_resumed_when_their_budget_is_changed_to_alert_only():
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", action="Pause", grace=0)
+        it.job("work", 1)
+        await passing(450)
+        assert _job(it)["spec"]["suspend"] is True
+        it.change(it.kind, "team-a", lambda each: each["spec"]["enforcement"].update(action="AlertOnly"), "default")
+        await passing(30)
+        assert not _job(it)["spec"].get("suspend")
+        assert "AlertOnly" in it.told("work", "Resumed")[0]
+
+
 async def test_a_job_that_was_resumed_by_hand_may_be_paused_again():
     async with world() as it, operator(it):
         it.budget(hours="0.1", action="Pause", grace=0)

@@ -119,6 +119,8 @@ def enforce(
 ) -> EnforcementResult:
     """Decisions about the pods and Jobs of one budget, at most one to evict, pause or resume.
 
+    A budget that only alerts resumes all its paused Jobs.
+
     `since` is when the quota was used up (`exceeded_since`, or now if no condition says so yet). `last_action` is when
     the budget last stopped a pod or Job. `blocked` are UIDs of pods whose eviction, or whose Job's suspension, was
     refused a moment ago.
@@ -126,10 +128,13 @@ def enforce(
     own_paused = sorted(
         (each for each in paused if each.budget == budget.key), key=lambda each: (each.since, each.job.name)
     )
-    if not standing.exceeded:
-        return _resume(budget, account, standing, own_paused, now)
     action = budget.spec.enforcement.action
-    if action is EnforcementAction.ALERT_ONLY or since is None:
+    if action is EnforcementAction.ALERT_ONLY:
+        why = "no longer pauses Jobs, because spec.enforcement.action is AlertOnly"
+        return EnforcementResult(decisions=tuple(_resumed(each, why) for each in own_paused))
+    if not standing.exceeded:
+        return _resume(account, standing, own_paused, now)
+    if since is None:
         return EnforcementResult()
     due = since + timedelta(seconds=budget.spec.enforcement.grace_period_seconds)
     if now < due:
@@ -221,9 +226,7 @@ def _pause(budget: GPUWorkloadBudget, standing: Standing, offenders: list[tuple[
     return EnforcementResult(decisions=tuple(found))
 
 
-def _resume(
-    budget: GPUWorkloadBudget, account: Account, standing: Standing, paused: list[PausedJob], now: datetime
-) -> EnforcementResult:
+def _resume(account: Account, standing: Standing, paused: list[PausedJob], now: datetime) -> EnforcementResult:
     """Resume of the Job that has been paused longest, if the budget has headroom for it beside the running pods.
 
     One Job at a time: two Jobs resumed together could use up the quota every time, where one alone would finish.
@@ -241,14 +244,18 @@ def _resume(
     if short or (left.usd is not None and left.usd < need_usd):
         again = earliest_headroom(account, limits, need, now, need_usd)
         return EnforcementResult(requeue_at=max(again, now + _RESUME_RETRY))
-    sentence = (
-        f"Job {first.job.name} resumed: GPUWorkloadBudget {budget.key[1]} has headroom again "
-        f"({standing.sentence.removesuffix('.')})."
+    why = f"has headroom again ({standing.sentence.removesuffix('.')})"
+    return EnforcementResult(decisions=(_resumed(first, why),))
+
+
+def _resumed(paused: PausedJob, why: str) -> Resume:
+    return Resume(
+        namespace=paused.namespace,
+        job=paused.job,
+        budget=paused.budget,
+        reason=Reason.RESUMED,
+        sentence=f"Job {paused.job.name} resumed: GPUWorkloadBudget {paused.budget[1]} {why}.",
     )
-    resumed = Resume(
-        namespace=first.namespace, job=first.job, budget=first.budget, reason=Reason.RESUMED, sentence=sentence
-    )
-    return EnforcementResult(decisions=(resumed,))
 
 
 def _starting(account: Account, limits: QuotaLimits) -> GpuHours:

@@ -162,6 +162,12 @@ def test_jobs_are_resumed_one_at_a_time_when_the_budget_has_enough_headroom():
     assert early.requeue_at == at(24 * HOUR + 8 * 300)
 
 
+def test_a_budget_that_only_alerts_now_resumes_all_its_jobs_without_waiting_for_headroom():
+    jobs = [paused("one"), paused("two"), paused("x", name="other")]
+    found = enforced(pod(gpus=8, started=0), action=EnforcementAction.ALERT_ONLY, paused=jobs).decisions
+    assert [each.job.name for each in found if isinstance(each, Resume)] == ["one", "two"]
+
+
 class Cluster:
     """Pods that end when they are evicted, unless a PodDisruptionBudget refuses a number of times."""
 
