@@ -1,8 +1,11 @@
 """Usage that budgets count while pods come and go, and the status that shows it."""
 
+from datetime import timedelta
+
 import pytest
 
 from forebay.embedded.api import kinds
+from forebay.net import clock
 from tests.engine.budget_world import hours, operator, passing, used, world
 
 
@@ -138,6 +141,91 @@ async def test_a_damaged_ledger_is_reported_not_touched_and_forgotten_when_it_is
             await passing(120)
             assert it.condition("Degraded") == ("False", "ReconcileSucceeded")
             assert used(it.status()) == pytest.approx(hours(it.ran("two")), abs=0.0005)
+
+
+async def test_a_ledger_that_somebody_deletes_is_written_again_and_reported():
+    async with world() as it:
+        it.budget()
+        async with operator(it, "a"):
+            it.pod("one", 1, runs="10m")
+            await passing(700)
+            ran = it.ran("one")
+            it.delete_pod("one")
+            await passing(10)
+            (chunk,) = it.ledgers()
+            it.store.delete(kinds.CONFIG_MAP_KIND, "kube-system", chunk["metadata"]["name"])
+            await passing(65)
+            assert [each["metadata"]["name"] for each in it.ledgers()] == [chunk["metadata"]["name"]]
+            assert it.condition("Degraded") == ("True", "LedgerRewritten")
+            assert it.told("team-a", "LedgerRewritten")
+            await passing(65)
+            assert it.condition("Degraded") == ("False", "ReconcileSucceeded")
+        async with operator(it, "b"):
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(ran), abs=0.0005)
+
+
+async def test_a_ledger_that_is_deleted_just_before_a_shutdown_is_written_again():
+    async with world() as it:
+        it.budget()
+        async with operator(it, "a"):
+            it.pod("one", 1, runs="10m")
+            await passing(700)
+            ran = it.ran("one")
+            it.delete_pod("one")
+            await passing(10)
+            (chunk,) = it.ledgers()
+            it.store.delete(kinds.CONFIG_MAP_KIND, "kube-system", chunk["metadata"]["name"])
+        async with operator(it, "b"):
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(ran), abs=0.0005)
+
+
+def _unlabel(it, chunk):
+    it.change(
+        kinds.CONFIG_MAP_KIND, chunk["metadata"]["name"], lambda each: each["metadata"].pop("labels"), "kube-system"
+    )
+
+
+async def test_a_ledger_that_lost_its_labels_counts_is_stored_and_gets_them_back():
+    async with world() as it:
+        it.budget()
+        async with operator(it, "a"):
+            it.pod("one", 1, runs="10m")
+            await passing(700)
+            it.delete_pod("one")
+            await passing(10)
+            (chunk,) = it.ledgers()
+            _unlabel(it, chunk)
+        async with operator(it, "b"):
+            it.pod("two", 1, runs="10m")
+            await passing(700)
+            assert used(it.status()) == pytest.approx(hours(1200), abs=0.0005)
+            assert it.condition("Degraded") == ("False", "ReconcileSucceeded")
+            assert len(it.ledgers()) == 1
+            _unlabel(it, chunk)
+            it.delete_pod("two")
+            await passing(65)
+            assert len(it.ledgers()) == 1
+            assert it.condition("Degraded") == ("False", "ReconcileSucceeded")
+        async with operator(it, "c"):
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(1200), abs=0.0005)
+
+
+async def test_a_clock_that_is_ahead_for_a_while_erases_nothing():
+    ahead = timedelta()
+    async with world() as it, operator(it, now=lambda: clock.now() + ahead):
+        it.budget(window=24)
+        it.pod("one", 1, runs="30m")
+        await passing(2000)
+        it.delete_pod("one")
+        await passing(60)
+        ahead = timedelta(hours=26)
+        await passing(720)
+        ahead = timedelta()
+        await passing(120)
+        assert used(it.status()) == pytest.approx(hours(1800), abs=0.0005)
 
 
 async def test_a_budget_of_cores_counts_pods_without_gpus():

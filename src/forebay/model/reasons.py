@@ -169,6 +169,8 @@ class Reason(StrEnum):
     """Forebay cannot list pods, so their usage is unknown: check Forebay's permissions and log."""
     LEDGER_DAMAGED = "LedgerDamaged"
     """A stored part of the ledger cannot be read and does not count; the message says which and what to do."""
+    LEDGER_REWRITTEN = "LedgerRewritten"
+    """Somebody deleted a stored part of the ledger; Forebay has written it again, and no usage is lost."""
     LEDGER_UNREAD = "LedgerUnread"
     """The ledger of the pod's budgets is still being read from the cluster; Forebay launches nothing for it before."""
     LEDGER_NOT_STORED = "LedgerNotStored"

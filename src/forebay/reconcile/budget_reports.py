@@ -162,6 +162,8 @@ def _degraded(key: BudgetKey, budget_state: BudgetState) -> Fact:
     if budget_state.unstored is not None:
         sentence = f"Storing usage failed: {budget_state.unstored}. Usage still counts, and Forebay tries again."
         return Fact("Degraded", Truth.TRUE, Reason.LEDGER_NOT_STORED, sentence)
+    if (rewritten := budget_state.rewritten.get(key)) is not None:
+        return Fact("Degraded", Truth.TRUE, Reason.LEDGER_REWRITTEN, rewritten)
     return Fact("Degraded", Truth.FALSE, Reason.RECONCILE_SUCCEEDED, "Usage is counted without errors.")
 
 
@@ -213,7 +215,8 @@ def _worth_writing(
     changed = {name for name, value in figures.items() if shown.get(name) != msgspec.to_builtins(value)}
     if not changed:
         return False
-    waited = _RARE if last is None else now - last + _TOLERANCE
+    # A last write in the future was made while the clock was ahead.
+    waited = _RARE if last is None or last > now else now - last + _TOLERANCE
     if (changed & {"trackedPods", "heldPods"} or _final_usage_unwritten(status, standing)) and waited >= _COUNTS:
         return True
     return waited >= _RARE or (waited >= _FREQUENT and _visibly_changed(status, standing))

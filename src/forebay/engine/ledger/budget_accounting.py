@@ -139,6 +139,7 @@ class BudgetAccounting:
             accounts=self.accounts,
             assessor=self.assessor,
             damages=sync.damages,
+            rewritten=sync.rewritten,
             invalid=dict(self._invalid),
             unstored=sync.error if since is not None and now - since > _REPORT_AFTER else None,
             blocked=self.actions.blocked(now),
@@ -259,6 +260,9 @@ class BudgetAccounting:
         )
 
     def _compact(self, now: datetime) -> None:
+        # Compaction drops what has left the window, for good. So a clock of ours that is ahead must not decide that.
+        server_time = self.sync.server_time
+        now = now if server_time is None else min(now, server_time)
         if self._next_compaction is None or now >= self._next_compaction:
             windows = {key: budget.spec.quota.window_hours * 3600 for key, budget in self._known.items()}
             self.accounts.compact(now, windows, self.bill_accounting.bill.unfinished_keys())
