@@ -95,29 +95,99 @@ async def test_another_operator_continues_where_the_first_ended():
             assert it.status()["trackedPods"] == 2
 
 
-async def test_a_ledger_is_deleted_with_its_budget_only():
-    async with world() as it, operator(it):
-        it.budget("team-a")
-        it.budget("team-b", labels={"team": "b"})
-        it.pod("one", 1, runs="1m")
-        it.pod("two", 1, runs="1m", labels={"team": "b"})
-        await passing(120)
-        assert len(it.ledgers()) == 2
-        it.store.delete(it.kind, "default", "team-a")
-        await passing(10)
-        assert [each["metadata"]["annotations"]["forebay.dev/budget"] for each in it.ledgers()] == ["default/team-b"]
+def _replaced(it, name="team-a", **metadata):
+    """The budget deleted and created again, as `kubectl replace --force` does."""
+    old = it.the_budget(name)
+    it.store.delete(it.kind, "default", name)
+    return it.store.create(
+        it.kind, {"metadata": {"name": name, "namespace": "default", **metadata}, "spec": old["spec"]}
+    )
 
 
-async def test_a_ledger_whose_budget_was_deleted_while_forebay_was_down_is_deleted():
+async def test_a_budget_that_is_deleted_and_created_again_keeps_its_usage_also_over_a_restart():
     async with world() as it:
         it.budget()
         async with operator(it, "a"):
-            it.pod("one", 1, runs="1m")
-            await passing(120)
-        it.store.delete(it.kind, "default", "team-a")
-        async with operator(it, "b"):
+            it.pod("ended", 1, runs="10m")
+            await passing(700)
+            it.delete_pod("ended")
+            it.pod("long", 1)
+            await passing(300)
+            ran = it.running_for("long")
+            it.store.delete(it.kind, "default", "team-a")
+            await passing(30)
+            it.delete_pod("long")
             await passing(60)
-        assert it.ledgers() == []
+            it.budget()
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(600 + ran), abs=0.001)
+            _replaced(it)
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(600 + ran), abs=0.001)
+        async with operator(it, "b"):
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(600 + ran), abs=0.001)
+            assert len(it.ledgers()) == 1
+
+
+async def test_a_budget_created_again_while_forebay_was_down_keeps_its_usage():
+    async with world() as it:
+        it.budget()
+        async with operator(it, "a"):
+            it.pod("ended", 1, runs="10m")
+            await passing(700)
+            it.delete_pod("ended")
+            await passing(10)
+        _replaced(it)
+        async with operator(it, "b"):
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(600), abs=0.0005)
+
+
+async def test_a_budget_created_again_with_the_annotation_begins_at_zero_and_the_earlier_ledger_is_deleted():
+    async with world() as it:
+        it.budget()
+        async with operator(it, "a"):
+            it.pod("ended", 1, runs="10m")
+            await passing(700)
+            it.delete_pod("ended")
+            await passing(10)
+            _replaced(it, annotations={"forebay.dev/reset-usage": "true"})
+            await passing(30)
+            assert used(it.status()) == 0
+            assert it.ledgers() == []
+        async with operator(it, "b"):
+            it.pod("next", 1, runs="1m")
+            await passing(120)
+            assert used(it.status()) == pytest.approx(hours(60), abs=0.0005)
+
+
+async def test_ledgers_are_deleted_with_the_namespace_of_their_budget_only():
+    async with world() as it:
+        it.budget("team-b", labels={"team": "b"})
+        it.store.create(kinds.NAMESPACE_KIND, {"metadata": {"name": "gone"}})
+        spec = it.the_budget("team-b")["spec"]
+        for name in ("one", "two"):
+            it.store.create(it.kind, {"metadata": {"name": name, "namespace": "gone"}, "spec": spec})
+        async with operator(it, "a"):
+            it.lab.pod("in-ns", 1, namespace="gone", runs="1m", metadata={"labels": {"team": "b"}})
+            it.pod("two", 1, runs="1m", labels={"team": "b"})
+            await passing(120)
+            assert len(it.ledgers()) == 3
+            it.store.delete(it.kind, "gone", "one")
+            await passing(10)
+            assert len(it.ledgers()) == 3
+        it.store.delete(it.kind, "gone", "two")
+        async with operator(it, "b"):
+            await passing(70)
+            assert len(it.ledgers()) == 3
+            it.store.delete(kinds.POD_KIND, "gone", "in-ns", grace=0)
+            it.store.delete(kinds.NAMESPACE_KIND, None, "gone")
+            it.pod("three", 1, runs="1m", labels={"team": "b"})
+            await passing(120)
+            assert [each["metadata"]["annotations"]["forebay.dev/budget"] for each in it.ledgers()] == [
+                "default/team-b"
+            ]
 
 
 async def test_a_damaged_ledger_is_reported_not_touched_and_forgotten_when_it_is_deleted():

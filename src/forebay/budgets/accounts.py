@@ -145,11 +145,16 @@ class Accounts:
             self._update(seen.pod, seen, seconds(at))
         return account
 
-    def close(self, key: BudgetKey) -> None:
-        """Remove the account of a deleted budget."""
-        self._remove(self._accounts[key])
+    def close(self, key: BudgetKey, at: datetime) -> Account:
+        """Remove the account of a deleted budget, and return it with the usage until now."""
+        account = self._accounts[key]
+        self._remove(account)
         if key[0] not in self._counted:
             self._seen.pop(key[0], None)
+        for uid in list(account.ledger.running):
+            account.stop_counting(uid, seconds(at))
+        account.money.drop_provisional()
+        return account
 
     def _remove(self, account: Account) -> None:
         namespace = account.key[0]

@@ -232,7 +232,7 @@ def test_the_first_budget_of_a_namespace_counts_the_existing_pods():
     accounts.open(budget(), at(100), pods=there)
     assert used(accounts, 100) == 140
     assert accounts.visible() == {"uid-train", "uid-done"}
-    accounts.close(("default", "team-a"))
+    accounts.close(("default", "team-a"), at(100))
     assert accounts.visible() == set()
 
 

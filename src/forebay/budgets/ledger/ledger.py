@@ -189,6 +189,11 @@ class Ledger:
         else:
             del self._provisional[uid]
 
+    def drop_provisional(self) -> None:
+        """Remove all provisional intervals."""
+        for uid in list(self._provisional):
+            self.set_provisional(uid, ())
+
     @property
     def is_empty(self) -> bool:
         """Whether the ledger holds no usage at all."""

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import structlog
 
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
-from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
+from forebay.api.names import BUDGET_GATE, RESET_USAGE_ANNOTATION, USAGE_FINALIZER
 from forebay.budgets.accounts import Account, Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor, QuotaLimits
 from forebay.budgets.ledger.ledger import Ledger
@@ -35,6 +35,15 @@ _FINALIZER_TIMEOUT: Final = timedelta(seconds=60)
 _AFTER_FAILURE: Final = 2.0
 _MICROSECOND: Final = timedelta(microseconds=1)
 _COMPACTION_INTERVAL: Final = timedelta(minutes=10)
+#: Time for which the ledger of a deleted budget is kept: a budget of the same name continues it.
+_KEEP_DELETED: Final = timedelta(days=31)
+
+
+class _Closed(NamedTuple):
+    """Account of a deleted budget, and when it was closed."""
+
+    account: Account
+    at: datetime
 
 
 class BudgetAccounting:
@@ -52,6 +61,7 @@ class BudgetAccounting:
         gpu_resources: Collection[str] | None = None,
     ) -> None:
         self._views = views
+        self._clock = clock
         self._counts = counts
         self.accounts = Accounts()
         self.bill_accounting = BillAccounting(views, self.accounts, states=states, gpu_resources=gpu_resources)
@@ -64,6 +74,8 @@ class BudgetAccounting:
         self._started = False
         self._known: dict[BudgetKey, GPUWorkloadBudget] = {}
         self._invalid: dict[BudgetKey, str] = {}
+        #: Accounts of budgets that were deleted since this process leads.
+        self._closed: dict[BudgetKey, _Closed] = {}
         #: Usage of existing pods in the ledger of each budget, divided by the usage that their statuses show.
         self.accuracy: dict[BudgetKey, float] = {}
         self._counted: frozenset[str] = frozenset()
@@ -157,9 +169,10 @@ class BudgetAccounting:
         return self.bill_accounting.unrecorded_cost()
 
     def _ledgers(self) -> Iterator[TrackedLedger]:
-        for account in self.accounts:
+        for account in (*self.accounts, *(closed.account for closed in self._closed.values())):
             for unit, ledger in ((Unit.GPU_HOURS, account.ledger), (Unit.DOLLARS, account.money)):
-                yield TrackedLedger(LedgerKey(account.uid, unit), account.key, ledger, partial(_replace, account, unit))
+                key = LedgerKey(ledger.chunk_log.owner, unit)
+                yield TrackedLedger(key, account.key, ledger, partial(_replace, account, unit))
         yield from self.bill_accounting.ledgers()
 
     def _may_delete(self, pod: Pod, now: datetime) -> bool:
@@ -184,16 +197,40 @@ class BudgetAccounting:
 
     def _live(self) -> Collection[str] | None:
         """UIDs whose ledgers must stay, also of invalid budgets; None if some budgets are not known."""
-        budgets = self._views.budgets
-        if not self._started or budgets.stale or budgets.undecodable:
+        budgets, namespaces = self._views.budgets, self._views.namespaces
+        if not self._started or budgets.stale or budgets.undecodable or namespaces.stale:
             return None
-        return {budget.uid for budget in budgets.values()} | self.bill_accounting.uids()
+        return (
+            {budget.uid for budget in budgets.values()}
+            | {account.ledger.chunk_log.owner for account in self.accounts}
+            | self.bill_accounting.uids()
+            | set(self._kept_of_deleted())
+        )
+
+    def _kept_of_deleted(self) -> Iterator[str]:
+        """UIDs of the ledgers of deleted budgets that a new budget of the same name would continue."""
+        since = self._clock() - _KEEP_DELETED
+        deleted = [
+            *((key, each.account.ledger.chunk_log.owner, seconds(each.at)) for key, each in self._closed.items()),
+            *self.sync.not_opened(),
+        ]
+        for key, uid, written in deleted:
+            namespace = self._views.namespaces.get(("", key[0]))
+            opened = self.accounts.get(key) is not None
+            if not opened and namespace is not None and written >= seconds(since):
+                yield uid
 
     def _follow_budgets(self, now: datetime) -> None:
         current = {budget.key: budget for budget in self._views.budgets.values()}
         changed = [budget for key, budget in current.items() if self._known.get(key) is not budget]
         for key in self._known.keys() - current.keys():
-            self._close(key)
+            self._close(key, now)
+        kept = now - _KEEP_DELETED
+        self._closed = {
+            key: each
+            for key, each in self._closed.items()
+            if each.at >= kept and self._views.namespaces.get(("", key[0])) is not None
+        }
         self._known = current
         selectors = {key: account.selector for key in current if (account := self.accounts.get(key)) is not None}
         self._count_existing([budget for budget in changed if self._open(budget, now)], now)
@@ -210,7 +247,9 @@ class BudgetAccounting:
         """Open the account of a budget; returns whether it is new."""
         key, uid = budget.key, budget.uid
         account = self.accounts.get(key)
-        if account is not None and account.uid == uid:
+        reset = budget.metadata.annotations.get(RESET_USAGE_ANNOTATION) == "true"
+        continued = account is not None and account.ledger.chunk_log.owner != uid
+        if account is not None and account.uid == uid and not (reset and continued):
             self.accounts.open(budget, now)
             return False
         try:
@@ -218,8 +257,13 @@ class BudgetAccounting:
         except ValueError as error:
             self._invalid[key] = f"spec.quota is invalid: {error}. Usage is not counted until spec.quota is corrected."
             return False
-        self._close(key)
-        hours, dollars = (self.sync.open(key, uid, unit) for unit in (Unit.GPU_HOURS, Unit.DOLLARS))
+        self._close(key, now)
+        closed = self._closed.pop(key, None)
+        if closed is not None and not reset:
+            hours, dollars = closed.account.ledger, closed.account.money
+        else:
+            stored = self.sync.uid_for(key, uid, reset=reset)
+            hours, dollars = (self.sync.open(key, stored, unit) for unit in (Unit.GPU_HOURS, Unit.DOLLARS))
         self.accounts.open(budget, now, ledger=hours, money=dollars)
         return True
 
@@ -231,9 +275,9 @@ class BudgetAccounting:
                 if pod.namespace in namespaces:
                     self.accounts.see(pod, now)
 
-    def _close(self, key: BudgetKey) -> None:
+    def _close(self, key: BudgetKey, now: datetime) -> None:
         if self.accounts.get(key) is not None:
-            self.accounts.close(key)
+            self._closed[key] = _Closed(self.accounts.close(key, now), now)
             self.sync.close(key)
         self._invalid.pop(key, None)
 

@@ -23,6 +23,7 @@ from forebay.kube.errors import AlreadyExists, Conflict, NotFound
 log = structlog.get_logger(__name__)
 
 _DATA_KEY: Final = "chunk"
+_BUDGET_ANNOTATION: Final = "forebay.dev/budget"
 _PREFIX: Final = "forebay-ledger"
 _SERIAL_DIGITS: Final = 6
 #: A page of full chunks is 5 MB.
@@ -74,6 +75,8 @@ class LedgerStore:
         self._client = client
         self._namespace = namespace
         self._versions: dict[LedgerKey, dict[int, _Version]] = defaultdict(dict)
+        #: Budget of each ledger that was read, as its annotation says.
+        self._subjects: dict[LedgerKey, tuple[str, str]] = {}
 
     @property
     def server_time(self) -> datetime | None:
@@ -87,7 +90,29 @@ class LedgerStore:
         async for key, serial, stored in self._listed():
             self._note(key, serial, stored)
             found[key][serial] = stored.binary_data.get(_DATA_KEY, b"")
+            namespace, _, name = stored.metadata.annotations.get(_BUDGET_ANNOTATION, "").partition("/")
+            if name and key.unit.of_budgets:
+                self._subjects[key] = (namespace, name)
         return dict(found)
+
+    def uid_for(self, subject: tuple[str, str], uid: str, *, reset: bool) -> str:
+        """UID under which the ledgers of a budget are stored: its own, or that of a deleted budget of the same name.
+
+        With `reset` it is always its own.
+        """
+        stored = {key: versions for key, versions in self._versions.items() if versions}
+        if reset or any(key.uid == uid for key in stored):
+            return uid
+        earlier = (
+            (max(each.resource_version for each in versions.values()), key.uid)
+            for key, versions in stored.items()
+            if self._subjects.get(key) == subject
+        )
+        return max(earlier, default=(0, uid))[1]
+
+    def subject(self, key: LedgerKey) -> tuple[str, str] | None:
+        """Budget of a ledger that was read, as its annotation says."""
+        return self._subjects.get(key)
 
     async def load_one(self, key: LedgerKey) -> Chunks:
         """Stored chunks of one ledger."""
@@ -159,7 +184,7 @@ class LedgerStore:
             "name": _name(key, chunk.serial),
             "namespace": self._namespace,
             "labels": _labels(key),
-            "annotations": {"forebay.dev/budget": "/".join(subject)},
+            "annotations": {_BUDGET_ANNOTATION: "/".join(subject)},
         }
         return await self._client.create(CONFIG_MAPS, {"metadata": metadata, "binaryData": {_DATA_KEY: chunk.data}})
 

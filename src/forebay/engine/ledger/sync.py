@@ -5,6 +5,7 @@ Usage that is not stored yet counts, but no finalizer is removed before it is st
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -12,6 +13,7 @@ import structlog
 
 from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.ledger.chunk_log import ChunkWrite
+from forebay.budgets.ledger.chunks import UnreadableChunk, decode_chunk
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import seconds
 from forebay.engine.ledger.store import ChunkConflict, Chunks, LedgerKey, LedgerStore, Unit
@@ -74,6 +76,8 @@ class LedgerSync:
         self._damaged: dict[LedgerKey, tuple[BudgetKey, str]] = {}
         #: Ledgers with chunks that somebody deleted, as the last check found, and what was done about it.
         self._rewritten: dict[LedgerKey, tuple[BudgetKey, str]] = {}
+        #: When ledgers that are not opened were last written, in seconds.
+        self._last_written: dict[LedgerKey, int] = {}
         #: When to check again what is stored, on the loop's clock.
         self._next_check = 0.0
         #: Why the last round did not store everything.
@@ -103,6 +107,19 @@ class LedgerSync:
         """Time on the API server's clock when it last responded; None if it has not said."""
         return self._store.server_time
 
+    def uid_for(self, subject: BudgetKey, uid: str, *, reset: bool) -> str:
+        """UID under which the ledgers of a budget are stored: see `LedgerStore.uid_for`."""
+        return self._store.uid_for(subject, uid, reset=reset)
+
+    def not_opened(self) -> Iterator[tuple[BudgetKey, str, int]]:
+        """Stored ledgers of budgets that do not exist: budget, UID of the ledger, and when it was last written."""
+        for key, chunks in (self._loaded_chunks or {}).items():
+            subject = self._store.subject(key)
+            if subject is not None:
+                if key not in self._last_written:
+                    self._last_written[key] = _last_written(chunks)
+                yield subject, key.uid, self._last_written[key]
+
     def open(self, subject: BudgetKey, uid: str, unit: Unit, owner: str | None = None) -> Ledger:
         """Ledger as it was stored. Call once for each, when its account is opened. The owner defaults to the UID."""
         assert self._loaded_chunks is not None
@@ -118,7 +135,7 @@ class LedgerSync:
         return key in self._damaged
 
     def close(self, subject: BudgetKey) -> None:
-        """Forget the damage of a deleted budget's ledgers, and have the ledgers deleted."""
+        """Forget the damage of a deleted budget's ledgers, and have them stored, or deleted if they are not kept."""
         self._damaged = {key: damage for key, damage in self._damaged.items() if damage[0] != subject}
         self.request_round()
 
@@ -297,6 +314,8 @@ class LedgerSync:
             if key.uid not in live and self._still_leader():
                 try:
                     await self._store.delete_all(key)
+                    if self._loaded_chunks is not None:
+                        self._loaded_chunks.pop(key, None)
                 except (KubeError, TransportError, ChunkConflict) as error:
                     self.error = str(error)
 
@@ -308,6 +327,15 @@ class LedgerSync:
         else:
             self._damaged.pop(key, None)
         return ledger
+
+
+def _last_written(chunks: Chunks) -> int:
+    """When one of the chunks was last written, in seconds; 0 if none can be read."""
+    found = [0]
+    for data in chunks.values():
+        with suppress(UnreadableChunk):
+            found.append(decode_chunk(data).saved)
+    return max(found)
 
 
 def _of_budgets(said: Mapping[LedgerKey, tuple[BudgetKey, str]]) -> dict[BudgetKey, str]:
