@@ -6,6 +6,7 @@ import pytest
 
 from forebay.embedded.api import kinds
 from forebay.net import clock
+from forebay.simulate.power import Powered
 from tests.engine.budget_world import hours, operator, passing, used, world
 
 
@@ -392,3 +393,33 @@ async def test_admission_policies_find_budgets_by_labels():
         assert it.labels("spent") == {"forebay.dev/exceeded": "true"}
         assert it.labels("alert") == {}
         assert it.condition("QuotaExceeded", "alert") == ("True", "QuotaReached")
+
+
+def _taints(it, name):
+    return [each["key"] for each in it.lab.node(name)["spec"].get("taints", ())]
+
+
+async def test_a_pod_on_a_machine_that_is_proven_off_counts_no_longer():
+    async with world(Powered(name="only", gpus=8, boot=10), nodes=()) as it:
+        it.budget(hours="1000", window=100)
+        async with operator(it, "a"):
+            it.pod("train", 8)
+            await passing(600)
+            assert it.state("only") == "Ready"
+            it.lab.power.lose_power("only")
+            await passing(2400)
+            assert it.state("only") == "Gone"
+            assert it.phase("train") == "Running"
+            assert "node.kubernetes.io/out-of-service" in _taints(it, "only")
+            counted = used(it.status())
+            assert counted < hours(3000, 8)
+            # The GPUInstance is deleted after an hour.
+            await passing(4000)
+            assert it.state("only") is None
+            assert used(it.status()) == pytest.approx(counted, abs=0.001)
+        async with operator(it, "b"):
+            await passing(600)
+            assert used(it.status()) == pytest.approx(counted, abs=0.001)
+            it.lab.power.power_on_by_hand("only")
+            await passing(60)
+            assert "node.kubernetes.io/out-of-service" not in _taints(it, "only")

@@ -105,12 +105,17 @@ class SetClassFinalizer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Add the planned labels and taints that a registered node lacks: its pods were planned with them."""
+    """Add the planned labels and taints that a registered node lacks: its pods were planned with them.
 
-    record: GPUInstance
+    Also adds or removes the out-of-service taint of a machine that is proven off.
+    """
+
+    #: None: no GPUInstance is left of the machine.
+    record: GPUInstance | None
     node: Node
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
+    remove: tuple[Taint, ...] = ()
 
 
 class PodEvent(msgspec.Struct, frozen=True, kw_only=True):

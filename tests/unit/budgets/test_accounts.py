@@ -312,3 +312,19 @@ def test_a_pod_may_be_deleted_when_every_budget_has_stored_its_usage():
 def test_usage_added_up_interval_by_interval_is_the_same():
     intervals = [Interval(T0, T0 + 3600, 1000), Interval(T0 + 1800, None, 2000)]
     assert usage(intervals, at(7200), at(7200) - at(0)) == GpuHours.parse("4")
+
+
+def test_a_pod_counts_until_its_machine_is_proven_off_and_from_when_the_machine_is_on_again():
+    accounts = opened(budget())
+    there = pod(started=0)
+    accounts.see(there, at(10))
+    accounts.machines_off({"n1": at(100)}, lambda _: [there], at(150))
+    assert used(accounts, 500) == 100
+    accounts.see(msgspec.structs.replace(there, resource_version=2), at(600))
+    assert used(accounts, 900) == 100
+    account = accounts.get(("default", "team-a"))
+    assert account is not None
+    assert not account.pods
+    accounts.machines_off({}, lambda _: [there], at(1000))
+    assert used(accounts, 1050) == 150
+    assert set(account.pods) == {"uid-train"}

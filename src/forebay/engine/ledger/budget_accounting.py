@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, NoReturn
 
 import structlog
 
+from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
 from forebay.api.names import BUDGET_GATE, RESET_USAGE_ANNOTATION, USAGE_FINALIZER
 from forebay.budgets.accounts import Account, Accounts, BudgetKey
@@ -20,10 +21,11 @@ from forebay.engine.ledger.bill_accounting import BillAccounting
 from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
 from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
 from forebay.engine.views import Views
-from forebay.kube.pods import MARKED
+from forebay.kube.pods import BY_NODE, MARKED
 from forebay.model.quantities import GPU_SUFFIX
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod
+from forebay.reconcile.node_changes import out_of_service_taint
 from forebay.reconcile.snapshot import BudgetState
 
 log = structlog.get_logger(__name__)
@@ -141,6 +143,7 @@ class BudgetAccounting:
         self._follow_budgets(now)
         self.bill_accounting.see_instances(now)
         self._follow_pods(now)
+        self.accounts.machines_off(self._machines_off(), lambda node: self._views.pods.by(BY_NODE, node), now)
         self.bill_accounting.bill.update(now)
         self._compact(now)
         pods = self._views.pods
@@ -294,6 +297,27 @@ class BudgetAccounting:
             self._started = self._views.pod_changes.followed = True
             self.accounts.close_missing()
             self.sync.request_round()
+
+    def _machines_off(self) -> dict[str, datetime]:
+        """Nodes whose machine is proven off, and since when.
+
+        The GPUInstance is Gone; later, when it is deleted, our out-of-service taint on the node says the same.
+        """
+        records, nodes = self._views.instances.values(), self._views.nodes
+        found = {}
+        for node in nodes.values():
+            if not node.ready and node.unready_since is not None and out_of_service_taint(node) is not None:
+                found[node.name] = node.unready_since
+        for record in records:
+            name, status = record.node_name, record.status
+            if record.state is InstanceState.GONE and name is not None and status is not None:
+                there, since = nodes.get(("", name)), status.billed_until or status.since
+                if since is not None and (there is None or not there.ready):
+                    found[name] = since
+        for record in records:
+            if record.state is not InstanceState.GONE and record.node_name is not None:
+                found.pop(record.node_name, None)
+        return found
 
     def _end_recorded(self, pod: Pod) -> bool:
         """Whether an earlier leader has recorded the end of a deleted pod."""
