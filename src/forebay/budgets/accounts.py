@@ -60,7 +60,10 @@ class Account:
             ledger.end(uid, run.end)
         else:
             recorded = ledger.intervals(uid)
-            if not recorded:
+            if newly_matched:
+                # The pod ended while it did not match. Noted, lest a restart take the time since it left for a gap.
+                ledger.note_end(uid, run.end)
+            elif not recorded:
                 ledger.record(uid, start, run.end, rate)
             elif run.end_reported and (last := recorded[-1].end) is not None:
                 # Only what follows the last interval: between two intervals the pod did not match.

@@ -4,7 +4,7 @@ A pod is admitted when every budget that selects it (and does more than alert) h
 what remains of the quota after running pods, launching capacity and the pods admitted before it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -188,10 +188,13 @@ class Admission:
         )
 
 
-def release(gated: Iterable[Pod], admission: Admission) -> tuple[Release | Held, ...]:
+def release(
+    gated: Iterable[Pod], admission: Admission, *, unplaceable: Callable[[Pod], bool] = lambda _: False
+) -> tuple[Release | Held, ...]:
     """Decisions about pods at the budget's gate: released oldest first, as far as there is headroom.
 
-    A pod does not overtake an older one that waits for the same budget, lest large pods wait forever.
+    A pod does not overtake an older one that waits for the same budget, lest large pods wait forever. A pod that is
+    `unplaceable` (no node and no offer could run it) holds nobody back.
     """
     found: list[Release | Held] = []
     waiting: dict[BudgetKey, Held] = {}
@@ -204,7 +207,8 @@ def release(gated: Iterable[Pod], admission: Admission) -> tuple[Release | Held,
             sentence = f"Every GPUWorkloadBudget of the pod has headroom: scheduling gate {BUDGET_GATE} removed."
             found.append(Release(pod=pod, reason=Reason.RELEASED_BY_BUDGET, sentence=sentence))
         else:
-            waiting.setdefault(held.budget, held)
+            if before or not unplaceable(pod):
+                waiting.setdefault(held.budget, held)
             found.append(held)
     return tuple(found)
 

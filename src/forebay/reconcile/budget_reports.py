@@ -97,7 +97,7 @@ def _report(
     facts = _facts(budget, budget_state, standing)
     conditions = merge_conditions(status.conditions, facts, budget.metadata.generation, now)
     figures = _figures(budget, budget_state, standing, held, status)
-    labels = _labels(budget, standing)
+    labels = _labels(budget, standing, held)
     warning = _forecast_warning(status, figures, standing, now, last)
     if (
         _comparable(conditions) == _comparable(status.conditions)
@@ -193,10 +193,13 @@ def _figures(
     }
 
 
-def _labels(budget: GPUWorkloadBudget, standing: Standing | None) -> dict[str, str | None]:
-    """Labels by which admission policies find the few budgets that they must read; None removes a label."""
+def _labels(budget: GPUWorkloadBudget, standing: Standing | None, held: int) -> dict[str, str | None]:
+    """Labels by which admission policies find the few budgets that they must read; None removes a label.
+
+    New pods are gated while the quota is used up, and while any pod waits: they must not overtake it.
+    """
     exact = budget.spec.accounting is Accounting.EXACT
-    holds = standing is not None and standing.exceeded and standing.holds
+    holds = standing is not None and standing.holds and (standing.exceeded or held > 0)
     return {EXCEEDED_LABEL: "true" if holds else None, ACCOUNTING_LABEL: budget.spec.accounting if exact else None}
 
 

@@ -14,11 +14,15 @@ from forebay.budgets.accounts import Account, BudgetKey, selector_of
 from forebay.budgets.admission import Admission, Held, Release, release
 from forebay.budgets.assessment import Standing
 from forebay.budgets.enforcement import CannotPause, Evict, Pause, Resume, enforce, exceeded_since
+from forebay.demand.free_capacity import CONDITION_TAINTS
 from forebay.demand.reservation import Reservations
+from forebay.model.fit import selects
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
+from forebay.model.requirements import tolerates
 from forebay.model.workloads import Pod
 from forebay.planning.gangs import GangKey, gang_key
+from forebay.reconcile.buying import plan_for
 from forebay.reconcile.decisions import AddUsageFinalizer, PodEvent, RemoveUsageFinalizer
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 
@@ -149,11 +153,26 @@ def gates(snapshot: Snapshot, budgeting: Budgeting) -> Gates:
         return Gates()
     if budgeting.admission is None:
         return Gates(released=tuple(_ungate(pod) for pod in budget_state.gated if pod.deleted is None))
-    found = release(budget_state.gated, budgeting.admission)
+    found = release(budget_state.gated, budgeting.admission, unplaceable=lambda pod: _is_unplaceable(snapshot, pod))
     return Gates(
         released=tuple(each for each in found if isinstance(each, Release)),
         held=tuple(each for each in found if isinstance(each, Held)),
     )
+
+
+def _is_unplaceable(snapshot: Snapshot, pod: Pod) -> bool:
+    """Whether no node, even an empty one, and no offer could run the pod. False where some offers are not known."""
+    if any(source.offers is None for source in snapshot.sources.values()):
+        return False
+    for node in (*snapshot.nodes.values(), *snapshot.last_seen_nodes.values()):
+        lasting = (each for each in node.taints if each.repels and not each.key.startswith(CONDITION_TAINTS))
+        if (
+            pod.shape.requests.fits_within(node.allocatable)
+            and selects(pod.shape, node)
+            and all(tolerates(pod.shape.tolerations, taint) for taint in lasting)
+        ):
+            return False
+    return bool(plan_for(snapshot, (pod,)).left_out)
 
 
 def _ungate(pod: Pod) -> Release:

@@ -328,3 +328,19 @@ def test_a_pod_counts_until_its_machine_is_proven_off_and_from_when_the_machine_
     accounts.machines_off({}, lambda _: [there], at(1000))
     assert used(accounts, 1050) == 150
     assert set(account.pods) == {"uid-train"}
+
+
+def test_a_pod_that_left_the_selector_ended_and_was_labelled_back_counts_only_while_it_matched():
+    accounts = opened(budget())
+    accounts.see(pod(started=0), at(1))
+    accounts.see(pod(started=0, version=2, labels={}), at(99))
+    accounts.see(pod(started=0, finished=7200, version=3, labels={}), at(7200))
+    back = pod(started=0, finished=7200, version=4)
+    accounts.see(back, at(8000))
+    assert used(accounts, 9000) == 99
+    store = Store()
+    store.save(accounts.get(("default", "team-a")).ledger, T0 + 8001)
+    again = Accounts()
+    again.open(budget(), at(8100), ledger=store.load())
+    again.see(back, at(8100))
+    assert used(again, 9000) == 99
