@@ -97,14 +97,16 @@ async def test_large_pods_with_long_grace_periods_are_evicted_together():
         assert all(terminating)
 
 
-async def test_alert_only_stops_no_pod():
-    async with world() as it, operator(it):
+async def test_alert_only_stops_no_pod_and_counts_one_alert():
+    async with world() as it, operator(it) as replica:
         it.budget(hours="0.1", action="AlertOnly", grace=0)
         it.pod("train", 1)
         await passing(900)
         assert it.phase("train") == "Running"
         assert it.told("team-a", "QuotaExceeded")
-        assert "lastEnforcementAt" not in it.status()
+        assert it.status()["lastEnforcementAt"]
+        counts = {action.value: count for (_, action), count in replica.budget_accounting.actions.counts.items()}
+        assert counts == {"AlertOnly": 1}
 
 
 def _job(it, name="work"):

@@ -22,7 +22,7 @@ from forebay.budgets.assessment import (
     earliest_headroom,
     headroom,
 )
-from forebay.budgets.usage import thousandths
+from forebay.budgets.usage import described, thousandths
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
@@ -159,7 +159,9 @@ class Admission:
             # A quota too small for five minutes of this pod still admits it while nothing of the quota is used.
             need = min(need, budget.limits.gpu_hours)
         if budget.gpu_hours is not None and budget.gpu_hours < need:
-            why = f"{budget.gpu_hours} of {budget.limits.gpu_hours} in {human(budget.limits.window)}"
+            quota = described(budget.limits.gpu_hours or GpuHours.zero(), budget.account.resource)
+            left = described(budget.gpu_hours, budget.account.resource)
+            why = f"{left} of {quota} in {human(budget.limits.window)}"
             return self._held(budget, pod, need, why)
         if budget.usd is not None and not budget.usd:
             why = f"{budget.usd} of {budget.limits.usd} in {human(budget.limits.window)}"

@@ -17,7 +17,7 @@ from forebay.budgets.assessment import (
     earliest_headroom,
     headroom,
 )
-from forebay.budgets.usage import microseconds, thousandths
+from forebay.budgets.usage import described, microseconds, thousandths
 from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Owner, Pod
@@ -90,10 +90,18 @@ class PausedJob(msgspec.Struct, frozen=True, kw_only=True):
     rate: int = 1000
 
 
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """Decision to count an alert of a budget that only alerts: one each time that its quota is used up."""
+
+    budget: BudgetKey
+    reason: Reason
+    sentence: str
+
+
 class EnforcementResult(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions of one budget, and when to call `enforce` again."""
 
-    decisions: tuple[Evict | Pause | CannotPause | Resume, ...] = ()
+    decisions: tuple[Evict | Pause | CannotPause | Resume | Alert, ...] = ()
     #: When time alone may lead to the next decision; None: only a change in the cluster can.
     requeue_at: datetime | None = None
 
@@ -131,7 +139,9 @@ def enforce(
     action = budget.spec.enforcement.action
     if action is EnforcementAction.ALERT_ONLY:
         why = "no longer pauses Jobs, because spec.enforcement.action is AlertOnly"
-        return EnforcementResult(decisions=tuple(_resumed(each, why) for each in own_paused))
+        resumed = tuple(_resumed(each, why) for each in own_paused)
+        alert = _alert(budget, standing, now, since, last_action)
+        return msgspec.structs.replace(alert, decisions=(*resumed, *alert.decisions))
     if not standing.exceeded:
         return _resume(account, standing, own_paused, now)
     if since is None:
@@ -149,6 +159,23 @@ def enforce(
         return EnforcementResult(decisions=tuple(_evict(budget, standing, pod, used) for pod, used in offenders[:1]))
     suspended = {each.job.uid for each in own_paused}
     return _pause(budget, standing, [each for each in offenders if _job_uid(each[0]) not in suspended])
+
+
+def _alert(
+    budget: GPUWorkloadBudget, standing: Standing, now: datetime, since: datetime | None, last_action: datetime | None
+) -> EnforcementResult:
+    """The alert of a budget that only alerts, after its grace period, once each time that its quota is used up."""
+    if not standing.exceeded or since is None:
+        return EnforcementResult()
+    due = since + timedelta(seconds=budget.spec.enforcement.grace_period_seconds)
+    if now < due:
+        return EnforcementResult(requeue_at=due)
+    # Stored times are whole seconds.
+    if last_action is not None and last_action >= due.replace(microsecond=0):
+        return EnforcementResult()
+    return EnforcementResult(
+        decisions=(Alert(budget=budget.key, reason=Reason.QUOTA_EXCEEDED, sentence=standing.sentence),)
+    )
 
 
 def _wait_for_terminating(
@@ -198,7 +225,8 @@ def _evict(budget: GPUWorkloadBudget, standing: Standing, pod: Pod, used: GpuHou
         reason=Reason.EVICTED,
         sentence=(
             f"Pod {pod.name} evicted: GPUWorkloadBudget {budget.key[1]} is used up "
-            f"({standing.sentence.removesuffix('.')}), and of its running pods this one has used the most ({used})."
+            f"({standing.sentence.removesuffix('.')}), and of its running pods this one has used the most "
+            f"({described(used, standing.resource)})."
         ),
     )
 
@@ -213,7 +241,7 @@ def _pause(budget: GPUWorkloadBudget, standing: Standing, offenders: list[tuple[
             sentence = (
                 f"Job {owner.name} suspended: GPUWorkloadBudget {name} is used up "
                 f"({standing.sentence.removesuffix('.')}), and of its running pods {pod.name} has used "
-                f"the most ({used}). The Job resumes when the budget has headroom."
+                f"the most ({described(used, standing.resource)}). The Job resumes when the budget has headroom."
             )
             found.append(Pause(pod=pod, job=owner, budget=budget.key, reason=Reason.PAUSED, sentence=sentence))
             break

@@ -165,6 +165,8 @@ class Reason(StrEnum):
     """The last reconciliation of the budget succeeded."""
     INVALID_SELECTOR = "InvalidSelector"
     """The budget's selector is invalid, so no pod counts: correct spec.selector."""
+    INVALID_QUOTA = "InvalidQuota"
+    """The budget's quota cannot be read, so no pod counts: correct spec.quota."""
     LIST_PODS_FAILED = "ListPodsFailed"
     """Forebay cannot list pods, so their usage is unknown: check Forebay's permissions and log."""
     LEDGER_DAMAGED = "LedgerDamaged"

@@ -15,6 +15,7 @@ from forebay.api.parts import Condition, Truth
 from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.assessment import Standing
 from forebay.budgets.enforcement import CONDITION
+from forebay.budgets.usage import described
 from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
@@ -74,8 +75,8 @@ def report_budgets(
 
 def _turning_points(standing: Standing, now: datetime) -> list[datetime]:
     """Times at which the warning is due and at which the quota is used up."""
-    end = standing.exhausted
-    return [] if end is None else [at for at in (end - _warning_time(standing), end) if at > now]
+    warning = None if standing.exhausted is None else standing.exhausted - _warning_time(standing)
+    return [at for at in (warning, standing.exhausted, standing.earliest) if at is not None and at > now]
 
 
 def _next_mark(now: datetime) -> datetime:
@@ -129,8 +130,8 @@ def _facts(budget: GPUWorkloadBudget, budget_state: BudgetState, standing: Stand
     if standing is None:
         why = budget_state.invalid.get(budget.key, "Usage is not counted yet.")
         return (
-            Fact("Ready", Truth.FALSE, Reason.INVALID_SELECTOR, why),
-            Fact("Degraded", Truth.TRUE, Reason.INVALID_SELECTOR, why),
+            Fact("Ready", Truth.FALSE, Reason.INVALID_QUOTA, why),
+            Fact("Degraded", Truth.TRUE, Reason.INVALID_QUOTA, why),
         )
     exceeded = Truth.TRUE if standing.exceeded else Truth.FALSE
     sentence = standing.sentence
@@ -184,6 +185,9 @@ def _figures(
     return {
         "consumedGpuHours": standing.consumed.quantity(),
         "remainingGpuHours": None if remaining is None else remaining.quantity(),
+        "consumed": described(standing.consumed, standing.resource),
+        "remaining": None if remaining is None else described(remaining, standing.resource),
+        "window": f"{budget.spec.quota.window_hours}h",
         "consumedUsd": standing.consumed_usd.decimals() if in_dollars else None,
         "remainingUsd": None if remaining_usd is None else remaining_usd.decimals(),
         "trackedPods": standing.tracked,
@@ -259,7 +263,7 @@ def _forecast_warning(
     if warned or standing.exhausted - now > warning_time:
         return None
     return (
-        f"{standing.sentence} At the present rate the budget is used up at "
+        f"{standing.sentence} At the rate of the last hour the budget is used up at "
         f"{figures['forecastExhaustedAt']:%Y-%m-%d %H:%M:%S} UTC. Stop pods that are not needed, or raise spec.quota."
     )
 

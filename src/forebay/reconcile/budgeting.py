@@ -13,7 +13,7 @@ from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
 from forebay.budgets.accounts import Account, BudgetKey, selector_of
 from forebay.budgets.admission import Admission, Held, Release, release
 from forebay.budgets.assessment import Standing
-from forebay.budgets.enforcement import CannotPause, Evict, Pause, Resume, enforce, exceeded_since
+from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, Resume, enforce, exceeded_since
 from forebay.demand.free_capacity import CONDITION_TAINTS
 from forebay.demand.reservation import Reservations
 from forebay.model.fit import selects
@@ -54,7 +54,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
 class Enforced(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions of all budgets that are used up or have paused Jobs."""
 
-    decisions: tuple[Evict | Pause | CannotPause | Resume, ...] = ()
+    decisions: tuple[Evict | Pause | CannotPause | Resume | Alert, ...] = ()
     requeue_at: datetime | None = None
 
 
@@ -197,7 +197,7 @@ def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing]) -> 
     budget_state = snapshot.budget_state
     if budget_state is None:
         return Enforced()
-    decisions: list[Evict | Pause | CannotPause | Resume] = []
+    decisions: list[Evict | Pause | CannotPause | Resume | Alert] = []
     due: list[datetime] = []
     named: set[str] = set()
     for budget in snapshot.budgets:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
-from forebay.budgets.enforcement import CannotPause, Evict, Pause, PausedJob, Resume, enforce, exceeded_since
+from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, PausedJob, Resume, enforce, exceeded_since
 from forebay.model.workloads import Owner, Phase
 from tests.unit.budgets.factories import at, budget, pod
 
@@ -115,7 +115,12 @@ def test_pods_that_use_nothing_or_cannot_be_evicted_are_not_stopped(spared):
 
 
 def test_alert_only_stops_no_pod():
-    assert enforced(pod(gpus=8, started=0), action=EnforcementAction.ALERT_ONLY).decisions == ()
+    alert_only = {"action": EnforcementAction.ALERT_ONLY, "since": HOUR - 100}
+    (alert,) = enforced(pod(gpus=8, started=0), **alert_only).decisions
+    assert isinstance(alert, Alert)
+    assert enforced(pod(gpus=8, started=0), **alert_only, last=HOUR - 50).decisions == ()
+    early = enforced(pod(gpus=8, started=0), **alert_only, grace=200)
+    assert (early.decisions, early.requeue_at) == ((), at(HOUR + 100))
 
 
 def test_pausing_suspends_the_job_and_reports_pods_without_one():

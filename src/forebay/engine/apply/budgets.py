@@ -16,7 +16,7 @@ from forebay.api.names import (
 from forebay.api.parts import Condition, Truth
 from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.admission import Release
-from forebay.budgets.enforcement import CONDITION, CannotPause, Evict, Pause, Resume
+from forebay.budgets.enforcement import CONDITION, Alert, CannotPause, Evict, Pause, Resume
 from forebay.budgets.usage import thousandths
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.pending_enforcement import REFUSED_FOR, PendingEnforcement
@@ -65,6 +65,8 @@ class BudgetActions:
                 await self._resume(decision)
             case CannotPause():
                 self._cannot_pause(decision)
+            case Alert():
+                self._actions.alerted(decision.budget, self._clock())
             case Release():
                 await self._release(decision)
             case AddUsageFinalizer():
