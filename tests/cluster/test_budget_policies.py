@@ -139,3 +139,10 @@ def test_budgets_that_only_alert_hold_nobody(policed, namespace):
     budget(policed, namespace, "probe", selector={"matchLabels": {"probe": "yes"}}, **SPENT)
     assert settled(policed, namespace, ([], [GATE]), labels={"probe": "yes"}) == ([], [GATE])
     assert marks(pod(policed, namespace)) == ([], [])
+
+
+def test_resources_of_the_whole_pod_count_too(policed, namespace):
+    budget(policed, namespace, labels={"forebay.dev/exceeded": "true"}, gpuResourceName="cpu")
+    whole = {"containers": [{"name": "main", "image": "work:1"}], "resources": {"limits": {"cpu": "1"}}}
+    assert settled(policed, namespace, ([], [GATE]), **whole) == ([], [GATE])
+    assert marks(pod(policed, namespace, containers=whole["containers"])) == ([], [])

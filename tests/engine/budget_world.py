@@ -39,8 +39,9 @@ class Budgets:
         }
         return self.store.create(self.kind, {"metadata": {"name": name, "namespace": "default"}, "spec": body})
 
-    def pod(self, name, gpus=1, *, runs="10000h", labels=None, **spec):
-        return self.lab.pod(name, gpus, runs=runs, metadata={"labels": labels or LABELS}, **spec)
+    def pod(self, name, gpus=1, *, runs="10000h", labels=None, annotations=None, **spec):
+        metadata = {"labels": labels or LABELS, "annotations": annotations or {}}
+        return self.lab.pod(name, gpus, runs=runs, metadata=metadata, **spec)
 
     def job(self, name, gpus=1, *, runs="10000h", parallelism=1):
         container = {"name": "main", "image": "work:1", "resources": {"limits": {"nvidia.com/gpu": gpus}}}

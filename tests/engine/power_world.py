@@ -133,8 +133,10 @@ async def lab(*machines, **options):
 
 
 @asynccontextmanager
-async def operator(world, name="a", *, machines=None, status=False, wrap=lambda transport: transport, **rules):
-    """A replica at work until the block ends, as a process is until it gets a SIGTERM."""
+async def operator(
+    world, name="a", *, machines=None, status=False, wrap=lambda transport: transport, now=clock.now, **rules
+):
+    """A replica at work until the block ends, as a process is until it gets a SIGTERM. `now` is its own clock."""
     async with AsyncExitStack() as stack:
         client, election = (Client(wrap(InProcess(world.cluster.handler)), SERVER) for _ in range(2))
         stack.push_async_callback(client.close)
@@ -145,7 +147,7 @@ async def operator(world, name="a", *, machines=None, status=False, wrap=lambda 
             SERVER,
             namespace="kube-system",
             identity=name,
-            clock=clock.now,
+            clock=now,
             make_transport=lambda _: wrap(InProcess(world.power.answer)),
             machines=world.power.configured(POWER, status=status) if machines is None else machines,
             rules=OperatorRules(**rules),

@@ -1,8 +1,12 @@
 """Usage that budgets count while pods come and go, and the status that shows it."""
 
+from datetime import timedelta
+
 import pytest
 
 from forebay.embedded.api import kinds
+from forebay.net import clock
+from forebay.simulate.power import Powered
 from tests.engine.budget_world import hours, operator, passing, used, world
 
 
@@ -92,29 +96,99 @@ async def test_another_operator_continues_where_the_first_ended():
             assert it.status()["trackedPods"] == 2
 
 
-async def test_a_ledger_is_deleted_with_its_budget_only():
-    async with world() as it, operator(it):
-        it.budget("team-a")
-        it.budget("team-b", labels={"team": "b"})
-        it.pod("one", 1, runs="1m")
-        it.pod("two", 1, runs="1m", labels={"team": "b"})
-        await passing(120)
-        assert len(it.ledgers()) == 2
-        it.store.delete(it.kind, "default", "team-a")
-        await passing(10)
-        assert [each["metadata"]["annotations"]["forebay.dev/budget"] for each in it.ledgers()] == ["default/team-b"]
+def _replaced(it, name="team-a", **metadata):
+    """The budget deleted and created again, as `kubectl replace --force` does."""
+    old = it.the_budget(name)
+    it.store.delete(it.kind, "default", name)
+    return it.store.create(
+        it.kind, {"metadata": {"name": name, "namespace": "default", **metadata}, "spec": old["spec"]}
+    )
 
 
-async def test_a_ledger_whose_budget_was_deleted_while_forebay_was_down_is_deleted():
+async def test_a_budget_that_is_deleted_and_created_again_keeps_its_usage_also_over_a_restart():
     async with world() as it:
         it.budget()
         async with operator(it, "a"):
-            it.pod("one", 1, runs="1m")
-            await passing(120)
-        it.store.delete(it.kind, "default", "team-a")
-        async with operator(it, "b"):
+            it.pod("ended", 1, runs="10m")
+            await passing(700)
+            it.delete_pod("ended")
+            it.pod("long", 1)
+            await passing(300)
+            ran = it.running_for("long")
+            it.store.delete(it.kind, "default", "team-a")
+            await passing(30)
+            it.delete_pod("long")
             await passing(60)
-        assert it.ledgers() == []
+            it.budget()
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(600 + ran), abs=0.001)
+            _replaced(it)
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(600 + ran), abs=0.001)
+        async with operator(it, "b"):
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(600 + ran), abs=0.001)
+            assert len(it.ledgers()) == 1
+
+
+async def test_a_budget_created_again_while_forebay_was_down_keeps_its_usage():
+    async with world() as it:
+        it.budget()
+        async with operator(it, "a"):
+            it.pod("ended", 1, runs="10m")
+            await passing(700)
+            it.delete_pod("ended")
+            await passing(10)
+        _replaced(it)
+        async with operator(it, "b"):
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(600), abs=0.0005)
+
+
+async def test_a_budget_created_again_with_the_annotation_begins_at_zero_and_the_earlier_ledger_is_deleted():
+    async with world() as it:
+        it.budget()
+        async with operator(it, "a"):
+            it.pod("ended", 1, runs="10m")
+            await passing(700)
+            it.delete_pod("ended")
+            await passing(10)
+            _replaced(it, annotations={"forebay.dev/reset-usage": "true"})
+            await passing(30)
+            assert used(it.status()) == 0
+            assert it.ledgers() == []
+        async with operator(it, "b"):
+            it.pod("next", 1, runs="1m")
+            await passing(120)
+            assert used(it.status()) == pytest.approx(hours(60), abs=0.0005)
+
+
+async def test_ledgers_are_deleted_with_the_namespace_of_their_budget_only():
+    async with world() as it:
+        it.budget("team-b", labels={"team": "b"})
+        it.store.create(kinds.NAMESPACE_KIND, {"metadata": {"name": "gone"}})
+        spec = it.the_budget("team-b")["spec"]
+        for name in ("one", "two"):
+            it.store.create(it.kind, {"metadata": {"name": name, "namespace": "gone"}, "spec": spec})
+        async with operator(it, "a"):
+            it.lab.pod("in-ns", 1, namespace="gone", runs="1m", metadata={"labels": {"team": "b"}})
+            it.pod("two", 1, runs="1m", labels={"team": "b"})
+            await passing(120)
+            assert len(it.ledgers()) == 3
+            it.store.delete(it.kind, "gone", "one")
+            await passing(10)
+            assert len(it.ledgers()) == 3
+        it.store.delete(it.kind, "gone", "two")
+        async with operator(it, "b"):
+            await passing(70)
+            assert len(it.ledgers()) == 3
+            it.store.delete(kinds.POD_KIND, "gone", "in-ns", grace=0)
+            it.store.delete(kinds.NAMESPACE_KIND, None, "gone")
+            it.pod("three", 1, runs="1m", labels={"team": "b"})
+            await passing(120)
+            assert [each["metadata"]["annotations"]["forebay.dev/budget"] for each in it.ledgers()] == [
+                "default/team-b"
+            ]
 
 
 async def test_a_damaged_ledger_is_reported_not_touched_and_forgotten_when_it_is_deleted():
@@ -138,6 +212,91 @@ async def test_a_damaged_ledger_is_reported_not_touched_and_forgotten_when_it_is
             await passing(120)
             assert it.condition("Degraded") == ("False", "ReconcileSucceeded")
             assert used(it.status()) == pytest.approx(hours(it.ran("two")), abs=0.0005)
+
+
+async def test_a_ledger_that_somebody_deletes_is_written_again_and_reported():
+    async with world() as it:
+        it.budget()
+        async with operator(it, "a"):
+            it.pod("one", 1, runs="10m")
+            await passing(700)
+            ran = it.ran("one")
+            it.delete_pod("one")
+            await passing(10)
+            (chunk,) = it.ledgers()
+            it.store.delete(kinds.CONFIG_MAP_KIND, "kube-system", chunk["metadata"]["name"])
+            await passing(65)
+            assert [each["metadata"]["name"] for each in it.ledgers()] == [chunk["metadata"]["name"]]
+            assert it.condition("Degraded") == ("True", "LedgerRewritten")
+            assert it.told("team-a", "LedgerRewritten")
+            await passing(65)
+            assert it.condition("Degraded") == ("False", "ReconcileSucceeded")
+        async with operator(it, "b"):
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(ran), abs=0.0005)
+
+
+async def test_a_ledger_that_is_deleted_just_before_a_shutdown_is_written_again():
+    async with world() as it:
+        it.budget()
+        async with operator(it, "a"):
+            it.pod("one", 1, runs="10m")
+            await passing(700)
+            ran = it.ran("one")
+            it.delete_pod("one")
+            await passing(10)
+            (chunk,) = it.ledgers()
+            it.store.delete(kinds.CONFIG_MAP_KIND, "kube-system", chunk["metadata"]["name"])
+        async with operator(it, "b"):
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(ran), abs=0.0005)
+
+
+def _unlabel(it, chunk):
+    it.change(
+        kinds.CONFIG_MAP_KIND, chunk["metadata"]["name"], lambda each: each["metadata"].pop("labels"), "kube-system"
+    )
+
+
+async def test_a_ledger_that_lost_its_labels_counts_is_stored_and_gets_them_back():
+    async with world() as it:
+        it.budget()
+        async with operator(it, "a"):
+            it.pod("one", 1, runs="10m")
+            await passing(700)
+            it.delete_pod("one")
+            await passing(10)
+            (chunk,) = it.ledgers()
+            _unlabel(it, chunk)
+        async with operator(it, "b"):
+            it.pod("two", 1, runs="10m")
+            await passing(700)
+            assert used(it.status()) == pytest.approx(hours(1200), abs=0.0005)
+            assert it.condition("Degraded") == ("False", "ReconcileSucceeded")
+            assert len(it.ledgers()) == 1
+            _unlabel(it, chunk)
+            it.delete_pod("two")
+            await passing(65)
+            assert len(it.ledgers()) == 1
+            assert it.condition("Degraded") == ("False", "ReconcileSucceeded")
+        async with operator(it, "c"):
+            await passing(30)
+            assert used(it.status()) == pytest.approx(hours(1200), abs=0.0005)
+
+
+async def test_a_clock_that_is_ahead_for_a_while_erases_nothing():
+    ahead = timedelta()
+    async with world() as it, operator(it, now=lambda: clock.now() + ahead):
+        it.budget(window=24)
+        it.pod("one", 1, runs="30m")
+        await passing(2000)
+        it.delete_pod("one")
+        await passing(60)
+        ahead = timedelta(hours=26)
+        await passing(720)
+        ahead = timedelta()
+        await passing(120)
+        assert used(it.status()) == pytest.approx(hours(1800), abs=0.0005)
 
 
 async def test_a_budget_of_cores_counts_pods_without_gpus():
@@ -234,3 +393,33 @@ async def test_admission_policies_find_budgets_by_labels():
         assert it.labels("spent") == {"forebay.dev/exceeded": "true"}
         assert it.labels("alert") == {}
         assert it.condition("QuotaExceeded", "alert") == ("True", "QuotaReached")
+
+
+def _taints(it, name):
+    return [each["key"] for each in it.lab.node(name)["spec"].get("taints", ())]
+
+
+async def test_a_pod_on_a_machine_that_is_proven_off_counts_no_longer():
+    async with world(Powered(name="only", gpus=8, boot=10), nodes=()) as it:
+        it.budget(hours="1000", window=100)
+        async with operator(it, "a"):
+            it.pod("train", 8)
+            await passing(600)
+            assert it.state("only") == "Ready"
+            it.lab.power.lose_power("only")
+            await passing(2400)
+            assert it.state("only") == "Gone"
+            assert it.phase("train") == "Running"
+            assert "node.kubernetes.io/out-of-service" in _taints(it, "only")
+            counted = used(it.status())
+            assert counted < hours(3000, 8)
+            # The GPUInstance is deleted after an hour.
+            await passing(4000)
+            assert it.state("only") is None
+            assert used(it.status()) == pytest.approx(counted, abs=0.001)
+        async with operator(it, "b"):
+            await passing(600)
+            assert used(it.status()) == pytest.approx(counted, abs=0.001)
+            it.lab.power.power_on_by_hand("only")
+            await passing(60)
+            assert "node.kubernetes.io/out-of-service" not in _taints(it, "only")

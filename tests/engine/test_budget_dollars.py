@@ -191,12 +191,12 @@ async def test_a_launching_machine_counts_before_it_is_billed():
 
 async def test_the_forecast_covers_dollars():
     async with world(BOX, nodes=()) as it, operator(it):
-        it.budget(hours=None, quota={"usd": "2"}, action="AlertOnly")
+        it.budget(hours=None, quota={"usd": "5"}, action="AlertOnly")
         it.pod("train", 2)
-        await passing(600)
+        await passing(3800)
         began = it.record("box-1")["status"]["billedFrom"]
-        assert it.seconds(began, it.status()["forecastExhaustedAt"]) == pytest.approx(2000, abs=2)
-        await passing(1500)
+        assert it.seconds(began, it.status()["forecastExhaustedAt"]) == pytest.approx(5000, abs=2)
+        await passing(1300)
         assert it.condition("QuotaExceeded") == ("True", "QuotaReached")
         assert it.told("team-a", "QuotaForecast")
 

@@ -4,11 +4,11 @@ from forebay.embedded.api import kinds
 from tests.engine.budget_world import operator, passing, world
 
 
-def _disruption_budget(it, labels):
+def _disruption_budget(it, labels, name="keep"):
     spec = {"minAvailable": 1, "selector": {"matchLabels": labels}}
     it.store.create(
         it.store.kinds.named("policy/v1", "PodDisruptionBudget"),
-        {"metadata": {"name": "keep", "namespace": "default"}, "spec": spec},
+        {"metadata": {"name": name, "namespace": "default"}, "spec": spec},
     )
 
 
@@ -72,14 +72,41 @@ async def test_where_a_disruption_budget_refuses_the_next_pod_is_evicted():
         assert not it.is_there("kept")
 
 
-async def test_alert_only_stops_no_pod():
+async def test_two_disruption_budgets_on_the_largest_pod_do_not_shield_the_others():
     async with world() as it, operator(it):
+        _disruption_budget(it, {"kept": "yes"}, "one")
+        _disruption_budget(it, {"kept": "yes"}, "two")
+        it.budget(hours="0.2", grace=0)
+        it.pod("kept", 2, labels={"team": "a", "kept": "yes"}, terminationGracePeriodSeconds=5)
+        it.pod("other", 1, terminationGracePeriodSeconds=5)
+        await passing(400)
+        assert not it.is_there("other")
+        assert it.phase("kept") == "Running"
+        assert "more than one PodDisruptionBudget" in it.told("kept", "EvictionBlocked")[0]
+        assert ("GPUWorkloadBudget", "team-a", "EvictionBlocked") in it.events()
+
+
+async def test_large_pods_with_long_grace_periods_are_evicted_together():
+    async with world() as it, operator(it):
+        it.budget(hours="1", grace=0)
+        for number in range(4):
+            slow = {"embedded.forebay.dev/stop-delay": "10000h"}
+            it.pod(f"slow-{number}", 2, annotations=slow, terminationGracePeriodSeconds=30 * 86_400)
+        await passing(3600 / 8 + 60)
+        terminating = [it.the_pod(f"slow-{number}")["metadata"].get("deletionTimestamp") for number in range(4)]
+        assert all(terminating)
+
+
+async def test_alert_only_stops_no_pod_and_counts_one_alert():
+    async with world() as it, operator(it) as replica:
         it.budget(hours="0.1", action="AlertOnly", grace=0)
         it.pod("train", 1)
         await passing(900)
         assert it.phase("train") == "Running"
         assert it.told("team-a", "QuotaExceeded")
-        assert "lastEnforcementAt" not in it.status()
+        assert it.status()["lastEnforcementAt"]
+        counts = {action.value: count for (_, action), count in replica.budget_accounting.actions.counts.items()}
+        assert counts == {"AlertOnly": 1}
 
 
 def _job(it, name="work"):
@@ -129,6 +156,18 @@ async def test_a_job_is_resumed_when_its_budget_is_deleted():
         it.store.delete(it.kind, "default", "team-a")
         await passing(10)
         assert not _job(it)["spec"].get("suspend")
+
+
+async def test_jobs_are_resumed_when_their_budget_is_changed_to_alert_only():
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", action="Pause", grace=0)
+        it.job("work", 1)
+        await passing(450)
+        assert _job(it)["spec"]["suspend"] is True
+        it.change(it.kind, "team-a", lambda each: each["spec"]["enforcement"].update(action="AlertOnly"), "default")
+        await passing(30)
+        assert not _job(it)["spec"].get("suspend")
+        assert "AlertOnly" in it.told("work", "Resumed")[0]
 
 
 async def test_a_job_that_was_resumed_by_hand_may_be_paused_again():

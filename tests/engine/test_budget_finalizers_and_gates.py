@@ -145,3 +145,32 @@ async def test_a_gated_pod_can_be_deleted():
         it.store.delete(kinds.POD_KIND, "default", "second")
         await passing(10)
         assert not it.is_there("second")
+
+
+async def test_new_pods_are_gated_while_a_pod_waits_although_the_quota_is_not_used_up():
+    async with world() as it, operator(it):
+        it.budget(hours="1", window=24, action="Pause", grace=100_000)
+        it.pod("first", 1, runs="30m")
+        await passing(120)
+        assert "forebay.dev/exceeded" not in it.labels()
+        _gated(it, "second", 8)
+        await passing(30)
+        assert it.condition("QuotaExceeded") == ("False", "WithinBudget")
+        assert _gates(it, "second") == [GATE]
+        assert it.labels()["forebay.dev/exceeded"] == "true"
+        it.delete_pod("second")
+        await passing(30)
+        assert "forebay.dev/exceeded" not in it.labels()
+
+
+async def test_a_pod_that_no_node_could_run_does_not_hold_back_those_behind_it():
+    async with world() as it, operator(it):
+        it.budget(hours="1", window=24, action="Pause", grace=100_000)
+        it.pod("first", 1, runs="30m")
+        await passing(2000)
+        _gated(it, "huge", 64)
+        await passing(10)
+        _gated(it, "small", 1)
+        await passing(30)
+        assert _gates(it, "huge") == [GATE]
+        assert _gates(it, "small") == []

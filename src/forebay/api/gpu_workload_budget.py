@@ -81,6 +81,12 @@ class GPUWorkloadBudgetStatus(Observed, frozen=True, kw_only=True):
     """GPU-hours used in the window that ends now."""
     remaining_gpu_hours: Figure | None = None
     """GPU-hours left of the quota, never less than 0."""
+    consumed: str | None = None
+    """`consumedGpuHours` for people: `0.043 GPU-h`, or `core-h` where cpu counts."""
+    remaining: str | None = None
+    """`remainingGpuHours` for people."""
+    window: str | None = None
+    """Length of the window for people: `24h`."""
     consumed_usd: Figure | None = None
     """US dollars spent in the window that ends now."""
     remaining_usd: Figure | None = None
@@ -90,9 +96,10 @@ class GPUWorkloadBudgetStatus(Observed, frozen=True, kw_only=True):
     held_pods: Count | None = None
     """Pods that wait until older usage leaves the window."""
     last_enforcement_at: datetime | None = None
-    """When a pod was last evicted or paused."""
+    """When a pod was last evicted or paused, or AlertOnly last alerted."""
     forecast_exhausted_at: datetime | None = None
-    """When the quota will be used up at the present rate. Absent: not within one window from now."""
+    """When the quota will be used up at the mean rate of the last hour, or at the present rate if that is lower.
+    Absent: not within one window from now."""
 
 
 class GPUWorkloadBudget(Object, kw_only=True):
@@ -111,9 +118,9 @@ GPU_WORKLOAD_BUDGET = CustomKind(
     namespaced=True,
     type=GPUWorkloadBudget,
     columns=(
-        PrinterColumn("Consumed", ".status.consumedGpuHours"),
-        PrinterColumn("Remaining", ".status.remainingGpuHours"),
-        PrinterColumn("Window", ".spec.quota.windowHours", ColumnType.INTEGER),
+        PrinterColumn("Consumed", ".status.consumed"),
+        PrinterColumn("Remaining", ".status.remaining"),
+        PrinterColumn("Window", ".status.window"),
         PrinterColumn("Action", ".spec.enforcement.action"),
         PrinterColumn("Pods", ".status.trackedPods", ColumnType.INTEGER),
         PrinterColumn("Quota", ".spec.quota.gpuHours", wide=True),

@@ -45,6 +45,8 @@ ACCOUNTING_LABEL: Final = "forebay.dev/accounting"
 # Labels on the ConfigMaps that hold ledgers: which ledger, and the UID of the budget.
 LEDGER_LABEL: Final = "forebay.dev/ledger"
 BUDGET_UID_LABEL: Final = "forebay.dev/budget-uid"
+#: On a GPUWorkloadBudget ("true"): usage of deleted budgets of the same name does not count.
+RESET_USAGE_ANNOTATION: Final = "forebay.dev/reset-usage"
 
 #: Label on a Job that was suspended for a budget, so that such Jobs can be listed.
 PAUSED_LABEL: Final = "forebay.dev/paused"

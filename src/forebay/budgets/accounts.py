@@ -5,7 +5,7 @@ counts for every budget of its namespace whose selector matches it, for as long 
 without a budget are not remembered.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -45,7 +45,7 @@ class Account:
         A `newly_matched` pod was seen before without matching: it counts from now on, not from its start.
         """
         rate = thousandths(pod.shape, self.resource)
-        if not rate or pod.phase.ended:
+        if not rate or pod.phase.ended or (run is not None and run.end is not None):
             self.pods.pop(pod.uid, None)
         else:
             self.pods[pod.uid] = pod
@@ -60,7 +60,10 @@ class Account:
             ledger.end(uid, run.end)
         else:
             recorded = ledger.intervals(uid)
-            if not recorded:
+            if newly_matched:
+                # The pod ended while it did not match. Noted, lest a restart take the time since it left for a gap.
+                ledger.note_end(uid, run.end)
+            elif not recorded:
                 ledger.record(uid, start, run.end, rate)
             elif run.end_reported and (last := recorded[-1].end) is not None:
                 # Only what follows the last interval: between two intervals the pod did not match.
@@ -93,6 +96,8 @@ class Accounts:
         self._counted: dict[str, frozenset[str]] = {}
         #: UIDs of deleted pods, with the time. A UID never returns, so later events about them are stale.
         self._deleted: dict[str, int] = {}
+        #: Nodes whose machine is proven off, and since when: pods that seem to run there use nothing.
+        self._off: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Account]:
         return iter(self._accounts.values())
@@ -145,11 +150,16 @@ class Accounts:
             self._update(seen.pod, seen, seconds(at))
         return account
 
-    def close(self, key: BudgetKey) -> None:
-        """Remove the account of a deleted budget."""
-        self._remove(self._accounts[key])
+    def close(self, key: BudgetKey, at: datetime) -> Account:
+        """Remove the account of a deleted budget, and return it with the usage until now."""
+        account = self._accounts[key]
+        self._remove(account)
         if key[0] not in self._counted:
             self._seen.pop(key[0], None)
+        for uid in list(account.ledger.running):
+            account.stop_counting(uid, seconds(at))
+        account.money.drop_provisional()
+        return account
 
     def _remove(self, account: Account) -> None:
         namespace = account.key[0]
@@ -177,6 +187,8 @@ class Accounts:
             now = run_of(pod, None if run is None else run.start, at)
             # An end that no status reports stays where it was first seen.
             run = now if run is None or run.end is None or (now is not None and now.end_reported) else run
+        # The run is remembered without the end of its machine: the machine may come back.
+        remembered, run = run, self._cut_off(pod, run)
         accounts = tuple(self.matching(pod))
         before = seen.accounts if seen is not None else _NO_ACCOUNTS
         for account in before:
@@ -186,7 +198,32 @@ class Accounts:
                 account.stop_counting(pod.uid, at)
         for account in accounts:
             account.count(pod, run, at, newly_matched=seen is not None and account not in before)
-        self._seen.setdefault(pod.namespace, {})[pod.uid] = _SeenPod(pod, run, accounts)
+        self._seen.setdefault(pod.namespace, {})[pod.uid] = _SeenPod(pod, remembered, accounts)
+
+    def _cut_off(self, pod: Pod, run: Run | None) -> Run | None:
+        """The run of a pod, ended by the end of its machine if that is proven off."""
+        off = self._off.get(pod.node) if pod.node is not None else None
+        if off is None or run is None or run.end is not None:
+            return run
+        return Run(run.start, max(run.start, off))
+
+    def machines_off(self, off: Mapping[str, datetime], pods_on: Callable[[str], Iterable[Pod]], at: datetime) -> None:
+        """Update which nodes' machines are proven off, and since when: nobody reports the end of pods there.
+
+        Pods on a node whose machine is on again count from now on.
+        """
+        for node in [each for each in off if each not in self._off]:
+            self._off[node] = seconds(off[node])
+            for pod in pods_on(node):
+                self.see(pod, at)
+        for node in [each for each in self._off if each not in off]:
+            since = self._off.pop(node)
+            for pod in pods_on(node):
+                seen = self._seen.get(pod.namespace, {}).get(pod.uid)
+                if seen is None or seen.run is None:
+                    continue
+                for account in seen.accounts:
+                    account.count(seen.pod, seen.run, seconds(at), newly_matched=seen.run.start < since)
 
     def gone(self, pod: Pod, at: datetime) -> None:
         """Stop counting a deleted pod, given its last state. A pod that was not seen to end counts until now."""

@@ -4,7 +4,7 @@ A pod is admitted when every budget that selects it (and does more than alert) h
 what remains of the quota after running pods, launching capacity and the pods admitted before it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -22,7 +22,7 @@ from forebay.budgets.assessment import (
     earliest_headroom,
     headroom,
 )
-from forebay.budgets.usage import thousandths
+from forebay.budgets.usage import described, thousandths
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
@@ -159,7 +159,9 @@ class Admission:
             # A quota too small for five minutes of this pod still admits it while nothing of the quota is used.
             need = min(need, budget.limits.gpu_hours)
         if budget.gpu_hours is not None and budget.gpu_hours < need:
-            why = f"{budget.gpu_hours} of {budget.limits.gpu_hours} in {human(budget.limits.window)}"
+            quota = described(budget.limits.gpu_hours or GpuHours.zero(), budget.account.resource)
+            left = described(budget.gpu_hours, budget.account.resource)
+            why = f"{left} of {quota} in {human(budget.limits.window)}"
             return self._held(budget, pod, need, why)
         if budget.usd is not None and not budget.usd:
             why = f"{budget.usd} of {budget.limits.usd} in {human(budget.limits.window)}"
@@ -188,10 +190,13 @@ class Admission:
         )
 
 
-def release(gated: Iterable[Pod], admission: Admission) -> tuple[Release | Held, ...]:
+def release(
+    gated: Iterable[Pod], admission: Admission, *, unplaceable: Callable[[Pod], bool] = lambda _: False
+) -> tuple[Release | Held, ...]:
     """Decisions about pods at the budget's gate: released oldest first, as far as there is headroom.
 
-    A pod does not overtake an older one that waits for the same budget, lest large pods wait forever.
+    A pod does not overtake an older one that waits for the same budget, lest large pods wait forever. A pod that is
+    `unplaceable` (no node and no offer could run it) holds nobody back.
     """
     found: list[Release | Held] = []
     waiting: dict[BudgetKey, Held] = {}
@@ -204,7 +209,8 @@ def release(gated: Iterable[Pod], admission: Admission) -> tuple[Release | Held,
             sentence = f"Every GPUWorkloadBudget of the pod has headroom: scheduling gate {BUDGET_GATE} removed."
             found.append(Release(pod=pod, reason=Reason.RELEASED_BY_BUDGET, sentence=sentence))
         else:
-            waiting.setdefault(held.budget, held)
+            if before or not unplaceable(pod):
+                waiting.setdefault(held.budget, held)
             found.append(held)
     return tuple(found)
 

@@ -9,7 +9,8 @@ import msgspec
 
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget, Quota
 from forebay.budgets.accounts import Account, Accounts, BudgetKey
-from forebay.budgets.usage import from_microseconds, microseconds
+from forebay.budgets.ledger.profile import Profile
+from forebay.budgets.usage import described, from_microseconds, microseconds
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
@@ -20,6 +21,8 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 ASSUMED_RUNTIME: Final = timedelta(hours=1)
 #: A pod is admitted only with headroom for this long: with less, enforcement would stop it as soon as it runs.
 MINIMUM_RUNTIME: Final = timedelta(minutes=5)
+#: Longest time over which the rate of the forecast is averaged.
+_SMOOTHING: Final = timedelta(hours=1)
 NO_DOLLARS: Final = Usd.zero()
 
 
@@ -30,6 +33,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     window: timedelta
     action: EnforcementAction
+    #: Resource that is counted.
+    resource: str
     consumed: GpuHours
     #: None: the budget does not limit GPU-hours (below: dollars).
     quota: GpuHours | None
@@ -40,8 +45,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     #: Present use: GPU-hours per hour, and dollars per hour.
     burn: Fraction
     burn_usd: UsdPerHour
-    #: When the first of the quotas is used up at the present rate. None: not within one window from now.
+    #: When the first of the quotas is used up at the mean rate of the last hour, or at the present rate if that is
+    #: lower: at the start of a burst the present rate alone would be a false alarm. None: not within one window.
     exhausted: datetime | None
+    #: The same at the present rate: by when at the earliest to look again.
+    earliest: datetime | None
 
     @property
     def remaining(self) -> GpuHours | None:
@@ -72,7 +80,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         figures = []
         if self.quota is not None:
-            figures.append(f"{self.consumed} of {self.quota}")
+            figures.append(f"{described(self.consumed, self.resource)} of {described(self.quota, self.resource)}")
         if self.quota_usd is not None:
             figures.append(f"{self.consumed_usd} of {self.quota_usd}")
         return f"{' and '.join(figures)} used in the last {human(self.window)}."
@@ -104,12 +112,16 @@ class QuotaLimits(msgspec.Struct, frozen=True):
         )
 
 
+#: When a quota is used up, in microseconds: at the smoothed rate, and at the present one.
+_Forecast = tuple[int | None, int | None]
+
+
 class Assessor:
     """Assesses budgets, and caches parsed quotas and forecasts until the quota or the ledgers change."""
 
     def __init__(self) -> None:
         self._limits: dict[BudgetKey, tuple[Quota, QuotaLimits]] = {}
-        self._forecasts: dict[BudgetKey, tuple[tuple[int, int, QuotaLimits], int | None, int]] = {}
+        self._forecasts: dict[BudgetKey, tuple[tuple[int, int, QuotaLimits], _Forecast, int]] = {}
 
     def assess(
         self, budgets: Iterable[GPUWorkloadBudget], accounts: Accounts, now: datetime
@@ -141,12 +153,13 @@ class Assessor:
         limits = self.limits(budget)
         window = limits.window // _MICROSECOND
         ledger, money = account.ledger, account.money
-        exhausted = self._forecast(account, limits, at, window)
+        exhausted, earliest = self._forecast(account, limits, at, window)
         return Standing(
             key=budget.key,
             uid=budget.uid,
             window=limits.window,
             action=budget.spec.enforcement.action,
+            resource=account.resource,
             consumed=GpuHours.from_units(ledger.consumed(at, window)),
             quota=limits.gpu_hours,
             consumed_usd=Usd.from_units(money.consumed(at, window)),
@@ -155,22 +168,35 @@ class Assessor:
             burn=Fraction(ledger.profile.rate(at), 1000),
             burn_usd=UsdPerHour.from_units(money.profile.rate(at)),
             exhausted=None if exhausted is None else from_microseconds(exhausted),
+            earliest=None if earliest is None else from_microseconds(earliest),
         )
 
-    def _forecast(self, account: Account, limits: QuotaLimits, at: int, window: int) -> int | None:
+    def _forecast(self, account: Account, limits: QuotaLimits, at: int, window: int) -> _Forecast:
         profile, dollars = account.ledger.profile, account.money.profile
         state = (profile.version, dollars.version, limits)
         known = self._forecasts.get(account.key)
-        if known is not None and known[0] == state and at < known[2]:
-            return known[1] if known[1] is None or known[1] > at else at
-        moments = [
-            None if limits.gpu_hours is None else profile.reaches(limits.gpu_hours.units, at, window),
-            None if limits.usd is None else dollars.reaches(limits.usd.units, at, window),
-        ]
-        first = min((each for each in moments if each is not None), default=None)
-        # Runs that a fast clock dated into the future begin without a change of the ledger: so recompute each minute.
-        self._forecasts[account.key] = (state, first, at + 60 * 10**6)
-        return first
+        if known is None or known[0] != state or at >= known[2]:
+            # Smoothed rates change without a change of the ledger, and runs that a fast clock dated into the future
+            # begin so: recompute each minute.
+            found = _first(profile, dollars, limits, at, _smoothing(window)), _first(profile, dollars, limits, at, 0)
+            known = self._forecasts[account.key] = (state, found, at + 60 * 10**6)
+        smoothed, present = (each if each is None else max(each, at) for each in known[1])
+        return smoothed, present
+
+
+def _smoothing(window: int) -> int:
+    """Time over which the rate is averaged for the forecast: an hour, or a tenth of the window if that is less."""
+    return min(_SMOOTHING // _MICROSECOND, window // 10)
+
+
+def _first(profile: Profile, dollars: Profile, limits: QuotaLimits, at: int, span: int) -> int | None:
+    """When the first of the quotas is used up."""
+    window = limits.window // _MICROSECOND
+    moments = (
+        None if limits.gpu_hours is None else profile.reaches(limits.gpu_hours.units, at, window, span),
+        None if limits.usd is None else dollars.reaches(limits.usd.units, at, window, span),
+    )
+    return min((each for each in moments if each is not None), default=None)
 
 
 def headroom(account: Account, limits: QuotaLimits, now: datetime, runtime: timedelta = ASSUMED_RUNTIME) -> Headroom:

@@ -17,14 +17,17 @@ from forebay.budgets.assessment import (
     earliest_headroom,
     headroom,
 )
-from forebay.budgets.usage import microseconds, thousandths
+from forebay.budgets.usage import described, microseconds, thousandths
 from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Owner, Pod
 
 CONDITION: Final = "QuotaExceeded"
-#: Enforcement waits for a terminating pod until this long after its deletionTimestamp, by which it must have ended.
+#: A terminating pod should be gone this long after its deletionTimestamp.
 _TERMINATION_SLACK: Final = timedelta(seconds=30)
+#: Longest time that enforcement waits for terminating pods after its last action. Pods whose end takes longer count as
+#: stopped, so that their grace periods do not let other pods overdraw the budget.
+_MAX_WAIT: Final = timedelta(seconds=60)
 #: Shortest time between two checks whether a Job can be resumed.
 _RESUME_RETRY: Final = timedelta(seconds=30)
 #: Time to the next attempt after the eviction of every running pod was refused.
@@ -87,10 +90,18 @@ class PausedJob(msgspec.Struct, frozen=True, kw_only=True):
     rate: int = 1000
 
 
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """Decision to count an alert of a budget that only alerts: one each time that its quota is used up."""
+
+    budget: BudgetKey
+    reason: Reason
+    sentence: str
+
+
 class EnforcementResult(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions of one budget, and when to call `enforce` again."""
 
-    decisions: tuple[Evict | Pause | CannotPause | Resume, ...] = ()
+    decisions: tuple[Evict | Pause | CannotPause | Resume | Alert, ...] = ()
     #: When time alone may lead to the next decision; None: only a change in the cluster can.
     requeue_at: datetime | None = None
 
@@ -110,29 +121,37 @@ def enforce(
     now: datetime,
     *,
     since: datetime | None,
+    last_action: datetime | None = None,
     blocked: Collection[str] = (),
     paused: Iterable[PausedJob] = (),
 ) -> EnforcementResult:
     """Decisions about the pods and Jobs of one budget, at most one to evict, pause or resume.
 
-    `since` is when the quota was used up (`exceeded_since`, or now if no condition says so yet). `blocked` are UIDs of
-    pods whose eviction, or whose Job's suspension, was refused a moment ago.
+    A budget that only alerts resumes all its paused Jobs.
+
+    `since` is when the quota was used up (`exceeded_since`, or now if no condition says so yet). `last_action` is when
+    the budget last stopped a pod or Job. `blocked` are UIDs of pods whose eviction, or whose Job's suspension, was
+    refused a moment ago.
     """
     own_paused = sorted(
         (each for each in paused if each.budget == budget.key), key=lambda each: (each.since, each.job.name)
     )
-    if not standing.exceeded:
-        return _resume(budget, account, standing, own_paused, now)
     action = budget.spec.enforcement.action
-    if action is EnforcementAction.ALERT_ONLY or since is None:
+    if action is EnforcementAction.ALERT_ONLY:
+        why = "no longer pauses Jobs, because spec.enforcement.action is AlertOnly"
+        resumed = tuple(_resumed(each, why) for each in own_paused)
+        alert = _alert(budget, standing, now, since, last_action)
+        return msgspec.structs.replace(alert, decisions=(*resumed, *alert.decisions))
+    if not standing.exceeded:
+        return _resume(account, standing, own_paused, now)
+    if since is None:
         return EnforcementResult()
     due = since + timedelta(seconds=budget.spec.enforcement.grace_period_seconds)
     if now < due:
         return EnforcementResult(requeue_at=due)
-    terminating = [pod.deleted for pod in account.pods.values() if pod.deleted is not None]
-    deadlines = [deadline + _TERMINATION_SLACK for deadline in terminating if deadline + _TERMINATION_SLACK > now]
-    if deadlines:
-        return EnforcementResult(requeue_at=min(deadlines))
+    again = _wait_for_terminating(account, standing, now, last_action)
+    if again is not None:
+        return EnforcementResult(requeue_at=again)
     offenders = _offenders(account, standing, now, blocked)
     if not offenders and any(uid in account.pods for uid in blocked):
         return EnforcementResult(requeue_at=now + _RETRY)
@@ -140,6 +159,50 @@ def enforce(
         return EnforcementResult(decisions=tuple(_evict(budget, standing, pod, used) for pod, used in offenders[:1]))
     suspended = {each.job.uid for each in own_paused}
     return _pause(budget, standing, [each for each in offenders if _job_uid(each[0]) not in suspended])
+
+
+def _alert(
+    budget: GPUWorkloadBudget, standing: Standing, now: datetime, since: datetime | None, last_action: datetime | None
+) -> EnforcementResult:
+    """The alert of a budget that only alerts, after its grace period, once each time that its quota is used up."""
+    if not standing.exceeded or since is None:
+        return EnforcementResult()
+    due = since + timedelta(seconds=budget.spec.enforcement.grace_period_seconds)
+    if now < due:
+        return EnforcementResult(requeue_at=due)
+    # Stored times are whole seconds.
+    if last_action is not None and last_action >= due.replace(microsecond=0):
+        return EnforcementResult()
+    return EnforcementResult(
+        decisions=(Alert(budget=budget.key, reason=Reason.QUOTA_EXCEEDED, sentence=standing.sentence),)
+    )
+
+
+def _wait_for_terminating(
+    account: Account, standing: Standing, now: datetime, last_action: datetime | None
+) -> datetime | None:
+    """When to look again, if what terminating pods will free may be enough; None: stop another pod now.
+
+    Pods that end soon after the last action are waited for, at most a minute. Those that end later count as stopped:
+    another pod is stopped unless the others alone would be back within the quota in a minute.
+    """
+    terminating = [(pod, pod.deleted) for pod in account.pods.values() if pod.deleted is not None]
+    if not terminating:
+        return None
+    if last_action is not None and last_action <= now < last_action + _MAX_WAIT:
+        latest = last_action + _MAX_WAIT
+        ends = [min(end + _TERMINATION_SLACK, latest) for _, end in terminating if end <= latest]
+        ends = [end for end in ends if end > now]
+        if ends:
+            return min(ends)
+    freed = sum(thousandths(pod.shape, account.resource) for pod, _ in terminating if pod.uid in account.ledger.running)
+    at, window, span = microseconds(now + _MAX_WAIT), standing.window // _MICROSECOND, _MAX_WAIT // _MICROSECOND
+    used = GpuHours.from_units(max(account.ledger.consumed(at, window) - freed * span, 0))
+    usd = Usd.from_units(account.money.consumed(at, window))
+    enough = (standing.quota is None or used < standing.quota) and (
+        standing.quota_usd is None or usd < standing.quota_usd
+    )
+    return now + _RETRY if enough else None
 
 
 def _offenders(
@@ -162,7 +225,8 @@ def _evict(budget: GPUWorkloadBudget, standing: Standing, pod: Pod, used: GpuHou
         reason=Reason.EVICTED,
         sentence=(
             f"Pod {pod.name} evicted: GPUWorkloadBudget {budget.key[1]} is used up "
-            f"({standing.sentence.removesuffix('.')}), and of its running pods this one has used the most ({used})."
+            f"({standing.sentence.removesuffix('.')}), and of its running pods this one has used the most "
+            f"({described(used, standing.resource)})."
         ),
     )
 
@@ -177,7 +241,7 @@ def _pause(budget: GPUWorkloadBudget, standing: Standing, offenders: list[tuple[
             sentence = (
                 f"Job {owner.name} suspended: GPUWorkloadBudget {name} is used up "
                 f"({standing.sentence.removesuffix('.')}), and of its running pods {pod.name} has used "
-                f"the most ({used}). The Job resumes when the budget has headroom."
+                f"the most ({described(used, standing.resource)}). The Job resumes when the budget has headroom."
             )
             found.append(Pause(pod=pod, job=owner, budget=budget.key, reason=Reason.PAUSED, sentence=sentence))
             break
@@ -190,9 +254,7 @@ def _pause(budget: GPUWorkloadBudget, standing: Standing, offenders: list[tuple[
     return EnforcementResult(decisions=tuple(found))
 
 
-def _resume(
-    budget: GPUWorkloadBudget, account: Account, standing: Standing, paused: list[PausedJob], now: datetime
-) -> EnforcementResult:
+def _resume(account: Account, standing: Standing, paused: list[PausedJob], now: datetime) -> EnforcementResult:
     """Resume of the Job that has been paused longest, if the budget has headroom for it beside the running pods.
 
     One Job at a time: two Jobs resumed together could use up the quota every time, where one alone would finish.
@@ -210,14 +272,18 @@ def _resume(
     if short or (left.usd is not None and left.usd < need_usd):
         again = earliest_headroom(account, limits, need, now, need_usd)
         return EnforcementResult(requeue_at=max(again, now + _RESUME_RETRY))
-    sentence = (
-        f"Job {first.job.name} resumed: GPUWorkloadBudget {budget.key[1]} has headroom again "
-        f"({standing.sentence.removesuffix('.')})."
+    why = f"has headroom again ({standing.sentence.removesuffix('.')})"
+    return EnforcementResult(decisions=(_resumed(first, why),))
+
+
+def _resumed(paused: PausedJob, why: str) -> Resume:
+    return Resume(
+        namespace=paused.namespace,
+        job=paused.job,
+        budget=paused.budget,
+        reason=Reason.RESUMED,
+        sentence=f"Job {paused.job.name} resumed: GPUWorkloadBudget {paused.budget[1]} {why}.",
     )
-    resumed = Resume(
-        namespace=first.namespace, job=first.job, budget=first.budget, reason=Reason.RESUMED, sentence=sentence
-    )
-    return EnforcementResult(decisions=(resumed,))
 
 
 def _starting(account: Account, limits: QuotaLimits) -> GpuHours:

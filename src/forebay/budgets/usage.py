@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from forebay.model.quantities import CPU, GpuHours
+from forebay.model.quantities import CPU, GPU_SUFFIX, GpuHours
 from forebay.model.workloads import Pod, PodShape
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,6 +54,13 @@ def thousandths(shape: PodShape, resource: str) -> int:
     """Thousandths of a resource that the scheduler reserves for a pod of this shape."""
     amount = shape.requests.amount(resource)
     return amount if resource == CPU else amount * 1000
+
+
+def described(amount: GpuHours, resource: str) -> str:
+    """An amount for people, in the unit of its resource: `1.5 GPU-h`, `3 core-h`, `2 example.com/tpu-h`."""
+    if resource.endswith(GPU_SUFFIX):
+        return str(amount)
+    return f"{amount.decimals()} {'core' if resource == CPU else resource}-h"
 
 
 def run_of(pod: Pod, known_start: int | None, seen: int) -> Run | None:

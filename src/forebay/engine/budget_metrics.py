@@ -32,7 +32,7 @@ GAUGES: Final[tuple[tuple[str, str], ...]] = (
 )
 ACTIONS: Final = (
     "enforcement_actions",
-    "Evicted pods and suspended Jobs, also by `action`. Only successful actions count.",
+    "Evicted pods, suspended Jobs and alerts of AlertOnly, also by `action`. Only successful actions count.",
 )
 LAG: Final = ("forebay_ledger_lag_seconds", "Age of the oldest ledger change that is not stored yet.")
 #: Metrics of the bill for all machines.

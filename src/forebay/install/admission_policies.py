@@ -29,7 +29,11 @@ _CONTAINER_REQUESTS: Final = (
 )
 _REQUESTS_GPUS: Final = (
     f"object.spec.containers.exists(c, {_CONTAINER_REQUESTS}) || "
-    f"(has(object.spec.initContainers) && object.spec.initContainers.exists(c, {_CONTAINER_REQUESTS}))"
+    f"(has(object.spec.initContainers) && object.spec.initContainers.exists(c, {_CONTAINER_REQUESTS})) || "
+    # Pod-level resources (1.34 and later). The server does not copy these limits to requests before policies run.
+    "(has(object.spec.resources) && ("
+    "(has(object.spec.resources.requests) && params.spec.gpuResourceName in object.spec.resources.requests) || "
+    "(has(object.spec.resources.limits) && params.spec.gpuResourceName in object.spec.resources.limits)))"
 )
 _HAS_LABEL: Final = "has(object.metadata.labels) && {key} in object.metadata.labels"
 _LABEL_IN: Final = f"{_HAS_LABEL.format(key='e.key')} && object.metadata.labels[e.key] in e.values"

@@ -7,6 +7,8 @@ after `Retry-After`, whatever the verb. Every other retry is the caller's decisi
 import asyncio
 import random
 from collections.abc import Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlencode
 
 from forebay.kube import errors
@@ -27,6 +29,17 @@ class ApiCalls:
         self._base_url = base_url.rstrip("/")
         self._max_throttle_wait = max_throttle_wait
         self._rng = rng or random.Random()  # noqa: S311 (jitter)
+        self._date: str | None = None
+
+    @property
+    def server_time(self) -> datetime | None:
+        """Time on the server's clock when it last responded; None if it has not said."""
+        if self._date is None:
+            return None
+        try:
+            return parsedate_to_datetime(self._date)
+        except ValueError:
+            return None
 
     async def body(
         self,
@@ -49,6 +62,7 @@ class ApiCalls:
         while True:
             response = await self._transport.request(request)
             answer = await response.read()
+            self._date = response.headers.get("Date") or self._date
             if response.ok:
                 return answer, str(request)
             error = errors.from_response(response.status, response.headers, answer, call=str(request))

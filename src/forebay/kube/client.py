@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -42,6 +43,11 @@ class Client:
         self.transport = transport
         self._responses = ResponseDecoder()
         self._calls = ApiCalls(transport, base_url, max_throttle_wait=max_throttle_wait, rng=rng)
+
+    @property
+    def server_time(self) -> datetime | None:
+        """Time on the API server's clock when it last responded to this client; None if it has not said."""
+        return self._calls.server_time
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
         body, call = await self._calls.body("GET", _object_path(resource, name, namespace))

@@ -30,6 +30,7 @@ _PER_DOLLAR: Final = _PER_DOLLAR_AN_HOUR * _MICROSECONDS_PER_HOUR
 _DECIMAL_TEXT: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 _CENTS: Final = 2
+_MOST_DECIMALS: Final = 12
 _PRICE_DECIMALS: Final = 4
 
 
@@ -108,8 +109,15 @@ class GpuHours(Exact):
         """Share of `other`."""
         return Fraction(self._units, other._units) if type(other) is type(self) else NotImplemented
 
+    def decimals(self) -> str:
+        """Hours for people: three decimals, or more for an amount that three would show as 0."""
+        most = 3
+        while self._units and most < _MOST_DECIMALS and not round(abs(self.hours) * 10**most):
+            most += 1
+        return _decimal(self.hours, 0, most)
+
     def __str__(self) -> str:
-        return f"{_decimal(self.hours, 0, 3)} GPU-h"
+        return f"{self.decimals()} GPU-h"
 
     def __repr__(self) -> str:
         return f"GpuHours({self.exact()})"

@@ -15,6 +15,7 @@ from forebay.api.parts import Condition, Truth
 from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.assessment import Standing
 from forebay.budgets.enforcement import CONDITION
+from forebay.budgets.usage import described
 from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
@@ -74,8 +75,8 @@ def report_budgets(
 
 def _turning_points(standing: Standing, now: datetime) -> list[datetime]:
     """Times at which the warning is due and at which the quota is used up."""
-    end = standing.exhausted
-    return [] if end is None else [at for at in (end - _warning_time(standing), end) if at > now]
+    warning = None if standing.exhausted is None else standing.exhausted - _warning_time(standing)
+    return [at for at in (warning, standing.exhausted, standing.earliest) if at is not None and at > now]
 
 
 def _next_mark(now: datetime) -> datetime:
@@ -97,7 +98,7 @@ def _report(
     facts = _facts(budget, budget_state, standing)
     conditions = merge_conditions(status.conditions, facts, budget.metadata.generation, now)
     figures = _figures(budget, budget_state, standing, held, status)
-    labels = _labels(budget, standing)
+    labels = _labels(budget, standing, held)
     warning = _forecast_warning(status, figures, standing, now, last)
     if (
         _comparable(conditions) == _comparable(status.conditions)
@@ -129,8 +130,8 @@ def _facts(budget: GPUWorkloadBudget, budget_state: BudgetState, standing: Stand
     if standing is None:
         why = budget_state.invalid.get(budget.key, "Usage is not counted yet.")
         return (
-            Fact("Ready", Truth.FALSE, Reason.INVALID_SELECTOR, why),
-            Fact("Degraded", Truth.TRUE, Reason.INVALID_SELECTOR, why),
+            Fact("Ready", Truth.FALSE, Reason.INVALID_QUOTA, why),
+            Fact("Degraded", Truth.TRUE, Reason.INVALID_QUOTA, why),
         )
     exceeded = Truth.TRUE if standing.exceeded else Truth.FALSE
     sentence = standing.sentence
@@ -162,6 +163,8 @@ def _degraded(key: BudgetKey, budget_state: BudgetState) -> Fact:
     if budget_state.unstored is not None:
         sentence = f"Storing usage failed: {budget_state.unstored}. Usage still counts, and Forebay tries again."
         return Fact("Degraded", Truth.TRUE, Reason.LEDGER_NOT_STORED, sentence)
+    if (rewritten := budget_state.rewritten.get(key)) is not None:
+        return Fact("Degraded", Truth.TRUE, Reason.LEDGER_REWRITTEN, rewritten)
     return Fact("Degraded", Truth.FALSE, Reason.RECONCILE_SUCCEEDED, "Usage is counted without errors.")
 
 
@@ -182,6 +185,9 @@ def _figures(
     return {
         "consumedGpuHours": standing.consumed.quantity(),
         "remainingGpuHours": None if remaining is None else remaining.quantity(),
+        "consumed": described(standing.consumed, standing.resource),
+        "remaining": None if remaining is None else described(remaining, standing.resource),
+        "window": f"{budget.spec.quota.window_hours}h",
         "consumedUsd": standing.consumed_usd.decimals() if in_dollars else None,
         "remainingUsd": None if remaining_usd is None else remaining_usd.decimals(),
         "trackedPods": standing.tracked,
@@ -191,10 +197,13 @@ def _figures(
     }
 
 
-def _labels(budget: GPUWorkloadBudget, standing: Standing | None) -> dict[str, str | None]:
-    """Labels by which admission policies find the few budgets that they must read; None removes a label."""
+def _labels(budget: GPUWorkloadBudget, standing: Standing | None, held: int) -> dict[str, str | None]:
+    """Labels by which admission policies find the few budgets that they must read; None removes a label.
+
+    New pods are gated while the quota is used up, and while any pod waits: they must not overtake it.
+    """
     exact = budget.spec.accounting is Accounting.EXACT
-    holds = standing is not None and standing.exceeded and standing.holds
+    holds = standing is not None and standing.holds and (standing.exceeded or held > 0)
     return {EXCEEDED_LABEL: "true" if holds else None, ACCOUNTING_LABEL: budget.spec.accounting if exact else None}
 
 
@@ -213,7 +222,8 @@ def _worth_writing(
     changed = {name for name, value in figures.items() if shown.get(name) != msgspec.to_builtins(value)}
     if not changed:
         return False
-    waited = _RARE if last is None else now - last + _TOLERANCE
+    # A last write in the future was made while the clock was ahead.
+    waited = _RARE if last is None or last > now else now - last + _TOLERANCE
     if (changed & {"trackedPods", "heldPods"} or _final_usage_unwritten(status, standing)) and waited >= _COUNTS:
         return True
     return waited >= _RARE or (waited >= _FREQUENT and _visibly_changed(status, standing))
@@ -253,7 +263,7 @@ def _forecast_warning(
     if warned or standing.exhausted - now > warning_time:
         return None
     return (
-        f"{standing.sentence} At the present rate the budget is used up at "
+        f"{standing.sentence} At the rate of the last hour the budget is used up at "
         f"{figures['forecastExhaustedAt']:%Y-%m-%d %H:%M:%S} UTC. Stop pods that are not needed, or raise spec.quota."
     )
 

@@ -13,12 +13,16 @@ from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
 from forebay.budgets.accounts import Account, BudgetKey, selector_of
 from forebay.budgets.admission import Admission, Held, Release, release
 from forebay.budgets.assessment import Standing
-from forebay.budgets.enforcement import CannotPause, Evict, Pause, Resume, enforce, exceeded_since
+from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, Resume, enforce, exceeded_since
+from forebay.demand.free_capacity import CONDITION_TAINTS
 from forebay.demand.reservation import Reservations
+from forebay.model.fit import selects
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
+from forebay.model.requirements import tolerates
 from forebay.model.workloads import Pod
 from forebay.planning.gangs import GangKey, gang_key
+from forebay.reconcile.buying import plan_for
 from forebay.reconcile.decisions import AddUsageFinalizer, PodEvent, RemoveUsageFinalizer
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 
@@ -50,7 +54,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
 class Enforced(msgspec.Struct, frozen=True, kw_only=True):
     """Decisions of all budgets that are used up or have paused Jobs."""
 
-    decisions: tuple[Evict | Pause | CannotPause | Resume, ...] = ()
+    decisions: tuple[Evict | Pause | CannotPause | Resume | Alert, ...] = ()
     requeue_at: datetime | None = None
 
 
@@ -149,11 +153,26 @@ def gates(snapshot: Snapshot, budgeting: Budgeting) -> Gates:
         return Gates()
     if budgeting.admission is None:
         return Gates(released=tuple(_ungate(pod) for pod in budget_state.gated if pod.deleted is None))
-    found = release(budget_state.gated, budgeting.admission)
+    found = release(budget_state.gated, budgeting.admission, unplaceable=lambda pod: _is_unplaceable(snapshot, pod))
     return Gates(
         released=tuple(each for each in found if isinstance(each, Release)),
         held=tuple(each for each in found if isinstance(each, Held)),
     )
+
+
+def _is_unplaceable(snapshot: Snapshot, pod: Pod) -> bool:
+    """Whether no node, even an empty one, and no offer could run the pod. False where some offers are not known."""
+    if any(source.offers is None for source in snapshot.sources.values()):
+        return False
+    for node in (*snapshot.nodes.values(), *snapshot.last_seen_nodes.values()):
+        lasting = (each for each in node.taints if each.repels and not each.key.startswith(CONDITION_TAINTS))
+        if (
+            pod.shape.requests.fits_within(node.allocatable)
+            and selects(pod.shape, node)
+            and all(tolerates(pod.shape.tolerations, taint) for taint in lasting)
+        ):
+            return False
+    return bool(plan_for(snapshot, (pod,)).left_out)
 
 
 def _ungate(pod: Pod) -> Release:
@@ -178,7 +197,7 @@ def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing]) -> 
     budget_state = snapshot.budget_state
     if budget_state is None:
         return Enforced()
-    decisions: list[Evict | Pause | CannotPause | Resume] = []
+    decisions: list[Evict | Pause | CannotPause | Resume | Alert] = []
     due: list[datetime] = []
     named: set[str] = set()
     for budget in snapshot.budgets:
@@ -191,6 +210,7 @@ def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing]) -> 
             standing,
             snapshot.now,
             since=exceeded_since(budget),
+            last_action=_last_action(budget, budget_state),
             blocked=budget_state.blocked | named if named else budget_state.blocked,
             paused=budget_state.paused,
         )
@@ -201,6 +221,13 @@ def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing]) -> 
             due.append(found.requeue_at)
     decisions += _resume_orphaned(snapshot, budget_state)
     return Enforced(decisions=tuple(decisions), requeue_at=min(due, default=None))
+
+
+def _last_action(budget: GPUWorkloadBudget, budget_state: BudgetState) -> datetime | None:
+    """When the budget last stopped a pod or Job: by this process, or by an earlier one as the status says."""
+    stored = budget.status.last_enforcement_at if budget.status is not None else None
+    own = budget_state.enforced.get(budget.key)
+    return max((each for each in (stored, own) if each is not None), default=None)
 
 
 def _resume_orphaned(snapshot: Snapshot, budget_state: BudgetState) -> Iterator[Resume]:

@@ -13,7 +13,7 @@ from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceSt
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.parts import Condition
 from forebay.budgets.admission import Release
-from forebay.budgets.enforcement import CannotPause, Evict, Pause, Resume
+from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, Resume
 from forebay.demand.nomination import NominatePods
 from forebay.lifecycle.steps import Adopt, AnyStep
 from forebay.model.nodes import Node
@@ -105,12 +105,17 @@ class SetClassFinalizer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Add the planned labels and taints that a registered node lacks: its pods were planned with them."""
+    """Add the planned labels and taints that a registered node lacks: its pods were planned with them.
 
-    record: GPUInstance
+    Also adds or removes the out-of-service taint of a machine that is proven off.
+    """
+
+    #: None: no GPUInstance is left of the machine.
+    record: GPUInstance | None
     node: Node
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
+    remove: tuple[Taint, ...] = ()
 
 
 class PodEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +130,7 @@ class PodEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 #: Decisions about budgets, their pods and their Jobs.
 BudgetDecision = (
-    ReportBudget | Evict | Pause | CannotPause | Resume | Release | AddUsageFinalizer | RemoveUsageFinalizer
+    ReportBudget | Evict | Pause | CannotPause | Resume | Alert | Release | AddUsageFinalizer | RemoveUsageFinalizer
 )
 Decision = (
     ReportPool
@@ -154,6 +159,8 @@ def subject(decision: Decision) -> tuple[str, str, str]:
             return ("record", "", decision.name)
         case ReportBudget():
             return ("budget", decision.namespace, decision.name)
+        case Alert():
+            return ("budget", *decision.budget)
         case Pause():
             return ("job", decision.pod.namespace, decision.job.name)
         case Resume():

@@ -1,16 +1,20 @@
 """Changes to registered nodes of GPUInstances: planned labels and taints, and nominations of their planned pods."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.names import GROUP, PREDECESSOR_PREFIX
 from forebay.demand.nomination import NominatePods, nominations
 from forebay.demand.reservation import Reservations
-from forebay.model.requirements import Taint
+from forebay.model.nodes import Node
+from forebay.model.requirements import Effect, Taint
 from forebay.reconcile.decisions import SyncNode
 from forebay.reconcile.snapshot import Snapshot
 
 _REGISTERED: Final = frozenset({InstanceState.JOINED, InstanceState.READY})
+#: The value tells it from one that an administrator has set.
+_OUT_OF_SERVICE: Final = Taint("node.kubernetes.io/out-of-service", "forebay", Effect.NO_EXECUTE)
 _OWN_PREFIXES: Final = (f"{GROUP}/", PREDECESSOR_PREFIX)
 
 
@@ -34,6 +38,31 @@ def sync_nodes(snapshot: Snapshot) -> tuple[SyncNode, ...]:
         if labels or taints:
             found.append(SyncNode(record=record, node=node, labels=labels, taints=taints))
     return tuple(found)
+
+
+def out_of_service(snapshot: Snapshot) -> Iterator[SyncNode]:
+    """Nodes that get the out-of-service taint, because their machine is proven off under its pods, or lose it.
+
+    Kubernetes deletes terminating pods of such a node and detaches their volumes, so that a StatefulSet recovers.
+    """
+    in_use = {record.node_name for record in snapshot.records if record.state is not InstanceState.GONE}
+    for record in snapshot.records:
+        node = snapshot.nodes.get(record.node_name or "")
+        if record.state is not InstanceState.GONE or node is None or node.ready or node.name in in_use:
+            continue
+        pods = snapshot.pods_by_node.get(node.name, ())
+        tainted = any(each.key == _OUT_OF_SERVICE.key for each in node.taints)
+        if not tainted and any(pod.occupies_node for pod in pods):
+            yield SyncNode(record=record, node=node, labels={}, taints=(_OUT_OF_SERVICE,))
+    for node in snapshot.nodes.values():
+        ours = out_of_service_taint(node) if node.taints else None
+        if ours is not None and (node.ready or node.name in in_use):
+            yield SyncNode(record=None, node=node, labels={}, taints=(), remove=(ours,))
+
+
+def out_of_service_taint(node: Node) -> Taint | None:
+    """Our out-of-service taint on the node; None if there is none, or if somebody else has set one."""
+    return next((each for each in node.taints if each == _OUT_OF_SERVICE), None)
 
 
 def nominate(snapshot: Snapshot, reservations: Reservations, not_synced: set[str]) -> tuple[NominatePods, ...]:

@@ -41,6 +41,8 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     assessor: Assessor
     #: By budget, which stored chunks of its ledger cannot be read.
     damages: Mapping[BudgetKey, str] = {}
+    #: By budget, which stored chunks of its ledger somebody deleted, so that they were written again.
+    rewritten: Mapping[BudgetKey, str] = {}
     #: Budgets that cannot be counted at all, and why.
     invalid: Mapping[BudgetKey, str] = {}
     #: Why the ledger cannot be stored at the moment; None where it can.

@@ -232,7 +232,7 @@ def test_the_first_budget_of_a_namespace_counts_the_existing_pods():
     accounts.open(budget(), at(100), pods=there)
     assert used(accounts, 100) == 140
     assert accounts.visible() == {"uid-train", "uid-done"}
-    accounts.close(("default", "team-a"))
+    accounts.close(("default", "team-a"), at(100))
     assert accounts.visible() == set()
 
 
@@ -312,3 +312,35 @@ def test_a_pod_may_be_deleted_when_every_budget_has_stored_its_usage():
 def test_usage_added_up_interval_by_interval_is_the_same():
     intervals = [Interval(T0, T0 + 3600, 1000), Interval(T0 + 1800, None, 2000)]
     assert usage(intervals, at(7200), at(7200) - at(0)) == GpuHours.parse("4")
+
+
+def test_a_pod_counts_until_its_machine_is_proven_off_and_from_when_the_machine_is_on_again():
+    accounts = opened(budget())
+    there = pod(started=0)
+    accounts.see(there, at(10))
+    accounts.machines_off({"n1": at(100)}, lambda _: [there], at(150))
+    assert used(accounts, 500) == 100
+    accounts.see(msgspec.structs.replace(there, resource_version=2), at(600))
+    assert used(accounts, 900) == 100
+    account = accounts.get(("default", "team-a"))
+    assert account is not None
+    assert not account.pods
+    accounts.machines_off({}, lambda _: [there], at(1000))
+    assert used(accounts, 1050) == 150
+    assert set(account.pods) == {"uid-train"}
+
+
+def test_a_pod_that_left_the_selector_ended_and_was_labelled_back_counts_only_while_it_matched():
+    accounts = opened(budget())
+    accounts.see(pod(started=0), at(1))
+    accounts.see(pod(started=0, version=2, labels={}), at(99))
+    accounts.see(pod(started=0, finished=7200, version=3, labels={}), at(7200))
+    back = pod(started=0, finished=7200, version=4)
+    accounts.see(back, at(8000))
+    assert used(accounts, 9000) == 99
+    store = Store()
+    store.save(accounts.get(("default", "team-a")).ledger, T0 + 8001)
+    again = Accounts()
+    again.open(budget(), at(8100), ledger=store.load())
+    again.see(back, at(8100))
+    assert used(again, 9000) == 99

@@ -136,3 +136,17 @@ def test_no_more_is_admitted_than_the_budget_has_for_an_hour_but_for_the_last_po
     most = headroom(accounts.get(KEY), QuotaLimits.of(one.spec.quota), at(now)).gpu_hours
     assert most <= max(GpuHours.parse(quota) - standings[KEY].consumed, GpuHours.zero())
     assert sum(admitted[:-1]) <= max(most.hours, 0)
+
+
+SIZES = (("huge", 1000, 0), ("small", 1, 60))
+
+
+def test_a_gated_pod_that_nothing_can_place_holds_nobody_back():
+    done = pod("done", 1, started=0, finished=HOUR)
+    huge, small = (pod(name, gpus, gates=GATE, created=at(age)) for name, gpus, age in SIZES)
+    admission = admission_of(done, budgets=[budget(hours="9")], when=2 * HOUR)
+    first, second = release([huge, small], admission, unplaceable=lambda each: each.name == "huge")
+    assert isinstance(first, Held)
+    assert isinstance(second, Release)
+    admission = admission_of(done, budgets=[budget(hours="9")], when=2 * HOUR)
+    assert all(isinstance(each, Held) for each in release([huge, small], admission))

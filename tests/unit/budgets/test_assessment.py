@@ -47,20 +47,20 @@ def test_the_forecast_knows_that_what_was_used_leaves_the_window():
     # 10 GPUs for an hour leave the window while 5 go on: they leave before the quota is used up, so it never is.
     before = pod("before", 10, started=0, finished=HOUR)
     now = pod("now", 4, started=20 * HOUR)
-    assert standing(before, now, hours="97", when=20 * HOUR).exhausted is None
-    assert standing(before, now, hours="24", when=20 * HOUR).exhausted == at(23.5 * HOUR)
+    assert standing(before, now, hours="97", when=20 * HOUR).earliest is None
+    assert standing(before, now, hours="24", when=20 * HOUR).earliest == at(23.5 * HOUR)
     # 24 h after the first use ten an hour leave and four come; when these have gone, four come again.
-    assert standing(before, now, hours="27", when=20 * HOUR).exhausted == at(26.75 * HOUR)
+    assert standing(before, now, hours="27", when=20 * HOUR).earliest == at(26.75 * HOUR)
 
 
 def test_a_forecast_is_cached_until_the_ledger_changes():
     accounts, _, _ = assessed(pod(gpus=8, started=0), when=0)
     budgets, assessor = [budget()], Assessor()
-    assert assessor.assess(budgets, accounts, at(10))[KEY].exhausted == at(12.5 * HOUR)
-    assert assessor.assess(budgets, accounts, at(20))[KEY].exhausted == at(12.5 * HOUR)
+    assert assessor.assess(budgets, accounts, at(10))[KEY].earliest == at(12.5 * HOUR)
+    assert assessor.assess(budgets, accounts, at(20))[KEY].earliest == at(12.5 * HOUR)
     accounts.see(pod("more", 8, started=20), at(20))
-    assert assessor.assess(budgets, accounts, at(20))[KEY].exhausted == at(20 + (100 * HOUR - 160) / 16)
-    assert assessor.assess([budget(hours="8")], accounts, at(20))[KEY].exhausted == at(20 + (8 * HOUR - 160) / 16)
+    assert assessor.assess(budgets, accounts, at(20))[KEY].earliest == at(20 + (100 * HOUR - 160) / 16)
+    assert assessor.assess([budget(hours="8")], accounts, at(20))[KEY].earliest == at(20 + (8 * HOUR - 160) / 16)
     assert assessor.assess([], accounts, at(20)) == {}
 
 
@@ -89,5 +89,32 @@ def test_dollars_alone_can_use_a_budget_up(usd):
     assert found.consumed_usd == Usd("0.50")
     assert found.exceeded is (usd == "0.50")
     assert found.burn_usd == UsdPerHour(1)
-    assert found.exhausted == at(3600 if usd == "1" else 1800)
+    assert found.earliest == at(3600 if usd == "1" else 1800)
     assert found.sentence == f"$0.50 of {Usd(usd)} used in the last 24h."
+
+
+def test_a_burst_is_forecast_at_the_mean_rate_of_the_last_hour_and_an_end_at_the_present_rate():
+    # Ten minutes of 48 GPUs are 8 GPU-hours: a mean of 8 GPUs, which use up 100 GPU-hours 11.5 hours later.
+    burst = standing(pod(gpus=48, started=HOUR - 600), when=HOUR)
+    assert burst.exhausted == at(HOUR + 11.5 * HOUR)
+    assert burst.earliest == at(HOUR + 92 * HOUR / 48)
+    over = standing(pod("done", 48, started=0, finished=HOUR - 60), pod("rest", 1, started=0), when=HOUR)
+    assert over.exhausted is None
+
+
+def test_small_quotas_are_not_shown_as_zero_and_every_resource_has_its_unit():
+    small = standing(pod(gpus=1, started=0), hours="400u", when=1)
+    assert small.sentence == "0.0003 GPU-h of 0.0004 GPU-h used in the last 24h."
+    assert standing(hours="2", gpu_resource_name="cpu").sentence == "0 core-h of 2 core-h used in the last 24h."
+    assert "example.com/tpu-h" in standing(hours="2", gpu_resource_name="example.com/tpu").sentence
+
+
+def test_the_forecast_is_of_the_quota_that_is_used_up_first():
+    accounts, _, _ = assessed(pod(gpus=8, started=0), when=HOUR)
+    account = accounts.get(KEY)
+    assert account is not None
+    rate = UsdPerHour(2).units
+    account.money.begin("machine", seconds(at(0)), rate, seconds(at(0)))
+    for hours, usd, first in (("100", "4", 2), ("16", "100", 2), ("24", "4", 2), ("16", "10", 2)):
+        both = budget(hours=hours, usd=usd)
+        assert Assessor().standing(both, account, at(HOUR)).exhausted == at(first * HOUR)

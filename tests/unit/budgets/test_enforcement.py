@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
-from forebay.budgets.enforcement import CannotPause, Evict, Pause, PausedJob, Resume, enforce, exceeded_since
+from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, PausedJob, Resume, enforce, exceeded_since
 from forebay.model.workloads import Owner, Phase
 from tests.unit.budgets.factories import at, budget, pod
 
@@ -18,15 +18,24 @@ KEY = ("default", "team-a")
 HOUR = 3600
 
 
-def enforced(*pods, when=HOUR, grace=30, since=0, blocked=(), paused=(), **fields):
-    """Result at `when` for a budget that has been used up since `since`."""
+def enforced(*pods, when=HOUR, grace=30, since=0, last=None, blocked=(), paused=(), **fields):
+    """Result at `when` for a budget that has been used up since `since` and acted at `last`."""
     one = budget(**{"hours": "1", "grace": grace, **fields}, since=at(since))
     accounts = Accounts()
     account = accounts.open(one, at(when))
     for each in pods:
         accounts.see(each, at(when))
     standing = Assessor().assess([one], accounts, at(when))[KEY]
-    return enforce(one, account, standing, at(when), since=exceeded_since(one), blocked=blocked, paused=paused)
+    return enforce(
+        one,
+        account,
+        standing,
+        at(when),
+        since=exceeded_since(one),
+        last_action=None if last is None else at(last),
+        blocked=blocked,
+        paused=paused,
+    )
 
 
 def test_no_pod_is_stopped_within_the_grace_period_which_a_restart_does_not_restart():
@@ -56,11 +65,37 @@ def test_the_running_pod_with_the_largest_usage_is_evicted_then_the_first_by_nam
 def test_one_pod_at_a_time_and_a_stuck_one_is_not_waited_for_forever():
     going = pod("going", 8, started=0, deleted=at(HOUR + 10))
     other = pod("other", 1, started=0)
-    waiting = enforced(going, other, when=HOUR)
+    waiting = enforced(going, other, when=HOUR, last=HOUR - 20)
     assert waiting.decisions == ()
     assert waiting.requeue_at == at(HOUR + 40)
-    (evicted,) = enforced(going, other, when=HOUR + 40).decisions
+    (evicted,) = enforced(going, other, when=HOUR + 40, last=HOUR - 20).decisions
     assert evicted.pod.name == "other"
+
+
+@pytest.mark.parametrize("ends", [HOUR + 15, HOUR + 600, HOUR + 30 * 86_400], ids=["soon", "later", "in-30-days"])
+def test_a_terminating_pod_that_somebody_else_deleted_shields_no_other_pod(ends):
+    going = pod("going", 8, started=0, deleted=at(ends))
+    (evicted,) = enforced(going, pod("other", 1, started=0), when=HOUR).decisions
+    assert evicted.pod.name == "other"
+
+
+def test_a_pod_whose_end_takes_long_is_not_waited_for_even_after_an_action():
+    going = pod("going", 8, started=0, deleted=at(HOUR + 600))
+    (evicted,) = enforced(going, pod("other", 1, started=0), when=HOUR, last=HOUR - 1).decisions
+    assert evicted.pod.name == "other"
+
+
+def test_no_further_pod_is_stopped_if_what_terminating_pods_free_is_enough():
+    day = 24 * HOUR
+    earlier = pod("earlier", 8, started=0, finished=HOUR)
+    going = pod("going", 8, started=day - HOUR, deleted=at(day + HOUR))
+    small = pod("small", 1, started=day - 60)
+    # 16 GPU-hours are used; 8 GPUs leave the window each second, and only `small` goes on.
+    found = enforced(earlier, going, small, when=day, hours="16", last=day - 5)
+    assert found.decisions == ()
+    assert found.requeue_at is not None
+    (evicted,) = enforced(earlier, going, small, when=day, hours="15", last=day - 5).decisions
+    assert evicted.pod.name == "small"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +115,12 @@ def test_pods_that_use_nothing_or_cannot_be_evicted_are_not_stopped(spared):
 
 
 def test_alert_only_stops_no_pod():
-    assert enforced(pod(gpus=8, started=0), action=EnforcementAction.ALERT_ONLY).decisions == ()
+    alert_only = {"action": EnforcementAction.ALERT_ONLY, "since": HOUR - 100}
+    (alert,) = enforced(pod(gpus=8, started=0), **alert_only).decisions
+    assert isinstance(alert, Alert)
+    assert enforced(pod(gpus=8, started=0), **alert_only, last=HOUR - 50).decisions == ()
+    early = enforced(pod(gpus=8, started=0), **alert_only, grace=200)
+    assert (early.decisions, early.requeue_at) == ((), at(HOUR + 100))
 
 
 def test_pausing_suspends_the_job_and_reports_pods_without_one():
@@ -125,6 +165,12 @@ def test_jobs_are_resumed_one_at_a_time_when_the_budget_has_enough_headroom():
     early = enforced(done, when=24 * HOUR + 1, **fields)
     assert early.decisions == ()
     assert early.requeue_at == at(24 * HOUR + 8 * 300)
+
+
+def test_a_budget_that_only_alerts_now_resumes_all_its_jobs_without_waiting_for_headroom():
+    jobs = [paused("one"), paused("two"), paused("x", name="other")]
+    found = enforced(pod(gpus=8, started=0), action=EnforcementAction.ALERT_ONLY, paused=jobs).decisions
+    assert [each.job.name for each in found if isinstance(each, Resume)] == ["one", "two"]
 
 
 class Cluster:

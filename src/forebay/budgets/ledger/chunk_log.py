@@ -176,6 +176,15 @@ class ChunkLog:
         if self._changed.get(write.serial) == write.revision:
             del self._changed[write.serial]
 
+    def lost(self, serials: Collection[int]) -> tuple[int, ...]:
+        """Note that stored chunks were deleted by somebody else; returns those that must be written again."""
+        for serial in serials:
+            if serial in self.chunks:
+                self._mark_changed(serial)
+            else:
+                self.deleted(serial)
+        return tuple(sorted(serial for serial in serials if serial in self.chunks))
+
     def obsolete(self) -> tuple[int, ...]:
         """Serials of stored chunks that may be deleted, because their replacements are stored."""
         return () if self._unconfirmed else tuple(sorted(self._obsolete))

@@ -174,6 +174,16 @@ class Ledger:
         self.profile.ended(_last_end(intervals))
         self.chunk_log.put(uid, intervals)
 
+    def note_end(self, uid: str, at: int) -> None:
+        """Note that nothing of a recorded pod is missing before `at`, by an empty interval."""
+        intervals = self._intervals.get(uid)
+        if intervals is None or uid in self._open or _last_end(intervals) >= at:
+            return
+        self.profile.ended(_last_end(intervals), -1)
+        intervals.append(Interval(at, at, 0))
+        self.profile.ended(at)
+        self.chunk_log.put(uid, intervals)
+
     def set_provisional(self, uid: str, intervals: Sequence[Interval]) -> None:
         """Replace the provisional intervals of `uid`, which count but are never stored nor part of `intervals`."""
         before, after = self._provisional.get(uid, ()), tuple(intervals)
@@ -188,6 +198,11 @@ class Ledger:
             self._provisional[uid] = after
         else:
             del self._provisional[uid]
+
+    def drop_provisional(self) -> None:
+        """Remove all provisional intervals."""
+        for uid in list(self._provisional):
+            self.set_provisional(uid, ())
 
     @property
     def is_empty(self) -> bool:

@@ -186,13 +186,16 @@ class Profile:
         """Whether the profile has no change of the rate, and so no use."""
         return not self._rate and not any(bucket.changes for bucket in self._buckets.values())
 
-    def reaches(self, amount: int, now: int, window: int) -> int | None:
+    def reaches(self, amount: int, now: int, window: int, span: int = 0) -> int | None:
         """Moment at which the window holds `amount` at the present rate, while older use leaves the window.
 
+        With `span` (microseconds), at the mean rate of that time if it is lower: a burst is not taken for the rule.
         In microseconds, rounded up; None if not within one window from now. The result is exact: the far edge of the
         window is moved over every past change, and an hour in which the amount cannot be reached is skipped at once.
         """
         rate = self._rate_at(now)
+        if span:
+            rate = min(rate, (self._sum(now) - self._sum(now - span)) // span)
         amount *= _SIXTIETHS
         first = edge = now - window
         held = self._sum(now) - self._sum(edge)

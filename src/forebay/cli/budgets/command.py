@@ -106,7 +106,11 @@ def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
 
 
 def _hours(text: str | None) -> str:
-    return "-" if text is None else f"{float(text):.3f}".rstrip("0").rstrip(".")
+    if text is None:
+        return "-"
+    rounded = f"{float(text):.3f}".rstrip("0").rstrip(".")
+    # An amount that three decimals would show as 0.
+    return rounded if rounded != "0" or not float(text) else f"{float(text):.1g}"
 
 
 def _dollars(consumed: str, quota: str | None) -> str:

@@ -1,6 +1,7 @@
 """The HTTP API of the store: a `Handler` that answers requests as an API server does."""
 
 from collections.abc import Mapping
+from email.utils import format_datetime
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from forebay.embedded.api.reviews import Reviews
 from forebay.embedded.api.store import Store
 from forebay.embedded.api.watch import Watch
 from forebay.embedded.kubectl.openapi import openapi_document
-from forebay.net.transport import Request, Response
+from forebay.net.transport import Headers, Request, Response
 
 _JSON = {"Content-Type": "application/json"}
 _DISCOVERY = {"Content-Type": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
@@ -32,10 +33,12 @@ class ApiHandler:
 
     async def __call__(self, request: Request) -> Response:
         try:
-            return self._answer(request)
+            response = self._answer(request)
         except ApiFailure as failure:
             retry = {} if failure.retry_after is None else {"Retry-After": str(failure.retry_after)}
-            return _json_response(failure.code, failure.status(), {**_JSON, **retry})
+            response = _json_response(failure.code, failure.status(), {**_JSON, **retry})
+        response.headers = Headers({**response.headers, "Date": format_datetime(self._store.clock(), usegmt=True)})
+        return response
 
     def _answer(self, request: Request) -> Response:
         path, options = request_parts.split(request)

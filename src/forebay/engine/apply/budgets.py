@@ -16,7 +16,7 @@ from forebay.api.names import (
 from forebay.api.parts import Condition, Truth
 from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.admission import Release
-from forebay.budgets.enforcement import CONDITION, CannotPause, Evict, Pause, Resume
+from forebay.budgets.enforcement import CONDITION, Alert, CannotPause, Evict, Pause, Resume
 from forebay.budgets.usage import thousandths
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.pending_enforcement import REFUSED_FOR, PendingEnforcement
@@ -24,8 +24,8 @@ from forebay.engine.apply.records import StatusNotStored
 from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
-from forebay.kube.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests
-from forebay.kube.eviction import evict_pod
+from forebay.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from forebay.kube.eviction import evict_pod, is_refusal
 from forebay.kube.jobs import JOBS
 from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
 from forebay.kube.pods import BY_OWNER, PODS
@@ -65,6 +65,8 @@ class BudgetActions:
                 await self._resume(decision)
             case CannotPause():
                 self._cannot_pause(decision)
+            case Alert():
+                self._actions.alerted(decision.budget, self._clock())
             case Release():
                 await self._release(decision)
             case AddUsageFinalizer():
@@ -127,8 +129,8 @@ class BudgetActions:
         pod = decision.pod
         try:
             await evict_pod(self._client, pod.name, pod.namespace, uid=pod.uid)
-        except TooManyRequests as error:
-            if not error.by_disruption_budget:
+        except ApiError as error:
+            if not is_refusal(error):
                 raise
             self._actions.refused(pod, self._clock())
             sentence = _refused(f"Eviction of pod {pod.name}", decision.budget, error.message)

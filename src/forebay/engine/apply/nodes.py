@@ -102,10 +102,11 @@ class NodeActions:
         return any(pod.occupies_node and pod.uid not in given_up for pod in page.items)
 
     async def sync(self, decision: SyncNode) -> None:
-        """Writes labels and adds taints that the node should have."""
+        """Writes labels, and adds and removes taints as the node should have them."""
         changes: dict[str, Any] = {"metadata": {"labels": dict(decision.labels)}}
-        if decision.taints:
-            changes["spec"] = {"taints": _written((*decision.node.taints, *decision.taints))}
+        if decision.taints or decision.remove:
+            kept = (each for each in decision.node.taints if each not in decision.remove)
+            changes["spec"] = {"taints": _written((*kept, *decision.taints))}
         await self._patch(decision.node, changes)
 
     async def nominate(self, decision: NominatePods) -> None:

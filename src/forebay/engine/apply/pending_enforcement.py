@@ -34,7 +34,7 @@ class PendingEnforcement:
         self._stopped: dict[BudgetKey, _Stopped] = {}
         #: When a Job of each budget was last resumed.
         self._resumed: dict[BudgetKey, datetime] = {}
-        #: When each budget last evicted a pod or paused a Job.
+        #: When each budget last evicted a pod, paused a Job or alerted.
         self.enforced: dict[BudgetKey, datetime] = {}
         #: Number of actions since this process leads.
         self.counts: Counter[tuple[BudgetKey, EnforcementAction]] = Counter()
@@ -43,6 +43,10 @@ class PendingEnforcement:
         self._stopped[budget] = _Stopped(pod, at)
         self.enforced[budget] = at
         self.counts[budget, action] += 1
+
+    def alerted(self, budget: BudgetKey, at: datetime) -> None:
+        self.enforced[budget] = at
+        self.counts[budget, EnforcementAction.ALERT_ONLY] += 1
 
     def resumed(self, budget: BudgetKey, at: datetime) -> None:
         self._resumed[budget] = at

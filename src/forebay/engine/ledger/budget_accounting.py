@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import structlog
 
+from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
-from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
+from forebay.api.names import BUDGET_GATE, RESET_USAGE_ANNOTATION, USAGE_FINALIZER
 from forebay.budgets.accounts import Account, Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor, QuotaLimits
 from forebay.budgets.ledger.ledger import Ledger
@@ -20,10 +21,11 @@ from forebay.engine.ledger.bill_accounting import BillAccounting
 from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
 from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
 from forebay.engine.views import Views
-from forebay.kube.pods import MARKED
+from forebay.kube.pods import BY_NODE, MARKED
 from forebay.model.quantities import GPU_SUFFIX
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod
+from forebay.reconcile.node_changes import out_of_service_taint
 from forebay.reconcile.snapshot import BudgetState
 
 log = structlog.get_logger(__name__)
@@ -35,6 +37,15 @@ _FINALIZER_TIMEOUT: Final = timedelta(seconds=60)
 _AFTER_FAILURE: Final = 2.0
 _MICROSECOND: Final = timedelta(microseconds=1)
 _COMPACTION_INTERVAL: Final = timedelta(minutes=10)
+#: Time for which the ledger of a deleted budget is kept: a budget of the same name continues it.
+_KEEP_DELETED: Final = timedelta(days=31)
+
+
+class _Closed(NamedTuple):
+    """Account of a deleted budget, and when it was closed."""
+
+    account: Account
+    at: datetime
 
 
 class BudgetAccounting:
@@ -52,6 +63,7 @@ class BudgetAccounting:
         gpu_resources: Collection[str] | None = None,
     ) -> None:
         self._views = views
+        self._clock = clock
         self._counts = counts
         self.accounts = Accounts()
         self.bill_accounting = BillAccounting(views, self.accounts, states=states, gpu_resources=gpu_resources)
@@ -64,6 +76,8 @@ class BudgetAccounting:
         self._started = False
         self._known: dict[BudgetKey, GPUWorkloadBudget] = {}
         self._invalid: dict[BudgetKey, str] = {}
+        #: Accounts of budgets that were deleted since this process leads.
+        self._closed: dict[BudgetKey, _Closed] = {}
         #: Usage of existing pods in the ledger of each budget, divided by the usage that their statuses show.
         self.accuracy: dict[BudgetKey, float] = {}
         self._counted: frozenset[str] = frozenset()
@@ -129,6 +143,7 @@ class BudgetAccounting:
         self._follow_budgets(now)
         self.bill_accounting.see_instances(now)
         self._follow_pods(now)
+        self.accounts.machines_off(self._machines_off(), lambda node: self._views.pods.by(BY_NODE, node), now)
         self.bill_accounting.bill.update(now)
         self._compact(now)
         pods = self._views.pods
@@ -139,6 +154,7 @@ class BudgetAccounting:
             accounts=self.accounts,
             assessor=self.assessor,
             damages=sync.damages,
+            rewritten=sync.rewritten,
             invalid=dict(self._invalid),
             unstored=sync.error if since is not None and now - since > _REPORT_AFTER else None,
             blocked=self.actions.blocked(now),
@@ -156,9 +172,10 @@ class BudgetAccounting:
         return self.bill_accounting.unrecorded_cost()
 
     def _ledgers(self) -> Iterator[TrackedLedger]:
-        for account in self.accounts:
+        for account in (*self.accounts, *(closed.account for closed in self._closed.values())):
             for unit, ledger in ((Unit.GPU_HOURS, account.ledger), (Unit.DOLLARS, account.money)):
-                yield TrackedLedger(LedgerKey(account.uid, unit), account.key, ledger, partial(_replace, account, unit))
+                key = LedgerKey(ledger.chunk_log.owner, unit)
+                yield TrackedLedger(key, account.key, ledger, partial(_replace, account, unit))
         yield from self.bill_accounting.ledgers()
 
     def _may_delete(self, pod: Pod, now: datetime) -> bool:
@@ -183,16 +200,40 @@ class BudgetAccounting:
 
     def _live(self) -> Collection[str] | None:
         """UIDs whose ledgers must stay, also of invalid budgets; None if some budgets are not known."""
-        budgets = self._views.budgets
-        if not self._started or budgets.stale or budgets.undecodable:
+        budgets, namespaces = self._views.budgets, self._views.namespaces
+        if not self._started or budgets.stale or budgets.undecodable or namespaces.stale:
             return None
-        return {budget.uid for budget in budgets.values()} | self.bill_accounting.uids()
+        return (
+            {budget.uid for budget in budgets.values()}
+            | {account.ledger.chunk_log.owner for account in self.accounts}
+            | self.bill_accounting.uids()
+            | set(self._kept_of_deleted())
+        )
+
+    def _kept_of_deleted(self) -> Iterator[str]:
+        """UIDs of the ledgers of deleted budgets that a new budget of the same name would continue."""
+        since = self._clock() - _KEEP_DELETED
+        deleted = [
+            *((key, each.account.ledger.chunk_log.owner, seconds(each.at)) for key, each in self._closed.items()),
+            *self.sync.not_opened(),
+        ]
+        for key, uid, written in deleted:
+            namespace = self._views.namespaces.get(("", key[0]))
+            opened = self.accounts.get(key) is not None
+            if not opened and namespace is not None and written >= seconds(since):
+                yield uid
 
     def _follow_budgets(self, now: datetime) -> None:
         current = {budget.key: budget for budget in self._views.budgets.values()}
         changed = [budget for key, budget in current.items() if self._known.get(key) is not budget]
         for key in self._known.keys() - current.keys():
-            self._close(key)
+            self._close(key, now)
+        kept = now - _KEEP_DELETED
+        self._closed = {
+            key: each
+            for key, each in self._closed.items()
+            if each.at >= kept and self._views.namespaces.get(("", key[0])) is not None
+        }
         self._known = current
         selectors = {key: account.selector for key in current if (account := self.accounts.get(key)) is not None}
         self._count_existing([budget for budget in changed if self._open(budget, now)], now)
@@ -209,7 +250,9 @@ class BudgetAccounting:
         """Open the account of a budget; returns whether it is new."""
         key, uid = budget.key, budget.uid
         account = self.accounts.get(key)
-        if account is not None and account.uid == uid:
+        reset = budget.metadata.annotations.get(RESET_USAGE_ANNOTATION) == "true"
+        continued = account is not None and account.ledger.chunk_log.owner != uid
+        if account is not None and account.uid == uid and not (reset and continued):
             self.accounts.open(budget, now)
             return False
         try:
@@ -217,8 +260,13 @@ class BudgetAccounting:
         except ValueError as error:
             self._invalid[key] = f"spec.quota is invalid: {error}. Usage is not counted until spec.quota is corrected."
             return False
-        self._close(key)
-        hours, dollars = (self.sync.open(key, uid, unit) for unit in (Unit.GPU_HOURS, Unit.DOLLARS))
+        self._close(key, now)
+        closed = self._closed.pop(key, None)
+        if closed is not None and not reset:
+            hours, dollars = closed.account.ledger, closed.account.money
+        else:
+            stored = self.sync.uid_for(key, uid, reset=reset)
+            hours, dollars = (self.sync.open(key, stored, unit) for unit in (Unit.GPU_HOURS, Unit.DOLLARS))
         self.accounts.open(budget, now, ledger=hours, money=dollars)
         return True
 
@@ -230,9 +278,9 @@ class BudgetAccounting:
                 if pod.namespace in namespaces:
                     self.accounts.see(pod, now)
 
-    def _close(self, key: BudgetKey) -> None:
+    def _close(self, key: BudgetKey, now: datetime) -> None:
         if self.accounts.get(key) is not None:
-            self.accounts.close(key)
+            self._closed[key] = _Closed(self.accounts.close(key, now), now)
             self.sync.close(key)
         self._invalid.pop(key, None)
 
@@ -250,6 +298,27 @@ class BudgetAccounting:
             self.accounts.close_missing()
             self.sync.request_round()
 
+    def _machines_off(self) -> dict[str, datetime]:
+        """Nodes whose machine is proven off, and since when.
+
+        The GPUInstance is Gone; later, when it is deleted, our out-of-service taint on the node says the same.
+        """
+        records, nodes = self._views.instances.values(), self._views.nodes
+        found = {}
+        for node in nodes.values():
+            if not node.ready and node.unready_since is not None and out_of_service_taint(node) is not None:
+                found[node.name] = node.unready_since
+        for record in records:
+            name, status = record.node_name, record.status
+            if record.state is InstanceState.GONE and name is not None and status is not None:
+                there, since = nodes.get(("", name)), status.billed_until or status.since
+                if since is not None and (there is None or not there.ready):
+                    found[name] = since
+        for record in records:
+            if record.state is not InstanceState.GONE and record.node_name is not None:
+                found.pop(record.node_name, None)
+        return found
+
     def _end_recorded(self, pod: Pod) -> bool:
         """Whether an earlier leader has recorded the end of a deleted pod."""
         return any(
@@ -259,6 +328,9 @@ class BudgetAccounting:
         )
 
     def _compact(self, now: datetime) -> None:
+        # Compaction drops what has left the window, for good. So a clock of ours that is ahead must not decide that.
+        server_time = self.sync.server_time
+        now = now if server_time is None else min(now, server_time)
         if self._next_compaction is None or now >= self._next_compaction:
             windows = {key: budget.spec.quota.window_hours * 3600 for key, budget in self._known.items()}
             self.accounts.compact(now, windows, self.bill_accounting.bill.unfinished_keys())

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
+from forebay.api.names import RESET_USAGE_ANNOTATION
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.bill import MACHINE_LEDGER, Bill
 from forebay.budgets.ledger.ledger import Ledger
@@ -40,13 +41,16 @@ async def read_ledgers(
     """
     found = list(budgets)
     try:
-        stored = await LedgerStore(client, namespace).load()
+        store = LedgerStore(client, namespace)
+        stored = await store.load()
     except Forbidden as error:
         raise LedgersNotReadable(f"the ledgers in namespace {namespace} cannot be read ({error.message})") from error
     accounts = Accounts()
     for budget in found:
-        hours, _ = Ledger.load(budget.uid, stored.get(LedgerKey(budget.uid, Unit.GPU_HOURS), {}))
-        dollars, _ = Ledger.load(budget.uid, stored.get(LedgerKey(budget.uid, Unit.DOLLARS), {}))
+        reset = budget.metadata.annotations.get(RESET_USAGE_ANNOTATION) == "true"
+        uid = store.uid_for(budget.key, budget.uid, reset=reset)
+        hours, _ = Ledger.load(uid, stored.get(LedgerKey(uid, Unit.GPU_HOURS), {}))
+        dollars, _ = Ledger.load(uid, stored.get(LedgerKey(uid, Unit.DOLLARS), {}))
         accounts.open(budget, now, ledger=hours, money=dollars)
     records = (await client.list_all(GPU_INSTANCES)).items
     pods: dict[str, Pod] = {}

@@ -6,9 +6,12 @@ So labels name the budget, and `LedgerSync` deletes the ledgers of deleted budge
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple
+
+import structlog
 
 from forebay.api.names import BUDGET_UID_LABEL, LEDGER_LABEL
 from forebay.budgets.ledger.chunk_log import ChunkWrite
@@ -17,7 +20,10 @@ from forebay.kube.client import Client
 from forebay.kube.config_maps import CONFIG_MAPS, ConfigMap
 from forebay.kube.errors import AlreadyExists, Conflict, NotFound
 
+log = structlog.get_logger(__name__)
+
 _DATA_KEY: Final = "chunk"
+_BUDGET_ANNOTATION: Final = "forebay.dev/budget"
 _PREFIX: Final = "forebay-ledger"
 _SERIAL_DIGITS: Final = 6
 #: A page of full chunks is 5 MB.
@@ -69,28 +75,80 @@ class LedgerStore:
         self._client = client
         self._namespace = namespace
         self._versions: dict[LedgerKey, dict[int, _Version]] = defaultdict(dict)
+        #: Budget of each ledger that was read, as its annotation says.
+        self._subjects: dict[LedgerKey, tuple[str, str]] = {}
+
+    @property
+    def server_time(self) -> datetime | None:
+        """Time on the API server's clock when it last responded; None if it has not said."""
+        return self._client.server_time
 
     async def load(self) -> dict[LedgerKey, Chunks]:
         """All stored ledgers; raises if the listing is not complete."""
         self._versions.clear()
-        return await self._read(LEDGER_LABEL)
+        found: defaultdict[LedgerKey, dict[int, bytes]] = defaultdict(dict)
+        async for key, serial, stored in self._listed():
+            self._note(key, serial, stored)
+            found[key][serial] = stored.binary_data.get(_DATA_KEY, b"")
+            namespace, _, name = stored.metadata.annotations.get(_BUDGET_ANNOTATION, "").partition("/")
+            if name and key.unit.of_budgets:
+                self._subjects[key] = (namespace, name)
+        return dict(found)
+
+    def uid_for(self, subject: tuple[str, str], uid: str, *, reset: bool) -> str:
+        """UID under which the ledgers of a budget are stored: its own, or that of a deleted budget of the same name.
+
+        With `reset` it is always its own.
+        """
+        stored = {key: versions for key, versions in self._versions.items() if versions}
+        if reset or any(key.uid == uid for key in stored):
+            return uid
+        earlier = (
+            (max(each.resource_version for each in versions.values()), key.uid)
+            for key, versions in stored.items()
+            if self._subjects.get(key) == subject
+        )
+        return max(earlier, default=(0, uid))[1]
+
+    def subject(self, key: LedgerKey) -> tuple[str, str] | None:
+        """Budget of a ledger that was read, as its annotation says."""
+        return self._subjects.get(key)
 
     async def load_one(self, key: LedgerKey) -> Chunks:
         """Stored chunks of one ledger."""
         self._versions.pop(key, None)
-        found = await self._read(f"{LEDGER_LABEL}={key.unit},{BUDGET_UID_LABEL}={key.uid}")
-        return found.get(key, {})
+        found: dict[int, bytes] = {}
+        async for each, serial, stored in self._listed():
+            if each == key:
+                self._note(key, serial, stored)
+                found[serial] = stored.binary_data.get(_DATA_KEY, b"")
+        return found
 
-    async def _read(self, labels: str) -> dict[LedgerKey, Chunks]:
-        page = await self._client.list_all(CONFIG_MAPS, self._namespace, labels=labels, limit=_PAGE)
-        found: defaultdict[LedgerKey, dict[int, bytes]] = defaultdict(dict)
+    async def _listed(self) -> AsyncIterator[tuple[LedgerKey, int, ConfigMap]]:
+        """Stored chunks, found by their names: labels are for people, and people remove them."""
+        page = await self._client.list_all(CONFIG_MAPS, self._namespace, limit=_PAGE)
         for stored in page.items:
             found_key = _key_and_serial(stored)
             if found_key is not None:
-                key, serial = found_key
-                self._note(key, serial, stored)
-                found[key][serial] = stored.binary_data.get(_DATA_KEY, b"")
-        return dict(found)
+                yield *found_key, stored
+
+    async def find_missing(self) -> dict[LedgerKey, set[int]]:
+        """Serials of chunks that somebody else deleted. Lost labels are put back. Not to be called during a write."""
+        missing = {key: set(versions) for key, versions in self._versions.items() if versions}
+        async for key, serial, stored in self._listed():
+            if serial not in missing.get(key, ()):
+                continue
+            missing[key].discard(serial)
+            labels = _labels(key)
+            if any(stored.metadata.labels.get(name) != value for name, value in labels.items()):
+                log.warning("ledger label restored", configmap=stored.metadata.name)
+                patch = writes.merge_patch({"metadata": {"uid": stored.uid, "labels": labels}})
+                await self._client.patch(CONFIG_MAPS, stored.metadata.name, patch, self._namespace)
+        lost = {key: serials for key, serials in missing.items() if serials}
+        for key, serials in lost.items():
+            for serial in serials:
+                del self._versions[key][serial]
+        return lost
 
     def stored_keys(self) -> tuple[LedgerKey, ...]:
         """Keys of the ledgers that have a stored chunk."""
@@ -113,7 +171,9 @@ class LedgerStore:
         if known is None:
             return None
         swap = {"uid": known.uid, "resourceVersion": str(known.resource_version)}
-        patch = writes.merge_patch({"metadata": swap, "binaryData": {_DATA_KEY: chunk.data}})
+        patch = writes.merge_patch(
+            {"metadata": {**swap, "labels": _labels(key)}, "binaryData": {_DATA_KEY: chunk.data}}
+        )
         try:
             return await self._client.patch(CONFIG_MAPS, _name(key, chunk.serial), patch, self._namespace)
         except NotFound:
@@ -123,8 +183,8 @@ class LedgerStore:
         metadata = {
             "name": _name(key, chunk.serial),
             "namespace": self._namespace,
-            "labels": {LEDGER_LABEL: key.unit.value, BUDGET_UID_LABEL: key.uid},
-            "annotations": {"forebay.dev/budget": "/".join(subject)},
+            "labels": _labels(key),
+            "annotations": {_BUDGET_ANNOTATION: "/".join(subject)},
         }
         return await self._client.create(CONFIG_MAPS, {"metadata": metadata, "binaryData": {_DATA_KEY: chunk.data}})
 
@@ -153,6 +213,10 @@ class LedgerStore:
 
 def _name(key: LedgerKey, serial: int) -> str:
     return f"{_PREFIX}-{key.uid}-{key.unit}-{serial:0{_SERIAL_DIGITS}d}"
+
+
+def _labels(key: LedgerKey) -> dict[str, str]:
+    return {LEDGER_LABEL: key.unit.value, BUDGET_UID_LABEL: key.uid}
 
 
 def _key_and_serial(stored: ConfigMap) -> tuple[LedgerKey, int] | None:

@@ -4,7 +4,8 @@ Usage that is not stored yet counts, but no finalizer is removed before it is st
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -12,6 +13,7 @@ import structlog
 
 from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.ledger.chunk_log import ChunkWrite
+from forebay.budgets.ledger.chunks import UnreadableChunk, decode_chunk
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import seconds
 from forebay.engine.ledger.store import ChunkConflict, Chunks, LedgerKey, LedgerStore, Unit
@@ -26,8 +28,9 @@ _AFTER_ERROR: Final = 2.0
 #: Ledgers written in one round, and concurrently.
 _PER_ROUND: Final = 64
 _CONCURRENT: Final = 8
-#: Seconds between two reads of a damaged ledger: it may have been restored, or deleted to accept the loss.
-_DAMAGED_INTERVAL: Final = 60.0
+#: Seconds between two checks of what is stored: chunks may have been deleted, and damaged ones restored, or deleted to
+#: accept the loss.
+_CHECK_INTERVAL: Final = 60.0
 
 
 class TrackedLedger(NamedTuple):
@@ -71,6 +74,12 @@ class LedgerSync:
         self._waiting: dict[LedgerKey, datetime] = {}
         #: Ledgers with chunks that cannot be read: the subject, and what to do.
         self._damaged: dict[LedgerKey, tuple[BudgetKey, str]] = {}
+        #: Ledgers with chunks that somebody deleted, as the last check found, and what was done about it.
+        self._rewritten: dict[LedgerKey, tuple[BudgetKey, str]] = {}
+        #: When ledgers that are not opened were last written, in seconds.
+        self._last_written: dict[LedgerKey, int] = {}
+        #: When to check again what is stored, on the loop's clock.
+        self._next_check = 0.0
         #: Why the last round did not store everything.
         self.error: str | None = None
 
@@ -86,11 +95,30 @@ class LedgerSync:
     @property
     def damages(self) -> dict[BudgetKey, str]:
         """Budgets with damaged ledgers, and what to do about each."""
-        found: dict[BudgetKey, str] = {}
-        for key, (subject, sentence) in self._damaged.items():
-            if key.unit.of_budgets:
-                found[subject] = f"{found[subject]} {sentence}" if subject in found else sentence
-        return found
+        return _of_budgets(self._damaged)
+
+    @property
+    def rewritten(self) -> dict[BudgetKey, str]:
+        """Budgets with stored chunks that somebody deleted and Forebay has written again."""
+        return _of_budgets(self._rewritten)
+
+    @property
+    def server_time(self) -> datetime | None:
+        """Time on the API server's clock when it last responded; None if it has not said."""
+        return self._store.server_time
+
+    def uid_for(self, subject: BudgetKey, uid: str, *, reset: bool) -> str:
+        """UID under which the ledgers of a budget are stored: see `LedgerStore.uid_for`."""
+        return self._store.uid_for(subject, uid, reset=reset)
+
+    def not_opened(self) -> Iterator[tuple[BudgetKey, str, int]]:
+        """Stored ledgers of budgets that do not exist: budget, UID of the ledger, and when it was last written."""
+        for key, chunks in (self._loaded_chunks or {}).items():
+            subject = self._store.subject(key)
+            if subject is not None:
+                if key not in self._last_written:
+                    self._last_written[key] = _last_written(chunks)
+                yield subject, key.uid, self._last_written[key]
 
     def open(self, subject: BudgetKey, uid: str, unit: Unit, owner: str | None = None) -> Ledger:
         """Ledger as it was stored. Call once for each, when its account is opened. The owner defaults to the UID."""
@@ -107,7 +135,7 @@ class LedgerSync:
         return key in self._damaged
 
     def close(self, subject: BudgetKey) -> None:
-        """Forget the damage of a deleted budget's ledgers, and have the ledgers deleted."""
+        """Forget the damage of a deleted budget's ledgers, and have them stored, or deleted if they are not kept."""
         self._damaged = {key: damage for key, damage in self._damaged.items() if damage[0] != subject}
         self.request_round()
 
@@ -141,11 +169,14 @@ class LedgerSync:
 
     async def store_next(self) -> None:
         """Wait until there is work, do one round of it, and pause."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._next_check:
+            self._next_check = loop.time() + _CHECK_INTERVAL
+            await self._check()
         try:
-            async with asyncio.timeout(_DAMAGED_INTERVAL if self._damaged else None):
+            async with asyncio.timeout_at(self._next_check):
                 await self._work.wait()
         except TimeoutError:
-            await self._reload_damaged()
             return
         self._work.clear()
         before, now = self.error, await self._round()
@@ -165,6 +196,7 @@ class LedgerSync:
     async def store_rest(self) -> None:
         """Store all changes once, before this process ends."""
         if self.ready and self._still_leader():
+            await self._rewrite_missing()
             await self._store_round()
 
     def _due(self) -> Iterator[TrackedLedger]:
@@ -214,6 +246,8 @@ class LedgerSync:
             return await self._store_one(due, writes)
         except ChunkConflict as conflict:
             log.warning("ledger conflict", ledger="/".join(due.subject), unit=due.key.unit, error=str(conflict))
+            # Reported if it lasts: after the reload the next write should succeed.
+            self.error = str(conflict)
             await self._reload(due)
         except (KubeError, TransportError) as error:
             self.error = str(error)
@@ -244,10 +278,32 @@ class LedgerSync:
         ledger.merge(due.ledger)
         due.replace(ledger)
 
-    async def _reload_damaged(self) -> None:
+    async def _check(self) -> None:
+        if self._still_leader():
+            await self._rewrite_missing()
         for due in [each for each in self._ledgers() if each.key in self._damaged]:
             await self._reload(due)
         self._wake()
+
+    async def _rewrite_missing(self) -> None:
+        """Have chunks written again that somebody deleted: this process still knows what they held."""
+        try:
+            missing = await self._store.find_missing()
+        except (KubeError, TransportError) as error:
+            log.warning("ledger check failed", error=str(error))
+            return
+        self._rewritten = {}
+        for due in self._ledgers():
+            serials = due.ledger.chunk_log.lost(missing.get(due.key, ()))
+            if serials:
+                chunks = ", ".join(map(str, serials))
+                log.warning("ledger chunk missing", ledger="/".join(due.subject), unit=due.key.unit, chunks=chunks)
+                sentence = (
+                    f"Somebody deleted the ConfigMap of chunk {chunks} of the ledger. Forebay has written it again; "
+                    "no usage is lost."
+                )
+                self._rewritten[due.key] = (due.subject, sentence)
+                self._work.set()
 
     async def _delete_orphans(self) -> None:
         """Delete ledgers of deleted budgets and of keys that are no longer in the bill."""
@@ -258,6 +314,8 @@ class LedgerSync:
             if key.uid not in live and self._still_leader():
                 try:
                     await self._store.delete_all(key)
+                    if self._loaded_chunks is not None:
+                        self._loaded_chunks.pop(key, None)
                 except (KubeError, TransportError, ChunkConflict) as error:
                     self.error = str(error)
 
@@ -269,3 +327,21 @@ class LedgerSync:
         else:
             self._damaged.pop(key, None)
         return ledger
+
+
+def _last_written(chunks: Chunks) -> int:
+    """When one of the chunks was last written, in seconds; 0 if none can be read."""
+    found = [0]
+    for data in chunks.values():
+        with suppress(UnreadableChunk):
+            found.append(decode_chunk(data).saved)
+    return max(found)
+
+
+def _of_budgets(said: Mapping[LedgerKey, tuple[BudgetKey, str]]) -> dict[BudgetKey, str]:
+    """Sentences about ledgers of budgets, by budget."""
+    found: dict[BudgetKey, str] = {}
+    for key, (subject, sentence) in said.items():
+        if key.unit.of_budgets:
+            found[subject] = f"{found[subject]} {sentence}" if subject in found else sentence
+    return found
