@@ -190,3 +190,28 @@ async def test_of_two_replicas_one_switches_and_the_other_goes_on_where_it_left(
         assert world.phase("train") == "Succeeded"
         assert world.asked("start") == ["box"]
         assert world.asked("stop") == ["box"]
+
+
+@pytest.mark.parametrize("key", ["readiness.k8s.io/network", "node.cloudprovider.kubernetes.io/uninitialized"])
+async def test_a_node_that_is_ready_but_still_tainted_is_launching_and_nothing_else_is_powered_on(key):
+    taint = {"key": key, "effect": "NoSchedule"}
+    machines = [Powered(name=f"m{number}", gpus=1, boot=30, taints=(taint,)) for number in range(3)]
+    async with lab(*machines) as world, operator(world):
+        world.pod("train", 1, runs="60s")
+        await asyncio.sleep(120)
+        (machine,) = world.asked("start")
+        assert world.state(machine) == "Joined"
+        world.change(kinds.NODE_KIND, machine, lambda node: node["spec"].update(taints=[]))
+        await asyncio.sleep(30)
+        assert world.where("train") == machine
+        assert world.asked("start") == [machine]
+
+
+async def test_the_record_is_ready_only_when_the_node_controller_has_removed_its_taint():
+    async with lab(Powered(name="box", gpus=1, boot=30)) as world, operator(world):
+        world.pod("train", 1, runs="60s")
+        await asyncio.sleep(30.4)
+        assert world.node("box")["spec"]["taints"][0]["key"] == "node.kubernetes.io/not-ready"
+        assert world.state("box") == "Joined"
+        await asyncio.sleep(5)
+        assert world.state("box") == "Ready"
