@@ -215,3 +215,42 @@ async def test_the_record_is_ready_only_when_the_node_controller_has_removed_its
         assert world.state("box") == "Joined"
         await asyncio.sleep(5)
         assert world.state("box") == "Ready"
+
+
+_CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]
+
+
+async def test_a_pod_with_an_unbound_claim_neither_keeps_a_machine_on_nor_has_it_powered_on_again():
+    async with lab(Powered(name="box", gpus=1, boot=60)) as world, operator(world):
+        world.pod("train", 1, volumes=_CLAIM)
+        await asyncio.sleep(70)
+        assert world.state("box") == "Ready"
+        await asyncio.sleep(500)
+        assert world.asked("stop") == ["box"]
+        await asyncio.sleep(8 * 3600)
+        assert world.asked("start") == ["box"]
+        pod = world.store.get(kinds.POD_KIND, "default", "train")
+        assert "nominatedNodeName" not in pod["status"]
+        (refused,) = (each for each in pod["status"]["conditions"] if each["type"] == "forebay.dev/Refused")
+        assert (refused["status"], refused["reason"]) == ("True", "SchedulerRefuses")
+        assert "unbound immediate PersistentVolumeClaims" in refused["message"]
+        assert "unbound immediate PersistentVolumeClaims" in world.told("train", "SchedulerRefuses")[0]
+
+
+async def test_a_pod_whose_claim_is_bound_after_all_gets_its_machine():
+    async with lab(Powered(name="box", gpus=1, boot=60)) as world, operator(world):
+        world.pod("train", 1, volumes=_CLAIM)
+        await asyncio.sleep(1000)
+        assert world.power.on == frozenset()
+        # As kube-scheduler says it once the claim is bound, with the machine off.
+        pod = world.store.get(kinds.POD_KIND, "default", "train")
+        message = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
+        conditions = [
+            {**each, "message": message} if each["type"] == "PodScheduled" else each
+            for each in pod["status"]["conditions"]
+        ]
+        world.store.update(
+            kinds.POD_KIND, {**pod, "status": {**pod["status"], "conditions": conditions}}, subresource="status"
+        )
+        await asyncio.sleep(10)
+        assert world.asked("start") == ["box", "box"]

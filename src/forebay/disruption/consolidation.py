@@ -77,7 +77,7 @@ def _idle_long_enough(machine: MachineUse, now: datetime, rules: ScaleDownRules)
     if machine.node is None or _kept_by_annotation(machine.node.annotations):
         return None
     if machine.refused is not None and not machine.refusal_recorded:
-        # The record must say so first, or another machine would be launched for the same pod.
+        # The pod must say so first, or another machine would be launched for it.
         return None
     delay = _idle_delay(machine, rules)
     if delay is None:

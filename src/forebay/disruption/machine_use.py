@@ -29,6 +29,8 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
     awaited_by: str | None = None
     #: A pod (`namespace/name`) that the node was launched for and that the scheduler does not place there.
     refused: str | None = None
+    #: False until that pod says so itself: without that, another machine would be launched for it.
+    refusal_recorded: bool = False
 
     @property
     def state(self) -> InstanceState:
@@ -62,12 +64,6 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
         return not self.pods and self.awaited_by is None and self.in_service
 
     @property
-    def refusal_recorded(self) -> bool:
-        """True once the Idle condition says that the scheduler does not use the node."""
-        recorded = idle_condition(self.record)
-        return recorded is not None and recorded.status is Truth.TRUE and recorded.reason == Reason.SCHEDULER_REFUSES
-
-    @property
     def idle_since(self) -> datetime | None:
         """Since when the Idle condition has been True; None where it is not."""
         recorded = idle_condition(self.record)
@@ -90,7 +86,7 @@ def machine_uses(
     names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pending}
     untried = [pod for pod in pending if _untried(pod)]
     awaited = {placed.node: names.get(uid, uid) for uid, placed in reservations.placed.items()}
-    refused = {each.pod.uid: f"{each.pod.namespace}/{each.pod.name}" for each in reservations.refused}
+    refused = {each.pod.uid: each.pod for each in reservations.refused}
     found: list[MachineUse] = []
     for record in records:
         name = record.node_name
@@ -102,10 +98,17 @@ def machine_uses(
         awaited_by = awaited.get(name)
         if untried and awaited_by is None and not on_node:
             awaited_by = next((names[pod.uid] for pod in untried if _fits(pod, node)), None)
-        unused_by = (
-            next((refused[pod.uid] for pod in record.spec.pods if pod.uid in refused), None) if refused else None
+        unused_by = [refused[pod.uid] for pod in record.spec.pods if pod.uid in refused] if refused else []
+        found.append(
+            MachineUse(
+                record=record,
+                node=node,
+                pods=on_node,
+                awaited_by=awaited_by,
+                refused="/".join(unused_by[0].key) if unused_by else None,
+                refusal_recorded=all(pod.refusal is not None for pod in unused_by),
+            )
         )
-        found.append(MachineUse(record=record, node=node, pods=on_node, awaited_by=awaited_by, refused=unused_by))
     return tuple(found)
 
 

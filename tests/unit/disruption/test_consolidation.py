@@ -100,11 +100,10 @@ def test_with_an_idle_delay_a_machine_must_have_been_idle_for_so_long():
     assert "for 5m" in found.sentence
 
 
-def test_a_machine_that_the_scheduler_does_not_use_goes_once_its_record_says_so():
+def test_a_machine_that_the_scheduler_does_not_use_goes_once_the_pod_says_so():
     unused = machine(refused="default/train")
     assert scale_down([unused], NOW, AT_ONCE) == ()
-    (update,) = idle_updates([unused], NOW)
-    (found,) = scale_down([replace(unused, record=replace(unused.record, status=update.status))], NOW, AT_ONCE)
+    (found,) = scale_down([replace(unused, refusal_recorded=True)], NOW, AT_ONCE)
     assert "default/train" in found.sentence
 
 
