@@ -254,3 +254,26 @@ async def test_a_pod_whose_claim_is_bound_after_all_gets_its_machine():
         )
         await asyncio.sleep(10)
         assert world.asked("start") == ["box", "box"]
+
+
+async def test_a_pod_bound_to_a_machine_that_is_off_is_demand_for_that_machine():
+    machines = Powered(name="first", gpus=1, boot=60), Powered(name="second", gpus=1, boot=60)
+    async with lab(*machines) as world:
+        # Both Nodes exist from an earlier life and are NotReady; the scheduler binds what tolerates that.
+        for machine in machines:
+            world.power.power_on_by_hand(machine.name)
+        await asyncio.sleep(61)
+        for machine in machines:
+            world.power.lose_power(machine.name)
+        await asyncio.sleep(60)
+        world.pod("agent", 1, runs="60s", tolerations=[{"operator": "Exists"}])
+        await asyncio.sleep(5)
+        bound = world.where("agent")
+        assert bound is not None
+        async with operator(world):
+            await asyncio.sleep(10)
+            assert world.asked("start") == [bound]
+            await asyncio.sleep(300)
+            assert world.phase("agent") == "Succeeded"
+            assert world.power.on == frozenset()
+            assert world.asked("start") == [bound]

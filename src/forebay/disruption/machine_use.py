@@ -1,7 +1,8 @@
 """How each GPUInstance's node is used, and the Idle condition that keeps since when it has been idle."""
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +17,9 @@ from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Pod
+
+#: How long a pod for which the scheduler reports errors keeps idle machines on. kube-scheduler retries it every 10 s.
+_ERRORS_AWAITED: Final = timedelta(minutes=2)
 
 
 class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,15 +80,18 @@ def machine_uses(
     pods_by_node: Mapping[str, Collection[Pod]],
     reservations: Reservations,
     pending: Iterable[Pod],
+    *,
+    now: datetime,
 ) -> tuple[MachineUse, ...]:
     """One `MachineUse` for each record.
 
     A pending pod is expected on the node where this tick reserved room for it. A pod that the scheduler has not tried
-    yet is expected on every node that it fits, because it may be bound there in a moment.
+    yet is expected on every node that it fits, because it may be bound there in a moment. One for which the scheduler
+    reports errors is so for `_ERRORS_AWAITED` only: they may go on for ever.
     """
     pending = tuple(pending)
     names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pending}
-    untried = [pod for pod in pending if _untried(pod)]
+    untried = [pod for pod in pending if _untried(pod, now)]
     awaited = {placed.node: names.get(uid, uid) for uid, placed in reservations.placed.items()}
     refused = {each.pod.uid: each.pod for each in reservations.refused}
     found: list[MachineUse] = []
@@ -112,12 +119,14 @@ def machine_uses(
     return tuple(found)
 
 
-def _untried(pod: Pod) -> bool:
+def _untried(pod: Pod, now: datetime) -> bool:
     """True while kube-scheduler has not reported on the pod. Of other schedulers no report can be expected."""
     shape = pod.shape
     unbound = pod.node is None and pod.deleted is None and not pod.phase.ended
+    errors_since = pod.scheduler_error_since
     return (
         unbound
+        and (errors_since is None or now - errors_since < _ERRORS_AWAITED)
         and pod.unschedulable_since is None
         and not shape.scheduling_gates
         and shape.scheduler_name == DEFAULT_SCHEDULER
