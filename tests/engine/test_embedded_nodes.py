@@ -5,6 +5,7 @@ import pytest
 from forebay.embedded.api import kinds
 from forebay.embedded.api.failures import ApiFailure
 from forebay.embedded.api.subresources import evict_pod
+from forebay.embedded.controllers.node_lifecycle import TAINT_LAG
 from tests.engine.embedded_world import World, passing
 
 KUBELET = "embedded.forebay.dev/kubelet"
@@ -32,6 +33,16 @@ async def test_a_registered_node_becomes_ready_after_its_time():
         world.update(kinds.NODE_KIND, "new", lambda node: node["metadata"]["labels"].update(touched="yes"))
         await passing(11)
         assert (ready(world, "new")["status"], ready(world, "new")["reason"]) == ("True", "KubeletReady")
+        assert taints(world, "new") == []
+
+
+async def test_a_new_node_keeps_its_taint_for_a_moment_after_it_has_become_ready():
+    async with World() as world:
+        world.node("new")
+        await passing(TAINT_LAG / 2)
+        assert ready(world, "new")["status"] == "True"
+        assert taints(world, "new") == [("not-ready", "NoSchedule")]
+        await passing(TAINT_LAG)
         assert taints(world, "new") == []
 
 

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from forebay.api.names import CORDONED_ANNOTATION
 from forebay.embedded.api import kinds
-from forebay.simulate.power import Power, Powered
+from forebay.simulate.power import Power, PowerCall, Powered
+from forebay.simulate.power_faults import refuses
 from tests.engine.power_world import lab, operator
 
 SMALL = Powered(name="small", gpus=1, boot=10, labels={"box": "small"})
@@ -173,3 +174,18 @@ async def test_a_machine_switched_on_by_hand_is_taken_over_and_goes_off_when_idl
         await asyncio.sleep(200)
         assert world.power.power("small") is Power.OFF
         assert world.asked("start") == []
+
+
+async def test_a_machine_that_cannot_be_powered_off_serves_the_next_pod():
+    async with lab(Powered(name="box", gpus=1, boot=10)) as world, operator(world):
+        world.power.script("box", PowerCall.OFF, *[refuses(404)] * 50)
+        world.pod("first", 1, runs="30s")
+        await asyncio.sleep(400)
+        assert world.state("box") == "Terminating"
+        assert world.is_cordoned("box")
+        world.pod("second", 1, runs="30s")
+        await asyncio.sleep(120)
+        assert world.phase("second") == "Succeeded"
+        assert world.asked("start") == ["box"]
+        assert world.power.powered_off_in_use() == ()
+        assert ("GPUInstance", "box", "BackInUse") in world.events()

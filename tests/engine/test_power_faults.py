@@ -196,3 +196,23 @@ async def test_a_slow_power_api_holds_up_nobody_else():
             world.pod("two", 2, runs="60s")
             await asyncio.sleep(1)
             assert world.asked("start") == ["first", "second"]
+
+
+async def test_an_endpoint_that_asks_to_wait_for_a_day_does_not_hold_the_pod():
+    async with lab(FIRST, SECOND) as world:
+        world.power.script("first", PowerCall.ON, *[refuses(429, headers={"Retry-After": "86400"})] * 5)
+        async with operator(world):
+            world.pod("train", 1, runs="60s")
+            await asyncio.sleep(90)
+            assert world.where("train") == "second"
+            assert world.asked("start") == ["first", "second"]
+
+
+async def test_power_off_is_repeated_within_minutes_although_the_endpoint_asks_to_wait_for_a_day():
+    async with lab(FIRST) as world:
+        world.power.script("first", PowerCall.OFF, *[refuses(429, headers={"Retry-After": "86400"})] * 2)
+        async with operator(world):
+            world.pod("train", 1, runs="30s")
+            await asyncio.sleep(100 + 2 * 300 + 30)
+            assert world.power.on == frozenset()
+            assert len(world.asked("stop")) == 3

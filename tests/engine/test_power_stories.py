@@ -190,3 +190,90 @@ async def test_of_two_replicas_one_switches_and_the_other_goes_on_where_it_left(
         assert world.phase("train") == "Succeeded"
         assert world.asked("start") == ["box"]
         assert world.asked("stop") == ["box"]
+
+
+@pytest.mark.parametrize("key", ["readiness.k8s.io/network", "node.cloudprovider.kubernetes.io/uninitialized"])
+async def test_a_node_that_is_ready_but_still_tainted_is_launching_and_nothing_else_is_powered_on(key):
+    taint = {"key": key, "effect": "NoSchedule"}
+    machines = [Powered(name=f"m{number}", gpus=1, boot=30, taints=(taint,)) for number in range(3)]
+    async with lab(*machines) as world, operator(world):
+        world.pod("train", 1, runs="60s")
+        await asyncio.sleep(120)
+        (machine,) = world.asked("start")
+        assert world.state(machine) == "Joined"
+        world.change(kinds.NODE_KIND, machine, lambda node: node["spec"].update(taints=[]))
+        await asyncio.sleep(30)
+        assert world.where("train") == machine
+        assert world.asked("start") == [machine]
+
+
+async def test_the_record_is_ready_only_when_the_node_controller_has_removed_its_taint():
+    async with lab(Powered(name="box", gpus=1, boot=30)) as world, operator(world):
+        world.pod("train", 1, runs="60s")
+        await asyncio.sleep(30.4)
+        assert world.node("box")["spec"]["taints"][0]["key"] == "node.kubernetes.io/not-ready"
+        assert world.state("box") == "Joined"
+        await asyncio.sleep(5)
+        assert world.state("box") == "Ready"
+
+
+_CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]
+
+
+async def test_a_pod_with_an_unbound_claim_neither_keeps_a_machine_on_nor_has_it_powered_on_again():
+    async with lab(Powered(name="box", gpus=1, boot=60)) as world, operator(world):
+        world.pod("train", 1, volumes=_CLAIM)
+        await asyncio.sleep(70)
+        assert world.state("box") == "Ready"
+        await asyncio.sleep(500)
+        assert world.asked("stop") == ["box"]
+        await asyncio.sleep(8 * 3600)
+        assert world.asked("start") == ["box"]
+        pod = world.store.get(kinds.POD_KIND, "default", "train")
+        assert "nominatedNodeName" not in pod["status"]
+        (refused,) = (each for each in pod["status"]["conditions"] if each["type"] == "forebay.dev/Refused")
+        assert (refused["status"], refused["reason"]) == ("True", "SchedulerRefuses")
+        assert "unbound immediate PersistentVolumeClaims" in refused["message"]
+        assert "unbound immediate PersistentVolumeClaims" in world.told("train", "SchedulerRefuses")[0]
+
+
+async def test_a_pod_whose_claim_is_bound_after_all_gets_its_machine():
+    async with lab(Powered(name="box", gpus=1, boot=60)) as world, operator(world):
+        world.pod("train", 1, volumes=_CLAIM)
+        await asyncio.sleep(1000)
+        assert world.power.on == frozenset()
+        # As kube-scheduler says it once the claim is bound, with the machine off.
+        pod = world.store.get(kinds.POD_KIND, "default", "train")
+        message = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
+        conditions = [
+            {**each, "message": message} if each["type"] == "PodScheduled" else each
+            for each in pod["status"]["conditions"]
+        ]
+        world.store.update(
+            kinds.POD_KIND, {**pod, "status": {**pod["status"], "conditions": conditions}}, subresource="status"
+        )
+        await asyncio.sleep(10)
+        assert world.asked("start") == ["box", "box"]
+
+
+async def test_a_pod_bound_to_a_machine_that_is_off_is_demand_for_that_machine():
+    machines = Powered(name="first", gpus=1, boot=60), Powered(name="second", gpus=1, boot=60)
+    async with lab(*machines) as world:
+        # Both Nodes exist from an earlier life and are NotReady; the scheduler binds what tolerates that.
+        for machine in machines:
+            world.power.power_on_by_hand(machine.name)
+        await asyncio.sleep(61)
+        for machine in machines:
+            world.power.lose_power(machine.name)
+        await asyncio.sleep(60)
+        world.pod("agent", 1, runs="60s", tolerations=[{"operator": "Exists"}])
+        await asyncio.sleep(5)
+        bound = world.where("agent")
+        assert bound is not None
+        async with operator(world):
+            await asyncio.sleep(10)
+            assert world.asked("start") == [bound]
+            await asyncio.sleep(300)
+            assert world.phase("agent") == "Succeeded"
+            assert world.power.on == frozenset()
+            assert world.asked("start") == [bound]

@@ -120,7 +120,8 @@ class Disruption(Part, frozen=True, kw_only=True):
     expire_after: DurationOrNever = "Never"
     """Age at which a node is replaced, even if pods run on it."""
     budgets: Annotated[tuple[DisruptionBudget, ...], Meta(max_length=32), ATOMIC_LIST] = (DisruptionBudget(),)
-    """How many nodes may be disrupted at one time. The strictest active budget counts."""
+    """How many nodes may be drained of running pods at one time. The strictest active budget counts. Empty nodes use
+    none of it, but stay where it is 0."""
 
 
 class GPUNodePoolSpec(Part, frozen=True, kw_only=True):

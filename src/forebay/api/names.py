@@ -33,6 +33,8 @@ CLASS_FINALIZER: Final = "forebay.dev/nodeclass"
 USAGE_FINALIZER: Final = "forebay.dev/usage"
 #: Scheduling gate of a pod while one of its budgets is exceeded.
 BUDGET_GATE: Final = "forebay.dev/budget"
+#: Condition of a pod: the scheduler did not use a node that was launched for the pod. Its message is the scheduler's.
+REFUSED_CONDITION: Final = "forebay.dev/Refused"
 #: Taint that keeps other pods off a node until the pods it was launched for are bound.
 STARTUP_TAINT: Final = "forebay.dev/startup"
 #: Annotation on a node that Forebay cordoned (the value is since when): Forebay uncordons no other node.

@@ -103,6 +103,9 @@ def _why_not(
                 f"Scheduler {shape.scheduler_name} has not marked the pod Unschedulable. Nothing is bought before."
             )
             return Reason.OTHER_SCHEDULER, sentence
+        if pod.scheduler_error_since is not None:
+            sentence = f'The scheduler fails to try the pod: "{(pod.unschedulable_message or "").rstrip(".")}".'
+            return Reason.NOT_YET_SCHEDULED, sentence
         return (
             Reason.NOT_YET_SCHEDULED,
             f"The scheduler has not tried the pod yet; the pod was created {human(now - pod.created)} ago.",

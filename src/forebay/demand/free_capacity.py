@@ -13,7 +13,7 @@ from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
 from forebay.demand.initialization import is_initialized
 from forebay.demand.planned_pods import is_leaving
 from forebay.model.fit import barred
-from forebay.model.nodes import Node
+from forebay.model.nodes import CONDITION_TAINTS, Node, is_startup_taint
 from forebay.model.quantities import CPU, Resources
 from forebay.model.requirements import NodeSelectorTerm, Taint
 from forebay.model.sources import AMPLE
@@ -23,8 +23,6 @@ Port = tuple[int, str]
 
 #: Resources of every machine. Where the plan states no amount, there is assumed to be enough.
 _STANDARD_RESOURCES: Final = (CPU, "memory", "ephemeral-storage", POD_COUNT)
-#: Prefixes of the taints that Kubernetes sets while a node is in some condition (not-ready, unreachable, ...).
-CONDITION_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _NOTHING: Final = Resources()
 _NO_PORTS: Final[frozenset[Port]] = frozenset()
@@ -86,7 +84,7 @@ def free_nodes(
         if name not in recorded and _is_schedulable(node):
             taken = used.get(name, _NOTHING)
             if _has_free_gpu(node, taken, gpu_resources):
-                found.append(FreeNode(node=node, free=node.allocatable - taken))
+                found.append(FreeNode(node=_without_startup_taints(node), free=node.allocatable - taken))
     if reserved:
         found = [_without_reserved(each, reserved) for each in found]
     if ports:
@@ -107,6 +105,13 @@ def _is_schedulable(node: Node) -> bool:
     return node.ready and not node.unschedulable and node.deleted is None
 
 
+def _without_startup_taints(node: Node) -> Node:
+    """The node without the taints that go by themselves in a moment; `reserve` waits for that as long as its grace."""
+    if not any(is_startup_taint(taint.key) for taint in node.taints):
+        return node
+    return replace(node, taints=tuple(taint for taint in node.taints if not is_startup_taint(taint.key)))
+
+
 def _of_record(
     record: GPUInstance, state: InstanceState, node: Node | None, used: Resources, daemons: Collection[PodShape]
 ) -> FreeNode | None:
@@ -120,7 +125,7 @@ def _of_record(
         if up and not any(taint.key == STARTUP_TAINT for taint in node.taints):
             if not _is_schedulable(node):
                 return None
-            return FreeNode(node=node, free=node.allocatable - used, planned_for=planned_for)
+            return FreeNode(node=_without_startup_taints(node), free=node.allocatable - used, planned_for=planned_for)
         if node.unschedulable and CORDONED_ANNOTATION not in node.annotations:
             return None  # cordoned by somebody else, who wants no pods there
     planned = future_node(record, node)

@@ -2,12 +2,14 @@
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.names import STARTUP_TAINT
-from forebay.model.nodes import Node
+from forebay.model.nodes import Node, is_startup_taint
 from forebay.model.quantities import Gpus, Resources
 
 
 def is_initialized(record: GPUInstance, node: Node) -> bool:
-    """True once the node of this GPUInstance is Ready, has its GPUs and has lost its startup taints.
+    """True once the node of this GPUInstance is Ready, has its GPUs and has lost its startup taints, planned or not.
+
+    A node that is Ready but still has such a taint (`node.kubernetes.io/not-ready`) takes no pods yet: it is launching.
 
     Forebay's own startup taint does not count: Forebay takes it off only after this. Neither does a deletion of the
     node: a caller that wants to place pods has to look at `node.deleted` as well.
@@ -27,6 +29,8 @@ def gpus_allocatable(record: GPUInstance, node: Node) -> bool:
 
 
 def _has_startup_taints(record: GPUInstance, node: Node) -> bool:
+    if any(is_startup_taint(taint.key) for taint in node.taints):
+        return True
     planned = record.spec.node
     if planned is None:
         return False

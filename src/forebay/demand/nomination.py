@@ -20,12 +20,12 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import STARTUP_TAINT
 from forebay.demand.co_location import has_anti_affinity, violates_anti_affinity
-from forebay.demand.free_capacity import CONDITION_TAINTS, Port
+from forebay.demand.free_capacity import Port
 from forebay.demand.initialization import is_initialized
 from forebay.demand.planned_pods import is_leaving
 from forebay.demand.reservation import service_order
 from forebay.model.fit import misfit
-from forebay.model.nodes import Node
+from forebay.model.nodes import CONDITION_TAINTS, Node
 from forebay.model.quantities import Resources
 from forebay.model.workloads import Pod
 

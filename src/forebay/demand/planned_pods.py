@@ -1,11 +1,10 @@
-"""Pods that a GPUInstance was launched for: their planned nodes, and whether the scheduler refuses to use these."""
+"""Pods that a GPUInstance was launched for: their planned nodes, and whether these are idle or leaving."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.api.parts import Condition, Truth
-from forebay.model.reasons import Reason
+from forebay.api.parts import Condition
 
 #: Condition of a GPUInstance: whether its node is idle, since when, and why. In the API, to survive operator restarts.
 IDLE_CONDITION: Final = "Idle"
@@ -40,17 +39,3 @@ def idle_condition(record: GPUInstance) -> Condition | None:
         if each.type == IDLE_CONDITION:
             return each
     return None
-
-
-def refusals(records: Iterable[GPUInstance]) -> dict[str, str]:
-    """Pods (by UID) whose planned node the scheduler did not use, with the name of the GPUInstance that stood idle.
-
-    Another machine would fare no better, so none is bought for these pods as long as the GPUInstance is kept.
-    """
-    found: dict[str, str] = {}
-    for record in records:
-        idle = idle_condition(record)
-        if idle is not None and idle.status is Truth.TRUE and idle.reason == Reason.SCHEDULER_REFUSES:
-            for pod in record.spec.pods:
-                found[pod.uid] = record.metadata.name
-    return found

@@ -10,6 +10,7 @@ from forebay.demand.assessment import NotDemand
 from forebay.demand.best_fit import Eligibility, NodesByFreeGPUs, ShapeSearch, SimulatedNode, fits
 from forebay.demand.co_location import has_anti_affinity
 from forebay.demand.free_capacity import FreeNode
+from forebay.demand.refusal import refusal_holds
 from forebay.model.quantities import GPU_SUFFIX
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
@@ -18,6 +19,9 @@ from forebay.model.workloads import Pod
 #: How long a pod may stay unbound although a ready node seems to fit. After that the scheduler must have a reason
 #: that Forebay does not see, such as a volume's zone, and the node does not count for the pod any more.
 SCHEDULER_GRACE: Final = timedelta(seconds=60)
+#: A nomination usually means that the scheduler has not tried the pod since. Not always: an attempt that ends in an
+#: error, or of a pod that must not preempt, leaves it standing. kube-scheduler retries every pod within this time.
+SCHEDULER_FLUSH: Final = timedelta(minutes=5)
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,20 +58,19 @@ def reserve(
     *,
     before: Reservations | None = None,
     pods_by_node: Mapping[str, Collection[Pod]] | None = None,
-    refusals: Mapping[str, str] | None = None,
     gpu_resources: Collection[str] | None = None,
     grace: timedelta = SCHEDULER_GRACE,
 ) -> Reservations:
     """Reserves room for pods: first on nodes planned for them, then best fit, in the order of `service_order`.
 
     `before` holds the reservations of the last tick, which know since when a pod has seemed to fit. `pods_by_node`
-    serves anti-affinity. `refusals` names, by pod, the machine launched for it that the scheduler did not use.
+    serves anti-affinity.
     """
     order = sorted(demand, key=lambda pod: service_order(pod, gpu_resources))
     if not order:
         return Reservations()
     nodes = [SimulatedNode(each, pods_by_node) for each in sorted(free_nodes, key=lambda each: each.node.name)]
-    reserving = _Reserving(nodes, now, refusals=refusals or {}, gpu_resources=gpu_resources, grace=grace)
+    reserving = _Reserving(nodes, now, gpu_resources=gpu_resources, grace=grace)
     if before is not None:
         reserving.fitting_since = before.fitting
     return reserving.run(order)
@@ -87,14 +90,12 @@ class _Reserving:
         nodes: Sequence[SimulatedNode],
         now: datetime,
         *,
-        refusals: Mapping[str, str],
         gpu_resources: Collection[str] | None,
         grace: timedelta,
     ) -> None:
         self.nodes = nodes
         self.now = now
         self.fitting_since: Mapping[str, datetime] = {}
-        self.refusals = refusals
         self.gpu_resources = gpu_resources
         self.grace = grace
         self.ready = NodesByFreeGPUs(nodes, (at for at, each in enumerate(nodes) if each.free_node.ready))
@@ -112,7 +113,13 @@ class _Reserving:
         for index, node in enumerate(self.nodes):
             for uid in node.free_node.planned_for:
                 planned.setdefault(uid, []).append(index)
-        rest = [pod for pod in order if pod.uid not in planned or not self._use_planned(pod, planned[pod.uid])]
+        waiting: list[Pod] = []
+        for pod in order:
+            if refusal_holds(pod):
+                self.refused.append(_refused_before(pod))
+            else:
+                waiting.append(pod)
+        rest = [pod for pod in waiting if pod.uid not in planned or not self._use_planned(pod, planned[pod.uid])]
         for pod in rest:
             self._use_any(pod)
         return Reservations(
@@ -132,8 +139,7 @@ class _Reserving:
             if not fits(search, index, node) or not node.allows(pod, anti_affinity=search.anti_affinity):
                 continue
             name = free_node.node.name
-            # The scheduler clears a nomination after a failed attempt: while one stands, it has not tried the pod.
-            if free_node.ready and self._past_grace(pod) and pod.nominated_node != name:
+            if free_node.ready and self._past_grace(pod, nominated=pod.nominated_node == name):
                 self.refused.append(_refused(pod, f"node {name} was launched for it, is Ready and has room"))
                 return True
             if free_node.ready:
@@ -158,8 +164,6 @@ class _Reserving:
             instance = self.nodes[launching].free_node.launching
             sentence = f"GPUInstance {instance} is launching and will have room for the pod."
             self._place(pod, search, launching, sentence)
-        elif pod.uid in self.refusals:
-            self.refused.append(_refused(pod, f"GPUInstance {self.refusals[pod.uid]} was launched for it"))
         else:
             if ready is not None:
                 name = self.nodes[ready].free_node.node.name
@@ -169,10 +173,10 @@ class _Reserving:
                 )
             self.left.append(pod)
 
-    def _past_grace(self, pod: Pod) -> bool:
+    def _past_grace(self, pod: Pod, *, nominated: bool = False) -> bool:
         """Whether the pod has seemed to fit for longer than the scheduler needs. Remembers since when."""
         since = self.fitting[pod.uid] = self.fitting_since.get(pod.uid, self.now)
-        return self.now - since >= self.grace
+        return self.now - since >= (self.grace + SCHEDULER_FLUSH if nominated else self.grace)
 
     def _place(self, pod: Pod, search: ShapeSearch, index: int, sentence: str) -> None:
         node = self.nodes[index]
@@ -215,6 +219,18 @@ def _refused(pod: Pod, although: str) -> NotDemand:
     )
 
 
+def _refused_before(pod: Pod) -> NotDemand:
+    return NotDemand(
+        pod=pod,
+        reason=Reason.SCHEDULER_REFUSES,
+        sentence=f'The scheduler did not place the pod on a node launched for it. Its message: "{_text(pod.refusal)}".'
+        " Nothing else is launched for the pod: resolve what the message names, or create the pod anew.",
+    )
+
+
+def _text(message: str | None) -> str:
+    return (message or "none").rstrip(".")
+
+
 def _scheduler_message(pod: Pod) -> str:
-    message = (pod.unschedulable_message or "none").rstrip(".")
-    return f'"{message}".'
+    return f'"{_text(pod.unschedulable_message)}".'

@@ -77,7 +77,7 @@ def _idle_long_enough(machine: MachineUse, now: datetime, rules: ScaleDownRules)
     if machine.node is None or _kept_by_annotation(machine.node.annotations):
         return None
     if machine.refused is not None and not machine.refusal_recorded:
-        # The record must say so first, or another machine would be launched for the same pod.
+        # The pod must say so first, or another machine would be launched for it.
         return None
     delay = _idle_delay(machine, rules)
     if delay is None:
@@ -165,21 +165,34 @@ class _PoolBudgets:
                 continue
             # A launch that never registered is no node of the pool: neither present nor disrupted.
             was_node = machine.record.status is not None and machine.record.status.node_name is not None
-            disrupted = machine.state in (InstanceState.DRAINING, InstanceState.TERMINATING) and was_node
-            self._disrupted[pool] += disrupted
-            self._nodes[pool] += disrupted or machine.state in (InstanceState.JOINED, InstanceState.READY)
+            leaving = machine.state in (InstanceState.DRAINING, InstanceState.TERMINATING) and was_node
+            # A node that was empty when it began to leave disrupts nobody, however long its termination takes.
+            self._disrupted[pool] += leaving and not _was_empty(machine)
+            self._nodes[pool] += leaving or machine.state in (InstanceState.JOINED, InstanceState.READY)
 
     def admit(self, machine: MachineUse, reason: DisruptionReason) -> bool:
-        """True where the budgets allow one more disruption, which then counts."""
+        """True where the budgets allow one more disruption, which then counts.
+
+        An empty node counts for none: it goes unless a budget allows no disruption at all. So a drain that is blocked,
+        or a termination that fails, keeps no idle node on.
+        """
         pool = _pool(machine)
         if pool is None:
             return True
         budgets = self._pools[pool].budgets
-        left = allowed_disruptions(budgets, reason, self._nodes[pool], self._disrupted[pool], self._now)
+        empty = reason is DisruptionReason.IDLE
+        disrupted = 0 if empty else self._disrupted[pool]
+        left = allowed_disruptions(budgets, reason, self._nodes[pool], disrupted, self._now)
         if left is not None and left <= 0:
             return False
-        self._disrupted[pool] += 1
+        self._disrupted[pool] += not empty
         return True
+
+
+def _was_empty(machine: MachineUse) -> bool:
+    """True where the machine that is leaving began to do so because it was idle."""
+    transitions = machine.record.status.transitions if machine.record.status is not None else ()
+    return bool(transitions) and transitions[-1].reason == Reason.IDLE
 
 
 def _pool(machine: MachineUse) -> PoolName | None:

@@ -1,7 +1,8 @@
 """How each GPUInstance's node is used, and the Idle condition that keeps since when it has been idle."""
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +18,9 @@ from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Pod
 
+#: How long a pod for which the scheduler reports errors keeps idle machines on. kube-scheduler retries it every 10 s.
+_ERRORS_AWAITED: Final = timedelta(minutes=2)
+
 
 class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
     """A GPUInstance with its node and the pods on it or expected on it."""
@@ -29,6 +33,8 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
     awaited_by: str | None = None
     #: A pod (`namespace/name`) that the node was launched for and that the scheduler does not place there.
     refused: str | None = None
+    #: False until that pod says so itself: without that, another machine would be launched for it.
+    refusal_recorded: bool = False
 
     @property
     def state(self) -> InstanceState:
@@ -62,12 +68,6 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
         return not self.pods and self.awaited_by is None and self.in_service
 
     @property
-    def refusal_recorded(self) -> bool:
-        """True once the Idle condition says that the scheduler does not use the node."""
-        recorded = idle_condition(self.record)
-        return recorded is not None and recorded.status is Truth.TRUE and recorded.reason == Reason.SCHEDULER_REFUSES
-
-    @property
     def idle_since(self) -> datetime | None:
         """Since when the Idle condition has been True; None where it is not."""
         recorded = idle_condition(self.record)
@@ -80,17 +80,20 @@ def machine_uses(
     pods_by_node: Mapping[str, Collection[Pod]],
     reservations: Reservations,
     pending: Iterable[Pod],
+    *,
+    now: datetime,
 ) -> tuple[MachineUse, ...]:
     """One `MachineUse` for each record.
 
     A pending pod is expected on the node where this tick reserved room for it. A pod that the scheduler has not tried
-    yet is expected on every node that it fits, because it may be bound there in a moment.
+    yet is expected on every node that it fits, because it may be bound there in a moment. One for which the scheduler
+    reports errors is so for `_ERRORS_AWAITED` only: they may go on for ever.
     """
     pending = tuple(pending)
     names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pending}
-    untried = [pod for pod in pending if _untried(pod)]
+    untried = [pod for pod in pending if _untried(pod, now)]
     awaited = {placed.node: names.get(uid, uid) for uid, placed in reservations.placed.items()}
-    refused = {each.pod.uid: f"{each.pod.namespace}/{each.pod.name}" for each in reservations.refused}
+    refused = {each.pod.uid: each.pod for each in reservations.refused}
     found: list[MachineUse] = []
     for record in records:
         name = record.node_name
@@ -102,19 +105,28 @@ def machine_uses(
         awaited_by = awaited.get(name)
         if untried and awaited_by is None and not on_node:
             awaited_by = next((names[pod.uid] for pod in untried if _fits(pod, node)), None)
-        unused_by = (
-            next((refused[pod.uid] for pod in record.spec.pods if pod.uid in refused), None) if refused else None
+        unused_by = [refused[pod.uid] for pod in record.spec.pods if pod.uid in refused] if refused else []
+        found.append(
+            MachineUse(
+                record=record,
+                node=node,
+                pods=on_node,
+                awaited_by=awaited_by,
+                refused="/".join(unused_by[0].key) if unused_by else None,
+                refusal_recorded=all(pod.refusal is not None for pod in unused_by),
+            )
         )
-        found.append(MachineUse(record=record, node=node, pods=on_node, awaited_by=awaited_by, refused=unused_by))
     return tuple(found)
 
 
-def _untried(pod: Pod) -> bool:
+def _untried(pod: Pod, now: datetime) -> bool:
     """True while kube-scheduler has not reported on the pod. Of other schedulers no report can be expected."""
     shape = pod.shape
     unbound = pod.node is None and pod.deleted is None and not pod.phase.ended
+    errors_since = pod.scheduler_error_since
     return (
         unbound
+        and (errors_since is None or now - errors_since < _ERRORS_AWAITED)
         and pod.unschedulable_since is None
         and not shape.scheduling_gates
         and shape.scheduler_name == DEFAULT_SCHEDULER

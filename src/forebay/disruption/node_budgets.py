@@ -1,4 +1,4 @@
-"""Disruption budgets of a GPUNodePool: how many of its nodes may be draining or terminating at a time."""
+"""Disruption budgets of a GPUNodePool: how many of its nodes may be drained of running pods at a time."""
 
 from collections.abc import Iterable
 from datetime import datetime

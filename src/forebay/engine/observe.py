@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+from forebay.api.gpu_instance import GPUInstance
 from forebay.api.machines import Machine
+from forebay.demand.bound_pods import waiting_for_their_machine
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.sources.configuration import claimed_twice
@@ -58,7 +60,7 @@ class Observer:
             namespaces={each.metadata.name: each.metadata.labels for each in views.namespaces.values()},
             nodes=nodes,
             last_seen_nodes=self._remember_nodes(sources.values(), nodes),
-            pending=views.pods.by(PENDING_GPU, True),
+            pending=(*views.pods.by(PENDING_GPU, True), *self._bound_to_machines_off(sources.values(), nodes, records)),
             used=views.used.all_used(),
             ports=views.used.all_ports(),
             daemons=views.used.daemons(),
@@ -82,6 +84,13 @@ class Observer:
             name: node for name in names if (node := nodes.get(name) or self._last_known.get(name)) is not None
         }
         return dict(self._last_known)
+
+    def _bound_to_machines_off(
+        self, sources: Iterable[Source], nodes: Mapping[str, Node], records: Iterable[GPUInstance]
+    ) -> tuple[Pod, ...]:
+        machines = (offer.node_name for source in sources for offer in source.offers or ())
+        found = waiting_for_their_machine((each for each in machines if each), nodes, records, self._bound_to)
+        return tuple(pod for pod in found if pod.shape.gpus(self._rules.gpu_resources))
 
     def _pods_on(self, node: str) -> tuple[Pod, ...]:
         return self._views.pods_by_node.of(node, self._bound_to)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
+from forebay.api.names import BUDGET_GATE, REFUSED_CONDITION, USAGE_FINALIZER
 from forebay.kube.decoders import ObjectDecoder
 from forebay.kube.index import Index
 from forebay.kube.interning import Interned, interned_strings
@@ -169,10 +169,10 @@ class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
         template, node = self._template(meta, wire.spec)
         names = self._names
         phase = _PHASES.get(status.phase, _UNKNOWN)
-        since = message = nominated = started = finished = None
+        since = message = refusal = errors_since = nominated = started = finished = None
         restarted = False
         if not node:
-            since, message = self._unschedulable(status.conditions)
+            since, message, refusal, errors_since = self._unschedulable(status.conditions)
             # Meaningless for a bound pod.
             nominated = names[status.nominated_node_name] if status.nominated_node_name else None
         if template.timed:
@@ -199,6 +199,8 @@ class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
             finished,
             restarted,
             template.mirror,
+            refusal,
+            errors_since,
         )
 
     def _template(self, meta: _Meta, spec: SpecParts) -> tuple[_Template, str]:
@@ -256,11 +258,18 @@ class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
                 return Owner(self._names[owner.kind], owner.name, owner.uid)
         return None
 
-    def _unschedulable(self, conditions: Raw) -> tuple[datetime | None, str | None]:
+    def _unschedulable(self, conditions: Raw) -> tuple[datetime | None, str | None, str | None, datetime | None]:
+        """Since when the pod is unschedulable, the scheduler's message, the recorded refusal, since when it errs."""
+        since = message = refusal = errors_since = None
         for condition in (_conditions.decode(conditions) if conditions else None) or ():
-            if condition.type == "PodScheduled" and condition.status == "False" and condition.reason == "Unschedulable":
-                return condition.last_transition_time, self._names[condition.message]
-        return None, None
+            if condition.type == "PodScheduled" and condition.status == "False":
+                if condition.reason == "Unschedulable":
+                    since, message = condition.last_transition_time, self._names[condition.message]
+                elif condition.reason == "SchedulerError":
+                    errors_since, message = condition.last_transition_time, self._names[condition.message]
+            elif condition.type == REFUSED_CONDITION and condition.status == "True":
+                refusal = self._names[condition.message]
+        return since, message, refusal, errors_since
 
 
 def _key(meta: _Meta, spec: SpecParts) -> bytes:

@@ -19,6 +19,10 @@ from forebay.model.spans import human
 
 #: Launch calls for one record before Forebay tries other capacity.
 MAX_ATTEMPTS: Final = 3
+#: Pods wait no longer than this for a provider that asks for patience: then they are released and the offer cools down.
+MAX_LAUNCH_WAIT: Final = timedelta(minutes=1)
+#: A termination is repeated at least this often, whatever the provider asks for: the machine costs money meanwhile.
+MAX_TERMINATION_WAIT: Final = timedelta(minutes=5)
 #: A termination that was accepted but does not show is repeated after this long.
 REPEAT_TERMINATION_AFTER: Final = timedelta(minutes=2)
 
@@ -35,12 +39,12 @@ _TRANSIENT: Final = (FailureKind.RATE_LIMITED, FailureKind.UNAVAILABLE)
 
 def launch_backoff(attempts: int) -> timedelta:
     """Wait before the same launch call is repeated."""
-    return _doubled(timedelta(seconds=5), attempts, timedelta(minutes=1))
+    return _doubled(timedelta(seconds=5), attempts, MAX_LAUNCH_WAIT)
 
 
 def termination_backoff(attempts: int) -> timedelta:
     """Wait before the same termination call is repeated."""
-    return _doubled(timedelta(seconds=2), attempts, timedelta(minutes=5))
+    return _doubled(timedelta(seconds=2), attempts, MAX_TERMINATION_WAIT)
 
 
 def _doubled(first: timedelta, attempts: int, most: timedelta) -> timedelta:
@@ -98,7 +102,8 @@ def launch_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUIn
     if status.state is not InstanceState.LAUNCHING:
         return status
     attempts = status.attempt or 1
-    wait = max(launch_backoff(attempts), failure.retry_after or timedelta(0))
+    asked = max(launch_backoff(attempts), failure.retry_after or timedelta(0))
+    wait = min(asked, MAX_LAUNCH_WAIT)
     launch = f"{launch_noun(record)} of {describe(record)}"
     if failure.kind is FailureKind.OUTCOME_UNKNOWN:
         sentence = (
@@ -107,7 +112,7 @@ def launch_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUIn
         )
         return with_message(status, Reason.OUTCOME_UNKNOWN, sentence, not_before=whole_seconds(now) + wait)
     reason = _REASONS[failure.kind]
-    retry = failure.kind in _TRANSIENT and attempts < MAX_ATTEMPTS
+    retry = failure.kind in _TRANSIENT and attempts < MAX_ATTEMPTS and asked <= MAX_LAUNCH_WAIT
     if record.spec.delivers is Delivery.POWER and _earlier_outcome_unknown(status):
         # This call started nothing, but the one before it may have, and an owned machine cannot say which call it was.
         if retry:
@@ -133,7 +138,9 @@ def launch_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUIn
             billed_from=None,
             not_before=whole_seconds(now) + wait,
         )
-    tried = f" after {attempts} attempts" if failure.kind in _TRANSIENT else ""
+    tried = f" after {attempts} attempts" if failure.kind in _TRANSIENT and asked <= MAX_LAUNCH_WAIT else ""
+    if asked > MAX_LAUNCH_WAIT:
+        tried = f", and the provider asks to wait for {human(asked)}"
     sentence = f"{launch} failed{tried}: {failure.sentence} Nothing was started. Trying other capacity."
     return transition(
         status, InstanceState.GONE, reason, sentence, now, billed_from=None, failures=(status.failures or 0) + 1
@@ -173,7 +180,8 @@ def termination_failed(record: GPUInstance, failure: Failure, now: datetime) -> 
         return termination_accepted(record, now)
     if status.state is not InstanceState.TERMINATING:
         return status
-    wait = max(termination_backoff(status.termination_attempts or 1), failure.retry_after or timedelta(0))
+    asked = failure.retry_after or timedelta(0)
+    wait = min(max(termination_backoff(status.termination_attempts or 1), asked), MAX_TERMINATION_WAIT)
     sentence = (
         f"{termination_noun(record)} of {describe(record)} failed: {failure.sentence} Billing may continue. "
         f"Trying again in {human(wait)}, for as long as it takes."

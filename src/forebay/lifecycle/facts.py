@@ -22,6 +22,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Pod, ...] = ()
     #: Some pod that the record was created for is still pending.
     wanted: bool = True
+    #: Some pending pod would fit on the node if that were empty and not cordoned.
+    needed: bool = False
     pool_exists: bool = True
     #: Too many nodes of the pool are unhealthy at once, so none of them is replaced.
     replacement_paused: bool = False

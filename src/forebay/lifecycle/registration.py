@@ -27,6 +27,7 @@ from forebay.lifecycle.transitions import (
     with_message,
 )
 from forebay.lifecycle.wording import describe, launch_noun, terminated, terminating_it, termination_phrase
+from forebay.model.nodes import is_startup_taint
 from forebay.model.reasons import Reason
 from forebay.model.sources import InstancePhase
 from forebay.model.spans import human
@@ -105,7 +106,8 @@ def _what_is_missing(ctx: RuleContext, late: datetime) -> tuple[Reason, str]:
         return Reason.JOIN_TIMEOUT, f"Node {name} registered but did not become Ready {within}."
     missing, check = "its GPUs did not become allocatable", "its driver and device plugin"
     if gpus_allocatable(ctx.record, node):
-        missing, check = "a startup taint was not removed", "what removes it"
+        kept = next((taint.key for taint in node.taints if is_startup_taint(taint.key)), None)
+        missing, check = f"{'a startup taint' if kept is None else f'taint {kept}'} was not removed", "what removes it"
     return Reason.GPUS_MISSING, f"Node {node.name} is Ready, but {missing} {_within(ctx, late)}: check {check}."
 
 

@@ -36,6 +36,8 @@ RECORD_RETENTION: Final = timedelta(hours=1)
 EVICTION_INTERVAL: Final = timedelta(seconds=10)
 #: Pods on a NotReady node cannot be seen to end: after this long they count as lost.
 PODS_LOST_AFTER: Final = timedelta(minutes=10)
+#: A machine whose node is still Ready this long after a termination call that failed has not been terminated by it.
+STILL_ON_AFTER: Final = timedelta(minutes=1)
 
 #: Reasons for which pods are evicted. For any other, the machine goes only if it stays empty.
 EVICTING: Final = TABLE[InstanceState.DRAINING][InstanceState.TERMINATING] - {Reason.IDLE}
@@ -169,7 +171,7 @@ def terminating(ctx: RuleContext) -> RuleResult:
     """Rule of the state Terminating: repeat the termination call until there is proof of absence."""
     facts, status, now = ctx.facts, ctx.status, ctx.now
     node, seen = facts.node, presence_of(facts)
-    if (step := _check_absence(ctx, seen)) is not None:
+    if (step := _check_absence(ctx, seen) or _back_in_use(ctx)) is not None:
         return step
     if status.not_before is not None and now < status.not_before:
         return Wait(status.not_before)
@@ -198,13 +200,33 @@ def terminating(ctx: RuleContext) -> RuleResult:
     return _terminate(ctx, updated, target, Reason.TERMINATION_FAILED, sentence)
 
 
+def _back_in_use(ctx: RuleContext) -> RuleResult:
+    """Keeps a machine that pods wait for, where terminating it has failed and its node is up all the same.
+
+    A failed call may have acted: the node must stay Ready for a while after it. Meanwhile no call is made.
+    """
+    facts, status, node = ctx.facts, ctx.status, ctx.facts.node
+    called = status.attempted_at if status.termination_attempts else None
+    if not facts.needed or called is None or status.termination_accepted_at is not None or revoked(facts) is not None:
+        return None
+    if node is None or not is_initialized(ctx.record, node) or cause(status) not in _RECOVERABLE | {Reason.IDLE}:
+        return None
+    if ctx.now < called + STILL_ON_AFTER:
+        return Wait(called + STILL_ON_AFTER)
+    # The rule of Ready takes the cordon back. Not before: a pod bound to a node that is Terminating would be evicted.
+    sentence = f"Keeping node {node.name}: {describe(ctx.record)} is still on, and pods wait for it."
+    return ctx.move(
+        InstanceState.READY, Reason.BACK_IN_USE, sentence, termination_attempts=None, failures=None, **NO_ABSENCES
+    )
+
+
 def _clear_node(ctx: RuleContext, node: Node | None) -> RuleResult:
     """Cordons and drains a node that still takes or runs pods; None once nothing runs on it, or its pods are lost."""
     facts = ctx.facts
     first = not ctx.status.termination_attempts
     if node is None:
         return Wait(_pods_lost_at(ctx)) if facts.pods and first and ctx.now < _pods_lost_at(ctx) else None
-    if node.ready and first:
+    if node.ready:
         cordoned = cordoned_at(facts)
         if cordoned is None:
             return _cordon(ctx, node)

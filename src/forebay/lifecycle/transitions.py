@@ -79,7 +79,11 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
         S.TERMINATING: _REVOKED | _NO_NODE | _NO_GPUS | {R.IDLE, R.EXPIRED, R.UNHEALTHY},
         S.GONE: _VANISHED,
     },
-    S.TERMINATING: {S.GONE: frozenset({R.TERMINATED})},
+    S.TERMINATING: {
+        # No termination was accepted, and pods wait for the machine.
+        S.READY: frozenset({R.BACK_IN_USE}),
+        S.GONE: frozenset({R.TERMINATED}),
+    },
     S.GONE: {},
 }
 

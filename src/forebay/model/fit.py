@@ -14,7 +14,9 @@ from forebay.model.quantities import Resources
 from forebay.model.requirements import Effect, Taint, tolerates
 from forebay.model.workloads import POD_COUNT, PodShape
 
-_CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", Effect.NO_SCHEDULE)
+#: Key of the taint that a cordoned node has.
+CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
+_CORDON: Final = Taint(CORDON_TAINT, "", Effect.NO_SCHEDULE)
 
 
 class Filter(StrEnum):

@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.model.nodes import Node
+from forebay.model.nodes import CONDITION_TAINTS, Node
 from forebay.model.quantities import Resources
 from forebay.model.requirements import Taint
 from forebay.model.sources import Offer
@@ -17,9 +17,9 @@ GPU_TYPE_LABELS: Final = (
     "amd.com/gpu.product-name",
 )
 
-#: Prefixes of temporary taints: node conditions, or set by Forebay itself. The machine boots without them.
-_PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "forebay.dev/")
 _OURS: Final = "forebay.dev/"
+#: Prefixes of temporary taints: node conditions, or set by Forebay itself. The machine boots without them.
+_PASSING: Final = (*CONDITION_TAINTS, _OURS)
 
 
 def with_observed_capacity(offer: Offer, node: Node | None) -> Offer:

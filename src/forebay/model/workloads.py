@@ -111,6 +111,10 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     restarted: bool = False
     #: A mirror of a static pod, which only its kubelet can delete.
     mirror: bool = False
+    #: The scheduler's message when it did not use a node launched for the pod; None where that has not happened.
+    refusal: str | None = None
+    #: Since when the scheduler reports an error instead of an answer; the error is in `unschedulable_message`.
+    scheduler_error_since: datetime | None = None
 
     @property
     def key(self) -> tuple[str, str]:

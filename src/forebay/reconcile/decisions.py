@@ -15,6 +15,7 @@ from forebay.api.parts import Condition
 from forebay.budgets.admission import Release
 from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, Resume
 from forebay.demand.nomination import NominatePods
+from forebay.demand.refusal import RecordRefusal
 from forebay.lifecycle.steps import Adopt, AnyStep
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
@@ -141,6 +142,7 @@ Decision = (
     | SetClassFinalizer
     | SyncNode
     | NominatePods
+    | RecordRefusal
     | PodEvent
     | BudgetDecision
 )
@@ -165,7 +167,15 @@ def subject(decision: Decision) -> tuple[str, str, str]:
             return ("job", decision.pod.namespace, decision.job.name)
         case Resume():
             return ("job", decision.namespace, decision.job.name)
-        case PodEvent() | Evict() | CannotPause() | Release() | AddUsageFinalizer() | RemoveUsageFinalizer():
+        case (
+            PodEvent()
+            | RecordRefusal()
+            | Evict()
+            | CannotPause()
+            | Release()
+            | AddUsageFinalizer()
+            | RemoveUsageFinalizer()
+        ):
             return ("pod", *decision.pod.key)
         case SyncNode() | NominatePods():
             # Not the record's key: where a write to the Node fails, the machine must still be terminated.

@@ -8,12 +8,15 @@ from typing import NamedTuple
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.names import STARTUP_TAINT
+from forebay.demand.refusal import refusal_holds
 from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen
 from forebay.lifecycle.record_fields import initial_status
 from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, WriteStatus
 from forebay.lifecycle.unhealthy_limit import replacement_paused
+from forebay.model.fit import CORDON_TAINT, misfit
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery, Source, SourceKey
 from forebay.reconcile.orders import source_of
@@ -126,8 +129,26 @@ def _facts(record: GPUInstance, snapshot: Snapshot, waiting: set[str], paused: M
         node=None if name is None else snapshot.nodes.get(name),
         pods=() if name is None else snapshot.pods_by_node.get(name, ()),
         wanted=any(pod.uid in waiting for pod in record.spec.pods),
+        needed=record.state is InstanceState.TERMINATING and _is_needed(record, snapshot),
         replacement_paused=pool in paused,
         cordon_wait=snapshot.rules.drain_delay,
+    )
+
+
+def _is_needed(record: GPUInstance, snapshot: Snapshot) -> bool:
+    """Whether an unschedulable pod would fit on the node of a terminating GPUInstance, but for the cordon."""
+    node = snapshot.nodes.get(record.node_name or "")
+    accepted = record.status is not None and record.status.termination_accepted_at is not None
+    if node is None or not node.ready or accepted:
+        return False
+    passing = (STARTUP_TAINT, CORDON_TAINT)
+    taints = tuple(taint for taint in node.taints if taint.key not in passing)
+    uncordoned = msgspec.structs.replace(node, unschedulable=False, taints=taints)
+    return any(
+        pod.unschedulable_since is not None
+        and not refusal_holds(pod)
+        and misfit(pod.shape, uncordoned, uncordoned.allocatable) is None
+        for pod in snapshot.pending
     )
 
 

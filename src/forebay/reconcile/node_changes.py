@@ -1,4 +1,4 @@
-"""Changes to registered nodes of GPUInstances: planned labels and taints, and nominations of their planned pods."""
+"""Changes to registered nodes of GPUInstances (planned labels and taints) and to their planned pods (nominations)."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -6,6 +6,8 @@ from typing import Final
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.names import GROUP, PREDECESSOR_PREFIX
 from forebay.demand.nomination import NominatePods, nominations
+from forebay.demand.planned_pods import planned_nodes
+from forebay.demand.refusal import RecordRefusal, refusal_holds
 from forebay.demand.reservation import Reservations
 from forebay.model.nodes import Node
 from forebay.model.requirements import Effect, Taint
@@ -77,3 +79,19 @@ def nominate(snapshot: Snapshot, reservations: Reservations, not_synced: set[str
         pods_by_node=snapshot.pods_by_node,
         refused={each.pod.uid for each in reservations.refused},
     )
+
+
+def record_refusals(snapshot: Snapshot, reservations: Reservations) -> tuple[RecordRefusal, ...]:
+    """Refusals to record on pods, with nominations of Forebay's to take back; and recorded ones that hold no more."""
+    refused = {each.pod.uid for each in reservations.refused}
+    nodes = planned_nodes(snapshot.records, refused)
+    found: list[RecordRefusal] = []
+    for pod in snapshot.pending:
+        if pod.uid in refused:
+            ours = pod.nominated_node in nodes.get(pod.uid, ())
+            if ours or pod.refusal is None:
+                message = pod.refusal if refusal_holds(pod) else pod.unschedulable_message or ""
+                found.append(RecordRefusal(pod=pod, message=message, clear_nomination=ours))
+        elif pod.refusal is not None and not refusal_holds(pod):
+            found.append(RecordRefusal(pod=pod, message=None))
+    return tuple(found)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -20,6 +20,11 @@ from forebay.reconcile.snapshot import Snapshot
 
 _COSTS_NOTHING: Final = frozenset({InstanceState.REQUESTED, InstanceState.GONE})
 _FREE: Final = UsdPerHour(0)
+#: Condition of a pool while some of its machines cannot go.
+_TERMINATION_BLOCKED: Final = "TerminationBlocked"
+#: Pods have this long to leave a node that is drained before the pool says that they do not.
+_DRAIN_BLOCKED_AFTER: Final = timedelta(minutes=5)
+_MOST_NAMED: Final = 5
 
 
 class Fact(NamedTuple):
@@ -47,12 +52,13 @@ def report_pools(snapshot: Snapshot, paused: Mapping[tuple[str, str], str]) -> I
         return
     classes = {each.metadata.name: each for each in snapshot.classes}
     totals = _totals(snapshot.records, _pool_key)
+    blocked = _blocked(snapshot)
     for pool in snapshot.pools:
         if pool.metadata.deletion_timestamp is not None:
             continue
         found = node_class_ready(pool, classes)
-        facts = (found, _pool_ready(found, paused.get(pool.key)))
         current = pool.status.conditions if pool.status is not None else ()
+        facts = (found, _pool_ready(found, paused.get(pool.key)), *_terminating(blocked[pool.key], current))
         conditions = merge_conditions(current, facts, pool.metadata.generation, snapshot.now)
         count, cost = totals[pool.key]
         shown = (pool.status.node_count, pool.status.hourly_cost) if pool.status is not None else (None, None)
@@ -125,6 +131,35 @@ def _pool_ready(node_class: Fact, paused: str | None) -> Fact:
     if node_class.status is Truth.TRUE and paused is not None:
         return Fact("Ready", Truth.FALSE, Reason.DISRUPTION_PAUSED, paused)
     return node_class._replace(type="Ready")
+
+
+def _blocked(snapshot: Snapshot) -> defaultdict[tuple[str, str], list[str]]:
+    """By pool, what keeps machines from going: a failed termination, or pods that cannot be evicted."""
+    found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for record in snapshot.records:
+        status, name = record.status, record.metadata.name
+        if status is None or record.spec.pool_ref is None:
+            continue
+        if status.state is InstanceState.TERMINATING and status.reason == Reason.TERMINATION_FAILED:
+            found[_pool_key(record)].append(f"termination of {name} fails")
+        late = status.since is not None and snapshot.now - status.since >= _DRAIN_BLOCKED_AFTER
+        if status.state is InstanceState.DRAINING and late and snapshot.pods_by_node.get(record.node_name or ""):
+            found[_pool_key(record)].append(f"pods cannot be evicted from {name}")
+    return found
+
+
+def _terminating(blocked: list[str], current: tuple[Condition, ...]) -> tuple[Fact, ...]:
+    """The condition TerminationBlocked, from the first machine on that could not go."""
+    if blocked:
+        rest = f" and {len(blocked) - _MOST_NAMED} more" if len(blocked) > _MOST_NAMED else ""
+        sentence = (
+            f"Machines cannot go: {', '.join(sorted(blocked)[:_MOST_NAMED])}{rest}; see their GPUInstances. "
+            "Idle machines of the pool go all the same."
+        )
+        return (Fact(_TERMINATION_BLOCKED, Truth.TRUE, Reason.TERMINATION_FAILED, sentence),)
+    if any(each.type == _TERMINATION_BLOCKED for each in current):
+        return (Fact(_TERMINATION_BLOCKED, Truth.FALSE, Reason.TERMINATED, "Every machine that had to go has gone."),)
+    return ()
 
 
 def _class_facts(node_class: GPUNodeClass, snapshot: Snapshot, doubly_claimed: Mapping[str, str]) -> tuple[Fact, ...]:

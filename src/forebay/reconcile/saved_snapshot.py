@@ -57,6 +57,8 @@ class _Pod(msgspec.Struct, kw_only=True, omit_defaults=True):
     finished: datetime | None = None
     restarted: bool = False
     mirror: bool = False
+    refusal: str | None = None
+    scheduler_error_since: datetime | None = None
 
 
 class _Ledger(msgspec.Struct):

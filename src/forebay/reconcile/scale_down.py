@@ -26,7 +26,9 @@ def scale_down_steps(snapshot: Snapshot, reservations: Reservations, with_step: 
     `with_step` names GPUInstances for which this tick has decided a step already.
     """
     now = snapshot.now
-    machines = machine_uses(snapshot.records, snapshot.nodes, snapshot.pods_by_node, reservations, snapshot.pending)
+    machines = machine_uses(
+        snapshot.records, snapshot.nodes, snapshot.pods_by_node, reservations, snapshot.pending, now=now
+    )
     rules = consolidation.ScaleDownRules(
         idle_delay=snapshot.rules.idle_delay,
         cycle=snapshot.rules.scale_down_interval,

@@ -83,7 +83,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     #: Labels, by name of the namespace.
     namespaces: Mapping[str, Mapping[str, str]] = {}
     nodes: Mapping[str, Node] = {}
-    #: Pods that request a GPU and are not bound to a node.
+    #: Pods that request a GPU and are not bound to a node, or are bound to an owned machine that is off.
     pending: tuple[Pod, ...] = ()
     #: Resources requested by the pods on each node.
     used: Mapping[str, Resources] = {}

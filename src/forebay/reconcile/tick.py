@@ -14,7 +14,7 @@ from forebay.reconcile.budgeting import assess_budgets, enforcement, gates, held
 from forebay.reconcile.class_finalizers import class_finalizers
 from forebay.reconcile.decisions import CreateInstance, Decision, SetClassFinalizer
 from forebay.reconcile.due_steps import adopt_orphans, due_steps, paused_replacements
-from forebay.reconcile.node_changes import nominate, out_of_service, sync_nodes
+from forebay.reconcile.node_changes import nominate, out_of_service, record_refusals, sync_nodes
 from forebay.reconcile.pod_events import pod_events
 from forebay.reconcile.purchases import purchases
 from forebay.reconcile.reports import report_classes, report_pools
@@ -83,6 +83,7 @@ def tick(snapshot: Snapshot) -> TickResult:
         *synced,
         *out_of_service(snapshot),
         *nominated,
+        *record_refusals(snapshot, reservations),
         *scaled_down.steps,
         *report_pools(snapshot, paused),
         *report_classes(snapshot),

@@ -4,8 +4,8 @@ from datetime import datetime
 
 from forebay.demand.assessment import Assessment, assess
 from forebay.demand.free_capacity import free_nodes
-from forebay.demand.planned_pods import planned_nodes, refusals
-from forebay.demand.reservation import SCHEDULER_GRACE, Reservations, reserve
+from forebay.demand.planned_pods import planned_nodes
+from forebay.demand.reservation import SCHEDULER_FLUSH, SCHEDULER_GRACE, Reservations, reserve
 from forebay.model.reasons import Reason
 from forebay.reconcile.snapshot import Snapshot
 
@@ -41,12 +41,15 @@ def reserve_existing(snapshot: Snapshot, assessment: Assessment) -> Reservations
         snapshot.now,
         before=snapshot.memory.reservations,
         pods_by_node=snapshot.pods_by_node,
-        refusals=refusals(snapshot.records),
         gpu_resources=snapshot.rules.gpu_resources,
     )
 
 
 def grace_end(reservations: Reservations, now: datetime) -> datetime | None:
     """Earliest end of the scheduler's grace time for a pod that seems to fit on a ready node."""
-    ends = (since + SCHEDULER_GRACE for since in reservations.fitting.values())
+    ends = (
+        since + wait
+        for since in reservations.fitting.values()
+        for wait in (SCHEDULER_GRACE, SCHEDULER_GRACE + SCHEDULER_FLUSH)
+    )
     return min((end for end in ends if end > now), default=None)

@@ -44,6 +44,22 @@ def test_a_node_that_is_not_ready_cordoned_deleted_full_or_without_gpus_has_no_f
     assert free_nodes(named(node(**changes)), {"n1": Resources({GPU: 3})}) == ()
 
 
+@pytest.mark.parametrize("key", ["node.kubernetes.io/not-ready", "readiness.k8s.io/gpu"])
+@pytest.mark.parametrize(
+    ("records", "ready"),
+    [
+        pytest.param([], True, id="of no GPUInstance"),
+        pytest.param([record(state=State.READY)], True, id="Ready"),
+        pytest.param([record(state=State.JOINED)], False, id="Joined"),
+    ],
+)
+def test_a_node_with_a_taint_that_is_about_to_go_has_room(key, records, ready):
+    free = only(free_nodes(named(node(taints=(Taint(key),))), {}, records))
+
+    assert free.ready is ready
+    assert misfit(shape(), free.node, free.free) is None
+
+
 @pytest.mark.parametrize("state", [None, State.REQUESTED, State.LAUNCHING, State.LAUNCHED, State.JOINED])
 def test_a_gpuinstance_counts_as_launching_from_its_creation(state):
     waiting = pod()

@@ -23,6 +23,20 @@ PLANNED = record(planned={"startup_taints": (AGENT, OURS)})
         pytest.param(node(taints=(Taint(AGENT.key, "", "NoExecute"),)), False, id="a startup taint is left"),
         pytest.param(node(taints=(Taint(AGENT.key, "", "NoSchedule"),)), True, id="of another effect: not planned"),
         pytest.param(node(taints=(Taint(STARTUP_TAINT, "", "NoSchedule"),)), True, id="Forebay's own startup taint"),
+        pytest.param(
+            node(taints=(Taint("node.kubernetes.io/not-ready", "", "NoSchedule"),)), False, id="not-ready stays"
+        ),
+        pytest.param(
+            node(taints=(Taint("node.cloudprovider.kubernetes.io/uninitialized", "true", "NoSchedule"),)),
+            False,
+            id="the cloud has not initialized it",
+        ),
+        pytest.param(node(taints=(Taint("readiness.k8s.io/net", "", "NoSchedule"),)), False, id="a readiness taint"),
+        pytest.param(
+            node(taints=(Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"),)),
+            True,
+            id="a cordon is no startup",
+        ),
         pytest.param(node(deleted=NOW), True, id="its deletion is another question"),
     ],
 )

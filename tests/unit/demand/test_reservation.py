@@ -2,14 +2,15 @@
 
 from datetime import timedelta
 
-from forebay.api.parts import Condition, Truth
+import pytest
+
 from forebay.demand.free_capacity import FreeNode
-from forebay.demand.planned_pods import refusals
-from forebay.demand.reservation import SCHEDULER_GRACE, reserve
+from forebay.demand.refusal import refusal_holds
+from forebay.demand.reservation import SCHEDULER_FLUSH, SCHEDULER_GRACE, reserve
 from forebay.model.reasons import Reason
 from forebay.model.requirements import LabelSelector, Taint
 from forebay.model.workloads import PodAffinityTerm
-from tests.unit.demand.builders import NOW, ago, node, pod, record, running
+from tests.unit.demand.builders import NOW, ago, node, pod, running
 
 LATER = NOW + SCHEDULER_GRACE
 
@@ -192,24 +193,37 @@ def test_no_second_machine_is_bought_for_a_pod_whose_planned_node_the_scheduler_
     assert "volume node affinity conflict" in refused.sentence
 
 
-def test_a_pod_with_a_standing_nomination_is_not_refused():
+def test_a_standing_nomination_is_waited_for_until_the_scheduler_must_have_tried_the_pod_again():
     waiting = pod(nominated_node="n1")
     nodes = [free_node(planned_for=[waiting])]
-    reservations = reserve([waiting], nodes, LATER, before=reserve([waiting], nodes, NOW))
-    assert places(reservations) == {"train": "n1"}
+    before = reserve([waiting], nodes, NOW)
+    assert places(reserve([waiting], nodes, LATER, before=before)) == {"train": "n1"}
+    flushed = LATER + SCHEDULER_FLUSH
+    assert places(reserve([waiting], nodes, flushed - timedelta(seconds=1), before=before)) == {"train": "n1"}
+    assert reserve([waiting], nodes, flushed, before=before).refused[0].pod == waiting
 
 
-def test_a_refusal_is_kept_in_the_gpuinstance_after_its_machine_is_gone():
-    waiting = pod()
-    unused = Condition(
-        type="Idle", status=Truth.TRUE, reason=Reason.SCHEDULER_REFUSES, message="", last_transition_time=NOW
-    )
-    known = refusals([record("gi-1", pods=[waiting], conditions=(unused,)), record("gi-2", pods=[pod("other")])])
-    assert known == {"uid-train": "gi-1"}
-    reservations = reserve([waiting], [], NOW, refusals=known)
-    assert reservations.left == ()
-    assert "although GPUInstance gi-1 was launched for it" in reservations.refused[0].sentence
-    assert places(reserve([waiting], [free_node()], NOW, refusals=known)) == {"train": "n1"}
+UNBOUND = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: not helpful."
+CONFLICT = "0/3 nodes are available: 1 node(s) had volume node affinity conflict, 2 Insufficient nvidia.com/gpu."
+NO_GPU = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: 0/2 nodes are available."
+
+
+@pytest.mark.parametrize(
+    ("refusal", "message", "holds"),
+    [
+        pytest.param(None, UNBOUND, False, id="none"),
+        pytest.param(UNBOUND, UNBOUND.replace("0/3", "0/2"), True, id="the pod's own reason, with fewer nodes"),
+        pytest.param(UNBOUND, NO_GPU, False, id="the pod's own reason is resolved"),
+        pytest.param(CONFLICT, NO_GPU, True, id="a reason of the node, which is off now"),
+        pytest.param("", None, True, id="the scheduler gave no message"),
+    ],
+)
+def test_a_refusal_holds_until_its_reason_in_the_pod_is_resolved(refusal, message, holds):
+    waiting = pod(refusal=refusal, unschedulable_message=message)
+    reservations = reserve([waiting], [], NOW)
+    assert [each.pod for each in reservations.refused] == ([waiting] if holds else [])
+    assert reservations.left == (() if holds else (waiting,))
+    assert refusal_holds(waiting) is holds
 
 
 def test_without_demand_nothing_is_reserved():

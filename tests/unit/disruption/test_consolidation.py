@@ -100,11 +100,10 @@ def test_with_an_idle_delay_a_machine_must_have_been_idle_for_so_long():
     assert "for 5m" in found.sentence
 
 
-def test_a_machine_that_the_scheduler_does_not_use_goes_once_its_record_says_so():
+def test_a_machine_that_the_scheduler_does_not_use_goes_once_the_pod_says_so():
     unused = machine(refused="default/train")
     assert scale_down([unused], NOW, AT_ONCE) == ()
-    (update,) = idle_updates([unused], NOW)
-    (found,) = scale_down([replace(unused, record=replace(unused.record, status=update.status))], NOW, AT_ONCE)
+    (found,) = scale_down([replace(unused, refusal_recorded=True)], NOW, AT_ONCE)
     assert "default/train" in found.sentence
 
 
@@ -134,18 +133,44 @@ def test_rented_machines_without_a_pool_are_kept():
     assert scale_down([machine(delivers=Delivery.NODE)], NOW, AT_ONCE) == ()
 
 
-def test_the_pools_budget_limits_all_disruptions_together_and_counts_those_under_way():
-    rules = pool_rules(budgets=(DisruptionBudget(nodes=3),))
-    machines = [rented(f"r{number}") for number in range(5)]
+def expired(name, state=State.READY, **fields):
+    """A node past its pool's expireAfter; where it is leaving, for that reason."""
+    return rented(name, state, pods=[running()], born=ago(hours=30), **fields)
+
+
+def leaving(reason):
+    return {"transitions": (Transition(state=State.DRAINING, at=ago(hours=1), reason=reason, message=""),)}
+
+
+def test_the_pools_budget_limits_disruptions_of_running_pods_and_counts_those_under_way():
+    rules = pool_rules(expire_after="24h", budgets=(DisruptionBudget(nodes=3),))
+    machines = [expired(f"r{number}") for number in range(5)]
     assert names(scale_down(machines, NOW, rules)) == ["r0", "r1", "r2"]
-    leaving = [rented("x", State.DRAINING), rented("y", State.TERMINATING)]
-    assert names(scale_down([*machines, *leaving], NOW, rules)) == ["r0"]
+    under_way = [
+        expired("x", State.DRAINING, **leaving(Reason.EXPIRED)),
+        expired("y", State.TERMINATING, **leaving(Reason.EXPIRED)),
+    ]
+    assert names(scale_down([*machines, *under_way], NOW, rules)) == ["r0"]
+
+
+def test_empty_nodes_spend_no_budget_and_what_cannot_go_holds_none_of_them():
+    rules = pool_rules(budgets=(DisruptionBudget(nodes=1),))
+    machines = [rented(f"r{number}") for number in range(3)]
+    stuck = [
+        rented("blocked", State.DRAINING, pods=[running()], **leaving(Reason.EXPIRED)),
+        rented("failing", State.TERMINATING, **leaving(Reason.IDLE)),
+    ]
+    assert names(scale_down([*machines, *stuck], NOW, rules)) == ["r0", "r1", "r2"]
+
+
+def test_a_budget_of_none_keeps_empty_nodes_too():
+    assert scale_down([rented()], NOW, pool_rules(budgets=(DisruptionBudget(nodes=0),))) == ()
 
 
 def test_a_launch_that_never_registered_is_not_counted_by_a_budget():
-    rules = pool_rules(budgets=(DisruptionBudget(nodes=1),))
-    failed = rented("failed", State.TERMINATING, node_name=None)
-    assert names(scale_down([rented(), failed], NOW, rules)) == ["r1"]
+    rules = pool_rules(expire_after="24h", budgets=(DisruptionBudget(nodes=1),))
+    failed = rented("failed", State.TERMINATING, node_name=None, **leaving(Reason.JOIN_TIMEOUT))
+    assert names(scale_down([expired("r1"), failed], NOW, rules)) == ["r1"]
 
 
 def test_an_owned_machine_of_a_pool_obeys_the_pool_and_the_cycle():
@@ -169,10 +194,9 @@ def test_an_expired_node_is_drained_whatever_runs_on_it():
     assert "26h old, past its pool's expireAfter of 24h" in found[0].sentence
 
 
-def test_idle_nodes_use_the_budget_before_expired_ones():
+def test_idle_nodes_go_beside_expired_ones():
     rules = pool_rules(expire_after="24h", budgets=(DisruptionBudget(nodes=1),))
-    machines = [rented("expired", pods=[running()], born=ago(hours=30)), rented("idle")]
-    assert names(scale_down(machines, NOW, rules)) == ["idle"]
+    assert names(scale_down([expired("old"), rented("idle")], NOW, rules)) == ["idle", "old"]
 
 
 def test_an_owned_machine_does_not_expire():
@@ -248,12 +272,14 @@ def test_no_machine_with_pods_counts_as_idle_and_neither_budget_nor_cycle_is_exc
     owned = [each for each in found if each.record.spec.delivers is Delivery.POWER]
     assert len(owned) <= 1
     of_pool = [each for each in found if each.record.spec.pool_ref is not None]
-    leaving = [
+    drained = [each for each in of_pool if each.reason is not Reason.IDLE]
+    under_way = [
         each
         for each in there
         if each.record.spec.pool_ref is not None and each.state in (State.DRAINING, State.TERMINATING)
     ]
-    assert not of_pool or len(of_pool) + len(leaving) <= budget
+    assert not of_pool or budget > 0
+    assert not drained or len(drained) + len(under_way) <= budget
 
 
 @pytest.mark.law

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import InstanceState as State
@@ -11,7 +12,7 @@ from forebay.demand.planned_pods import idle_condition
 from forebay.demand.reservation import Reservation, Reservations
 from forebay.disruption.machine_use import MachineUse, idle_updates, machine_uses
 from forebay.model.reasons import Reason
-from tests.unit.demand.builders import NOW, node, pod, record, running
+from tests.unit.demand.builders import NOW, ago, node, pod, record, running
 
 LATER = NOW + timedelta(minutes=3, microseconds=5)
 
@@ -83,7 +84,7 @@ def test_pods_that_are_expected_or_that_the_scheduler_refuses_are_found():
     )
     records = [record("n1"), record("n2", pods=[refused]), record("n3")]
     nodes = {name: node(name) for name in ("n1", "n2", "n3")}
-    awaited, unused, busy = machine_uses(records, nodes, {"n3": (bound,)}, reservations, [waiting, refused])
+    awaited, unused, busy = machine_uses(records, nodes, {"n3": (bound,)}, reservations, [waiting, refused], now=NOW)
     assert awaited.awaited_by == "default/waiting"
     assert not awaited.idle
     assert unused.idle
@@ -98,7 +99,14 @@ def test_a_pod_that_the_scheduler_has_not_tried_yet_keeps_the_nodes_that_it_fits
     gated = pod("gated", 1, unschedulable_since=None, scheduling_gates=("a/b",))
     records = [record("large"), record("small", gpus=2), record("off")]
     nodes = {"large": node("large", 8), "small": node("small", 2)}
-    large, small, off = machine_uses(records, nodes, {}, Reservations(), [gated, foreign, fresh])
+    large, small, off = machine_uses(records, nodes, {}, Reservations(), [gated, foreign, fresh], now=NOW)
     assert large.awaited_by == "default/fresh"
     assert small.idle
     assert off.node is None
+
+
+@pytest.mark.parametrize(("since", "awaited"), [(ago(seconds=119), "default/train"), (ago(minutes=2), None)])
+def test_a_pod_that_the_scheduler_fails_to_try_is_expected_for_two_minutes(since, awaited):
+    failing = pod(unschedulable_since=None, scheduler_error_since=since)
+    (use,) = machine_uses([record("n1")], {"n1": node("n1")}, {}, Reservations(), [failing], now=NOW)
+    assert use.awaited_by == awaited

@@ -94,6 +94,8 @@ def test_every_field_of_a_pod_is_decoded():
         "finished": NOON + timedelta(minutes=59),
         "restarted": True,
         "mirror": True,
+        "refusal": None,
+        "scheduler_error_since": None,
     }
     why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
     waiting = read(
@@ -105,6 +107,23 @@ def test_every_field_of_a_pod_is_decoded():
     assert (waiting.node, waiting.nominated_node, waiting.deleted, waiting.mirror) == (None, "n2", None, False)
     assert (waiting.unschedulable_since, waiting.unschedulable_message) == (NOON, "no room")
     assert (waiting.started, waiting.finished, waiting.restarted) == (None, None, False)
+
+
+@pytest.mark.parametrize(("status", "refusal"), [("True", "no claim"), ("False", None)])
+def test_a_refusal_and_an_error_of_the_scheduler_are_decoded(status, refusal):
+    conditions = [
+        {"type": "forebay.dev/Refused", "status": status, "reason": "SchedulerRefuses", "message": "no claim"},
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "SchedulerError",
+            "message": "a bug",
+            "lastTransitionTime": "2030-01-01T12:00:00Z",
+        },
+    ]
+    waiting = read(body(spec={"nodeName": ""}, status={"conditions": conditions}))
+    assert (waiting.refusal, waiting.scheduler_error_since, waiting.unschedulable_since) == (refusal, NOON, None)
+    assert waiting.unschedulable_message == "a bug"
 
 
 def test_a_shape_has_everything_that_scheduling_depends_on():

@@ -74,12 +74,15 @@ def test_a_refusal_ends_the_record_and_nothing_was_billed(kind, reason):
 )
 def test_a_transient_failure_is_retried_and_after_three_attempts_ends_the_record(kind, reason):
     first = launch_failed(record(S.LAUNCHING), failure(kind), NOW)
-    slowed = launch_failed(record(S.LAUNCHING), failure(kind, retry_after=minutes(3)), NOW)
+    slowed = launch_failed(record(S.LAUNCHING), failure(kind, retry_after=minutes(1)), NOW)
+    released = launch_failed(record(S.LAUNCHING), failure(kind, retry_after=seconds(61)), NOW)
     third = launch_failed(record(S.LAUNCHING, attempt=3), failure(kind), NOW)
 
     assert (first.state, first.reason, first.not_before) == (S.REQUESTED, reason, NOW + seconds(5))
     assert first.billed_from is None
-    assert slowed.not_before == NOW + minutes(3), "as the provider asks"
+    assert slowed.not_before == NOW + minutes(1), "as the provider asks"
+    assert (released.state, released.reason, released.failures) == (S.GONE, reason, 1), "pods do not wait so long"
+    assert "the provider asks to wait for 61s" in released.message
     assert (third.state, third.reason, third.failures) == (S.GONE, reason, 1)
 
 
@@ -129,7 +132,7 @@ def test_a_failed_termination_says_when_it_is_tried_again():
 
     assert status.not_before == NOW + seconds(16)
     assert "Trying again in 16s" in status.message
-    assert patient.not_before == NOW + minutes(10)
+    assert patient.not_before == NOW + minutes(5), "it costs money meanwhile"
     assert status.termination_accepted_at is None
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import SecondaryResource
 from forebay.lifecycle.call_outcomes import termination_accepted, termination_failed
-from forebay.lifecycle.next_step import awaits_listing
+from forebay.lifecycle.next_step import awaits_listing, step_or_wait
 from forebay.lifecycle.steps import DeleteRecord, Drain, Terminate, Uncordon, WriteStatus
 from forebay.model.sources import Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.builders import (
@@ -353,3 +353,30 @@ def test_a_gone_record_is_deleted_on_request_and_also_without_its_provider():
 )
 def test_the_record_of_a_gone_machine_that_is_on_again_is_deleted(sign):
     assert isinstance(next_step(facts(record(S.GONE, owned=True), **sign), NOW + minutes(1)), DeleteRecord)
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts_of", "kept"),
+    [
+        pytest.param({}, {}, True, id="the call failed, the node is up and a pod waits"),
+        pytest.param({}, {"needed": False}, False, id="nobody waits for it"),
+        pytest.param({"termination_accepted_at": NOW}, {}, False, id="a termination was accepted"),
+        pytest.param({"termination_attempts": None}, {}, False, id="no call yet"),
+        pytest.param({}, {"node": None}, False, id="its node is gone"),
+        pytest.param({}, {"pool_exists": False}, False, id="its pool is gone"),
+    ],
+)
+def test_a_machine_that_could_not_be_powered_off_is_kept_for_pods_that_wait(changes, facts_of, kept):
+    failed = {"termination_attempts": 3, "attempted_at": NOW - minutes(1), **changes}
+    of = record(S.TERMINATING, owned=True, since=NOW - minutes(5), **failed)
+    step, _ = step_or_wait(facts(of, **{"node": node("gpu-1"), "needed": True, **facts_of}), NOW)
+
+    state = step.status.state if isinstance(step, WriteStatus) else None
+    assert (state is S.READY) is kept
+    if kept:
+        assert (step.reason, step.status.termination_attempts) == (R.BACK_IN_USE, None)
+
+
+def test_a_power_off_that_failed_a_moment_ago_may_have_acted():
+    of = record(S.TERMINATING, owned=True, since=NOW - minutes(5), termination_attempts=1, attempted_at=NOW)
+    assert step_or_wait(facts(of, node=node("gpu-1"), needed=True), NOW) == (None, NOW + minutes(1))

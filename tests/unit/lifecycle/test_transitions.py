@@ -35,7 +35,7 @@ def test_fields_of_the_state_before_are_cleared():
     ("before", "to", "reason"),
     [
         pytest.param(S.GONE, S.LAUNCHING, R.LAUNCH_STARTED, id="Gone is final"),
-        pytest.param(S.TERMINATING, S.READY, R.BACK_IN_USE, id="a termination call cannot be taken back"),
+        pytest.param(S.TERMINATING, S.READY, R.NODE_READY, id="a termination is not taken back for a healthy node"),
         pytest.param(S.READY, S.GONE, R.TERMINATED, id="not Gone without a termination call"),
         pytest.param(S.READY, S.DRAINING, R.NODE_READY, id="not for any reason"),
         pytest.param(S.READY, S.LAUNCHING, R.LAUNCH_STARTED, id="never launched twice"),

@@ -5,13 +5,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, PoolRef
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec, GPUNodePoolStatus
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import Condition, NodeClassRef, Truth
 from forebay.model.reasons import Reason
+from forebay.model.sources import Delivery
 from forebay.reconcile.reports import report_pools
 from forebay.reconcile.snapshot import Snapshot
+from tests.unit.demand.builders import running
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -32,6 +35,35 @@ def node_class(name="c", **metadata):
 
 def reported(*, pools, classes=(), now=NOW):
     return tuple(report_pools(Snapshot(now=now, classes=tuple(classes), pools=tuple(pools)), {}))
+
+
+def stuck(name, state, since, **status):
+    return GPUInstance(
+        metadata=ObjectMeta(name=name, uid=f"uid-{name}", resource_version="1"),
+        spec=GPUInstanceSpec(provider="webhook", delivers=Delivery.POWER, pool_ref=PoolRef(namespace="team", name="p")),
+        status=GPUInstanceStatus(state=state, since=since, node_name=name, **status),
+    )
+
+
+def test_a_pool_says_which_of_its_machines_cannot_go_and_when_they_have_gone():
+    failing = stuck("box", InstanceState.TERMINATING, NOW, reason=Reason.TERMINATION_FAILED)
+    blocked = stuck("rack", InstanceState.DRAINING, NOW - timedelta(minutes=5))
+    fresh = stuck("fresh", InstanceState.DRAINING, NOW - timedelta(minutes=4))
+    on_nodes = dict.fromkeys(("rack", "fresh"), (running(),))
+
+    def told(seen, records):
+        snapshot = Snapshot(
+            now=NOW, classes=(node_class(),), pools=(seen,), records=tuple(records), pods_by_node=on_nodes
+        )
+        (decision,) = report_pools(snapshot, {})
+        found = (each for each in decision.conditions if each.type == "TerminationBlocked")
+        return decision, next(found, None)
+
+    decision, said = told(pool(), [failing, blocked, fresh])
+    assert (said.status, said.reason) == (Truth.TRUE, Reason.TERMINATION_FAILED)
+    assert "pods cannot be evicted from rack, termination of box fails;" in said.message
+    assert told(pool(), [fresh])[1] is None
+    assert told(after(decision, pool()), [])[1].status is Truth.FALSE
 
 
 def after(decision, seen):

@@ -241,7 +241,9 @@ class Scheduler(Controller):
             self._refresh_messages_soon()
         else:
             queued.message = message
-            self._write_unscheduled(queued.pod, "Unschedulable", message)
+            must_not_preempt = queued.pod.spec.get("preemptionPolicy") == "Never"
+            keeps = bool(queued.shape.unsupported) or must_not_preempt
+            self._write_unscheduled(queued.pod, "Unschedulable", message, keeps_nomination=keeps)
 
     def _unschedulable_message(self, queued: _QueuedPod) -> str:
         pod, shape = queued.pod, queued.shape
@@ -266,12 +268,17 @@ class Scheduler(Controller):
         if pod is not None and not pod.node:
             self._write_unscheduled(pod, "SchedulerError", message)
 
-    def _write_unscheduled(self, pod: PodView, reason: str, message: str) -> None:
+    def _write_unscheduled(self, pod: PodView, reason: str, message: str, *, keeps_nomination: bool = False) -> None:
+        """Writes the outcome of a failed attempt.
+
+        As in kube-scheduler, that ends a nomination only where preemption was tried: not after an error (of volumes,
+        say), nor for a pod that must not preempt.
+        """
         condition = pod_condition("PodScheduled", "False", reason=reason, message=message)
         condition["observedGeneration"] = _generation(pod)
         status = with_status_condition(pod.status, condition, self._store.timestamp())
-        # A failed attempt ends a nomination.
-        status.pop("nominatedNodeName", None)
+        if not keeps_nomination:
+            status.pop("nominatedNodeName", None)
         self._recorder.warning(SCHEDULER_NAME, pod.object, "FailedScheduling", message)
         if status != pod.status:
             self._cluster.write_status(pod, status)

@@ -41,4 +41,9 @@ def _unsupported(spec: Json) -> str:
     required = [
         c for c in spec.get("topologySpreadConstraints") or () if c.get("whenUnsatisfiable") != "ScheduleAnyway"
     ]
-    return "the embedded scheduler does not implement required topologySpreadConstraints" if required else ""
+    if required:
+        return "the embedded scheduler does not implement required topologySpreadConstraints"
+    # The embedded server has no PersistentVolumeClaims, so that those of a pod are never bound.
+    if any("persistentVolumeClaim" in volume for volume in spec.get("volumes") or ()):
+        return "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+    return ""

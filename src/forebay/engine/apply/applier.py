@@ -15,6 +15,7 @@ import structlog
 
 from forebay.api.names import CLASS_FINALIZER
 from forebay.demand.nomination import NominatePods
+from forebay.demand.refusal import RecordRefusal
 from forebay.engine.apply.budgets import BudgetActions
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.launches import Launches
@@ -142,6 +143,8 @@ class Applier:
                 await self._nodes.sync(decision)
             case NominatePods():
                 await self._nodes.nominate(decision)
+            case RecordRefusal():
+                await self._nodes.record_refusal(decision)
             case PodEvent():
                 self._events.pod_event(decision)
             case ReportPool():

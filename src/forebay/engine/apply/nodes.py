@@ -7,8 +7,9 @@ from typing import Any, Final
 import structlog
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.api.names import CORDONED_ANNOTATION, STARTUP_TAINT
+from forebay.api.names import CORDONED_ANNOTATION, REFUSED_CONDITION, STARTUP_TAINT
 from forebay.demand.nomination import NominatePods, tolerates_startup_taint
+from forebay.demand.refusal import RecordRefusal
 from forebay.engine.apply.events import Events
 from forebay.engine.views import Views
 from forebay.kube import writes
@@ -180,6 +181,23 @@ class NodeActions:
         self._views.pods.observe(nominated)
         sentence = f"Node {node} is ready for this pod. The scheduler tries it first."
         self._events.about(reference(PODS, pod), Reason.NOMINATED, sentence)
+
+    async def record_refusal(self, decision: RecordRefusal) -> None:
+        """Writes the condition, and takes back the nomination in the same write."""
+        pod, holds = decision.pod, decision.message is not None
+        condition = {
+            "type": REFUSED_CONDITION,
+            "status": "True" if holds else "False",
+            "reason": str(Reason.SCHEDULER_REFUSES) if holds else "Resolved",
+            "message": decision.message or "",
+            "lastTransitionTime": clock.now().isoformat(timespec="seconds").replace("+00:00", "Z"),
+        }
+        status: dict[str, Any] = {"conditions": [condition]}
+        if decision.clear_nomination:
+            status["nominatedNodeName"] = None
+        patch = writes.strategic_merge_patch({"metadata": {"uid": pod.uid}, "status": status})
+        changed = await self._client.patch(PODS, pod.name, patch, pod.namespace, subresource="status")
+        self._views.pods.observe(changed)
 
     async def _patch(self, node: Node, changes: dict[str, Any]) -> None:
         # The resource version guards lists (taints), which a merge patch replaces as a whole.
