@@ -2,6 +2,7 @@
 
 from forebay.engine.budget_metrics import BudgetCollector
 from forebay.net import clock
+from forebay.simulate.power import Powered
 from forebay.web.metrics import metrics_page
 from tests.engine.budget_world import operator, passing, world
 
@@ -23,3 +24,19 @@ async def test_a_quota_edited_to_more_than_anything_stops_nobody():
         assert made.counts.internal_errors == 0
         assert it.condition("Ready", "team-a") == ("True", "Reconciled")
         assert b'gwb_consumed_gpu_hours{name="team-a"' in page
+
+
+async def test_ticks_that_fail_again_and_again_fail_readiness_and_then_liveness():
+    # A setting that no tick can apply to an idle machine.
+    async with world(Powered(name="box-1", gpus=2, boot=60), nodes=()) as it, operator(it, idle_delay="soon") as made:
+        it.pod("train", 2, runs="1m")
+        await passing(100)
+        assert made.error() is None
+        await passing(60)
+        assert "ticks failed (TypeError" in made.error()
+        assert made.fatal_error() is None
+        await passing(90)
+        assert "ticks failed (TypeError" in made.fatal_error()
+        it.pod("next", 2, runs="10m")
+        await passing(30)
+        assert made.error() is made.fatal_error() is None

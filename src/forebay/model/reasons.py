@@ -163,6 +163,8 @@ class Reason(StrEnum):
     """The budget is accounted and enforced."""
     RECONCILE_SUCCEEDED = "ReconcileSucceeded"
     """The last reconciliation of the budget succeeded."""
+    RECONCILE_FAILED = "ReconcileFailed"
+    """Forebay failed to handle the object because of a bug, which its log describes. All other objects go on."""
     INVALID_SELECTOR = "InvalidSelector"
     """The budget's selector is invalid, so no pod counts: correct spec.selector."""
     LIST_PODS_FAILED = "ListPodsFailed"
