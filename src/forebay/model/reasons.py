@@ -163,6 +163,8 @@ class Reason(StrEnum):
     """The budget is accounted and enforced."""
     RECONCILE_SUCCEEDED = "ReconcileSucceeded"
     """The last reconciliation of the budget succeeded."""
+    UNREADABLE = "Unreadable"
+    """Forebay cannot read the pod. The pod counts as using what it requests, and its node is kept."""
     RECONCILE_FAILED = "ReconcileFailed"
     """Forebay failed to handle the object because of a bug, which its log describes. All other objects go on."""
     INVALID_SELECTOR = "InvalidSelector"

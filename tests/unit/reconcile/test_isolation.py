@@ -11,7 +11,7 @@ from forebay.reconcile.isolation import Faults, ObjectId, without_faulty
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 from forebay.reconcile.tick import tick
 from tests.unit.budgets.factories import budget
-from tests.unit.demand.builders import NOW, node, pod
+from tests.unit.demand.builders import NOW, node, pod, running
 from tests.unit.reconcile.test_reports import node_class, pool
 
 
@@ -92,3 +92,11 @@ def test_the_object_that_breaks_the_stages_is_found():
     assert by_pod == ((1, 2), {"x"}, {"x"})
     assert by_pod_with_pools == ((1, 2), {"x"}, {"x"})
     assert by_both == ((1, 1), {"x"}, {"x", "p"})
+
+
+def test_a_bound_pod_that_cannot_be_read_is_told_so():
+    result = tick(Snapshot(now=NOW, unreadable_pods=((running("odd"), "Expected `int`"),)))
+
+    (told,) = result.decisions
+    assert (told.pod.name, told.reason) == ("odd", Reason.UNREADABLE)
+    assert "(Expected `int`)" in told.sentence
