@@ -6,6 +6,7 @@ import os
 import socket
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.needs", "tests.rig.plugin"]
@@ -37,6 +38,15 @@ def pytest_pyfunc_call(pyfuncitem):
 
         run(pyfuncitem.obj(**arguments))
     return True
+
+
+_plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+
+
+@pytest.fixture(autouse=True)
+def _plain_logs():
+    """Tracebacks as Python prints them: structlog's default renders every local variable, in half a second each."""
+    structlog.configure(processors=[structlog.processors.add_log_level, _plain])
 
 
 _connect = socket.socket.connect

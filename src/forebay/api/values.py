@@ -15,6 +15,9 @@ from forebay.api.rules import INT32, ValidationRule, checked
 
 NEVER: Final = "Never"
 
+#: Longer durations count as this one: no machine or window lasts longer, and dates far beyond it do not exist.
+LONGEST_DURATION: Final = timedelta(days=3652)
+
 _DURATION: Final = r"(0|([0-9]{1,7}([.][0-9]{1,6})?(ms|s|m|h))+)"
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _SECONDS: Final = {"ms": Fraction(1, 1000), "s": Fraction(1), "m": Fraction(60), "h": Fraction(3600)}
@@ -110,11 +113,14 @@ class NotADuration(ValueError):
 
 
 def duration(text: str) -> timedelta:
-    """The duration of a text such as `1h30m`, as Go reads it but without signs and units below a millisecond."""
+    """The duration of a text such as `1h30m`, as Go reads it but without signs and units below a millisecond.
+
+    At most `LONGEST_DURATION`, so that a date plus or minus a duration is always a date.
+    """
     if not re.fullmatch(_DURATION, text, re.ASCII):
         raise NotADuration(text)
     seconds = sum(Fraction(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
-    return timedelta(microseconds=int(seconds * 1_000_000))
+    return timedelta(microseconds=min(int(seconds * 1_000_000), LONGEST_DURATION // timedelta(microseconds=1)))
 
 
 def duration_or_never(text: str) -> timedelta | None:

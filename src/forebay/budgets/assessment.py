@@ -122,17 +122,25 @@ class Assessor:
     def __init__(self) -> None:
         self._limits: dict[BudgetKey, tuple[Quota, QuotaLimits]] = {}
         self._forecasts: dict[BudgetKey, tuple[tuple[int, int, QuotaLimits], _Forecast, int]] = {}
+        #: Budgets that the last `assess` could not assess, and why.
+        self.errors: Mapping[BudgetKey, Exception] = {}
 
     def assess(
         self, budgets: Iterable[GPUWorkloadBudget], accounts: Accounts, now: datetime
     ) -> Mapping[BudgetKey, Standing]:
-        """Standing of every budget that has an account."""
+        """Standing of every budget that has an account and can be assessed; `errors` names the others."""
         at = microseconds(now)
         found: dict[BudgetKey, Standing] = {}
+        errors: dict[BudgetKey, Exception] = {}
         for budget in budgets:
             account = accounts.get(budget.key)
-            if account is not None:
+            if account is None:
+                continue
+            try:
                 found[budget.key] = self._standing(budget, account, at)
+            except Exception as error:  # noqa: BLE001 (the boundary between budgets; the tick logs and reports it)
+                errors[budget.key] = error
+        self.errors = errors
         if len(self._limits) > len(found):
             self._limits = {key: kept for key, kept in self._limits.items() if key in found}
             self._forecasts = {key: kept for key, kept in self._forecasts.items() if key in found}

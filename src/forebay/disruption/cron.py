@@ -67,6 +67,10 @@ class Schedule(NamedTuple):
         earliest = now - within
         day = now.replace(hour=0, minute=0, second=0, microsecond=0)
         while day > earliest - timedelta(days=1):
+            if day.month not in self.months:
+                # To the last day of the month before: a schedule may look back for years.
+                day = day.replace(day=1) - timedelta(days=1)
+                continue
             if self._matches(day):
                 for hour in reversed(self.hours):
                     for minute in reversed(self.minutes):
@@ -77,8 +81,6 @@ class Schedule(NamedTuple):
         return None
 
     def _matches(self, day: datetime) -> bool:
-        if day.month not in self.months:
-            return False
         by_month, by_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return by_month or by_week if self.either_day else by_month and by_week
 

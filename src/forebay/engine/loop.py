@@ -60,6 +60,15 @@ class Loop:
         self._configure = configure
         self._counts = counts
         self._timing = timing
+        #: Ticks that failed since the last one that did not.
+        self.failures = 0
+        self._last_failure = ""
+
+    def error(self, most: int) -> str | None:
+        """Sentence about the failing ticks where more than `most` failed in a row; None otherwise."""
+        if self.failures <= most:
+            return None
+        return f"the last {self.failures} ticks failed ({self._last_failure}): see the log"
 
     async def run(self) -> NoReturn:
         while True:
@@ -78,17 +87,20 @@ class Loop:
             self._configure()
             snapshot = self._observer.observe()
             result = await self._tick(snapshot)
-        except Exception:
+        except Exception as error:
             # A bug must not end the loop: running machines still need it once the cause has passed.
             log.exception("reconcile failed")
             self._counts.internal_errors += 1
+            self.failures += 1
+            self._last_failure = f"{type(error).__name__}: {error}"
             return self._timing.retry
+        self.failures = 0
         self._observer.memory = result.memory
         self._counts.ticks += 1
         self._counts.tick_seconds += time.perf_counter() - began
         self._counts.decisions.update(type(each).__name__ for each in result.decisions)
-        for name, fault in result.errors.items():
-            log.error("reconcile failed", instance=name, exc_info=fault)
+        for faulty, fault in result.errors.items():
+            log.error("reconcile failed", object=str(faulty), exc_info=fault)
             self._counts.internal_errors += 1
         applied = await self._applier.apply(result.decisions)
         self._counts.failed += applied.failed

@@ -72,6 +72,11 @@ class Observer:
             budgets=tuple(views.budgets.values()),
             budget_state=None if accounting is None else accounting.update(now),
             unrecorded_cost=frozenset() if accounting is None else accounting.unrecorded_cost(),
+            unreadable_pods=tuple(
+                (pod, why)
+                for key, why in views.pods.undecodable.items()
+                if (pod := views.pods.get(key)) is not None and pod.node is not None
+            ),
             memory=self.memory,
             calls_in_flight=self._provider_calls.busy,
             rules=self._rules,

@@ -40,6 +40,10 @@ log = structlog.get_logger(__name__)
 
 #: Seconds that provider calls and ledger writes may still take at shutdown. Less than the grace period of the pod.
 _SHUTDOWN_TIMEOUT: Final = 10.0
+#: Ticks in a row that may fail before the replica is not ready, and before it is restarted: some seconds, and about a
+#: minute.
+_MOST_FAILURES_READY: Final = 2
+_MOST_FAILURES_ALIVE: Final = 30
 
 
 class Operator:
@@ -212,7 +216,10 @@ class Operator:
     def fatal_error(self) -> str | None:
         """An error that only a restart can repair (for the liveness probe); None where there is none."""
         ended = next((each.resource.plural for each in self.informers if each.ended), None)
-        return None if ended is None else f"the watch of {ended} was ended by a bug of Forebay: see its log"
+        if ended is not None:
+            return f"the watch of {ended} was ended by a bug of Forebay: see its log"
+        # Another replica, or a new process, may fare better; and a restarting pod is noticed where a log is not.
+        return None if self.loop is None else self.loop.error(_MOST_FAILURES_ALIVE)
 
     def error(self) -> str | None:
         """Why this replica could not reconcile if it led (for the readiness probe); None where it could."""
@@ -220,6 +227,8 @@ class Operator:
             return "starting"
         # Informers notice a lost API server only after a while; the Lease, renewed every few seconds, at once.
         lease_error = self.elector.unreachable
-        return self.views.error() or (
-            f"the Lease cannot be read or renewed: {lease_error}" if lease_error is not None else None
-        )
+        if (stale := self.views.error()) is not None:
+            return stale
+        if lease_error is not None:
+            return f"the Lease cannot be read or renewed: {lease_error}"
+        return None if self.loop is None else self.loop.error(_MOST_FAILURES_READY)

@@ -46,6 +46,8 @@ class UndecodableObject(msgspec.Struct, frozen=True):
     uid: str
     resource_version: int
     error: str
+    #: What can be said of the object nevertheless, to be used in its place; None: nothing.
+    salvaged: Any = None
 
 
 class Bookmark(msgspec.Struct, frozen=True):
@@ -113,9 +115,12 @@ class ObjectDecoder(Generic[_W, T]):
         wire_type: type[_W],
         build: Callable[[_W], T],
         *,
+        salvage: Callable[[dict[str, Any]], T | None] | None = None,
         large_page: int = _LARGE_PAGE,
     ) -> None:
+        """`salvage` makes what it can of the JSON of an object that does not decode, and never raises `ValueError`."""
         self._build = build
+        self._salvage = salvage
         self._large_page = large_page
         self._object = msgspec.json.Decoder(wire_type)
         self._events = msgspec.json.Decoder(_Event[wire_type])  # type: ignore[valid-type]
@@ -133,7 +138,7 @@ class ObjectDecoder(Generic[_W, T]):
             except ValueError:
                 pass
             else:
-                return _checked(page.metadata), map(self._build_object, page.items or ())
+                return _checked(page.metadata), self._build_page(page.items or [], body)
         try:
             raw = _raw_list_decoder.decode(body)
         except ValueError as error:
@@ -153,13 +158,15 @@ class ObjectDecoder(Generic[_W, T]):
             return
         build = self._build
         upserts: Upserts[T] = []
+        lines: list[bytes] = []
         for number, event in enumerate(events):
             if event.type in _UPSERT_TYPES:
                 # The hot loop of a large cluster: no unnecessary calls.
                 try:
                     upserts.append(build(event.object))
-                except ValueError as error:
-                    upserts.append(_undecodable(event.object.metadata, error))  # type: ignore[attr-defined]
+                except ValueError:
+                    lines = lines or _lines(batch)
+                    upserts.append(self._decode_object(_raw_event_decoder.decode(lines[number]).object))
                 continue
             if upserts:
                 yield upserts
@@ -170,6 +177,15 @@ class ObjectDecoder(Generic[_W, T]):
                 yield self._decode_event(_lines(batch)[number])
         if upserts:
             yield upserts
+
+    def _build_page(self, items: list[_W], body: bytes) -> Iterator[T | UndecodableObject]:
+        raw: list[msgspec.Raw] = []
+        for number, decoded in enumerate(items):
+            try:
+                yield self._build(decoded)
+            except ValueError:
+                raw = raw or _raw_list_decoder.decode(body).items or []
+                yield self._decode_object(raw[number])
 
     def _build_object(self, decoded: _W) -> T | UndecodableObject:
         try:
@@ -185,7 +201,8 @@ class ObjectDecoder(Generic[_W, T]):
                 meta = _identity_decoder.decode(raw).metadata
             except ValueError as no_name:
                 raise Unreadable(f"an object has no readable name: {no_name}") from no_name
-            return _undecodable(meta, error)
+            salvaged = self._salvage(msgspec.json.decode(raw)) if self._salvage is not None else None
+            return _undecodable(meta, error, salvaged)
 
     def _decode_event(self, line: bytes) -> Upserts[T] | WatchEvent[T]:
         try:
@@ -253,11 +270,11 @@ def _checked(meta: ListMeta) -> ListMeta:
     return meta
 
 
-def _undecodable(meta: Any, error: ValueError) -> UndecodableObject:
+def _undecodable(meta: Any, error: ValueError, salvaged: Any = None) -> UndecodableObject:
     if not meta.name:
         raise Unreadable(f"an object has no name: {error}") from error
     version = int(meta.resource_version) if meta.resource_version.isdecimal() else 0
-    return UndecodableObject((meta.namespace or "", meta.name), meta.uid, version, str(error))
+    return UndecodableObject((meta.namespace or "", meta.name), meta.uid, version, str(error), salvaged)
 
 
 def decoder_for(resource: Resource[T]) -> ObjectDecoder[Any, T]:

@@ -17,6 +17,7 @@ from forebay.kube.decoders import ObjectDecoder
 from forebay.kube.index import Index
 from forebay.kube.interning import Interned, interned_strings
 from forebay.kube.resources import Resource
+from forebay.kube.salvage import LATEST, salvaged_pod
 from forebay.kube.shapes import ABSENT, SEPARATOR, Shapes, SpecParts
 from forebay.model.workloads import Owner, Phase, Pod, PodShape
 
@@ -147,7 +148,7 @@ class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
     """
 
     def __init__(self, timed: Collection[str] | None = None) -> None:
-        super().__init__(_PodOnWire, self.build)
+        super().__init__(_PodOnWire, self.build, salvage=salvaged_pod)
         self._timed = None if timed is None else frozenset(timed)
         self._latest: dict[str, _Latest] = {}
         self._templates: Interned[bytes, _Template] = Interned(self._make_template, 4_096)
@@ -191,7 +192,7 @@ class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
             template.owner,
             names[node] if node else None,
             nominated,
-            meta.deletion_timestamp,
+            None if meta.deletion_timestamp is None else min(meta.deletion_timestamp, LATEST),
             since,
             message,
             template.finalizers,

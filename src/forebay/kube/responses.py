@@ -1,6 +1,6 @@
 """Decoding of successful responses. A body that does not decode raises `Unreadable` with the object and the field."""
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -54,6 +54,8 @@ class ResponseDecoder:
 
 def _readable(resource: Resource[T], item: T | UndecodableObject) -> T:
     if isinstance(item, UndecodableObject):
+        if item.salvaged is not None:
+            return cast("T", item.salvaged)
         raise Unreadable(f"{resource.kind} {_full_name(*item.key)} cannot be read: {item.error}")
     return item
 

@@ -89,7 +89,10 @@ class View(Generic[T]):
 
     @property
     def undecodable(self) -> Mapping[ObjectKey, str]:
-        """Errors of objects that exist but do not decode. Their last decodable state, if any, is kept."""
+        """Errors of objects that exist but do not decode.
+
+        What could be salvaged of them is in the view; otherwise their last decodable state, if any, is kept.
+        """
         return MappingProxyType(self._undecodable)
 
     def subscribe(self, subscriber: Callable[[ObjectChange[T]], None]) -> Callable[[], None]:
@@ -168,7 +171,9 @@ class View(Generic[T]):
             del self._own_writes[undecoded.key]
         self._undecodable[undecoded.key] = undecoded.error
         before = self._objects.get(undecoded.key)
-        if before is not None and before.uid != undecoded.uid:
+        if undecoded.salvaged is not None:
+            self._put(undecoded.key, before, undecoded.salvaged)
+        elif before is not None and before.uid != undecoded.uid:
             self._remove(undecoded.key)
 
     def apply_deleted(self, last: T | UndecodableObject) -> None:

@@ -2,7 +2,7 @@
 
 Follows apimachinery's `resource.Quantity`, quirks included, because manifests in the field rely on them and the API
 server shows them: nothing finer than a nano (rounded away from zero), binary amounts capped at 2^63-1, text that
-already looks canonical kept as it was written.
+already looks canonical kept as it was written. Whatever the API server admits is read: `1e101` and `1e999999999` too.
 """
 
 import re
@@ -18,11 +18,16 @@ _INT64_MAX: Final = 2**63 - 1
 _INT64_DIGITS: Final = 18
 #: apimachinery's cautious estimate of the same where a binary suffix takes some of the digits.
 _BINARY_DIGITS: Final = 15
-#: Go keeps the exponent apart; here it is multiplied out, so `1e999999999` would eat the memory of the process.
-_LARGEST_EXPONENT: Final = 100
-_LONGEST_TEXT: Final = 200
+#: Go keeps the exponent apart; here it is multiplied out, and `1e999999999` would eat the memory of the process. So a
+#: number with more zeros than this counts as 1 with so many: more than anything that exists. More digits than this are
+#: refused, because Python does not read them.
+_MOST_DIGITS: Final = 4000
+_ENORMOUS: Final = 10**_MOST_DIGITS * NANO
+#: Decimals of a binary amount that can matter: 2^60 nanos have fewer.
+_MOST_DECIMALS: Final = 100
 
-_TEXT: Final = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+# Possessive: a text of a million digits is refused as quickly as it is read.
+_TEXT: Final = re.compile(r"([+-]?)(0*+)([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[-+]?[0-9]*+)", re.ASCII)
 _EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 # The reasons are in apimachinery's words.
 _WRONG_FORMAT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -130,32 +135,30 @@ class Quantity(Exact):
 def _parse(text: str) -> Quantity:
     if text == "0":
         return Quantity(0, Format.DECIMAL_SI, text)
-    if len(text) > _LONGEST_TEXT:
-        raise InvalidQuantity(f"{text[:40]}...", f"it is longer than {_LONGEST_TEXT} characters")
     found = _TEXT.fullmatch(text) if text else None
     if found is None:
         raise InvalidQuantity(text, _WRONG_FORMAT)
     sign, zeros, whole, fraction, suffix = found.groups(default="")
     digits = (whole or "0") + fraction
-    number = int(digits)
 
     # `simple` is what apimachinery reads by its fast path, which alone may keep the text as it was written.
     if suffix in _BINARY:
         power, form = _BINARY[suffix], Format.BINARY_SI
-        nano = min(_away_from_zero((number << power) * NANO, 10 ** len(fraction)), _INT64_MAX * NANO)
+        nano = _binary(whole, fraction, power)
         if 0 < nano < NANO:
             form = Format.DECIMAL_SI
         simple = not fraction and len(digits) + power * 3 // 10 < _BINARY_DIGITS
-        looks_canonical = number % 8 != 0
+        looks_canonical = simple and int(digits) % 8 != 0
     else:
         exponent, form = _decimal_exponent(text, suffix)
         scale = exponent - len(fraction)
-        nano = _scaled(number, scale + 9)
+        nano = _scaled(digits, scale + 9)
         simple = scale >= _DECIMAL["n"] and len(digits) <= _INT64_DIGITS
         looks_canonical = scale % 3 == 0 and not digits.startswith("0") and not digits.endswith("000")
     if not (simple or zeros or whole or fraction):
         raise InvalidQuantity(text, _NO_NUMBER)
-    return Quantity(-nano if sign == "-" else nano, form, text if simple and looks_canonical else None)
+    written = text if (simple and looks_canonical) or nano == _ENORMOUS else None
+    return Quantity(-nano if sign == "-" else nano, form, written)
 
 
 def _decimal_exponent(text: str, suffix: str) -> tuple[int, Format]:
@@ -164,17 +167,38 @@ def _decimal_exponent(text: str, suffix: str) -> tuple[int, Format]:
     found = _EXPONENT.fullmatch(suffix)
     if found is None:
         raise InvalidQuantity(text, _WRONG_SUFFIX)
-    exponent = int(found[1])
-    if exponent > _LARGEST_EXPONENT:
-        raise InvalidQuantity(text, f"its exponent is larger than {_LARGEST_EXPONENT}")
-    return exponent, Format.DECIMAL_EXPONENT
+    # Compared as text, because Python refuses to read thousands of digits.
+    magnitude = found[1].lstrip("+-0") or "0"
+    exponent = int(magnitude) if len(magnitude) <= _INT64_DIGITS + 1 else _INT64_MAX + 1
+    if exponent > _INT64_MAX:
+        raise InvalidQuantity(text, _WRONG_SUFFIX)
+    # Go reads 64 bits and keeps 32 of them.
+    kept = (-exponent if found[1].startswith("-") else exponent) % 2**32
+    return kept - 2**32 if kept >= 2**31 else kept, Format.DECIMAL_EXPONENT
 
 
-def _scaled(number: int, exponent: int) -> int:
+def _scaled(digits: str, exponent: int) -> int:
+    """Digits times a power of ten, rounded up to a whole number, and `_ENORMOUS` where that has too many digits."""
+    digits = digits.lstrip("0")
+    if not digits:
+        return 0
+    if len(digits) + exponent > _MOST_DIGITS:
+        if len(digits.rstrip("0")) > _MOST_DIGITS:
+            raise InvalidQuantity(f"{digits[:40]}...", f"more than {_MOST_DIGITS} digits")
+        return _ENORMOUS
     if exponent >= 0:
-        return number * int(10**exponent)
-    # Past this, every number of a legal length is less than one.
-    return _away_from_zero(number, int(10 ** min(-exponent, _LONGEST_TEXT)))
+        return int(digits) * int(10**exponent)
+    kept, cut = digits[:exponent], digits[exponent:]
+    return int(kept or "0") + bool(cut.strip("0"))
+
+
+def _binary(whole: str, fraction: str, power: int) -> int:
+    if len(whole) > _INT64_DIGITS + 1:
+        return _INT64_MAX * NANO
+    if len(fraction) > _MOST_DECIMALS:
+        fraction = fraction[:_MOST_DECIMALS] + ("1" if fraction[_MOST_DECIMALS:].strip("0") else "0")
+    number = int((whole or "0") + fraction)
+    return min(_away_from_zero((number << power) * NANO, 10 ** len(fraction)), _INT64_MAX * NANO)
 
 
 def _away_from_zero(number: int, divisor: int) -> int:

@@ -9,6 +9,10 @@ from forebay.model.units import GpuHours, Gpus, Usd, UsdPerHour
 __all__ = ["Format", "GpuHours", "Gpus", "InvalidQuantity", "Quantity", "Resources", "Usd", "UsdPerHour"]
 
 CPU: Final = "cpu"
+_INT64_MAX: Final = 2**63 - 1
+#: A Go `int64` holds any number of this many digits; up to this exponent apimachinery multiplies it without a check.
+_INT64_DIGITS: Final = 18
+_LARGEST_MULTIPLIED: Final = 9
 GPU_SUFFIX: Final = "/gpu"
 
 
@@ -37,7 +41,8 @@ class Resources(Mapping[str, int]):
         rounded = {}
         for name, nano in amounts.items():
             quantity = Quantity(nano)
-            rounded[name] = quantity.milli if name == CPU else quantity.value
+            amount = quantity.milli if name == CPU else quantity.value
+            rounded[name] = amount if -_INT64_MAX <= amount <= _INT64_MAX else _overflowed(amount)
         return cls(rounded)
 
     def __getitem__(self, name: str) -> int:
@@ -114,3 +119,18 @@ class Resources(Mapping[str, int]):
 
     def __repr__(self) -> str:
         return f"Resources({self._amounts})"
+
+
+def _overflowed(amount: int) -> int:
+    """What scheduler and kubelet take an amount for that does not fit into their 64 bits; the API server admits it.
+
+    They keep the low 64 bits (18446744073709551624 GPUs are 8), but read a short number with a large exponent as 0
+    (1e30 GPUs are none). Less than nothing is nothing here.
+    """
+    number, exponent = amount, 0
+    while number % 1000 == 0:
+        number, exponent = number // 1000, exponent + 3
+    if exponent > _LARGEST_MULTIPLIED and abs(number) < 10**_INT64_DIGITS:
+        return 0
+    low = amount % 2**64
+    return low if low <= _INT64_MAX else 0

@@ -27,6 +27,9 @@ _PER_DOLLAR_AN_HOUR: Final = 10**_DECIMALS
 #: What one unit of price costs in a microsecond, so that price x time is a plain product.
 _PER_DOLLAR: Final = _PER_DOLLAR_AN_HOUR * _MICROSECONDS_PER_HOUR
 
+#: A quota above this is no limit: no cluster uses so much. Status fields have room for it with all its digits.
+_MOST_GPU_HOURS: Final = 10**18
+
 _DECIMAL_TEXT: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 _CENTS: Final = 2
@@ -81,8 +84,8 @@ class GpuHours(Exact):
 
     @classmethod
     def parse(cls, text: str | int) -> Self:
-        """GPU-hours of a Kubernetes quantity, as in `gpuHours: "1.5"` or `100`."""
-        return cls._of(Quantity.parse(text).nano * (_PER_GPU_HOUR // NANO))
+        """GPU-hours of a Kubernetes quantity, as in `gpuHours: "1.5"` or `100`; at most 10^18."""
+        return cls._of(min(Quantity.parse(text).nano, _MOST_GPU_HOURS * NANO) * (_PER_GPU_HOUR // NANO))
 
     @classmethod
     def from_exact(cls, text: str) -> Self:

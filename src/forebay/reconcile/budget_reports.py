@@ -20,6 +20,7 @@ from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.reconcile.decisions import ReportBudget
+from forebay.reconcile.isolation import Faults
 from forebay.reconcile.reports import Fact, merge_conditions
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 
@@ -45,7 +46,7 @@ class BudgetReports(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report_budgets(
-    snapshot: Snapshot, standings: Mapping[BudgetKey, Standing], held: Mapping[BudgetKey, int]
+    snapshot: Snapshot, standings: Mapping[BudgetKey, Standing], held: Mapping[BudgetKey, int], faults: Faults
 ) -> BudgetReports:
     budget_state = snapshot.budget_state
     if budget_state is None:
@@ -59,17 +60,19 @@ def report_budgets(
         key = budget.key
         standing = standings.get(key)
         last = snapshot.memory.reported.get(key)
-        report = _report(budget, budget_state, standing, held.get(key, 0), now=snapshot.now, last=last)
-        if report is not None:
-            found.append(report)
-            reported[key] = snapshot.now
-        elif last is not None:
-            reported[key] = last
-        if standing is not None and (standing.burn or standing.burn_usd or standing.exceeded):
-            due.append(_next_mark(snapshot.now))
-            due += _turning_points(standing, snapshot.now)
-        elif standing is not None and report is None and _final_usage_unwritten(budget.status, standing):
-            due.append(snapshot.now + _COUNTS)
+        fault = faults.told("GPUWorkloadBudget", key)
+        with faults.of("GPUWorkloadBudget", *key):
+            report = _report(budget, budget_state, standing, held.get(key, 0), now=snapshot.now, last=last, fault=fault)
+            if report is not None:
+                found.append(report)
+                reported[key] = snapshot.now
+            elif last is not None:
+                reported[key] = last
+            if standing is not None and (standing.burn or standing.burn_usd or standing.exceeded):
+                due.append(_next_mark(snapshot.now))
+                due += _turning_points(standing, snapshot.now)
+            elif standing is not None and report is None and _final_usage_unwritten(budget.status, standing):
+                due.append(snapshot.now + _COUNTS)
     return BudgetReports(decisions=tuple(found), reported=reported, requeue_at=min(due, default=None))
 
 
@@ -93,9 +96,10 @@ def _report(
     *,
     now: datetime,
     last: datetime | None,
+    fault: str | None,
 ) -> ReportBudget | None:
     status = budget.status or GPUWorkloadBudgetStatus()
-    facts = _facts(budget, budget_state, standing)
+    facts = _facts(budget, budget_state, standing) if fault is None else _faulty(fault)
     conditions = merge_conditions(status.conditions, facts, budget.metadata.generation, now)
     figures = _figures(budget, budget_state, standing, held, status)
     labels = _labels(budget, standing, held)
@@ -141,6 +145,13 @@ def _facts(budget: GPUWorkloadBudget, budget_state: BudgetState, standing: Stand
         Fact("Ready", Truth.TRUE, Reason.RECONCILED, "Usage of the budget's pods is counted."),
         Fact(CONDITION, exceeded, standing.reason, sentence),
         degraded,
+    )
+
+
+def _faulty(sentence: str) -> tuple[Fact, ...]:
+    return tuple(
+        Fact(condition, truth, Reason.RECONCILE_FAILED, sentence)
+        for condition, truth in (("Ready", Truth.FALSE), ("Degraded", Truth.TRUE))
     )
 
 
@@ -233,17 +244,32 @@ def _final_usage_unwritten(status: GPUWorkloadBudgetStatus | None, standing: Sta
     """Whether all pods have ended and the status shows less than their usage, which is final for now."""
     if status is None or status.consumed_gpu_hours is None or standing.burn:
         return False
-    return GpuHours.parse(status.consumed_gpu_hours) < GpuHours.parse(standing.consumed.quantity())
+    return _hours(status) < GpuHours.parse(standing.consumed.quantity())
+
+
+def _hours(status: GPUWorkloadBudgetStatus) -> GpuHours:
+    """GPU-hours that the status shows; none where somebody has written nonsense there, which is then overwritten."""
+    try:
+        return GpuHours.parse(status.consumed_gpu_hours or 0)
+    except ValueError:
+        return GpuHours.zero()
+
+
+def _dollars(status: GPUWorkloadBudgetStatus) -> Usd:
+    try:
+        return Usd(str(status.consumed_usd or 0))
+    except ValueError:
+        return Usd.zero()
 
 
 def _visibly_changed(status: GPUWorkloadBudgetStatus, standing: Standing) -> bool:
     """Whether usage has changed by a visible part of a quota since the status was written."""
     if standing.quota is not None:
-        before = GpuHours.parse(status.consumed_gpu_hours or 0)
+        before = _hours(status)
         if abs(standing.consumed.units - before.units) * _VISIBLE_FRACTION >= standing.quota.units:
             return True
     if standing.quota_usd is not None:
-        before_usd = Usd(str(status.consumed_usd or 0))
+        before_usd = _dollars(status)
         return abs(standing.consumed_usd.units - before_usd.units) * _VISIBLE_FRACTION >= standing.quota_usd.units
     return False
 

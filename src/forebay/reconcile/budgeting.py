@@ -14,9 +14,9 @@ from forebay.budgets.accounts import Account, BudgetKey, selector_of
 from forebay.budgets.admission import Admission, Held, Release, release
 from forebay.budgets.assessment import Standing
 from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, Resume, enforce, exceeded_since
-from forebay.demand.free_capacity import CONDITION_TAINTS
 from forebay.demand.reservation import Reservations
 from forebay.model.fit import selects
+from forebay.model.nodes import CONDITION_TAINTS
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.requirements import tolerates
@@ -24,6 +24,7 @@ from forebay.model.workloads import Pod
 from forebay.planning.gangs import GangKey, gang_key
 from forebay.reconcile.buying import plan_for
 from forebay.reconcile.decisions import AddUsageFinalizer, PodEvent, RemoveUsageFinalizer
+from forebay.reconcile.isolation import Faults
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 
 _ALERT_ONLY: Final = EnforcementAction.ALERT_ONLY
@@ -193,7 +194,7 @@ def held_pod_events(held: Iterable[Held | PodEvent]) -> Iterator[PodEvent]:
             yield PodEvent(pod=each.pod, reason=each.reason, sentence=each.sentence, warning=True)
 
 
-def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing]) -> Enforced:
+def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing], faults: Faults) -> Enforced:
     budget_state = snapshot.budget_state
     if budget_state is None:
         return Enforced()
@@ -204,21 +205,22 @@ def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing]) -> 
         standing, account = standings.get(budget.key), budget_state.accounts.get(budget.key)
         if standing is None or account is None or budget.key in budget_state.awaiting:
             continue
-        found = enforce(
-            budget,
-            account,
-            standing,
-            snapshot.now,
-            since=exceeded_since(budget),
-            last_action=_last_action(budget, budget_state),
-            blocked=budget_state.blocked | named if named else budget_state.blocked,
-            paused=budget_state.paused,
-        )
-        # A pod that another budget stops in this tick is not named again.
-        named.update(each.pod.uid for each in found.decisions if isinstance(each, Evict | Pause))
-        decisions += found.decisions
-        if found.requeue_at is not None:
-            due.append(found.requeue_at)
+        with faults.of("GPUWorkloadBudget", *budget.key):
+            found = enforce(
+                budget,
+                account,
+                standing,
+                snapshot.now,
+                since=exceeded_since(budget),
+                last_action=_last_action(budget, budget_state),
+                blocked=budget_state.blocked | named if named else budget_state.blocked,
+                paused=budget_state.paused,
+            )
+            # A pod that another budget stops in this tick is not named again.
+            named.update(each.pod.uid for each in found.decisions if isinstance(each, Evict | Pause))
+            decisions += found.decisions
+            if found.requeue_at is not None:
+                due.append(found.requeue_at)
     decisions += _resume_orphaned(snapshot, budget_state)
     return Enforced(decisions=tuple(decisions), requeue_at=min(due, default=None))
 

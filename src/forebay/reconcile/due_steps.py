@@ -60,13 +60,13 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
     for record in snapshot.records:
         if record.metadata.name in snapshot.calls_in_flight:
             continue
-        facts = _facts(record, snapshot, waiting, paused)
-        facts = msgspec.structs.replace(facts, pool_exists=_owner_exists(record, pools, classes))
-        configured = owned_machines.get(source_of(record))
-        if configured is not None and instance_id(record) not in configured:
-            # No longer configured: no listing can show the machine, and nobody can power it off.
-            facts = msgspec.structs.replace(facts, capabilities=None)
         try:
+            facts = _facts(record, snapshot, waiting, paused)
+            facts = msgspec.structs.replace(facts, pool_exists=_owner_exists(record, pools, classes))
+            configured = owned_machines.get(source_of(record))
+            if configured is not None and instance_id(record) not in configured:
+                # No longer configured: no listing can show the machine, and nobody can power it off.
+                facts = msgspec.structs.replace(facts, capabilities=None)
             step, at = _initial_step(record) or step_or_wait(facts, snapshot.now)
         except Exception as error:  # noqa: BLE001 (the boundary between records; the loop logs and counts it)
             errors[record.metadata.name] = error

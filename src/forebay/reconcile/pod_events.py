@@ -20,7 +20,13 @@ _TRANSIENT: Final = frozenset(
 def pod_events(
     snapshot: Snapshot, assessment: Assessment, reservations: Reservations, bought: BuyResult
 ) -> Iterator[PodEvent]:
-    """One event for each pod that no capacity is bought for."""
+    """One event for each pod that no capacity is bought for, and for each bound pod that cannot be read."""
+    for pod, why in snapshot.unreadable_pods:
+        sentence = (
+            f"Forebay cannot read this pod ({why}). The pod counts as using what it requests, and node {pod.node} is "
+            "kept while the pod is there."
+        )
+        yield PodEvent(pod=pod, reason=Reason.UNREADABLE, sentence=sentence, warning=True)
     for each in (*assessment.not_demand, *reservations.refused):
         # Pods behind a budget's gate get the event of their budget, which says until when they wait.
         if each.reason not in _TRANSIENT and BUDGET_GATE not in each.pod.shape.scheduling_gates:

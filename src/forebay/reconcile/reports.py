@@ -16,6 +16,7 @@ from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.sources import SourceKey
 from forebay.reconcile.decisions import ReportClass, ReportPool
+from forebay.reconcile.isolation import Faults
 from forebay.reconcile.snapshot import Snapshot
 
 _COSTS_NOTHING: Final = frozenset({InstanceState.REQUESTED, InstanceState.GONE})
@@ -43,7 +44,9 @@ class MachineTotals(NamedTuple):
     cost: UsdPerHour = _FREE
 
 
-def report_pools(snapshot: Snapshot, paused: Mapping[tuple[str, str], str]) -> Iterable[ReportPool]:
+def report_pools(
+    snapshot: Snapshot, paused: Mapping[tuple[str, str], str], faults: Faults | None = None
+) -> Iterable[ReportPool]:
     """The status of each pool whose status has changed.
 
     `paused` are the pools in which unhealthy machines are not replaced now, with the sentence why.
@@ -58,7 +61,10 @@ def report_pools(snapshot: Snapshot, paused: Mapping[tuple[str, str], str]) -> I
             continue
         found = node_class_ready(pool, classes)
         current = pool.status.conditions if pool.status is not None else ()
-        facts = (found, _pool_ready(found, paused.get(pool.key)), *_terminating(blocked[pool.key], current))
+        ready = _pool_ready(found, paused.get(pool.key))
+        if faults is not None and (fault := faults.told("GPUNodePool", pool.key)) is not None:
+            ready = Fact("Ready", Truth.FALSE, Reason.RECONCILE_FAILED, fault)
+        facts = (found, ready, *_terminating(blocked[pool.key], current))
         conditions = merge_conditions(current, facts, pool.metadata.generation, snapshot.now)
         count, cost = totals[pool.key]
         shown = (pool.status.node_count, pool.status.hourly_cost) if pool.status is not None else (None, None)

@@ -88,6 +88,11 @@ class _Unusable(msgspec.Struct):
     why: str
 
 
+class _UnreadablePod(msgspec.Struct):
+    pod: _Pod
+    why: str
+
+
 class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     format: str
     now: datetime
@@ -110,6 +115,7 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     budgets: tuple[GPUWorkloadBudget, ...] = ()
     budget_state: _BudgetState | None = None
     unrecorded_cost: frozenset[str] = frozenset()
+    unreadable_pods: tuple[_UnreadablePod, ...] = ()
     #: Since when each pod (by UID) has seemed to fit on a ready node.
     fitting: Mapping[str, datetime] = {}
     calls_in_flight: frozenset[str] = frozenset()
@@ -125,7 +131,9 @@ _COMMON: Final = tuple(
     sorted({field.name for field in msgspec.structs.fields(Snapshot)} & set(_Saved.__struct_fields__))
 )
 #: Common fields that the file stores in another form.
-_CONVERTED: Final = frozenset({"pending", "daemons", "pods_by_node", "sources", "unusable", "budget_state"})
+_CONVERTED: Final = frozenset(
+    {"pending", "daemons", "pods_by_node", "sources", "unusable", "budget_state", "unreadable_pods"}
+)
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted")
 _decoder = msgspec.json.Decoder(_Saved, dec_hook=dec_hook)
 
@@ -147,6 +155,7 @@ def save_snapshot(snapshot: Snapshot) -> bytes:
         pods_by_node={name: shapes.pods(pods) for name, pods in snapshot.pods_by_node.items()},
         sources=tuple(snapshot.sources.values()),
         unusable=tuple(_Unusable(key, why) for key, why in snapshot.unusable.items()),
+        unreadable_pods=tuple(_UnreadablePod(shapes.pods([pod])[0], why) for pod, why in snapshot.unreadable_pods),
         fitting=snapshot.memory.reservations.fitting,
         budget_state=None if snapshot.budget_state is None else _saved_budgets(snapshot.budget_state, shapes),
         **{name: getattr(snapshot, name) for name in _COMMON if name not in _CONVERTED},
@@ -168,6 +177,7 @@ def load_snapshot(data: bytes) -> Snapshot:
             pods_by_node={name: _pods(pods, shapes) for name, pods in saved.pods_by_node.items()},
             sources={source.key: source for source in saved.sources},
             unusable={each.key: each.why for each in saved.unusable},
+            unreadable_pods=tuple((_pods((each.pod,), shapes)[0], each.why) for each in saved.unreadable_pods),
             memory=Memory(reservations=Reservations(fitting=saved.fitting)),
             budget_state=None
             if saved.budget_state is None

@@ -4,11 +4,15 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import InstanceState
+from forebay.api.gpu_node_pool import DisruptionReason, GPUNodePool
+from forebay.api.values import duration_or_never
 from forebay.demand.reservation import Reservations
 from forebay.disruption import consolidation
 from forebay.disruption.machine_use import idle_updates, machine_uses
+from forebay.disruption.node_budgets import allowed_disruptions
 from forebay.lifecycle.steps import WriteStatus
 from forebay.lifecycle.transitions import transition
+from forebay.reconcile.isolation import Faults, ObjectId
 from forebay.reconcile.snapshot import Snapshot
 
 #: How often the tick runs while a machine is idle: idle delays and intervals are whole seconds.
@@ -20,7 +24,9 @@ class ScaleDownSteps(NamedTuple):
     requeue_at: datetime | None
 
 
-def scale_down_steps(snapshot: Snapshot, reservations: Reservations, with_step: set[str]) -> ScaleDownSteps:
+def scale_down_steps(
+    snapshot: Snapshot, reservations: Reservations, with_step: set[str], faults: Faults
+) -> ScaleDownSteps:
     """Draining for machines that are no longer needed, and Idle conditions for the others.
 
     `with_step` names GPUInstances for which this tick has decided a step already.
@@ -32,7 +38,8 @@ def scale_down_steps(snapshot: Snapshot, reservations: Reservations, with_step: 
     rules = consolidation.ScaleDownRules(
         idle_delay=snapshot.rules.idle_delay,
         cycle=snapshot.rules.scale_down_interval,
-        pools={pool.key: pool.spec.disruption for pool in snapshot.pools},
+        # Nodes of a pool that is missing here are kept.
+        pools={pool.key: pool.spec.disruption for pool in snapshot.pools if _understood(pool, now, faults)},
     )
     leaving = {each.record.metadata.name: each for each in consolidation.scale_down(machines, now, rules)}
     excluded = with_step | snapshot.calls_in_flight
@@ -48,3 +55,14 @@ def scale_down_steps(snapshot: Snapshot, reservations: Reservations, with_step: 
     ]
     any_idle = any(machine.idle for machine in machines)
     return ScaleDownSteps(tuple(steps), now + _RECHECK_IDLE if any_idle else None)
+
+
+def _understood(pool: GPUNodePool, now: datetime, faults: Faults) -> bool:
+    """Whether the rules of the pool can be applied. One pool's rules must not stop the scale-down of the others."""
+    disruption = pool.spec.disruption
+    with faults.of("GPUNodePool", *pool.key):
+        allowed_disruptions(disruption.budgets, DisruptionReason.IDLE, nodes=1, disrupted=0, now=now)
+        allowed_disruptions(disruption.budgets, DisruptionReason.EXPIRED, nodes=1, disrupted=0, now=now)
+        duration_or_never(disruption.consolidate_after)
+        duration_or_never(disruption.expire_after)
+    return ObjectId("GPUNodePool", *pool.key) not in faults.errors

@@ -7,16 +7,28 @@ from typing import Final
 import msgspec
 
 from forebay.budgets.admission import Held
+from forebay.demand.assessment import Assessment
 from forebay.demand.nomination import next_taint_expiry
+from forebay.demand.reservation import Reservations
 from forebay.lifecycle.steps import Adopt, DeleteRecord, WriteStatus
+from forebay.model.reasons import Reason
+from forebay.model.workloads import Pod
 from forebay.reconcile.budget_reports import report_budgets
-from forebay.reconcile.budgeting import assess_budgets, enforcement, gates, held_by, held_pod_events, usage_finalizers
+from forebay.reconcile.budgeting import (
+    assess_budgets,
+    enforcement,
+    gates,
+    held_by,
+    held_pod_events,
+    usage_finalizers,
+)
 from forebay.reconcile.class_finalizers import class_finalizers
-from forebay.reconcile.decisions import CreateInstance, Decision, SetClassFinalizer
+from forebay.reconcile.decisions import CreateInstance, Decision, PodEvent, SetClassFinalizer
 from forebay.reconcile.due_steps import adopt_orphans, due_steps, paused_replacements
+from forebay.reconcile.isolation import Faults, ObjectId, without_faulty
 from forebay.reconcile.node_changes import nominate, out_of_service, record_refusals, sync_nodes
 from forebay.reconcile.pod_events import pod_events
-from forebay.reconcile.purchases import purchases
+from forebay.reconcile.purchases import Purchases, purchases
 from forebay.reconcile.reports import report_classes, report_pools
 from forebay.reconcile.scale_down import scale_down_steps
 from forebay.reconcile.snapshot import Memory, Snapshot
@@ -36,29 +48,36 @@ class TickResult(msgspec.Struct, frozen=True, kw_only=True):
     requeue_now: bool
     #: Input of the next tick.
     memory: Memory
-    #: GPUInstances, by name, whose next step could not be computed because of a bug.
-    errors: Mapping[str, Exception]
+    #: Objects that this tick could not handle because of a bug. The others went on.
+    errors: Mapping[ObjectId, Exception]
 
 
 def tick(snapshot: Snapshot) -> TickResult:
     """The decisions that follow from the snapshot."""
+    faults = Faults()
     # 1. Observe: the caller has (`engine.observe`), and the snapshot is the result.
 
     # 2. Lifecycle: the next step of every GPUInstance, and adoption of orphans.
     paused = paused_replacements(snapshot)
     due = due_steps(snapshot, paused)
+    faults.add("GPUInstance", {("", name): error for name, error in due.errors.items()})
     adopted, orphans = adopt_orphans(snapshot)
 
     # 3. Account: usage and forecast of every budget, from the ledger and the running pods.
-    budgeting = assess_budgets(snapshot)
+    assessed = assess_budgets(snapshot)
+    if snapshot.budget_state is not None:
+        faults.add("GPUWorkloadBudget", snapshot.budget_state.assessor.errors)
 
-    # 4. Demand: unschedulable GPU pods, minus those that fit on free or launching nodes.
-    assessment = assess_demand(snapshot)
-    reservations = reserve_existing(snapshot, assessment)
+    def serve(seen: Snapshot) -> tuple[Assessment, Reservations, Purchases]:
+        # 4. Demand: unschedulable GPU pods, minus those that fit on free or launching nodes.
+        assessment = assess_demand(seen)
+        reservations = reserve_existing(seen, assessment)
+        # 5. Admit and 6. plan: budgets gate the demand, and the cheapest capacity is planned for what they admit.
+        # One call, because a pod that no offer fits must not use up its budget's room and hold back the pods after it.
+        return assessment, reservations, purchases(seen, assessed, reservations)
 
-    # 5. Admit and 6. plan: budgets gate the demand, and the cheapest capacity is planned for what they admit.
-    # One call, because a pod that no offer fits must not use up its budget's room and hold back the pods after it.
-    admitted, bought, budgeting = purchases(snapshot, budgeting, reservations)
+    served, left_out = without_faulty(snapshot, serve, faults)
+    assessment, reservations, (admitted, bought, budgeting) = served
     gated = gates(snapshot, budgeting)
     held = (*admitted.held, *bought.held, *gated.held)
 
@@ -67,12 +86,13 @@ def tick(snapshot: Snapshot) -> TickResult:
     nominated = nominate(snapshot, reservations, not_synced={each.node.name for each in synced})
 
     # 7. Disrupt: drain idle machines, never one that the reservations count on.
-    scaled_down = scale_down_steps(snapshot, reservations, with_step={step.record.metadata.name for step in due.steps})
+    with_step = {step.record.metadata.name for step in due.steps}
+    scaled_down = scale_down_steps(snapshot, reservations, with_step, faults)
 
     # 8. Enforce: evict or pause pods of exceeded budgets.
-    enforced = enforcement(snapshot, budgeting.standings)
+    enforced = enforcement(snapshot, budgeting.standings, faults)
 
-    budgets = report_budgets(snapshot, budgeting.standings, held_by(held))
+    budgets = report_budgets(snapshot, budgeting.standings, held_by(held), faults)
 
     # 9. Apply: the caller does (`engine.apply`), in this order for each object.
     decisions: tuple[Decision, ...] = (
@@ -85,7 +105,7 @@ def tick(snapshot: Snapshot) -> TickResult:
         *nominated,
         *record_refusals(snapshot, reservations),
         *scaled_down.steps,
-        *report_pools(snapshot, paused),
+        *report_pools(snapshot, paused, faults),
         *report_classes(snapshot),
         *budgets.decisions,
         *gated.released,
@@ -93,6 +113,7 @@ def tick(snapshot: Snapshot) -> TickResult:
         *usage_finalizers(snapshot),
         *pod_events(snapshot, assessment, reservations, bought),
         *held_pod_events(held),
+        *(_left_out(pod, faults) for pod in left_out),
     )
     return TickResult(
         decisions=decisions,
@@ -108,8 +129,13 @@ def tick(snapshot: Snapshot) -> TickResult:
         ),
         requeue_now=any(isinstance(each, _LEAD_TO_MORE) for each in decisions),
         memory=Memory(reservations=reservations, orphans=orphans, reported=budgets.reported),
-        errors=due.errors,
+        errors=faults.errors,
     )
+
+
+def _left_out(pod: Pod, faults: Faults) -> PodEvent:
+    sentence = faults.told("Pod", pod.key) or "Forebay failed to handle this pod."
+    return PodEvent(pod=pod, reason=Reason.RECONCILE_FAILED, sentence=sentence, warning=True)
 
 
 def _earliest(*times: datetime | None) -> datetime | None:

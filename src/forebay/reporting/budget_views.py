@@ -8,7 +8,7 @@ import msgspec
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget, GPUWorkloadBudgetStatus
 from forebay.budgets.accounts import Account
-from forebay.budgets.assessment import Assessor, Standing
+from forebay.budgets.assessment import Assessor, QuotaLimits, Standing
 from forebay.budgets.usage import microseconds
 from forebay.model.quantities import GpuHours, Usd
 from forebay.reporting.machines import decimal
@@ -61,9 +61,18 @@ def budget_view(budget: GPUWorkloadBudget, account: Account | None, assessor: As
     conditions = {each.type: each for each in status.conditions}
     degraded = conditions.get("Degraded")
     exceeded = conditions.get("QuotaExceeded")
-    limits = assessor.limits(budget)
+    error = degraded.message if degraded is not None and degraded.status == "True" else ""
+    try:
+        limits = assessor.limits(budget)
+        consumed = GpuHours.parse(status.consumed_gpu_hours or 0)
+    except ValueError as unreadable:
+        # One budget that cannot be read must not hide the others.
+        limits = QuotaLimits(None, None, timedelta(hours=budget.spec.quota.window_hours))
+        consumed, account = GpuHours.zero(), None
+        error = error or f"{unreadable}."
     standing = None if account is None else assessor.standing(budget, account, now)
-    consumed = GpuHours.parse(status.consumed_gpu_hours or 0) if standing is None else standing.consumed
+    if standing is not None:
+        consumed = standing.consumed
     remaining = None if limits.gpu_hours is None else max(limits.gpu_hours - consumed, GpuHours.zero())
     return BudgetView(
         namespace=budget.key[0],
@@ -84,13 +93,17 @@ def budget_view(budget: GPUWorkloadBudget, account: Account | None, assessor: As
         exhausted=status.forecast_exhausted_at if standing is None else standing.exhausted,
         history=[] if account is None else _history(account, limits.window, now),
         forecast=[] if account is None or standing is None else _forecast(account, standing, now),
-        error=degraded.message if degraded is not None and degraded.status == "True" else "",
+        error=error,
     )
 
 
 def _dollars(status: GPUWorkloadBudgetStatus, standing: Standing | None) -> str:
-    spent = Usd(str(status.consumed_usd or 0)) if standing is None else standing.consumed_usd
-    return decimal(spent.dollars)
+    if standing is not None:
+        return decimal(standing.consumed_usd.dollars)
+    try:
+        return decimal(Usd(str(status.consumed_usd or 0)).dollars)
+    except ValueError:
+        return decimal(Usd.zero().dollars)
 
 
 def _history(account: Account, window: timedelta, now: datetime) -> list[UsageSlice]:

@@ -50,7 +50,11 @@ def budget_waits(
     gated = {each.pod.uid: each for each in release(all_pods, new_admission())}
     found: dict[str, BudgetWait] = {}
     for pod in waiting:
-        matching = [standings[each.key] for each in accounts.matching(pod) if each.resource in pod.shape.requests]
+        matching = [
+            standings[each.key]
+            for each in accounts.matching(pod)
+            if each.resource in pod.shape.requests and each.key in standings
+        ]
         if not matching:
             continue
         held = gated[pod.uid] if pod.uid in gated else new_admission().admit(pod)

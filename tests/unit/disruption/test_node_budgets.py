@@ -53,3 +53,10 @@ def test_a_budget_with_an_invalid_schedule_is_always_active_and_reported():
     assert allowed(wrong) == 0
     assert '"25" is not valid for the hour' in budget_error([OFFICE_HOURS, wrong])
     assert budget_error([OFFICE_HOURS, DisruptionBudget()]) is None
+
+
+@pytest.mark.parametrize("schedule", ["0 0 31 2 *", "@yearly"])
+def test_the_longest_duration_that_the_api_server_admits_breaks_nothing(schedule):
+    endless = DisruptionBudget(nodes=0, schedule=schedule, duration="9999999h9999999h9999999h")
+
+    assert allowed(endless) == (0 if schedule == "@yearly" else None)

@@ -393,3 +393,47 @@ def test_the_gpu_resources_are_configurable():
         indexes = Indexes(pod_indexes(resources))
         indexes.change(sliced.key, None, sliced)
         assert indexes[PENDING_GPU].get(True) == found
+
+
+DIGITS = "9" * 5000
+BOUND = {"nodeName": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("broken", "gpus"),
+    [
+        (body(spec=BOUND | {"affinity": {"nodeAffinity": 5}}), 2),
+        (body(spec=BOUND | {"containers": [{"resources": {"limits": {"nvidia.com/gpu": 8, "cpu": DIGITS}}}]}), 8),
+        (body(spec=BOUND | {"containers": [{"resources": {"limits": {"nvidia.com/gpu": DIGITS}}}]}), 1),
+        (body(spec=BOUND, metadata={"deletionTimestamp": "11531-01-01T00:00:00Z"}), 2),
+        (body(spec=BOUND, metadata={"labels": {"app": "train", "odd": 7}}), 2),
+        (body(spec=BOUND, status={"containerStatuses": "none"}), 2),
+    ],
+    ids=["affinity", "digits", "digits of GPUs", "deletion", "label", "statuses"],
+)
+def test_a_bound_pod_that_does_not_decode_still_holds_its_node_and_uses_its_gpus(broken, gpus):
+    page = {"metadata": {"resourceVersion": "9"}, "items": [body("a"), broken]}
+    event = json.dumps({"type": "ADDED", "object": broken}).encode() + b"\n"
+    _, (_, listed) = decoder_for(PODS).page(json.dumps(page).encode())
+    ((watched,),) = decoder_for(PODS).events([(event, 0, len(event))])
+
+    assert listed.error
+    assert watched.salvaged == listed.salvaged
+    pod = listed.salvaged
+    assert (pod.key, pod.uid, pod.node, int(pod.shape.gpus())) == (("team", "p"), "uid-of-p", "n1", gpus)
+    assert pod.labels == {"app": "train"}
+    assert pod.started is not None
+    assert pod.occupies_node
+
+
+def test_of_a_pending_pod_that_does_not_decode_nothing_is_counted():
+    broken = body(spec={"priority": "high", "nodeName": ""}, status={"phase": "Pending"})
+    _, (found,) = decoder_for(PODS).page(json.dumps({"metadata": {"resourceVersion": "9"}, "items": [broken]}).encode())
+
+    assert found.salvaged is None
+
+
+def test_a_deletion_at_the_end_of_all_years_leaves_room_for_later_dates():
+    deleted = read(body(metadata={"deletionTimestamp": "9999-12-31T23:59:59Z"})).deleted
+
+    assert deleted + timedelta(days=365_000 // 2) > deleted

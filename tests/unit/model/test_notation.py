@@ -76,8 +76,9 @@ INVALID += [
     "1e2e",
     "1KiKi",
     "\N{ARABIC-INDIC DIGIT ONE}",
-    "1e101",
-    "9" * 300,
+    "9" * 5000,
+    "1e9223372036854775808",
+    "1e-" + "9" * 5000,
     "0x10",
     "1,5",
     "NaN",
@@ -86,6 +87,24 @@ INVALID += [
     "Pi",
     "-.e-12",
 ]
+
+
+#: The API server admits these. Go keeps 64 bits of an exponent, then 32.
+ENORMOUS = ["1e101", "1e104", "9" * 300, "0." + "1" * 300 + "e200", "1e4294967398", "1" + "0" * 9000, "1e999999999"]
+
+
+@pytest.mark.parametrize("text", ENORMOUS, ids=lambda text: text[:20])
+def test_whatever_the_api_server_admits_is_read_however_large(text):
+    assert Quantity.parse(text).nano > Quantity.parse("1e100").nano
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1e4294967296", "1"), ("1e-999999999", "1n"), ("0e999999999", "0"), ("." + "0" * 9000 + "1Ki", "1n")],
+    ids=lambda text: text[:20],
+)
+def test_exponents_and_decimals_without_end_are_read_as_apimachinery_reads_them(text, number):
+    assert Quantity.parse(text) == Quantity.parse(number)
 
 
 @pytest.mark.parametrize("text", INVALID)

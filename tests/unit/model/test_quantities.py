@@ -67,3 +67,12 @@ def test_what_fits_leaves_nothing_over_committed_and_what_does_not_says_what_is_
     assert request.fits_within(free) is (request.short_of(free) == [])
     assert request.fits_within(free.max(request))
     assert sorted(name for name, amount in left.items() if amount < 0) == request.short_of(free)
+
+
+@pytest.mark.parametrize(
+    ("written", "gpus"),
+    [("9223372036854775807", 2**63 - 1), ("18446744073709551624", 8), ("1e30", 0), ("1e104", 0), ("1e999999999", 0)],
+)
+def test_an_amount_beyond_64_bits_is_what_scheduler_and_kubelet_take_it_for(written, gpus):
+    # As apimachinery 0.36.4 printed them: `Value()` of these quantities.
+    assert Resources.parse({"nvidia.com/gpu": written}).amount("nvidia.com/gpu") == gpus

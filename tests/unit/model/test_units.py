@@ -178,3 +178,10 @@ def test_only_what_has_a_stored_form_is_stored():
         dec_hook(object, "1")
     with pytest.raises(ValueError, match="finer than what is counted"):
         GpuHours.from_exact("1/7")
+
+
+def test_a_quota_larger_than_anything_is_no_limit_but_a_number_that_a_status_can_show():
+    quota = GpuHours.parse("1e104")
+
+    assert quota == GpuHours.parse("1e999999999") > GpuHours.parse("1e17")
+    assert len((quota - GpuHours.parse("43m")).quantity()) < 64

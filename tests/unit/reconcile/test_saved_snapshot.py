@@ -78,6 +78,7 @@ def a_full_snapshot():
         records=(record(),),
         budgets=(budget(),),
         unrecorded_cost=frozenset({"uid-m9"}),
+        unreadable_pods=((running("odd"), "Expected `int`"),),
         sources={
             KEY: Source(
                 key=KEY,

@@ -1,6 +1,8 @@
 """Usage, history and forecast of a budget."""
 
-from forebay.reporting.budget_views import FORECAST_SLICES, HISTORY_SLICES
+from forebay.budgets.assessment import Assessor
+from forebay.reporting.budget_views import FORECAST_SLICES, HISTORY_SLICES, budget_view
+from tests.unit.budgets.factories import at, budget
 from tests.unit.reporting.budget_objects import reported_exceeded, used
 
 
@@ -27,3 +29,10 @@ def test_without_a_ledger_the_view_is_by_the_status():
 
     assert view.exceeded
     assert view.history == []
+
+
+def test_a_quota_that_cannot_be_read_is_named_instead_of_hiding_every_budget():
+    view = budget_view(budget(hours="lots"), None, Assessor(), at(0))
+
+    assert (view.quota, view.burn, view.history) == (None, "", [])
+    assert view.error.startswith('"lots" is not a Kubernetes quantity')

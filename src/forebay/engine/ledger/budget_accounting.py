@@ -236,7 +236,7 @@ class BudgetAccounting:
         }
         self._known = current
         selectors = {key: account.selector for key in current if (account := self.accounts.get(key)) is not None}
-        self._count_existing([budget for budget in changed if self._open(budget, now)], now)
+        self._count_existing([budget for budget in changed if self._try_open(budget, now)], now)
         others = {
             budget.key[0]
             for budget in changed
@@ -245,6 +245,16 @@ class BudgetAccounting:
         }
         if others:
             self.bill_accounting.bill.budgets_changed(others)
+
+    def _try_open(self, budget: GPUWorkloadBudget, now: datetime) -> bool:
+        try:
+            return self._open(budget, now)
+        except Exception as error:
+            # The boundary between budgets: one that cannot be counted must not stop the others.
+            log.exception("budget not counted", namespace=budget.key[0], budget=budget.key[1])
+            self._counts.internal_errors += 1
+            self._invalid[budget.key] = f"Forebay failed to open the account of the budget ({error}): see its log."
+            return False
 
     def _open(self, budget: GPUWorkloadBudget, now: datetime) -> bool:
         """Open the account of a budget; returns whether it is new."""
