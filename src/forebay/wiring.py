@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
 from forebay.api.values import NotADuration, duration
 from forebay.engine.operator import Operator
@@ -29,6 +29,7 @@ from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.providers.webhook.groups import read_groups
 from forebay.reconcile.snapshot import OperatorRules
+from forebay.reporting.printable import printable
 from forebay.settings import Settings, SettingsError
 from forebay.web.pages import pages
 
@@ -45,8 +46,10 @@ def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor
     """
     redactor = Redactor()
     plain = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
-    renderer: Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if plain else structlog.processors.JSONRenderer()
+    renderers: tuple[Processor, ...] = (
+        (_printable_values, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+        if plain
+        else (structlog.processors.JSONRenderer(),)
     )
     structlog.configure(
         processors=[
@@ -54,13 +57,22 @@ def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             redactor,
-            renderer,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(settings.log_level or level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
     return redactor
+
+
+def _printable_values(_logger: object, _name: str, event: EventDict) -> EventDict:
+    """Makes what others wrote safe on a terminal. Only for text: JSON escapes controls itself."""
+    return {key: _printable_value(value) for key, value in event.items()}
+
+
+def _printable_value(value: object) -> object:
+    return "\n".join(printable(line) for line in value.split("\n")) if isinstance(value, str) else value
 
 
 def cluster_config(settings: Settings, environment: Mapping[str, str]) -> Config:

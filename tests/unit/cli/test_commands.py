@@ -90,7 +90,7 @@ def test_status_shows_pools_instances_cost_and_why_pods_wait(served_demo):
     assert text.returncode == 0, text.stderr
     assert text.stderr == ""
     assert "5 kinds installed" in text.stdout
-    assert "forebay-demo in namespace kube-system" in text.stdout
+    assert "forebay-demo in namespace forebay-system" in text.stdout
     assert document["kinds_missing"] == []
     assert [each["pool"] for each in document["pools"]] == ["default/lab"]
     assert document["machines"]

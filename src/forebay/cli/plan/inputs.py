@@ -15,7 +15,7 @@ import msgspec
 import yaml
 
 from forebay.api.names import API_VERSION
-from forebay.cli.cluster_reader import ClusterReader
+from forebay.cli.cluster_reader import operator_namespace
 from forebay.cli.parser import UserError
 from forebay.cli.plan.manifest_documents import ManifestError
 from forebay.cli.plan.manifests import snapshot_of
@@ -76,12 +76,11 @@ async def _cluster(settings: Settings) -> PlanInput:
                 ", or plan from files with -f"
             )
         cluster = await client.get(NAMESPACES, "kube-system")
-        # Secrets that are named without a namespace are in the operator's namespace.
-        leaders = await ClusterReader(client, config.namespace).leaders()
         context = ProviderContext(
             make_transport=lambda tls: AiohttpTransport(tls=tls or TlsOptions()),
             secrets=ClusterSecrets(client),
-            namespace=leaders[0].namespace if leaders else config.namespace,
+            # Secrets that are named without a namespace are in the operator's.
+            namespace=operator_namespace(settings, config),
             cluster=cluster.uid,
             redactor=redactor,
             clock=clock.now,
