@@ -95,11 +95,11 @@ async def synced(informer: "Informer[Any]") -> None:
 def show(status: "ClusterStatus", now: datetime) -> None:
     from forebay.model.quantities import Usd, UsdPerHour
     from forebay.model.spans import human
-    from forebay.reporting.status import leader_text, spend_text, view_age_text
+    from forebay.reporting.status import leader_text, missing_kinds_text, spend_text, view_age_text
 
     kinds = f"{len(status.kinds_installed)} kinds installed"
     if status.kinds_missing:
-        kinds = f"{', '.join(status.kinds_missing)} not installed; run: forebay manifests crds | kubectl apply -f -"
+        kinds = missing_kinds_text(status.kinds_missing)
     print_table(
         ("Cluster", f"{status.server} ({status.source})"),
         [

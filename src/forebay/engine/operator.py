@@ -73,7 +73,14 @@ class Operator:
     ) -> None:
         self.recorder = EventRecorder(client, instance=identity)
         self.elector = Elector(
-            election_client, namespace, OPERATOR_LEASE, identity, terms=terms, recorder=self.recorder, rng=rng
+            election_client,
+            namespace,
+            OPERATOR_LEASE,
+            identity,
+            terms=terms,
+            recorder=self.recorder,
+            on_new_leader=lambda leader: _log_standby(leader, identity),
+            rng=rng,
         )
         self._client = client
         self._nomination_client = nomination_client or client
@@ -223,3 +230,8 @@ class Operator:
         return self.views.error() or (
             f"the Lease cannot be read or renewed: {lease_error}" if lease_error is not None else None
         )
+
+
+def _log_standby(leader: str, identity: str) -> None:
+    if leader not in {"", identity}:
+        log.info("standby", leader=leader, identity=identity)

@@ -235,6 +235,11 @@ def spend_text(spend: SpendView) -> str:
     return f"{UsdPerHour(spend.hourly)} now; {Usd.from_exact(spend.total_exact)}{since} for {instances}"
 
 
+def missing_kinds_text(kinds: Iterable[str]) -> str:
+    """Which of Forebay's kinds the cluster lacks, and what to do."""
+    return f"{', '.join(kinds)} not installed; run: forebay manifests crds | kubectl apply -f -"
+
+
 def leader_text(leaders: Sequence[Leader] | None, namespace: str, other_leases: Sequence[str], now: datetime) -> str:
     """Who leads in the operator's `namespace`, or why nobody does."""
     if leaders is None:

@@ -169,3 +169,32 @@ def test_a_closed_pipe_is_no_error():
     outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment(), check=False)
 
     assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
+def test_an_operator_without_its_kinds_says_what_status_says(tmp_path):
+    with running("embedded", "--write-kubeconfig", str(tmp_path / "config")) as (_, path):
+        status = forebay("status", KUBECONFIG=str(path))
+        operator = subprocess.Popen(
+            [sys.executable, "-m", "forebay", "run", "--health-server-address", "127.0.0.1:0"],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(KUBECONFIG=str(path), BOX_NAME="box-1", BOX_GPU_COUNT="2", **BOX_ENDPOINTS),
+        )
+        lines = []
+        for line in operator.stderr:
+            lines.append(json.loads(line))
+            if lines[-1]["event"] == "kinds not installed":
+                break
+        operator.terminate()
+        operator.communicate(timeout=30)
+
+    hint = "GPUInstance not installed; run: forebay manifests crds | kubectl apply -f -"
+    assert lines[-1]["error"].endswith(hint)
+    assert hint in status.stdout
+    (machine,) = [each for each in lines if each["event"] == "machine configured"]
+    assert (machine["machine"], machine["gpus"]) == ("box-1", 2)
+    (settings,) = [each for each in lines if each["event"] == "settings"]
+    assert settings["idle_delay"] == "30s"
+
+
+BOX_ENDPOINTS = {"BOX_SCALE_UP_ENDPOINT": "http://power.lan/on", "BOX_SCALE_DOWN_ENDPOINT": "http://power.lan/off"}
