@@ -1,6 +1,8 @@
 # The operator's image: docker build -t registry.example.com/forebay:0.1.0 .
 # Every package is the one that requirements/ names by its hash; nothing is compiled.
-FROM python:3.13-slim-bookworm AS build
+# To have the same base every time, name it by its digest: --build-arg BASE=python:3.13-slim-bookworm@sha256:...
+ARG BASE=python:3.13-slim-bookworm
+FROM ${BASE} AS build
 WORKDIR /build
 ENV UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 UV_NO_CACHE=1 UV_PYTHON_DOWNLOADS=never
 COPY requirements/ requirements/
@@ -12,7 +14,7 @@ COPY src/ src/
 RUN uv build --wheel --require-hashes --build-constraint requirements/build.txt --out-dir dist .
 RUN uv pip install --python /opt/forebay/bin/python --no-deps --no-index dist/*.whl
 
-FROM python:3.13-slim-bookworm
+FROM ${BASE}
 # What installs packages has no place where packages are only run.
 RUN pip uninstall --yes --root-user-action=ignore pip
 COPY --from=build /opt/forebay /opt/forebay

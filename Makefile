@@ -8,6 +8,7 @@ STAMP := $(VENV)/.stamp
 WHEELS := $(VENV)/wheels
 # Two workers: the suite is CPU-bound and the reference machine has two cores.
 WORKERS ?= 2
+NEEDS_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Forebay needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12" >&2; exit 1; }
 
 .PHONY: help
 help: ## show this list
@@ -17,7 +18,7 @@ help: ## show this list
 env: $(STAMP) $(WHEELS) ## create .venv from the hash-locked requirements
 
 $(STAMP): requirements/uv.txt requirements/dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Forebay needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 env" >&2; exit 1; }
+	@$(NEEDS_PYTHON)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/uv.txt
 	@$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/uv.txt requirements/dev.txt
@@ -32,8 +33,17 @@ $(WHEELS): requirements/run.txt requirements/build.txt | $(STAMP)
 		else echo "The wheels of the image could not be fetched, so its tests will not run. To try again: make env" >&2; [ "$$CI" != true ]; fi
 
 .PHONY: demo
-demo: $(STAMP) ## everything on this machine: no cluster, no account
-	@$(BIN)/forebay demo
+demo: $(VENV)-run/.stamp ## everything on this machine: no cluster, no account
+	@$(VENV)-run/bin/forebay demo
+	@echo "To go on with the command: $(VENV)-run/bin/forebay --help, or to have it everywhere: uv tool install '.[embedded]' (or pipx install)"
+
+# What the command runs with, and nothing of what it is developed with: half the size of .venv.
+$(VENV)-run/.stamp: requirements/demo.txt requirements/build.txt pyproject.toml
+	@$(NEEDS_PYTHON)
+	@test -x $(VENV)-run/bin/python || $(PYTHON) -m venv $(VENV)-run
+	@$(VENV)-run/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: -r requirements/demo.txt -r requirements/build.txt
+	@$(VENV)-run/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
 
 .PHONY: test
 test: env ## run all tests; the first time builds a real control plane (about 9 minutes)
@@ -116,9 +126,10 @@ lock: env ## refresh the hash-locked requirements
 	@echo uv | $(LOCK) - -o requirements/uv.txt
 	@$(LOCK) pyproject.toml --extra fast -o requirements/run.txt
 	@$(LOCK) pyproject.toml --extra embedded --extra fast --group dev -o requirements/dev.txt
+	@$(LOCK) pyproject.toml --extra embedded --extra fast --constraint requirements/dev.txt -o requirements/demo.txt
 	@echo hatchling | $(LOCK) - --constraint requirements/dev.txt -o requirements/build.txt
 	@$(LOCK) pyproject.toml --extra embedded --extra fast --group dev --group bench -o requirements/bench.txt
 
 .PHONY: clean
 clean: ## remove what make created
-	@rm -rf $(VENV) $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
+	@rm -rf $(VENV) $(VENV)-run $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov

@@ -14,7 +14,8 @@ STATES = {
     InstanceState.FINISHED: "the container has finished by itself",
     InstanceState.DRAINING: "the node is cordoned and its pods are evicted; an idle node that gets pods is kept",
     InstanceState.TERMINATING: "the termination call is repeated until there is proof of absence",
-    InstanceState.GONE: "absence is proven; the record stays for an hour, because cooldowns are computed from it",
+    InstanceState.GONE: "absence is proven; the record stays for an hour, because cooldowns are computed from it "
+    "(to end one: `kubectl delete gpuinstance NAME`)",
 }
 
 

@@ -33,7 +33,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     namespace: Annotated[
         str | None,
         Meta(
-            description="Namespace of the operator and its Lease. Default: that of its pod, or of its context.",
+            description="Namespace of the operator, its Lease and its ledgers. Default: that of its pod, or of its "
+            "context. Other commands read the variable too, and look into `forebay-system` where it is not set.",
             extra={"command": "run"},
         ),
     ] = None

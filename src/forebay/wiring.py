@@ -3,21 +3,26 @@
 Each function builds one working whole from settings and the environment. Heavy modules are imported inside functions.
 """
 
+import asyncio
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
+from forebay.api.kinds import KINDS
+from forebay.api.machines import Machine
+from forebay.api.names import API_VERSION
 from forebay.api.values import NotADuration, duration
 from forebay.engine.operator import Operator
 from forebay.kube.client import Client, Version
 from forebay.kube.config import Config, load_config
 from forebay.kube.connection import Rate, connected_client, election_client
+from forebay.kube.errors import KubeError
 from forebay.kube.informer import Informer
 from forebay.kube.lease import Terms, unique_identity
 from forebay.kube.nodes import NODES
@@ -27,13 +32,19 @@ from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
+from forebay.net.transport import TransportError
 from forebay.providers.webhook.groups import read_groups
 from forebay.reconcile.snapshot import OperatorRules
-from forebay.settings import Settings, SettingsError
+from forebay.reporting.printable import printable
+from forebay.reporting.status import missing_kinds_text
+from forebay.settings import Settings, SettingsError, all_settings
 from forebay.web.pages import pages
 
 log = structlog.get_logger(__name__)
 
+_LARGEST_PORT = 65535
+#: Seconds for the question which kinds are installed.
+_KINDS_TIMEOUT = 5.0
 #: Nominations must not wait behind a burst of other writes.
 _NOMINATION_RATE = Rate(qps=500, burst=500)
 
@@ -45,8 +56,10 @@ def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor
     """
     redactor = Redactor()
     plain = settings.log_format == "text" or (settings.log_format == "auto" and sys.stderr.isatty())
-    renderer: Processor = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()) if plain else structlog.processors.JSONRenderer()
+    renderers: tuple[Processor, ...] = (
+        (_printable_values, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+        if plain
+        else (structlog.processors.JSONRenderer(),)
     )
     structlog.configure(
         processors=[
@@ -54,13 +67,22 @@ def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             redactor,
-            renderer,
+            *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(settings.log_level or level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
     return redactor
+
+
+def _printable_values(_logger: object, _name: str, event: EventDict) -> EventDict:
+    """Makes what others wrote safe on a terminal. Only for text: JSON escapes controls itself."""
+    return {key: _printable_value(value) for key, value in event.items()}
+
+
+def _printable_value(value: object) -> object:
+    return "\n".join(printable(line) for line in value.split("\n")) if isinstance(value, str) else value
 
 
 def cluster_config(settings: Settings, environment: Mapping[str, str]) -> Config:
@@ -98,9 +120,19 @@ async def watched_cluster(config: Config, redactor: Redactor) -> AsyncIterator[C
 def listen_address(text: str) -> tuple[str, int]:
     """Host and port of `host:port`; `:port` means every interface, as in Go."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal():
+    if not colon or not _is_host(host) or not (port.isascii() and port.isdecimal() and int(port) <= _LARGEST_PORT):
         raise SettingsError(f"{text!r} is not an address to listen on; give host:port or :port")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 (a pod's probes come from outside)
+
+
+def _is_host(text: str) -> bool:
+    if text.startswith("[") and text.endswith("]"):
+        return True
+    try:
+        text.encode("idna")
+    except UnicodeError:
+        return False
+    return not set(text) & set("[]:/@ ")
 
 
 def rules_of(settings: Settings) -> OperatorRules:
@@ -118,6 +150,25 @@ def _duration(setting: str, text: str) -> timedelta:
         return duration(text)
     except NotADuration as error:
         raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
+
+
+def _log_configuration(settings: Settings, machines: Iterable[Machine]) -> None:
+    """Says at start what was configured. GPUNodeClasses follow when this replica leads."""
+    given = {each.name: getattr(settings, each.name) for each in all_settings() if each.command == "run"}
+    log.info("settings", **{name: value for name, value in given.items() if value is not None})
+    for machine in machines:
+        log.info("machine configured", machine=machine.name, gpus=machine.gpu_count, source="environment")
+
+
+async def _log_missing_kinds(client: Client) -> None:
+    """Says at start which of our kinds are not installed. The informers go on trying: installing them is enough."""
+    # Where the API server does not answer, the informers say why, and nothing waits for it here.
+    with suppress(KubeError, TransportError, TimeoutError):
+        async with asyncio.timeout(_KINDS_TIMEOUT):
+            served = await client.served(API_VERSION)
+        missing = [kind.kind for kind in KINDS if kind.plural not in served]
+        if missing:
+            log.error("kinds not installed", error=missing_kinds_text(missing))
 
 
 async def run_operator(
@@ -170,4 +221,6 @@ async def run_operator(
         handler = pages(alive=operator.fatal_error, ready=operator.error, metrics=metrics)
         await stack.enter_async_context(serving(handler, host=host, port=port))
         log.info("operator started", server=config.server, source=config.source, namespace=namespace, identity=identity)
+        _log_configuration(settings, groups.machines)
+        await _log_missing_kinds(client)
         await operator.run()

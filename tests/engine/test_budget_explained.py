@@ -17,7 +17,7 @@ GATE = [{"name": "forebay.dev/budget"}]
 
 async def explained(it, kind, name, client=None):
     explanation, _ = await explanation_of(
-        ClusterReader(client or it.user, "default"), Settings(), kind, name, "default"
+        ClusterReader(client or it.user, "default", "kube-system"), Settings(), kind, name, "default"
     )
     return explanation
 

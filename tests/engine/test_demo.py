@@ -45,7 +45,7 @@ async def demo(jobs=JOBS, seed=SEED):
 
 async def explained(made, kind, name):
     async with asyncio.timeout(5):
-        reader = ClusterReader(Client(InProcess(made.cluster.handler), "http://embedded"), "default")
+        reader = ClusterReader(Client(InProcess(made.cluster.handler), "http://embedded"), "default", "forebay-system")
         explanation, _ = await explain.explanation_of(reader, Settings(), kind, name, None)
         return explanation
 

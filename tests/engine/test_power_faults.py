@@ -8,6 +8,7 @@ import pytest
 
 from forebay.embedded.api import kinds
 from forebay.embedded.api.conditions import with_status_condition
+from forebay.kube.own_kinds import GPU_INSTANCES
 from forebay.simulate.power import Power, PowerCall, Powered
 from forebay.simulate.power_faults import (
     Boot,
@@ -44,6 +45,20 @@ async def test_a_machine_that_never_joins_is_switched_off_and_left_alone_and_ano
             await asyncio.sleep(600)
             assert world.asked("start") == ["first", "second", "first"]
             assert world.phase("other") == "Succeeded"
+
+
+async def test_a_cooldown_ends_when_its_record_is_deleted():
+    async with lab(FIRST) as world:
+        world.power.script_boots("first", Boot(joins=False))
+        async with operator(world, machines=world.configured(every={"boot_timeout": "1m"})):
+            world.pod("train", 1, runs="60s")
+            await asyncio.sleep(120)
+            assert world.asked("start") == ["first"]
+            assert world.told("train", "CoolingDown")
+            assert world.states() == {"first": "Gone"}
+            await world.user.delete(GPU_INSTANCES, "first")
+            await asyncio.sleep(10)
+            assert world.asked("start") == ["first", "first"]
 
 
 async def test_the_wait_doubles_for_a_machine_that_fails_again():

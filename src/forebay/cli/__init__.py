@@ -19,6 +19,7 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Errors meant for the user are printed as one sentence, no traceback."""
     from forebay.cli.commands import COMMANDS
+    from forebay.cli.output import print_line
     from forebay.cli.parser import UserError, parse
     from forebay.kube.errors import KubeError
     from forebay.net.transport import TransportError
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command, arguments, settings = parse(COMMANDS, sys.argv[1:] if argv is None else argv, os.environ)
         return command.run(arguments, settings)
     except (UserError, KubeError, TransportError) as error:
-        print(f"forebay: {error}", file=sys.stderr)
+        print_line(f"forebay: {error}", error=True)
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -8,9 +8,10 @@ from typing import NoReturn
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_pool import GPUNodePool
-from forebay.api.names import OPERATOR_LEASE
+from forebay.api.names import OPERATOR_LEASE, OPERATOR_NAMESPACE
 from forebay.cli.parser import UserError
 from forebay.kube.client import Client
+from forebay.kube.config import Config
 from forebay.kube.connection import connected_client
 from forebay.kube.errors import Forbidden, NotFound
 from forebay.kube.events import CONTROLLER
@@ -28,11 +29,15 @@ from forebay.wiring import cluster_config, configure_logging
 
 
 class ClusterReader:
-    """Reads from one cluster. `namespace` is the default for objects named without one."""
+    """Reads from one cluster. `namespace` is the default for objects named without one.
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    Only the Lease in `operator_namespace` says who leads: whoever may write Leases in another namespace could claim to.
+    """
+
+    def __init__(self, client: Client, namespace: str, operator_namespace: str) -> None:
         self.client = client
         self.namespace = namespace
+        self.operator_namespace = operator_namespace
 
     async def pod(self, namespace: str, name: str) -> Pod:
         return await self._one(PODS, name, namespace)
@@ -64,12 +69,25 @@ class ClusterReader:
         return await self._installed(GPU_NODE_POOLS)
 
     async def leaders(self) -> list[Leader] | None:
-        """The leader of each operator that has ever run; None where this user may not list Leases."""
+        """The leader in the operator's namespace, empty where no operator has run there; None where this user may not
+        read its Lease.
+        """
+        try:
+            return [_leader(await self.client.get(LEASES, OPERATOR_LEASE, self.operator_namespace))]
+        except NotFound:
+            return []
+        except Forbidden:
+            return None
+
+    async def lease_namespaces(self) -> list[str] | None:
+        """Namespaces that have a Lease of the operator's name, whoever wrote it; None where this user may not list
+        Leases.
+        """
         try:
             leases = (await self.client.list_all(LEASES, fields=f"metadata.name={OPERATOR_LEASE}")).items
         except Forbidden:
             return None
-        return [_leader(lease) for lease in leases]
+        return sorted(lease.metadata.namespace or "" for lease in leases)
 
     async def events(self, kind: str, namespace: str = "", name: str = "") -> list[EventLine] | None:
         """Forebay's events on objects of the kind, oldest first; None where this user may not list events.
@@ -101,6 +119,11 @@ class ClusterReader:
             object_not_found(resource.kind, name, namespace)
 
 
+def operator_namespace(settings: Settings, config: Config) -> str:
+    """Namespace of the operator, with its Lease and its ledgers: the configured one, or that of this pod."""
+    return settings.namespace or (config.namespace if config.in_pod else OPERATOR_NAMESPACE)
+
+
 @asynccontextmanager
 async def cluster_reader(settings: Settings) -> AsyncIterator[ClusterReader]:
     """A reader of the cluster that the settings name, closed at the end of the block."""
@@ -108,7 +131,7 @@ async def cluster_reader(settings: Settings) -> AsyncIterator[ClusterReader]:
     config = cluster_config(settings, os.environ)
     client = connected_client(config, redactor)
     try:
-        yield ClusterReader(client, config.namespace)
+        yield ClusterReader(client, config.namespace, operator_namespace(settings, config))
     finally:
         await client.close()
 

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -39,16 +40,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 async def serving_cluster(cluster: "EmbeddedCluster", port_number: int, kubeconfig: Path) -> AsyncIterator[str]:
     """Serve the cluster while the block runs; yields its base URL. The file `kubeconfig` exists for as long."""
     from forebay.embedded.server import kubeconfig_for
+    from forebay.embedded.tls import loopback_context
     from forebay.net.serve import serving
 
     refuse_foreign_kubeconfig(kubeconfig)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(cluster)
         try:
-            url = await stack.enter_async_context(serving(cluster.handler, port=port_number))
+            context, authority = loopback_context()
+            url = await stack.enter_async_context(serving(cluster.guarded, port=port_number, context=context))
         except OSError as error:
             raise UserError(f"cannot serve on port {port_number}: {error.strerror}") from error
-        stack.enter_context(written(kubeconfig, kubeconfig_for(url)))
+        stack.enter_context(written(kubeconfig, kubeconfig_for(url, cluster.token, authority)))
         yield url
 
 
@@ -65,10 +68,13 @@ def refuse_foreign_kubeconfig(kubeconfig: Path) -> None:
 
 @contextmanager
 def written(path: Path, text: str) -> Iterator[None]:
-    """A file with this text while the block runs; deleted at the end."""
+    """A file with this text, which only its owner can read, while the block runs; deleted at the end."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        # A new file: one that is here already may be readable by others, or be a link to another place.
+        path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:  # noqa: PTH123 (with a mode)
+            file.write(text)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from forebay.cli.output import add_output_option, print_json, print_table
+from forebay.cli.output import add_output_option, print_json, print_line, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -136,12 +136,14 @@ def show(rows: Sequence["Row"]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from forebay.reporting.printable import printable
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in header:
         table.add_column(title, overflow="fold", no_wrap=title in ("GPU/H", "ALL/H", "VRAM"))
     styles = ("bold green", "", "", "", "yellow", "", "", "")
     for row in cells:
-        table.add_row(*(Text(cell, style) for cell, style in zip(row, styles, strict=True)))
+        table.add_row(*(Text(printable(cell), style) for cell, style in zip(row, styles, strict=True)))
     Console(highlight=False).print(table)
 
 
@@ -174,9 +176,9 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
             show(found)
         else:
             why = "no provider has any" if not rows else f"none of {len(rows)} passes the filters"
-            print(f"No offers: {why}.")
+            print_line(f"No offers: {why}.")
         for note in notes:
-            print(f"Note: {note}")
+            print_line(f"Note: {note}")
     return 0 if found else NONE_MATCHES
 
 

@@ -1,4 +1,7 @@
-"""Output that commands share: JSON for scripts, tables and paragraphs for people."""
+"""Output that commands share: JSON for scripts, tables and paragraphs for people.
+
+Nothing that others wrote reaches the terminal as it is: every function here makes its text `printable`.
+"""
 
 import argparse
 import json
@@ -7,6 +10,8 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from forebay.reporting.printable import printable
 
 #: The last column is not wrapped to fewer characters than this: it would take too many lines.
 _NARROWEST: Final = 24
@@ -32,10 +37,11 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     Nothing is truncated. On a terminal the last column is wrapped to the width of the terminal.
     """
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    lines_of_cells = [[printable(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[column]) for row in lines_of_cells) for column in range(len(header))]
     taken = sum(widths[:-1]) + 3 * (len(widths) - 1)
     space = (width := terminal_width()) and width - taken
-    for row in (header, *rows):
+    for row in lines_of_cells:
         lines = textwrap.wrap(row[-1], space) if space and space >= _NARROWEST else [row[-1]]
         for number, line in enumerate(lines or [""]):
             cells = row[:-1] if number == 0 else [""] * (len(row) - 1)
@@ -43,9 +49,15 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             print("   ".join((*padded, line)).rstrip())
 
 
+def print_line(text: str, *, error: bool = False) -> None:
+    """Print one line, as it is: for text that must not be wrapped."""
+    print(printable(text), file=sys.stderr if error else sys.stdout, flush=True)
+
+
 def print_paragraph(text: str, *, indent: int = 0, hanging: int = 0) -> None:
     """Print text wrapped to the terminal; elsewhere in one line, which is easier to grep."""
     width = terminal_width()
+    text = printable(text)
     first, rest = " " * indent, " " * (indent + hanging)
     print(textwrap.fill(text, width, initial_indent=first, subsequent_indent=rest) if width else first + text)
 

@@ -23,8 +23,7 @@ async def read_status(settings: Settings) -> "ClusterStatus":
     """Everything `forebay status` shows, read from the cluster."""
     from forebay.api.kinds import KINDS
     from forebay.api.names import API_VERSION
-    from forebay.cli.budgets.waits import ledger_namespace
-    from forebay.cli.cluster_reader import ClusterReader
+    from forebay.cli.cluster_reader import ClusterReader, operator_namespace
     from forebay.kube.pods import PENDING_GPU
     from forebay.kube.types import NAMESPACES
     from forebay.reporting.cluster_view import cluster_now
@@ -35,7 +34,7 @@ async def read_status(settings: Settings) -> "ClusterStatus":
     config = cluster_config(settings, os.environ)
     gpu_resources = rules_of(settings).gpu_resources
     async with watched_cluster(config, redactor) as views:
-        reader = ClusterReader(views.client, config.namespace)
+        reader = ClusterReader(views.client, config.namespace, operator_namespace(settings, config))
         cluster = await views.client.get(NAMESPACES, "kube-system")
         served = await views.client.served(API_VERSION)
         records, pools, leaders = await reader.records(), await reader.pools(), await reader.leaders()
@@ -51,8 +50,10 @@ async def read_status(settings: Settings) -> "ClusterStatus":
             cluster_id=cluster.uid,
             kinds_installed=[kind.kind for kind in KINDS if kind.plural in served],
             kinds_missing=[kind.kind for kind in KINDS if kind.plural not in served],
+            operator_namespace=reader.operator_namespace,
             leaders=leaders,
-            bill=await read_bill(reader, ledger_namespace(settings, leaders), now) if records is not None else [],
+            other_leases=[] if leaders else await reader.lease_namespaces() or [],
+            bill=await read_bill(reader, now) if records is not None else [],
             views=[
                 ViewAge(kind=each.resource.plural, objects=len(each), seconds=round(each.staleness, 3))
                 for each in (views.nodes, views.pods)
@@ -70,13 +71,13 @@ async def read_status(settings: Settings) -> "ClusterStatus":
         )
 
 
-async def read_bill(reader: "ClusterReader", namespace: str, now: datetime) -> "list[BillRow] | None":
+async def read_bill(reader: "ClusterReader", now: datetime) -> "list[BillRow] | None":
     """The bill by the ledgers in the operator's namespace; None where this user may not read them."""
     from forebay.engine.ledger.ledger_reader import LedgersNotReadable, read_ledgers
     from forebay.reporting.status import bill
 
     try:
-        ledgers = await read_ledgers(reader.client, namespace, (), now)
+        ledgers = await read_ledgers(reader.client, reader.operator_namespace, (), now)
     except LedgersNotReadable:
         return None
     return bill(ledgers.bill.costs(now))
@@ -94,18 +95,18 @@ async def synced(informer: "Informer[Any]") -> None:
 def show(status: "ClusterStatus", now: datetime) -> None:
     from forebay.model.quantities import Usd, UsdPerHour
     from forebay.model.spans import human
-    from forebay.reporting.status import leader_text, spend_text, view_age_text
+    from forebay.reporting.status import leader_text, missing_kinds_text, spend_text, view_age_text
 
     kinds = f"{len(status.kinds_installed)} kinds installed"
     if status.kinds_missing:
-        kinds = f"{', '.join(status.kinds_missing)} not installed; run: forebay manifests crds | kubectl apply -f -"
+        kinds = missing_kinds_text(status.kinds_missing)
     print_table(
         ("Cluster", f"{status.server} ({status.source})"),
         [
             ("Version", f"Kubernetes {status.version}"),
             ("Cluster ID", status.cluster_id),
             ("Forebay", kinds),
-            ("Leader", leader_text(status.leaders, now)),
+            ("Leader", leader_text(status.leaders, status.operator_namespace, status.other_leases, now)),
             ("Data age", view_age_text(status.views)),
             ("Nodes", f"{status.nodes_ready} of {status.nodes} Ready"),
             ("GPUs", f"{status.gpus_requested} of {status.gpus} requested by bound pods"),

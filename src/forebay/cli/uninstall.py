@@ -3,10 +3,9 @@
 import argparse
 import asyncio
 import os
-import sys
 from typing import TYPE_CHECKING
 
-from forebay.cli.output import add_output_option, print_json, print_paragraph
+from forebay.cli.output import add_output_option, print_json, print_line, print_paragraph
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -25,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 async def uninstall(settings: Settings, *, leave_machines: bool) -> "tuple[Uninstalled, list[str]]":
     """What was removed, and the namespaces of the operators."""
-    from forebay.cli.cluster_reader import ClusterReader
+    from forebay.cli.cluster_reader import ClusterReader, operator_namespace
     from forebay.install.uninstall import MachinesRunning, Uninstaller, UninstallError
     from forebay.kube.connection import connected_client
     from forebay.wiring import cluster_config, configure_logging
@@ -38,8 +37,10 @@ async def uninstall(settings: Settings, *, leave_machines: bool) -> "tuple[Unins
             namespaces = [settings.namespace]
         else:
             # Only the chart's hook may not list Leases; its pod runs in the namespace of the operator.
-            leaders = await ClusterReader(client, config.namespace).leaders()
-            namespaces = [config.namespace] if leaders is None else [each.namespace for each in leaders]
+            # Elsewhere every Lease counts, whoever wrote it: an operator that is not stopped would undo the removal.
+            reader = ClusterReader(client, config.namespace, operator_namespace(settings, config))
+            found = await reader.lease_namespaces()
+            namespaces = [config.namespace] if found is None else found
         try:
             done = await Uninstaller(client, namespaces, progress=_print_step).run(leave_machines=leave_machines)
         except (MachinesRunning, UninstallError) as error:
@@ -50,7 +51,7 @@ async def uninstall(settings: Settings, *, leave_machines: bool) -> "tuple[Unins
 
 
 def _print_step(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
+    print_line(sentence, error=True)
 
 
 def show(done: "Uninstalled", namespaces: list[str]) -> None:

@@ -1,5 +1,7 @@
 """The whole embedded cluster: store, API server and controllers, started and stopped together."""
 
+import base64
+import secrets
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from types import TracebackType
@@ -7,6 +9,7 @@ from typing import Final, Self
 
 import yaml
 
+from forebay.embedded.api.access import Guarded
 from forebay.embedded.api.bootstrap import open_store
 from forebay.embedded.api.handler import ApiHandler
 from forebay.embedded.api.store import Store
@@ -15,12 +18,12 @@ from forebay.net.clock import now
 
 #: Name of cluster, user and context in the kubeconfigs written here, by which they are recognized.
 KUBECONFIG_NAME: Final = "forebay-embedded"
-_TOKEN: Final = "embedded"  # noqa: S105 (protects nothing: the server asks for no credentials)
 
 
 class EmbeddedCluster:
     """A cluster whose controllers run inside its `async with` block; `handler` answers requests from creation on.
 
+    `handler` asks for no credentials: it is for this process. `guarded` is for a socket, and asks for `token`.
     The default clock is the running loop's. The same seed gives the same generated names and UIDs.
     """
 
@@ -34,7 +37,9 @@ class EmbeddedCluster:
         tokens: Mapping[str, str] | None = None,
     ) -> None:
         self.store: Final[Store] = open_store(clock=clock, seed=seed)
-        self.handler: Final = ApiHandler(self.store, tokens={_TOKEN: "system:admin", **(tokens or {})})
+        self.token: Final = secrets.token_urlsafe(32)
+        self.handler: Final = ApiHandler(self.store, tokens={self.token: "system:admin", **(tokens or {})})
+        self.guarded: Final = Guarded(self.handler, self.token)
         self._controllers = Controllers(self.store, without=without, events=events)
 
     async def __aenter__(self) -> Self:
@@ -47,13 +52,15 @@ class EmbeddedCluster:
         await self._controllers.stop()
 
 
-def kubeconfig_for(url: str) -> str:
+def kubeconfig_for(url: str, token: str, authority: str) -> str:
+    """A kubeconfig for the server at `url`, whose certificate `authority` (PEM) proves."""
+    data = base64.b64encode(authority.encode()).decode()
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": KUBECONFIG_NAME, "cluster": {"server": url}}],
-            "users": [{"name": KUBECONFIG_NAME, "user": {"token": _TOKEN}}],
+            "clusters": [{"name": KUBECONFIG_NAME, "cluster": {"server": url, "certificate-authority-data": data}}],
+            "users": [{"name": KUBECONFIG_NAME, "user": {"token": token}}],
             "contexts": [
                 {
                     "name": KUBECONFIG_NAME,

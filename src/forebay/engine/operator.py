@@ -77,7 +77,14 @@ class Operator:
     ) -> None:
         self.recorder = EventRecorder(client, instance=identity)
         self.elector = Elector(
-            election_client, namespace, OPERATOR_LEASE, identity, terms=terms, recorder=self.recorder, rng=rng
+            election_client,
+            namespace,
+            OPERATOR_LEASE,
+            identity,
+            terms=terms,
+            recorder=self.recorder,
+            on_new_leader=lambda leader: _log_standby(leader, identity),
+            rng=rng,
         )
         self._client = client
         self._nomination_client = nomination_client or client
@@ -232,3 +239,8 @@ class Operator:
         if lease_error is not None:
             return f"the Lease cannot be read or renewed: {lease_error}"
         return None if self.loop is None else self.loop.error(_MOST_FAILURES_READY)
+
+
+def _log_standby(leader: str, identity: str) -> None:
+    if leader not in {"", identity}:
+        log.info("standby", leader=leader, identity=identity)

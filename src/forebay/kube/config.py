@@ -35,6 +35,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     authority: bytes | None = None
     insecure: bool = False
     server_name: str | None = None
+    #: Whether this process runs in a pod of the cluster, with `namespace` the pod's own.
+    in_pod: bool = False
     #: May hold the proxy's password.
     proxy: str | None = None
 
@@ -89,6 +91,7 @@ def in_cluster(env: Mapping[str, str], service_account: Path = SERVICE_ACCOUNT) 
         credentials=TokenFile(token, where=where),
         source=where,
         namespace=namespace or "default",
+        in_pod=True,
         authority=content,
         proxy=from_environment(server, env),
     )

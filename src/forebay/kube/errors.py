@@ -165,6 +165,8 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     429: TooManyRequests,
 }
 _SERVER_ERROR = 500
+#: What an API server answers to a path of a group, version or kind that it does not know.
+_NO_SUCH_PATH = b"404 page not found"
 _MAX_QUOTE = 200
 _MAX_MESSAGE = 600
 
@@ -178,6 +180,8 @@ def from_response(status: int, headers: Headers, body: bytes, *, call: str = "")
     if decoded is None:
         quoted = _quote(headers, body)
         sentence = f"the response is not from a Kubernetes API server, or a proxy cut it short: {quoted}"
+        if status == HTTPStatus.NOT_FOUND and body.strip() == _NO_SUCH_PATH:
+            sentence = "the API server does not serve this kind: its CustomResourceDefinition is not installed"
         if status == HTTPStatus.TOO_MANY_REQUESTS:  # API Priority and Fairness responds in plain text
             sentence = quoted
         return _kind(status, "")(sentence, status=status, retry_after=wait, call=call)

@@ -22,6 +22,7 @@ from forebay.kube.credentials import Credential, bearer
 from forebay.kube.errors import ConfigError
 from forebay.kube.kubeconfig import ExecSpec
 from forebay.net import clock
+from forebay.net.redaction import HIDDEN, Redactor
 
 _GROUP = "client.authentication.k8s.io"
 _VERSIONS = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")
@@ -145,7 +146,9 @@ class ExecPlugin:
                     "run the command by hand to see what it waits for"
                 ) from None
         if process.returncode != 0:
-            raise ConfigError(f"{self._description} failed with exit code {process.returncode}{_last_line(stderr)}")
+            raise ConfigError(
+                f"{self._description} failed with exit code {process.returncode}{_last_line(stderr, _secrets(env))}"
+            )
         return output
 
     def _find(self, env: Mapping[str, str]) -> str:
@@ -209,6 +212,13 @@ def _check(spec: ExecSpec, where: str) -> None:
         )
 
 
-def _last_line(stderr: bytes | None) -> str:
+def _secrets(env: Mapping[str, str]) -> Redactor:
+    """Redacts the values of variables whose names say that they are secret: the command may quote them."""
+    by_name = Redactor()
+    return Redactor(value for name, value in env.items() if by_name.data({name: value})[name] == HIDDEN)
+
+
+def _last_line(stderr: bytes | None, redactor: Redactor) -> str:
+    """The last line that the command printed, redacted before it is cut: half a secret is one, too."""
     lines = (stderr or b"").decode("utf-8", "replace").strip().splitlines()
-    return f": {lines[-1].strip()[:_MAX_QUOTE]}" if lines else ""
+    return f": {redactor.text(lines[-1].strip())[:_MAX_QUOTE]}" if lines else ""

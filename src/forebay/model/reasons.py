@@ -15,6 +15,8 @@ class Reason(StrEnum):
     """The GPUNodeClass that the pool names is being deleted: name another one, or delete the pool."""
     PROVIDERS_READY = "ProvidersReady"
     """The providers of the class answer and can be used."""
+    NO_NODE_POOL = "NoNodePool"
+    """No GPUNodePool names the class, so nothing of it is launched: create a pool."""
     PROVIDER_NOT_SERVED = "ProviderNotServed"
     """This release has no code for the provider: upgrade, or disable it in the class."""
     CLAIMED_TWICE = "ClaimedTwice"

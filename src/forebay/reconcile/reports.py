@@ -1,7 +1,7 @@
 """Status of GPUNodePools and GPUNodeClasses: conditions and totals. Written only where it has changed."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -11,6 +11,7 @@ from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.parts import Condition, Truth
 from forebay.api.values import Figure
+from forebay.lifecycle.cooldown import cooldowns
 from forebay.lifecycle.transitions import shortened
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
@@ -26,6 +27,11 @@ _TERMINATION_BLOCKED: Final = "TerminationBlocked"
 #: Pods have this long to leave a node that is drained before the pool says that they do not.
 _DRAIN_BLOCKED_AFTER: Final = timedelta(minutes=5)
 _MOST_NAMED: Final = 5
+_NO_POOL: Final = (
+    'No GPUNodePool names this class, so nothing of it is launched: create one with spec.nodeClassRef.name "{name}".'
+)
+#: Records named in the sentence about cooldowns.
+_COOLING_NAMED: Final = 5
 
 
 class Fact(NamedTuple):
@@ -56,12 +62,13 @@ def report_pools(
     classes = {each.metadata.name: each for each in snapshot.classes}
     totals = _totals(snapshot.records, _pool_key)
     blocked = _blocked(snapshot)
+    cooling = _cooling_by_pool(snapshot)
     for pool in snapshot.pools:
         if pool.metadata.deletion_timestamp is not None:
             continue
         found = node_class_ready(pool, classes)
         current = pool.status.conditions if pool.status is not None else ()
-        ready = _pool_ready(found, paused.get(pool.key))
+        ready = _pool_ready(found, paused.get(pool.key), cooling[pool.key])
         if faults is not None and (fault := faults.told("GPUNodePool", pool.key)) is not None:
             ready = Fact("Ready", Truth.FALSE, Reason.RECONCILE_FAILED, fault)
         facts = (found, ready, *_terminating(blocked[pool.key], current))
@@ -71,7 +78,7 @@ def report_pools(
         if conditions == current and shown == (count, cost.exact()):
             continue
         namespace, name = pool.key
-        worst = next((fact for fact in facts if fact.status is not Truth.TRUE), found)
+        worst = next((fact for fact in facts if fact.status is not Truth.TRUE), facts[-1])
         yield ReportPool(
             namespace=namespace,
             name=name,
@@ -133,9 +140,16 @@ def node_class_ready(pool: GPUNodePool, classes: Mapping[str, GPUNodeClass]) -> 
     return Fact("NodeClassReady", Truth.TRUE, Reason.NODE_CLASS_FOUND, f'GPUNodeClass "{name}" exists.')
 
 
-def _pool_ready(node_class: Fact, paused: str | None) -> Fact:
+def _pool_ready(node_class: Fact, paused: str | None, cooling: Sequence[str]) -> Fact:
     if node_class.status is Truth.TRUE and paused is not None:
         return Fact("Ready", Truth.FALSE, Reason.DISRUPTION_PAUSED, paused)
+    if node_class.status is Truth.TRUE and cooling:
+        more = f" and {len(cooling) - _COOLING_NAMED} more" if len(cooling) > _COOLING_NAMED else ""
+        sentence = (
+            f"{node_class.sentence} Cooling down after a failure: {', '.join(cooling[:_COOLING_NAMED])}{more}. "
+            "To end a cooldown, delete its GPUInstance."
+        )
+        return Fact("Ready", Truth.TRUE, Reason.COOLING_DOWN, sentence)
     return node_class._replace(type="Ready")
 
 
@@ -168,6 +182,15 @@ def _terminating(blocked: list[str], current: tuple[Condition, ...]) -> tuple[Fa
     return ()
 
 
+def _cooling_by_pool(snapshot: Snapshot) -> defaultdict[tuple[str, str], list[str]]:
+    """Records whose offer is cooling down, each with the end as a time of day, which is the same in every tick."""
+    found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for record in sorted(snapshot.records, key=lambda each: each.metadata.name):
+        for cooldown in cooldowns([record], snapshot.now).values():
+            found[_pool_key(record)].append(f"{record.metadata.name} until {cooldown.until:%H:%M:%S} UTC")
+    return found
+
+
 def _class_facts(node_class: GPUNodeClass, snapshot: Snapshot, doubly_claimed: Mapping[str, str]) -> tuple[Fact, ...]:
     """Ready first, then ProviderValidation, then one condition for each enabled provider."""
     name = node_class.metadata.name
@@ -183,8 +206,11 @@ def _class_facts(node_class: GPUNodeClass, snapshot: Snapshot, doubly_claimed: M
         valid = Fact("ProviderValidation", Truth.FALSE, wrong[0].reason, sentence)
         return (Fact("Ready", status, wrong[0].reason, sentence), valid, *facts)
     sentence = "All enabled providers are ready."
+    served = any(pool.spec.node_class_ref.name == name for pool in snapshot.pools)
     return (
-        Fact("Ready", Truth.TRUE, Reason.PROVIDERS_READY, sentence),
+        Fact("Ready", Truth.TRUE, Reason.PROVIDERS_READY, sentence)
+        if served
+        else Fact("Ready", Truth.FALSE, Reason.NO_NODE_POOL, f"{sentence} {_NO_POOL.format(name=name)}"),
         Fact("ProviderValidation", Truth.TRUE, Reason.PROVIDERS_READY, sentence),
         *facts,
     )

@@ -142,7 +142,7 @@ def is_snapshot(data: bytes) -> bool:
     """Whether the data is a snapshot of any version, by its `format` field."""
     try:
         return msgspec.json.decode(data, type=_Header).format.startswith("forebay.dev/snapshot")
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return False
 
 
@@ -184,7 +184,7 @@ def load_snapshot(data: bytes) -> Snapshot:
             else _loaded_budgets(saved.budget_state, saved.budgets, saved.now, shapes),
             **{name: getattr(saved, name) for name in _COMMON if name not in _CONVERTED},
         )
-    except (msgspec.MsgspecError, IndexError) as error:
+    except (msgspec.MsgspecError, IndexError, RecursionError) as error:
         raise NotASnapshot(f"the snapshot is incomplete or damaged: {error}") from error
 
 

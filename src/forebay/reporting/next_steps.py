@@ -10,6 +10,7 @@ from forebay.api.parts import Truth
 from forebay.api.values import duration_or_never
 from forebay.demand.assessment import DEFAULT_SCHEDULER
 from forebay.demand.planned_pods import idle_condition
+from forebay.lifecycle.cooldown import cooldowns
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 from forebay.model.spans import human
@@ -131,10 +132,23 @@ def next_of_instance(record: GPUInstance, view: ClusterView) -> str:
             evicted = f"Pods on {name} are evicted as their disruption budgets allow"
             return f"{evicted}; then Forebay {_terminates(record)} {name}."
         case InstanceState.GONE:
-            return f"Nothing. {name} is gone, as {provider} has confirmed. The record is kept for an hour."
+            gone = f"{name} is gone, as {provider} has confirmed. The record is kept for an hour."
+            return _next_after_cooldown(record, view, gone) or f"Nothing. {gone}"
         case _:
             termination = "power-off" if record.spec.delivers is Delivery.POWER else "termination"
             return f"Forebay repeats the {termination} of {name} until {provider} confirms it; billed until then."
+
+
+def _next_after_cooldown(record: GPUInstance, view: ClusterView, gone: str) -> str | None:
+    """When a machine that failed may be used again, and how to use it sooner; None where nothing cools down."""
+    cooling = next(iter(cooldowns([record], view.now).values()), None)
+    if cooling is None:
+        return None
+    again = "power it on" if record.spec.delivers is Delivery.POWER else "try this offer"
+    return (
+        f"Forebay does not {again} again before {_moment(cooling.until, view.now)}: {cooling.sentence} {gone} To end "
+        f"the cooldown now, delete the record: kubectl delete gpuinstance {record.metadata.name}"
+    )
 
 
 def _next_of_ready_instance(record: GPUInstance, view: ClusterView) -> str:

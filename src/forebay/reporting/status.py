@@ -81,8 +81,11 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     kinds_installed: list[str]
     kinds_missing: list[str]
-    #: None where this user may not list Leases.
+    operator_namespace: str
+    #: The leader in the operator's namespace; None where this user may not read its Lease.
     leaders: list[Leader] | None
+    #: Where there is no leader: other namespaces with a Lease of that name, which anybody may have written.
+    other_leases: list[str]
     views: list[ViewAge]
     nodes: int
     nodes_ready: int
@@ -232,12 +235,24 @@ def spend_text(spend: SpendView) -> str:
     return f"{UsdPerHour(spend.hourly)} now; {Usd.from_exact(spend.total_exact)}{since} for {instances}"
 
 
-def leader_text(leaders: Sequence[Leader] | None, now: datetime) -> str:
+def missing_kinds_text(kinds: Iterable[str]) -> str:
+    """Which of Forebay's kinds the cluster lacks, and what to do."""
+    return f"{', '.join(kinds)} not installed; run: forebay manifests crds | kubectl apply -f -"
+
+
+def leader_text(leaders: Sequence[Leader] | None, namespace: str, other_leases: Sequence[str], now: datetime) -> str:
+    """Who leads in the operator's `namespace`, or why nobody does."""
     if leaders is None:
-        return "unknown: this user may not list leases"
-    if not leaders:
-        return "none: no operator has run in this cluster; start one with forebay run"
-    return "; ".join(_one_leader(leader, now) for leader in leaders)
+        return f"unknown: this user may not read the Lease in namespace {namespace}"
+    if leaders:
+        return "; ".join(_one_leader(leader, now) for leader in leaders)
+    none = f"none: no operator has run in namespace {namespace}"
+    if not other_leases:
+        return f"{none}; start one with forebay run --namespace {namespace}"
+    return (
+        f"{none}. Leases of that name are in: {', '.join(other_leases)}; if your "
+        "operator runs in one of these namespaces, set FOREBAY_NAMESPACE to it"
+    )
 
 
 def view_age_text(views: Sequence[ViewAge]) -> str:

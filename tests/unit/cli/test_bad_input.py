@@ -157,3 +157,12 @@ def test_a_port_in_use(tmp_path):
 
     assert f"cannot serve on port {port}" in error_of(outcome)
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "address", [":99999", "nonsense", "[::1", "::1:8080", "a b:80", ":-1", f"{'x' * 70}.example.com:80", "1.2.3.4:x"]
+)
+def test_an_address_that_nothing_can_listen_on(tmp_path, address):
+    error = error_of(forebay("run", "--kubeconfig", str(kubeconfig(tmp_path)), "--health-server-address", address))
+
+    assert address in error

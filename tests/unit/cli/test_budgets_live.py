@@ -1,12 +1,10 @@
 """`forebay budgets` as a user runs it, against a demo cluster with an operator, served over a socket."""
 
 import json
-import urllib.request
 
 import pytest
-import yaml
 
-from tests.unit.cli.test_commands import forebay, running
+from tests.unit.cli.test_commands import forebay, request, running
 
 BUDGETS = "/apis/forebay.dev/v1alpha1/namespaces/default/gpuworkloadbudgets"
 QUOTA = {
@@ -21,10 +19,8 @@ QUOTA = {
 }
 
 
-def call(server, path, body=None):
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{server}{path}", data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=90) as answer:
+def call(kubeconfig, path, body=None):
+    with request(kubeconfig, path, body) as answer:
         return json.load(answer)
 
 
@@ -32,11 +28,10 @@ def call(server, path, body=None):
 def kubeconfig():
     """A demo in which the operator has counted usage for a budget."""
     with running("demo", "--serve", "--speed", "60") as (_, path):
-        server = yaml.safe_load(path.read_text())["clusters"][0]["cluster"]["server"]
-        made = call(server, BUDGETS, QUOTA)
+        made = call(path, BUDGETS, QUOTA)
         version = made["metadata"]["resourceVersion"]
-        watch = f"{server}{BUDGETS}?watch=true&timeoutSeconds=3600&resourceVersion={version}"
-        with urllib.request.urlopen(watch, timeout=90) as events:
+        watch = f"{BUDGETS}?watch=true&timeoutSeconds=3600&resourceVersion={version}"
+        with request(path, watch) as events:
             for line in events:
                 status = json.loads(line)["object"].get("status", {})
                 if str(status.get("consumedGpuHours", "0")) != "0" and status.get("trackedPods"):

@@ -1,12 +1,15 @@
 """Commands as a user runs them: processes, files, signals."""
 
+import base64
 import contextlib
 import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -29,6 +32,17 @@ def forebay(*arguments, **variables):
         timeout=60,
         check=False,
     )
+
+
+def request(kubeconfig, path, body=None, method=None, **headers):
+    """The open answer to a request to the cluster of the kubeconfig, with its token."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster, token = config["clusters"][0]["cluster"], config["users"][0]["user"]["token"]
+    context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **headers}
+    asked = urllib.request.Request(f"{cluster['server']}{path}", data, headers, method=method)
+    return urllib.request.urlopen(asked, timeout=90, context=context)
 
 
 @contextlib.contextmanager
@@ -61,11 +75,19 @@ def running(*arguments):
 
 def test_the_embedded_cluster_answers_at_the_server_of_its_kubeconfig(tmp_path):
     with running("embedded", "--write-kubeconfig", str(tmp_path / "k" / "config")) as (_, kubeconfig):
-        server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-        with urllib.request.urlopen(f"{server}/api/v1/namespaces") as answer:
+        with request(kubeconfig, "/api/v1/namespaces") as answer:
             names = [item["metadata"]["name"] for item in json.load(answer)["items"]]
+        mode = kubeconfig.stat().st_mode & 0o777
+        with pytest.raises(urllib.error.HTTPError) as nobody:
+            request(kubeconfig, "/api/v1/namespaces", Authorization="Bearer embedded")
+        with pytest.raises(urllib.error.HTTPError) as rebound:
+            request(kubeconfig, "/api/v1/namespaces", Host="attacker.example.com")
 
+    for refused in (nobody, rebound):
+        refused.value.close()
     assert "kube-system" in names
+    assert mode == 0o600
+    assert (nobody.value.code, rebound.value.code) == (401, 403)
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +99,8 @@ def served_demo():
 
 
 def waiting_for_the_fifth_job(kubeconfig):
-    server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
-    watch = f"{server}/apis/events.k8s.io/v1/events?watch=true&timeoutSeconds=3600&fieldSelector=reason=NoOfferFits"
-    with urllib.request.urlopen(watch, timeout=90) as events:
+    watch = "/apis/events.k8s.io/v1/events?watch=true&timeoutSeconds=3600&fieldSelector=reason=NoOfferFits"
+    with request(kubeconfig, watch) as events:
         assert json.loads(events.readline())["object"]["regarding"]["name"].startswith("giant-05-")
 
 
@@ -90,7 +111,7 @@ def test_status_shows_pools_instances_cost_and_why_pods_wait(served_demo):
     assert text.returncode == 0, text.stderr
     assert text.stderr == ""
     assert "5 kinds installed" in text.stdout
-    assert "forebay-demo in namespace kube-system" in text.stdout
+    assert "forebay-demo in namespace forebay-system" in text.stdout
     assert document["kinds_missing"] == []
     assert [each["pool"] for each in document["pools"]] == ["default/lab"]
     assert document["machines"]
@@ -148,3 +169,32 @@ def test_a_closed_pipe_is_no_error():
     outcome = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment(), check=False)
 
     assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
+def test_an_operator_without_its_kinds_says_what_status_says(tmp_path):
+    with running("embedded", "--write-kubeconfig", str(tmp_path / "config")) as (_, path):
+        status = forebay("status", KUBECONFIG=str(path))
+        operator = subprocess.Popen(
+            [sys.executable, "-m", "forebay", "run", "--health-server-address", "127.0.0.1:0"],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(KUBECONFIG=str(path), BOX_NAME="box-1", BOX_GPU_COUNT="2", **BOX_ENDPOINTS),
+        )
+        lines = []
+        for line in operator.stderr:
+            lines.append(json.loads(line))
+            if lines[-1]["event"] == "kinds not installed":
+                break
+        operator.terminate()
+        operator.communicate(timeout=30)
+
+    hint = "GPUInstance not installed; run: forebay manifests crds | kubectl apply -f -"
+    assert lines[-1]["error"].endswith(hint)
+    assert hint in status.stdout
+    (machine,) = [each for each in lines if each["event"] == "machine configured"]
+    assert (machine["machine"], machine["gpus"]) == ("box-1", 2)
+    (settings,) = [each for each in lines if each["event"] == "settings"]
+    assert settings["idle_delay"] == "30s"
+
+
+BOX_ENDPOINTS = {"BOX_SCALE_UP_ENDPOINT": "http://power.lan/on", "BOX_SCALE_DOWN_ENDPOINT": "http://power.lan/off"}

@@ -1,9 +1,58 @@
 """Tables of the command line."""
 
-from forebay.cli.output import print_table
+import pytest
+import structlog
+
+from forebay.cli import main
+from forebay.cli.output import print_line, print_paragraph, print_table
+from forebay.cli.plan.view import _print, console
+from forebay.settings import Settings
+from forebay.wiring import configure_logging
 
 
 def test_a_table_is_neither_truncated_nor_wrapped_where_a_program_reads_it(capsys):
     print_table(("A", "WHY"), [("x", "word " * 60)])
 
     assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+HOSTILE = "x\x1b[2J\x1b]52;c;cm0=\x07\u202ey"
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        lambda: print_table((HOSTILE, "B"), [(HOSTILE, HOSTILE)]),
+        lambda: print_paragraph(HOSTILE, indent=2),
+        lambda: print_line(HOSTILE),
+        lambda: print_line(HOSTILE, error=True),
+    ],
+)
+def test_nothing_that_others_wrote_reaches_the_terminal_as_an_escape(output, capsys):
+    output()
+
+    out, err = capsys.readouterr()
+    assert "xy" in out + err
+    assert not set(out + err) & set("\x1b\x07\u202e")
+
+
+def test_a_plan_shows_names_without_escapes_and_markup(capsys):
+    _print(console(), f"[red]{HOSTILE}[/red] :smile:")
+
+    assert capsys.readouterr().out == "[red]xy[/red] :smile:\n"
+
+
+def test_log_lines_as_text_have_no_escapes_of_others(capsys):
+    try:
+        configure_logging(Settings(log_format="text"))
+        structlog.get_logger("test").warning("pod ignored", scheduler=HOSTILE)
+    finally:
+        structlog.reset_defaults()
+
+    assert "scheduler=xy" in capsys.readouterr().err
+
+
+def test_an_error_is_shown_without_the_escapes_of_its_cause(capsys):
+    assert main(["explain", f"pod/{HOSTILE}/{HOSTILE}/{HOSTILE}"]) == 2
+
+    assert not set(capsys.readouterr().err) & set("\x1b\x07\u202e")

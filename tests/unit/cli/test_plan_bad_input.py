@@ -109,6 +109,42 @@ def test_invalid_manifests(sentence, work, expected):
     assert sentence(work=work).startswith(expected)
 
 
+TOO_DEEP = "is nested too deeply to be a manifest"
+LAUGHS = "a: &a [x, x]\n" + "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{f'*{chr(97 + n)}, ' * 9}]\n" for n in range(20))
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        ("[" * 100_000, f"work.yaml {TOO_DEEP}"),
+        ("{a: " * 100_000, f"work.yaml {TOO_DEEP}"),
+        ("- " * 100_000, f"work.yaml {TOO_DEEP}"),
+        ("\n".join(" " * n + "a:" for n in range(3000)), f"work.yaml {TOO_DEEP}"),
+        ('{"a": ' * 100_000 + "1" + "}" * 100_000, f"work.yaml {TOO_DEEP}"),
+        (
+            '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": '
+            + '{"a": ' * 900
+            + "1"
+            + "}" * 901,
+            f"work.yaml {TOO_DEEP}",
+        ),
+        (LAUGHS, "work.yaml, document 1 has too many values once its aliases are written out"),
+        ("a: &a [*a]\n", "work.yaml, document 1 has too many values once its aliases are written out"),
+    ],
+    ids=["sequences", "mappings", "block", "indented", "json", "deep spec", "laughs", "circle"],
+)
+def test_documents_that_would_take_the_process_down_are_one_sentence(sentence, work, expected):
+    assert sentence(work=work).startswith(expected)
+
+
+def test_a_table_that_unpacks_without_end_is_one_sentence(sentence):
+    bomb = gzip.compress(b"\0" * (130 << 20), compresslevel=1)
+    assert len(bomb) < 1 << 20
+
+    expected = "offers.csv unpacks to more than 128 MiB: too large for a table of offers"
+    assert sentence(offers=bomb) == expected
+
+
 @pytest.mark.parametrize(
     ("offers", "expected"),
     [

@@ -3,12 +3,10 @@
 import contextlib
 import json
 import urllib.error
-import urllib.request
 
 import pytest
-import yaml
 
-from tests.unit.cli.test_commands import forebay, running, waiting_for_the_fifth_job
+from tests.unit.cli.test_commands import forebay, request, running, waiting_for_the_fifth_job
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +46,10 @@ def test_owned_machines_are_offers(kubeconfig):
 
 def test_a_cluster_without_forebays_crds_is_an_error(tmp_path):
     with running("embedded", "--write-kubeconfig", str(tmp_path / "config")) as (_, path):
-        server = yaml.safe_load(path.read_text())["clusters"][0]["cluster"]["server"]
         for kind in ("gpunodeclasses", "gpunodepools"):
-            definition = f"{server}/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind}.forebay.dev"
+            definition = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind}.forebay.dev"
             with contextlib.suppress(urllib.error.HTTPError):
-                urllib.request.urlopen(urllib.request.Request(definition, method="DELETE")).close()
+                request(path, definition, method="DELETE").close()
         outcome = forebay("plan", KUBECONFIG=str(path))
 
     assert (outcome.returncode, outcome.stdout) == (2, "")

@@ -28,6 +28,8 @@ def stages() -> list[list[Step]]:
         if not line or line.startswith("#"):
             continue
         step = Step(*line.split(maxsplit=1))
+        if step.word == "ARG" and not found:
+            continue
         if step.word == "FROM":
             found.append([])
         found[-1].append(step)
@@ -44,12 +46,18 @@ def sources() -> list[str]:
     return [source for copy in copies if not copy[0].startswith("--from") for source in copy[:-1]]
 
 
-def test_the_base_image_is_slim_and_pinned_by_its_tag():
+def test_the_base_image_is_slim_pinned_by_its_tag_and_can_be_given_by_its_digest():
+    argument, default = next(
+        line.removeprefix("ARG ").split("=", 1)
+        for line in (ROOT / "Dockerfile").read_text().splitlines()
+        if line.startswith("ARG ")
+    )
+    name, _, tag = default.partition(":")
+    assert name == "python"
+    assert tag[0].isdigit()
+    assert tag.endswith("-slim-bookworm")
     for stage in stages():
-        name, _, tag = arguments(stage, "FROM")[0].split()[0].partition(":")
-        assert name == "python"
-        assert tag[0].isdigit()
-        assert tag.endswith("-slim-bookworm")
+        assert arguments(stage, "FROM")[0].split()[0] == f"${{{argument}}}"
 
 
 def test_every_package_is_pinned_by_its_hash():

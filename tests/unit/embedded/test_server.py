@@ -27,9 +27,10 @@ async def test_the_controllers_run_inside_the_block():
 
 
 def test_only_a_kubeconfig_of_ours_is_recognized():
-    ours = kubeconfig_for("http://127.0.0.1:1234")
+    ours = kubeconfig_for("https://127.0.0.1:1234", "secret", "PEM")
 
-    assert yaml.safe_load(ours)["clusters"][0]["cluster"]["server"] == "http://127.0.0.1:1234"
+    assert yaml.safe_load(ours)["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:1234"
+    assert yaml.safe_load(ours)["users"][0]["user"] == {"token": "secret"}
     assert is_embedded_kubeconfig(ours.encode())
     for other in (b"", b"{", b"[]", b"clusters: 5", b"clusters: [{name: production}]"):
         assert not is_embedded_kubeconfig(other)

@@ -103,3 +103,12 @@ def test_any_other_body_still_gives_one_short_sentence(body):
 def test_an_error_inside_a_watch_is_the_same_error():
     inside = errors.Status(kind="Status", code=410, reason="Expired", message="too old resource version: 1 (9)")
     assert isinstance(errors.from_status(inside), errors.Expired)
+
+
+def test_a_kind_that_is_not_installed_is_named_as_such():
+    error = errors.from_response(404, Headers({"Content-Type": "text/plain"}), b"404 page not found\n", call="GET /x")
+
+    assert isinstance(error, errors.NotFound)
+    assert str(error) == (
+        "GET /x: the API server does not serve this kind: its CustomResourceDefinition is not installed (404 NotFound)"
+    )

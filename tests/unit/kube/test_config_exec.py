@@ -174,6 +174,22 @@ async def test_a_command_that_fails_is_named_with_what_it_did(tmp_path, body, sa
     assert "planted-secret" not in said
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "sys.exit('login with --token planted-secret failed')",
+        "sys.exit('POST https://me:planted-secret@sso.example.com: 403')",
+        "sys.exit('rejected: ' + os.environ['SSO_API_KEY'])",
+        "sys.exit('x' * 194 + ' ' + os.environ['SSO_API_KEY'])",
+    ],
+)
+async def test_the_last_line_of_a_command_is_redacted_before_it_is_shown(tmp_path, body):
+    plugin(tmp_path, body)
+    said = await failing(user_of(tmp_path, env=[{"name": "SSO_API_KEY", "value": "planted-secret"}]))
+    assert "failed with exit code 1" in said
+    assert "plant" not in said
+
+
 async def test_a_command_that_hangs_is_ended_together_with_its_children(tmp_path):
     from forebay.kube.exec_plugin import ExecPlugin
     from forebay.kube.kubeconfig import ExecSpec

@@ -5,14 +5,23 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, PoolRef
+from forebay.api.gpu_instance import (
+    GPUInstance,
+    GPUInstanceSpec,
+    GPUInstanceStatus,
+    InstanceState,
+    OfferRecord,
+    PoolRef,
+    Transition,
+)
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec, GPUNodePoolStatus
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import Condition, NodeClassRef, Truth
+from forebay.api.providers import ProviderName
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
-from forebay.reconcile.reports import report_pools
+from forebay.reconcile.reports import report_classes, report_pools
 from forebay.reconcile.snapshot import Snapshot
 from tests.unit.demand.builders import running
 
@@ -64,6 +73,46 @@ def test_a_pool_says_which_of_its_machines_cannot_go_and_when_they_have_gone():
     assert "pods cannot be evicted from rack, termination of box fails;" in said.message
     assert told(pool(), [fresh])[1] is None
     assert told(after(decision, pool()), [])[1].status is Truth.FALSE
+
+
+def test_a_pool_names_its_machines_that_cool_down_with_the_end():
+    failed = Transition(
+        state=InstanceState.TERMINATING, at=NOW - timedelta(minutes=1), reason="JoinTimeout", message="No node."
+    )
+    records = tuple(
+        GPUInstance(
+            metadata=ObjectMeta(name=name),
+            spec=GPUInstanceSpec(
+                provider=ProviderName.WEBHOOK,
+                delivers=Delivery.POWER,
+                pool_ref=PoolRef(namespace="team", name=in_pool),
+                offer=OfferRecord(instance_type=name, gpu_count=1),
+            ),
+            status=GPUInstanceStatus(state=InstanceState.TERMINATING, failures=1, transitions=(failed,)),
+        )
+        for name, in_pool in (("box-1", "p"), ("box-2", "other"))
+    )
+    snapshot = Snapshot(now=NOW, classes=(node_class(),), pools=(pool(),), records=records)
+    (decision,) = report_pools(snapshot, {})
+
+    ready = next(each for each in decision.conditions if each.type == "Ready")
+    assert (ready.status, ready.reason) == (Truth.TRUE, "CoolingDown")
+    assert "Cooling down after a failure: box-1 until 12:04:00 UTC. To end a cooldown, delete its" in ready.message
+    # The sentence is the same a minute later: it is not written again in every tick.
+    later = replace(snapshot, now=NOW + timedelta(minutes=1), pools=(after(decision, pool()),))
+    assert tuple(report_pools(later, {})) == ()
+
+
+@pytest.mark.parametrize(
+    ("class_name", "status", "reason"),
+    [("c", Truth.TRUE, Reason.PROVIDERS_READY), ("other", Truth.FALSE, Reason.NO_NODE_POOL)],
+)
+def test_a_class_that_no_pool_names_says_that_it_serves_nobody(class_name, status, reason):
+    (decision,) = report_classes(Snapshot(now=NOW, classes=(node_class(),), pools=(pool(class_name=class_name),)))
+
+    ready = next(each for each in decision.conditions if each.type == "Ready")
+    assert (ready.status, ready.reason) == (status, reason)
+    assert ("create one with spec.nodeClassRef.name" in ready.message) == (status is Truth.FALSE)
 
 
 def after(decision, seen):

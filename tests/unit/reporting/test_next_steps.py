@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from forebay.api.gpu_instance import Transition
 from forebay.reporting.explanations import explain_instance, explain_pod
 from forebay.reporting.next_steps import scheduler_name
 from tests.unit.reporting.objects import NOW, S, before, cluster_view, event, pod, pool, record, running
@@ -76,6 +77,20 @@ def test_the_default_scheduler_is_called_kube_scheduler():
 )
 def test_every_state_of_an_instance_has_its_next_step(state, sentence):
     assert next_of_instance(record(state=state)) == sentence
+
+
+def test_an_instance_that_failed_shows_until_when_it_cools_down_and_how_to_end_that():
+    steps = (
+        Transition(state=S.TERMINATING, at=before(minutes=2), reason="JoinTimeout", message="No node."),
+        Transition(state=S.GONE, at=before(minutes=1), reason="Terminated", message="Off."),
+    )
+    failed = record(state=S.GONE, transitions=steps, failures=1)
+
+    assert next_of_instance(failed) == (
+        "Forebay does not power it on again before 12:03:00 UTC (in 3m): m1 failed 2m ago (JoinTimeout); next attempt "
+        "in 3m. m1 is gone, as webhook has confirmed. The record is kept for an hour. To end the cooldown now, delete "
+        "the record: kubectl delete gpuinstance m1"
+    )
 
 
 def test_an_idle_instance_shows_when_it_is_powered_off():

@@ -72,11 +72,15 @@ def leader(holder="host_1", renewed=1):
 
 
 def test_the_leader_is_named_or_why_there_is_none():
-    assert leader_text([leader()], NOW) == "host_1 in namespace forebay-system, renewed 1s ago"
-    assert "host_1 has not renewed its lease for 60s" in leader_text([leader(renewed=60)], NOW)
-    assert "the last leader released its lease 1s ago" in leader_text([leader(holder="")], NOW)
-    assert "start one with forebay run" in leader_text([], NOW)
-    assert "may not list leases" in leader_text(None, NOW)
+    def text(leaders, *others):
+        return leader_text(leaders, "forebay-system", others, NOW)
+
+    assert text([leader()]) == "host_1 in namespace forebay-system, renewed 1s ago"
+    assert "host_1 has not renewed its lease for 60s" in text([leader(renewed=60)])
+    assert "the last leader released its lease 1s ago" in text([leader(holder="")])
+    assert "start one with forebay run --namespace forebay-system" in text([])
+    assert "Leases of that name are in: default; if your operator runs in one of these" in text([], "default")
+    assert "may not read the Lease in namespace forebay-system" in text(None)
 
 
 def test_the_age_of_the_data_is_that_of_the_oldest_view():

@@ -5,7 +5,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from forebay.cli.output import add_output_option, print_json, print_paragraph, print_table
+from forebay.cli.output import add_output_option, print_json, print_line, print_paragraph, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -24,7 +24,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 async def read_budgets(settings: Settings, namespace: str | None, name: str | None) -> "tuple[list[BudgetView], str]":
     """Budgets by namespace and name, and a note, which is not empty where only their status could be read."""
     from forebay.budgets.assessment import Assessor
-    from forebay.cli.budgets.waits import ledger_namespace
     from forebay.cli.cluster_reader import cluster_reader, object_not_found
     from forebay.engine.ledger.ledger_reader import LedgersNotReadable, read_ledgers
     from forebay.kube.errors import NotFound
@@ -48,7 +47,7 @@ async def read_budgets(settings: Settings, namespace: str | None, name: str | No
         now = cluster_now(leaders, datetime.now(UTC))
         note, accounts = "", None
         try:
-            accounts = (await read_ledgers(reader.client, ledger_namespace(settings, leaders), budgets, now)).accounts
+            accounts = (await read_ledgers(reader.client, reader.operator_namespace, budgets, now)).accounts
         except LedgersNotReadable as error:
             note = f"Usage is as the operator last reported it, without history: {error}."
         assessor = Assessor()
@@ -98,7 +97,8 @@ def show(found: "list[BudgetView]", note: str, *, with_plot: bool) -> None:
     for each in found:
         if with_plot and each.history:
             print()
-            print("\n".join(plot(each)))
+            for line in plot(each):
+                print_line(line)
         if each.error:
             print_paragraph(f"{each.namespace}/{each.name}: {each.error}")
     if note:

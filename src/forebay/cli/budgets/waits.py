@@ -1,31 +1,21 @@
 """Reads budgets and their ledgers, to find which budgets hold the waiting pods of one namespace."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 
 from forebay.api.gpu_workload_budget import EnforcementAction
-from forebay.api.names import OPERATOR_NAMESPACE
 from forebay.cli.cluster_reader import ClusterReader
 from forebay.engine.ledger.ledger_reader import LedgersNotReadable, read_ledgers
 from forebay.kube.errors import Forbidden, NotFound
 from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
 from forebay.model.workloads import Pod
 from forebay.reporting.budget_waits import BudgetWait, budget_waits, waits_from_status
-from forebay.reporting.cluster_view import Leader
-from forebay.settings import Settings
-
-
-def ledger_namespace(settings: Settings, leaders: Sequence[Leader] | None) -> str:
-    """The operator's namespace, where it keeps its ledgers."""
-    return settings.namespace or next((each.namespace for each in leaders or ()), OPERATOR_NAMESPACE)
 
 
 async def read_budget_waits(
-    reader: ClusterReader, namespace: str, pods: Iterable[Pod], ledgers_in: str, now: datetime
+    reader: ClusterReader, namespace: str, pods: Iterable[Pod], now: datetime
 ) -> dict[str, BudgetWait]:
-    """What the budgets of `namespace` say about those of its `pods` that wait, by UID. `ledgers_in`: the
-    namespace of the ledgers.
-    """
+    """What the budgets of `namespace` say about those of its `pods` that wait, by UID."""
     waiting = [pod for pod in pods if pod.node is None and pod.deleted is None and not pod.phase.ended]
     if not waiting:
         return {}
@@ -37,7 +27,7 @@ async def read_budget_waits(
     if not enforcing:
         return {}
     try:
-        ledgers = await read_ledgers(reader.client, ledgers_in, enforcing, now)
+        ledgers = await read_ledgers(reader.client, reader.operator_namespace, enforcing, now)
     except (LedgersNotReadable, Forbidden) as error:
         return waits_from_status(waiting, enforcing, now, str(error))
     return budget_waits(waiting, ledgers.pods.values(), enforcing, ledgers.accounts, now)

@@ -13,6 +13,7 @@ from rich.text import Text
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.cli.demo.recorder import RecordedEvent, always_on, metered
 from forebay.cli.demo.world import Demo
+from forebay.cli.output import print_line
 from forebay.kube.pods import BY_NODE, PENDING_GPU
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
@@ -20,6 +21,7 @@ from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.reconcile.reports import hourly_cost
+from forebay.reporting.printable import printable
 from forebay.reporting.status import capacity_launching
 from forebay.simulate.power import Power
 
@@ -55,7 +57,7 @@ class PlainView:
     def _print(self, event: RecordedEvent) -> None:
         mark = "!" if event.warning else " "
         at = elapsed_text(self._demo, event.at)
-        print(f"{at} {mark} {subject_label(event)}  {event.reason}: {event.sentence}", flush=True)
+        print_line(f"{at} {mark} {subject_label(event)}  {event.reason}: {event.sentence}")
 
     def refresh(self) -> None:
         pass
@@ -70,7 +72,8 @@ class LiveView:
     def __init__(self, demo: Demo, speed: float) -> None:
         self._demo = demo
         self._speed = speed
-        self._console = Console(highlight=False)
+        # Users may create pods in a served demo: what they write is neither markup nor an emoji.
+        self._console = Console(highlight=False, markup=False, emoji=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop")
         self._live.start()
 
@@ -146,7 +149,7 @@ def _waiting(demo: Demo, waiting: list[Pod], now: datetime) -> RenderableType:
         event = demo.recorder.last_pod_event.get(pod.uid)
         last_event = f"{event.reason}: {event.sentence}" if event is not None else "the operator has not decided yet"
         why = capacity_launching(pod, demo.views.instances.values(), now) or last_event
-        table.add_row(pod.name, str(int(pod.shape.gpus())), human(now - pod.created), why)
+        table.add_row(pod.name, str(int(pod.shape.gpus())), human(now - pod.created), printable(why))
     if len(waiting) > _WAITING_SHOWN:
         table.add_row(f"and {len(waiting) - _WAITING_SHOWN} more", "", "", "")
     return table
@@ -163,7 +166,9 @@ def _events(demo: Demo, lines: int, width: int) -> Table:
             break
         reason = Text(event.reason, "yellow" if event.warning else "cyan")
         table.add_row(
-            elapsed_text(demo, event.at), subject_label(event), reason.append(f": {event.sentence}", "default")
+            elapsed_text(demo, event.at),
+            subject_label(event),
+            reason.append(f": {printable(event.sentence)}", "default"),
         )
     return table
 

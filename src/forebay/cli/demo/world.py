@@ -11,6 +11,7 @@ import msgspec
 
 from forebay.api.crd import custom_resource_definitions
 from forebay.api.gpu_instance import InstanceState
+from forebay.api.names import OPERATOR_NAMESPACE
 from forebay.cli.demo.recorder import DemoRecorder
 from forebay.embedded.api import kinds
 from forebay.embedded.controllers.nodes import register_node
@@ -19,6 +20,7 @@ from forebay.engine.operator import Operator
 from forebay.engine.views import Views
 from forebay.kube.client import Client
 from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS
+from forebay.kube.types import NAMESPACES
 from forebay.model.reasons import Reason
 from forebay.net import clock
 from forebay.net.in_process import InProcess
@@ -104,13 +106,14 @@ async def running_demo(cluster: EmbeddedCluster, seed: int) -> AsyncIterator[Dem
         stack.push_async_callback(client.close)
         stack.push_async_callback(election.close)
         stack.callback(world.stop)
+        await client.create(NAMESPACES, {"metadata": {"name": OPERATOR_NAMESPACE}})
         await client.create(GPU_NODE_CLASSES, _class(world))
         await client.create(GPU_NODE_POOLS, _POOL)
         operator = Operator(
             client,
             election,
             _SERVER,
-            namespace="kube-system",
+            namespace=OPERATOR_NAMESPACE,
             identity="forebay-demo",
             clock=clock.now,
             make_transport=lambda _tls: InProcess(world.answer),

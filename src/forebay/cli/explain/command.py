@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from forebay.cli.output import add_output_option, print_json, print_paragraph, print_table
+from forebay.cli.output import add_output_option, print_json, print_line, print_paragraph, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -91,7 +91,7 @@ async def read_cluster_view(reader: "ClusterReader", settings: Settings, about: 
 
     Nodes and GPUInstances are listed in full, pods only those on nodes of GPUInstances.
     """
-    from forebay.cli.budgets.waits import ledger_namespace, read_budget_waits
+    from forebay.cli.budgets.waits import read_budget_waits
     from forebay.net import clock
     from forebay.reporting.cluster_view import ClusterView, cluster_now, operator_running, pods_by_node
     from forebay.wiring import rules_of
@@ -104,8 +104,7 @@ async def read_cluster_view(reader: "ClusterReader", settings: Settings, about: 
     now = cluster_now(leaders, clock.now())
     waits = {}
     if about:
-        ledgers_in = ledger_namespace(settings, leaders)
-        waits = await read_budget_waits(reader, about[0].namespace, about, ledgers_in, now)
+        waits = await read_budget_waits(reader, about[0].namespace, about, now)
     return ClusterView(
         now=now,
         records=records,
@@ -145,7 +144,7 @@ def show_machine(machine: "MachineView") -> None:
     from forebay.model.quantities import Usd
 
     what = f"{machine.gpus} x {machine.gpu_type}" if machine.gpu_type else f"{machine.gpus} GPUs"
-    print(f"GPUInstance {machine.name}: {machine.type} of {machine.provider}, {what}, {price_text(machine)}")
+    print_line(f"GPUInstance {machine.name}: {machine.type} of {machine.provider}, {what}, {price_text(machine)}")
     billed = "$0.00 (not billed)"
     if machine.billed_from is not None:
         until = f"{machine.billed_until:%Y-%m-%d %H:%M:%S}" if machine.billed_until is not None else "now"

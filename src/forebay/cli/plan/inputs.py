@@ -15,7 +15,7 @@ import msgspec
 import yaml
 
 from forebay.api.names import API_VERSION
-from forebay.cli.cluster_reader import ClusterReader
+from forebay.cli.cluster_reader import operator_namespace
 from forebay.cli.parser import UserError
 from forebay.cli.plan.manifest_documents import ManifestError
 from forebay.cli.plan.manifests import snapshot_of
@@ -41,6 +41,13 @@ from forebay.wiring import cluster_config, configure_logging, rules_of
 STDIN: Final = "-"
 _GZIP: Final = b"\x1f\x8b"
 _ENDINGS: Final = (".yaml", ".yml", ".json")
+#: Bytes of a table after unpacking: a few times what the largest price lists have.
+_MOST_UNPACKED: Final = 128 << 20
+#: Levels of a document. Manifests have fewer than 30.
+_DEEPEST: Final = 200
+_TOO_DEEP: Final = "is nested too deeply to be a manifest"
+#: Values of a document whose aliases are written out.
+_MOST_VALUES: Final = 20_000_000
 _CSafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -76,12 +83,11 @@ async def _cluster(settings: Settings) -> PlanInput:
                 ", or plan from files with -f"
             )
         cluster = await client.get(NAMESPACES, "kube-system")
-        # Secrets that are named without a namespace are in the operator's namespace.
-        leaders = await ClusterReader(client, config.namespace).leaders()
         context = ProviderContext(
             make_transport=lambda tls: AiohttpTransport(tls=tls or TlsOptions()),
             secrets=ClusterSecrets(client),
-            namespace=leaders[0].namespace if leaders else config.namespace,
+            # Secrets that are named without a namespace are in the operator's.
+            namespace=operator_namespace(settings, config),
             cluster=cluster.uid,
             redactor=redactor,
             clock=clock.now,
@@ -115,6 +121,8 @@ def read_files(names: Sequence[str], settings: Settings) -> PlanInput:
         )
     except (ManifestError, SettingsError) as error:
         raise UserError(str(error)) from error
+    except RecursionError:
+        raise UserError(f"{where} {_TOO_DEEP}") from None
     configure_logging(settings)
     context = ProviderContext(
         make_transport=lambda _tls: _Offline(),
@@ -131,9 +139,12 @@ def read_offers(name: str) -> list[Row]:
     data = _read(name)
     if data.startswith(_GZIP):
         try:
-            data = gzip.decompress(data)
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+                data = file.read(_MOST_UNPACKED + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise UserError(f"{name} is not a complete gzip file: {error}") from error
+        if len(data) > _MOST_UNPACKED:
+            raise UserError(f"{name} unpacks to more than {_MOST_UNPACKED >> 20} MiB: too large for a table of offers")
     try:
         return read_table(io.StringIO(data.decode("utf-8"), newline=""))
     except UnicodeDecodeError as error:
@@ -163,14 +174,21 @@ def _documents(name: str, data: bytes) -> Iterator[tuple[str, Any]]:
     if data.lstrip().startswith(b"{"):
         # Reading thousands of pods (kubectl get pods -o json) with the YAML parser would take minutes.
         try:
-            yield origin, msgspec.json.decode(data)
+            document = msgspec.json.decode(data)
         except msgspec.DecodeError:
             pass
+        except RecursionError:
+            raise UserError(f"{origin} {_TOO_DEEP}") from None
         else:
+            yield origin, document
             return
     try:
+        _check_depth(data, origin)
         for number, document in enumerate(yaml.load_all(data, Loader=_CSafeLoader)):
-            yield f"{origin}, document {number + 1}", document
+            where = f"{origin}, document {number + 1}"
+            if b"&" in data and _values(document, {}) > _MOST_VALUES:
+                raise UserError(f"{where} has too many values once its aliases are written out")
+            yield where, document
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f"line {mark.line + 1}: " if mark is not None else ""
@@ -180,6 +198,32 @@ def _documents(name: str, data: bytes) -> Iterator[tuple[str, Any]]:
     except (ValueError, RecursionError) as error:
         # A date such as 2026-13-45, or brackets without end.
         raise UserError(f"{origin} is not YAML: {error}") from error
+
+
+def _check_depth(data: bytes, origin: str) -> None:
+    """Raise `UserError` for YAML so deep that libyaml's loader, which recurses in C, would end the process.
+
+    Each level takes a bracket, or a column of its line: most files need no second look.
+    """
+    brackets = data.count(b"[") + data.count(b"{")
+    if brackets <= _DEEPEST and max(map(len, data.splitlines()), default=0) <= _DEEPEST:
+        return
+    depth = 0
+    for event in yaml.parse(data, Loader=_CSafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise UserError(f"{origin} {_TOO_DEEP}")
+
+
+def _values(value: Any, known: dict[int, int]) -> int:
+    """How many values the document has with its aliases written out. An alias within its own anchor has no end."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = _MOST_VALUES + 1
+        parts = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_values(each, known) for each in parts)
+    return known[id(value)]
 
 
 class _Offline:

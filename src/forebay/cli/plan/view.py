@@ -11,6 +11,7 @@ from rich.text import Text
 
 from forebay.model.quantities import UsdPerHour
 from forebay.reporting.plans import LeftOutPod, PlannedPurchase, PlanReport, Report, WhatIfReport
+from forebay.reporting.printable import printable
 
 _COLUMNS: Final = 80
 _NAMED: Final = 4
@@ -97,9 +98,9 @@ def _machines(groups: Sequence[Sequence[PlannedPurchase]]) -> Table:
         spot = Text(" spot", "yellow") if kind.spot else Text()
         table.add_row(
             Text(str(len(group)), "bold green"),
-            Text.assemble(kind.title, spot),
-            Text(kind.gpus),
-            Text(kind.where),
+            Text.assemble(printable(kind.title), spot),
+            Text(printable(kind.gpus)),
+            Text(printable(kind.where)),
             Text(str(UsdPerHour(kind.price))),
             Text(str(sum(len(each.pods) for each in group))),
         )
@@ -161,7 +162,7 @@ def _print(out: Console, text: str, *, indent: int = 0, hanging: int = 0, style:
     """Prints wrapped text. Wrapped here, because rich would pad every line with blanks."""
     first = text[: len(text) - len(text.lstrip())]
     wrapped = textwrap.fill(
-        text.lstrip(),
+        printable(text.lstrip()),
         out.width,
         initial_indent=" " * indent + first,
         subsequent_indent=" " * (indent + hanging),

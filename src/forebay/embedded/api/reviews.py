@@ -1,6 +1,6 @@
 """TokenReviews, access reviews from the RBAC objects in the store, and tokens of service accounts.
 
-The server itself asks for no credentials. The reviews serve clients that do, such as a metrics endpoint.
+The API itself asks for no credentials. The reviews serve clients that do, such as a metrics endpoint.
 """
 
 from collections.abc import Iterator, Mapping

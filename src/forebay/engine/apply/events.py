@@ -5,6 +5,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
+import structlog
+
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.parts import Condition, Truth
 from forebay.engine.views import Views
@@ -15,6 +17,8 @@ from forebay.kube.pods import PODS
 from forebay.kube.types import ObjectReference, reference
 from forebay.model.reasons import Reason
 from forebay.reconcile.decisions import PodEvent
+
+log = structlog.get_logger(__name__)
 
 #: Reasons whose events are of type Warning: something went wrong, and a person may have to act.
 _WARNINGS: Final = frozenset(
@@ -45,7 +49,9 @@ _REPEAT_AFTER: Final = 300.0
 
 
 class Events:
-    """Decides which events are worth recording, and on which objects."""
+    """Decides which events are worth recording, and on which objects. Each is one line of the log, too, however many
+    objects it is recorded on.
+    """
 
     def __init__(self, recorder: EventRecorder, views: Views) -> None:
         self._recorder = recorder
@@ -55,6 +61,14 @@ class Events:
 
     def transition(self, record: GPUInstance, reason: Reason, sentence: str) -> None:
         """Records the transition on the GPUInstance, and on its pool, node and pending pods."""
+        _log(
+            "instance transition",
+            warning=reason in _WARNINGS,
+            instance=record.metadata.name,
+            state=str(record.state),
+            reason=reason,
+            message=sentence,
+        )
         instance = reference(GPU_INSTANCES, record)
         self._event(instance, reason, sentence)
         if record.spec.pool_ref is not None:
@@ -83,6 +97,8 @@ class Events:
         self._last.move_to_end(event.pod.uid)
         while len(self._last) > _MAX_KEPT:
             self._last.popitem(last=False)
+        pod = "/".join(event.pod.key)
+        _log("pod event", warning=event.warning, pod=pod, reason=event.reason, message=event.sentence)
         self._recorder.event(
             reference(PODS, event.pod),
             reason=event.reason,
@@ -92,6 +108,8 @@ class Events:
         return True
 
     def about(self, regarding: ObjectReference, reason: Reason, sentence: str, *, warning: bool = False) -> None:
+        name = f"{regarding.namespace}/{regarding.name}" if regarding.namespace else regarding.name
+        _log("object event", warning=warning, kind=regarding.kind, object=name, reason=reason, message=sentence)
         self._recorder.event(regarding, reason=reason, note=sentence, type="Warning" if warning else "Normal")
 
     def condition(
@@ -124,3 +142,7 @@ class Events:
             type="Warning" if reason in _WARNINGS else "Normal",
             related=related,
         )
+
+
+def _log(event: str, *, warning: bool, **keys: str) -> None:
+    (log.warning if warning else log.info)(event, **keys)

@@ -80,10 +80,10 @@ class Launches:
                 instance = await provider.launch(request)
         except (ProviderError, TimeoutError) as error:
             failure = _failure(error, step.record)
-            self._count(record, "launch", failure.kind)
+            self._count(record, "launch", failure)
             await self._record_outcome(record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock()))
         else:
-            self._count(record, "launch", "Accepted")
+            self._count(record, "launch")
             capabilities = provider.capabilities()
             await self._record_outcome(
                 record, lambda seen: call_outcomes.launch_succeeded(seen, instance, self._clock(), capabilities)
@@ -99,23 +99,23 @@ class Launches:
                 await provider.terminate(step.instance_id)
         except (ProviderError, TimeoutError) as error:
             failure = _failure(error, step.record)
-            log.warning(
-                "provider call failed",
-                call="terminate",
-                provider=record.spec.provider.value,
-                instance=record.metadata.name,
-                error=failure.sentence,
-            )
-            self._count(record, "terminate", failure.kind)
+            self._count(record, "terminate", failure)
             await self._record_outcome(
                 record, lambda seen: call_outcomes.termination_failed(seen, failure, self._clock())
             )
         else:
-            self._count(record, "terminate", "Accepted")
+            self._count(record, "terminate")
             await self._record_outcome(record, lambda seen: call_outcomes.termination_accepted(seen, self._clock()))
 
-    def _count(self, record: GPUInstance, call: str, outcome: str) -> None:
-        self._counts.calls[record.spec.provider.value, call, outcome] += 1
+    def _count(self, record: GPUInstance, call: str, failure: Failure | None = None) -> None:
+        """Counts and logs a call that has ended; `failure` is None for one that the provider accepted."""
+        provider = record.spec.provider.value
+        self._counts.calls[provider, call, "Accepted" if failure is None else failure.kind] += 1
+        called = log.bind(call=call, provider=provider, instance=record.metadata.name)
+        if failure is None:
+            called.info("provider call accepted")
+        else:
+            called.warning("provider call failed", outcome=str(failure.kind), error=failure.sentence)
 
     async def _claim(self, step: Launch | Terminate) -> tuple[GPUInstance, Provider] | None:
         """Records the attempt. Returns the record and its provider to the one winner, None to everybody else."""

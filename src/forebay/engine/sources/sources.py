@@ -70,6 +70,7 @@ class Sources:
             log.warning("provider not available", **_log_keys(each.key), error=str(error))
             return
         self._failed_builds.pop(each.key, None)
+        log.info("source configured", **_log_keys(each.key), enabled=each.enabled, priority=each.priority)
         self._running[each.key] = _PolledSource(each, provider, self._wake, self._clock)
 
     @property
