@@ -14,7 +14,7 @@ from forebay.api.names import PROVIDER_LABEL
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod, PodAffinityTerm
 from forebay.planning.candidate_groups import PricedCandidate, admits
-from forebay.planning.gangs import TOGETHER, Gangs
+from forebay.planning.gangs import TOGETHER, GangKey, Gangs
 from forebay.planning.plan import RunningPod
 from forebay.planning.pod_groups import HOSTNAME, Pin, PodGroup, PodGroups, PodRule
 
@@ -52,8 +52,9 @@ def assign_places(
     placed: list[PodGroup] = []
     shared: defaultdict[tuple[str, str], list[PodGroup]] = defaultdict(list)
     spread = Spread(demand.rules, priced_candidates, running)
+    shared_by = _together(demand, gangs)
     for group in demand.groups:
-        together = _together(group, gangs)
+        together = None if group.gang is None else shared_by.get(group.gang)
         if group.shape.pod_affinity:
             shared["", f"{group.namespace} {group.shape.pod_affinity}"].append(group)
         elif together is not None:
@@ -82,14 +83,18 @@ def assign_places(
     return PlacedGroups(msgspec.structs.replace(demand, groups=tuple(placed)), refused, spread)
 
 
-def _together(group: PodGroup, gangs: Gangs) -> str | None:
-    if group.gang is None:
-        return None
-    known = gangs.get(group.gang)
-    if known is not None and known.together is not None:
-        return known.together
-    asked = group.pods[0].annotations.get(TOGETHER)
-    return None if asked is None else _LABELS.get(asked, asked)
+def _together(demand: PodGroups, gangs: Gangs) -> dict[GangKey, str]:
+    """Label whose value the nodes of a whole gang must share, by gang. One pod that asks for it is enough."""
+    found: dict[GangKey, str] = {}
+    for group in demand.groups:
+        if group.gang is None:
+            continue
+        known = gangs.get(group.gang)
+        if known is not None and known.together is not None:
+            found[group.gang] = known.together
+        elif (asked := group.pods[0].annotations.get(TOGETHER)) is not None:
+            found.setdefault(group.gang, _LABELS.get(asked, asked))
+    return found
 
 
 def _not_planned(group: PodGroup, demand: PodGroups) -> str | None:
@@ -140,6 +145,11 @@ class Spread:
         self._running = running
         self._counts: dict[int, Counter[str]] = {}
 
+    @property
+    def counts_places(self) -> bool:
+        """Whether any pod has a rule about places."""
+        return bool(self._counts)
+
     def over(self, group: PodGroup) -> tuple[list[PodGroup], list[Refused]]:
         key = self._rules[group.rules[0]].topology_key
         prices = _prices(group, key, self._goods)
@@ -185,7 +195,7 @@ class Spread:
             for group, waiting in zip(groups, left, strict=True):
                 if number in group.rules and group.pin is not None:
                     there[group.pin.value] -= waiting
-            most = min(there.values()) + self._rules[number].max_skew
+            most = self._least(number, there) + self._rules[number].max_skew
             for at, (group, waiting) in enumerate(zip(groups, left, strict=True)):
                 served = group.count - waiting
                 if number in group.rules and group.pin is not None and served and there[group.pin.value] > most:
@@ -225,8 +235,11 @@ class Spread:
         rule, counts = self._rules[number], self._counts[number]
         if not rule.max_skew:
             return not counts[place]
-        least = min(counts.values()) if len(counts) >= rule.min_domains else 0
-        return counts[place] + 1 - least <= rule.max_skew
+        return counts[place] + 1 - self._least(number, counts) <= rule.max_skew
+
+    def _least(self, number: int, counts: Counter[str]) -> int:
+        """Pods in the place that has fewest; 0 where there are fewer places than the rule asks for."""
+        return min(counts.values()) if len(counts) >= self._rules[number].min_domains else 0
 
 
 def _near(
@@ -280,4 +293,7 @@ def _one_place(members: Sequence[PodGroup], key: str, places: Iterable[str], tri
         rank = (*trial(pinned), place)
         if best is None or rank < best[0]:
             best = (rank, pinned)
-    return list(members) if best is None else best[1]
+    if best is None:
+        # The pods need a node with this label, and there is none: packing says why no offer fits.
+        return [msgspec.structs.replace(group, pin=Pin(key, "")) for group in members]
+    return best[1]

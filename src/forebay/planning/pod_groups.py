@@ -13,7 +13,7 @@ import msgspec
 from forebay.model.encoding import enc_hook
 from forebay.model.requirements import LabelOperator, LabelSelector, Requirement
 from forebay.model.workloads import Pod, PodShape
-from forebay.planning.gangs import GangKey, gang_key
+from forebay.planning.gangs import TOGETHER, GangKey, gang_key
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 #: More than the pods of any node: a pod that takes all of it is alone.
@@ -118,6 +118,8 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
                 number for number, rule in enumerate(rules) if rule.selects(pod.namespace, pod.labels)
             )
             key += (owned.get(id(pod), ()), tuple(sorted(selected_by)))
+        if TOGETHER in pod.annotations:
+            key += (pod.annotations[TOGETHER],)
         if pod.shape.pod_affinity:
             key += (pod.namespace, *sorted(pod.labels.items()))
         alike[key].append(pod)

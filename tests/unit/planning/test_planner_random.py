@@ -1,6 +1,7 @@
 """Random inputs, checked by an independent implementation of the rules."""
 
 import pytest
+from hypothesis import settings
 
 from forebay.model.quantities import Resources
 from forebay.planning.plan import Cap
@@ -9,6 +10,8 @@ from tests.unit.planning.random_plans import against_brute_force, faults, planne
 from tests.unit.planning.worlds import GPU, POOL, candidate, pods, shape
 
 pytestmark = pytest.mark.law
+
+MANY = settings().max_examples
 
 
 def test_moving_pods_to_a_cheaper_node_stays_within_the_limit():
@@ -25,7 +28,7 @@ def test_moving_pods_to_a_cheaper_node_stays_within_the_limit():
 
 
 def test_the_checker_finds_nothing_wrong_with_random_plans():
-    assert {seed: found for seed in range(16) if (found := faults(seed))} == {}
+    assert {seed: found for seed in range(MANY) if (found := faults(seed))} == {}
 
 
 def test_small_plans_are_as_good_as_brute_force():
