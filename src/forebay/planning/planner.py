@@ -21,7 +21,10 @@ from forebay.planning.candidate_groups import (
     price_candidates,
     score_units,
 )
+from forebay.planning.exact_plan import DemandPlan, improve
 from forebay.planning.gangs import Gangs, gang_key
+from forebay.planning.greedy import Packer
+from forebay.planning.place_choices import place_choices
 from forebay.planning.placement import assign_places
 from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, Preferences, Purchase, RunningPod
 from forebay.planning.pod_groups import PodGroup, PodGroups, pod_groups
@@ -66,16 +69,20 @@ def plan(
     task = _Task(pod_groups(pods, served), price_candidates(valid, caps, preferences), tuple(caps), preferences, effort)
     # Before placement, which may refuse members of a gang: they are needed all the same.
     needed, waiting = needed_pods(task.demand, gangs), task.demand.gangs()
-    demand, refused, spread = assign_places(task.demand, task.priced_candidates, running, gangs, task.trial)
+    choices = place_choices(task.demand, task.priced_candidates, running, gangs)
+    demand, refused, spread = assign_places(task.demand, choices, running, task.trial)
     placed = task._replace(demand=demand)
     answer = WholeGangs(demand, needed, spread, placed.by_weight).plan(effort.seconds_left)
+    found = DemandPlan(demand, tuple(refused), answer)
+    if preferences.refine:
+        found = improve(found, task, choices, running, needed)
     return assemble(
-        demand,
+        found.demand,
         task.priced_candidates,
-        answer,
+        found.answer,
         excluded=(*excluded, *invalid),
         unknown=unknown,
-        refused=refused,
+        refused=found.refused,
         needed=needed,
         waiting=waiting,
     )
@@ -159,6 +166,15 @@ class _Task(NamedTuple):
     preferences: Preferences
     effort: SearchEffort
 
+    def inventory(self) -> Inventory:
+        return Inventory(self.priced_candidates, self.caps)
+
+    def packer(self, demand: PodGroups) -> Packer:
+        return Packer(packing_problem(demand, self.priced_candidates, self.preferences))
+
+    def seconds_left(self) -> float:
+        return self.effort.seconds_left()
+
     def trial(self, members: Sequence[PodGroup]) -> tuple[int, int]:
         """How many pods are left over, and the score, when only these pod groups are served."""
         alone = self._replace(
@@ -169,7 +185,7 @@ class _Task(NamedTuple):
 
     def by_weight(self, counts: Sequence[int], *, refine: bool) -> PartialPlan:
         """Serves pods from the pools of the largest weight first; what is left goes to the next ones."""
-        inventory = Inventory(self.priced_candidates, self.caps)
+        inventory = self.inventory()
         answer = PartialPlan.nothing(counts)
         effort = self.effort._replace(refine=refine and self.effort.refine)
         for weight in sorted({priced.candidate.weight for priced in self.priced_candidates}, reverse=True):

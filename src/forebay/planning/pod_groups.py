@@ -42,7 +42,8 @@ class Pin(NamedTuple):
     """A label that the node must have, because a place was chosen for several pods together."""
 
     key: str
-    value: str
+    #: None: the node must not have the label.
+    value: str | None
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True):

@@ -127,7 +127,7 @@ def _nothing_fits(group: PodGroup, candidates: Sequence[Candidate]) -> str:
             reasons[f"serve other namespaces than {group.namespace}"] += 1
         elif group.pin is not None and candidate.node.labels.get(group.pin.key) != group.pin.value:
             where = f"are not in {group.pin.key}={group.pin.value}" if group.pin.value else f"have no {group.pin.key}"
-            reasons[where] += 1
+            reasons[where if group.pin.value is not None else f"have a {group.pin.key}"] += 1
         elif found := misfit(group.shape, candidate.node, candidate.node.allocatable):
             reasons.update(reason.replace("node(s) ", "") for reason in found.reasons)
     counted = "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items(), key=lambda e: (-e[1], e[0])))

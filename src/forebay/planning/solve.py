@@ -1,7 +1,7 @@
 """Solves one packing problem: the best of several greedy solutions, refined where that may pay, with its bound."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from forebay.planning.candidate_groups import LARGEST_TIE, Inventory, PackingProblem, owned
@@ -51,18 +51,18 @@ def _search(
     packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory, effort: SearchEffort
 ) -> tuple[Solution, int]:
     solution = _best(packer, groups, counts, inventory)
-    bound = resource_bound(packer, solution)
+    bound = resource_bound(packer, served_pods(solution))
     if not effort.refine or bound >= packer.expected(solution):
         return solution, bound
-    served_pods = [count - left for count, left in zip(counts, solution.left, strict=True)]
-    if is_small(served_pods):
-        found = cheapest(packer, served_pods, inventory)
+    served = [count - left for count, left in zip(counts, solution.left, strict=True)]
+    if is_small(served):
+        found = cheapest(packer, served, inventory)
         if found is not None:
-            bound = max(bound, found[1] - LARGEST_TIE * sum(served_pods))
+            bound = max(bound, found[1] - LARGEST_TIE * sum(served))
             if found[0] is not None:
                 best = found[0]._replace(left=solution.left)
                 return min(solution, best, key=lambda each: solution_rank(packer, groups, each)), bound
-    if len(served_pods) - served_pods.count(0) <= _MOST_POD_GROUPS:
+    if len(served) - served.count(0) <= _MOST_POD_GROUPS:
         # numpy and HiGHS take longer to load than small demand takes to plan.
         from forebay.planning.refine import Refinement  # noqa: PLC0415
 
@@ -176,9 +176,8 @@ def served_pods(solution: Solution) -> dict[int, int]:
     return counts
 
 
-def resource_bound(packer: Packer, solution: Solution) -> int:
-    """Lower bound on the cost of the pods served, in units: the cheapest price of the scarcest single resource."""
-    counts = served_pods(solution)
+def resource_bound(packer: Packer, counts: Mapping[int, int]) -> int:
+    """Lower bound on the cost of so many pods of each group, in units: the cheapest price of the scarcest resource."""
     candidate_groups = packer.problem.candidate_groups
     best = 0
     for d in range(len(packer.problem.resources)):

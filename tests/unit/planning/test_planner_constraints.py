@@ -204,7 +204,7 @@ def test_a_zone_is_cut_to_its_spread_when_another_zone_has_too_little_stock():
     made = plan(pods(8, spread, labels={"app": "a"}), offers)
 
     assert bought(made) == ["few", "many", "many"]
-    assert {left.reason for left in made.left_out} == {Reason.SPREAD_IMPOSSIBLE, Reason.OUT_OF_STOCK}
+    assert {left.reason for left in made.left_out} == {Reason.SPREAD_IMPOSSIBLE}
     assert any("would break their topology spread" in left.sentence for left in made.left_out)
 
 
@@ -215,3 +215,21 @@ def test_a_spread_over_zones_needs_offers_with_a_zone():
 
     assert list(why(made).values()) == [Reason.NO_OFFER_FITS]
     assert "1: have no topology.kubernetes.io/zone" in made.left_out[0].sentence
+
+
+def test_anti_affinity_by_zone_does_not_forbid_nodes_without_a_zone():
+    alone = shape(pod_anti_affinity=(PodAffinityTerm(ZONE, APP),))
+
+    assert len(served(plan(pods(3, alone, labels={"app": "a"}), [candidate(8, "8")]))) == 3
+
+
+def test_the_bound_does_not_depend_on_the_places_that_were_chosen_first():
+    # The cheapest node for one pod is in zone a, the cheapest plan for all of them is in zone b.
+    spread = shape(topology_spread=(TopologySpread(ZONE, 4, APP),))
+    offers = [candidate(1, "1", name="single", zone="a"), candidate(8, "2.05", name="eight", zone="b")]
+
+    made = plan(pods(4, spread, labels={"app": "a"}), offers)
+
+    assert bought(made) == ["eight"]
+    assert made.bound <= made.cost
+    assert made.gap < 0.001
