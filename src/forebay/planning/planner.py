@@ -187,7 +187,9 @@ class _Task(NamedTuple):
         """Serves pods from the pools of the largest weight first; what is left goes to the next ones."""
         inventory = self.inventory()
         answer = PartialPlan.nothing(counts)
-        effort = self.effort._replace(refine=refine and self.effort.refine)
+        # A program that chooses pods knows nothing of gangs and of spread.
+        choose = not any(group.gang is not None or group.rules for group in self.demand.groups)
+        effort = self.effort._replace(refine=refine and self.effort.refine, choose=choose)
         for weight in sorted({priced.candidate.weight for priced in self.priced_candidates}, reverse=True):
             if not any(answer.left):
                 break

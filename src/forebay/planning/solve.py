@@ -11,6 +11,8 @@ from forebay.planning.pod_groups import PodGroup
 
 #: With more pod groups than this, the linear program cannot be solved in time.
 _MOST_POD_GROUPS = 600
+#: Share of the time that stays for cost and bound after the pods to serve are chosen.
+_SHARE_TO_REFINE = 0.35
 #: With more owned machines than this, `_without_unneeded` is skipped.
 _MOST_NODES = 100
 
@@ -22,6 +24,8 @@ class SearchEffort(NamedTuple):
     seed: int
     #: Returns the seconds that are left.
     seconds_left: Callable[[], float]
+    #: Whether the linear program may choose which pods to serve where not all can be.
+    choose: bool = True
 
 
 class Solved(NamedTuple):
@@ -51,6 +55,14 @@ def _search(
     packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory, effort: SearchEffort
 ) -> tuple[Solution, int]:
     solution = _best(packer, groups, counts, inventory)
+    if effort.refine and effort.choose and _is_scarce(packer, solution, inventory) and len(groups) <= _MOST_POD_GROUPS:
+        # The linear program chooses which pods to serve, in a part of the time.
+        from forebay.planning.refine import Refinement  # noqa: PLC0415
+
+        end = effort.seconds_left() * _SHARE_TO_REFINE
+        priorities = [group.priority for group in groups]
+        choosing = Refinement(packer, counts, inventory, solution, seed=effort.seed, priorities=priorities)
+        solution = choosing.run(lambda each: solution_rank(packer, groups, each), lambda: effort.seconds_left() - end)
     bound = resource_bound(packer, served_pods(solution))
     if not effort.refine or bound >= packer.expected(solution):
         return solution, bound
@@ -72,12 +84,19 @@ def _search(
     return solution, bound
 
 
+def _is_scarce(packer: Packer, solution: Solution, inventory: Inventory) -> bool:
+    """Whether a pod is left over that some candidate fits of which any could be bought from `inventory`."""
+    waiting = [group for group, left in enumerate(solution.left) if left]
+    return bool(waiting) and any(
+        any(candidate_group.most[group] for group in waiting)
+        and any(inventory.can_buy(priced) for priced in candidate_group.members)
+        for candidate_group in packer.problem.candidate_groups
+    )
+
+
 def _best(packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory) -> Solution:
     solution = greedy(packer, counts, inventory.copy())
-    if not any(
-        left and any(candidate_group.most[n] for candidate_group in packer.problem.candidate_groups)
-        for n, left in enumerate(solution.left)
-    ):
+    if not _is_scarce(packer, solution, inventory):
         return solution
     # Something is scarce. Try the largest nodes, in case nodes are; and serve pods of higher priority first.
     others = (
