@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
+from forebay.model.nodes import Node
 from forebay.planning.assembly import Assignment, PartialPlan
 from forebay.planning.candidate_groups import LARGEST_TIE, Inventory, PricedCandidate
 from forebay.planning.gangs import GangKey
@@ -32,6 +33,13 @@ class DemandPlan(NamedTuple):
     answer: PartialPlan
 
 
+class Existing(NamedTuple):
+    """What is in the cluster, as far as rules about places look at it."""
+
+    running: Sequence[RunningPod]
+    nodes: Sequence[Node]
+
+
 class PlanningTask(Protocol):
     @property
     def demand(self) -> PodGroups: ...
@@ -50,7 +58,7 @@ def improve(
     first: DemandPlan,
     task: PlanningTask,
     choices: Sequence[PlaceChoice | None],
-    running: Sequence[RunningPod],
+    existing: Existing,
     needed: Mapping[GangKey, int],
 ) -> DemandPlan:
     """The first plan or a better one, with a bound that also holds where places were chosen.
@@ -68,7 +76,7 @@ def improve(
     if pods > _MOST_PODS or len(weights) != 1:
         return first
     near = first.answer.expected - first.answer.bound <= LARGEST_TIE * pods
-    places = Places.of(demand, choices, running)
+    places = Places.of(demand, choices, existing.running, existing.nodes)
     packer = task.packer(msgspec.structs.replace(demand, groups=tuple(each.group for each in places.groups)))
     servable = {
         each.origin

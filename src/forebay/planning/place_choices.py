@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from forebay.api.names import PROVIDER_LABEL
+from forebay.model.fit import selects, untainted
+from forebay.model.nodes import Node
 from forebay.model.workloads import PodAffinityTerm
 from forebay.planning.candidate_groups import PricedCandidate, admits
 from forebay.planning.gangs import TOGETHER, GangKey, Gangs
@@ -182,13 +184,24 @@ def _near(
     return PlaceChoice(key, tuple(places), None if near_running else f"{group.namespace} {terms}")
 
 
+def node_places(group: PodGroup, rule: PodRule, nodes: Iterable[Node]) -> set[str]:
+    """Places of the nodes that the rule counts for such a pod, as kube-scheduler does. They need not have room."""
+    return {
+        place
+        for node in nodes
+        if (place := node.labels.get(rule.topology_key)) is not None
+        and (not rule.honors_node_affinity or selects(group.shape, node))
+        and (not rule.honors_node_taints or untainted(group.shape, node))
+    }
+
+
 def running_by_place(rule: PodRule, running: Iterable[RunningPod]) -> Counter[str]:
-    """Running pods that the rule selects, by place. Places with other pods are listed too, with 0."""
+    """Running pods that the rule selects, by place."""
     counts: Counter[str] = Counter()
     for pod in running:
         place = pod.node_labels.get(rule.topology_key)
-        if place is not None:
-            counts[place] += rule.selects(pod.namespace, pod.labels)
+        if place is not None and rule.selects(pod.namespace, pod.labels):
+            counts[place] += 1
     return counts
 
 
@@ -210,9 +223,16 @@ class Places(NamedTuple):
     rules: tuple[PodRule, ...]
     #: Running pods by place, for each rule.
     running: tuple[Mapping[str, int], ...]
+    nodes: tuple[Node, ...]
 
     @classmethod
-    def of(cls, demand: PodGroups, choices: Sequence[PlaceChoice | None], running: Sequence[RunningPod]) -> "Places":
+    def of(
+        cls,
+        demand: PodGroups,
+        choices: Sequence[PlaceChoice | None],
+        running: Sequence[RunningPod],
+        nodes: Sequence[Node],
+    ) -> "Places":
         """`choices` by pod group; groups whose rules are not planned for are left out."""
         made: list[GroupAtPlace] = []
         shared: dict[str, set[int]] = {}
@@ -232,9 +252,10 @@ class Places(NamedTuple):
             tuple(frozenset(members) for members in shared.values()),
             demand.rules,
             tuple(running_by_place(rule, running) for rule in demand.rules),
+            tuple(nodes),
         )
 
     def domains(self, at: GroupAtPlace, number: int) -> list[str]:
         """Places over which a rule spreads the pods of the group."""
         mine = {each.place for each in self.groups if each.origin == at.origin and each.place is not None}
-        return sorted(mine.union(self.running[number]))
+        return sorted(mine.union(self.running[number], node_places(at.group, self.rules[number], self.nodes)))

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
-from forebay.planning.place_choices import NOWHERE, Place, PlaceChoice, running_by_place
+from forebay.planning.place_choices import NOWHERE, Place, PlaceChoice, node_places, running_by_place
 from forebay.planning.plan import RunningPod
 from forebay.planning.pod_groups import Pin, PodGroup, PodGroups, PodRule
 
@@ -37,13 +38,14 @@ def assign_places(
     demand: PodGroups,
     choices: Sequence[PlaceChoice | None],
     running: Sequence[RunningPod],
+    nodes: Sequence[Node],
     trial: Trial,
 ) -> PlacedGroups:
     """The cheapest places that the rules allow. `choices` by pod group."""
     refused: list[Refused] = []
     placed: list[PodGroup] = []
     shared: defaultdict[str, list[tuple[PodGroup, PlaceChoice]]] = defaultdict(list)
-    spread = Spread(demand.rules, running)
+    spread = Spread(demand.rules, running, nodes)
     for group, choice in zip(demand.groups, choices, strict=True):
         if choice is None:
             placed.append(group)
@@ -65,7 +67,8 @@ def assign_places(
 class Spread:
     """Assigns pods to the cheapest place that all their rules allow, and counts the pods of each place."""
 
-    def __init__(self, rules: Sequence[PodRule], running: Sequence[RunningPod]) -> None:
+    def __init__(self, rules: Sequence[PodRule], running: Sequence[RunningPod], nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
         self._rules = rules
         self._running = running
         self._counts: dict[int, Counter[str]] = {}
@@ -80,7 +83,7 @@ class Spread:
         if not order:
             # The pods need a node with this label, and there is none: packing says why no offer fits.
             return [msgspec.structs.replace(group, pin=Pin(key, NOWHERE))], []
-        self._open(group.rules, order)
+        self._open(group, order)
         everywhere = self._alike(group, order)
         pods = {place: list(group.pods[at * everywhere : (at + 1) * everywhere]) for at, place in enumerate(order)}
         waiting = group.pods[len(order) * everywhere :]
@@ -129,12 +132,12 @@ class Spread:
                     found[at] = min(found.get(at, allowed), allowed)
         return found
 
-    def _open(self, rules: Iterable[int], order: Iterable[Place]) -> None:
-        for number in rules:
+    def _open(self, group: PodGroup, order: Iterable[Place]) -> None:
+        for number in group.rules:
             counts = self._counts.get(number)
             if counts is None:
                 counts = self._counts[number] = running_by_place(self._rules[number], self._running)
-            for place in order:
+            for place in (*order, *node_places(group, self._rules[number], self._nodes)):
                 if place is not None:
                     counts.setdefault(place, 0)
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from forebay.model.fit import barred
+from forebay.model.nodes import Node
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.requirements import Effect
@@ -21,7 +22,7 @@ from forebay.planning.candidate_groups import (
     price_candidates,
     score_units,
 )
-from forebay.planning.exact_plan import DemandPlan, improve
+from forebay.planning.exact_plan import DemandPlan, Existing, improve
 from forebay.planning.gangs import Gangs, gang_key
 from forebay.planning.greedy import Packer
 from forebay.planning.place_choices import place_choices
@@ -47,14 +48,15 @@ def plan(
     excluded: Sequence[Excluded] = (),
     unknown: Sequence[str] = (),
     running: Sequence[RunningPod] = (),
+    nodes: Sequence[Node] = (),
     gangs: Gangs = _NO_GANGS,
     clock: Callable[[], float] = time.monotonic,
 ) -> Plan:
     """The cheapest capacity for `pods`, none of which fit on capacity that is there or launching.
 
     `excluded` are candidates that must not be bought, `unknown` names sources without known offers: both go into the
-    sentences of pods that are left out. `running` are running pods, for rules about zones. `gangs` is what is known of
-    gangs beyond annotations. `clock` returns seconds, for the deadline.
+    sentences of pods that are left out. `running` are the running pods and `nodes` the nodes of the cluster, for rules
+    about zones. `gangs` is what is known of gangs beyond annotations. `clock` returns seconds, for the deadline.
 
     Never raises: whatever is wrong with the input becomes the reason why a pod is left out. The same input gives the
     same plan, in any order.
@@ -70,12 +72,12 @@ def plan(
     # Before placement, which may refuse members of a gang: they are needed all the same.
     needed, waiting = needed_pods(task.demand, gangs), task.demand.gangs()
     choices = place_choices(task.demand, task.priced_candidates, running, gangs)
-    demand, refused, spread = assign_places(task.demand, choices, running, task.trial)
+    demand, refused, spread = assign_places(task.demand, choices, running, nodes, task.trial)
     placed = task._replace(demand=demand)
     answer = WholeGangs(demand, needed, spread, placed.by_weight).plan(effort.seconds_left)
     found = DemandPlan(demand, tuple(refused), answer)
     if preferences.refine:
-        found = improve(found, task, choices, running, needed)
+        found = improve(found, task, choices, Existing(running, nodes), needed)
     return assemble(
         found.demand,
         task.priced_candidates,

@@ -33,6 +33,8 @@ class PodRule(msgspec.Struct, frozen=True):
     max_skew: int
     #: Least number of places to spread over.
     min_domains: int = 1
+    honors_node_affinity: bool = True
+    honors_node_taints: bool = False
 
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return namespace in self.namespaces and self.selector.matches(labels)
@@ -171,6 +173,8 @@ def _rules(pod: Pod) -> Iterable[PodRule]:
                 selector,
                 max(spread.max_skew, 1),
                 max(spread.min_domains or 1, 1),
+                spread.honors_node_affinity,
+                spread.honors_node_taints,
             )
 
 
