@@ -16,6 +16,7 @@ from forebay.model.nodes import Node
 from forebay.model.sources import Source
 from forebay.model.workloads import Pod
 from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
+from forebay.reconcile.what_runs import looks_at_other_pods
 
 
 class Observer:
@@ -50,6 +51,7 @@ class Observer:
         records = tuple(views.instances.values())
         sources = self._sources.states()
         nodes = {node.name: node for node in views.nodes.values()}
+        pending = (*views.pods.by(PENDING_GPU, True), *self._bound_to_machines_off(sources.values(), nodes, records))
         now = self._clock()
         accounting = self._budget_accounting
         return Snapshot(
@@ -60,11 +62,11 @@ class Observer:
             namespaces={each.metadata.name: each.metadata.labels for each in views.namespaces.values()},
             nodes=nodes,
             last_seen_nodes=self._remember_nodes(sources.values(), nodes),
-            pending=(*views.pods.by(PENDING_GPU, True), *self._bound_to_machines_off(sources.values(), nodes, records)),
+            pending=pending,
             used=views.used.all_used(),
             ports=views.used.all_ports(),
             daemons=views.used.daemons(),
-            pods_by_node={name: self._pods_on(name) for record in records if (name := record.node_name) is not None},
+            pods_by_node=self._pods_by_node(records, nodes, pending),
             records=records,
             sources=sources,
             unusable=self._sources.failed_builds,
@@ -96,6 +98,15 @@ class Observer:
         machines = (offer.node_name for source in sources for offer in source.offers or ())
         found = waiting_for_their_machine((each for each in machines if each), nodes, records, self._bound_to)
         return tuple(pod for pod in found if pod.shape.gpus(self._rules.gpu_resources))
+
+    def _pods_by_node(
+        self, records: Iterable[GPUInstance], nodes: Iterable[str], pending: Iterable[Pod]
+    ) -> dict[str, tuple[Pod, ...]]:
+        """Pods on the nodes of GPUInstances; on all nodes while a waiting pod has rules about other pods."""
+        names = {name for record in records if (name := record.node_name) is not None}
+        if looks_at_other_pods(pending):
+            names.update(nodes)
+        return {name: self._pods_on(name) for name in sorted(names)}
 
     def _pods_on(self, node: str) -> tuple[Pod, ...]:
         return self._views.pods_by_node.of(node, self._bound_to)

@@ -175,6 +175,8 @@ class _Spread(msgspec.Struct, rename="camel"):
     label_selector: _Selector | None = None
     match_label_keys: tuple[str, ...] = ()
     min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
 
 
 _ports = msgspec.json.Decoder(tuple[_Port, ...] | None)
@@ -246,6 +248,8 @@ def _decode(key: bytes) -> PodShape:
                 _selector(item.label_selector),
                 item.match_label_keys,
                 item.min_domains,
+                item.node_affinity_policy != "Ignore",
+                item.node_taints_policy == "Honor",
             )
             for item in _part(_spreads, spread, ())
             if item.when_unsatisfiable == "DoNotSchedule"

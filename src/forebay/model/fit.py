@@ -72,6 +72,11 @@ def misfit(
     )
 
 
+def untainted(shape: PodShape, node: Node) -> bool:
+    """Whether the pod tolerates every taint of the node that keeps pods away."""
+    return all(not taint.repels or tolerates(shape.tolerations, taint) for taint in node.taints)
+
+
 def selects(shape: PodShape, node: Node) -> bool:
     """Whether the node has the labels (or the name) that the pod requires."""
     labels = node.labels

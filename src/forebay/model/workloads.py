@@ -48,6 +48,10 @@ class TopologySpread(msgspec.Struct, frozen=True):
     #: Labels whose value on the pod itself is part of the selector.
     match_label_keys: tuple[str, ...] = ()
     min_domains: int | None = None
+    #: Whether nodes count that the pod's node affinity, or their taints, do not allow: nodeAffinityPolicy: Honor and
+    #: nodeTaintsPolicy: Ignore are the defaults of Kubernetes.
+    honors_node_affinity: bool = True
+    honors_node_taints: bool = False
 
 
 class PodShape(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,7 +67,9 @@ def assemble(
     unknown: Sequence[str],
     refused: Sequence[Refused],
     needed: Mapping[GangKey, int],
+    waiting: Mapping[GangKey, int],
 ) -> Plan:
+    """The plan. `needed`, `waiting`: of each gang, how many pods it needs for any to be served, and how many wait."""
     price = sum(
         (bought.priced.candidate.offer.price * bought.times for bought in answer.bought), start=UsdPerHour.zero()
     )
@@ -80,6 +82,7 @@ def assemble(
                 answer,
                 Considered(priced_candidates, answer.inventory or Inventory(priced_candidates, ()), excluded, unknown),
                 needed,
+                waiting,
             ),
         ),
         cost=UsdPerHour.from_units(answer.expected),
@@ -143,7 +146,11 @@ def alternatives(
 
 
 def _left_out(
-    demand: PodGroups, answer: PartialPlan, known: Considered, needed: Mapping[GangKey, int]
+    demand: PodGroups,
+    answer: PartialPlan,
+    known: Considered,
+    needed: Mapping[GangKey, int],
+    waiting: Mapping[GangKey, int],
 ) -> Iterable[LeftOut]:
     members = demand.gangs()
     left_of: Counter[GangKey] = Counter()
@@ -164,20 +171,21 @@ def _left_out(
             )
         gang = group.gang
         if gang is not None and left_of[gang] == members[gang]:
-            if needed[gang] > members[gang]:
+            if needed[gang] > waiting[gang]:
                 reason, sentence = (
                     Reason.GANG_INCOMPLETE,
                     (
-                        f"Pod group {gang} needs {needed[gang]} pods and {members[gang]} are waiting: Forebay buys "
+                        f"Pod group {gang} needs {needed[gang]} pods and {waiting[gang]} are waiting: Forebay buys "
                         "capacity for the group when enough of its pods exist."
                     ),
                 )
-            elif reason in (Reason.LIMIT_REACHED, Reason.OUT_OF_STOCK):
+            elif needed[gang] > members[gang] or reason in (Reason.LIMIT_REACHED, Reason.OUT_OF_STOCK):
+                others = sentence if needed[gang] <= members[gang] else "See the sentences of its other pods."
                 reason, sentence = (
                     Reason.GANG_INCOMPLETE,
                     (
-                        f"Pod group {gang} is served as a whole or not at all, and not all of its {members[gang]} pods "
-                        f"can be served now. {sentence}"
+                        f"Pod group {gang} is served as a whole or not at all, and not all of its {waiting[gang]} pods "
+                        f"can be served now. {others}"
                     ),
                 )
         for pod in group.pods[group.count - left :]:

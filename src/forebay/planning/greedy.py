@@ -214,14 +214,27 @@ def move_to_cheaper(packer: Packer, solution: Solution, inventory: Inventory) ->
             if not seen[number] or score + packer.preference_cost(candidate_group, purchase.pattern) >= now:
                 continue
             priced = candidate_group.members[at]
-            # Undo the replaced purchase first: both candidates may be under the same limit.
-            inventory.undo_buy(purchase.priced, left)
-            times = min(inventory.can_buy(priced), left)
-            inventory.buy(priced, times)
-            inventory.buy(purchase.priced, left - times)
+            times = _replace(inventory, purchase.priced, priced, left)
             if times:
                 made.append(PatternPurchase(number, priced, purchase.pattern, times))
                 left -= times
         if left:
             made.append(purchase._replace(times=left))
     return solution._replace(purchases=tuple(made))
+
+
+def _replace(inventory: Inventory, old: PricedCandidate, new: PricedCandidate, count: int) -> int:
+    """Buys `new` in place of up to `count` nodes of `old`, as often as stock and limits allow. Returns how often."""
+    # Undo the replaced purchase first: both candidates may be under the same limit.
+    inventory.undo_buy(old, count)
+    low, high = 0, min(inventory.can_buy(new), count)
+    # Limits are linear in the number replaced, so if some number is possible, every smaller one is.
+    while low < high:
+        middle = (low + high + 1) // 2
+        inventory.buy(new, middle)
+        possible = inventory.can_buy(old) >= count - middle
+        inventory.undo_buy(new, middle)
+        low, high = (middle, high) if possible else (low, middle - 1)
+    inventory.buy(new, low)
+    inventory.buy(old, count - low)
+    return low

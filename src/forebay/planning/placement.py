@@ -6,23 +6,16 @@ then only sees a label that the node must have.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from forebay.api.names import PROVIDER_LABEL
+from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
-from forebay.model.workloads import Pod, PodAffinityTerm
-from forebay.planning.candidate_groups import PricedCandidate, admits
-from forebay.planning.gangs import TOGETHER, Gangs
+from forebay.model.workloads import Pod
+from forebay.planning.place_choices import NOWHERE, Place, PlaceChoice, node_places, running_by_place
 from forebay.planning.plan import RunningPod
-from forebay.planning.pod_groups import HOSTNAME, Pin, PodGroup, PodGroups, PodRule
-
-_LABELS: Final = {
-    "zone": "topology.kubernetes.io/zone",
-    "region": "topology.kubernetes.io/region",
-    "provider": PROVIDER_LABEL,
-}
+from forebay.planning.pod_groups import Pin, PodGroup, PodGroups, PodRule
 
 
 class Refused(NamedTuple):
@@ -43,111 +36,54 @@ class PlacedGroups(NamedTuple):
 
 def assign_places(
     demand: PodGroups,
-    priced_candidates: Sequence[PricedCandidate],
+    choices: Sequence[PlaceChoice | None],
     running: Sequence[RunningPod],
-    gangs: Gangs,
+    nodes: Sequence[Node],
     trial: Trial,
 ) -> PlacedGroups:
+    """The cheapest places that the rules allow. `choices` by pod group."""
     refused: list[Refused] = []
     placed: list[PodGroup] = []
-    shared: defaultdict[tuple[str, str], list[PodGroup]] = defaultdict(list)
-    spread = Spread(demand.rules, priced_candidates, running)
-    for group in demand.groups:
-        together = _together(group, gangs)
-        if group.shape.pod_affinity:
-            shared["", f"{group.namespace} {group.shape.pod_affinity}"].append(group)
-        elif together is not None:
-            shared[together, str(group.gang)].append(group)
-        elif group.rules:
-            if why := _not_planned(group, demand):
-                refused.append(Refused(group.pods, Reason.AFFINITY_NOT_PLANNED, why))
-            else:
-                parts, rest = spread.over(group)
-                placed += parts
-                refused += rest
-        else:
+    shared: defaultdict[str, list[tuple[PodGroup, PlaceChoice]]] = defaultdict(list)
+    spread = Spread(demand.rules, running, nodes)
+    for group, choice in zip(demand.groups, choices, strict=True):
+        if choice is None:
             placed.append(group)
-    for (key, _), members in shared.items():
-        if key:
-            places, sentence = _places(key, priced_candidates), ""
+        elif choice.sentence:
+            refused.append(Refused(group.pods, Reason.AFFINITY_NOT_PLANNED, choice.sentence))
+        elif group.rules:
+            parts, rest = spread.over(group, choice)
+            placed += parts
+            refused += rest
         else:
-            key, places, sentence = _near(members[0], members[0].shape.pod_affinity, priced_candidates, running)  # noqa: PLW2901
-        if any(group.rules for group in members):
-            sentence = "The pod has affinity and spread rules about places, which Forebay does not plan for: keep one."
-        if sentence:
-            pods = tuple(pod for group in members for pod in group.pods)
-            refused.append(Refused(pods, Reason.AFFINITY_NOT_PLANNED, sentence))
-            continue
-        placed += _one_place(members, key, places, trial)
+            # Near running pods, several places are possible; one is taken.
+            shared[choice.shared or f"{choice.key} {len(shared)}"].append((group, choice))
+    for members in shared.values():
+        choice = members[0][1]
+        placed += _one_place([group for group, _ in members], choice.key, choice.places, trial)
     return PlacedGroups(msgspec.structs.replace(demand, groups=tuple(placed)), refused, spread)
-
-
-def _together(group: PodGroup, gangs: Gangs) -> str | None:
-    if group.gang is None:
-        return None
-    known = gangs.get(group.gang)
-    if known is not None and known.together is not None:
-        return known.together
-    asked = group.pods[0].annotations.get(TOGETHER)
-    return None if asked is None else _LABELS.get(asked, asked)
-
-
-def _not_planned(group: PodGroup, demand: PodGroups) -> str | None:
-    keys = sorted({demand.rules[number].topology_key for number in group.rules})
-    if len(keys) > 1:
-        return f"The pod has rules about {' and '.join(keys)}, which Forebay does not plan for: keep one of them."
-    for number in group.rules:
-        if any(number in other.selected_by and number not in other.rules for other in demand.groups):
-            rule = demand.rules[number]
-            return (
-                f"The pod's rule about {rule.topology_key} also selects waiting pods without that rule "
-                f"({rule.selector}), which Forebay does not plan for: give them the rule too, or select fewer pods."
-            )
-    return None
-
-
-def _places(key: str, priced_candidates: Iterable[PricedCandidate]) -> list[str]:
-    return sorted(
-        {value for priced in priced_candidates if (value := priced.candidate.node.labels.get(key)) is not None}
-    )
-
-
-def _prices(group: PodGroup, key: str, priced_candidates: Sequence[PricedCandidate]) -> dict[str, int]:
-    """Score of the cheapest node that takes such a pod, by place."""
-    found: dict[str, int] = {}
-    for priced in priced_candidates:
-        node = priced.candidate.node
-        place = node.labels.get(key)
-        if (
-            place is not None
-            and place not in found
-            and priced.candidate.available != 0
-            and group.shape.requests.fits_within(node.allocatable)
-            and admits(group, priced.candidate)
-        ):
-            found[place] = priced.score
-    return found
 
 
 class Spread:
     """Assigns pods to the cheapest place that all their rules allow, and counts the pods of each place."""
 
-    def __init__(
-        self, rules: Sequence[PodRule], priced_candidates: Sequence[PricedCandidate], running: Sequence[RunningPod]
-    ) -> None:
+    def __init__(self, rules: Sequence[PodRule], running: Sequence[RunningPod], nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
         self._rules = rules
-        self._goods = priced_candidates
         self._running = running
         self._counts: dict[int, Counter[str]] = {}
 
-    def over(self, group: PodGroup) -> tuple[list[PodGroup], list[Refused]]:
-        key = self._rules[group.rules[0]].topology_key
-        prices = _prices(group, key, self._goods)
-        order = sorted(prices, key=lambda place: (prices[place], place))
+    @property
+    def counts_places(self) -> bool:
+        """Whether any pod has a rule about places."""
+        return bool(self._counts)
+
+    def over(self, group: PodGroup, choice: PlaceChoice) -> tuple[list[PodGroup], list[Refused]]:
+        key, order = choice.key, choice.places
         if not order:
             # The pods need a node with this label, and there is none: packing says why no offer fits.
-            return [msgspec.structs.replace(group, pin=Pin(key, ""))], []
-        self._open(group.rules, key, order)
+            return [msgspec.structs.replace(group, pin=Pin(key, NOWHERE))], []
+        self._open(group, order)
         everywhere = self._alike(group, order)
         pods = {place: list(group.pods[at * everywhere : (at + 1) * everywhere]) for at, place in enumerate(order)}
         waiting = group.pods[len(order) * everywhere :]
@@ -165,9 +101,10 @@ class Spread:
             for place, members in pods.items()
             if members
         ]
+        named = ", ".join(map(str, order))
         sentence = (
-            f"The pod's rules about {key} allow no more such pods in {', '.join(order)}, the only places with offers "
-            "that fit: allow more places, raise maxSkew, or use whenUnsatisfiable: ScheduleAnyway."
+            f"The pod's rules about {key} allow no more such pods in {named}, the only places with offers that fit: "
+            "allow more places, raise maxSkew, or use whenUnsatisfiable: ScheduleAnyway."
         )
         return parts, [Refused(waiting, Reason.SPREAD_IMPOSSIBLE, sentence)] if waiting else []
 
@@ -183,29 +120,28 @@ class Spread:
                 continue
             there = Counter(counts)
             for group, waiting in zip(groups, left, strict=True):
-                if number in group.rules and group.pin is not None:
+                if number in group.rules and group.pin is not None and group.pin.value is not None:
                     there[group.pin.value] -= waiting
-            most = min(there.values()) + self._rules[number].max_skew
+            most = self._least(number, there) + self._rules[number].max_skew
             for at, (group, waiting) in enumerate(zip(groups, left, strict=True)):
                 served = group.count - waiting
-                if number in group.rules and group.pin is not None and served and there[group.pin.value] > most:
+                if number not in group.rules or group.pin is None or group.pin.value is None or not served:
+                    continue
+                if there[group.pin.value] > most:
                     allowed = max(served - (there[group.pin.value] - most), 0)
                     found[at] = min(found.get(at, allowed), allowed)
         return found
 
-    def _open(self, rules: Iterable[int], key: str, order: Iterable[str]) -> None:
-        for number in rules:
-            rule, counts = self._rules[number], self._counts.get(number)
+    def _open(self, group: PodGroup, order: Iterable[Place]) -> None:
+        for number in group.rules:
+            counts = self._counts.get(number)
             if counts is None:
-                counts = self._counts[number] = Counter()
-                for pod in self._running:
-                    place = pod.node_labels.get(key)
-                    if place is not None:
-                        counts[place] += rule.selects(pod.namespace, pod.labels)
-            for place in order:
-                counts.setdefault(place, 0)
+                counts = self._counts[number] = running_by_place(self._rules[number], self._running)
+            for place in (*order, *node_places(group, self._rules[number], self._nodes)):
+                if place is not None:
+                    counts.setdefault(place, 0)
 
-    def _alike(self, group: PodGroup, order: Sequence[str]) -> int:
+    def _alike(self, group: PodGroup, order: Sequence[Place]) -> int:
         """How many pods every place gets at least; only the rest must be assigned one by one."""
         rules = [self._rules[number] for number in group.rules]
         if any(
@@ -217,67 +153,33 @@ class Spread:
             self._add(group.rules, place, everywhere)
         return everywhere
 
-    def _add(self, rules: Iterable[int], place: str, count: int) -> None:
+    def _add(self, rules: Iterable[int], place: Place, count: int) -> None:
         for number in rules:
-            self._counts[number][place] += count
+            if place is not None:
+                self._counts[number][place] += count
 
-    def _allows(self, number: int, place: str) -> bool:
+    def _allows(self, number: int, place: Place) -> bool:
+        if place is None:
+            return True
         rule, counts = self._rules[number], self._counts[number]
         if not rule.max_skew:
             return not counts[place]
-        least = min(counts.values()) if len(counts) >= rule.min_domains else 0
-        return counts[place] + 1 - least <= rule.max_skew
+        return counts[place] + 1 - self._least(number, counts) <= rule.max_skew
+
+    def _least(self, number: int, counts: Counter[str]) -> int:
+        """Pods in the place that has fewest; 0 where there are fewer places than the rule asks for."""
+        return min(counts.values()) if len(counts) >= self._rules[number].min_domains else 0
 
 
-def _near(
-    group: PodGroup,
-    terms: Sequence[PodAffinityTerm],
-    priced_candidates: Sequence[PricedCandidate],
-    running: Sequence[RunningPod],
-) -> tuple[str, list[str], str]:
-    """Topology key and places where a pod with these affinity terms may go, or a sentence why that is not planned."""
-    keys = sorted({term.topology_key for term in terms})
-    if len(keys) > 1 or keys[0] == HOSTNAME:
-        return (
-            "",
-            [],
-            (
-                f"The pod's affinity is about {' and '.join(keys)}, which Forebay does not plan for: use a zone "
-                "instead, or one pod with several containers."
-            ),
-        )
-    key = keys[0]
-    places = _places(key, priced_candidates)
-    pod = group.pods[0]
-    for term in terms:
-        namespaces = term.namespaces or (pod.namespace,)
-        selector = term.selector
-        near = {
-            each.node_labels.get(key)
-            for each in running
-            if selector is not None and each.namespace in namespaces and selector.matches(each.labels)
-        }
-        alone = selector is not None and pod.namespace in namespaces and selector.matches(pod.labels)
-        if near - {None} or not alone:
-            places = [place for place in places if place in near]
-        if not places:
-            return (
-                "",
-                [],
-                (
-                    f"The pod's affinity needs a {key} where pods of {selector or 'an empty selector'} run, and no "
-                    "offer is in one: start those pods first, or allow offers where they run."
-                ),
-            )
-    return key, places, ""
-
-
-def _one_place(members: Sequence[PodGroup], key: str, places: Iterable[str], trial: Trial) -> list[PodGroup]:
+def _one_place(members: Sequence[PodGroup], key: str, places: Iterable[Place], trial: Trial) -> list[PodGroup]:
     """The pod groups pinned to the one place that serves most of their pods, and the cheapest of those."""
     best: tuple[tuple[int, int, str], list[PodGroup]] | None = None
     for place in places:
         pinned = [msgspec.structs.replace(group, pin=Pin(key, place)) for group in members]
-        rank = (*trial(pinned), place)
+        rank = (*trial(pinned), place or "")
         if best is None or rank < best[0]:
             best = (rank, pinned)
-    return list(members) if best is None else best[1]
+    if best is None:
+        # The pods need a node with this label, and there is none: packing says why no offer fits.
+        return [msgspec.structs.replace(group, pin=Pin(key, NOWHERE)) for group in members]
+    return best[1]

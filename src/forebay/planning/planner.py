@@ -1,13 +1,13 @@
 """`plan`: which instances to launch, which pods each one is for, and why any pod is left out."""
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from forebay.model.fit import barred
+from forebay.model.nodes import Node
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.requirements import Effect
@@ -22,12 +22,16 @@ from forebay.planning.candidate_groups import (
     price_candidates,
     score_units,
 )
-from forebay.planning.gangs import GangKey, Gangs, gang_key, least_size
-from forebay.planning.placement import Spread, assign_places
+from forebay.planning.exact_plan import DemandPlan, Existing, improve
+from forebay.planning.gangs import Gangs, gang_key
+from forebay.planning.greedy import Packer
+from forebay.planning.place_choices import place_choices
+from forebay.planning.placement import assign_places
 from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, Preferences, Purchase, RunningPod
 from forebay.planning.pod_groups import PodGroup, PodGroups, pod_groups
 from forebay.planning.sentences import chosen
 from forebay.planning.solve import SearchEffort, solve
+from forebay.planning.whole_gangs import WholeGangs, needed_pods
 
 _ALTERNATIVES = 3
 #: Share of the deadline for the search; the rest is for writing out the plan.
@@ -44,14 +48,15 @@ def plan(
     excluded: Sequence[Excluded] = (),
     unknown: Sequence[str] = (),
     running: Sequence[RunningPod] = (),
+    nodes: Sequence[Node] = (),
     gangs: Gangs = _NO_GANGS,
     clock: Callable[[], float] = time.monotonic,
 ) -> Plan:
     """The cheapest capacity for `pods`, none of which fit on capacity that is there or launching.
 
     `excluded` are candidates that must not be bought, `unknown` names sources without known offers: both go into the
-    sentences of pods that are left out. `running` are running pods, for rules about zones. `gangs` is what is known of
-    gangs beyond annotations. `clock` returns seconds, for the deadline.
+    sentences of pods that are left out. `running` are the running pods and `nodes` the nodes of the cluster, for rules
+    about zones. `gangs` is what is known of gangs beyond annotations. `clock` returns seconds, for the deadline.
 
     Never raises: whatever is wrong with the input becomes the reason why a pod is left out. The same input gives the
     same plan, in any order.
@@ -64,17 +69,24 @@ def plan(
     served = sorted({c.namespaces for c in valid if c.namespaces is not None}, key=sorted)
     effort = SearchEffort(preferences.refine, preferences.seed, lambda: end - clock())
     task = _Task(pod_groups(pods, served), price_candidates(valid, caps, preferences), tuple(caps), preferences, effort)
-    demand, refused, spread = assign_places(task.demand, task.priced_candidates, running, gangs, task.trial)
-    needed = _needed(demand, gangs)
-    answer = _plan_within_rules(task._replace(demand=demand), needed, spread)
+    # Before placement, which may refuse members of a gang: they are needed all the same.
+    needed, waiting = needed_pods(task.demand, gangs), task.demand.gangs()
+    choices = place_choices(task.demand, task.priced_candidates, running, gangs)
+    demand, refused, spread = assign_places(task.demand, choices, running, nodes, task.trial)
+    placed = task._replace(demand=demand)
+    answer = WholeGangs(demand, needed, spread, placed.by_weight).plan(effort.seconds_left)
+    found = DemandPlan(demand, tuple(refused), answer)
+    if preferences.refine:
+        found = improve(found, task, choices, Existing(running, nodes), needed)
     return assemble(
-        demand,
+        found.demand,
         task.priced_candidates,
-        answer,
+        found.answer,
         excluded=(*excluded, *invalid),
         unknown=unknown,
-        refused=refused,
+        refused=found.refused,
         needed=needed,
+        waiting=waiting,
     )
 
 
@@ -156,79 +168,35 @@ class _Task(NamedTuple):
     preferences: Preferences
     effort: SearchEffort
 
+    def inventory(self) -> Inventory:
+        return Inventory(self.priced_candidates, self.caps)
+
+    def packer(self, demand: PodGroups) -> Packer:
+        return Packer(packing_problem(demand, self.priced_candidates, self.preferences))
+
+    def seconds_left(self) -> float:
+        return self.effort.seconds_left()
+
     def trial(self, members: Sequence[PodGroup]) -> tuple[int, int]:
         """How many pods are left over, and the score, when only these pod groups are served."""
         alone = self._replace(
             demand=msgspec.structs.replace(self.demand, groups=tuple(members)),
-            effort=self.effort._replace(refine=False),
         )
-        answer = alone.by_weight([group.count for group in members])
+        answer = alone.by_weight([group.count for group in members], refine=False)
         return sum(answer.left), answer.score
 
-    def by_weight(self, counts: Sequence[int]) -> PartialPlan:
+    def by_weight(self, counts: Sequence[int], *, refine: bool) -> PartialPlan:
         """Serves pods from the pools of the largest weight first; what is left goes to the next ones."""
-        inventory = Inventory(self.priced_candidates, self.caps)
+        inventory = self.inventory()
         answer = PartialPlan.nothing(counts)
+        # A program that chooses pods knows nothing of gangs and of spread.
+        choose = not any(group.gang is not None or group.rules for group in self.demand.groups)
+        effort = self.effort._replace(refine=refine and self.effort.refine, choose=choose)
         for weight in sorted({priced.candidate.weight for priced in self.priced_candidates}, reverse=True):
             if not any(answer.left):
                 break
             priced_candidates = [priced for priced in self.priced_candidates if priced.candidate.weight == weight]
             here = packing_problem(self.demand, priced_candidates, self.preferences)
-            packer, solved = solve(here, self.demand.groups, answer.left, inventory, self.effort)
+            packer, solved = solve(here, self.demand.groups, answer.left, inventory, effort)
             answer = answer.plus(packer, solved)
         return answer._replace(inventory=inventory)
-
-
-def _needed(demand: PodGroups, gangs: Gangs) -> dict[GangKey, int]:
-    """How many of the pods to plan must get a node for any of their gang to get one, by gang."""
-    least_sizes: defaultdict[GangKey, list[int]] = defaultdict(list)
-    for group in demand.groups:
-        if group.gang is not None and (least := least_size(group.pods[0])) is not None:
-            least_sizes[group.gang].append(least)
-    needed = {}
-    for key, members in demand.gangs().items():
-        known = gangs.get(key)
-        least = (
-            known.min_count
-            if known is not None and known.min_count is not None
-            else max(least_sizes[key], default=None)
-        )
-        placed = known.placed if known is not None else 0
-        needed[key] = members if least is None else max(least - placed, 0)
-    return needed
-
-
-def _plan_within_rules(task: _Task, needed: Mapping[GangKey, int], spread: Spread) -> PartialPlan:
-    """Plan that keeps gangs whole and zones within their spread.
-
-    Drops gangs that cannot be whole one by one, because without one another may fit; and cuts pods that would exceed
-    the topology spread of their zone because other zones could not get theirs.
-    """
-    demand = task.demand
-    members = demand.gangs()
-    dropped = {key for key, least in needed.items() if least > members[key]}
-    spread_limited: dict[int, int] = {}
-    while True:
-        counts = [
-            0 if group.gang in dropped else min(group.count, spread_limited.get(number, group.count))
-            for number, group in enumerate(demand.groups)
-        ]
-        answer = task.by_weight(counts)
-        without = [k.count - n + left for k, n, left in zip(demand.groups, counts, answer.left, strict=True)]
-        if too_many := spread.too_many(demand.groups, without):
-            spread_limited |= too_many
-            continue
-        missing: Counter[GangKey] = Counter()
-        for group, left in zip(demand.groups, answer.left, strict=True):
-            if group.gang is not None and group.gang not in dropped:
-                missing[group.gang] += left
-        broken = [key for key, left in missing.items() if members[key] - left < needed[key]]
-        if not broken:
-            return answer._replace(left=tuple(without), spread_limited=frozenset(spread_limited))
-        dropped.add(max(broken, key=lambda key: _drop_order(demand, key)))
-
-
-def _drop_order(demand: PodGroups, key: GangKey) -> tuple[object, ...]:
-    """Sort key of a gang; of gangs that do not all fit the largest is dropped: lowest priority, then youngest."""
-    pods = (pod for group in demand.groups if group.gang == key for pod in group.pods)
-    return (*min((-pod.shape.priority, pod.created) for pod in pods), key)

@@ -13,7 +13,7 @@ import msgspec
 from forebay.model.encoding import enc_hook
 from forebay.model.requirements import LabelOperator, LabelSelector, Requirement
 from forebay.model.workloads import Pod, PodShape
-from forebay.planning.gangs import GangKey, gang_key
+from forebay.planning.gangs import TOGETHER, GangKey, gang_key
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 #: More than the pods of any node: a pod that takes all of it is alone.
@@ -33,6 +33,8 @@ class PodRule(msgspec.Struct, frozen=True):
     max_skew: int
     #: Least number of places to spread over.
     min_domains: int = 1
+    honors_node_affinity: bool = True
+    honors_node_taints: bool = False
 
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return namespace in self.namespaces and self.selector.matches(labels)
@@ -42,7 +44,8 @@ class Pin(NamedTuple):
     """A label that the node must have, because a place was chosen for several pods together."""
 
     key: str
-    value: str
+    #: None: the node must not have the label.
+    value: str | None
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +121,8 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
                 number for number, rule in enumerate(rules) if rule.selects(pod.namespace, pod.labels)
             )
             key += (owned.get(id(pod), ()), tuple(sorted(selected_by)))
+        if TOGETHER in pod.annotations:
+            key += (pod.annotations[TOGETHER],)
         if pod.shape.pod_affinity:
             key += (pod.namespace, *sorted(pod.labels.items()))
         alike[key].append(pod)
@@ -168,6 +173,8 @@ def _rules(pod: Pod) -> Iterable[PodRule]:
                 selector,
                 max(spread.max_skew, 1),
                 max(spread.min_domains or 1, 1),
+                spread.honors_node_affinity,
+                spread.honors_node_taints,
             )
 
 

@@ -36,20 +36,37 @@ _ENOUGH = (2e-4, 1e-3, 1e-3, 5e-3)
 #: With this gap to the bound, nothing more needs to be proven.
 _NEAR = 2e-3
 
+#: How many pods of a priority outweigh one of the next higher; and how many priorities are told apart.
+_LEVEL = 30.0
+_MOST_LEVELS = 3
+
 Rank = Callable[[Solution], tuple[tuple[int, ...], int]]
 
 
 class Refinement:
-    """Improves a first solution for the pods that it serves, and computes a lower bound."""
+    """Improves a first solution, and computes a lower bound on the cost of the pods that it serves.
+
+    With `priorities` (by pod group), the linear program also chooses which pods to serve, because stock or limits do
+    not allow all of them: as many as possible, the highest priority first. There is no bound then.
+    """
 
     def __init__(
-        self, packer: Packer, counts: Sequence[int], inventory: Inventory, first: Solution, *, seed: int
+        self,
+        packer: Packer,
+        counts: Sequence[int],
+        inventory: Inventory,
+        first: Solution,
+        *,
+        seed: int,
+        priorities: Sequence[int] | None = None,
     ) -> None:
         self._packer = packer
         self._first = first
-        self._served = [count - left for count, left in zip(counts, first.left, strict=True)]
+        self._chooses = priorities is not None
+        self._served = [n - (0 if self._chooses else left) for n, left in zip(counts, first.left, strict=True)]
         self._arrays = arrays = ProblemArrays(packer, self._served, inventory)
-        self._master = Master(arrays, _penalty(arrays))
+        self._penalty = _penalty(arrays) if priorities is None else _penalty_by_priority(arrays, priorities)
+        self._master = Master(arrays, self._penalty)
         self._master.add(_columns_of(arrays, first))
         self._filler = Filler(arrays, seed)
         self._upper_bounds = UpperBounds(arrays)
@@ -66,6 +83,8 @@ class Refinement:
         self._generate(lambda: left() - time * _TO_ROUND)
         best = self._first
         sure = np.floor(self._master.used + _EPSILON)
+        if self._chooses:
+            return self._round(best, (1.0, 0.8, 0.0), rank, left)
         if sure.sum() < self._master.used.sum() / 2:
             # Most patterns are used once or not at all: diving does better there, and takes longer.
             best = self._round(best, (None, 1.0), rank, lambda: left() - time * _TO_END)
@@ -87,7 +106,7 @@ class Refinement:
         value = self._master.value * DOLLAR
         sure = np.floor(self._master.used + _EPSILON)
         for share, gap in zip(ways, _ENOUGH, strict=False):
-            if self._packer.score(best) <= value * (1 + gap) or left() <= 0:
+            if self._score(best) <= value * (1 + gap) or left() <= 0:
                 break
             if share is None:
                 times: Ints | None = dive(self._arrays, self._master, self._filler, left)
@@ -98,7 +117,16 @@ class Refinement:
         return best
 
     def _solution(self, times: Ints) -> Solution:
-        return build_solution(self._arrays, self._master.columns, times, self._served, self._first.left)
+        without = [0] * len(self._served) if self._chooses else self._first.left
+        return build_solution(self._arrays, self._master.columns, times, self._served, without)
+
+    def _score(self, solution: Solution) -> float:
+        """The solution's score; where the program chooses pods, with the penalties of those left out."""
+        score = float(self._packer.score(solution))
+        if self._chooses:
+            left = np.array([solution.left[group] for group in self._arrays.groups])
+            score += float(self._penalty @ left) * DOLLAR
+        return score
 
     def _generate(self, left: Clock) -> None:
         """Adds columns until (nearly) no pattern is worth more than its node."""
@@ -157,6 +185,16 @@ def _penalty(arrays: ProblemArrays) -> Floats:
     """Cost of an unserved pod: more than any way to serve it."""
     alone = np.where(arrays.most > 0, arrays.price[:, None] + arrays.preference_cost, np.inf).min(axis=0)
     return np.where(np.isfinite(alone), alone, 1.0) * 100.0 + 1e-6
+
+
+def _penalty_by_priority(arrays: ProblemArrays, priorities: Sequence[int]) -> Floats:
+    """Equal for all pods of a priority, because their number counts, and more than any way to serve one."""
+    alone = np.where(arrays.most > 0, arrays.price[:, None] + arrays.preference_cost, np.inf).min(axis=0)
+    mine = [priorities[group] for group in arrays.groups]
+    dearest = float(alone[np.isfinite(alone)].max(initial=1.0))
+    levels = {priority: level for level, priority in enumerate(sorted(set(mine)))}
+    steps = np.array([min(levels[priority], _MOST_LEVELS) for priority in mine], dtype=np.float64)
+    return dearest * 4.0 * _LEVEL**steps
 
 
 def _columns_of(arrays: ProblemArrays, solution: Solution) -> list[Column]:

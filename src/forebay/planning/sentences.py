@@ -5,13 +5,14 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from forebay.model.fit import misfit
-from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.quantities import CPU, Resources, UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.planning.candidate_groups import Inventory, PricedCandidate, admits
+from forebay.planning.candidate_groups import Inventory, PricedCandidate, admits, limit_amounts
 from forebay.planning.plan import Alternative, Candidate, Excluded
 from forebay.planning.pod_groups import PodGroup
 
 _NAMED = 3
+_BYTES = ("memory", "ephemeral-storage")
 
 
 def described(candidate: Candidate) -> str:
@@ -74,7 +75,7 @@ def left_out(group: PodGroup, known: Considered) -> tuple[Reason, str]:
     priced_candidates, excluded = known.priced_candidates, known.excluded
     suitable = [priced for priced in priced_candidates if _would_take(group, priced.candidate)]
     if suitable:
-        return _scarce(suitable, known.inventory)
+        return _scarce(group, suitable, known.inventory)
     others = [each for each in excluded if _would_take(group, each.candidate)]
     if others:
         return _not_available(others)
@@ -95,22 +96,57 @@ def _would_take(group: PodGroup, candidate: Candidate) -> bool:
     return admits(group, candidate) and group.shape.requests.fits_within(candidate.node.allocatable)
 
 
-def _scarce(suitable: Sequence[PricedCandidate], inventory: Inventory) -> tuple[Reason, str]:
-    limits = [
-        cap for priced in suitable if inventory.stock(priced) > 0 and (cap := inventory.forbids(priced)) is not None
+def _scarce(group: PodGroup, suitable: Sequence[PricedCandidate], inventory: Inventory) -> tuple[Reason, str]:
+    held = [
+        (priced, cap)
+        for priced in suitable
+        if inventory.stock(priced) > 0 and (cap := inventory.forbids(priced)) is not None
     ]
     best = suitable[0]
-    if limits:
-        names = _list(dict.fromkeys(cap.name for cap in limits))
+    if held:
+        names = _list(dict.fromkeys(cap.name for _, cap in held))
+        priced = held[0][0]
         return Reason.LIMIT_REACHED, (
-            f"{described(best.candidate)} would fit, but {names} {'leaves' if ' and ' not in names else 'leave'} no "
-            "room for it: raise the limit, or wait until other capacity is terminated."
+            f"{described(priced.candidate)} would fit, but {names} {'leaves' if ' and ' not in names else 'leave'} no "
+            f"room for it: raise the limit{_raise(group, priced, inventory)}, or wait until other capacity is "
+            "terminated."
         )
     return Reason.OUT_OF_STOCK, (
         f"{described(best.candidate)} would fit, but "
         f"{'it is' if len(suitable) == 1 else f'all {len(suitable)} offers that would fit are'} out of stock: allow "
         "more regions, providers or GPU types, or add machines."
     )
+
+
+def _raise(group: PodGroup, priced: PricedCandidate, inventory: Inventory) -> str:
+    """How far the limits must be raised for one more node of the candidate, and how many such pods that serves."""
+    more: dict[str, None] = {}
+    for nodes, money, resources in map(inventory.cap_left, priced.caps):
+        if nodes is not None and nodes < 1:
+            more[f"{1 - nodes} node"] = None
+        price = priced.candidate.offer.price
+        if money is not None and money < price.units:
+            more[str(price - UsdPerHour.from_units(money))] = None
+        for name, left in resources.items():
+            # A limit with nothing left may be written as -1.
+            if (amount := limit_amounts(priced.candidate, name)) > max(left, 0):
+                more[shown_amount(name, amount - max(left, 0))] = None
+    free = priced.candidate.node.allocatable
+    fits = min((free.amount(name) // n for name, n in group.shape.requests.items() if n > 0), default=1)
+    pods = min(max(fits, 1), group.count)
+    return f" ({_list(more)} more serves {pods} of these pods)" if more else ""
+
+
+def shown_amount(name: str, amount: int) -> str:
+    """An amount of a resource as people write it: `3.5 cpu`, `80 GiB of memory`, `2 nvidia.com/gpu`."""
+    of = " of " if name in _BYTES else " "
+    return f"{_figure(name, amount)}{of}{name}"
+
+
+def _figure(name: str, amount: int) -> str:
+    if name in _BYTES:
+        return f"{amount / 2**30:.4g} GiB"
+    return f"{amount / 1000:g}" if name == CPU else str(amount)
 
 
 def _not_available(others: Sequence[Excluded]) -> tuple[Reason, str]:
@@ -127,7 +163,7 @@ def _nothing_fits(group: PodGroup, candidates: Sequence[Candidate]) -> str:
             reasons[f"serve other namespaces than {group.namespace}"] += 1
         elif group.pin is not None and candidate.node.labels.get(group.pin.key) != group.pin.value:
             where = f"are not in {group.pin.key}={group.pin.value}" if group.pin.value else f"have no {group.pin.key}"
-            reasons[where] += 1
+            reasons[where if group.pin.value is not None else f"have a {group.pin.key}"] += 1
         elif found := misfit(group.shape, candidate.node, candidate.node.allocatable):
             reasons.update(reason.replace("node(s) ", "") for reason in found.reasons)
     counted = "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items(), key=lambda e: (-e[1], e[0])))
@@ -148,7 +184,8 @@ def _hint(group: PodGroup, candidates: Sequence[Candidate]) -> str:
     short = requests.short_of(largest)
     if short:
         named = _list(
-            f"{requests.amount(name)} {name} (largest offer: {largest.amount(name)})" for name in short[:_NAMED]
+            f"{shown_amount(name, requests.amount(name))} (largest offer: {_figure(name, largest.amount(name))})"
+            for name in short[:_NAMED]
         )
         return f"The pod requests {named}: request less, or allow larger machines."
     return "No single offer has everything the pod requests: request less of something, or allow larger machines."

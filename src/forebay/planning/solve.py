@@ -1,7 +1,7 @@
 """Solves one packing problem: the best of several greedy solutions, refined where that may pay, with its bound."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from forebay.planning.candidate_groups import LARGEST_TIE, Inventory, PackingProblem, owned
@@ -11,6 +11,8 @@ from forebay.planning.pod_groups import PodGroup
 
 #: With more pod groups than this, the linear program cannot be solved in time.
 _MOST_POD_GROUPS = 600
+#: Share of the time that stays for cost and bound after the pods to serve are chosen.
+_SHARE_TO_REFINE = 0.35
 #: With more owned machines than this, `_without_unneeded` is skipped.
 _MOST_NODES = 100
 
@@ -22,6 +24,8 @@ class SearchEffort(NamedTuple):
     seed: int
     #: Returns the seconds that are left.
     seconds_left: Callable[[], float]
+    #: Whether the linear program may choose which pods to serve where not all can be.
+    choose: bool = True
 
 
 class Solved(NamedTuple):
@@ -51,18 +55,26 @@ def _search(
     packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory, effort: SearchEffort
 ) -> tuple[Solution, int]:
     solution = _best(packer, groups, counts, inventory)
-    bound = resource_bound(packer, solution)
+    if effort.refine and effort.choose and _is_scarce(packer, solution, inventory) and len(groups) <= _MOST_POD_GROUPS:
+        # The linear program chooses which pods to serve, in a part of the time.
+        from forebay.planning.refine import Refinement  # noqa: PLC0415
+
+        end = effort.seconds_left() * _SHARE_TO_REFINE
+        priorities = [group.priority for group in groups]
+        choosing = Refinement(packer, counts, inventory, solution, seed=effort.seed, priorities=priorities)
+        solution = choosing.run(lambda each: solution_rank(packer, groups, each), lambda: effort.seconds_left() - end)
+    bound = resource_bound(packer, served_pods(solution))
     if not effort.refine or bound >= packer.expected(solution):
         return solution, bound
-    served_pods = [count - left for count, left in zip(counts, solution.left, strict=True)]
-    if is_small(served_pods):
-        found = cheapest(packer, served_pods, inventory)
+    served = [count - left for count, left in zip(counts, solution.left, strict=True)]
+    if is_small(served):
+        found = cheapest(packer, served, inventory)
         if found is not None:
-            bound = max(bound, found[1] - LARGEST_TIE * sum(served_pods))
+            bound = max(bound, found[1] - LARGEST_TIE * sum(served))
             if found[0] is not None:
                 best = found[0]._replace(left=solution.left)
                 return min(solution, best, key=lambda each: solution_rank(packer, groups, each)), bound
-    if len(served_pods) - served_pods.count(0) <= _MOST_POD_GROUPS:
+    if len(served) - served.count(0) <= _MOST_POD_GROUPS:
         # numpy and HiGHS take longer to load than small demand takes to plan.
         from forebay.planning.refine import Refinement  # noqa: PLC0415
 
@@ -72,12 +84,19 @@ def _search(
     return solution, bound
 
 
+def _is_scarce(packer: Packer, solution: Solution, inventory: Inventory) -> bool:
+    """Whether a pod is left over that some candidate fits of which any could be bought from `inventory`."""
+    waiting = [group for group, left in enumerate(solution.left) if left]
+    return bool(waiting) and any(
+        any(candidate_group.most[group] for group in waiting)
+        and any(inventory.can_buy(priced) for priced in candidate_group.members)
+        for candidate_group in packer.problem.candidate_groups
+    )
+
+
 def _best(packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory) -> Solution:
     solution = greedy(packer, counts, inventory.copy())
-    if not any(
-        left and any(candidate_group.most[n] for candidate_group in packer.problem.candidate_groups)
-        for n, left in enumerate(solution.left)
-    ):
+    if not _is_scarce(packer, solution, inventory):
         return solution
     # Something is scarce. Try the largest nodes, in case nodes are; and serve pods of higher priority first.
     others = (
@@ -176,9 +195,8 @@ def served_pods(solution: Solution) -> dict[int, int]:
     return counts
 
 
-def resource_bound(packer: Packer, solution: Solution) -> int:
-    """Lower bound on the cost of the pods served, in units: the cheapest price of the scarcest single resource."""
-    counts = served_pods(solution)
+def resource_bound(packer: Packer, counts: Mapping[int, int]) -> int:
+    """Lower bound on the cost of so many pods of each group, in units: the cheapest price of the scarcest resource."""
     candidate_groups = packer.problem.candidate_groups
     best = 0
     for d in range(len(packer.problem.resources)):

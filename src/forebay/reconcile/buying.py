@@ -21,6 +21,7 @@ from forebay.planning.planner import plan
 from forebay.reconcile.decisions import CreateInstance
 from forebay.reconcile.orders import create_instance
 from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.what_runs import known_gangs, looks_at_other_pods, running_pods
 
 
 class BuyResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +111,7 @@ def plan_for(
         cooldowns=cooldowns(snapshot.records, snapshot.now),
     )
     offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, context)
+    related = looks_at_other_pods(pods)
     planned = plan(
         pods,
         offering.candidates,
@@ -118,6 +120,9 @@ def plan_for(
             preferences, known_providers=frozenset(record.spec.provider.value for record in snapshot.records)
         ),
         excluded=offering.excluded,
+        running=running_pods(snapshot) if related else (),
+        nodes=tuple(snapshot.nodes.values()) if related else (),
+        gangs=known_gangs(snapshot, pods),
     )
     left_out = tuple(_with_unknown(each, offering.unknown) for each in planned.left_out)
     return msgspec.structs.replace(planned, left_out=left_out)

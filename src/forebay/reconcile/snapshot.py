@@ -93,7 +93,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     daemons: tuple[PodShape, ...] = ()
     #: Nodes of owned machines as they were when last seen in the cluster.
     last_seen_nodes: Mapping[str, Node] = {}
-    #: Pods on the nodes of GPUInstances, without DaemonSet pods and pods that have ended.
+    #: Pods on the nodes of GPUInstances, and on all nodes while a waiting pod has rules about other pods; without
+    #: DaemonSet pods and pods that have ended.
     pods_by_node: Mapping[str, tuple[Pod, ...]] = {}
     #: All GPUInstances. Each is the durable record of one machine.
     records: tuple[GPUInstance, ...] = ()

@@ -1,9 +1,12 @@
 from datetime import timedelta
 
 from forebay.model.reasons import Reason
+from forebay.model.requirements import LabelSelector
+from forebay.model.workloads import PodAffinityTerm
 from forebay.planning.gangs import Gang, GangKey
+from forebay.planning.plan import Preferences
 from forebay.planning.planner import plan
-from tests.unit.planning.worlds import bought, candidate, pod, pods, served, why
+from tests.unit.planning.worlds import bought, candidate, pod, pods, served, shape, why
 
 GROUP = {"forebay.dev/pod-group": "train"}
 
@@ -80,3 +83,35 @@ def test_a_group_stays_with_one_provider_on_request():
     offers = [candidate(1, "1", provider="few", stock=1, name="few"), candidate(1, "2", provider="many", name="many")]
 
     assert bought(plan(pods(2, annotations=together), offers)) == ["many", "many"]
+
+
+def test_a_gang_with_a_member_that_is_refused_gets_nothing():
+    zone = "topology.kubernetes.io/zone"
+    nearby = shape(pod_affinity=(PodAffinityTerm("kubernetes.io/hostname", LabelSelector({"app": "a"})),))
+    gang = [*pods(1, annotations=GROUP), *pods(3, nearby, annotations=GROUP)]
+
+    made = plan(gang, [candidate(1, "1", labels={zone: "a"})])
+
+    assert not made.purchases
+    assert set(why(made).values()) == {Reason.GANG_INCOMPLETE, Reason.AFFINITY_NOT_PLANNED}
+
+
+def test_one_pod_that_asks_for_one_zone_asks_for_the_whole_gang():
+    together = {**GROUP, "forebay.dev/together": "zone"}
+    offers = [candidate(1, "1", zone=zone, name=f"in-{zone}", stock=1) for zone in "ab"]
+
+    assert not plan([*pods(1, annotations=together), *pods(1, annotations=GROUP)], offers).purchases
+
+
+def test_half_of_many_gangs_are_served_when_there_is_stock_for_half():
+    gangs = [
+        each
+        for number in range(256)
+        for each in pods(4, annotations={"forebay.dev/pod-group": f"g{number:03}"}, age=timedelta(minutes=number))
+    ]
+
+    made = plan(gangs, [candidate(4, "4", stock=128)], (), Preferences(refine=False), clock=lambda: 0.0)
+
+    assert len(made.purchases) == 128
+    oldest = {each.name for each in gangs if each.annotations["forebay.dev/pod-group"] >= "g128"}
+    assert served(made) == oldest

@@ -115,9 +115,9 @@ def test_a_spread_over_zones_is_kept_and_the_cheap_zone_has_the_rest():
 
 def test_a_spread_with_offers_in_one_zone_serves_as_many_as_the_skew():
     spread = shape(topology_spread=(TopologySpread(ZONE, 2, APP),))
-    elsewhere = RunningPod(namespace="team", labels={}, node_labels={ZONE: "b"})
+    elsewhere = candidate(0, zone="b").node
 
-    made = plan(pods(8, spread, labels={"app": "a"}), [candidate(8, "8", zone="a")], running=[elsewhere])
+    made = plan(pods(8, spread, labels={"app": "a"}), [candidate(8, "8", zone="a")], nodes=[elsewhere])
 
     assert len(served(made)) == 2
     assert set(why(made).values()) == {Reason.SPREAD_IMPOSSIBLE}
@@ -204,7 +204,7 @@ def test_a_zone_is_cut_to_its_spread_when_another_zone_has_too_little_stock():
     made = plan(pods(8, spread, labels={"app": "a"}), offers)
 
     assert bought(made) == ["few", "many", "many"]
-    assert {left.reason for left in made.left_out} == {Reason.SPREAD_IMPOSSIBLE, Reason.OUT_OF_STOCK}
+    assert {left.reason for left in made.left_out} == {Reason.SPREAD_IMPOSSIBLE}
     assert any("would break their topology spread" in left.sentence for left in made.left_out)
 
 
@@ -215,3 +215,39 @@ def test_a_spread_over_zones_needs_offers_with_a_zone():
 
     assert list(why(made).values()) == [Reason.NO_OFFER_FITS]
     assert "1: have no topology.kubernetes.io/zone" in made.left_out[0].sentence
+
+
+def test_anti_affinity_by_zone_does_not_forbid_nodes_without_a_zone():
+    alone = shape(pod_anti_affinity=(PodAffinityTerm(ZONE, APP),))
+
+    assert len(served(plan(pods(3, alone, labels={"app": "a"}), [candidate(8, "8")]))) == 3
+
+
+def test_the_bound_does_not_depend_on_the_places_that_were_chosen_first():
+    # The cheapest node for one pod is in zone a, the cheapest plan for all of them is in zone b.
+    spread = shape(topology_spread=(TopologySpread(ZONE, 4, APP),))
+    offers = [candidate(1, "1", name="single", zone="a"), candidate(8, "2.05", name="eight", zone="b")]
+
+    made = plan(pods(4, spread, labels={"app": "a"}), offers)
+
+    assert bought(made) == ["eight"]
+    assert made.bound <= made.cost
+    assert made.gap < 0.001
+
+
+@pytest.mark.parametrize(
+    ("fields", "policies", "count"),
+    [
+        ({}, {}, 1),
+        ({"node_selector": {"model": "x"}}, {}, 8),
+        ({"node_selector": {"model": "x"}}, {"honors_node_affinity": False}, 1),
+        ({}, {"honors_node_taints": True}, 8),
+    ],
+    ids=["a tainted node counts", "a node that is not selected does not", "unless ignored", "taints honoured"],
+)
+def test_a_spread_counts_the_zones_of_the_nodes_that_the_scheduler_counts(fields, policies, count):
+    spread = shape(topology_spread=(TopologySpread(ZONE, 1, APP, **policies),), **fields)
+    elsewhere = candidate(0, zone="b", taints=(Taint("system"),)).node
+    offers = [candidate(8, "8", zone="a", labels={"model": "x"})]
+
+    assert len(served(plan(pods(8, spread, labels={"app": "a"}), offers, nodes=[elsewhere]))) == count

@@ -12,7 +12,7 @@ from forebay.model.requirements import LabelOperator, LabelSelector, NodeSelecto
 from forebay.model.workloads import PodAffinityTerm, TopologySpread
 from forebay.planning import planner
 from forebay.planning.plan import Cap, PoolKey, Preferences
-from tests.unit.planning.naive import may_go, violations
+from tests.unit.planning.checker import Instance, may_go, violations
 from tests.unit.planning.worlds import GPU, candidate, machine, pod, shape
 
 pytestmark = pytest.mark.law
@@ -120,7 +120,7 @@ all_caps = st.lists(
 
 @given(demands(), offerings(), all_caps)
 def test_every_placed_pod_fits_no_limit_is_exceeded_and_groups_are_whole(pods, offers, caps):
-    assert violations(pods, offers, caps, plan(pods, offers, caps)) == []
+    assert violations(Instance(pods, offers, caps), plan(pods, offers, caps)) == []
 
 
 @given(demands(), offerings(), all_caps, st.randoms(use_true_random=False))

@@ -7,11 +7,13 @@ from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceSta
 from forebay.api.meta import ObjectMeta
 from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.requirements import LabelSelector
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
+from forebay.model.workloads import PodAffinityTerm
 from forebay.reconcile.buying import buy
 from forebay.reconcile.decisions import CreateInstance
 from forebay.reconcile.snapshot import Snapshot
-from tests.unit.demand.builders import NOW, pod
+from tests.unit.demand.builders import NOW, node, pod, running
 
 RENTED = Source(
     key=SourceKey("", "simulated"),
@@ -62,3 +64,28 @@ def test_the_gpuinstance_of_the_previous_run_is_deleted_first():
 
     assert isinstance(delete, DeleteRecord)
     assert again.name == first.name
+
+
+def test_running_members_count_towards_the_least_size_of_a_gang():
+    gang = {"forebay.dev/pod-group": "g", "forebay.dev/pod-group-min-count": "6"}
+    waiting = [pod(f"waits-{n}", annotations=gang) for n in range(2)]
+    placed = tuple(running(f"runs-{n}", annotations=gang) for n in range(4))
+    before = replace(EMPTY, pending=tuple(waiting), nodes={"n1": node("n1")})
+
+    assert not buy(before, waiting).decisions
+    assert len(buy(replace(before, pods_by_node={"n1": placed}), waiting).decisions) == 2
+
+
+def test_affinity_finds_the_running_pods():
+    near = PodAffinityTerm("topology.kubernetes.io/region", LabelSelector({"app": "db"}))
+    waiting = pod(pod_affinity=(near,))
+    offer = replace(RENTED.offers[0], region="eu")
+    snapshot = replace(
+        EMPTY,
+        sources={RENTED.key: replace(RENTED, offers=(offer,))},
+        nodes={"n1": node("n1", labels={"topology.kubernetes.io/region": "eu"})},
+        pods_by_node={"n1": (running("db", labels={"app": "db"}),)},
+    )
+
+    assert len(buy(snapshot, [waiting]).decisions) == 1
+    assert not buy(replace(snapshot, pods_by_node={}), [waiting]).decisions

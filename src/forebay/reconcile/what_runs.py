@@ -1,0 +1,43 @@
+"""What runs, as far as planning looks at it: the pods that rules about zones count, and the members of gangs."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from forebay.demand.planned_pods import planned_nodes
+from forebay.model.workloads import Pod
+from forebay.planning.gangs import Gang, GangKey, gang_key
+from forebay.planning.plan import RunningPod
+from forebay.reconcile.snapshot import Snapshot
+
+
+def looks_at_other_pods(pods: Iterable[Pod]) -> bool:
+    """Whether any of the pods has a rule about other pods, or belongs to a gang."""
+    return any(
+        pod.shape.pod_affinity or pod.shape.pod_anti_affinity or pod.shape.topology_spread or gang_key(pod) is not None
+        for pod in pods
+    )
+
+
+def running_pods(snapshot: Snapshot) -> tuple[RunningPod, ...]:
+    return tuple(
+        RunningPod(namespace=pod.namespace, labels=pod.labels, node_labels=node.labels)
+        for name, pods in snapshot.pods_by_node.items()
+        if (node := snapshot.nodes.get(name)) is not None
+        for pod in pods
+    )
+
+
+def known_gangs(snapshot: Snapshot, pods: Sequence[Pod]) -> dict[GangKey, Gang]:
+    """The gangs of the pods to plan for, with the number of their pods that run or have capacity launching."""
+    asked = {key for pod in pods if (key := gang_key(pod)) is not None}
+    if not asked:
+        return {}
+    placed: Counter[GangKey] = Counter()
+    planned_for = {pod.uid for pod in pods}
+    elsewhere = {pod.uid: pod for pod in snapshot.pending if pod.uid not in planned_for}
+    launching = planned_nodes(snapshot.records, elsewhere.keys())
+    counted = [pod for on_node in snapshot.pods_by_node.values() for pod in on_node]
+    for pod in (*counted, *(elsewhere[uid] for uid in launching)):
+        if (key := gang_key(pod)) is not None and key in asked:
+            placed[key] += 1
+    return {key: Gang(placed=placed[key]) for key in sorted(asked)}
