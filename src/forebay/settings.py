@@ -51,6 +51,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             extra={"command": "run"},
         ),
     ] = "30s"
+    adoption_grace: Annotated[
+        str,
+        Meta(
+            description="How long a machine that Forebay found on is not powered off, however idle it is.",
+            extra={"command": "run"},
+        ),
+    ] = "10m"
     scale_down_interval: Annotated[
         str,
         Meta(

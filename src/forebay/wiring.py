@@ -109,6 +109,7 @@ def rules_of(settings: Settings) -> OperatorRules:
     return OperatorRules(
         gpu_resources=frozenset(resources) or None,
         idle_delay=_duration("idle_delay", settings.idle_delay),
+        adoption_grace=_duration("adoption_grace", settings.adoption_grace),
         scale_down_interval=_duration("scale_down_interval", settings.scale_down_interval),
     )
 

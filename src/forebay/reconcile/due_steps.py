@@ -1,13 +1,13 @@
 """Due lifecycle steps: at most one for each GPUInstance, and adoption of orphans (instances without a GPUInstance)."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_instance import GPUInstance, InstanceState, PoolRef
 from forebay.api.names import STARTUP_TAINT
 from forebay.demand.refusal import refusal_holds
 from forebay.lifecycle.facts import Facts, instance_id
@@ -19,8 +19,11 @@ from forebay.lifecycle.unhealthy_limit import replacement_paused
 from forebay.model.fit import CORDON_TAINT, misfit
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery, Source, SourceKey
+from forebay.model.spans import human
+from forebay.planning.candidates import CandidateContext, candidates
+from forebay.planning.plan import Candidate
 from forebay.reconcile.orders import source_of
-from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.snapshot import OperatorRules, Snapshot
 
 Pool = tuple[str, str]
 
@@ -104,7 +107,7 @@ def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...],
     previous = {each.metadata.name: each for each in snapshot.records if _is_previous_run(each)}
     live = [each for each in snapshot.records if each.metadata.name not in previous]
     found: list[Adopt | DeleteRecord] = []
-    for adopt in adoptions(seen, sources, live, snapshot.nodes, snapshot.now):
+    for adopt in _into_pools(snapshot, adoptions(seen, sources, live, snapshot.nodes, snapshot.now)):
         if adopt.name in previous:
             sentence = (
                 f"Machine {adopt.name} is on again. This GPUInstance of its previous run is replaced by a new one."
@@ -112,6 +115,48 @@ def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...],
             found.append(DeleteRecord(record=previous[adopt.name], reason=Reason.ADOPTED, sentence=sentence))
         found.append(adopt)
     return tuple(found), seen
+
+
+def _into_pools(snapshot: Snapshot, adopted: Sequence[Adopt]) -> Iterator[Adopt]:
+    """The adoptions, those of owned machines into the pool that would buy them: its `disruption` holds for them too."""
+    if not any(each.spec.delivers is Delivery.POWER for each in adopted):
+        yield from adopted
+        return
+    # Neither nodes nor records: the machine is on, and is to be judged as if it were not.
+    context = CandidateContext(now=snapshot.now, namespaces=snapshot.namespaces, remembered=snapshot.nodes)
+    offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, context)
+    best: dict[tuple[SourceKey, str], Candidate] = {}
+    for each in sorted(offering.candidates, key=lambda each: (-each.weight, each.pool)):
+        best.setdefault((each.source, each.offer.node_name or ""), each)
+    for adopt in adopted:
+        key = SourceKey(adopt.spec.node_class_name or "", adopt.spec.provider)
+        candidate = best.get((key, adopt.name))
+        yield adopt if adopt.spec.delivers is not Delivery.POWER else _into_pool(adopt, candidate, snapshot.rules)
+
+
+def _into_pool(adopt: Adopt, candidate: Candidate | None, rules: OperatorRules) -> Adopt:
+    """The adoption with its pool and that pool's labels, and with what comes next in its sentence."""
+    spec, grace = adopt.spec, f", not within {human(rules.adoption_grace)}" if rules.adoption_grace else ""
+    if candidate is not None and candidate.pool.name:
+        pool = candidate.pool
+        # Not the pool's taints: the pods that run there now may not tolerate them.
+        node = msgspec.structs.replace(spec.node, labels=dict(candidate.node.labels)) if spec.node else None
+        reference = PoolRef(namespace=pool.namespace, name=pool.name)
+        spec = msgspec.structs.replace(spec, pool_ref=reference, node=node)
+        following = f"GPUNodePool {pool.namespace}/{pool.name} says when it is powered off{grace}."
+    elif spec.node_class_name is None:
+        following = f"Forebay powers it off when it is idle{grace}."
+    else:
+        following = f"No GPUNodePool of class {spec.node_class_name} uses it, so Forebay does not power it off."
+    sentence = f"{adopt.sentence} {following}"
+    spec = msgspec.structs.replace(spec, why=sentence)
+    first = adopt.status.transitions[-1]
+    status = msgspec.structs.replace(
+        adopt.status,
+        message=sentence,
+        transitions=(*adopt.status.transitions[:-1], msgspec.structs.replace(first, message=sentence)),
+    )
+    return msgspec.structs.replace(adopt, spec=spec, status=status, sentence=sentence)
 
 
 def _is_previous_run(record: GPUInstance) -> bool:

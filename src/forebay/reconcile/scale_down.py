@@ -31,6 +31,7 @@ def scale_down_steps(snapshot: Snapshot, reservations: Reservations, with_step: 
     )
     rules = consolidation.ScaleDownRules(
         idle_delay=snapshot.rules.idle_delay,
+        adoption_grace=snapshot.rules.adoption_grace,
         cycle=snapshot.rules.scale_down_interval,
         pools={pool.key: pool.spec.disruption for pool in snapshot.pools},
     )
