@@ -1,7 +1,7 @@
 """Due lifecycle steps: at most one for each GPUInstance, and adoption of orphans (instances without a GPUInstance)."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen
 from forebay.lifecycle.record_fields import initial_status
-from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, WriteStatus
+from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, Launch, WriteStatus
 from forebay.lifecycle.unhealthy_limit import replacement_paused
 from forebay.model.fit import CORDON_TAINT, misfit
 from forebay.model.reasons import Reason
@@ -78,10 +78,40 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
             steps.append(step)
         elif at is not None:
             due.append(at)
+    postponed, next_power_on = _postponed_power_ons(snapshot, steps)
+    if next_power_on is not None:
+        due.append(next_power_on)
     allowed = (
-        step for step in steps if not (isinstance(step, DeleteRecord) and step.record.uid in snapshot.unrecorded_cost)
+        step
+        for step in steps
+        if step.record.metadata.name not in postponed
+        and not (isinstance(step, DeleteRecord) and step.record.uid in snapshot.unrecorded_cost)
     )
     return DueSteps(tuple(steps), tuple(allowed), min(due, default=None), errors)
+
+
+def _postponed_power_ons(snapshot: Snapshot, steps: Iterable[AnyStep]) -> tuple[set[str], datetime | None]:
+    """Records (by name) whose power-on waits for the next interval, and when that begins: the oldest goes first."""
+    interval = snapshot.rules.power_on_interval
+    calls = [step for step in steps if isinstance(step, Launch) and step.record.spec.delivers is Delivery.POWER]
+    if not interval or not calls:
+        return set(), None
+    latest = max(
+        (
+            record.status.attempted_at
+            for record in snapshot.records
+            if record.spec.delivers is Delivery.POWER
+            and record.status is not None
+            and record.status.attempted_at is not None
+            # Afterwards it is the time of the power-off call.
+            and record.state in (InstanceState.LAUNCHING, InstanceState.LAUNCHED)
+        ),
+        default=None,
+    )
+    if latest is not None and snapshot.now < latest + interval:
+        return {step.record.metadata.name for step in calls}, latest + interval
+    first = min(calls, key=lambda step: (step.record.metadata.creation_timestamp or snapshot.now, step.record.uid))
+    return {step.record.metadata.name for step in calls if step is not first}, snapshot.now + interval
 
 
 def _initial_step(record: GPUInstance) -> tuple[WriteStatus, None] | None:
