@@ -52,6 +52,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             extra={"command": "run"},
         ),
     ] = "30s"
+    adoption_grace: Annotated[
+        str,
+        Meta(
+            description="How long a machine that Forebay found on is not powered off, however idle it is.",
+            extra={"command": "run"},
+        ),
+    ] = "10m"
     scale_down_interval: Annotated[
         str,
         Meta(
@@ -59,6 +66,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             extra={"command": "run"},
         ),
     ] = "10s"
+    power_on_interval: Annotated[
+        str,
+        Meta(
+            description="Time between two power-ons of owned machines, so that many at once trip no breaker.",
+            extra={"command": "run"},
+        ),
+    ] = "1s"
     health_server_address: Annotated[
         str,
         Meta(description="Address of `/healthz`, `/readyz` and `/metrics`.", extra={"command": "run"}),

@@ -141,6 +141,8 @@ def rules_of(settings: Settings) -> OperatorRules:
     return OperatorRules(
         gpu_resources=frozenset(resources) or None,
         idle_delay=_duration("idle_delay", settings.idle_delay),
+        adoption_grace=_duration("adoption_grace", settings.adoption_grace),
+        power_on_interval=_duration("power_on_interval", settings.power_on_interval),
         scale_down_interval=_duration("scale_down_interval", settings.scale_down_interval),
     )
 

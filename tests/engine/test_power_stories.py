@@ -1,6 +1,8 @@
 """Machines you own, switched on for pods that wait: which one, when, and how often."""
 
 import asyncio
+from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -277,3 +279,17 @@ async def test_a_pod_bound_to_a_machine_that_is_off_is_demand_for_that_machine()
             assert world.phase("agent") == "Succeeded"
             assert world.power.on == frozenset()
             assert world.asked("start") == [bound]
+
+
+async def test_machines_are_powered_on_one_after_the_other():
+    async with (
+        lab(*(Powered(name=f"m{number}", gpus=1, boot=60) for number in range(5))) as world,
+        operator(world, power_on_interval=timedelta(seconds=10)),
+    ):
+        for number in range(5):
+            world.pod(f"train-{number}", 1, runs="300s")
+        await asyncio.sleep(120)
+        starts = [call.at for call in world.power.calls if call.asked == "start"]
+        assert len(starts) == 5
+        assert all(later - earlier >= timedelta(seconds=9) for earlier, later in pairwise(starts))
+        assert max(starts) - min(starts) <= timedelta(seconds=50)

@@ -58,7 +58,7 @@ async def test_a_machine_that_works_and_is_no_longer_configured_is_left_as_it_is
 
 async def test_pods_do_not_wait_for_a_machine_that_was_taken_away_before_it_was_asked_for():
     async with lab(FIRST, SECOND) as world:
-        world.power.script("first", PowerCall.ON, *[refuses(429, headers={"Retry-After": "3600"})] * 9)
+        world.power.script("first", PowerCall.ON, *[refuses(429, headers={"Retry-After": "60"})] * 9)
         async with operator(world):
             world.pod("train", 1, runs="30s")
             await asyncio.sleep(10)

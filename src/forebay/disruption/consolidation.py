@@ -26,6 +26,8 @@ _SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 class ScaleDownRules(msgspec.Struct, frozen=True, kw_only=True):
     #: How long an owned machine without a pool must have been idle. Zero: it is powered off at once.
     idle_delay: timedelta = timedelta(0)
+    #: How long a machine that was found on stays on: its owner has this time to see what Forebay is about to do.
+    adoption_grace: timedelta = timedelta(0)
     #: At most one owned machine begins to drain in this time.
     cycle: timedelta = timedelta(seconds=10)
     #: By namespace and name of the GPUNodePool. Nodes of a pool that is missing here are kept.
@@ -79,6 +81,9 @@ def _idle_long_enough(machine: MachineUse, now: datetime, rules: ScaleDownRules)
     if machine.refused is not None and not machine.refusal_recorded:
         # The pod must say so first, or another machine would be launched for it.
         return None
+    created = machine.record.metadata.creation_timestamp
+    if machine.adopted and created is not None and now - created < rules.adoption_grace:
+        return None
     delay = _idle_delay(machine, rules)
     if delay is None:
         return None
@@ -98,8 +103,10 @@ def _idle_delay(machine: MachineUse, rules: ScaleDownRules) -> timedelta | None:
     """How long the node must have been idle before it goes; None where idle nodes are kept."""
     pool = _pool(machine)
     if pool is None:
-        # Without a pool there are owned machines, machines of a NodeProvisioner, and leftovers.
-        return rules.idle_delay if machine.owned else None
+        # Without a pool there are the machines of environment variables, machines of a class that were found on and
+        # that no pool would use, machines of a NodeProvisioner, and leftovers.
+        of_environment = machine.owned and machine.record.spec.node_class_name is None
+        return rules.idle_delay if of_environment else None
     disruption = rules.pools.get(pool)
     # WhenUnderutilized covers idle nodes, but does not yet move pods that would fit elsewhere.
     if disruption is None or disruption.consolidation_policy is ConsolidationPolicy.NEVER:

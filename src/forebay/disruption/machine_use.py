@@ -49,6 +49,11 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
         return self.record.spec.delivers is Delivery.POWER
 
     @property
+    def adopted(self) -> bool:
+        """True for a machine that was found on: its record was created for no pod."""
+        return self.owned and not self.record.spec.pods and self.record.spec.provisioner_ref is None
+
+    @property
     def in_service(self) -> bool:
         """True while the node is up and its provider is configured: only such a node can be idle, and be terminated."""
         return (

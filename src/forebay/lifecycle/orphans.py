@@ -183,7 +183,7 @@ def _owned_machines(
         node = nodes.get(machine)
         up = node is not None and node.ready and node.deleted is None
         if up and (machine in running or machine in listing.found.unknown):
-            sentence = f"{machine} is on and node {machine} is Ready. Adopting it; it is powered off when idle."
+            sentence = f"{machine} is on and node {machine} is Ready. Adopting it."
             yield _adopt_machine(source, offer, machine, InstanceState.JOINED, sentence, now)
         elif machine in running and found.long_enough(source.key, machine, now):
             sentence = f"{machine} is on, but Forebay did not power it on. Adopting it; its node must become Ready."

@@ -1,28 +1,31 @@
 """Registration and initialization: rules of the states Launched (no node yet) and Joined (a node without its GPUs)."""
 
-from datetime import datetime
-from typing import NamedTuple
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.parts import Truth
 from forebay.demand.initialization import gpus_allocatable, is_initialized
+from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
 from forebay.lifecycle.cooldown import cooldown_span
 from forebay.lifecycle.cordon import cordon_is_ours
 from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.disappearance import vanished
 from forebay.lifecycle.facts import boot_deadline
+from forebay.lifecycle.launch import made_for_adoption
 from forebay.lifecycle.liveness import UNHEALTHY_AFTER
 from forebay.lifecycle.presence import Presence, presence_of
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
-from forebay.lifecycle.steps import WriteStatus
+from forebay.lifecycle.steps import Launch, WriteStatus
 from forebay.lifecycle.termination import begin_termination, revoked, uncordon
 from forebay.lifecycle.transitions import (
     MACHINE_RUNNING,
     NODE_READY,
     condition,
     transition,
+    whole_seconds,
     with_condition,
     with_message,
 )
@@ -31,6 +34,9 @@ from forebay.model.nodes import is_startup_taint
 from forebay.model.reasons import Reason
 from forebay.model.sources import InstancePhase
 from forebay.model.spans import human
+
+#: A power-on call is repeated after this long while the node does not come.
+REPEAT_POWER_ON_AFTER: Final = timedelta(minutes=2)
 
 
 def launched(ctx: RuleContext) -> RuleResult:
@@ -53,9 +59,30 @@ def launched(ctx: RuleContext) -> RuleResult:
         return step
     timeout = _timeout(ctx, seen)
     if now < timeout.at:
-        return Wait(timeout.at)
+        again = _repeat_power_on(ctx, seen) if facts.owned and ctx.capabilities.idempotent_launch else None
+        return again if isinstance(again, Launch) else Wait(min(timeout.at, again or timeout.at))
     sentence = f"{timeout.sentence} {_terminate_and_cool_down(ctx, timeout.reason)}"
     return begin_termination(ctx, timeout.reason, sentence, failed=True)
+
+
+def _repeat_power_on(ctx: RuleContext, seen: Presence) -> Launch | datetime | None:
+    """The power-on call once more, or when it is due; None where it is not repeated.
+
+    Many machines accept a power-on call while they shut down, and ignore it.
+    """
+    status, attempts = ctx.status, ctx.status.attempt or 1
+    if seen.present or not ctx.facts.wanted or made_for_adoption(ctx.record) or attempts >= MAX_ATTEMPTS:
+        return None
+    due = status.not_before or (status.attempted_at or ctx.since) + REPEAT_POWER_ON_AFTER
+    if ctx.now < due:
+        return due
+    sentence = (
+        f"Repeating the power-on call of {describe(ctx.record)}: node {ctx.record.node_name} has not come yet, and a "
+        "machine that was still shutting down may have ignored the call."
+    )
+    following = whole_seconds(ctx.now) + REPEAT_POWER_ON_AFTER
+    repeated = with_message(status, Reason.LAUNCH_ACCEPTED, sentence, attempt=attempts + 1, not_before=following)
+    return Launch(record=ctx.record, reason=Reason.LAUNCH_STARTED, sentence=sentence, status=repeated)
 
 
 def joined(ctx: RuleContext) -> RuleResult:

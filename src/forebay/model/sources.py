@@ -136,6 +136,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     launch_deadline: timedelta = timedelta(minutes=10)
     join_deadline: timedelta = timedelta(minutes=15)
     gpu_deadline: timedelta = timedelta(minutes=10)
+    #: Launch and termination calls are given up after this long. The provider may give up earlier by itself.
+    call_timeout: timedelta = timedelta(seconds=60)
     #: Interval between listings while no launch or termination is in progress.
     poll: timedelta = timedelta(seconds=30)
 

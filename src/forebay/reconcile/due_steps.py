@@ -1,26 +1,29 @@
 """Due lifecycle steps: at most one for each GPUInstance, and adoption of orphans (instances without a GPUInstance)."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_instance import GPUInstance, InstanceState, PoolRef
 from forebay.api.names import STARTUP_TAINT
 from forebay.demand.refusal import refusal_holds
 from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen
 from forebay.lifecycle.record_fields import initial_status
-from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, WriteStatus
+from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, Launch, WriteStatus
 from forebay.lifecycle.unhealthy_limit import replacement_paused
 from forebay.model.fit import CORDON_TAINT, misfit
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery, Source, SourceKey
+from forebay.model.spans import human
+from forebay.planning.candidates import CandidateContext, candidates
+from forebay.planning.plan import Candidate
 from forebay.reconcile.orders import source_of
-from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.snapshot import OperatorRules, Snapshot
 
 Pool = tuple[str, str]
 
@@ -75,10 +78,40 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
             steps.append(step)
         elif at is not None:
             due.append(at)
+    postponed, next_power_on = _postponed_power_ons(snapshot, steps)
+    if next_power_on is not None:
+        due.append(next_power_on)
     allowed = (
-        step for step in steps if not (isinstance(step, DeleteRecord) and step.record.uid in snapshot.unrecorded_cost)
+        step
+        for step in steps
+        if step.record.metadata.name not in postponed
+        and not (isinstance(step, DeleteRecord) and step.record.uid in snapshot.unrecorded_cost)
     )
     return DueSteps(tuple(steps), tuple(allowed), min(due, default=None), errors)
+
+
+def _postponed_power_ons(snapshot: Snapshot, steps: Iterable[AnyStep]) -> tuple[set[str], datetime | None]:
+    """Records (by name) whose power-on waits for the next interval, and when that begins: the oldest goes first."""
+    interval = snapshot.rules.power_on_interval
+    calls = [step for step in steps if isinstance(step, Launch) and step.record.spec.delivers is Delivery.POWER]
+    if not interval or not calls:
+        return set(), None
+    latest = max(
+        (
+            record.status.attempted_at
+            for record in snapshot.records
+            if record.spec.delivers is Delivery.POWER
+            and record.status is not None
+            and record.status.attempted_at is not None
+            # Afterwards it is the time of the power-off call.
+            and record.state in (InstanceState.LAUNCHING, InstanceState.LAUNCHED)
+        ),
+        default=None,
+    )
+    if latest is not None and snapshot.now < latest + interval:
+        return {step.record.metadata.name for step in calls}, latest + interval
+    first = min(calls, key=lambda step: (step.record.metadata.creation_timestamp or snapshot.now, step.record.uid))
+    return {step.record.metadata.name for step in calls if step is not first}, snapshot.now + interval
 
 
 def _initial_step(record: GPUInstance) -> tuple[WriteStatus, None] | None:
@@ -104,7 +137,7 @@ def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...],
     previous = {each.metadata.name: each for each in snapshot.records if _is_previous_run(each)}
     live = [each for each in snapshot.records if each.metadata.name not in previous]
     found: list[Adopt | DeleteRecord] = []
-    for adopt in adoptions(seen, sources, live, snapshot.nodes, snapshot.now):
+    for adopt in _into_pools(snapshot, adoptions(seen, sources, live, snapshot.nodes, snapshot.now)):
         if adopt.name in previous:
             sentence = (
                 f"Machine {adopt.name} is on again. This GPUInstance of its previous run is replaced by a new one."
@@ -112,6 +145,48 @@ def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...],
             found.append(DeleteRecord(record=previous[adopt.name], reason=Reason.ADOPTED, sentence=sentence))
         found.append(adopt)
     return tuple(found), seen
+
+
+def _into_pools(snapshot: Snapshot, adopted: Sequence[Adopt]) -> Iterator[Adopt]:
+    """The adoptions, those of owned machines into the pool that would buy them: its `disruption` holds for them too."""
+    if not any(each.spec.delivers is Delivery.POWER for each in adopted):
+        yield from adopted
+        return
+    # Neither nodes nor records: the machine is on, and is to be judged as if it were not.
+    context = CandidateContext(now=snapshot.now, namespaces=snapshot.namespaces, remembered=snapshot.nodes)
+    offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, context)
+    best: dict[tuple[SourceKey, str], Candidate] = {}
+    for each in sorted(offering.candidates, key=lambda each: (-each.weight, each.pool)):
+        best.setdefault((each.source, each.offer.node_name or ""), each)
+    for adopt in adopted:
+        key = SourceKey(adopt.spec.node_class_name or "", adopt.spec.provider)
+        candidate = best.get((key, adopt.name))
+        yield adopt if adopt.spec.delivers is not Delivery.POWER else _into_pool(adopt, candidate, snapshot.rules)
+
+
+def _into_pool(adopt: Adopt, candidate: Candidate | None, rules: OperatorRules) -> Adopt:
+    """The adoption with its pool and that pool's labels, and with what comes next in its sentence."""
+    spec, grace = adopt.spec, f", not within {human(rules.adoption_grace)}" if rules.adoption_grace else ""
+    if candidate is not None and candidate.pool.name:
+        pool = candidate.pool
+        # Not the pool's taints: the pods that run there now may not tolerate them.
+        node = msgspec.structs.replace(spec.node, labels=dict(candidate.node.labels)) if spec.node else None
+        reference = PoolRef(namespace=pool.namespace, name=pool.name)
+        spec = msgspec.structs.replace(spec, pool_ref=reference, node=node)
+        following = f"GPUNodePool {pool.namespace}/{pool.name} says when it is powered off{grace}."
+    elif spec.node_class_name is None:
+        following = f"Forebay powers it off when it is idle{grace}."
+    else:
+        following = f"No GPUNodePool of class {spec.node_class_name} uses it, so Forebay does not power it off."
+    sentence = f"{adopt.sentence} {following}"
+    spec = msgspec.structs.replace(spec, why=sentence)
+    first = adopt.status.transitions[-1]
+    status = msgspec.structs.replace(
+        adopt.status,
+        message=sentence,
+        transitions=(*adopt.status.transitions[:-1], msgspec.structs.replace(first, message=sentence)),
+    )
+    return msgspec.structs.replace(adopt, spec=spec, status=status, sentence=sentence)
 
 
 def _is_previous_run(record: GPUInstance) -> bool:

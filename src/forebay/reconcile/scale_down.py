@@ -37,6 +37,7 @@ def scale_down_steps(
     )
     rules = consolidation.ScaleDownRules(
         idle_delay=snapshot.rules.idle_delay,
+        adoption_grace=snapshot.rules.adoption_grace,
         cycle=snapshot.rules.scale_down_interval,
         # Nodes of a pool that is missing here are kept.
         pools={pool.key: pool.spec.disruption for pool in snapshot.pools if _understood(pool, now, faults)},

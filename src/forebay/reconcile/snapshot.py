@@ -27,8 +27,12 @@ class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
     gpu_resources: frozenset[str] | None = None
     #: How long an owned machine must have been idle before it is powered off.
     idle_delay: timedelta = timedelta(0)
+    #: How long a machine that was found on is not powered off.
+    adoption_grace: timedelta = timedelta(0)
     #: At most one owned machine is powered off in this time.
     scale_down_interval: timedelta = timedelta(seconds=10)
+    #: At most one owned machine is powered on in this time. Zero: all at once.
+    power_on_interval: timedelta = timedelta(0)
     #: From the cordon to the last check for pods: the scheduler may be binding one to the node meanwhile.
     drain_delay: timedelta = timedelta(seconds=3)
 

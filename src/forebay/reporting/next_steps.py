@@ -162,7 +162,7 @@ def _next_of_ready_instance(record: GPUInstance, view: ClusterView) -> str:
     since = f"{name} has been idle for {human(view.now - idle.last_transition_time)}"
     pool = _pool(record, view.pools)
     if pool is None:
-        if record.spec.delivers is Delivery.POWER:
+        if record.spec.delivers is Delivery.POWER and record.spec.node_class_name is None:
             return f"{since}. Forebay powers it off after the operator's --idle-delay."
         return f"{since}. It belongs to no pool, so no consolidateAfter applies and it stays."
     disruption = pool.spec.disruption

@@ -35,6 +35,8 @@ class Powered(msgspec.Struct, frozen=True, kw_only=True):
     driver: float = 0.0
     #: From the power-off call until the machine draws no power.
     shutdown: float = 5.0
+    #: A power-on call that arrives while the machine shuts down is answered with 200 and has no effect.
+    ignores_calls_while_stopping: bool = False
     gpu_resource: str = "nvidia.com/gpu"
     allocatable: Mapping[str, str] = msgspec.field(default_factory=lambda: {"cpu": "32", "memory": "128Gi"})
     labels: Mapping[str, str] = {}
@@ -294,7 +296,8 @@ class PowerWorld:
     def _act(self, machine: Powered, asked: PowerCall) -> None:
         state = self._states[machine.name]
         if asked is PowerCall.ON and state.power not in {Power.ON, Power.STARTING}:
-            self._start(machine)
+            if not (machine.ignores_calls_while_stopping and state.power is Power.STOPPING):
+                self._start(machine)
         elif asked is PowerCall.OFF and state.power in {Power.ON, Power.STARTING}:
             self._stop(machine)
 

@@ -457,3 +457,26 @@ class TestTls:
         assert isinstance(error, BadCredentials)
         assert "the CA data holds no PEM certificate: correct the Secrets that its tls names" in str(error)
         assert not check.ok
+
+
+async def test_a_call_may_take_as_long_as_the_longest_timeout_of_a_machine():
+    quick, slow = replace(GPU_1, timeout="5s"), replace(GPU_1, name="gpu-2", timeout="3m")
+    async with provider_of(Endpoint(), quick) as provider:
+        assert provider.capabilities().call_timeout == timedelta(seconds=60)
+    async with provider_of(Endpoint(), quick, slow) as provider:
+        assert provider.capabilities().call_timeout > timedelta(minutes=3)
+
+
+async def test_status_endpoints_that_hang_hide_no_other_machine_for_longer_than_one_listing():
+    names = [f"gpu-{number:02}" for number in range(20)]
+    world = PowerWorld([Powered(name=name, gpus=1, boot=1) for name in names])
+    for name in names[:17]:
+        world.script(name, PowerCall.STATUS, *[faults.silent(acts=False)] * 3)
+    world.power_on_by_hand("gpu-19")
+    machines = [replace(each, timeout="60s") for each in world.configured("http://power-api")]
+    async with provider_of(world.answer, *machines) as provider:
+        for _ in range(2):
+            async with asyncio.timeout(50):
+                found = await provider.instances()
+        assert {each.id for each in found.instances} == {"gpu-19"}
+        assert found.unknown == set(names[:17])

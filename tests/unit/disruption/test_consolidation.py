@@ -125,6 +125,23 @@ def test_when_underutilized_covers_only_idle_nodes_for_now():
     assert names(scale_down([rented(), rented("r2", pods=[running()])], NOW, rules)) == ["r1"]
 
 
+def of_class(use):
+    return replace(use, record=replace(use.record, spec=replace(use.record.spec, node_class_name="rack")))
+
+
+def test_a_machine_of_a_class_that_no_pool_uses_is_kept():
+    assert scale_down([of_class(machine())], NOW, AT_ONCE) == ()
+
+
+def test_a_machine_found_on_is_kept_for_the_adoption_grace():
+    rules = ScaleDownRules(adoption_grace=timedelta(minutes=10))
+    assert scale_down([machine(born=ago(minutes=9))], NOW, rules) == ()
+    assert names(scale_down([machine(born=ago(minutes=10))], NOW, rules)) == ["n1"]
+    bought = machine(born=ago(minutes=1))
+    bought = replace(bought, record=record(pods=[running()], born=ago(minutes=1)))
+    assert names(scale_down([bought], NOW, rules)) == ["n1"]
+
+
 def test_nodes_of_an_unknown_pool_are_kept():
     assert scale_down([rented()], NOW, AT_ONCE) == ()
 

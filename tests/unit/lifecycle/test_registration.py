@@ -3,7 +3,8 @@
 import pytest
 
 from forebay.api.parts import Truth
-from forebay.lifecycle.steps import Uncordon, WriteStatus
+from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
+from forebay.lifecycle.steps import Launch, Uncordon, WriteStatus
 from forebay.model.sources import InstancePhase
 from forebay.model.spans import human
 from tests.unit.lifecycle.builders import (
@@ -108,7 +109,7 @@ def test_while_the_provider_cannot_be_listed_a_machine_gets_the_time_to_run_and_
     ("boot", "late"), [pytest.param("90s", seconds(90), id="its own"), pytest.param(None, minutes(15), id="usual")]
 )
 def test_an_owned_machine_that_never_registers_is_powered_off_and_cools_down(boot, late):
-    booting = record(S.LAUNCHED, owned=True, spec=owned_spec(boot_deadline=boot))
+    booting = record(S.LAUNCHED, owned=True, spec=owned_spec(boot_deadline=boot), attempt=MAX_ATTEMPTS)
     off = facts(booting, node=node("gpu-1", ready=False), listing=listed(unknown=["gpu-1"]))
 
     assert next_step(off, NOW + late - seconds(1)) is None
@@ -122,8 +123,30 @@ def test_an_owned_machine_that_never_registers_is_powered_off_and_cools_down(boo
     )
 
 
-def test_a_machine_whose_status_says_off_until_it_has_booted_has_not_vanished():
+def test_the_power_on_call_is_repeated_twice_while_the_node_does_not_come():
     booting = record(S.LAUNCHED, owned=True)
+    calls, now = [], NOW
+    while now < NOW + minutes(14):
+        now += seconds(10)
+        step = next_step(facts(booting, node=node("gpu-1", ready=False), listing=listed(unknown=["gpu-1"])), now)
+        if step is not None:
+            assert isinstance(step, Launch)
+            booting = after(step)
+            calls.append(now - NOW)
+    assert calls == [minutes(2), minutes(4)]
+    assert booting.status.state is S.LAUNCHED
+    assert booting.status.attempted_at == NOW, "its deadline does not move"
+
+
+@pytest.mark.parametrize("phase", [InstancePhase.RUNNING, InstancePhase.STARTING, InstancePhase.ENDING])
+def test_a_machine_that_reports_a_state_is_not_powered_on_again(phase):
+    seen = listed(instance("gpu-1", phase), asked=NOW + minutes(3))
+    booting = facts(record(S.LAUNCHED, owned=True), node=node("gpu-1", ready=False), listing=seen)
+    assert next_step(booting, NOW + minutes(3)) is None
+
+
+def test_a_machine_whose_status_says_off_until_it_has_booted_has_not_vanished():
+    booting = record(S.LAUNCHED, owned=True, attempt=MAX_ATTEMPTS)
 
     for asked in range(20, 600, 2):
         now = NOW + seconds(asked)

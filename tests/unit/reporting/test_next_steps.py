@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.api.gpu_instance import Transition
 from forebay.reporting.explanations import explain_instance, explain_pod
@@ -100,7 +101,10 @@ def test_an_idle_instance_shows_when_it_is_powered_off():
         "m1 has been idle for 60s. Forebay powers off m1 at 12:04:00 UTC (in 4m): consolidateAfter of pool lab is 5m."
     )
     assert "pool lab never consolidates idle nodes" in next_of_instance(idle, pools=(pool(after="Never"),))
-    assert "--idle-delay" in next_of_instance(record(pool=None, idle_since=before(minutes=1)))
+    found_on = record(pool=None, idle_since=before(minutes=1))
+    assert "belongs to no pool" in next_of_instance(found_on)
+    of_environment = replace(found_on, spec=replace(found_on.spec, node_class_name=None))
+    assert "--idle-delay" in next_of_instance(of_environment)
     overdue = next_of_instance(record(idle_since=before(minutes=6)))
     assert "as soon as disruption budgets and the scale-down interval allow" in overdue
 

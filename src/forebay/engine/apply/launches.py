@@ -18,7 +18,7 @@ from forebay.engine.apply.launch_requests import launch_request
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
 from forebay.engine.counts import Counts
-from forebay.engine.sources.sources import CALL_TIMEOUT, Sources
+from forebay.engine.sources.sources import Sources
 from forebay.kube.errors import Conflict, KubeError, NotFound
 from forebay.kube.lease import Elector
 from forebay.lifecycle import call_outcomes
@@ -76,10 +76,10 @@ class Launches:
         self._events.transition(record, step.reason, step.sentence)
         request = launch_request(record, self._cluster)
         try:
-            async with asyncio.timeout(CALL_TIMEOUT):
+            async with asyncio.timeout(_call_timeout(provider)):
                 instance = await provider.launch(request)
         except (ProviderError, TimeoutError) as error:
-            failure = _failure(error, step.record)
+            failure = _failure(error, step.record, provider)
             self._count(record, "launch", failure)
             await self._record_outcome(record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock()))
         else:
@@ -95,10 +95,10 @@ class Launches:
             return
         record, provider = claimed
         try:
-            async with asyncio.timeout(CALL_TIMEOUT):
+            async with asyncio.timeout(_call_timeout(provider)):
                 await provider.terminate(step.instance_id)
         except (ProviderError, TimeoutError) as error:
-            failure = _failure(error, step.record)
+            failure = _failure(error, step.record, provider)
             self._count(record, "terminate", failure)
             await self._record_outcome(
                 record, lambda seen: call_outcomes.termination_failed(seen, failure, self._clock())
@@ -153,8 +153,12 @@ class Launches:
             return
 
 
-def _failure(error: ProviderError | TimeoutError, record: GPUInstance) -> Failure:
+def _call_timeout(provider: Provider) -> float:
+    return provider.capabilities().call_timeout.total_seconds()
+
+
+def _failure(error: ProviderError | TimeoutError, record: GPUInstance, provider: Provider) -> Failure:
     if isinstance(error, ProviderError):
         return error.failure()
-    sentence = f"{record.spec.provider} did not answer within {CALL_TIMEOUT:.0f} s."
+    sentence = f"{record.spec.provider} did not answer within {_call_timeout(provider):.0f} s."
     return Failure(kind=FailureKind.OUTCOME_UNKNOWN, sentence=sentence)

@@ -6,7 +6,10 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import uuid4
 
+from msgspec.structs import replace
+
 from forebay.api.machines import Machine
+from forebay.api.values import duration
 from forebay.model.sources import Capabilities, Delivery, Found, Instance, InstancePhase, Offer
 from forebay.net import clock as wall
 from forebay.providers.base import Check, LaunchRequest, ProviderError, Rejected, Unavailable
@@ -29,6 +32,9 @@ _PHASES: Final = {
 }
 #: Status calls in flight at the same time: often one small controller answers for all machines.
 _MAX_CONCURRENT: Final = 16
+#: Seconds after which a listing returns what is known. Machines that have not answered by then are unknown.
+_LISTING_DEADLINE: Final = 45.0
+_MARGIN: Final = timedelta(seconds=10)
 
 
 class WebhookProvider:
@@ -45,9 +51,14 @@ class WebhookProvider:
         self._machines = {machine.name: machine for machine in machines}
         self._calls = WebhookCalls(make_transport, secrets, clock)
         self._status_calls = asyncio.Semaphore(_MAX_CONCURRENT)
+        #: Machines whose status endpoint did not answer last time: the others are asked first.
+        self._silent: set[str] = set()
+        longest = max((duration(machine.timeout) for machine in machines), default=timedelta(0))
+        # Twice: a call whose credentials are refused is sent again with those that the Secret holds now.
+        self._capabilities = replace(_CAPABILITIES, call_timeout=max(_CAPABILITIES.call_timeout, 2 * longest + _MARGIN))
 
     def capabilities(self) -> Capabilities:
-        return _CAPABILITIES
+        return self._capabilities
 
     async def offers(self) -> Sequence[Offer]:
         return tuple(map(as_offer, self._machines.values()))
@@ -117,11 +128,23 @@ class WebhookProvider:
     async def _power_states(self) -> dict[str, PowerState | ProviderError]:
         """State, or error, of each machine that has a status endpoint."""
         machines = [machine for machine in self._machines.values() if machine.status_endpoint is not None]
-        states = await asyncio.gather(*map(self._power_state, machines))
-        return {machine.name: state for machine, state in zip(machines, states, strict=True)}
+        machines.sort(key=lambda machine: machine.name in self._silent)
+        sent: set[str] = set()
+        asked = {machine.name: asyncio.ensure_future(self._power_state(machine, sent)) for machine in machines}
+        if asked:
+            try:
+                await asyncio.wait(asked.values(), timeout=_LISTING_DEADLINE)
+            finally:
+                for call in asked.values():
+                    call.cancel()
+        states = {name: _answer(name, call) for name, call in asked.items()}
+        self._silent = {name for name in sent if not isinstance(states[name], PowerState)}
+        return states
 
-    async def _power_state(self, machine: Machine) -> PowerState | ProviderError:
+    async def _power_state(self, machine: Machine, sent: set[str]) -> PowerState | ProviderError:
+        """The answer of the status endpoint. The machine's name is added to `sent` once it is the machine's turn."""
         async with self._status_calls:
+            sent.add(machine.name)
             try:
                 body = await self._calls.call(machine, Endpoint.STATUS, str(uuid4()))
             except ProviderError as error:
@@ -133,3 +156,12 @@ class WebhookProvider:
             f"{machine.name}: the response of its status endpoint is neither on nor off. "
             'Let it answer {"on": true} or {"on": false}; until then Forebay judges by its node alone.'
         )
+
+
+def _answer(name: str, call: asyncio.Future[PowerState | ProviderError]) -> PowerState | ProviderError:
+    """What the status endpoint has answered by the deadline."""
+    if call.done() and not call.cancelled():
+        return call.result()
+    return Unavailable(
+        f"{name}: its status endpoint did not answer within {_LISTING_DEADLINE:.0f} s; its power state is unknown."
+    )
