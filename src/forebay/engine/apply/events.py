@@ -96,18 +96,21 @@ class Events:
         wait = _EXPIRES_SOON if sentence == event.sentence else _REPEAT_AFTER
         if reason is event.reason and now - at < wait:
             return False
+        queued = self._recorder.event(
+            reference(PODS, event.pod),
+            reason=event.reason,
+            note=event.sentence,
+            type="Warning" if event.warning else "Normal",
+        )
+        if not queued:
+            # Thousands of pods may wait: a later tick tells those that found the queue full.
+            return False
         self._last[event.pod.uid] = (event.reason, event.sentence, now)
         self._last.move_to_end(event.pod.uid)
         while len(self._last) > _MAX_KEPT:
             self._last.popitem(last=False)
         pod = "/".join(event.pod.key)
         _log("pod event", warning=event.warning, pod=pod, reason=event.reason, message=event.sentence)
-        self._recorder.event(
-            reference(PODS, event.pod),
-            reason=event.reason,
-            note=event.sentence,
-            type="Warning" if event.warning else "Normal",
-        )
         return True
 
     def about(self, regarding: ObjectReference, reason: Reason, sentence: str, *, warning: bool = False) -> None:
