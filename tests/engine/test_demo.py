@@ -10,12 +10,14 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from fractions import Fraction
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.cli.cluster_reader import ClusterReader
+from forebay.cli.demo.command import intro_text
 from forebay.cli.demo.recorder import demo_summary, summary_rows
 from forebay.cli.demo.view import PlainView, render
 from forebay.cli.demo.world import running_demo
@@ -23,6 +25,7 @@ from forebay.cli.explain import command as explain
 from forebay.cli.parser import UserError
 from forebay.embedded.server import EmbeddedCluster
 from forebay.kube.client import Client
+from forebay.model.spans import human
 from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.settings import Settings
@@ -192,8 +195,23 @@ async def test_the_screen_fits_eighty_columns_without_colour_and_shows_all_parts
     assert len(lines) <= 24
     text = "\n".join(lines)
     assert lines[0].startswith("Forebay demo  0:")
-    for part in ("MACHINE", "rack-8", "WAITING", "giant-05-", "OBJECT", "NoOfferFits: None of 5 offers"):
+    for part in (
+        "MACHINE",
+        "rack-8",
+        "GPUs: █ used  ░ free  · off",
+        "WAITING",
+        "giant-05-",
+        "OBJECT",
+        "NoOfferFits: None of 5 offers",
+    ):
         assert part in text
+
+
+def test_the_greeting_says_from_when_on_the_fifth_job_is_there():
+    greeting = intro_text("https://127.0.0.1:1", Path("k"), 1.0, SEED)
+    seconds = sum(each.after for each in islice(arrivals(SEED), 5))
+
+    assert f"why the fifth Job waits, from {human(timedelta(seconds=seconds))} on" in greeting
 
 
 async def test_without_a_terminal_each_event_is_a_line(capsys):

@@ -66,6 +66,18 @@ async def test_a_cooldown_ends_when_its_record_is_deleted():
             assert world.asked("start") == ["first", "first"]
 
 
+async def test_the_count_of_failures_on_a_new_record_is_no_event():
+    async with lab(FIRST) as world:
+        world.power.script_boots("first", Boot(joins=False))
+        async with operator(world, machines=world.configured(every={"boot_timeout": "1m"})):
+            world.pod("train", 1, runs="60s")
+            await asyncio.sleep(600)
+            assert world.asked("start") == ["first", "first"]
+            notes = [each.get("message", "") for each in world.store.list(kinds.EVENT_KIND, "default")]
+            assert len([each for each in notes if "was chosen" in each or "fits" in each]) >= 2
+            assert not [each for each in notes if "Initial status" in each]
+
+
 async def test_the_wait_doubles_for_a_machine_that_fails_again():
     async with lab(FIRST) as world:
         world.power.script_boots("first", *[Boot(joins=False)] * 3)

@@ -33,6 +33,18 @@ async def test_a_pod_that_waits_gets_a_machine_and_the_machine_goes_off_afterwar
         assert world.states() == {"box": "Gone"}
 
 
+async def test_a_pod_that_waits_for_hours_can_always_be_asked_why():
+    async with lab(Powered(name="box", gpus=2, boot=60)) as world, operator(world):
+        world.pod("giant", 16)
+        for number in range(20):
+            await asyncio.sleep(600)
+            # The embedded cluster looks for expired events when a new one is written.
+            world.pod(f"other-{number}", 16)
+            await asyncio.sleep(5)
+            # Events expire after an hour. One that was repeated is there twice for a while, never more often.
+            assert 1 <= len(world.told("giant", "NoOfferFits")) <= 2
+
+
 async def test_the_story_is_told_on_the_pod_the_node_and_the_record():
     async with lab(Powered(name="box", gpus=2, boot=60)) as world, operator(world):
         world.pod("train", 1, runs="60s")

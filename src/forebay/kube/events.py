@@ -102,8 +102,11 @@ class EventRecorder:
         type: Literal["Normal", "Warning"] = "Normal",  # noqa: A002 (the field's own name)
         action: str = "",
         related: ObjectReference | None = None,
-    ) -> None:
-        """Queues an event about an object, without waiting. `action` is the reason if empty."""
+    ) -> bool:
+        """Queues an event about an object, without waiting. `action` is the reason if empty.
+
+        False where there was no room in the queue: the caller may try again later.
+        """
         now = asyncio.get_running_loop().time()
         key = (regarding, related, type, reason, action, note)
         series = self._series.get(key)
@@ -130,9 +133,10 @@ class EventRecorder:
                 note=_shortened(note),
                 type=type,
             )
-            self._remember(_Series(key=key, event=event, last=now))
+            return self._remember(_Series(key=key, event=event, last=now))
         else:
             self.counts.limited += 1
+        return True
 
     async def close(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109 (what is left is counted, not raised)
         """Writes the queued events, for at most `timeout` seconds."""
@@ -179,14 +183,14 @@ class EventRecorder:
         bucket.tokens -= 1
         return True
 
-    def _remember(self, series: _Series) -> None:
+    def _remember(self, series: _Series) -> bool:
         self._series[series.key] = series
         self._series.move_to_end(series.key)
         if len(self._series) > _REMEMBERED:
             _, forgotten = self._series.popitem(last=False)
             if forgotten.timer is not None:
                 forgotten.timer.cancel()
-        self._enqueue(series)
+        return self._enqueue(series)
 
     def _schedule(self, series: _Series) -> None:
         if series.due:
@@ -195,7 +199,7 @@ class EventRecorder:
         when = series.written_at + _SERIES_PERIOD
         series.timer = asyncio.get_running_loop().call_at(when, self._enqueue, series)
 
-    def _enqueue(self, series: _Series) -> None:
+    def _enqueue(self, series: _Series) -> bool:
         series.due, series.timer = True, None
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write_all(), name="write events")
@@ -204,6 +208,8 @@ class EventRecorder:
         except asyncio.QueueFull:
             self.counts.dropped += 1
             self._forget(series)
+            return False
+        return True
 
     def _forget(self, series: _Series) -> None:
         if self._series.get(series.key) is series:

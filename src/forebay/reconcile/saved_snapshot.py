@@ -5,6 +5,7 @@ starts without any. Of the budgets, usage over time and running pods are saved: 
 budget, not enough to see which ones it would evict.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -132,7 +133,7 @@ _COMMON: Final = tuple(
 )
 #: Common fields that the file stores in another form.
 _CONVERTED: Final = frozenset(
-    {"pending", "daemons", "pods_by_node", "sources", "unusable", "budget_state", "unreadable_pods"}
+    {"pending", "daemons", "classes", "pods_by_node", "sources", "unusable", "budget_state", "unreadable_pods"}
 )
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted")
 _decoder = msgspec.json.Decoder(_Saved, dec_hook=dec_hook)
@@ -158,6 +159,7 @@ def save_snapshot(snapshot: Snapshot) -> bytes:
         unreadable_pods=tuple(_UnreadablePod(shapes.pods([pod])[0], why) for pod, why in snapshot.unreadable_pods),
         fitting=snapshot.memory.reservations.fitting,
         budget_state=None if snapshot.budget_state is None else _saved_budgets(snapshot.budget_state, shapes),
+        classes=tuple(_without_credentials(each) for each in snapshot.classes),
         **{name: getattr(snapshot, name) for name in _COMMON if name not in _CONVERTED},
     )
     return _encoder.encode(replace(saved, shapes=tuple(shapes.found)))
@@ -172,6 +174,7 @@ def load_snapshot(data: bytes) -> Snapshot:
         saved = _decoder.decode(data)
         shapes = saved.shapes
         return Snapshot(
+            classes=saved.classes,
             pending=_pods(saved.pending, shapes),
             daemons=tuple(shapes[index] for index in saved.daemons),
             pods_by_node={name: _pods(pods, shapes) for name, pods in saved.pods_by_node.items()},
@@ -186,6 +189,39 @@ def load_snapshot(data: bytes) -> Snapshot:
         )
     except (msgspec.MsgspecError, IndexError, RecursionError) as error:
         raise NotASnapshot(f"the snapshot is incomplete or damaged: {error}") from error
+
+
+def _without_credentials(node_class: GPUNodeClass) -> GPUNodeClass:
+    """The class without what may be secret in the URLs of its machines: a saved snapshot is sent to other people."""
+    return GPUNodeClass(
+        metadata=node_class.metadata,
+        spec=replace(
+            node_class.spec,
+            providers=tuple(
+                replace(
+                    entry,
+                    machines=tuple(
+                        replace(
+                            machine,
+                            scale_up_endpoint=_bare_url(machine.scale_up_endpoint),
+                            scale_down_endpoint=_bare_url(machine.scale_down_endpoint),
+                            status_endpoint=machine.status_endpoint and _bare_url(machine.status_endpoint),
+                        )
+                        for machine in entry.machines
+                    ),
+                )
+                for entry in node_class.spec.providers
+            ),
+        ),
+        status=node_class.status,
+    )
+
+
+def _bare_url(url: str) -> str:
+    """The URL without user name, password, query and fragment."""
+    scheme, separator, rest = url.partition("://")
+    # After the last `@`, wherever it is: a password may hold every other delimiter.
+    return f"{scheme}{separator}{re.split('[?#]', rest.rpartition('@')[2], maxsplit=1)[0]}"
 
 
 def _saved_budgets(state: BudgetState, shapes: "_Shapes") -> _BudgetState:

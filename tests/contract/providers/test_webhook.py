@@ -172,6 +172,41 @@ async def test_a_redirect_is_not_followed():
     assert "abcdef" not in str(error)
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        "https://me:planted-secret@power.lan/x",
+        "https://me:planted/secret@power.lan/x",
+        "https://me:planted?secret@power.lan/x",
+        "https://power.lan/hooks/planted-secret",
+        "https://power.lan?planted-secret",
+        "https://power.lan#planted-secret",
+        "/hooks/planted-secret",
+        "planted-secret",
+        "javascript:planted-secret",
+    ],
+)
+async def test_of_the_target_of_a_redirect_only_scheme_and_host_are_shown(location):
+    async with provider_of(Endpoint(308, {"Location": location})) as provider:
+        error = str(await refusal(provider))
+    assert "a redirect to " in error
+    assert "planted" not in error
+    assert "secret" not in error
+
+
+async def test_secrets_in_the_url_of_an_endpoint_are_not_shown_even_if_the_server_repeats_them():
+    echo = b"no hook 9f8e7d6c5b4a39281706 for hunter2-hunter2 with abc-planted-def"
+    machine = replace(
+        GPU_1,
+        scale_up_endpoint="http://me:hunter2-hunter2@power.lan/hooks/9f8e7d6c5b4a39281706/on?k=abc-planted-def",
+    )
+    async with provider_of(Endpoint(404, body=echo), machine) as provider:
+        error = str(await refusal(provider))
+    assert "answered 404" in error
+    for secret in ("9f8e7d6c5b4a39281706", "hunter2", "planted"):
+        assert secret not in error
+
+
 async def test_a_call_takes_no_longer_than_the_machines_timeout():
     """The predecessor waited 5 s whatever was configured; the default is the same."""
     world = PowerWorld([Powered(name="gpu-1", gpus=4)])
@@ -375,7 +410,7 @@ class TestStatus:
         async with provider_of(status, machine("good"), machine("wrong"), bad) as provider:
             check = await provider.check()
         assert not check.ok
-        assert "wrong: GET http://power-api/wrong answered 404" in check.sentence
+        assert "wrong: GET http://power-api answered 404" in check.sentence
         assert "Correct statusEndpoint of the machine" in check.sentence
         assert "unread: there is no Secret forebay/h" in check.sentence
         assert "good" not in check.sentence

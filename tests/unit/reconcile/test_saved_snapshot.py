@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
+from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import BUDGET_GATE
 from forebay.api.parts import Limits
@@ -167,3 +168,22 @@ def test_an_account_without_its_budget_is_rejected():
     data = save_snapshot(with_budget_state()).replace(b'"team-a"', b'"team-b"', 1)
     with pytest.raises(NotASnapshot):
         load_snapshot(data)
+
+
+def test_a_saved_snapshot_keeps_no_credentials_in_the_urls_of_machines():
+    machine = Machine(
+        name="m1",
+        gpu_count=1,
+        scale_up_endpoint="https://me:planted-secret@power.lan:8443/m1/on?token=planted-secret#planted-secret",
+        scale_down_endpoint="https://power.lan/m1/off?planted-secret",
+    )
+    spec = GPUNodeClassSpec(providers=(ProviderEntry(name=ProviderName.WEBHOOK, machines=(machine,)),))
+    owned = GPUNodeClass(metadata=ObjectMeta(name="owned"), spec=spec)
+
+    saved = save_snapshot(Snapshot(now=NOW, classes=(owned,)))
+
+    assert b"planted" not in saved
+    (loaded,) = load_snapshot(saved).classes
+    (kept,) = loaded.spec.providers[0].machines
+    assert kept.scale_up_endpoint == "https://power.lan:8443/m1/on"
+    assert kept.scale_down_endpoint == "https://power.lan/m1/off"

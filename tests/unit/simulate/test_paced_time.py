@@ -50,6 +50,22 @@ def test_the_clock_stands_still_while_a_task_runs():
     assert paced_time.run(work(), speed=1000).total_seconds() == 0
 
 
+@pytest.mark.parametrize(("keeps_step", "waits"), [(True, False), (False, True)])
+def test_a_clock_that_others_compare_with_theirs_makes_up_for_every_delay(keeps_step, waits):
+    async def busy_for_longer_than_is_made_up_for():
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            pass
+        await asyncio.sleep(1)
+        begun = time.monotonic()
+        # One real second, which has passed already.
+        await asyncio.sleep(20)
+        return time.monotonic() - begun
+
+    waited = paced_time.run(busy_for_longer_than_is_made_up_for(), speed=20, keeps_step=keeps_step)
+    assert (waited >= 0.4) is waits
+
+
 def test_a_socket_wakes_the_loop_between_two_timers_and_the_clock_has_advanced():
     async def listen():
         here, there = socket.socketpair()

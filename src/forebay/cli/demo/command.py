@@ -7,6 +7,8 @@ import signal
 import sys
 import tempfile
 from contextlib import AsyncExitStack
+from datetime import timedelta
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -77,7 +79,7 @@ _COMMANDS_TO_TRY: Final = (
     ("kubectl get gpuinstances -w", "state of each machine"),
     ("kubectl get jobs,pods", "what runs, what waits"),
     ("{forebay} status", "pools, machines, cost"),
-    ("{forebay} explain job/giant-05", "why the fifth Job waits"),
+    ("{forebay} explain job/giant-05", "why the fifth Job waits, from {fifth} on"),
 )
 _WRONG_AGES: Final = "The ages that kubectl shows are wrong at this speed: kubectl uses the real clock."
 
@@ -93,7 +95,7 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.until_idle:
         demo_summary, code = virtual_time.run(run_demo(arguments, None))
     else:
-        demo_summary, code = paced_time.run(run_demo(arguments, pace), speed=pace)
+        demo_summary, code = paced_time.run(run_demo(arguments, pace), speed=pace, keeps_step=arguments.serve)
     print_summary(demo_summary, arguments.output)
     return code
 
@@ -130,7 +132,7 @@ async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[
             url = await stack.enter_async_context(
                 serving_cluster(cluster, arguments.port or 0, directory / "kubeconfig")
             )
-            intro = intro_text(url, directory / "kubeconfig", pace)
+            intro = intro_text(url, directory / "kubeconfig", pace, arguments.seed)
         else:
             await stack.enter_async_context(cluster)
         demo = await stack.enter_async_context(running_demo(cluster, arguments.seed))
@@ -143,9 +145,13 @@ async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[
     return found, 0 if ended else 1
 
 
-def intro_text(url: str, kubeconfig: Path, pace: float | None) -> str:
+def intro_text(url: str, kubeconfig: Path, pace: float | None, seed: int) -> str:
+    from forebay.model.spans import human
+    from forebay.simulate.lab import arrivals
+
+    fifth = human(timedelta(seconds=sum(each.after for each in islice(arrivals(seed), 5)) / (pace or 1)))
     forebay = shlex.quote(sys.argv[0] if Path(sys.argv[0]).name == "forebay" else "forebay")
-    commands = [(command.format(forebay=forebay), what) for command, what in _COMMANDS_TO_TRY]
+    commands = [(command.format(forebay=forebay), what.format(fifth=fifth)) for command, what in _COMMANDS_TO_TRY]
     width = max(len(command) for command, _ in commands)
     lines = "\n".join(f"  {command:{width}}  # {what}" for command, what in commands)
     intro = _INTRO.format(url=url, kubeconfig=kubeconfig, commands=lines)

@@ -43,8 +43,9 @@ _NOT_SHOWN: Final = frozenset({Reason.LAUNCH_STARTED})
 #: Columns of the timestamp and of the gaps between columns.
 _STAMP: Final = 12
 #: Lines that are always shown: title, headers and blank lines.
-_FRAME: Final = 9
+_FRAME: Final = 10
 _USED, _FREE, _OFF = "█", "░", "·"
+_LEGEND: Final = Text(f"GPUs: {_USED} used  {_FREE} free  {_OFF} off", "dim")
 
 
 class PlainView:
@@ -67,14 +68,14 @@ class PlainView:
 
 
 class LiveView:
-    """Redraws one screen in place; what the terminal showed before stays above it."""
+    """Redraws one screen in place; what the terminal showed before stays above it, and the last screen stays."""
 
     def __init__(self, demo: Demo, speed: float) -> None:
         self._demo = demo
         self._speed = speed
         # Users may create pods in a served demo: what they write is neither markup nor an emoji.
         self._console = Console(highlight=False, markup=False, emoji=False)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop")
+        self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
         self._live.start()
 
     def refresh(self) -> None:
@@ -93,7 +94,7 @@ def render(demo: Demo, speed: float, width: int, height: int) -> RenderableType:
     now = clock.now()
     waiting = sorted(demo.views.pods.by(PENDING_GPU, True), key=lambda pod: (pod.created, pod.name))
     left = height - _FRAME - len(demo.world.machines) - min(len(waiting), _WAITING_SHOWN + 1)
-    parts: list[RenderableType] = [_title(demo, speed, now), Text(), _machines(demo, now), Text()]
+    parts: list[RenderableType] = [_title(demo, speed, now), Text(), _machines(demo, now), _LEGEND, Text()]
     parts += [_waiting(demo, waiting, now), Text()]
     parts += [_events(demo, max(_LEAST_EVENTS, left), width)]
     return Group(*parts)

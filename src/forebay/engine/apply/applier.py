@@ -158,8 +158,8 @@ class Applier:
         if self._nodes.ends_a_drain(step) and await self._nodes.still_in_use(step.record, step.given_up):
             return
         record = await self._records.write(step.record, step.status)
-        before = step.record.status.state if step.record.status is not None else None
-        if step.status.state is not before:
+        # A record without a status is Requested, and its creation was recorded as such.
+        if step.status.state is not step.record.state:
             self._events.transition(record, step.reason, step.sentence)
 
     async def _set_class_finalizer(self, decision: SetClassFinalizer) -> None:

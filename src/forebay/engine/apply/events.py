@@ -46,6 +46,8 @@ _MAX_PODS: Final = 8
 _MAX_KEPT: Final = 20_000
 #: Seconds until a pod gets another event with the same reason and a new sentence.
 _REPEAT_AFTER: Final = 300.0
+#: Seconds until a pod gets the same event again. API servers keep events for an hour.
+_EXPIRES_SOON: Final = 3000.0
 
 
 class Events:
@@ -87,11 +89,21 @@ class Events:
         """Records an event on a pod and returns True, unless it repeats the last one.
 
         A new reason is recorded at once, a new sentence only after a while: sentences hold remaining times, which
-        change with every tick.
+        change with every tick. The same event is recorded again before the API server deletes the last one.
         """
         now = asyncio.get_running_loop().time()
         reason, sentence, at = self._last.get(event.pod.uid, (None, "", 0.0))
-        if reason is event.reason and (sentence == event.sentence or now - at < _REPEAT_AFTER):
+        wait = _EXPIRES_SOON if sentence == event.sentence else _REPEAT_AFTER
+        if reason is event.reason and now - at < wait:
+            return False
+        queued = self._recorder.event(
+            reference(PODS, event.pod),
+            reason=event.reason,
+            note=event.sentence,
+            type="Warning" if event.warning else "Normal",
+        )
+        if not queued:
+            # Thousands of pods may wait: a later tick tells those that found the queue full.
             return False
         self._last[event.pod.uid] = (event.reason, event.sentence, now)
         self._last.move_to_end(event.pod.uid)
@@ -99,12 +111,6 @@ class Events:
             self._last.popitem(last=False)
         pod = "/".join(event.pod.key)
         _log("pod event", warning=event.warning, pod=pod, reason=event.reason, message=event.sentence)
-        self._recorder.event(
-            reference(PODS, event.pod),
-            reason=event.reason,
-            note=event.sentence,
-            type="Warning" if event.warning else "Normal",
-        )
         return True
 
     def about(self, regarding: ObjectReference, reason: Reason, sentence: str, *, warning: bool = False) -> None:

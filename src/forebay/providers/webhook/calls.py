@@ -11,8 +11,13 @@ from forebay.net.tls import BadTlsOptions, TlsOptions
 from forebay.net.transport import Headers, NeverSent, Request, Response, Timeouts, Transport
 from forebay.providers.base import BadCredentials, OutcomeUnknown, Unavailable
 from forebay.providers.secrets import Secrets
-from forebay.providers.webhook.credentials import WebhookCredentials, named_secrets, read_credentials
-from forebay.providers.webhook.responses import UNAUTHORIZED, Endpoint, EndpointResponse, error_of
+from forebay.providers.webhook.credentials import (
+    WebhookCredentials,
+    named_secrets,
+    read_credentials,
+    secret_parts_of,
+)
+from forebay.providers.webhook.responses import UNAUTHORIZED, Endpoint, EndpointResponse, error_of, origin
 from forebay.providers.webhook.signing import signed
 
 #: Makes a transport with these TLS options; None: the system's authorities and no client certificate.
@@ -72,6 +77,8 @@ class WebhookCalls:
     async def _send(
         self, machine: Machine, endpoint: Endpoint, key: str, credentials: WebhookCredentials
     ) -> EndpointResponse | NeverSent:
+        for part in secret_parts_of(machine, _url(machine, endpoint)):
+            self._secrets.redactor.register(part)
         sender = await self._transport(machine, credentials)
         request = self._request(machine, endpoint, key, credentials)
         try:
@@ -81,7 +88,7 @@ class WebhookCalls:
         except transport.TransportError as error:
             # Under TLS 1.3 the refusal of our certificate may only show as a broken connection.
             self._secrets.invalidate(*named_secrets(machine))
-            cause = self._secrets.redactor.text(str(error))
+            cause = self._cause(error)
             raise OutcomeUnknown(
                 f"{machine.name}: {cause}. The endpoint may have acted all the same. If it is only slow, raise "
                 f"the machine's timeout, now {machine.timeout}."
@@ -93,8 +100,14 @@ class WebhookCalls:
 
     def _response(self, machine: Machine, outcome: EndpointResponse | NeverSent) -> EndpointResponse:
         if isinstance(outcome, NeverSent):
-            raise Unavailable(f"{machine.name}: {self._secrets.redactor.text(str(outcome))}.")
+            raise Unavailable(f"{machine.name}: {self._cause(outcome)}.")
         return outcome
+
+    def _cause(self, error: transport.TransportError) -> str:
+        """The error's text with scheme and host of the URL only."""
+        request = error.request
+        text = str(error).replace(str(request), f"{request.method} {origin(request.url)}")
+        return self._secrets.redactor.text(text)
 
     def _request(self, machine: Machine, endpoint: Endpoint, key: str, credentials: WebhookCredentials) -> Request:
         seconds = (duration(machine.timeout) or _DEFAULT_TIMEOUT).total_seconds()

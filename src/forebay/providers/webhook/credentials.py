@@ -4,6 +4,7 @@ import base64
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -14,6 +15,8 @@ from forebay.providers.base import BadCredentials, Unavailable
 from forebay.providers.secrets import Secrets, SecretsUnavailable, UnusableSecret
 from forebay.providers.webhook.signing import BadSigningKey, signing_keys
 
+#: Characters of a key in the path of a URL, at least.
+_SHORTEST_KEY: Final = 16
 #: Headers that users cannot set: Forebay sets them itself, or they control the framing of the request.
 _RESERVED_HEADERS: Final = frozenset(
     {
@@ -93,15 +96,34 @@ def _secret_parts(header: str) -> Iterator[str]:
                 yield plain.partition(":")[2]
 
 
+def secret_parts_of(machine: Machine, url: str) -> Iterator[str]:
+    """Parts of an endpoint's URL that may be secret and that a server may repeat: user name and password, values of the
+    query, the fragment, and segments of the path that look like keys rather than words.
+    """
+    parts = urlsplit(url)
+    userinfo = parts.netloc.rpartition("@")[0]
+    yield from (userinfo, *userinfo.split(":"), parts.fragment)
+    yield from (value for _, value in parse_qsl(parts.query))
+    for segment in parts.path.split("/"):
+        looks_random = any(char.isdigit() for char in segment) and any(char.isalpha() for char in segment)
+        if len(segment) >= _SHORTEST_KEY and looks_random and machine.name not in segment:
+            yield segment
+
+
 async def _signing_keys(ref: SecretKeyRef | None, secrets: Secrets) -> tuple[bytes, ...]:
     if ref is None:
         return ()
+    value = await secrets.value(ref)
     try:
-        return signing_keys(await secrets.value(ref))
+        keys = signing_keys(value)
     except BadSigningKey as error:
         raise UnusableSecret(
             f"key {ref.key} of {secrets.describe(ref)} cannot sign: {error}; write whsec_ and base64"
         ) from None
+    # A server may repeat a key in any of its forms.
+    for part in (*keys, *(word.removeprefix(b"whsec_") for word in value.split())):
+        secrets.redactor.register(part)
+    return keys
 
 
 async def _tls(tls: MachineTLS | None, secrets: Secrets) -> TlsOptions | None:

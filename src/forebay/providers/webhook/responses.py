@@ -15,6 +15,7 @@
 | none, sent             | `OutcomeUnknown` | the machine may have been powered on         |
 """
 
+import re
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -22,7 +23,7 @@ from typing import Final
 import msgspec
 
 from forebay.api.machines import Machine
-from forebay.net.redaction import MIN_SECRET
+from forebay.net.redaction import HIDDEN, MIN_SECRET
 from forebay.net.server_hints import retry_after
 from forebay.net.transport import Headers, Request
 from forebay.providers.base import BadCredentials, OutcomeUnknown, ProviderError, RateLimited, Rejected, Unavailable
@@ -32,6 +33,7 @@ from forebay.providers.webhook.credentials import named_secrets
 UNAUTHORIZED: Final = frozenset({401, 403})
 
 _LONGEST_QUOTE: Final = 200
+_HOST: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?=[/?#]|\Z)")
 #: Seconds. No real rate limit lasts longer; a `Retry-After` further away is a mistake.
 _LONGEST_WAIT: Final = 24 * 3600.0
 #: Request headers that hold no secret.
@@ -63,7 +65,8 @@ def error_of(
     machine: Machine, endpoint: Endpoint, response: EndpointResponse, secrets: Secrets, now: datetime
 ) -> ProviderError:
     """The error for any response but 2xx."""
-    fact = f"{machine.name}: {response.request} answered {response.status}{_quoted(response, secrets)}"
+    call = f"{response.request.method} {origin(response.request.url)}"
+    fact = secrets.redactor.text(f"{machine.name}: {call} answered {response.status}{_quoted(response, secrets)}")
     wait = retry_after(response.headers, now)
     later = timedelta(seconds=min(wait, _LONGEST_WAIT)) if wait is not None else None
     match response.status:
@@ -109,8 +112,21 @@ def _credentials_advice(machine: Machine, secrets: Secrets) -> str:
 
 def _redirect_target(response: EndpointResponse) -> str:
     location = response.headers.get("Location", "")
-    # As the text of a `Request`, which omits the parts that may be secret.
-    return f" to {str(Request(method='', url=location)).strip()}" if location else ""
+    return f" to {origin(location)}" if location else ""
+
+
+def origin(url: str) -> str:
+    """Scheme and host of a URL. Paths, queries, fragments and user names may be secret, and tenants read our sentences.
+
+    Nothing but the scheme where there is an `@`: a password with a slash makes the rest look like a host.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme.lower() not in {"http", "https"}:
+        return HIDDEN
+    host = _HOST.match(rest)
+    if host is None or "@" in url:
+        return f"{scheme}://{HIDDEN}"
+    return f"{scheme}://{host[0]}"
 
 
 def _quoted(response: EndpointResponse, secrets: Secrets) -> str:
