@@ -32,7 +32,7 @@ def chart_yaml() -> str:
         type: application
         version: {__version__}
         appVersion: {__version__}
-        kubeVersion: ">=1.30.0-0"
+        kubeVersion: ">=1.34.0-0"
         keywords: [gpu, autoscaler, operator, cost]
         """
     )
