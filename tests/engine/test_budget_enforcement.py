@@ -179,3 +179,22 @@ async def test_a_job_that_was_resumed_by_hand_may_be_paused_again():
         await passing(60)
         assert _job(it)["spec"]["suspend"] is True
         assert len(it.told("work", "Paused")) == 2
+
+
+async def test_a_deployment_that_is_not_held_at_the_gate_is_not_evicted_over_and_over():
+    """The cluster of this test stores admission policies and does not run them, as one that serves none."""
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", grace=0)
+        container = {"name": "main", "image": "work:1", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+        template = {
+            "metadata": {"labels": {"team": "a"}},
+            "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
+        }
+        spec = {"replicas": 2, "selector": {"matchLabels": {"team": "a"}}, "template": template}
+        it.store.create(kinds.REPLICA_SET_KIND, {"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
+        await passing(180)
+        assert it.events("Evicted") == []
+        await passing(3600)
+        # Two replicas, and their replacements with a growing delay: 10 s, 20 s, ... 5 minutes.
+        evicted = {name for kind, name, _ in it.events("Evicted") if kind == "Pod"}
+        assert 10 < len(evicted) < 40

@@ -98,3 +98,19 @@ async def test_a_pod_that_no_machine_fits_takes_no_headroom_from_others():
         await passing(30)
         assert it.asked("start") == ["box-1"]
         assert it.told("huge", "NoOfferFits")
+
+
+async def test_nothing_is_bought_for_the_other_pods_of_a_held_gang():
+    async with world(*BOXES, nodes=()) as it, operator(it):
+        it.budget(hours="0.01", window=1, action="Pause", grace=100_000)
+        it.pod("before", 1, runs="5m")
+        await passing(500)
+        assert it.condition("QuotaExceeded") == ("True", "QuotaReached")
+        started = len(it.asked("start"))
+        gang = {"forebay.dev/pod-group": "pair"}
+        it.pod("one", 1, annotations=gang)
+        it.pod("two", 1, annotations=gang, labels={"team": "without-a-budget"})
+        await passing(120)
+        assert len(it.asked("start")) == started
+        assert it.told("one", "HeldByBudget")
+        assert it.told("two", "HeldByBudget")

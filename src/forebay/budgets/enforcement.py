@@ -1,8 +1,9 @@
 """Enforcement of a used-up budget after its grace period: which pod or Job to stop, and which Job to resume."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -90,6 +91,13 @@ class PausedJob(msgspec.Struct, frozen=True, kw_only=True):
     rate: int = 1000
 
 
+class Backoff(NamedTuple):
+    """Time in which pods of an owner that were created since its first eviction are not evicted."""
+
+    since: datetime
+    until: datetime
+
+
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """Decision to count an alert of a budget that only alerts: one each time that its quota is used up."""
 
@@ -104,6 +112,10 @@ class EnforcementResult(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Evict | Pause | CannotPause | Resume | Alert, ...] = ()
     #: When time alone may lead to the next decision; None: only a change in the cluster can.
     requeue_at: datetime | None = None
+
+
+#: No owner is spared.
+NO_BACKOFFS: Final[Mapping[str, Backoff]] = MappingProxyType({})
 
 
 def exceeded_since(budget: GPUWorkloadBudget) -> datetime | None:
@@ -124,6 +136,7 @@ def enforce(
     last_action: datetime | None = None,
     blocked: Collection[str] = (),
     paused: Iterable[PausedJob] = (),
+    backoffs: Mapping[str, Backoff] = NO_BACKOFFS,
 ) -> EnforcementResult:
     """Decisions about the pods and Jobs of one budget, at most one to evict, pause or resume.
 
@@ -131,7 +144,7 @@ def enforce(
 
     `since` is when the quota was used up (`exceeded_since`, or now if no condition says so yet). `last_action` is when
     the budget last stopped a pod or Job. `blocked` are UIDs of pods whose eviction, or whose Job's suspension, was
-    refused a moment ago.
+    refused a moment ago. `backoffs` are by UID of pods' owners.
     """
     own_paused = sorted(
         (each for each in paused if each.budget == budget.key), key=lambda each: (each.since, each.job.name)
@@ -156,6 +169,10 @@ def enforce(
     if not offenders and any(uid in account.pods for uid in blocked):
         return EnforcementResult(requeue_at=now + _RETRY)
     if action is EnforcementAction.EVICT:
+        spared = [until for pod, _ in offenders if (until := _spared_until(pod, backoffs)) is not None and until > now]
+        offenders = [each for each in offenders if (_spared_until(each[0], backoffs) or now) <= now]
+        if spared and not offenders:
+            return EnforcementResult(requeue_at=min(spared))
         return EnforcementResult(decisions=tuple(_evict(budget, standing, pod, used) for pod, used in offenders[:1]))
     suspended = {each.job.uid for each in own_paused}
     return _pause(budget, standing, [each for each in offenders if _job_uid(each[0]) not in suspended])
@@ -203,6 +220,12 @@ def _wait_for_terminating(
         standing.quota_usd is None or usd < standing.quota_usd
     )
     return now + _RETRY if enough else None
+
+
+def _spared_until(pod: Pod, backoffs: Mapping[str, Backoff]) -> datetime | None:
+    """Until when a pod is not evicted that replaces an evicted one; None: it replaces none."""
+    found = None if pod.owner is None else backoffs.get(pod.owner.uid)
+    return None if found is None or pod.created < found.since else found.until
 
 
 def _offenders(

@@ -12,7 +12,10 @@ from forebay.api.names import ACCOUNTING_LABEL, API_VERSION, BUDGET_GATE, EXCEED
 
 Json = dict[str, Any]
 
-API: Final = "admissionregistration.k8s.io/v1"
+GROUP: Final = "admissionregistration.k8s.io"
+#: Versions of the API in which the policies work unchanged: the preferred one first. A cluster before 1.36 serves
+#: v1beta1 if its administrator has enabled it, and otherwise none.
+VERSIONS: Final = ("v1", "v1beta1")
 KIND: Final = "MutatingAdmissionPolicy"
 FINALIZER_POLICY: Final = "forebay-usage-finalizer"
 GATE_POLICY: Final = "forebay-budget-gate"
@@ -50,9 +53,9 @@ _SELECTED: Final = (
 _NOT_BOUND: Final = "!has(object.spec.nodeName) || object.spec.nodeName == ''"
 
 
-def admission_policies() -> list[Json]:
+def admission_policies(version: str = VERSIONS[0]) -> list[Json]:
     """Both policies, then their bindings: an order in which they can be created."""
-    return [
+    manifests = [
         _policy(
             FINALIZER_POLICY,
             {
@@ -79,6 +82,7 @@ def admission_policies() -> list[Json]:
         _binding(FINALIZER_POLICY, {ACCOUNTING_LABEL: "Exact"}),
         _binding(GATE_POLICY, {EXCEEDED_LABEL: "true"}),
     ]
+    return [{"apiVersion": f"{GROUP}/{version}", **each} for each in manifests]
 
 
 def _policy(name: str, conditions: dict[str, str], mutation: str) -> Json:
@@ -93,7 +97,7 @@ def _policy(name: str, conditions: dict[str, str], mutation: str) -> Json:
         "matchConditions": [{"name": check, "expression": expression} for check, expression in checks.items()],
         "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": mutation}}],
     }
-    return {"apiVersion": API, "kind": KIND, "metadata": {"name": name, "labels": dict(_LABELS)}, "spec": spec}
+    return {"kind": KIND, "metadata": {"name": name, "labels": dict(_LABELS)}, "spec": spec}
 
 
 def _binding(policy: str, budgets: dict[str, str]) -> Json:
@@ -102,4 +106,4 @@ def _binding(policy: str, budgets: dict[str, str]) -> Json:
         "paramRef": {"selector": {"matchLabels": budgets}, "parameterNotFoundAction": "Allow"},
     }
     metadata = {"name": policy, "labels": dict(_LABELS)}
-    return {"apiVersion": API, "kind": f"{KIND}Binding", "metadata": metadata, "spec": spec}
+    return {"kind": f"{KIND}Binding", "metadata": metadata, "spec": spec}

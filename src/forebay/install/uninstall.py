@@ -7,6 +7,7 @@ records. Every step, and the whole, can be repeated.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import product
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -24,7 +25,7 @@ from forebay.api.names import (
     PAUSED_RATE_ANNOTATION,
     USAGE_FINALIZER,
 )
-from forebay.install.admission_policies import API, KIND, admission_policies
+from forebay.install.admission_policies import GROUP, KIND, VERSIONS, admission_policies
 from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import Conflict, Invalid, NotFound
@@ -51,7 +52,6 @@ _MAX_PASSES: Final = 30
 _MAX_CONCURRENT: Final = 16
 #: Objects that an error names.
 _MAX_NAMED: Final = 5
-_GROUP, _, _VERSION = API.partition("/")
 
 
 class MachinesRunning(Exception):
@@ -170,9 +170,11 @@ class Uninstaller:
     async def _delete_policies(self) -> int:
         """Deletes bindings first: a policy without a binding has no effect."""
         deleted = 0
-        for each in sorted(admission_policies(), key=lambda each: not each["kind"].endswith("Binding")):
+        bindings_first = sorted(admission_policies(), key=lambda each: not each["kind"].endswith("Binding"))
+        # An older cluster serves only the older version; where both are served, both show the same objects.
+        for each, version in product(bindings_first, VERSIONS):
             try:
-                await self._client.delete(_policy_kind(each["kind"]), each["metadata"]["name"])
+                await self._client.delete(_policy_kind(each["kind"], version), each["metadata"]["name"])
                 deleted += 1
             except NotFound:
                 continue
@@ -263,6 +265,6 @@ def _needs_cleaning(pod: Pod) -> bool:
     return USAGE_FINALIZER in pod.finalizers or (BUDGET_GATE in pod.shape.scheduling_gates and pod.node is None)
 
 
-def _policy_kind(kind: str) -> Resource[AnyObject]:
+def _policy_kind(kind: str, version: str) -> Resource[AnyObject]:
     plural = "mutatingadmissionpolicies" if kind == KIND else "mutatingadmissionpolicybindings"
-    return Resource(group=_GROUP, version=_VERSION, plural=plural, kind=kind, namespaced=False, type=AnyObject)
+    return Resource(group=GROUP, version=version, plural=plural, kind=kind, namespaced=False, type=AnyObject)

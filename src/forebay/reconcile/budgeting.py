@@ -215,6 +215,7 @@ def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing], fau
                 last_action=_last_action(budget, budget_state),
                 blocked=budget_state.blocked | named if named else budget_state.blocked,
                 paused=budget_state.paused,
+                backoffs=budget_state.backoffs,
             )
             # A pod that another budget stops in this tick is not named again.
             named.update(each.pod.uid for each in found.decisions if isinstance(each, Evict | Pause))

@@ -344,3 +344,21 @@ def test_a_pod_that_left_the_selector_ended_and_was_labelled_back_counts_only_wh
     again.open(budget(), at(8100), ledger=store.load())
     again.see(back, at(8100))
     assert used(again, 9000) == 99
+
+
+def test_compaction_keeps_the_usage_and_forgets_the_pods_that_are_gone():
+    accounts = opened(budget())
+    done = [pod(name, started=0, finished=600) for name in ("done", "also-done")]
+    for each in (*done, pod("there", started=0, finished=600)):
+        accounts.see(each, at(700))
+    for each in done:
+        accounts.gone(each, at(800))
+    ledger = accounts.get(("default", "team-a")).ledger
+    window = {("default", "team-a"): 10 * DAY}
+    accounts.compact(at(700 + DAY), {**window}, ())
+    Store().save(ledger, T0 + 700 + DAY)
+    assert ledger.intervals("uid-done") == ()
+    assert ledger.intervals("uid-there") != ()
+    assert used(accounts, 2 * DAY, hours=240) == 1800
+    accounts.compact(at(12 * DAY), window, ())
+    assert used(accounts, 12 * DAY, hours=300) < 1800

@@ -32,6 +32,9 @@ PREDECESSORS_VALUES: dict[str, Any] = {
     ],
 }
 
+#: Without a cluster, helm assumes a version of its own.
+KUBE_VERSION = ("--kube-version", "1.34.0")
+
 
 def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
     program = needs.helm()
@@ -62,14 +65,14 @@ def rendered(
     the cluster serves beyond those Helm assumes.
     """
     known = () if serves is None else ("--api-versions", serves)
-    answer = helm("template", release, str(CHART), "--namespace", namespace, *known, values=values or {})
+    answer = helm("template", release, str(CHART), *KUBE_VERSION, "--namespace", namespace, *known, values=values or {})
     assert answer.returncode == 0, answer.stderr
     found = [each for each in yaml.safe_load_all(answer.stdout) if each is not None]
     return [each for each in found if ("helm.sh/hook" in each["metadata"].get("annotations", {})) is hooks]
 
 
 def refusal(values: dict[str, Any]) -> str:
-    answer = helm("template", "forebay", str(CHART), values=values)
+    answer = helm("template", "forebay", str(CHART), *KUBE_VERSION, values=values)
     assert answer.returncode != 0, "Helm accepted these values"
     return answer.stderr
 

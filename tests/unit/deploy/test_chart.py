@@ -89,6 +89,13 @@ def test_the_manifests_of_the_command_and_of_the_chart_are_the_same(namespace):
     assert chart == plain
 
 
+def test_a_cluster_that_serves_only_the_beta_of_admission_policies_gets_those():
+    found = rendered(serves="admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy")
+    policies = [each for each in found if "AdmissionPolicy" in each["kind"]]
+    assert len(policies) == 4
+    assert {each["apiVersion"] for each in policies} == {"admissionregistration.k8s.io/v1beta1"}
+
+
 def test_a_cluster_that_does_not_serve_admission_policies_gets_none():
     assert not [each for each in rendered() if "AdmissionPolicy" in each["kind"]]
 

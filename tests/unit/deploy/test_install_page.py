@@ -10,7 +10,7 @@ from forebay.cli.commands import COMMANDS
 from forebay.cli.parser import parse
 from forebay.install.manifests import POD_SECURITY, PORT
 from forebay.providers.webhook.groups import read_groups
-from tests.unit.deploy.helm import ROOT, environment, helm, rendered
+from tests.unit.deploy.helm import KUBE_VERSION, ROOT, environment, helm, rendered
 
 PAGE = (ROOT / "docs/install.md").read_text()
 
@@ -34,7 +34,7 @@ def test_helm_commands_on_the_page_are_valid(words, tmp_path):
     assert words[0] in {"install", "show", "template"}
     if words[0] == "install":
         # Only rendered here; tests/cluster/test_install.py installs it.
-        words = ["template", *(word for word in words[1:] if word not in {"--values", "values.yaml"})]
+        words = ["template", *(word for word in words[1:] if word not in {"--values", "values.yaml"}), *KUBE_VERSION]
     answer = helm(*(str(ROOT / word) if word.startswith("deploy/") else word for word in words))
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout

@@ -8,13 +8,18 @@ from typing import Final, NamedTuple
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.api.names import PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION, PAUSED_RATE_ANNOTATION
 from forebay.budgets.accounts import BudgetKey
-from forebay.budgets.enforcement import PausedJob
+from forebay.budgets.enforcement import Backoff, PausedJob
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import Job
 from forebay.model.workloads import Owner, Pod
 
 #: Time after which a pod is tried again whose eviction, or whose Job's suspension, was refused.
 REFUSED_FOR: Final = timedelta(seconds=10)
+#: Time after which the replacement of an evicted pod is evicted; doubled with each replacement, up to the longest.
+_FIRST_BACKOFF: Final = timedelta(seconds=10)
+_LONGEST_BACKOFF: Final = timedelta(minutes=5)
+#: Time without an eviction after which an owner begins anew.
+_FORGET_OWNER: Final = timedelta(minutes=30)
 #: Time within which the watch shows the effect of an action; later, the action counts as undone.
 _VISIBLE_WITHIN: Final = timedelta(seconds=10)
 _UNKNOWN_RATE: Final = 1000
@@ -26,12 +31,22 @@ class _Stopped(NamedTuple):
     at: datetime
 
 
+class _Evicted(NamedTuple):
+    """When pods of an owner were first and last evicted, and how many of them had replaced an evicted one."""
+
+    first: datetime
+    at: datetime
+    replacements: int
+
+
 class PendingEnforcement:
     """Remembers refused, done and resumed actions, so that a tick neither repeats them nor goes too far."""
 
     def __init__(self) -> None:
         self._refused: dict[str, datetime] = {}
         self._stopped: dict[BudgetKey, _Stopped] = {}
+        #: Evictions by UID of the pod's owner, which may create another pod at once.
+        self._evicted: dict[str, _Evicted] = {}
         #: When a Job of each budget was last resumed.
         self._resumed: dict[BudgetKey, datetime] = {}
         #: When each budget last evicted a pod, paused a Job or alerted.
@@ -41,6 +56,11 @@ class PendingEnforcement:
 
     def done(self, budget: BudgetKey, pod: Pod, action: EnforcementAction, at: datetime) -> None:
         self._stopped[budget] = _Stopped(pod, at)
+        if action is EnforcementAction.EVICT and pod.owner is not None:
+            before = self._evicted.get(pod.owner.uid)
+            first = at.replace(microsecond=0) if before is None else before.first
+            count = 0 if before is None else before.replacements + (pod.created >= first)
+            self._evicted[pod.owner.uid] = _Evicted(first, at, count)
         self.enforced[budget] = at
         self.counts[budget, action] += 1
 
@@ -58,6 +78,17 @@ class PendingEnforcement:
         """UIDs of pods that must not be tried again yet."""
         self._refused = {uid: at for uid, at in self._refused.items() if now < at + REFUSED_FOR}
         return frozenset(self._refused)
+
+    def backoffs(self, now: datetime) -> dict[str, Backoff]:
+        """By UID of an owner: since when its pods are replacements of an evicted one, and until when they are spared.
+
+        An owner that is not held by the gate creates a pod for each that is evicted, as fast as Forebay evicts.
+        """
+        self._evicted = {uid: each for uid, each in self._evicted.items() if now < each.at + _FORGET_OWNER}
+        return {
+            uid: Backoff(first, at + min(_FIRST_BACKOFF * 2 ** min(replacements, 10), _LONGEST_BACKOFF))
+            for uid, (first, at, replacements) in self._evicted.items()
+        }
 
     def awaiting(self, now: datetime, pods: Informer[Pod]) -> frozenset[BudgetKey]:
         """Budgets that must wait before they act again.

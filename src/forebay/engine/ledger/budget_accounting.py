@@ -158,6 +158,7 @@ class BudgetAccounting:
             invalid=dict(self._invalid),
             unstored=sync.error if since is not None and now - since > _REPORT_AFTER else None,
             blocked=self.actions.blocked(now),
+            backoffs=self.actions.backoffs(now),
             awaiting=self.actions.awaiting(now, pods),
             paused=tuple(paused(self._views.paused_jobs.values())),
             enforced=dict(self.actions.enforced),
