@@ -101,7 +101,7 @@ class OperatorProcess:
     async def identity(self) -> str:
         async def started() -> list[dict[str, Any]]:
             assert self.pid
-            return self.said("started")
+            return self.said("operator started")
 
         return str((await until(started, f"{self.user} starts"))[0]["identity"])
 
