@@ -180,6 +180,17 @@ def values_schema() -> Schema:
             interval=_DURATION | {"default": "30s", "description": "Scrape interval."},
             labels=_map("Labels that your Prometheus selects ServiceMonitors by."),
         ),
+        "networkPolicy": _parts(
+            "NetworkPolicy of that port. Probes of the kubelet are always let in.",
+            enabled={"type": "boolean", "default": True, "description": "Create a NetworkPolicy."},
+            scrapers={
+                "type": "array",
+                "default": manifests.SCRAPERS,
+                "items": {"type": "object"},
+                "description": "Who may reach the port, as peers of a NetworkPolicy: add the namespace of your "
+                "Prometheus. Empty: nobody.",
+            },
+        ),
         "serviceAccount": _parts(
             "The ServiceAccount of the operator.",
             create={"type": "boolean", "default": True, "description": "Create the ServiceAccount."},

@@ -184,7 +184,7 @@ async def run_operator(
     from forebay.engine.metrics import OperatorCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.kube.metrics import InformerCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.net.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 (brings aiohttp)
-    from forebay.net.serve import serving  # noqa: PLC0415 (brings aiohttp's server)
+    from forebay.net.serve import PUBLIC, serving  # noqa: PLC0415 (brings aiohttp's server)
     from forebay.web.metrics import metrics_page  # noqa: PLC0415
 
     host, port = listen_address(settings.health_server_address)
@@ -221,7 +221,7 @@ async def run_operator(
             BudgetCollector(lambda: operator.budget_accounting, clock.now),
         )
         handler = pages(alive=operator.fatal_error, ready=operator.error, metrics=metrics)
-        await stack.enter_async_context(serving(handler, host=host, port=port))
+        await stack.enter_async_context(serving(handler, host=host, port=port, limits=PUBLIC))
         log.info("operator started", server=config.server, source=config.source, namespace=namespace, identity=identity)
         _log_configuration(settings, groups.machines)
         await _log_missing_kinds(client)

@@ -74,6 +74,8 @@ class Observer:
             budgets=tuple(views.budgets.values()),
             budget_state=None if accounting is None else accounting.update(now),
             unrecorded_cost=frozenset() if accounting is None else accounting.unrecorded_cost(),
+            unreadable_pools=frozenset(views.pools.undecodable),
+            unreadable_classes=frozenset(name for _, name in views.classes.undecodable),
             unreadable_pods=tuple(
                 (pod, why)
                 for key, why in views.pods.undecodable.items()

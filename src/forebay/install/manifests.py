@@ -36,6 +36,13 @@ CONTAINER_SECURITY: Final[Json] = {
     "capabilities": {"drop": ["ALL"]},
 }
 
+#: Who may reach the port of health and metrics, as peers of a NetworkPolicy, besides the kubelets: pods of the
+#: operator's namespace, and the usual namespace of Prometheus.
+SCRAPERS: Final[list[Json]] = [
+    {"podSelector": {}},
+    {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}},
+]
+
 #: The operator must not run on nodes with these labels: there its own pod would keep a machine in use. Machines that
 #: are named by environment variables or were powered on by hand belong to no pool, but have their provider's label.
 MANAGED_NODE_LABELS: Final = (NODEPOOL_LABEL, PROVISIONER_LABEL, PROVIDER_LABEL)
@@ -45,7 +52,12 @@ def install_manifests(namespace: str = OPERATOR_NAMESPACE, image: str = IMAGE, *
     """All manifests but the CRDs, in an order in which they can be created. `policies` come last, because not every
     cluster serves that kind.
     """
-    operator = (_deployment(namespace, image), _disruption_budget(namespace), _service(namespace))
+    operator = (
+        _deployment(namespace, image),
+        _disruption_budget(namespace),
+        _service(namespace),
+        _network_policy(namespace),
+    )
     return [*rbac_manifests(namespace), *operator, *(admission_policies() if policies else ())]
 
 
@@ -124,3 +136,10 @@ def _disruption_budget(namespace: str) -> Json:
 def _service(namespace: str) -> Json:
     ports = [{"name": "http", "port": PORT, "targetPort": "http"}]
     return _manifest("v1", "Service", namespace, {"selector": dict(LABELS), "ports": ports})
+
+
+def _network_policy(namespace: str) -> Json:
+    # Probes come from the node, which no NetworkPolicy keeps out.
+    ingress = [{"from": SCRAPERS, "ports": [{"port": "http"}]}]
+    spec = {"podSelector": {"matchLabels": dict(LABELS)}, "policyTypes": ["Ingress"], "ingress": ingress}
+    return _manifest("networking.k8s.io/v1", "NetworkPolicy", namespace, spec)

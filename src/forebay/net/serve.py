@@ -2,24 +2,47 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any, Final
 
+import msgspec
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
 from forebay.net.transport import Handler, Headers, Request, Response, TransportError
 
 #: Bytes of a body that are buffered for a slow reader.
 _MAX_BUFFERED = 256 * 1024
-_MAX_REQUEST = 64 * 1024 * 1024
 _MAX_LINE = 64 * 1024
 
 _NO_BODY = frozenset({204, 304})
 
 
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What clients may make the server hold. The defaults are for clients that are trusted."""
+
+    #: Bytes of a request's body. 0: requests with a body are refused before any of it is read.
+    body: int = 64 * 1024 * 1024
+    #: Open connections. The oldest is closed for a new one: whoever holds many cannot keep others out.
+    connections: int = sys.maxsize
+    #: Seconds until the first request of a connection must have come, and between two of them. None: no limit.
+    header_timeout: float | None = None
+
+
+#: For a port that anybody in the cluster can reach and that only answers short questions.
+PUBLIC: Final = ServerLimits(body=0, connections=128, header_timeout=5.0)
+
+
 @asynccontextmanager
 async def serving(
-    handler: Handler, *, host: str = "127.0.0.1", port: int = 0, context: ssl.SSLContext | None = None
+    handler: Handler,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    context: ssl.SSLContext | None = None,
+    limits: ServerLimits = ServerLimits(),  # noqa: B008 (immutable)
 ) -> AsyncIterator[str]:
     """Serves until the block ends. Yields the base URL, `http://127.0.0.1:PORT` (https with a TLS context).
 
@@ -32,16 +55,18 @@ async def serving(
     base = ""
 
     async def respond(incoming: web.BaseRequest) -> web.StreamResponse:
-        return await _respond(handler, base, incoming)
+        server.heard(incoming.protocol)
+        return await _respond(handler, base, incoming, limits.body)
 
-    server = web.Server(
+    server = _Server(
         respond,
+        limits,
         handler_cancellation=True,
         access_log=None,
         max_line_size=_MAX_LINE,
         max_field_size=_MAX_LINE,
     )
-    # Short, because watches never end by themselves and would delay the shutdown for all of this time.
+    # Shut down quickly, because watches never end by themselves and would delay the shutdown for all of this time.
     runner = web.ServerRunner(server, shutdown_timeout=0.1)
     await runner.setup()
     try:
@@ -53,12 +78,57 @@ async def serving(
         await runner.cleanup()
 
 
-async def _respond(handler: Handler, base: str, incoming: web.BaseRequest) -> web.StreamResponse:
+class _Server(web.Server):
+    """Enforces the limits on connections."""
+
+    def __init__(
+        self, respond: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], limits: ServerLimits, **options: Any
+    ) -> None:
+        if limits.header_timeout is not None:
+            options |= {"keepalive_timeout": limits.header_timeout, "lingering_time": 0.0}
+        super().__init__(respond, **options)
+        self._limits = limits
+        #: Open connections, the oldest first; with the timer of those from which no request has come yet.
+        self._open: dict[RequestHandler, tuple[asyncio.Transport, asyncio.TimerHandle | None]] = {}
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        timeout = self._limits.header_timeout
+        timer = None if timeout is None else asyncio.get_running_loop().call_later(timeout, transport.abort)
+        self._open[handler] = (transport, timer)
+        if len(self._open) > self._limits.connections:
+            oldest = next(iter(self._open))
+            self._forget(oldest)
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        self._forget(handler)
+        super().connection_lost(handler, exc)
+
+    def heard(self, handler: RequestHandler) -> None:
+        """Notes that a complete request has come. From now on the keep-alive timeout applies."""
+        transport, timer = self._open.get(handler, (None, None))
+        if transport is not None and timer is not None:
+            timer.cancel()
+            self._open[handler] = (transport, None)
+
+    def _forget(self, handler: RequestHandler) -> None:
+        transport, timer = self._open.pop(handler, (None, None))
+        if timer is not None:
+            timer.cancel()
+        if transport is not None:
+            transport.abort()
+
+
+async def _respond(handler: Handler, base: str, incoming: web.BaseRequest, most: int) -> web.StreamResponse:
+    if incoming.body_exists and not most:
+        answer = web.Response(status=413, text="a request to this port has no body\n")
+        answer.force_close()
+        return answer
     body = bytearray()
     async for part in incoming.content.iter_any():
         body += part
-        if len(body) > _MAX_REQUEST:
-            return web.Response(status=413, text=f"a request may have at most {_MAX_REQUEST} bytes\n")
+        if len(body) > most:
+            return web.Response(status=413, text=f"a request may have at most {most} bytes\n")
     request = Request(
         method=incoming.method,
         url=base + incoming.raw_path,

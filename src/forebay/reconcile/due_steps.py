@@ -53,8 +53,9 @@ class DueSteps(NamedTuple):
 
 def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
     """The next step of each GPUInstance that has one, by `lifecycle.next_step`."""
-    pools = {pool.key for pool in snapshot.pools}
+    pools = {pool.key for pool in snapshot.pools} | snapshot.unreadable_pools
     classes = {each.metadata.name for each in snapshot.classes if each.metadata.deletion_timestamp is None}
+    classes |= snapshot.unreadable_classes
     waiting = {pod.uid for pod in snapshot.pending}
     owned_machines = _owned_machines(snapshot.sources)
     steps: list[AnyStep] = []

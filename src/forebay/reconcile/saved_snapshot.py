@@ -116,6 +116,8 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     budgets: tuple[GPUWorkloadBudget, ...] = ()
     budget_state: _BudgetState | None = None
     unrecorded_cost: frozenset[str] = frozenset()
+    unreadable_pools: frozenset[tuple[str, str]] = frozenset()
+    unreadable_classes: frozenset[str] = frozenset()
     unreadable_pods: tuple[_UnreadablePod, ...] = ()
     #: Since when each pod (by UID) has seemed to fit on a ready node.
     fitting: Mapping[str, datetime] = {}

@@ -114,6 +114,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     budget_state: BudgetState | None = None
     #: UIDs of GPUInstances whose cost is not stored in the ledger yet: they must not be deleted before.
     unrecorded_cost: frozenset[str] = frozenset()
+    #: Pools and classes that exist but do not decode: their machines are kept.
+    unreadable_pools: frozenset[tuple[str, str]] = frozenset()
+    unreadable_classes: frozenset[str] = frozenset()
     #: Bound pods that do not decode, as far as they can be read, and why they do not.
     unreadable_pods: tuple[tuple[Pod, str], ...] = ()
     #: State from the last tick. Losing it costs time, never money: what must survive is in the GPUInstances.

@@ -352,3 +352,12 @@ def test_every_value_is_in_values_yaml_or_unset_and_documented():
             if found == "unset":
                 break
         assert found == schema.get("default", "unset"), path
+
+
+def test_only_scrapers_reach_the_port_of_health_and_metrics():
+    (rule,) = the("NetworkPolicy", rendered())["spec"]["ingress"]
+    assert rule["ports"] == [{"port": "http"}]
+    assert {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}} in rule["from"]
+    assert the("NetworkPolicy", rendered({"networkPolicy": {"scrapers": []}}))["spec"]["ingress"] == []
+    disabled = rendered({"networkPolicy": {"enabled": False}})
+    assert "NetworkPolicy" not in {each["kind"] for each in disabled}

@@ -599,3 +599,38 @@ async def test_an_exception_of_a_subscriber_is_raised():
     with pytest.raises(ZeroDivisionError):
         async with informer:
             await informer.wait_synced()
+
+
+@pytest.mark.parametrize("others", ["", "ac"], ids=["alone", "with others"])
+async def test_an_undecodable_object_stays_named_through_a_relist_until_it_is_gone(others):
+    server = ModelServer()
+    for name in others:
+        server.create(name)
+    server.create("b", tolerations="none")
+    server.create("d", tolerations="none")
+    network = Network(server)
+    async with informer_on(network) as informer:
+        await informer.wait_synced()
+        assert set(informer.undecodable) == {("default", "b"), ("default", "d")}
+        server.delete("d")
+        server.compact()
+        network.cut("reset")
+        await asyncio.sleep(10)
+        assert informer.counters.relists == 1
+        assert set(informer.undecodable) == {("default", "b")}
+        assert names(informer) == set(others)
+
+
+async def test_a_bound_pod_that_becomes_undecodable_is_replaced_by_what_can_be_read_of_it():
+    server = ModelServer()
+    server.create("a", nodeName="n1")
+    async with informer_on(server) as informer:
+        await informer.wait_synced()
+        server.update("a", tolerations="none", containers=[{"resources": {"requests": {"nvidia.com/gpu": 8}}}])
+        await asyncio.sleep(1)
+        assert set(informer.undecodable) == {("default", "a")}
+        (pod,) = informer.values()
+        assert (pod.node, int(pod.shape.gpus())) == ("n1", 8)
+        server.update("a", tolerations=[])
+        await asyncio.sleep(1)
+        assert informer.undecodable == {}

@@ -320,3 +320,10 @@ async def test_the_original_error_is_not_chained_to_the_redacted_one():
         await Redacting(InProcess(handler), Redactor()).request(Request(method="GET", url="http://a/"))
     assert str(caught.value) == f"sent token={HIDDEN}"
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+
+
+def test_a_secret_registered_after_the_first_redaction_is_redacted_as_well():
+    redactor = Redactor(["the-first-secret"])
+    assert redactor.text("the-first-secret and the-later-secret") == f"{HIDDEN} and the-later-secret"
+    redactor.register("the-later-secret")
+    assert redactor.text("the-first-secret and the-later-secret") == f"{HIDDEN} and {HIDDEN}"

@@ -2,16 +2,23 @@
 
 from msgspec.structs import replace
 
+from forebay.api.gpu_instance import InstanceState, PoolRef
 from forebay.api.gpu_node_pool import Disruption
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
+from forebay.lifecycle.steps import WriteStatus
 from forebay.model.reasons import Reason
+from forebay.model.sources import Source
 from forebay.reconcile.decisions import PodEvent, ReportBudget, ReportPool
 from forebay.reconcile.isolation import Faults, ObjectId, without_faulty
+from forebay.reconcile.orders import source_of
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 from forebay.reconcile.tick import tick
 from tests.unit.budgets.factories import budget
 from tests.unit.demand.builders import NOW, node, pod, running
+from tests.unit.lifecycle.builders import NOW as LATER
+from tests.unit.lifecycle.builders import RENTED, record
+from tests.unit.lifecycle.builders import node as built_node
 from tests.unit.reconcile.test_reports import node_class, pool
 
 
@@ -100,3 +107,23 @@ def test_a_bound_pod_that_cannot_be_read_is_told_so():
     (told,) = result.decisions
     assert (told.pod.name, told.reason) == ("odd", Reason.UNREADABLE)
     assert "(Expected `int`)" in told.sentence
+
+
+def test_a_machine_is_kept_while_its_pool_exists_but_cannot_be_read():
+    machine = record(InstanceState.READY)
+    machine = replace(machine, spec=replace(machine.spec, pool_ref=PoolRef(namespace="team", name="p")))
+    class_name = machine.spec.node_class_name
+    source = Source(key=source_of(machine), capabilities=RENTED)
+    nodes = {machine.node_name: built_node(machine.node_name)}
+    seen = Snapshot(now=LATER, records=(machine,), nodes=nodes, sources={source.key: source})
+
+    def steps(snapshot):
+        return [each.reason for each in tick(snapshot).decisions if isinstance(each, WriteStatus)]
+
+    assert Reason.POOL_GONE in steps(seen)
+    kept = replace(
+        seen,
+        unreadable_pools=frozenset({("team", "p")}),
+        unreadable_classes=frozenset({class_name} if class_name else ()),
+    )
+    assert Reason.POOL_GONE not in steps(kept)

@@ -79,6 +79,8 @@ def a_full_snapshot():
         records=(record(),),
         budgets=(budget(),),
         unrecorded_cost=frozenset({"uid-m9"}),
+        unreadable_pools=frozenset({("team", "odd")}),
+        unreadable_classes=frozenset({"odd"}),
         unreadable_pods=((running("odd"), "Expected `int`"),),
         sources={
             KEY: Source(

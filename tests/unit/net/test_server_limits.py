@@ -1,0 +1,62 @@
+"""What a stranger can make the health port hold: no bodies, no half-open connections, no more than so many."""
+
+import asyncio
+
+import pytest
+
+from forebay.net.serve import ServerLimits, serving
+from forebay.net.transport import Response
+
+pytestmark = pytest.mark.real_time
+
+LIMITS = ServerLimits(body=0, connections=3, header_timeout=0.3)
+ASK = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def greet(_request):
+    return Response(200, {}, b"hello")
+
+
+async def opened(url):
+    host, port = url.removeprefix("http://").split(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def test_a_body_is_refused_before_any_of_it_is_read():
+    async with serving(greet, limits=LIMITS) as url, asyncio.timeout(10):
+        reader, writer = await opened(url)
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 60000000\r\n\r\nabc")
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 413")
+        writer.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", ASK, ASK + b"GET /"], ids=["none", "half", "one", "one and a half"])
+async def test_a_connection_on_which_no_request_comes_is_closed(sent):
+    async with serving(greet, limits=LIMITS) as url, asyncio.timeout(10):
+        reader, writer = await opened(url)
+        writer.write(sent)
+        answer = b""
+        while chunk := await _read(reader):
+            answer += chunk
+        assert (b"hello" in answer) == sent.startswith(ASK)
+        writer.close()
+
+
+async def test_whoever_holds_all_connections_does_not_keep_others_out():
+    async with serving(greet, limits=ServerLimits(body=0, connections=3)) as url, asyncio.timeout(10):
+        held = [await opened(url) for _ in range(30)]
+        reader, writer = await opened(url)
+        writer.write(ASK)
+        assert b"200 OK" in await reader.readline()
+        closed = [one for one, _ in held[:27] if not await _read(one)]
+        assert len(closed) == 27
+        for _, other in (*held, (reader, writer)):
+            other.close()
+
+
+async def _read(reader):
+    try:
+        return await reader.read(4096)
+    except ConnectionError:
+        return b""
