@@ -22,10 +22,10 @@ from forebay.planning.candidate_groups import (
     price_candidates,
     score_units,
 )
-from forebay.planning.exact_plan import DemandPlan, Existing, improve
+from forebay.planning.exact_plan import DemandPlan, improve
 from forebay.planning.gangs import Gangs, gang_key
 from forebay.planning.greedy import Packer
-from forebay.planning.place_choices import place_choices
+from forebay.planning.place_choices import Existing, Place, PlaceChoice, place_choices, promising_places
 from forebay.planning.placement import assign_places
 from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, Preferences, Purchase, RunningPod
 from forebay.planning.pod_groups import PodGroup, PodGroups, pod_groups
@@ -71,13 +71,14 @@ def plan(
     task = _Task(pod_groups(pods, served), price_candidates(valid, caps, preferences), tuple(caps), preferences, effort)
     # Before placement, which may refuse members of a gang: they are needed all the same.
     needed, waiting = needed_pods(task.demand, gangs), task.demand.gangs()
+    existing = Existing(running, nodes)
     choices = place_choices(task.demand, task.priced_candidates, running, gangs)
-    demand, refused, spread = assign_places(task.demand, choices, running, nodes, task.trial)
+    demand, refused, spread = assign_places(task.demand, choices, existing, task.promising, task.trial)
     placed = task._replace(demand=demand)
     answer = WholeGangs(demand, needed, spread, placed.by_weight).plan(effort.seconds_left)
     found = DemandPlan(demand, tuple(refused), answer)
     if preferences.refine:
-        found = improve(found, task, choices, Existing(running, nodes), needed)
+        found = improve(found, task, choices, existing, needed)
     return assemble(
         found.demand,
         task.priced_candidates,
@@ -176,6 +177,9 @@ class _Task(NamedTuple):
 
     def seconds_left(self) -> float:
         return self.effort.seconds_left()
+
+    def promising(self, groups: Sequence[PodGroup], choice: PlaceChoice) -> Sequence[Place]:
+        return promising_places(groups, choice, self.priced_candidates)
 
     def trial(self, members: Sequence[PodGroup]) -> tuple[int, int]:
         """How many pods are left over, and the score, when only these pod groups are served."""
