@@ -15,6 +15,7 @@ from forebay.model.workloads import Pod
 from forebay.planning.assembly import PartialPlan, assemble
 from forebay.planning.candidate_groups import (
     Inventory,
+    PackingProblem,
     PricedCandidate,
     expected_units,
     order,
@@ -68,13 +69,15 @@ def plan(
         return one
     served = sorted({c.namespaces for c in valid if c.namespaces is not None}, key=sorted)
     effort = SearchEffort(preferences.refine, preferences.seed, lambda: end - clock())
-    task = _Task(pod_groups(pods, served), price_candidates(valid, caps, preferences), tuple(caps), preferences, effort)
+    task = _Task(
+        pod_groups(pods, served), price_candidates(valid, caps, preferences), tuple(caps), preferences, effort, {}
+    )
     # Before placement, which may refuse members of a gang: they are needed all the same.
     needed, waiting = needed_pods(task.demand, gangs), task.demand.gangs()
     existing = Existing(running, nodes)
     choices = place_choices(task.demand, task.priced_candidates, running, gangs)
     demand, refused, spread = assign_places(task.demand, choices, existing, task.promising, task.trial)
-    placed = task._replace(demand=demand)
+    placed = task._replace(demand=demand, problems={})
     answer = WholeGangs(demand, needed, spread, placed.by_weight).plan(effort.seconds_left)
     found = DemandPlan(demand, tuple(refused), answer)
     if preferences.refine:
@@ -168,6 +171,8 @@ class _Task(NamedTuple):
     caps: tuple[Cap, ...]
     preferences: Preferences
     effort: SearchEffort
+    #: Packing problems of the demand, by weight.
+    problems: dict[int, PackingProblem]
 
     def inventory(self) -> Inventory:
         return Inventory(self.priced_candidates, self.caps)
@@ -183,9 +188,7 @@ class _Task(NamedTuple):
 
     def trial(self, members: Sequence[PodGroup]) -> tuple[int, int]:
         """How many pods are left over, and the score, when only these pod groups are served."""
-        alone = self._replace(
-            demand=msgspec.structs.replace(self.demand, groups=tuple(members)),
-        )
+        alone = self._replace(demand=msgspec.structs.replace(self.demand, groups=tuple(members)), problems={})
         answer = alone.by_weight([group.count for group in members], refine=False)
         return sum(answer.left), answer.score
 
@@ -199,8 +202,9 @@ class _Task(NamedTuple):
         for weight in sorted({priced.candidate.weight for priced in self.priced_candidates}, reverse=True):
             if not any(answer.left):
                 break
-            priced_candidates = [priced for priced in self.priced_candidates if priced.candidate.weight == weight]
-            here = packing_problem(self.demand, priced_candidates, self.preferences)
-            packer, solved = solve(here, self.demand.groups, answer.left, inventory, effort)
+            if weight not in self.problems:
+                here = [priced for priced in self.priced_candidates if priced.candidate.weight == weight]
+                self.problems[weight] = packing_problem(self.demand, here, self.preferences)
+            packer, solved = solve(self.problems[weight], self.demand.groups, answer.left, inventory, effort)
             answer = answer.plus(packer, solved)
         return answer._replace(inventory=inventory)

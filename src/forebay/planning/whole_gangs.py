@@ -79,7 +79,7 @@ class WholeGangs:
             again = self._try(dropped - {key}, limited, refine=False)
             if again.valid and not any(left for left, k in self._left_by_gang(again) if k == key):
                 dropped, found = dropped - {key}, again
-        if ruled:
+        if ruled and seconds_left() > 0:
             refined = self._try(dropped, limited, refine=True)
             found = refined if refined.valid and sum(refined.left) <= sum(found.left) else found
         return found.answer._replace(left=found.left, spread_limited=frozenset(limited))
