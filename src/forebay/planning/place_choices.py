@@ -159,8 +159,6 @@ def promising_places(
     groups: Sequence[PodGroup], choice: PlaceChoice, priced_candidates: Sequence[PricedCandidate]
 ) -> list[Place]:
     """The places where these pods seem cheapest, by their share of the cheapest node there. No more than a few."""
-    if len(choice.places) <= _MOST_TRIALS:
-        return list(choice.places)
     kinds: dict[tuple[int, str], tuple[PodGroup, int]] = {}
     for group in groups:
         key = (id(group.shape), group.namespace)

@@ -37,6 +37,8 @@ from forebay.planning.whole_gangs import WholeGangs, needed_pods
 _ALTERNATIVES = 3
 #: Share of the deadline for the search; the rest is for writing out the plan.
 _SEARCH_SHARE = 0.8
+#: Share of the deadline that must be left for trials of places.
+_LATE = 0.4
 _NO_GANGS: Gangs = {}
 
 
@@ -184,7 +186,10 @@ class _Task(NamedTuple):
         return self.effort.seconds_left()
 
     def promising(self, groups: Sequence[PodGroup], choice: PlaceChoice) -> Sequence[Place]:
-        return promising_places(groups, choice, self.priced_candidates)
+        found = promising_places(groups, choice, self.priced_candidates)
+        # Each trial is a greedy plan: late ones would leave no time for the plan itself.
+        late = self.effort.seconds_left() < self.preferences.deadline.total_seconds() * _LATE
+        return found[:1] if late else found
 
     def trial(self, members: Sequence[PodGroup]) -> tuple[int, int]:
         """How many pods are left over, and the score, when only these pod groups are served."""

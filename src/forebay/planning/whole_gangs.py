@@ -70,7 +70,8 @@ class WholeGangs:
             limited |= found.too_many
             # Half of those that are not whole, because without them others may be.
             worst = sorted(found.broken, key=self._drop_order, reverse=True)
-            dropped |= set(worst[: (len(worst) + 1) // 2]) if not found.too_many else set()
+            few = len(worst) if seconds_left() <= 0 else (len(worst) + 1) // 2
+            dropped |= set(worst[:few]) if not found.too_many else set()
             found = self._try(dropped, limited, refine=False)
         waiting = sorted(dropped - hopeless, key=self._drop_order)
         for key in waiting[:_TRIED_AGAIN]:
