@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import NoReturn
 
 import msgspec
 import structlog
@@ -19,9 +19,6 @@ from forebay.reconcile.snapshot import Snapshot
 from forebay.reconcile.tick import TickResult, tick
 
 log = structlog.get_logger(__name__)
-
-#: With more pending pods than this, a tick takes long enough to run in a thread.
-_MANY_PODS: Final = 32
 
 
 class LoopTiming(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +83,7 @@ class Loop:
         try:
             self._configure()
             snapshot = self._observer.observe()
-            result = await self._tick(snapshot)
+            result = await run_tick(snapshot)
         except Exception as error:
             # A bug must not end the loop: running machines still need it once the cause has passed.
             log.exception("reconcile failed")
@@ -116,11 +113,6 @@ class Loop:
         until = (result.requeue_at - snapshot.now).total_seconds()
         return min(max(until, self._timing.shortest), self._timing.resync)
 
-    async def _tick(self, snapshot: Snapshot) -> TickResult:
-        if len(snapshot.pending) <= _MANY_PODS:
-            return tick(snapshot)
-        return await asyncio.to_thread(tick, snapshot)
-
     async def _wait_for_change(self, limit: float) -> None:
         """Returns after a burst of changes, or after `limit` seconds without any."""
         wake = self._views.wake
@@ -138,3 +130,10 @@ class Loop:
                     await wake.wait()
             except TimeoutError:
                 return
+
+
+async def run_tick(snapshot: Snapshot) -> TickResult:
+    """The tick, in a thread where there is something to plan: one gang can take the planner a second."""
+    if not snapshot.pending:
+        return tick(snapshot)
+    return await asyncio.to_thread(tick, snapshot)

@@ -1,6 +1,7 @@
 """Syntax of label keys and values. The messages are those of apimachinery, because people search for them."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -24,6 +25,8 @@ _LONGEST_NAME: Final = 63
 _LONGEST_PREFIX: Final = 253
 
 
+# A price table repeats few different names thousands of times.
+@lru_cache(maxsize=16_384)
 def label_value(text: str) -> str:
     """`text` as a valid label value: `RTX 4090` becomes `RTX-4090`."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:_LONGEST_NAME].strip("-_.")

@@ -11,8 +11,8 @@ from forebay.planning.candidate_groups import Inventory, PricedCandidate, admits
 from forebay.planning.gangs import GangKey
 from forebay.planning.greedy import Packer, Pattern
 from forebay.planning.placement import Refused
-from forebay.planning.plan import Alternative, Excluded, LeftOut, Plan, Purchase
-from forebay.planning.pod_groups import PodGroups
+from forebay.planning.plan import Alternative, Candidate, Excluded, LeftOut, Plan, Purchase
+from forebay.planning.pod_groups import Pin, PodGroup, PodGroups
 from forebay.planning.sentences import Considered, chosen, left_out
 from forebay.planning.solve import Solved
 
@@ -96,10 +96,11 @@ def _purchases(
 ) -> Iterable[Purchase]:
     taken = [0] * len(demand.groups)
     sentences: dict[tuple[int, Pattern], tuple[str, tuple[Alternative, ...]]] = {}
+    admitted = _Admitted(priced_candidates)
     for priced, pattern, times in sorted(bought, key=lambda each: (each[0].score, order(each[0].candidate), each[1])):
         about = (id(priced), pattern)
         if about not in sentences:
-            others = alternatives(demand, priced_candidates, priced, pattern)
+            others = alternatives(demand, admitted, priced, pattern)
             sentences[about] = (chosen(priced, others), others)
         sentence, others = sentences[about]
         for _ in range(times):
@@ -116,8 +117,32 @@ def _purchases(
             )
 
 
+class _Admitted(dict[tuple[int, str, int], bool]):
+    """Whether a candidate admits pods of a shape and namespace, remembered."""
+
+    def __init__(self, priced_candidates: Sequence[PricedCandidate]) -> None:
+        super().__init__()
+        self._by_place: dict[Pin | None, Sequence[PricedCandidate]] = {None: priced_candidates}
+
+    def at(self, pin: Pin | None) -> Sequence[PricedCandidate]:
+        """Candidates at a place, cheapest first."""
+        if pin is not None and pin not in self._by_place:
+            everything = self._by_place[None]
+            self._by_place[pin] = [p for p in everything if p.candidate.node.labels.get(pin.key) == pin.value]
+        return self._by_place[pin]
+
+    def on(self, group: PodGroup, candidate: Candidate) -> bool:
+        pin = group.pin
+        if pin is not None and candidate.node.labels.get(pin.key) != pin.value:
+            return False
+        key = (id(group.shape), group.namespace, id(candidate))
+        if key not in self:
+            self[key] = admits(group, candidate)
+        return self[key]
+
+
 def alternatives(
-    demand: PodGroups, priced_candidates: Sequence[PricedCandidate], priced: PricedCandidate, pattern: Pattern
+    demand: PodGroups, admitted: "_Admitted", priced: PricedCandidate, pattern: Pattern
 ) -> tuple[Alternative, ...]:
     """The cheapest other instance types that would take the same pods."""
     need: defaultdict[str, int] = defaultdict(int)
@@ -127,7 +152,7 @@ def alternatives(
                 need[name] += amount * count
     mine = priced.candidate.offer
     found = []
-    for other in priced_candidates:
+    for other in admitted.at(demand.groups[pattern[0][0]].pin):
         candidate = other.candidate
         offer = candidate.offer
         if candidate.available == 0 or (
@@ -136,7 +161,7 @@ def alternatives(
             continue
         free = candidate.node.allocatable
         if all(amount <= free.amount(name) for name, amount in need.items()) and all(
-            admits(demand.groups[group], candidate) for group, _ in pattern
+            admitted.on(demand.groups[group], candidate) for group, _ in pattern
         ):
             more = UsdPerHour.from_units(other.expected - priced.expected)
             found.append(Alternative(candidate=candidate, more=more))

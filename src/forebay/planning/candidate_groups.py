@@ -190,8 +190,14 @@ def packing_problem(
     groups = demand.groups
     resources = tuple(sorted({name for group in groups for name in group.needs}))
     needs = tuple(tuple(group.needs.get(name, 0) for name in resources) for group in groups)
+    sparse = [[(d, amount) for d, amount in enumerate(need) if amount > 0] for need in needs]
     signatures = NodeSignatures(group.shape for group in groups)
     pins = tuple(sorted({group.pin.key for group in groups if group.pin is not None}))
+    kind_of = [(id(group.shape), group.namespace) for group in groups]
+    kinds = {
+        kind: msgspec.structs.replace(group, pin=None) if group.pin is not None else group
+        for kind, group in zip(kind_of, groups, strict=True)
+    }
     point = preferences.per_preference_point.units
     by_signature: dict[tuple[object, ...], _Eligibility] = {}
     alike_candidates: defaultdict[tuple[tuple[int, ...], _Eligibility, tuple[int, ...]], list[PricedCandidate]] = (
@@ -203,11 +209,15 @@ def packing_problem(
         signature = (signatures.of(node), candidate.namespaces, tuple(node.labels.get(key) for key in pins))
         eligibility = by_signature.get(signature)
         if eligibility is None:
-            admitted = tuple(admits(group, candidate) for group in groups)
-            eligibility = by_signature[signature] = (
-                admitted,
-                tuple(preference_cost(group.shape, node, point) for group in groups),
+            # Groups at different places have few different shapes.
+            by_kind = {kind: admits(group, candidate) for kind, group in kinds.items()}
+            cost_by_kind = {kind: preference_cost(group.shape, node, point) for kind, group in kinds.items()}
+            labels = node.labels
+            admitted = tuple(
+                by_kind[kind] and (group.pin is None or labels.get(group.pin.key) == group.pin.value)
+                for group, kind in zip(groups, kind_of, strict=True)
             )
+            eligibility = by_signature[signature] = (admitted, tuple(cost_by_kind[kind] for kind in kind_of))
         if not any(eligibility[0]):
             continue
         capacity = tuple(demand.room.get(name) or node.allocatable.amount(name) for name in resources)
@@ -215,20 +225,20 @@ def packing_problem(
     candidate_groups = []
     for (capacity, eligibility, _caps), alike in alike_candidates.items():
         most = tuple(
-            _how_many(need, capacity) if admitted else 0 for need, admitted in zip(needs, eligibility[0], strict=True)
+            _how_many(need, capacity) if admitted else 0 for need, admitted in zip(sparse, eligibility[0], strict=True)
         )
         if any(most):
             candidate_groups.append(CandidateGroup(capacity, most, eligibility[1], tuple(alike)))
     return PackingProblem(resources, needs, tuple(candidate_groups))
 
 
-def _how_many(need: tuple[int, ...], capacity: tuple[int, ...]) -> int:
+def _how_many(need: Sequence[tuple[int, int]], capacity: tuple[int, ...]) -> int:
+    """How many pods an empty node takes. `need`: (number of the resource, amount) for each that the pod needs."""
     most = UNLIMITED
-    for amount, available in zip(need, capacity, strict=True):
-        if amount > 0:
-            if amount > available:
-                return 0
-            most = min(most, available // amount)
+    for d, amount in need:
+        if amount > capacity[d]:
+            return 0
+        most = min(most, capacity[d] // amount)
     return most
 
 

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
-from forebay.model.nodes import Node
 from forebay.planning.assembly import Assignment, PartialPlan
 from forebay.planning.candidate_groups import LARGEST_TIE, Inventory, PricedCandidate
 from forebay.planning.gangs import GangKey
 from forebay.planning.greedy import Packer
-from forebay.planning.place_choices import PlaceChoice, Places
+from forebay.planning.place_choices import Existing, PlaceChoice, Places
 from forebay.planning.placement import Refused
-from forebay.planning.plan import RunningPod
 from forebay.planning.pod_groups import PodGroup, PodGroups
 from forebay.planning.solve import resource_bound
 
@@ -31,13 +29,6 @@ class DemandPlan(NamedTuple):
     demand: PodGroups
     refused: tuple[Refused, ...]
     answer: PartialPlan
-
-
-class Existing(NamedTuple):
-    """What is in the cluster, as far as rules about places look at it."""
-
-    running: Sequence[RunningPod]
-    nodes: Sequence[Node]
 
 
 class PlanningTask(Protocol):

@@ -20,10 +20,21 @@ _LABELS: Final = {
     "region": "topology.kubernetes.io/region",
     "provider": PROVIDER_LABEL,
 }
+#: How many places are tried for pods that must share one.
+_MOST_TRIALS: Final = 6
+#: Share of a pod that no offer of a place fits: more than any sum of prices.
+_NO_OFFER: Final = 1e60
 #: Value of a topology label. None: nodes without the label, where anti-affinity never forbids a pod.
 Place = str | None
 #: Place of pods that need a node with a label that no offer has: packing says why none fits.
 NOWHERE: Final = ""
+
+
+class Existing(NamedTuple):
+    """What is in the cluster, as far as rules about places look at it."""
+
+    running: Sequence[RunningPod]
+    nodes: Sequence[Node]
 
 
 class PlaceChoice(NamedTuple):
@@ -142,6 +153,31 @@ def _prices(group: PodGroup, key: str, priced_candidates: Sequence[PricedCandida
         ):
             found[place] = priced.score
     return found
+
+
+def promising_places(
+    groups: Sequence[PodGroup], choice: PlaceChoice, priced_candidates: Sequence[PricedCandidate]
+) -> list[Place]:
+    """The places where these pods seem cheapest, by their share of the cheapest node there. No more than a few."""
+    kinds: dict[tuple[int, str], tuple[PodGroup, int]] = {}
+    for group in groups:
+        key = (id(group.shape), group.namespace)
+        kinds[key] = (group, kinds[key][1] + group.count if key in kinds else group.count)
+    allowed = set(choice.places)
+    shares: dict[Place, list[float]] = {place: [_NO_OFFER] * len(kinds) for place in choice.places}
+    for priced in priced_candidates:
+        node = priced.candidate.node
+        place = node.labels.get(choice.key)
+        if place not in allowed or priced.candidate.available == 0:
+            continue
+        for n, (group, _) in enumerate(kinds.values()):
+            free = node.allocatable
+            most = min((free.amount(name) // n for name, n in group.shape.requests.items() if n > 0), default=0)
+            if most and priced.score / most < shares[place][n] and admits(group, priced.candidate):
+                shares[place][n] = priced.score / most
+    counts = [count for _, count in kinds.values()]
+    cost = {place: sum(a * b for a, b in zip(each, counts, strict=True)) for place, each in shares.items()}
+    return sorted(choice.places, key=lambda place: (cost[place], place or ""))[:_MOST_TRIALS]
 
 
 def _near(

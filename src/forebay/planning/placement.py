@@ -13,7 +13,7 @@ import msgspec
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
-from forebay.planning.place_choices import NOWHERE, Place, PlaceChoice, node_places, running_by_place
+from forebay.planning.place_choices import NOWHERE, Existing, Place, PlaceChoice, node_places, running_by_place
 from forebay.planning.plan import RunningPod
 from forebay.planning.pod_groups import Pin, PodGroup, PodGroups, PodRule
 
@@ -28,6 +28,10 @@ class Refused(NamedTuple):
 Trial = Callable[[Sequence[PodGroup]], tuple[int, int]]
 
 
+#: The few places of a choice that are worth a trial for these pod groups.
+Promising = Callable[[Sequence[PodGroup], PlaceChoice], Sequence[Place]]
+
+
 class PlacedGroups(NamedTuple):
     demand: PodGroups
     refused: list[Refused]
@@ -37,15 +41,15 @@ class PlacedGroups(NamedTuple):
 def assign_places(
     demand: PodGroups,
     choices: Sequence[PlaceChoice | None],
-    running: Sequence[RunningPod],
-    nodes: Sequence[Node],
+    existing: Existing,
+    promising: Promising,
     trial: Trial,
 ) -> PlacedGroups:
     """The cheapest places that the rules allow. `choices` by pod group."""
     refused: list[Refused] = []
     placed: list[PodGroup] = []
     shared: defaultdict[str, list[tuple[PodGroup, PlaceChoice]]] = defaultdict(list)
-    spread = Spread(demand.rules, running, nodes)
+    spread = Spread(demand.rules, existing.running, existing.nodes)
     for group, choice in zip(demand.groups, choices, strict=True):
         if choice is None:
             placed.append(group)
@@ -60,7 +64,8 @@ def assign_places(
             shared[choice.shared or f"{choice.key} {len(shared)}"].append((group, choice))
     for members in shared.values():
         choice = members[0][1]
-        placed += _one_place([group for group, _ in members], choice.key, choice.places, trial)
+        groups = [group for group, _ in members]
+        placed += _one_place(groups, choice.key, promising(groups, choice), trial)
     return PlacedGroups(msgspec.structs.replace(demand, groups=tuple(placed)), refused, spread)
 
 

@@ -15,6 +15,7 @@ from forebay.model.workloads import Pod
 from forebay.planning.assembly import PartialPlan, assemble
 from forebay.planning.candidate_groups import (
     Inventory,
+    PackingProblem,
     PricedCandidate,
     expected_units,
     order,
@@ -22,10 +23,10 @@ from forebay.planning.candidate_groups import (
     price_candidates,
     score_units,
 )
-from forebay.planning.exact_plan import DemandPlan, Existing, improve
+from forebay.planning.exact_plan import DemandPlan, improve
 from forebay.planning.gangs import Gangs, gang_key
 from forebay.planning.greedy import Packer
-from forebay.planning.place_choices import place_choices
+from forebay.planning.place_choices import Existing, Place, PlaceChoice, place_choices, promising_places
 from forebay.planning.placement import assign_places
 from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, Preferences, Purchase, RunningPod
 from forebay.planning.pod_groups import PodGroup, PodGroups, pod_groups
@@ -36,6 +37,8 @@ from forebay.planning.whole_gangs import WholeGangs, needed_pods
 _ALTERNATIVES = 3
 #: Share of the deadline for the search; the rest is for writing out the plan.
 _SEARCH_SHARE = 0.8
+#: Share of the deadline that must be left for trials of places.
+_LATE = 0.4
 _NO_GANGS: Gangs = {}
 
 
@@ -68,16 +71,19 @@ def plan(
         return one
     served = sorted({c.namespaces for c in valid if c.namespaces is not None}, key=sorted)
     effort = SearchEffort(preferences.refine, preferences.seed, lambda: end - clock())
-    task = _Task(pod_groups(pods, served), price_candidates(valid, caps, preferences), tuple(caps), preferences, effort)
+    task = _Task(
+        pod_groups(pods, served), price_candidates(valid, caps, preferences), tuple(caps), preferences, effort, {}
+    )
     # Before placement, which may refuse members of a gang: they are needed all the same.
     needed, waiting = needed_pods(task.demand, gangs), task.demand.gangs()
+    existing = Existing(running, nodes)
     choices = place_choices(task.demand, task.priced_candidates, running, gangs)
-    demand, refused, spread = assign_places(task.demand, choices, running, nodes, task.trial)
-    placed = task._replace(demand=demand)
+    demand, refused, spread = assign_places(task.demand, choices, existing, task.promising, task.trial)
+    placed = task._replace(demand=demand, problems={})
     answer = WholeGangs(demand, needed, spread, placed.by_weight).plan(effort.seconds_left)
     found = DemandPlan(demand, tuple(refused), answer)
     if preferences.refine:
-        found = improve(found, task, choices, Existing(running, nodes), needed)
+        found = improve(found, task, choices, existing, needed)
     return assemble(
         found.demand,
         task.priced_candidates,
@@ -167,6 +173,8 @@ class _Task(NamedTuple):
     caps: tuple[Cap, ...]
     preferences: Preferences
     effort: SearchEffort
+    #: Packing problems of the demand, by weight.
+    problems: dict[int, PackingProblem]
 
     def inventory(self) -> Inventory:
         return Inventory(self.priced_candidates, self.caps)
@@ -177,11 +185,15 @@ class _Task(NamedTuple):
     def seconds_left(self) -> float:
         return self.effort.seconds_left()
 
+    def promising(self, groups: Sequence[PodGroup], choice: PlaceChoice) -> Sequence[Place]:
+        found = promising_places(groups, choice, self.priced_candidates)
+        # Each trial is a greedy plan: late ones would leave no time for the plan itself.
+        late = self.effort.seconds_left() < self.preferences.deadline.total_seconds() * _LATE
+        return found[:1] if late else found
+
     def trial(self, members: Sequence[PodGroup]) -> tuple[int, int]:
         """How many pods are left over, and the score, when only these pod groups are served."""
-        alone = self._replace(
-            demand=msgspec.structs.replace(self.demand, groups=tuple(members)),
-        )
+        alone = self._replace(demand=msgspec.structs.replace(self.demand, groups=tuple(members)), problems={})
         answer = alone.by_weight([group.count for group in members], refine=False)
         return sum(answer.left), answer.score
 
@@ -195,8 +207,9 @@ class _Task(NamedTuple):
         for weight in sorted({priced.candidate.weight for priced in self.priced_candidates}, reverse=True):
             if not any(answer.left):
                 break
-            priced_candidates = [priced for priced in self.priced_candidates if priced.candidate.weight == weight]
-            here = packing_problem(self.demand, priced_candidates, self.preferences)
-            packer, solved = solve(here, self.demand.groups, answer.left, inventory, effort)
+            if weight not in self.problems:
+                here = [priced for priced in self.priced_candidates if priced.candidate.weight == weight]
+                self.problems[weight] = packing_problem(self.demand, here, self.preferences)
+            packer, solved = solve(self.problems[weight], self.demand.groups, answer.left, inventory, effort)
             answer = answer.plus(packer, solved)
         return answer._replace(inventory=inventory)

@@ -111,15 +111,14 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
                     rules.append(rule)
                 numbers.append(by_rule[identity])
             owned[id(pod)] = tuple(sorted(numbers))
+    selecting = _RuleIndex(rules)
     alike: defaultdict[tuple[object, ...], list[Pod]] = defaultdict(list)
     for pod in ordered:
         key: tuple[object, ...] = (canonical[id(pod.shape)], gang_key(pod) if pod.annotations or pod.labels else None)
         if served:
             key += tuple(pod.namespace in names for names in served)
         if rules:
-            selected_by = frozenset(
-                number for number, rule in enumerate(rules) if rule.selects(pod.namespace, pod.labels)
-            )
+            selected_by = selecting.rules_for(pod)
             key += (owned.get(id(pod), ()), tuple(sorted(selected_by)))
         if TOGETHER in pod.annotations:
             key += (pod.annotations[TOGETHER],)
@@ -131,9 +130,7 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
     for members in alike.values():
         first = members[0]
         mine = owned.get(id(first), ())
-        selected_by = frozenset(
-            number for number, rule in enumerate(rules) if rule.selects(first.namespace, first.labels)
-        )
+        selected_by = selecting.rules_for(first)
         made.append(
             PodGroup(
                 shape=first.shape,
@@ -145,6 +142,32 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
             )
         )
     return PodGroups(groups=tuple(made), room=room, rules=tuple(rules))
+
+
+class _RuleIndex:
+    """Finds the rules that select a pod, without asking each of hundreds of rules for each of thousands of pods."""
+
+    def __init__(self, rules: Sequence[PodRule]) -> None:
+        self._rules = rules
+        self._by_label: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        self._others: list[int] = []
+        self._known: dict[tuple[object, ...], frozenset[int]] = {}
+        for number, rule in enumerate(rules):
+            if rule.selector.match_labels:
+                self._by_label[min(rule.selector.match_labels.items())].append(number)
+            else:
+                self._others.append(number)
+
+    def rules_for(self, pod: Pod) -> frozenset[int]:
+        if not self._rules:
+            return frozenset()
+        key = (pod.namespace, *sorted(pod.labels.items()))
+        found = self._known.get(key)
+        if found is None:
+            likely = [*self._others, *(n for pair in pod.labels.items() for n in self._by_label.get(pair, ()))]
+            found = frozenset(n for n in likely if self._rules[n].selects(pod.namespace, pod.labels))
+            self._known[key] = found
+        return found
 
 
 def _service_order(pod: Pod) -> tuple[object, ...]:

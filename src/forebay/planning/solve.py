@@ -54,8 +54,14 @@ def solve(
 def _search(
     packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory, effort: SearchEffort
 ) -> tuple[Solution, int]:
-    solution = _best(packer, groups, counts, inventory)
-    if effort.refine and effort.choose and _is_scarce(packer, solution, inventory) and len(groups) <= _MOST_POD_GROUPS:
+    solution = _best(packer, groups, counts, inventory, effort)
+    if (
+        effort.refine
+        and effort.choose
+        and effort.seconds_left() > 0
+        and _is_scarce(packer, solution, inventory)
+        and len(groups) <= _MOST_POD_GROUPS
+    ):
         # The linear program chooses which pods to serve, in a part of the time.
         from forebay.planning.refine import Refinement  # noqa: PLC0415
 
@@ -64,7 +70,7 @@ def _search(
         choosing = Refinement(packer, counts, inventory, solution, seed=effort.seed, priorities=priorities)
         solution = choosing.run(lambda each: solution_rank(packer, groups, each), lambda: effort.seconds_left() - end)
     bound = resource_bound(packer, served_pods(solution))
-    if not effort.refine or bound >= packer.expected(solution):
+    if not effort.refine or effort.seconds_left() <= 0 or bound >= packer.expected(solution):
         return solution, bound
     served = [count - left for count, left in zip(counts, solution.left, strict=True)]
     if is_small(served):
@@ -94,9 +100,11 @@ def _is_scarce(packer: Packer, solution: Solution, inventory: Inventory) -> bool
     )
 
 
-def _best(packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory) -> Solution:
+def _best(
+    packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory, effort: SearchEffort
+) -> Solution:
     solution = greedy(packer, counts, inventory.copy())
-    if not _is_scarce(packer, solution, inventory):
+    if effort.seconds_left() <= 0 or not _is_scarce(packer, solution, inventory):
         return solution
     # Something is scarce. Try the largest nodes, in case nodes are; and serve pods of higher priority first.
     others = (

@@ -70,7 +70,8 @@ class WholeGangs:
             limited |= found.too_many
             # Half of those that are not whole, because without them others may be.
             worst = sorted(found.broken, key=self._drop_order, reverse=True)
-            dropped |= set(worst[: (len(worst) + 1) // 2]) if not found.too_many else set()
+            few = len(worst) if seconds_left() <= 0 else (len(worst) + 1) // 2
+            dropped |= set(worst[:few]) if not found.too_many else set()
             found = self._try(dropped, limited, refine=False)
         waiting = sorted(dropped - hopeless, key=self._drop_order)
         for key in waiting[:_TRIED_AGAIN]:
@@ -79,7 +80,7 @@ class WholeGangs:
             again = self._try(dropped - {key}, limited, refine=False)
             if again.valid and not any(left for left, k in self._left_by_gang(again) if k == key):
                 dropped, found = dropped - {key}, again
-        if ruled:
+        if ruled and seconds_left() > 0:
             refined = self._try(dropped, limited, refine=True)
             found = refined if refined.valid and sum(refined.left) <= sum(found.left) else found
         return found.answer._replace(left=found.left, spread_limited=frozenset(limited))

@@ -52,3 +52,20 @@ def test_amounts_are_written_as_people_write_them():
 
     assert "64 cpu (largest offer: 32)" in made.left_out[0].sentence
     assert "1000 GiB of memory (largest offer: 256 GiB)" in made.left_out[0].sentence
+
+
+def test_money_goes_to_many_cheap_pods_and_not_to_few_expensive_ones_that_share_nodes_well():
+    large = {"node_selector": {"model": "h100"}}
+    offers = [
+        candidate(8, "20", name="large", cpu="32", labels={"model": "h100"}),
+        candidate(1, "1", name="small", cpu="4"),
+    ]
+    demand = [
+        *pods(150, shape(gpus=1, cpu="30", **large)),
+        *pods(150, shape(gpus=7, cpu="1", **large)),
+        *pods(150, shape(gpus=1, cpu="4")),
+    ]
+
+    made = plan(demand, offers, [limit(hourly_cost=UsdPerHour(200))], clock=lambda: 0.0)
+
+    assert len(served(made)) == 150 + 4
