@@ -83,15 +83,19 @@ async def test_several_small_machines_do_not_make_a_large_one():
         assert world.told("wide", "DoesNotFit") or world.told("wide", "NoCapacityFits") or world.events()
 
 
-async def test_a_machine_that_boots_is_not_asked_again_and_again():
-    async with lab(Powered(name="box", gpus=2, boot=300)) as world, operator(world):
+@pytest.mark.parametrize(
+    ("status", "calls"), [(True, 1), (False, 3)], ids=["it says that it starts", "it says nothing"]
+)
+async def test_a_machine_that_boots_is_powered_on_under_one_key_and_not_again_and_again(status, calls):
+    async with lab(Powered(name="box", gpus=2, boot=300)) as world, operator(world, status=status):
         world.pod("train", 1, runs="30s")
         await asyncio.sleep(290)
-        assert world.asked("start") == ["box"]
+        assert world.asked("start") == ["box"] * calls
         world.pod("more", 1, runs="30s")
         await asyncio.sleep(120)
         assert {world.phase("train"), world.phase("more")} == {"Succeeded"}
-        assert world.asked("start") == ["box"]
+        assert world.asked("start") == ["box"] * calls
+        assert len({call.key for call in world.power.calls if call.asked == "start"}) == 1
 
 
 async def test_a_machine_whose_pod_has_gone_while_it_booted_is_not_asked_again_but_goes_off():
