@@ -1,10 +1,10 @@
 """Cost of plans compared with the lower bound, and the time that planning takes.
 
 Cases: 10,000 pods (generated mixes, and the shapes of the openb trace) on 800 offers of the real price table, 100,000
-pods of 200 shapes, one pod; published packing problems with known optima; what Karpenter bought for the same pods, and
-cluster-autoscaler's own packing case. Every plan is checked by an independent implementation of the rules. The exit
-code is 1 where a bar is missed. The data are not part of the project: without them, one line is printed, nothing is
-measured.
+pods of 200 shapes, one pod; limits, gangs and rules about zones; published packing problems with known optima; what
+Karpenter bought for the same pods, and cluster-autoscaler's own packing case. Every plan is checked by an independent
+implementation of the rules. The exit code is 1 where a bar is missed. The data are not part of the project: without
+them, one line is printed, nothing is measured.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from forebay.model.workloads import Pod
-from forebay.planning.plan import Candidate, Plan, Preferences
+from forebay.planning.plan import Candidate, Cap, Plan, Preferences
 from forebay.planning.planner import plan
-from planner_cases import published, real_offers
+from planner_cases import edges, published, real_offers
 from planner_cases.checking import check
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -38,13 +38,19 @@ Bar = tuple[str, bool]
 
 
 def measure(
-    name: str, pods: list[Pod], offers: list[Candidate], *, deadline: float = 1.0, times: int = 1
+    name: str,
+    pods: list[Pod],
+    offers: list[Candidate],
+    *,
+    deadline: float = 1.0,
+    times: int = 1,
+    caps: tuple[Cap, ...] = (),
 ) -> tuple[Case, Plan]:
     preferences = Preferences(deadline=timedelta(seconds=deadline))
     taken = []
     for _ in range(times):
         start = CLOCK[0]()
-        made = plan(pods, offers, (), preferences, clock=CLOCK[0])
+        made = plan(pods, offers, caps, preferences, clock=CLOCK[0])
         taken.append(CLOCK[0]() - start)
     check(pods, offers, made)
     case = {
@@ -134,11 +140,20 @@ def cluster_autoscaler(cases: list[Case]) -> Iterator[Bar]:
     yield f"cluster-autoscaler's case: {expected} nodes", len(made.purchases) <= expected and not made.left_out
 
 
+def limits_and_rules(cases: list[Case]) -> Iterator[Bar]:
+    for edge in (*edges.limits(PRICES), *edges.rules(PRICES)):
+        case, _ = measure(edge.name, edge.pods, edge.offers, caps=edge.caps)
+        cases.append(case)
+        print(f"    {case['pods'] - case['left_out']} pods served")
+        yield f"{edge.name}: 1.2 s", case["seconds"] <= 1.2
+
+
 SUITES: dict[str, Callable[[list[Case]], Iterator[Bar]]] = {
     "one": one_pod,
     "many": many_pods,
     "karpenter": karpenter,
     "autoscaler": cluster_autoscaler,
+    "edges": limits_and_rules,
     "vector-packing": vector_packing,
 }
 

@@ -37,6 +37,8 @@ UNLIMITED: Final = 2**31
 #: Points of an untolerated PreferNoSchedule taint: as many as a preferred term of the largest weight.
 _MOST_POINTS: Final = 100
 
+ARCHITECTURE: Final = "kubernetes.io/arch"
+
 StockKey = tuple[object, ...]
 #: By pod group: whether it is admitted, and what its unmet preferences cost.
 _Eligibility = tuple[tuple[bool, ...], tuple[int, ...]]
@@ -145,7 +147,7 @@ class NodeSignatures:
     """
 
     def __init__(self, shapes: Iterable[PodShape]) -> None:
-        keys: set[str] = set()
+        keys: set[str] = {ARCHITECTURE}
         self._by_name = False
         for shape in shapes:
             keys.update(shape.node_selector)
@@ -170,7 +172,16 @@ def admits(group: PodGroup, candidate: Candidate) -> bool:
         return False
     if group.pin is not None and candidate.node.labels.get(group.pin.key) != group.pin.value:
         return False
-    return barred(group.shape, candidate.node) is None
+    return barred(group.shape, candidate.node) is None and not wrong_architecture(group.shape, candidate)
+
+
+def wrong_architecture(shape: PodShape, candidate: Candidate) -> bool:
+    """Whether the node is not amd64 and neither pod nor pool names an architecture: the image is likely amd64 only."""
+    if candidate.any_architecture or candidate.node.labels.get(ARCHITECTURE, "amd64") == "amd64":
+        return False
+    terms = shape.node_affinity or ()
+    named = any(requirement.key == ARCHITECTURE for term in terms for requirement in term.match_expressions)
+    return not named and ARCHITECTURE not in shape.node_selector
 
 
 def preference_cost(shape: PodShape, node: Node, point: int) -> int:
@@ -206,7 +217,8 @@ def packing_problem(
     for priced in priced_candidates:
         candidate = priced.candidate
         node = candidate.node
-        signature = (signatures.of(node), candidate.namespaces, tuple(node.labels.get(key) for key in pins))
+        named = candidate.any_architecture
+        signature = (signatures.of(node), candidate.namespaces, named, tuple(node.labels.get(key) for key in pins))
         eligibility = by_signature.get(signature)
         if eligibility is None:
             # Groups at different places have few different shapes.

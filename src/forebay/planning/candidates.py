@@ -32,6 +32,7 @@ from forebay.model.reasons import Reason
 from forebay.model.requirements import LabelOperator, LabelSelector, Requirement, Taint
 from forebay.model.sources import AMPLE, Delivery, Offer, OfferKey, Source, SourceKey
 from forebay.model.workloads import POD_COUNT, PodShape
+from forebay.planning.candidate_groups import ARCHITECTURE
 from forebay.planning.plan import Candidate, Excluded, PoolKey
 
 #: Pool of the machines that environment variables configure.
@@ -48,7 +49,7 @@ _PODS_PER_NODE: Final = 110
 _GPU_TYPE_KEYS: Final = (GPU_TYPE_LABEL, GPU_TYPE_LABEL.replace(f"{GROUP}/", PREDECESSOR_PREFIX))
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _NO_LABELS: Final[Mapping[str, str]] = {}
-_EVERY_NODE: Final = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+_EVERY_NODE: Final = {"kubernetes.io/os": "linux", ARCHITECTURE: "amd64"}
 
 
 class CandidateSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +100,10 @@ def candidates(
             where = f"of GPUNodeClass {key.node_class}" if key.node_class else "of environment variables"
             unknown.append(f"{key.provider} {where}: {source.error or 'not asked yet'}")
             continue
+        zoned = any(offer.zone for offer in source.offers)
         for offer in source.offers:
             for policy in policies[key.node_class]:
-                candidate = policy.candidate(source, offer, context)
+                candidate = policy.candidate(source, offer, context, zoned=zoned)
                 why = policy.refuses(source, candidate) or _unavailable(candidate, context, in_use)
                 if why is None:
                     found.append(candidate)
@@ -181,7 +183,8 @@ class _PoolPolicy(msgspec.Struct, frozen=True, kw_only=True):
             taints=tuple(Taint(taint.key, taint.value or "", taint.effect.value) for taint in nodes.taints),
         )
 
-    def candidate(self, source: Source, offer: Offer, context: CandidateContext) -> Candidate:
+    def candidate(self, source: Source, offer: Offer, context: CandidateContext, *, zoned: bool) -> Candidate:
+        """The offer as the pool would buy it. `zoned`: whether the source divides its regions into zones."""
         name = offer.node_name
         if name is not None:
             offer = with_observed_capacity(offer, context.nodes.get(name) or context.remembered.get(name))
@@ -191,7 +194,7 @@ class _PoolPolicy(msgspec.Struct, frozen=True, kw_only=True):
             uid="",
             resource_version=0,
             created=_LONG_AGO,
-            labels=self._node_labels(offer),
+            labels=self._node_labels(offer, zoned=zoned),
             taints=tuple(dict.fromkeys((*offer.taints, *self.taints))),
             capacity=amounts,
             allocatable=amounts,
@@ -208,9 +211,10 @@ class _PoolPolicy(msgspec.Struct, frozen=True, kw_only=True):
             available=offer.stock if name is None else min(1, 1 if offer.stock is None else offer.stock),
             weight=self.weight,
             namespaces=self.namespaces,
+            any_architecture=any(each.key == ARCHITECTURE for each in self.requirements),
         )
 
-    def _node_labels(self, offer: Offer) -> Mapping[str, str]:
+    def _node_labels(self, offer: Offer, *, zoned: bool) -> Mapping[str, str]:
         """Labels that the node will have. Each `forebay.dev/...` label is repeated as `tgp.io/...`."""
         ours = {
             PROVIDER_LABEL: offer.provider,
@@ -227,8 +231,10 @@ class _PoolPolicy(msgspec.Struct, frozen=True, kw_only=True):
             labels["node.kubernetes.io/instance-type"] = label_value(offer.instance_type)
         if offer.region:
             labels["topology.kubernetes.io/region"] = label_value(offer.region)
-        if offer.zone:
-            labels["topology.kubernetes.io/zone"] = label_value(offer.zone)
+        # A region that its provider does not divide is one zone: otherwise rules about zones would exclude it.
+        undivided = None if zoned or offer.node_name is not None else offer.region or offer.provider
+        if zone := offer.zone or undivided:
+            labels["topology.kubernetes.io/zone"] = label_value(zone)
         return {**_EVERY_NODE, **labels, **offer.labels, **self.labels}
 
     def refuses(self, source: Source, candidate: Candidate) -> _Refusal | None:

@@ -10,7 +10,7 @@ from forebay.api.names import PROVIDER_LABEL
 from forebay.model.fit import selects, untainted
 from forebay.model.nodes import Node
 from forebay.model.workloads import PodAffinityTerm
-from forebay.planning.candidate_groups import PricedCandidate, admits
+from forebay.planning.candidate_groups import UNLIMITED, PricedCandidate, admits
 from forebay.planning.gangs import TOGETHER, GangKey, Gangs
 from forebay.planning.plan import RunningPod
 from forebay.planning.pod_groups import HOSTNAME, Pin, PodGroup, PodGroups, PodRule
@@ -158,13 +158,14 @@ def _prices(group: PodGroup, key: str, priced_candidates: Sequence[PricedCandida
 def promising_places(
     groups: Sequence[PodGroup], choice: PlaceChoice, priced_candidates: Sequence[PricedCandidate]
 ) -> list[Place]:
-    """The places where these pods seem cheapest, by their share of the cheapest node there. No more than a few."""
+    """The few places that seem to have room for most of these pods, and are cheapest by the best node there."""
     kinds: dict[tuple[int, str], tuple[PodGroup, int]] = {}
     for group in groups:
         key = (id(group.shape), group.namespace)
         kinds[key] = (group, kinds[key][1] + group.count if key in kinds else group.count)
     allowed = set(choice.places)
     shares: dict[Place, list[float]] = {place: [_NO_OFFER] * len(kinds) for place in choice.places}
+    room: dict[Place, list[int]] = {place: [0] * len(kinds) for place in choice.places}
     for priced in priced_candidates:
         node = priced.candidate.node
         place = node.labels.get(choice.key)
@@ -173,11 +174,14 @@ def promising_places(
         for n, (group, _) in enumerate(kinds.values()):
             free = node.allocatable
             most = min((free.amount(name) // n for name, n in group.shape.requests.items() if n > 0), default=0)
-            if most and priced.score / most < shares[place][n] and admits(group, priced.candidate):
-                shares[place][n] = priced.score / most
+            if most and admits(group, priced.candidate):
+                shares[place][n] = min(shares[place][n], priced.score / most)
+                stock = priced.candidate.available
+                room[place][n] += most * (UNLIMITED if stock is None else max(stock, 0))
     counts = [count for _, count in kinds.values()]
+    left = {place: sum(max(b - a, 0) for a, b in zip(each, counts, strict=True)) for place, each in room.items()}
     cost = {place: sum(a * b for a, b in zip(each, counts, strict=True)) for place, each in shares.items()}
-    return sorted(choice.places, key=lambda place: (cost[place], place or ""))[:_MOST_TRIALS]
+    return sorted(choice.places, key=lambda place: (left[place], cost[place], place or ""))[:_MOST_TRIALS]
 
 
 def _near(

@@ -37,6 +37,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     weight: int = 10
     #: Namespaces that the pool serves; None: all.
     namespaces: frozenset[str] | None = None
+    #: The pool names the architecture of its nodes, so that pods which name none may run there.
+    any_architecture: bool = False
 
 
 class Cap(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from forebay.planning.candidate_groups import (
     packing_problem,
     price_candidates,
     score_units,
+    wrong_architecture,
 )
 from forebay.planning.exact_plan import DemandPlan, improve
 from forebay.planning.gangs import Gangs, gang_key
@@ -141,6 +142,7 @@ def _one_pod(pod: Pod, candidates: Sequence[Candidate], caps: Sequence[Cap], pre
             or not requests.fits_within(candidate.node.allocatable)
             or (candidate.namespaces is not None and pod.namespace not in candidate.namespaces)
             or barred(shape, candidate.node) is not None
+            or wrong_architecture(shape, candidate)
         ):
             continue
         if any(taint.effect == Effect.PREFER_NO_SCHEDULE for taint in candidate.node.taints):

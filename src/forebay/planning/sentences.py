@@ -7,7 +7,14 @@ from typing import NamedTuple
 from forebay.model.fit import misfit
 from forebay.model.quantities import CPU, Resources, UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.planning.candidate_groups import Inventory, PricedCandidate, admits, limit_amounts
+from forebay.planning.candidate_groups import (
+    ARCHITECTURE,
+    Inventory,
+    PricedCandidate,
+    admits,
+    limit_amounts,
+    wrong_architecture,
+)
 from forebay.planning.plan import Alternative, Candidate, Excluded
 from forebay.planning.pod_groups import PodGroup
 
@@ -164,6 +171,9 @@ def _nothing_fits(group: PodGroup, candidates: Sequence[Candidate]) -> str:
         elif group.pin is not None and candidate.node.labels.get(group.pin.key) != group.pin.value:
             where = f"are not in {group.pin.key}={group.pin.value}" if group.pin.value else f"have no {group.pin.key}"
             reasons[where if group.pin.value is not None else f"have a {group.pin.key}"] += 1
+        elif wrong_architecture(group.shape, candidate):
+            arch = candidate.node.labels[ARCHITECTURE]
+            reasons[f"are {arch}, and neither the pod nor the pool names {ARCHITECTURE}"] += 1
         elif found := misfit(group.shape, candidate.node, candidate.node.allocatable):
             reasons.update(reason.replace("node(s) ", "") for reason in found.reasons)
     counted = "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items(), key=lambda e: (-e[1], e[0])))

@@ -288,3 +288,31 @@ def test_from_pools_and_sources_to_a_plan():
     made = plan(pods(6, shape()), offering.candidates, caps(pools, classes, ()), excluded=offering.excluded)
 
     assert bought(made) == ["four", "four"]
+
+
+ZONE, ARCH = "topology.kubernetes.io/zone", "kubernetes.io/arch"
+
+
+def test_a_region_that_its_provider_does_not_divide_is_one_zone():
+    undivided = candidates(source(offer(region="eu-1")), [pool()], [node_class()], CONTEXT)
+    divided = candidates(
+        source(offer(region="eu-1"), offer(region="eu-1", zone="eu-1a")), [pool()], [node_class()], CONTEXT
+    )
+    nowhere = candidates(source(offer()), [pool()], [node_class()], CONTEXT)
+
+    assert only(undivided).node.labels[ZONE] == "eu-1"
+    assert [each.node.labels.get(ZONE) for each in divided.candidates] == [None, "eu-1a"]
+    assert only(nowhere).node.labels[ZONE] == "simulated"
+
+
+def test_pods_that_name_no_architecture_get_amd64():
+    offers = source(offer("arm", "1", labels={ARCH: "arm64"}), offer("x86", "2"))
+    asks = {"template": {"spec": {"requirements": [{"key": ARCH, "operator": "In", "values": ["arm64"]}]}}}
+
+    def buys(demand, of_pool):
+        return bought(plan(demand, candidates(offers, [of_pool], [node_class()], CONTEXT).candidates))
+
+    for count in (1, 2):
+        assert buys(pods(count), pool()) == ["x86"] * count
+        assert buys(pods(count, shape(node_selector={ARCH: "arm64"})), pool()) == ["arm"] * count
+        assert buys(pods(count), pool(**asks)) == ["arm"] * count
