@@ -91,7 +91,7 @@ class PausedJob(msgspec.Struct, frozen=True, kw_only=True):
     rate: int = 1000
 
 
-class Backoff(NamedTuple):
+class EvictionBackoff(NamedTuple):
     """Time in which pods of an owner that were created since its first eviction are not evicted."""
 
     since: datetime
@@ -115,7 +115,7 @@ class EnforcementResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: No owner is spared.
-NO_BACKOFFS: Final[Mapping[str, Backoff]] = MappingProxyType({})
+NO_BACKOFFS: Final[Mapping[str, EvictionBackoff]] = MappingProxyType({})
 
 
 def exceeded_since(budget: GPUWorkloadBudget) -> datetime | None:
@@ -136,7 +136,7 @@ def enforce(
     last_action: datetime | None = None,
     blocked: Collection[str] = (),
     paused: Iterable[PausedJob] = (),
-    backoffs: Mapping[str, Backoff] = NO_BACKOFFS,
+    backoffs: Mapping[str, EvictionBackoff] = NO_BACKOFFS,
 ) -> EnforcementResult:
     """Decisions about the pods and Jobs of one budget, at most one to evict, pause or resume.
 
@@ -222,7 +222,7 @@ def _wait_for_terminating(
     return now + _RETRY if enough else None
 
 
-def _spared_until(pod: Pod, backoffs: Mapping[str, Backoff]) -> datetime | None:
+def _spared_until(pod: Pod, backoffs: Mapping[str, EvictionBackoff]) -> datetime | None:
     """Until when a pod is not evicted that replaces an evicted one; None: it replaces none."""
     found = None if pod.owner is None else backoffs.get(pod.owner.uid)
     return None if found is None or pod.created < found.since else found.until

@@ -63,7 +63,7 @@ class WholeGangs:
     def plan(self, seconds_left: Callable[[], float]) -> PartialPlan:
         dropped = {key for key, members in self._members.items() if self._needed[key] > members}
         limited: dict[int, int] = {}
-        hopeless = frozenset(dropped)
+        impossible = frozenset(dropped)
         ruled = self._spread.counts_places or bool(self._members)
         found = self._try(dropped, limited, refine=not ruled)
         while not found.valid:
@@ -73,7 +73,7 @@ class WholeGangs:
             few = len(worst) if seconds_left() <= 0 else (len(worst) + 1) // 2
             dropped |= set(worst[:few]) if not found.too_many else set()
             found = self._try(dropped, limited, refine=False)
-        waiting = sorted(dropped - hopeless, key=self._drop_order)
+        waiting = sorted(dropped - impossible, key=self._drop_order)
         for key in waiting[:_TRIED_AGAIN]:
             if seconds_left() <= 0:
                 break

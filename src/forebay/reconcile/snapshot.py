@@ -11,7 +11,7 @@ from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.budgets.accounts import Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor
-from forebay.budgets.enforcement import Backoff, PausedJob
+from forebay.budgets.enforcement import EvictionBackoff, PausedJob
 from forebay.demand.reservation import Reservations
 from forebay.lifecycle.orphans import Orphans
 from forebay.model.nodes import Node
@@ -54,7 +54,7 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     #: UIDs of pods whose eviction, or whose Job's suspension, the API server refused a moment ago.
     blocked: frozenset[str] = frozenset()
     #: By UID of an owner, until when its replacements of evicted pods are spared.
-    backoffs: Mapping[str, Backoff] = {}
+    backoffs: Mapping[str, EvictionBackoff] = {}
     #: Budgets with an eviction or a suspension under way that the informers do not show yet.
     awaiting: frozenset[BudgetKey] = frozenset()
     paused: tuple[PausedJob, ...] = ()

@@ -12,7 +12,7 @@ def request(cluster, host="127.0.0.1:8001", authorization=None):
     return Request(method="GET", url="http://127.0.0.1:8001/api/v1/namespaces", headers=headers)
 
 
-def test_every_cluster_has_a_token_of_its_own():
+async def test_every_cluster_has_a_token_of_its_own():
     assert EmbeddedCluster(seed=1).token != EmbeddedCluster(seed=1).token
 
 

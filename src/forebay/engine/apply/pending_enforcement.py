@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.api.names import PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION, PAUSED_RATE_ANNOTATION
 from forebay.budgets.accounts import BudgetKey
-from forebay.budgets.enforcement import Backoff, PausedJob
+from forebay.budgets.enforcement import EvictionBackoff, PausedJob
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import Job
 from forebay.model.workloads import Owner, Pod
@@ -79,14 +79,14 @@ class PendingEnforcement:
         self._refused = {uid: at for uid, at in self._refused.items() if now < at + REFUSED_FOR}
         return frozenset(self._refused)
 
-    def backoffs(self, now: datetime) -> dict[str, Backoff]:
+    def backoffs(self, now: datetime) -> dict[str, EvictionBackoff]:
         """By UID of an owner: since when its pods are replacements of an evicted one, and until when they are spared.
 
         An owner that is not held by the gate creates a pod for each that is evicted, as fast as Forebay evicts.
         """
         self._evicted = {uid: each for uid, each in self._evicted.items() if now < each.at + _FORGET_OWNER}
         return {
-            uid: Backoff(first, at + min(_FIRST_BACKOFF * 2 ** min(replacements, 10), _LONGEST_BACKOFF))
+            uid: EvictionBackoff(first, at + min(_FIRST_BACKOFF * 2 ** min(replacements, 10), _LONGEST_BACKOFF))
             for uid, (first, at, replacements) in self._evicted.items()
         }
 

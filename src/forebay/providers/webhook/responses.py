@@ -116,7 +116,7 @@ def _redirect_target(response: EndpointResponse) -> str:
 
 
 def origin(url: str) -> str:
-    """Scheme and host of a URL. Paths, queries, fragments and user names may be secret, and tenants read our sentences.
+    """Scheme and host of a URL: the rest may be secret, and every user of the cluster can read our sentences.
 
     Nothing but the scheme where there is an `@`: a password with a slash makes the rest look like a host.
     """
