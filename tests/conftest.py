@@ -46,6 +46,8 @@ _plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structl
 @pytest.fixture(autouse=True)
 def _plain_logs():
     """Tracebacks as Python prints them: structlog's default renders every local variable, in half a second each."""
+    # A command that an earlier test ran has sent log lines to a standard error that is closed by now.
+    structlog.reset_defaults()
     structlog.configure(processors=[structlog.processors.add_log_level, _plain])
 
 

@@ -39,7 +39,7 @@ from forebay.reconcile.snapshot import OperatorRules
 log = structlog.get_logger(__name__)
 
 #: Seconds that provider calls and ledger writes may still take at shutdown. Less than the grace period of the pod.
-_SHUTDOWN_TIMEOUT: Final = 10.0
+_SHUTDOWN_TIMEOUT: Final = 8.0
 #: Ticks in a row that may fail before the replica is not ready, and before it is restarted: some seconds, and about a
 #: minute.
 _MOST_FAILURES_READY: Final = 2
