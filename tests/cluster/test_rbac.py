@@ -146,7 +146,7 @@ class RbacCase:
         return not self.power.on
 
     async def a_budget_suspends_a_job_and_goes(self) -> None:
-        """Its ledger is written, written over and deleted."""
+        """Its ledger is written, written over, and outlives it."""
         budget = {
             "apiVersion": "forebay.dev/v1alpha1",
             "kind": "GPUWorkloadBudget",
@@ -176,7 +176,7 @@ class RbacCase:
         # KWOK ends no pod before it deletes it, as kubelets do: after a minute it is not waited for.
         await until(self.nobody, "its pod was let go, which its ledger was written over for", within=150)
         await self.made.call("DELETE", f"{path}/team")
-        await until(self.ledgers(0), "the ledger goes with its budget")
+        await until(self.ledgers(1), "the ledger outlives its budget")
         await until(self.suspended(False), "the Job goes on")
 
     async def lower_the_quota(self, path: str) -> None:
