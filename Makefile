@@ -59,6 +59,11 @@ quick: env ## run the tests that need nothing but `make env`
 rig: env ## find or build the real control plane that tests run against
 	@$(BIN)/python -m tests.rig.build
 
+.PHONY: matrix
+matrix: env ## the suites that need a control plane, on the oldest Kubernetes that Forebay supports (its first run builds it)
+	@FOREBAY_RIG_KUBERNETES=1.34 $(BIN)/python -m tests.rig.build
+	@FOREBAY_RIG_KUBERNETES=1.34 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m cluster tests/contract tests/cluster tests/rig
+
 .PHONY: soak
 soak: env ## the leader test 50 times in a row, on a real API server
 	@$(BIN)/python -m tests.cluster.soak 50

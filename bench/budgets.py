@@ -3,6 +3,7 @@
 - `philly`: all 82,247 jobs of the Philly trace, replayed in time order through the ledgers of their tenants (recorded
   as they end, stored, compacted, loaded again), must total 978,078.47 GPU-h to the second. Only where the trace is.
 - `assess`: 1,000 budgets and 20,000 pods, all assessed at once: 200 ms at most.
+- `window-edge`: usage that leaves a window of an hour, read for three hours of virtual time (`budgets_shapes.py`);
 - `a month`: 31 days of 100,000 pods a day, in one budget (10,000 a day without --full) and in a thousand (of which ten
   are made, and what they take is multiplied): 50 MB at most, no object over 512 KiB.
 
@@ -10,6 +11,7 @@ Seconds are of CPU time: all of this is computing.
 
 On a real control plane, where its programs are (`make rig`; --without-rig leaves them out; about eight minutes):
 - `bench`, `bench deleted`, `chaos`, `down`, `kill -9`: what is reported of pods that run there (`budgets_harness.py`);
+- `shapes`: restarts, init containers, several containers, label changes, overlapping budgets (`budgets_shapes.py`);
 - `admission`: what the creation of a pod costs more (`budgets_admission.py`).
 
 `--json` prints one object as the last line: scenarios[] with name, expected, reported, accuracy, signed_error.
@@ -55,8 +57,8 @@ PHILLY_S = 60.0
 ASSESS_S = 0.200
 MONTH_MB = 50.0
 OBJECT_BYTES = 512 * 1024
-COMPUTED = ("philly", "assess", "month")
-ON_THE_RIG = ("bench", "bench-deleted", "chaos", "down", "kill", "admission")
+COMPUTED = ("philly", "assess", "month", "window-edge")
+ON_THE_RIG = ("bench", "bench-deleted", "chaos", "shapes", "down", "kill", "admission")
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
 DAY = 86_400
 WHOLE = 400 * DAY
@@ -293,6 +295,7 @@ def rig_scenarios(names: Sequence[str], *, left_out: bool) -> list[dict[str, Any
     # Beside this script; with it comes a control plane.
     import budgets_admission
     import budgets_harness
+    import budgets_shapes
     from tests.rig.binaries import RigMissing, locate
 
     why = "--without-rig"
@@ -310,6 +313,7 @@ def rig_scenarios(names: Sequence[str], *, left_out: bool) -> list[dict[str, Any
         "bench": lambda: asyncio.run(budgets_harness.bench()),
         "bench-deleted": lambda: asyncio.run(budgets_harness.bench(deleted=True)),
         "chaos": lambda: asyncio.run(budgets_harness.chaos()),
+        "shapes": lambda: asyncio.run(budgets_shapes.shapes()),
         "down": lambda: asyncio.run(budgets_harness.down()),
         "kill": lambda: asyncio.run(budgets_harness.killed()),
         "admission": budgets_admission.admission,
@@ -332,6 +336,11 @@ def main() -> int:
         scenarios.append(assess())
     if "month" in chosen:
         scenarios += [month(1, daily=100_000 if options.full else 10_000), month(1_000, sample=100)]
+    if "window-edge" in chosen:
+        import budgets_shapes
+
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("error"))
+        scenarios += budgets_shapes.window_edge()
     scenarios += rig_scenarios([each for each in ON_THE_RIG if each in chosen], left_out=options.without_rig)
     met = all(each["met"] for each in scenarios)
     if options.json:

@@ -9,6 +9,7 @@ them, one line is printed, nothing is measured.
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -23,7 +24,8 @@ from forebay.planning.planner import plan
 from planner_cases import edges, published, real_offers
 from planner_cases.checking import check
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
+#: Beside the project, or where BENCH_DATA says.
+DATA = Path(os.environ.get("BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))
 PRICES = DATA / "prices" / "gpu_offers.csv.gz"
 TRACE = DATA / "traces" / "openb_pod_list_default.csv.gz"
 OFFERS = 800
@@ -113,7 +115,7 @@ def vector_packing(cases: list[Case]) -> Iterator[Bar]:
         ratios.append(len(made.purchases) / row["opt"])
         slow = max(slow, case["seconds"])
     print(f"vector packing: {len(ratios)} instances, mean bins / optimum {statistics.mean(ratios):.4f}")
-    yield "vector packing: mean ratio 1.025", statistics.mean(ratios) <= 1.025
+    yield "vector packing: mean ratio 1.010", statistics.mean(ratios) <= 1.010
     yield "vector packing: 2 s each", slow <= VECTOR_PACKING
 
 

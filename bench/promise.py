@@ -2,10 +2,11 @@
 
     python bench/promise.py [--json]
 
-The pods ask for 1, 2, 4 and 8 GPUs, 2,400 in all; the machines have 8 each. `forebay run` plans, switches the machines
-on, and when they join (with the startup taint) nominates their pods and opens them; kube-scheduler binds. `as_planned`
-are the pods on exactly the node that was obtained for them, `bound` all on any of the 300. `without` is how many the
-scheduler binds by itself on the same nodes, which then appear at once. Ends with 1 where fewer than 995 are as planned.
+The pods ask for 1, 2, 4 and 8 GPUs, 2,400 in all; the machines have 8 each, and their Node objects are there while they
+are off. `forebay run` plans, puts the startup taint on each node, powers the machine on and lets its pods tolerate that
+taint; kube-scheduler binds. `as_planned` are the pods on exactly the node that was launched for them, `bound` all on
+any of the 300. `after_ready` are the seconds from the last node that could take pods to the last binding. `without` is
+how many the scheduler binds by itself on the same nodes, which then appear at once. Ends with 1 where a bar is missed.
 """
 
 import argparse
@@ -15,15 +16,23 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 
 from forebay.api.names import STARTUP_TAINT
+from forebay.kube.informer import Informer
+from forebay.kube.nodes import NODES
+from forebay.model.nodes import Node
+from forebay.model.workloads import Pod
 from forebay.simulate.power import Powered
 from on_the_rig import FOREBAY, Administrator, BenchCluster, Part, bench_cluster, gpu_pod, node, power_api
 
-BAR = 995
+AS_PLANNED = 1000
+#: Seconds, on two quiet cores.
+ALL_BOUND = 18.0
+AFTER_READY = 2.0
 GPUS = {1: 500, 2: 250, 4: 150, 8: 100}
 MACHINES = 300
 
@@ -41,11 +50,10 @@ def asking(pod: dict[str, Any], gpus: int) -> dict[str, Any]:
     return pod
 
 
-def machines(rng: random.Random, *, tainted: bool) -> list[Powered]:
-    taints = ({"key": STARTUP_TAINT, "effect": "NoSchedule"},) if tainted else ()
+def machines(rng: random.Random) -> list[Powered]:
     amounts = {"cpu": "96", "memory": "768Gi"}
     return [
-        Powered(name=f"machine-{number:03}", gpus=8, boot=rng.uniform(2, 8), taints=taints, allocatable=amounts)
+        Powered(name=f"machine-{number:03}", gpus=8, boot=rng.uniform(2, 8), allocatable=amounts)
         for number in range(MACHINES)
     ]
 
@@ -56,13 +64,43 @@ async def waiting(world: BenchCluster, rng: random.Random) -> None:
     await world.unschedulable(len(everyone))
 
 
+class Firsts:
+    """When each object was first seen to be so."""
+
+    def __init__(self, is_so: Callable[[Any], bool]) -> None:
+        self._is_so = is_so
+        self._at: dict[str, float] = {}
+
+    def note(self, change: Any) -> None:
+        seen = getattr(change, "new", None)
+        if seen is not None and seen.uid not in self._at and self._is_so(seen):
+            self._at[seen.uid] = time.monotonic()
+
+    @property
+    def last(self) -> float:
+        return max(self._at.values(), default=0.0)
+
+
+def can_take_pods(node: Node) -> bool:
+    return node.ready and all(taint.key == STARTUP_TAINT for taint in node.taints)
+
+
+def is_bound(pod: Pod) -> bool:
+    return pod.node is not None
+
+
 async def with_forebay() -> dict[str, Any]:
     rng = random.Random(1)
     async with (
         bench_cluster() as world,
-        power_api(world.rig, machines(rng, tainted=True), look_for_pods=False) as (power, base),
+        power_api(world.rig, machines(rng), look_for_pods=False, kept=True) as (power, base),
+        Informer(world.client.transport, world.rig.url, NODES) as nodes,
     ):
         await waiting(world, rng)
+        await nodes.wait_synced()
+        up, bound = Firsts(can_take_pods), Firsts(is_bound)
+        nodes.subscribe(up.note)
+        world.pods.subscribe(bound.note)
         began = time.monotonic()
         with world.operator(power.environment(base)) as operator:
             await world.settled(world.bound, len(world.pods))
@@ -81,6 +119,7 @@ async def with_forebay() -> dict[str, Any]:
             "bound": sum(name in power.machines for name in where.values()),
             "as_planned": sum(name is not None and planned.get(uid) == name for uid, name in where.items()),
             "seconds": round(took, 1),
+            "after_ready": round(bound.last - up.last, 2),
             "missed_by_gpus": dict(sorted(missed.items())),
         }
 
@@ -91,7 +130,7 @@ async def without_forebay() -> int:
         await waiting(world, rng)
         # On a slow machine they would come one after the other, and each would be filled before the next.
         with world.rig.paused(Part.SCHEDULER):
-            await world.create_nodes(node(machine) for machine in machines(rng, tainted=False))
+            await world.create_nodes(node(machine) for machine in machines(rng))
             await world.nodes_ready(MACHINES)
         return await world.settled(world.bound, len(world.pods))
 
@@ -107,11 +146,17 @@ def main() -> int:
     print(f"planned nodes          {figures['planned_nodes']:>6}")
     print(f"bound on these         {figures['bound']:>6}  of 1,000, after {figures['seconds']} s")
     print(f"exactly as planned     {figures['as_planned']:>6}")
+    print(f"last node to last pod  {figures['after_ready']:>6} s")
     if not options.only:
         figures["without"] = asyncio.run(without_forebay())
         print(f"bound without Forebay  {figures['without']:>6}")
-    met = figures["as_planned"] >= BAR
-    print(f"bar: {BAR} of 1,000 as planned: {'met' if met else 'MISSED'}")
+    met = (
+        figures["as_planned"] >= AS_PLANNED
+        and figures["seconds"] <= ALL_BOUND
+        and figures["after_ready"] <= AFTER_READY
+    )
+    bars = f"all {AS_PLANNED} as planned, in {ALL_BOUND:.0f} s, {AFTER_READY:.0f} s after the last node"
+    print(f"bar: {bars}: {'met' if met else 'MISSED'}")
     if options.json:
         print(json.dumps(figures))
     return 0 if met else 1

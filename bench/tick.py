@@ -20,15 +20,15 @@ from typing import Any
 
 import structlog
 
-from forebay.api.crd import custom_resource_definitions
-from forebay.api.machines import Machine
 from forebay.embedded.api import kinds
 from forebay.embedded.server import EmbeddedCluster
 from forebay.engine.operator import Operator
+from forebay.install.crds import custom_resource_definitions
 from forebay.kube.client import Client
 from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.net.transport import Request, Response
+from forebay.providers.registry import read_environment
 
 BAR_MS = 50.0
 SERVER = "http://embedded"
@@ -83,9 +83,11 @@ def record(name: str) -> dict[str, Any]:
     }
 
 
-def machine(name: str) -> Machine:
+def variables(number: int, name: str) -> dict[str, str]:
+    """Environment variables that name a machine."""
     base = f"http://power/{name}"
-    return Machine(name=name, gpu_count=8, scale_up_endpoint=f"{base}/on", scale_down_endpoint=f"{base}/off")
+    values = {"NAME": name, "GPU_COUNT": "8", "SCALE_UP_ENDPOINT": f"{base}/on", "SCALE_DOWN_ENDPOINT": f"{base}/off"}
+    return {f"BOX{number}_{key}": value for key, value in values.items()}
 
 
 async def nobody(_request: Request) -> Response:
@@ -103,7 +105,7 @@ async def leading(cluster: EmbeddedCluster, names: list[str]) -> AsyncIterator[O
         identity="bench",
         clock=clock.now,
         make_transport=lambda _: InProcess(nobody),
-        machines=tuple(map(machine, names)),
+        environment=read_environment({k: v for n, name in enumerate(names) for k, v in variables(n, name).items()}),
     )
     async with operator:
         work = asyncio.create_task(operator.run())

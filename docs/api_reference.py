@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 
-from forebay.api.crd import custom_resource_definitions
 from forebay.api.schema import Schema
+from forebay.install.crds import custom_resource_definitions
 
 _HEAD = """# API reference
 

@@ -6,8 +6,8 @@ of a machine and defaults of the pod are taken from the code that declares them.
 
 from typing import Any, Final
 
-from forebay.api.crd import custom_resource_definitions
 from forebay.install import manifests
+from forebay.install.crds import custom_resource_definitions
 from forebay.providers.webhook.groups import VARIABLES
 from forebay.settings import Setting, all_settings
 
@@ -152,8 +152,8 @@ def values_schema() -> Schema:
             **{camel(each.name): _setting(each) for each in offered_settings()},
         ),
         "secrets": _list(
-            "Names of Secrets in the release's namespace that the operator may read, beside those in nodeGroups."
-            " Empty: every Secret of that namespace. The chart grants no access to Secrets of other namespaces.",
+            "Names of Secrets in the release's namespace that the operator may read, besides those that nodeGroups"
+            " name: those that GPUNodeClasses name. The chart grants no access to other Secrets.",
             _NAME,
         ),
         "extraEnv": _list("Additional environment variables, as in a container: `[{name: ..., value: ...}]`."),

@@ -21,6 +21,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "real_time: the async test uses sockets or processes, so it runs on a real loop")
+    config.addinivalue_line("markers", "since: the minor of Kubernetes from which on a real server answers like this")
     config.addinivalue_line("markers", "law: a Hypothesis law; `make deep` runs these with many more examples")
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from forebay.model.gpu_models import canonical
+from forebay.model.label_syntax import label_value
 from forebay.model.workloads import Pod, PodShape
-from forebay.planning.candidates import label_value
 from forebay.planning.plan import Candidate
 from planner_cases.making import GPU, candidate, pod, shape
 

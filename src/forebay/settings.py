@@ -41,7 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gpu_resources: Annotated[
         str | None,
         Meta(
-            description="Comma-separated names of GPU resources that pods request. Default: every `<vendor>/gpu`.",
+            description="Comma-separated names of GPU resources that pods request. Default: every `<vendor>/gpu`. "
+            "Slices (`nvidia.com/mig-*`) go with `nvidia.com/gpu`.",
             extra={"command": "run"},
         ),
     ] = None

@@ -5,7 +5,7 @@ Each function builds one working whole from settings and the environment. Heavy 
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -15,10 +15,10 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from forebay.api.kinds import KINDS
-from forebay.api.machines import Machine
-from forebay.api.names import API_VERSION
+from forebay.api.names import API_VERSION, OPERATOR_NAMESPACE
 from forebay.api.values import NotADuration, duration
 from forebay.engine.operator import Operator
+from forebay.kube.admission import gate_missing
 from forebay.kube.client import Client, Version
 from forebay.kube.config import Config, load_config
 from forebay.kube.connection import Rate, connected_client, election_client
@@ -27,13 +27,14 @@ from forebay.kube.informer import Informer
 from forebay.kube.lease import Terms, unique_identity
 from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS, PodDecoder, pod_indexes
+from forebay.kube.versions import unsupported_text
 from forebay.model.nodes import Node
 from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import TransportError
-from forebay.providers.webhook.groups import read_groups
+from forebay.providers.registry import EnvironmentConfig, read_environment
 from forebay.reconcile.snapshot import OperatorRules
 from forebay.reporting.printable import printable
 from forebay.reporting.status import missing_kinds_text
@@ -45,8 +46,8 @@ log = structlog.get_logger(__name__)
 _LARGEST_PORT = 65535
 #: Seconds for the question which kinds are installed.
 _KINDS_TIMEOUT = 5.0
-#: Nominations must not wait behind a burst of other writes.
-_NOMINATION_RATE = Rate(qps=500, burst=500)
+#: Startup taints and tolerations must not wait behind a burst of other writes.
+_STARTUP_RATE = Rate(qps=500, burst=500)
 
 
 def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor:
@@ -139,6 +140,7 @@ def rules_of(settings: Settings) -> OperatorRules:
     """The rules that settings state. Raises `SettingsError` for a value that cannot be parsed."""
     resources = (settings.gpu_resources or "").replace(",", " ").split()
     return OperatorRules(
+        namespace=settings.namespace or OPERATOR_NAMESPACE,
         gpu_resources=frozenset(resources) or None,
         idle_delay=_duration("idle_delay", settings.idle_delay),
         adoption_grace=_duration("adoption_grace", settings.adoption_grace),
@@ -154,11 +156,11 @@ def _duration(setting: str, text: str) -> timedelta:
         raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
 
 
-def _log_configuration(settings: Settings, machines: Iterable[Machine]) -> None:
+def _log_configuration(settings: Settings, configured: EnvironmentConfig) -> None:
     """Says at start what was configured. GPUNodeClasses follow when this replica leads."""
     given = {each.name: getattr(settings, each.name) for each in all_settings() if each.command == "run"}
     log.info("settings", **{name: value for name, value in given.items() if value is not None})
-    for machine in machines:
+    for machine in (machine for entry in configured.entries for machine in entry.machines):
         log.info("machine configured", machine=machine.name, gpus=machine.gpu_count, source="environment")
 
 
@@ -171,6 +173,22 @@ async def _log_missing_kinds(client: Client) -> None:
         missing = [kind.kind for kind in KINDS if kind.plural not in served]
         if missing:
             log.error("kinds not installed", error=missing_kinds_text(missing))
+
+
+async def cluster_problems(client: Client, version: Version) -> list[str]:
+    """What the cluster lacks of what Forebay needs, besides its kinds: one sentence each."""
+    found = (unsupported_text(version.git_version), await gate_missing(client))
+    return [each for each in found if each is not None]
+
+
+async def _log_cluster_problems(client: Client) -> None:
+    """Says at start whether the version is supported, and whether new pods of used-up budgets are held."""
+    with suppress(KubeError, TransportError, TimeoutError):
+        async with asyncio.timeout(_KINDS_TIMEOUT):
+            version = await client.version()
+            log.info("cluster", version=version.git_version)
+            for each in await cluster_problems(client, version):
+                log.warning("cluster lacks something", error=each)
 
 
 async def run_operator(
@@ -188,17 +206,17 @@ async def run_operator(
     from forebay.web.metrics import metrics_page  # noqa: PLC0415
 
     host, port = listen_address(settings.health_server_address)
-    groups = read_groups(environment)
-    for problem in groups.problems:
+    configured = read_environment(environment)
+    for problem in configured.problems:
         log.error("machine skipped", error=problem)
     config = cluster_config(settings, environment)
     namespace = settings.namespace or config.namespace
     identity = unique_identity()
     async with AsyncExitStack() as stack:
         client = connected_client(config, redactor)
-        nominations = connected_client(config, redactor, _NOMINATION_RATE)
+        startup = connected_client(config, redactor, _STARTUP_RATE)
         election = election_client(config, redactor, terms)
-        for each in (client, nominations, election):
+        for each in (client, startup, election):
             stack.push_async_callback(each.close)
         operator = Operator(
             client,
@@ -209,10 +227,10 @@ async def run_operator(
             clock=clock.now,
             make_transport=lambda tls: AiohttpTransport(tls=tls or TlsOptions()),
             redactor=redactor,
-            machines=groups.machines,
+            environment=configured,
             rules=rules_of(settings),
             terms=terms,
-            nomination_client=nominations,
+            startup_client=startup,
         )
         await stack.enter_async_context(operator)
         metrics = metrics_page(
@@ -223,6 +241,7 @@ async def run_operator(
         handler = pages(alive=operator.fatal_error, ready=operator.error, metrics=metrics)
         await stack.enter_async_context(serving(handler, host=host, port=port, limits=PUBLIC))
         log.info("operator started", server=config.server, source=config.source, namespace=namespace, identity=identity)
-        _log_configuration(settings, groups.machines)
+        _log_configuration(settings, configured)
         await _log_missing_kinds(client)
+        await _log_cluster_problems(client)
         await operator.run()

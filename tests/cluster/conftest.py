@@ -6,6 +6,7 @@ import pytest
 
 from tests.cluster.worlds import install_definitions
 from tests.rig import Rig, Tier
+from tests.rig.binaries import policies_flags
 
 
 def pytest_itemcollected(item):
@@ -15,7 +16,7 @@ def pytest_itemcollected(item):
 @pytest.fixture(scope="session")
 def own_rig():
     """A control plane of this worker's own, to be hurt, with an audit log and our kinds installed."""
-    with Rig.start(Tier.API, audit=True) as rig:
+    with Rig.start(Tier.API, audit=True, api_server_flags=policies_flags()) as rig:
         sys.stderr.write(f"rig: tier api started in {rig.started_in:.1f} s\n")
         install_definitions(rig)
         yield rig

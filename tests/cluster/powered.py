@@ -15,8 +15,10 @@ from forebay.kube.nodes import NODES
 from forebay.net.serve import serving
 from forebay.simulate.power import Powered, PowerWorld
 from tests.rig import Rig, RigFailed
+from tests.rig.parts import PLAY
 
 _ENDED = ("Succeeded", "Failed")
+_RUN_BY_KWOK = {"kwok.x-k8s.io/node": "fake"}
 
 
 class Administrator:
@@ -52,17 +54,25 @@ class Administrator:
 class KwokNodes:
     """The `Nodes` of a `PowerWorld`: a machine that leaves takes its Node along, and KWOK's pods on it are orphans.
 
+    With `kept`, the Node objects were there before, as those of machines that somebody owns are. KWOK makes a node
+    Ready when its machine is powered on.
+
     What machines do is done beside whoever calls their switches, for each in order. Without an `administrator` nobody
     looks for the pods on them.
     """
 
-    def __init__(self, client: Client, administrator: Administrator | None) -> None:
+    def __init__(self, client: Client, administrator: Administrator | None, *, kept: bool = False) -> None:
         self._client = client
+        self._kept = kept
         self._administrator = administrator
         self._acts: dict[str, asyncio.Task[None]] = {}
 
     def node_ready(self, machine: Powered) -> None:
-        self._next(machine, self._client.create(NODES, node(machine)))
+        if self._kept:
+            patch = writes.merge_patch({"metadata": {"annotations": {PLAY["MACHINE_OFF"]: None}}})
+            self._next(machine, self._client.patch(NODES, machine.name, patch))
+        else:
+            self._next(machine, self._client.create(NODES, node(machine)))
 
     def gpus_allocatable(self, machine: Powered) -> None:
         amounts = _amounts(machine, machine.gpus)
@@ -105,10 +115,24 @@ def node(machine: Powered) -> dict[str, Any]:
         "metadata": {
             "name": machine.name,
             "labels": {"kubernetes.io/hostname": machine.name, **machine.labels},
-            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "annotations": _RUN_BY_KWOK,
         },
         "spec": {"taints": list(machine.taints)},
         "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+def node_of_machine_off(machine: Powered) -> dict[str, Any]:
+    """As the node lifecycle controller leaves it: Ready is Unknown.
+
+    Without the condition that controller removes the taint not-ready, and kube-scheduler binds pods to the node.
+    """
+    made = node(machine)
+    condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "The machine is off."}
+    return {
+        **made,
+        "metadata": {**made["metadata"], "annotations": {**_RUN_BY_KWOK, PLAY["MACHINE_OFF"]: "true"}},
+        "status": {**made["status"], "conditions": [condition]},
     }
 
 
@@ -127,16 +151,19 @@ def gpu_pod(name: str, gpus: int, **annotations: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def power_api(
-    rig: Rig, machines: Iterable[Powered], *, look_for_pods: bool = True, **options: Any
+    rig: Rig, machines: Iterable[Powered], *, look_for_pods: bool = True, kept: bool = False, **options: Any
 ) -> AsyncIterator[tuple[PowerWorld, str]]:
-    """The machines, and where their switches are."""
+    """The machines, and where their switches are. `kept`: their Node objects are there while they are off."""
     async with AsyncExitStack() as stack:
         client = rig_client(rig)
         stack.push_async_callback(client.close)
         administrator = Administrator(rig) if look_for_pods else None
         if administrator is not None:
             stack.callback(administrator.close)
-        nodes = KwokNodes(client, administrator)
+        nodes = KwokNodes(client, administrator, kept=kept)
+        machines = tuple(machines)
+        for machine in machines if kept else ():
+            await client.create(NODES, node_of_machine_off(machine))
         stack.push_async_callback(nodes.close)
         world = PowerWorld(machines, nodes, **options)
         stack.callback(world.stop)

@@ -9,8 +9,9 @@ import pytest
 from forebay.install.admission_policies import admission_policies
 from tests.cluster.worlds import FOREBAY
 from tests.rig import Rig, RigFailed
+from tests.rig.binaries import policies_version
 
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+ADMISSION = f"/apis/admissionregistration.k8s.io/{policies_version()}"
 USAGE = "forebay.dev/usage"
 GATE = "forebay.dev/budget"
 
@@ -18,12 +19,12 @@ GATE = "forebay.dev/budget"
 @pytest.fixture(scope="module")
 def policed(own_rig):
     """A control plane with the policies, which it takes about a second to notice."""
-    for each in admission_policies():
+    for each in admission_policies(policies_version()):
         plural = "mutatingadmissionpolicybindings" if each["kind"].endswith("Binding") else "mutatingadmissionpolicies"
         own_rig.call("POST", f"{ADMISSION}/{plural}", each)
     yield own_rig
     for plural in ("mutatingadmissionpolicybindings", "mutatingadmissionpolicies"):
-        for each in admission_policies():
+        for each in admission_policies(policies_version()):
             with suppress(RigFailed):
                 own_rig.call("DELETE", f"{ADMISSION}/{plural}/{each['metadata']['name']}")
 

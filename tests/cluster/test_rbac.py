@@ -1,6 +1,7 @@
 """The operator with exactly the roles that it prints, on an API server that keeps a record."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,14 +12,21 @@ import msgspec
 import pytest
 import yaml
 
-from forebay.api.names import LEDGER_LABEL, OPERATOR_NAME, OPERATOR_NAMESPACE, STARTUP_TAINT
-from forebay.install.permissions import CLUSTER_PERMISSIONS, NAMESPACE_PERMISSIONS
+from forebay.api.names import (
+    ENVIRONMENT_LABEL,
+    LEDGER_LABEL,
+    OPERATOR_NAME,
+    OPERATOR_NAMESPACE,
+    RESET_USAGE_ANNOTATION,
+)
+from forebay.install.permissions import CLUSTER_PERMISSIONS, NAMESPACE_PERMISSIONS, secrets_permission
+from forebay.lifecycle.record_fields import INITIAL_STATUS_ANNOTATION
 from forebay.net.transport import Request, Response
 from forebay.simulate.power import Powered, PowerWorld
 from tests.cluster import audit
 from tests.cluster.operators import OperatorProcess, until
 from tests.cluster.powered import gpu_pod, power_api
-from tests.cluster.worlds import FOREBAY, World, create, install_definitions, world
+from tests.cluster.worlds import FOREBAY, World, create, install_definitions, install_operator_policies, world
 from tests.rig import Rig, RigFailed, Tier
 from tests.rig.parts import PLAY
 from tests.rig.plugin import require
@@ -32,9 +40,14 @@ WATCHED = {
     "gpuinstances",
     "gpuworkloadbudgets",
     "jobs",
+    "certificatesigningrequests",
+    "resourceslices",
+    "deviceclasses",
+    "resourceclaims",
 }
 BATCH = "/apis/batch/v1"
 MACHINE = "box"
+SECRET = "power-api"
 #: What the machine's power switch wants to be shown.
 KEY = "Bearer of-the-lab"
 ACCOUNT = f"system:serviceaccount:{OPERATOR_NAMESPACE}:{OPERATOR_NAME}"
@@ -49,15 +62,14 @@ def old_rig():
         yield rig
 
 
-#: Ledgers of budgets that are gone are deleted 31 days later: tests/engine sees that, in virtual time.
-AFTER_A_MONTH = {("at home", "", "configmaps", "delete")}
-
-
 def grants() -> set[tuple[str, str, str, str]]:
     """(scope, group, resource, verb), one for each thing that the roles allow."""
     return {
         (scope, each.group, resource, verb)
-        for scope, permissions in (("everywhere", CLUSTER_PERMISSIONS), ("at home", NAMESPACE_PERMISSIONS))
+        for scope, permissions in (
+            ("everywhere", CLUSTER_PERMISSIONS),
+            ("at home", (*NAMESPACE_PERMISSIONS, secrets_permission([SECRET]))),
+        )
         for each in permissions
         for resource in each.resources
         for verb in each.verbs
@@ -70,46 +82,99 @@ def use(entry: audit.Entry) -> tuple[str, str, str, str]:
     return (scope, entry.group, entry.resource, entry.verb)
 
 
-def operator_of(rig: Rig) -> OperatorProcess:
-    """As in its pod: with the token of its account, and nothing else."""
+#: A machine that the operator's environment variables name. No pod of the story tolerates its taint.
+SPARE = {
+    "SPARE_NAME": "spare",
+    "SPARE_GPU_COUNT": "1",
+    "SPARE_SCALE_UP_ENDPOINT": "http://127.0.0.1:1/on",
+    "SPARE_SCALE_DOWN_ENDPOINT": "http://127.0.0.1:1/off",
+    "SPARE_TAINTS": "reserved:NoSchedule",
+}
+
+
+def operators_of(rig: Rig) -> tuple[OperatorProcess, OperatorProcess]:
+    """As in its pod: with the token of its account, and nothing else. The second without environment variables."""
     printed = subprocess.run(
-        [sys.executable, "-m", "forebay", "manifests", "rbac"], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "forebay", "manifests", "rbac", "--secret", SECRET],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     for manifest in yaml.safe_load_all(printed.stdout):
         create(rig, manifest)
+    install_operator_policies(rig, ACCOUNT)
     kubeconfig = rig.kubeconfig_for("replaced")
     document = yaml.safe_load(kubeconfig.read_text())
     document["users"][0]["user"] = {"token": rig.token_for(f"{OPERATOR_NAMESPACE}/{OPERATOR_NAME}")}
     kubeconfig.write_text(yaml.safe_dump(document))
-    return OperatorProcess(rig, "operator", kubeconfig, OPERATOR_NAMESPACE)
+    return (
+        OperatorProcess(rig, "operator", kubeconfig, OPERATOR_NAMESPACE, SPARE),
+        OperatorProcess(rig, "next-operator", kubeconfig, OPERATOR_NAMESPACE),
+    )
 
 
 class RbacCase:
     """Every reason that there is to act, once."""
 
-    def __init__(self, made: World, operator: OperatorProcess, power: PowerWorld, base: str) -> None:
+    def __init__(
+        self, made: World, operators: tuple[OperatorProcess, OperatorProcess], power: PowerWorld, base: str
+    ) -> None:
         self.made = made
-        self.operator = operator
+        self.operator, self.next_operator = operators
         self.power = power
         [configured] = power.configured(base, status=False)
-        self.machine = {**msgspec.to_builtins(configured), "headersSecretRef": {"name": "power-api"}}
+        self.machine = {**msgspec.to_builtins(configured), "headersSecretRef": {"name": SECRET}}
 
     async def tell(self) -> None:
         await until(self.operator.is_ready, "the operator is ready")
-        secret = {"metadata": {"name": "power-api"}, "stringData": {"Authorization": KEY}}
+        secret = {"metadata": {"name": SECRET}, "stringData": {"Authorization": KEY}}
         await self.made.call("POST", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/secrets", secret)
+        await self.what_is_published_is_set_back()
         await self.pools_are_told_of_their_class()
         await self.a_machine_serves_a_pod_and_goes()
         await self.its_next_record_is_deleted_while_it_is_in_use()
+        await self.a_rented_machine_is_gone_and_so_is_its_node()
         await self.a_budget_suspends_a_job_and_goes()
         # The series, due in half a minute, is written before it leaves; the lease is given back.
         await self.operator.leave()
+        self.next_operator.start()
+        await until(self.published(count=0), "without variables, nothing is published")
+        await self.next_operator.leave()
 
         async def logged() -> bool:
             entries = audit.entries(self.made.rig.audit_log, ACCOUNT)
             return {each.resource for each in entries if each.is_watch} == WATCHED
 
         await until(logged, "the ends of the watches are in the audit log")
+
+    async def what_is_published_is_set_back(self) -> None:
+        await until(self.published(count=1), "the machine of the environment is published")
+        path = f"{FOREBAY}/namespaces/{OPERATOR_NAMESPACE}/gpunodepools/environment"
+
+        async def changed() -> bool:
+            pool = await self.made.call("GET", path)
+            pool["spec"]["weight"] = 99
+            try:
+                await self.made.call("PUT", path, pool)
+            except RigFailed as failure:
+                if ": 409 " not in str(failure):
+                    raise
+                return False
+            return True
+
+        async def set_back() -> bool:
+            return bool((await self.made.call("GET", path))["spec"]["weight"] == 10)
+
+        await until(changed, "somebody changes the pool")
+        await until(set_back, "the pool is set back")
+
+    def published(self, count: int) -> Callable[[], Awaitable[bool]]:
+        async def is_so() -> bool:
+            paths = (f"{FOREBAY}/gpunodeclasses", f"{FOREBAY}/namespaces/{OPERATOR_NAMESPACE}/gpunodepools")
+            found = [await self.made.call("GET", f"{path}?labelSelector={ENVIRONMENT_LABEL}") for path in paths]
+            return all(len(each["items"]) == count for each in found)
+
+        return is_so
 
     async def pools_are_told_of_their_class(self) -> None:
         uids = {}
@@ -142,11 +207,29 @@ class RbacCase:
         await until(self.off, "the machine is off")
         assert self.power.powered_off_in_use() == ()
 
+    async def a_rented_machine_is_gone_and_so_is_its_node(self) -> None:
+        await self.made.call("POST", "/api/v1/nodes", {"metadata": {"name": "rented"}})
+        gone = {"state": "Gone", "reason": "Terminated", "instanceID": "i-1", "since": "2026-01-01T00:00:00Z"}
+        record = {
+            "apiVersion": "forebay.dev/v1alpha1",
+            "kind": "GPUInstance",
+            "metadata": {"name": "rented", "annotations": {INITIAL_STATUS_ANNOTATION: json.dumps(gone)}},
+            "spec": {"provider": "simulated", "delivers": "Node", "node": {"name": "rented"}},
+        }
+        await self.made.call("POST", f"{FOREBAY}/gpuinstances", record)
+
+        async def is_gone() -> bool:
+            nodes = (await self.made.call("GET", "/api/v1/nodes"))["items"]
+            return "rented" not in {each["metadata"]["name"] for each in nodes}
+
+        await until(is_gone, "the Node of the rented machine is deleted")
+        await until(self.state(None), "its record is let go")
+
     async def off(self) -> bool:
         return not self.power.on
 
     async def a_budget_suspends_a_job_and_goes(self) -> None:
-        """Its ledger is written, written over, and outlives it."""
+        """Its ledger is written, written over, and outlives it, until a budget of its name begins at zero."""
         budget = {
             "apiVersion": "forebay.dev/v1alpha1",
             "kind": "GPUWorkloadBudget",
@@ -178,6 +261,15 @@ class RbacCase:
         await self.made.call("DELETE", f"{path}/team")
         await until(self.ledgers(1), "the ledger outlives its budget")
         await until(self.suspended(False), "the Job goes on")
+        (ledger,) = await self.ledger_names()
+        budget["metadata"]["annotations"] = {RESET_USAGE_ANNOTATION: "true"}
+        budget["spec"]["enforcement"]["action"] = "AlertOnly"
+        await self.made.call("POST", path, budget)
+
+        async def is_gone() -> bool:
+            return ledger not in await self.ledger_names()
+
+        await until(is_gone, "the ledger before the reset is deleted")
 
     async def lower_the_quota(self, path: str) -> None:
         async def is_done() -> bool:
@@ -198,12 +290,13 @@ class RbacCase:
 
     def ledgers(self, count: int) -> Callable[[], Awaitable[bool]]:
         async def is_so() -> bool:
-            found = await self.made.call(
-                "GET", f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/configmaps?labelSelector={LEDGER_LABEL}"
-            )
-            return len(found["items"]) == count
+            return len(await self.ledger_names()) == count
 
         return is_so
+
+    async def ledger_names(self) -> list[str]:
+        path = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/configmaps?labelSelector={LEDGER_LABEL}"
+        return [each["metadata"]["name"] for each in (await self.made.call("GET", path))["items"]]
 
     def suspended(self, suspended: bool) -> Callable[[], Awaitable[bool]]:  # noqa: FBT001 (as the field)
         async def is_so() -> bool:
@@ -242,27 +335,26 @@ class RbacCase:
 
 
 @asynccontextmanager
-async def story(rig: Rig, operator: OperatorProcess) -> AsyncIterator[RbacCase]:
+async def story(rig: Rig, operators: tuple[OperatorProcess, OperatorProcess]) -> AsyncIterator[RbacCase]:
     def guard(request: Request) -> Response | None:
         return None if request.headers.get("Authorization") == KEY else Response(401)
 
-    # With the startup taint: its pod is nominated before the node is opened.
-    taint = {"key": STARTUP_TAINT, "effect": "NoSchedule"}
-    machine = Powered(name=MACHINE, gpus=1, boot=0.5, shutdown=0.1, taints=(taint,))
+    machine = Powered(name=MACHINE, gpus=1, boot=0.5, shutdown=0.1)
     async with world(rig) as made, power_api(rig, [machine], guard=guard) as (power, base):
-        yield RbacCase(made, operator, power, base)
+        yield RbacCase(made, operators, power, base)
 
 
 @pytest.mark.real_time
 @pytest.mark.timeout(400)
 async def test_everything_granted_is_used_and_nothing_used_is_refused(old_rig):
-    operator = operator_of(old_rig)
-    operator.start()
+    operators = operators_of(old_rig)
+    operators[0].start()
     try:
-        async with story(old_rig, operator) as told:
+        async with story(old_rig, operators) as told:
             [failure] = await asyncio.gather(told.tell(), return_exceptions=True)
     finally:
-        operator.stop()
+        for each in operators:
+            each.stop()
 
     requests = audit.entries(old_rig.audit_log, ACCOUNT)
     # Whatever else was answered (404: there is no lease yet) was allowed.
@@ -270,6 +362,6 @@ async def test_everything_granted_is_used_and_nothing_used_is_refused(old_rig):
     refused = {use(each) for each in requests if each.refused}
     nothing = {"granted and unused": set(), "refused": set()}
     # First, for a refusal is why the story failed, if it did.
-    assert {"granted and unused": grants() - used - AFTER_A_MONTH, "refused": refused} == nothing
+    assert {"granted and unused": grants() - used, "refused": refused} == nothing
     if failure is not None:
         raise failure

@@ -12,15 +12,18 @@ import yaml
 
 from forebay.api.names import OPERATOR_LEASE
 from forebay.install.admission_policies import admission_policies
+from forebay.install.operator_policies import operator_account, operator_policies
 from forebay.install.permissions import UNINSTALL_CLUSTER_PERMISSIONS, UNINSTALL_NAMESPACE_PERMISSIONS
 from tests.cluster import audit
 from tests.cluster.test_budget_policies import ADMISSION, EXACT, GATE, SPENT, USAGE, budget, marks, settled
 from tests.cluster.worlds import FOREBAY
 from tests.rig import Rig, RigFailed
+from tests.rig.binaries import policies_version
 from tests.unit.deploy import helm as chart
 
 HOME = "forebay-system"
 TEAM = "leaving"
+OPERATOR = operator_account()
 MACHINE = {"name": "m", "gpuCount": 1, "scaleUpEndpoint": "http://m/on", "scaleDownEndpoint": "http://m/off"}
 
 
@@ -62,7 +65,10 @@ def scene(rig: Rig) -> None:
     """Pods with the finalizer and the gate, put there by the API server itself; a Job that waits; a class."""
     hooks = [each for each in chart.rendered(hooks=True, namespace=HOME) if each["kind"] != "Job"]
     spaces = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in (HOME, TEAM)]
-    apply(rig, [*spaces, *hooks, *admission_policies(), lease(), paused_job()])
+    apply(
+        rig,
+        [*spaces, *hooks, *admission_policies(policies_version()), *operator_policies(OPERATOR), lease(), paused_job()],
+    )
     with suppress(RigFailed):
         rig.call("POST", f"/api/v1/namespaces/{TEAM}/serviceaccounts", {"metadata": {"name": "default"}})
     budget(rig, TEAM, "exact", **EXACT)
@@ -78,6 +84,22 @@ def scene(rig: Rig) -> None:
         "spec": {"providers": [{"name": "webhook", "machines": [MACHINE]}]},
     }
     rig.call("POST", f"{FOREBAY}/gpunodeclasses", node_class)
+    # What an operator publishes of the machines of its environment variables.
+    ours = {"forebay.dev/environment": HOME, "app.kubernetes.io/managed-by": "forebay"}
+    providers = [{"name": "webhook", "endpointsFrom": "Environment", "machines": [{"name": "e", "gpuCount": 1}]}]
+    published = f"environment-{HOME}"
+    rig.call(
+        "POST",
+        f"{FOREBAY}/gpunodeclasses",
+        {**node_class, "metadata": {"name": published, "labels": ours}, "spec": {"providers": providers}},
+    )
+    pool = {
+        "apiVersion": "forebay.dev/v1alpha1",
+        "kind": "GPUNodePool",
+        "metadata": {"name": "environment", "labels": ours},
+        "spec": {"nodeClassRef": {"name": published}},
+    }
+    rig.call("POST", f"{FOREBAY}/namespaces/{HOME}/gpunodepools", pool)
 
 
 def record(rig: Rig, state: str) -> None:
@@ -112,17 +134,21 @@ def test_the_last_job_frees_the_cluster_with_what_it_may_and_no_more(own_rig):
     done = uninstall(own_rig, account)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "policies": 4,
+        "policies": 10,
         "pods": 1,
         "jobs": 1,
         "classes": sum("forebay.dev/nodeclass" in each["metadata"].get("finalizers", ()) for each in classes),
         "records": 1,
+        "published": 2,
         "machines": [],
     }
     assert marks(own_rig.call("GET", f"/api/v1/namespaces/{TEAM}/pods/held")) == ([], [])
     assert own_rig.call("GET", f"/apis/batch/v1/namespaces/{TEAM}/jobs/paused")["spec"]["suspend"] is False
     for plural in ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings"):
         assert own_rig.call("GET", f"{ADMISSION}/{plural}")["items"] == []
+    for plural in ("validatingadmissionpolicies", "validatingadmissionpolicybindings"):
+        left = own_rig.call("GET", f"/apis/admissionregistration.k8s.io/v1/{plural}")["items"]
+        assert [each["metadata"]["name"] for each in left if "forebay" in each["metadata"]["name"]] == []
     for path in (f"{FOREBAY}/gpunodeclasses/leaving", f"{FOREBAY}/gpuinstances/m"):
         own_rig.call("DELETE", path)
         with pytest.raises(RigFailed, match="404"):

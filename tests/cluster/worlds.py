@@ -7,14 +7,18 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay.api.crd import custom_resource_definitions
+import msgspec
+
 from forebay.api.names import OPERATOR_LEASE, PAUSED_LABEL
+from forebay.install.crds import custom_resource_definitions
+from forebay.install.operator_policies import operator_policies
 from forebay.install.permissions import rbac_manifests
 from tests.cluster.operators import OperatorProcess, until
 from tests.rig import Rig, RigFailed
 
 FOREBAY = "/apis/forebay.dev/v1alpha1"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PATHS = {
     "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods",
@@ -23,8 +27,14 @@ PATHS = {
     "gpunodepools": f"{FOREBAY}/gpunodepools",
     "gpuinstances": f"{FOREBAY}/gpuinstances",
     "gpuworkloadbudgets": f"{FOREBAY}/gpuworkloadbudgets",
+    "certificatesigningrequests": "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    "resourceslices": "/apis/resource.k8s.io/v1/resourceslices",
+    "deviceclasses": "/apis/resource.k8s.io/v1/deviceclasses",
+    "resourceclaims": "/apis/resource.k8s.io/v1/resourceclaims",
     "jobs": f"/apis/batch/v1/jobs?labelSelector={PAUSED_LABEL}",
 }
+#: The stories' pools are in namespaces of their own.
+NOBODY_EXCLUDED: Mapping[str, Any] = {}
 _PLURALS = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
@@ -32,6 +42,8 @@ _PLURALS = {
     "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
     "Role": f"{RBAC}/namespaces/{{}}/roles",
     "RoleBinding": f"{RBAC}/namespaces/{{}}/rolebindings",
+    "ValidatingAdmissionPolicy": f"{ADMISSION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{ADMISSION}/validatingadmissionpolicybindings",
 }
 
 
@@ -59,6 +71,15 @@ def create(rig: Rig, manifest: dict[str, Any]) -> None:
             raise
 
 
+def install_operator_policies(rig: Rig, account: str) -> None:
+    """The policies that bound this account."""
+    for each in operator_policies(account):
+        plural = (
+            "validatingadmissionpolicybindings" if each["kind"].endswith("Binding") else "validatingadmissionpolicies"
+        )
+        rig.call("POST", f"/apis/admissionregistration.k8s.io/v1/{plural}", each)
+
+
 class World:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -70,7 +91,7 @@ class World:
     async def call(self, method: str, path: str, body: object = None) -> Any:
         return await asyncio.to_thread(self.rig.call, method, path, body)
 
-    async def create_class(self, machine: Mapping[str, Any] | None = None) -> None:
+    async def create_class(self, machine: Any = None, *, allowed: Mapping[str, Any] | None = NOBODY_EXCLUDED) -> None:
         """The one that all pools name. Without a machine, with one that nobody answers for."""
         machine = machine or {
             "name": "m1",
@@ -78,7 +99,9 @@ class World:
             "scaleUpEndpoint": "http://127.0.0.1:1/on",
             "scaleDownEndpoint": "http://127.0.0.1:1/off",
         }
-        spec = {"providers": [{"name": "webhook", "machines": [machine]}]}
+        spec: dict[str, Any] = {"providers": [{"name": "webhook", "machines": [msgspec.to_builtins(machine)]}]}
+        if allowed is not None:
+            spec["allowedNamespaces"] = allowed
         await self._create(PATHS["gpunodeclasses"], "GPUNodeClass", self.name, spec)
 
     async def delete_class(self) -> None:

@@ -1,36 +1,24 @@
 """Outcome of a crash test with budgets, and the laws that are checked at its end."""
 
-import asyncio
 from collections import Counter
 
 from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
 from forebay.embedded.api.kinds import JOB_KIND, POD_KIND
 from forebay.model.units import GpuHours
 from tests.crash.budget_witness import gpu_seconds
+from tests.crash.rest import WorldOutcome
 
-_TIME_LIMIT = 4 * 3600.0
 _MINIMUM_RUNTIME = 300
 #: Hours: nothing leaves such a window before the end.
 _LONG = 24
-#: Requests but for the lease, in any ten minutes.
-_WINDOW = 600.0
 _ENDED = frozenset({"Succeeded", "Failed"})
 
 
-class Outcome:
+class Outcome(WorldOutcome):
     def __init__(self, scenario, world, ledger, witness, auditor):
-        self.scenario = scenario
-        self.world = world
-        self.ledger = ledger
-        self.witness = witness
+        super().__init__(scenario, world, ledger, witness)
         self.auditor = auditor
-        self.quiet_at = None
         self._remembered = None
-
-    @property
-    def over(self):
-        """Whether the time limit is over or the operator floods the API server."""
-        return asyncio.get_running_loop().time() > _TIME_LIMIT or self.ledger.stormed
 
     def at_rest(self):
         return not any(self._unfinished())
@@ -103,14 +91,13 @@ class Outcome:
         yield from self.auditor.breaches
         if self.quiet_at is None:
             yield f"not at rest: {list(self._unfinished())}"
-        if self.ledger.stormed:
-            yield f"requests without end at {self.ledger.requests[-1].at:.3f} s: {self.frequent()}"
         if self._remembered is not None:
             if self._ledgers() != self._remembered:
                 yield f"the ledgers changed by themselves: {self._remembered} became {self._ledgers()}"
             yield from (f"no longer at rest: {each}" for each in self._unfinished())
             yield from self._wrong_ledgers()
-        yield from self._too_many_requests()
+        yield from self.too_many_requests(self._allowed_requests())
+        yield from self._repeated_evictions()
 
     def _wrong_ledgers(self):
         for limit in self.scenario.budgets:
@@ -146,30 +133,15 @@ class Outcome:
         if gpu_seconds(shown) != gpu_seconds(used.quantity()):
             yield f"{limit.name} says {shown} in the end, and it is {used.quantity()}"
 
-    def _too_many_requests(self):
-        most, allowed = self._most_requests(), self._allowed_requests()
-        if most > allowed:
-            yield f"{most} requests within {_WINDOW:.0f} s, where {allowed} should do: {self.frequent()}"
+    def _repeated_evictions(self):
         asked = Counter(sent.path for sent in self.ledger.requests if sent.path.endswith("/eviction"))
         for path, times in asked.items():
             # A refused or lost request is repeated; one that was answered is not.
             if times > 1 + len(self.auditor.lives) + self.ledger.faults:
                 yield f"{path} was requested {times} times"
 
-    def _most_requests(self):
-        times = [sent.at for sent in self.ledger.requests if not sent.is_lease]
-        most = first = 0
-        for last, at in enumerate(times):
-            while times[first] <= at - _WINDOW:
-                first += 1
-            most = max(most, last - first + 1)
-        return most
-
     def _allowed_requests(self):
         starts = 20 * len(self.auditor.lives) + 8 * self.ledger.faults
         return (
             starts + 60 * len(self.scenario.machines) + 100 * len(self.scenario.budgets) + 40 * len(self.auditor.pods)
         )
-
-    def frequent(self):
-        return Counter((sent.method, sent.path) for sent in self.ledger.requests if not sent.is_lease).most_common(5)

@@ -13,12 +13,14 @@ from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
 from forebay.embedded.api.kinds import JOB_KIND, POD_KIND
 from forebay.embedded.api.pods import PodRules
 from forebay.embedded.controllers import register_node
+from forebay.install.admission_policies import admission_policies
 from forebay.kube.lease import Terms
 from forebay.simulate.power import Powered
 from forebay.simulate.virtual_time import run
 from tests.crash.budget_outcome import Outcome
 from tests.crash.budget_witness import Auditor, labels_of
 from tests.crash.mortal import TERMS, Ledger, Life
+from tests.crash.people import People
 from tests.crash.witness import Witness
 from tests.crash.worlds import Weather
 from tests.engine.power_world import POWER, lab
@@ -120,7 +122,7 @@ async def _happens(scenario, deaths):
     async with _world(scenario) as world:
         ledger = Ledger(deaths)
         auditor = Auditor(scenario, world)
-        outcome = Outcome(scenario, world, ledger, Witness(world, honest=True), auditor)
+        outcome = Outcome(scenario, world, ledger, Witness(world, People(world, ()), honest=True), auditor)
         operators = [
             asyncio.create_task(_keep_alive(scenario, world, ledger, auditor, number))
             for number in range(scenario.replicas)
@@ -154,6 +156,8 @@ async def _world(scenario):
         kind = world.store.kinds.named("forebay.dev/v1alpha1", "GPUWorkloadBudget")
         if scenario.policies:
             world.store.rules[POD_KIND.storage] = _Policed(kind)
+            for each in admission_policies():
+                world.store.create(world.store.kinds.named(each["apiVersion"], each["kind"]), each)
         if scenario.gpus:
             amounts = {"cpu": "64", "memory": "64Gi", "pods": 110, "nvidia.com/gpu": scenario.gpus}
             register_node(world.store, "n1", allocatable=amounts)

@@ -18,7 +18,7 @@ from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.net.transport import AnswerLost, Headers
 from forebay.reconcile.snapshot import OperatorRules
-from tests.engine.power_world import POWER, SERVER
+from tests.engine.power_world import POWER, SERVER, environment
 from tests.net.faults import Faulty
 
 #: Longer terms make fewer requests, each of which is a place to die at; they are in proportion.
@@ -136,7 +136,7 @@ class Life:
             identity=self.name,
             clock=clock.now,
             make_transport=lambda _: self._wire(self._world.power.answer),
-            machines=self._machines,
+            environment=environment(self._machines),
             rules=self._rules,
             terms=self._terms,
             rng=self._rng,

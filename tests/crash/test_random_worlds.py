@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.power_faults import Boot, breaks_off, fails_after_acting, lies, refuses, silent, slow
 from tests.crash.mortal import Late, Moment
+from tests.crash.people import Deed, Event
 from tests.crash.worlds import Scenario, Weather, Work, happens
 from tests.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
 
@@ -60,7 +61,16 @@ fair = st.none()
 
 
 @st.composite
-def worlds(draw, *, switches=none, starts=none, weather=fair, replicas=1, jobs=False):
+def events_of(draw, machines):
+    def event():
+        deed, machine = draw(st.sampled_from(Deed)), draw(st.sampled_from(machines))
+        return Event(deed, machine.name, at=draw(st.integers(0, 150)), lasts=draw(st.sampled_from([15, 60, 300])))
+
+    return tuple(event() for _ in range(draw(st.integers(1, 3))))
+
+
+@st.composite
+def worlds(draw, *, switches=none, starts=none, weather=fair, replicas=1, jobs=False, people=False):
     sizes = draw(st.lists(gpus, min_size=1, max_size=3))
     machines = tuple(
         Powered(
@@ -69,6 +79,7 @@ def worlds(draw, *, switches=none, starts=none, weather=fair, replicas=1, jobs=F
             boot=draw(st.sampled_from([5, 20, 45])),
             driver=draw(st.sampled_from([0, 0, 8])),
             shutdown=2,
+            failed_gpus=draw(st.sampled_from([0, 0, 1])) if people and size > 1 else 0,
         )
         for number, size in enumerate(sizes)
     )
@@ -88,6 +99,7 @@ def worlds(draw, *, switches=none, starts=none, weather=fair, replicas=1, jobs=F
         plan=draw(weather),
         replicas=replicas,
         jobs=jobs,
+        events=draw(events_of(machines)) if people else (),
         status=draw(st.booleans()),
         seed=draw(st.integers(0, 999)),
     )
@@ -126,6 +138,18 @@ def test_the_api_server_may_be_hard_to_reach(scenario, dead):
 @pytest.mark.law
 @given(worlds(starts=boots, weather=st.builds(Weather, kube=kube_faults), replicas=2, jobs=True), deaths)
 def test_there_may_be_two_replicas(scenario, dead):
+    all_is_well(scenario, dead)
+
+
+@pytest.mark.law
+@given(worlds(jobs=True, people=True), deaths)
+def test_people_may_use_the_machines_too(scenario, dead):
+    all_is_well(scenario, dead)
+
+
+@pytest.mark.law
+@given(worlds(weather=st.builds(Weather, kube=kube_faults), replicas=2, jobs=True, people=True), deaths)
+def test_people_may_do_so_while_the_api_server_is_hard_to_reach(scenario, dead):
     all_is_well(scenario, dead)
 
 

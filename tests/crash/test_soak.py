@@ -18,6 +18,7 @@ from forebay.simulate.power import Powered
 from forebay.simulate.power_faults import Boot
 from forebay.simulate.virtual_time import run
 from tests.crash.mortal import Late, Life, Sent
+from tests.crash.people import People
 from tests.crash.witness import Witness
 from tests.engine.power_world import POWER, lab
 from tests.net.faults import Answer, CutAfter, Delay, LoseAnswer, LoseRequest, Reset
@@ -117,7 +118,7 @@ async def _soak(days, seed):
     async with lab(*_MACHINES, seed=seed, events=False) as world:
         for machine in _MACHINES:
             world.power.script_boots(machine.name, *(Boot(joins=chance.random() >= _RATE) for _ in range(10_000)))
-        hours, witness, lives = _Hours(), Witness(world, honest=True), []
+        hours, witness, lives = _Hours(), Witness(world, People(world, ()), honest=True), []
         replica = asyncio.create_task(_replica(world, hours, chance, lives))
         people = asyncio.create_task(_people(world, random.Random(seed + 1), days * _DAY))
         await asyncio.sleep(min(0.5, days / 3) * _DAY)

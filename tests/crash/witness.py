@@ -21,8 +21,9 @@ _REACTION = 3.0
 class Witness:
     """Stands beside the machines' power switches and the records, and sees every call and every write."""
 
-    def __init__(self, world, *, honest):
+    def __init__(self, world, people, *, honest):
         """`honest`: no power switch claims to have done what it has not."""
+        self.people = people
         self.breaches = []
         self.starts = Counter()
         self.stops = Counter()
@@ -66,6 +67,8 @@ class Witness:
         self.stops[name] += 1
         if not late and (record is None or _state(record) != "Terminating"):
             self.breach(f"{name} is switched off while its record is {record and _state(record)}")
+        if not late and self.people.untouchable(name):
+            self.breach(f"{name} is switched off although somebody holds it")
         power = self._world.power
         pods = self._pods_on(name)
         if pods and power.power(name) in _ON:
@@ -77,7 +80,8 @@ class Witness:
         if change.type == ADDED:
             self._bought(name, record)
         over = _state(record) == "Gone" and (change.old is None or _state(change.old) != "Gone")
-        if over and self._honest and self._world.power.power(name) in _ON:
+        by_hand = name in self.people.powered_on_by_hand
+        if over and self._honest and not by_hand and self._world.power.power(name) in _ON:
             self.breach(f"{name} counts as gone while it is on")
         if change.type == DELETED and self._honest and _state(record) != "Gone":
             self.breach(f"the record of {name} is deleted while it is {_state(record)}")
@@ -109,7 +113,8 @@ class Witness:
 
     def _free(self, machine):
         taken = sum(_gpus(pod) for pod in self._world.store.list(POD_KIND) if _runs_on(pod, machine))
-        return self._world.power.machines[machine].gpus - taken
+        there = self._world.power.machines[machine]
+        return there.gpus - there.failed_gpus - taken
 
     def _pods_on(self, machine):
         return [_name(pod) for pod in self._world.store.list(POD_KIND) if _runs_on(pod, machine)]

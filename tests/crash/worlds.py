@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections import Counter
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -12,17 +11,15 @@ from forebay.embedded.api.kinds import JOB_KIND, NODE_KIND, POD_KIND
 from forebay.simulate.power import PowerCall, Powered
 from forebay.simulate.virtual_time import run
 from tests.crash.mortal import Ledger, Life
+from tests.crash.people import Event, People
+from tests.crash.rest import WorldOutcome
 from tests.crash.witness import Witness
 from tests.engine.power_world import POWER, lab
 
 _LOOK = 5.0
-#: Longer than any cool-down, so that what failed is tried again.
-_PATIENCE = 4 * 3600.0
 #: After the end: longer than a resync and a poll, so that whatever would stir does.
 _AFTERWARDS = 130.0
 _RESTART = 2.0
-#: Requests but for the lease, in any ten minutes.
-_WINDOW = 600.0
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -61,6 +58,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     work: tuple[Work, ...]
     boots: dict[str, tuple] = {}
     faults: dict[tuple[str, PowerCall], tuple] = {}
+    #: What people do.
+    events: tuple[Event, ...] = ()
     #: Of the network of each replica.
     plan: Weather | None = None
     #: The work is done by Jobs, which begin again what a machine takes down with it.
@@ -77,20 +76,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return not any(fault is not None and not fault.acts and fault.status == 200 for fault in told)
 
 
-class Outcome:
+class Outcome(WorldOutcome):
     """What has come of it, and the laws that only the end can show."""
-
-    def __init__(self, scenario, world, ledger, witness):
-        self.scenario = scenario
-        self.world = world
-        self.ledger = ledger
-        self.witness = witness
-        self.quiet_at = None
-
-    @property
-    def over(self):
-        """There is nothing to wait for any more."""
-        return asyncio.get_running_loop().time() > _PATIENCE or self.ledger.stormed
 
     def at_rest(self):
         return (
@@ -109,42 +96,34 @@ class Outcome:
         return status.get("succeeded", 0) > 0 if self.scenario.jobs else status["phase"] == "Succeeded"
 
     def _can_be_served(self, work):
-        return any(machine.gpus >= work.gpus for machine in self.scenario.machines)
+        return any(machine.gpus - machine.failed_gpus >= work.gpus for machine in self.scenario.machines)
 
     def breaches(self):
         yield from self.witness.breaches
         if self.quiet_at is None:
             waiting = [work.name for work in self.scenario.work if not self._served(work)]
             yield f"no rest: {waiting} not served, {sorted(self.world.power.on)} on, records {self.world.states()}"
-        if self.ledger.stormed:
-            yield f"requests without end at {self.ledger.requests[-1].at:.3f} s: {self.frequent()}"
-        yield from (f"switched on twice: {call}" for call in self.world.power.powered_on_twice())
+        for call in self.world.power.powered_on_twice():
+            # Nothing tells of a machine that somebody has powered on meanwhile.
+            if call.machine not in self.witness.people.powered_on_by_hand:
+                yield f"switched on twice: {call}"
         for node in self.world.store.list(NODE_KIND):
             if CORDONED_ANNOTATION in (node["metadata"].get("annotations") or {}) or node["spec"].get("unschedulable"):
                 yield f"node {node['metadata']['name']} is left cordoned"
-        most = self.most_requests()
-        if most > self.allowed_requests():
-            more = f"{most} requests within {_WINDOW:.0f} s, where {self.allowed_requests()} should do"
-            yield f"{more}: {self.frequent()}"
-
-    def most_requests(self):
-        """But for the lease, in any window."""
-        times = [sent.at for sent in self.ledger.requests if not sent.is_lease]
-        most = first = 0
-        for last, at in enumerate(times):
-            while times[first] <= at - _WINDOW:
-                first += 1
-            most = max(most, last - first + 1)
-        return most
+        yield from self.too_many_requests(self.allowed_requests())
 
     def allowed_requests(self):
-        starts = self.scenario.replicas * 20 + len(self.ledger.died) * 20 + 8 * self.ledger.faults
+        # A start lists 13 kinds, and publishes the machines' class and pool with their conditions.
+        starts = self.scenario.replicas * 30 + len(self.ledger.died) * 30 + 8 * self.ledger.faults
         # Every two seconds at the most, while a launch or an end waits for what they say.
         polls = self.scenario.status * len(self.scenario.machines) * 310
-        return starts + polls + 60 * len(self.scenario.machines) + 40 * len(self.scenario.work)
-
-    def frequent(self):
-        return Counter((sent.method, sent.path) for sent in self.ledger.requests if not sent.is_lease).most_common(5)
+        return (
+            starts
+            + polls
+            # Transitions are told to the machine's published pool, too, whose status follows them.
+            + 75 * len(self.scenario.machines)
+            + 40 * (len(self.scenario.work) + len(self.scenario.events))
+        )
 
 
 def happens(scenario, deaths=()):
@@ -155,9 +134,10 @@ def happens(scenario, deaths=()):
 async def _happens(scenario, deaths):
     async with _world(scenario) as world:
         ledger = Ledger(deaths)
-        outcome = Outcome(scenario, world, ledger, Witness(world, honest=scenario.honest))
+        crowd = People(world, scenario.events)
+        outcome = Outcome(scenario, world, ledger, Witness(world, crowd, honest=scenario.honest))
         keepers = [asyncio.create_task(_keep_alive(scenario, world, ledger, n)) for n in range(scenario.replicas)]
-        people = asyncio.create_task(_submit(scenario, world))
+        people = asyncio.create_task(_all_deeds(scenario, world, crowd))
         try:
             loop = asyncio.get_running_loop()
             while not (outcome.over or (people.done() and outcome.at_rest())):  # noqa: ASYNC110 (virtual time)
@@ -186,6 +166,10 @@ async def _world(scenario):
         for (machine, asked), faults in scenario.faults.items():
             world.power.script(machine, asked, *faults)
         yield world
+
+
+async def _all_deeds(scenario, world, crowd):
+    await asyncio.gather(_submit(scenario, world), crowd.act())
 
 
 async def _submit(scenario, world):

@@ -4,10 +4,13 @@ import asyncio
 from contextlib import asynccontextmanager
 from datetime import datetime
 
+import msgspec
+
 from forebay.embedded.api import kinds
 from forebay.embedded.controllers import register_node
 from forebay.net import clock
-from tests.engine.power_world import Lab, lab, operator
+from forebay.net.transport import Headers, Request
+from tests.engine.power_world import SERVER, Lab, lab, operator
 
 __all__ = ["Budgets", "operator", "world"]
 
@@ -73,6 +76,17 @@ class Budgets:
 
     def delete_pod(self, name, **options):
         self.store.delete(kinds.POD_KIND, "default", name, **options)
+
+    async def apply(self, kind, name, fields):
+        """Server-side apply, as `kubectl apply --server-side --force-conflicts`."""
+        where = f"{SERVER}{kind.path('default', name)}?fieldManager=kubectl&force=true"
+        body = msgspec.json.encode(
+            {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}, **fields}
+        )
+        headers = Headers({"Content-Type": "application/apply-patch+yaml"})
+        request = Request(method="PATCH", url=where, headers=headers, body=body)
+        async with await self.user.transport.request(request) as response:
+            assert response.status == 200, await response.read()
 
     def ledgers(self):
         return [

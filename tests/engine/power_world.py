@@ -6,19 +6,34 @@ from functools import cache
 
 import msgspec
 
-from forebay.api.crd import custom_resource_definitions
+from forebay.api.gpu_node_class import EndpointsFrom, ProviderEntry
 from forebay.embedded.api import kinds
 from forebay.embedded.server import EmbeddedCluster
 from forebay.engine.operator import Operator
+from forebay.install.crds import custom_resource_definitions
 from forebay.kube.client import Client
 from forebay.net import clock
 from forebay.net.in_process import InProcess
+from forebay.providers.registry import EnvironmentConfig
+from forebay.providers.webhook.groups import shown
 from forebay.reconcile.snapshot import OperatorRules
 from forebay.simulate.power import PowerWorld
 from forebay.simulate.power_nodes import EmbeddedNodes
 
 SERVER = "http://embedded"
 POWER = "http://power"
+
+
+def environment(machines):
+    """What environment variables that name these machines configure."""
+    if not machines:
+        return EnvironmentConfig()
+    entry = ProviderEntry(name="webhook", machines=tuple(machines))
+    public = msgspec.structs.replace(
+        entry, machines=tuple(map(shown, machines)), endpoints_from=EndpointsFrom.ENVIRONMENT
+    )
+    variables = {each.name: f"{each.name.upper().replace('-', '_')}_GPU_COUNT" for each in machines}
+    return EnvironmentConfig(entries=(entry,), shown=(public,), gpu_count_variables=variables)
 
 
 class Lab:
@@ -41,11 +56,11 @@ class Lab:
             kinds.POD_KIND, {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": [container], **spec}}
         )
 
-    def job(self, name, gpus=1, *, runs="60s"):
+    def job(self, name, gpus=1, *, runs="60s", labels=None):
         """One pod, begun again however often it is lost."""
         resources = {"limits": {"nvidia.com/gpu": gpus}}
         template = {
-            "metadata": {"annotations": {"embedded.forebay.dev/run-time": runs}},
+            "metadata": {"annotations": {"embedded.forebay.dev/run-time": runs}, "labels": labels or {}},
             "spec": {
                 "restartPolicy": "Never",
                 "containers": [{"name": "main", "image": "work:1", "resources": resources}],
@@ -149,7 +164,7 @@ async def operator(
             identity=name,
             clock=now,
             make_transport=lambda _: wrap(InProcess(world.power.answer)),
-            machines=world.power.configured(POWER, status=status) if machines is None else machines,
+            environment=environment(world.power.configured(POWER, status=status) if machines is None else machines),
             rules=OperatorRules(**rules),
         )
         await stack.enter_async_context(made)

@@ -1,6 +1,9 @@
 """Which pods and Jobs are stopped when a budget is used up, when, and when Jobs are resumed."""
 
+import pytest
+
 from forebay.embedded.api import kinds
+from forebay.install.admission_policies import admission_policies
 from tests.engine.budget_world import operator, passing, world
 
 
@@ -147,6 +150,46 @@ async def test_a_pod_without_a_job_gets_an_event_that_it_cannot_be_paused():
         assert "lastEnforcementAt" not in it.status()
 
 
+PAUSED_BY, PAUSED_AT = "budget.zxuhan.dev/paused-by", "budget.zxuhan.dev/paused-at"
+
+
+async def test_pods_are_asked_to_pause_as_the_predecessor_did_until_their_budget_has_headroom():
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", window=1, action="Pause", grace=10)
+        it.pod("lone", 1, runs="20m")
+        it.pod("other", 1, labels={"team": "b"})
+        await passing(300)
+        assert PAUSED_BY not in it.the_pod("lone")["metadata"]["annotations"]
+        await passing(100)
+        stamped = it.the_pod("lone")["metadata"]["annotations"]
+        assert stamped[PAUSED_BY] == "team-a"
+        assert 10 < it.seconds(stamped[PAUSED_AT]) < 40
+        version = it.the_pod("lone")["metadata"]["resourceVersion"]
+        await passing(100)
+        assert it.the_pod("lone")["metadata"]["resourceVersion"] == version, "stamped once"
+        assert PAUSED_BY not in it.the_pod("other")["metadata"]["annotations"]
+        it.change(it.kind, "team-a", lambda each: each["spec"]["quota"].update(gpuHours="1"), "default")
+        await passing(10)
+        assert {PAUSED_BY, PAUSED_AT}.isdisjoint(it.the_pod("lone")["metadata"]["annotations"])
+
+
+@pytest.mark.parametrize("end", ["AlertOnly", "deleted", "labels"])
+async def test_who_is_asked_to_pause_is_let_go_when_the_budget_no_longer_pauses_it(end):
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", action="Pause", grace=0)
+        it.pod("lone", 1)
+        await passing(450)
+        assert it.the_pod("lone")["metadata"]["annotations"][PAUSED_BY] == "team-a"
+        if end == "AlertOnly":
+            it.change(it.kind, "team-a", lambda each: each["spec"]["enforcement"].update(action=end), "default")
+        elif end == "deleted":
+            it.store.delete(it.kind, "default", "team-a")
+        else:
+            it.change(kinds.POD_KIND, "lone", lambda each: each["metadata"]["labels"].update(team="b"), "default")
+        await passing(10)
+        assert PAUSED_BY not in it.the_pod("lone")["metadata"]["annotations"]
+
+
 async def test_a_job_is_resumed_when_its_budget_is_deleted():
     async with world() as it, operator(it):
         it.budget(hours="0.1", action="Pause", grace=0)
@@ -198,3 +241,33 @@ async def test_a_deployment_that_is_not_held_at_the_gate_is_not_evicted_over_and
         # Two replicas, and their replacements with a growing delay: 10 s, 20 s, ... 5 minutes.
         evicted = {name for kind, name, _ in it.events("Evicted") if kind == "Pod"}
         assert 10 < len(evicted) < 40
+
+
+async def test_where_nothing_holds_new_pods_a_job_waits_instead_of_failing_and_the_budget_says_so():
+    async with world() as it, operator(it):
+        it.budget(hours="0.1", window=1, grace=0)
+        it.job("work", 1)
+        await passing(450)
+        assert _job(it)["spec"]["suspend"] is True
+        assert not [each for each in _job(it)["status"].get("conditions", ()) if each["type"] == "Failed"]
+        assert it.events("Evicted") == []
+        assert it.condition("NewPodsHeld") == ("False", "GateMissing")
+        (exceeded,) = (each for each in it.status()["conditions"] if each["type"] == "QuotaExceeded")
+        assert "new pods are not held (see the condition NewPodsHeld)" in exceeded["message"]
+        assert "new pods wait" not in exceeded["message"]
+
+        for each in admission_policies():
+            it.store.create(it.store.kinds.named(each["apiVersion"], each["kind"]), each)
+        await passing(3600)
+        assert it.condition("NewPodsHeld") == ("True", "GateInstalled")
+        assert it.told("work", "Resumed")
+
+
+async def test_a_cluster_with_the_policies_has_no_condition_about_them():
+    async with world() as it:
+        for each in admission_policies():
+            it.store.create(it.store.kinds.named(each["apiVersion"], each["kind"]), each)
+        async with operator(it):
+            it.budget()
+            await passing(60)
+            assert it.condition("NewPodsHeld") is None

@@ -46,7 +46,7 @@ async def test_a_pod_that_no_capacity_is_launched_for_shows_the_budget_that_hold
         it.pod("second", 1)
         await passing(30)
         explanation = await explained(it, "pod", "second")
-        assert explanation.reason == "Unschedulable"
+        assert explanation.reason == "HeldByBudget"
         assert "GPUWorkloadBudget narrow: " in explanation.answer
         assert "GPUWorkloadBudget narrow has too little headroom for the pod" in explanation.next
 
@@ -88,7 +88,7 @@ async def test_without_access_to_ledgers_usage_is_as_last_reported():
         explanation = await explained(it, "pod", "second", client)
         await client.close()
         assert "GPUWorkloadBudget team-a: 0.25 of 0.2 GPU-h used when the operator last reported." in explanation.answer
-        assert explanation.next.startswith("HeldByBudget (")
+        assert explanation.next.startswith("HeldByBudget: GPUWorkloadBudget team-a has")
 
 
 async def test_a_paused_job_shows_the_budget_that_suspended_it():

@@ -4,6 +4,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from forebay.engine.budget_metrics import BudgetCollector
+from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
+from forebay.kube.pods import PODS
 from forebay.net import clock
 from forebay.simulate.power import Powered
 from tests.engine.budget_world import hours, operator, passing, world
@@ -46,20 +48,80 @@ async def test_costs_of_machines_are_exported_by_namespace_pool_and_class():
         assert _value(registry, "gwb_consumed_usd") == pytest.approx(cost, abs=1e-9)
         assert _value(registry, "gwb_remaining_usd") == pytest.approx(5 - cost, abs=1e-9)
         assert _value(registry, "gwb_burn_usd_per_hour") == 3.6
-        labels = {"namespace": "default", "pool": "", "class": ""}
+        labels = {"namespace": "default", "pool": "kube-system/environment", "class": "environment-kube-system"}
         assert registry.get_sample_value("forebay_spent_usd", labels) == pytest.approx(cost, abs=1e-9)
         assert registry.get_sample_value("forebay_spend_usd_per_hour", labels) == 3.6
 
 
-async def test_accuracy_compares_the_ledger_with_the_pod_statuses():
+def _registry(made):
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(BudgetCollector(lambda: made.budget_accounting, clock.now))
+    return registry
+
+
+async def _accuracy(it, made, after=700):
+    await passing(after)
+    return _value(_registry(made), "gwb_accounting_accuracy_ratio")
+
+
+async def test_accuracy_compares_the_ledger_with_the_pods_of_the_api_server():
     async with world() as it, operator(it) as made:
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(BudgetCollector(lambda: made.budget_accounting, clock.now))
         it.budget()
         it.pod("done", 1, runs="3m")
         it.pod("going", 3)
-        await passing(700)
-        assert _value(registry, "gwb_accounting_accuracy_ratio") == 1.0
+        assert await _accuracy(it, made) == 1.0
+        assert await _accuracy(it, made, 3600) == 1.0
+
+
+async def test_a_ledger_that_lost_a_run_is_found_out():
+    async with world() as it, operator(it) as made:
+        it.budget()
+        it.pod("lost", 1)
+        it.pod("kept", 3)
+        await passing(300)
+        made.budget_accounting.accounts.get(("default", "team-a")).ledger.end(
+            it.the_pod("lost")["metadata"]["uid"], int(clock.now().timestamp()) - 300
+        )
+        assert await _accuracy(it, made, 400) == pytest.approx(0.75, abs=0.02)
+
+
+async def test_a_run_in_the_ledger_that_no_pod_has_any_more_is_found_out():
+    async with world() as it, operator(it) as made:
+        it.budget()
+        it.pod("kept", 1)
+        await passing(300)
+        ledger = made.budget_accounting.accounts.get(("default", "team-a")).ledger
+        ledger.begin("ghost", int(clock.now().timestamp()), 1000, int(clock.now().timestamp()))
+        assert await _accuracy(it, made, 400) == 1.0, "perhaps deleted at this moment"
+        assert await _accuracy(it, made, 650) == float("inf")
+
+
+async def test_labels_that_were_changed_raise_no_false_alarm():
+    async with world() as it, operator(it) as made:
+        it.budget()
+        it.pod("early", 1)
+        it.pod("late", 4, labels={"team": "b"})
+        await passing(400)
+        await it.apply(PODS, "late", {"metadata": {"name": "late", "labels": {"team": "a"}}})
+        assert await _accuracy(it, made, 300) == 1.0
+
+
+async def test_a_selector_that_was_changed_raises_no_false_alarm():
+    async with world() as it, operator(it) as made:
+        it.budget(labels={"team": "b"})
+        it.pod("going", 1)
+        await passing(400)
+        await it.apply(GPU_WORKLOAD_BUDGETS, "team-a", {"spec": {"selector": {"matchLabels": {"team": "a"}}}})
+        assert await _accuracy(it, made, 300) is None, "nothing that began under this selector"
+
+
+async def test_a_budget_that_cannot_be_listed_has_no_accuracy_until_it_can():
+    async with world() as it, operator(it) as made:
+        it.budget()
+        it.pod("going", 1)
+        assert await _accuracy(it, made) == 1.0
+        it.store.delete(it.kind, "default", "team-a")
+        assert await _accuracy(it, made) is None
 
 
 async def test_a_process_that_does_not_lead_exports_no_budgets():

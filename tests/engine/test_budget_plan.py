@@ -112,6 +112,7 @@ def test_budgets_in_manifests_count_the_usage_of_pods_in_manifests():
                 allocatable=Resources({"cpu": 8000, "memory": 2**34, "pods": 100, "nvidia.com/gpu": 1}),
             )
         ],
+        {},
     )
     assert planned(dry_run(snapshot)) == (0, {"team/next": "HeldByBudget"})
     assert planned(dry_run(*suppose(snapshot, [parse_supposition("budget=team/quota:2")]))) == (1, {})
@@ -123,9 +124,12 @@ def _pod(metadata, spec, status=None):
 
 async def test_a_cluster_without_budgets_is_planned_without_them():
     async with world(*BOXES, nodes=()) as it:
+        async with operator(it):
+            # Publishes the machines of the environment, from which others plan.
+            await passing(5)
         it.pod("one", 1)
         await passing(1)
         snapshot = await seen(it)
         assert snapshot.budget_state is None
-        assert snapshot.rules == OperatorRules()
+        assert snapshot.rules == OperatorRules(namespace="kube-system")
         assert planned(dry_run(snapshot)) == (1, {})

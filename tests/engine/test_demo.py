@@ -20,7 +20,7 @@ from forebay.cli.cluster_reader import ClusterReader
 from forebay.cli.demo.command import intro_text
 from forebay.cli.demo.recorder import demo_summary, summary_rows
 from forebay.cli.demo.view import PlainView, render
-from forebay.cli.demo.world import running_demo
+from forebay.cli.demo.world import Scenario, running_demo
 from forebay.cli.explain import command as explain
 from forebay.cli.parser import UserError
 from forebay.embedded.server import EmbeddedCluster
@@ -121,7 +121,7 @@ async def test_while_a_machine_boots_its_pod_shows_the_instance_and_its_deadline
         pod = record.spec.pods[0].name
 
         explanation = await explained(made, "pod", pod)
-        assert explanation.reason == "Unschedulable"
+        assert explanation.reason == "CapacityLaunching"
         assert f"{record.metadata.name} must be a Ready node with its GPUs by" in explanation.next
         assert "CapacityNeeded" in {event.reason for event in explanation.events}
 
@@ -161,7 +161,7 @@ async def test_the_pod_that_is_too_large_shows_what_would_help():
 
         explanation = await explained(made, "pod", name)
 
-    assert explanation.next.startswith("NoOfferFits (")
+    assert explanation.next.startswith("NoOfferFits: None of 5 offers")
     assert "request less" in explanation.next
 
 
@@ -244,3 +244,61 @@ def test_the_same_seed_gives_the_same_summary_in_every_process():
     assert first.stderr == ""
     assert json.loads(first.stdout)["seed"] == 3
     assert first.stdout == second.stdout
+
+
+async def test_the_team_with_a_budget_uses_it_up_and_its_other_pods_wait_with_the_reason_and_run_later():
+    async with demo(jobs=8) as made:
+        await until(lambda: any(each.held for each in made.recorder.pods.values()), 1800)
+        (name,) = [each.name for each in made.recorder.pods.values() if each.held]
+        explanation = await explained(made, "pod", name)
+        console = Console(file=io.StringIO(), width=200)
+        console.print(render(made, 60.0, 200, 60))
+        assert await made.until_idle()
+        found = demo_summary(made.recorder, made.world, seed=SEED, started=made.started, now=clock.now())
+
+    assert explanation.reason == "HeldByBudget"
+    assert "GPUWorkloadBudget interns has too little headroom for the pod" in explanation.next
+    assert "of 0.25 GPU-h used in the last 1h" in console.file.getvalue()
+    assert "HeldByBudget: GPUWorkloadBudget interns" in console.file.getvalue()
+    assert (found.complete, found.held) == (True, 2)
+    assert 2400 < found.held_longest_s < 3600
+    assert found.wait_longest_s < 1200
+    assert dict(summary_rows(found))["Budget"].startswith("2 more pods of interns ran when")
+    told = [each.reason for each in made.recorder.events if each.kind == "GPUWorkloadBudget"]
+    assert "QuotaExceeded" in told
+
+
+@pytest.mark.parametrize("seed", [2, 7, 11])
+def test_the_budget_of_the_demo_runs_out_whatever_the_seed(seed):
+    jobs = {each.name: each for each in islice(arrivals(seed), 18)}
+
+    assert {"interns-02", "giant-05", "interns-06", "interns-08"} <= jobs.keys()
+    assert all(
+        each.job(ttl=1)["spec"]["template"]["metadata"]["labels"] == {"team": each.team} for each in jobs.values()
+    )
+
+
+def test_a_burst_goes_to_own_machines_first_and_then_to_clouds_by_price_and_is_billed_to_the_cent():
+    async def run_to_the_end():
+        async with EmbeddedCluster(seed=SEED) as cluster, running_demo(cluster, SEED, Scenario.BURST) as made:
+            await made.submit_jobs(None)
+            assert await made.until_idle()
+            summary = demo_summary(
+                made.recorder, made.world, made.markets, seed=SEED, started=made.started, now=clock.now()
+            )
+            return made, summary
+
+    made, found = virtual_time.run(run_to_the_end())
+
+    assert (found.complete, found.unserved) == (True, [])
+    order = [call.machine for call in made.world.calls if call.asked == "start"]
+    assert order == ["desk-2", "rack-4"], "the first Jobs run on machines of one's own"
+    alpha, beta = found.clouds
+    assert (alpha.refused, alpha.reclaimed, beta.rented) == (1, 1, 1)
+    assert alpha.rented > beta.rented, "alpha is cheaper"
+    assert [each.bill_exact for each in found.clouds] == [each.on_record_exact for each in found.clouds]
+    reasons = {event.reason for event in made.recorder.events}
+    assert {"NoCapacity", "Reclaimed"} <= reasons
+    rows = dict(summary_rows(found)[1:])
+    assert rows["Cloud beta"].startswith("1 machine rented (0 reclaimed), 0 launches without capacity: $")
+    assert rows["Cloud beta"].endswith(", as Forebay counted")

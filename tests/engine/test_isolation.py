@@ -27,16 +27,18 @@ async def test_a_quota_edited_to_more_than_anything_stops_nobody():
 
 
 async def test_ticks_that_fail_again_and_again_fail_readiness_and_then_liveness():
-    # A setting that no tick can apply to an idle machine.
-    async with world(Powered(name="box-1", gpus=2, boot=60), nodes=()) as it, operator(it, idle_delay="soon") as made:
-        it.pod("train", 2, runs="1m")
-        await passing(100)
+    # A setting that is the fault of no object, and that no tick can apply once a machine is idle.
+    machine = Powered(name="box-1", gpus=4, boot=60)
+    async with world(machine, nodes=()) as it, operator(it, scale_down_interval="soon") as made:
+        it.pod("train", 2, runs="2m")
+        await passing(160)
         assert made.error() is None
         await passing(60)
         assert "ticks failed (TypeError" in made.error()
+        assert made.counts.internal_errors >= 2
         assert made.fatal_error() is None
         await passing(90)
         assert "ticks failed (TypeError" in made.fatal_error()
-        it.pod("next", 2, runs="10m")
+        it.pod("next", 4, runs="10m")
         await passing(30)
         assert made.error() is made.fatal_error() is None

@@ -5,10 +5,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from forebay.api.crd import custom_resource_definitions
 from forebay.embedded.api import kinds
 from forebay.embedded.server import EmbeddedCluster
 from forebay.engine.operator import Operator
+from forebay.install.crds import custom_resource_definitions
 from forebay.kube.client import Client
 from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS
 from forebay.net import clock
@@ -32,7 +32,8 @@ CLASS = {
                     }
                 ],
             }
-        ]
+        ],
+        "allowedNamespaces": {},
     },
 }
 POOL = {"metadata": {"name": "team", "namespace": "default"}, "spec": {"nodeClassRef": {"name": "owned"}}}

@@ -114,17 +114,6 @@ async def test_daemonsets_and_static_pods_do_not_keep_a_machine():
         assert world.asked("stop") == ["small"]
 
 
-async def test_a_pod_without_a_gpu_keeps_a_machine():
-    async with lab(SMALL) as world, operator(world):
-        world.pod("train", 1, runs="30s")
-        await asyncio.sleep(15)
-        world.pod("web", 0, runs="600s", nodeName="small")
-        await asyncio.sleep(300)
-        assert world.asked("stop") == []
-        await asyncio.sleep(600)
-        assert world.asked("stop") == ["small"]
-
-
 async def test_deleting_a_gpuinstance_moves_its_pods_and_gives_the_machine_back():
     async with lab(SMALL, MIDDLE) as world, operator(world):
         world.pod("train", 1, runs=None)
@@ -154,16 +143,6 @@ async def test_a_disruption_budget_holds_up_a_drain_until_it_allows_it():
         await asyncio.sleep(60)
         assert world.asked("stop") == ["small"]
         assert world.states() == {}
-
-
-async def test_a_cordon_of_the_users_own_stays():
-    async with lab(SMALL) as world, operator(world):
-        world.pod("train", 1, runs="60s")
-        await asyncio.sleep(30)
-        world.change(kinds.NODE_KIND, "small", lambda node: node["spec"].update(unschedulable=True))
-        await asyncio.sleep(300)
-        assert world.asked("stop") == ["small"]
-        assert world.is_cordoned("small")
 
 
 async def test_a_machine_switched_on_by_hand_is_taken_over_and_goes_off_when_idle():

@@ -80,7 +80,7 @@ async def test_the_count_of_failures_on_a_new_record_is_no_event():
 
 async def test_the_wait_doubles_for_a_machine_that_fails_again():
     async with lab(FIRST) as world:
-        world.power.script_boots("first", *[Boot(joins=False)] * 3)
+        world.power.script_boots("first", *[Boot(joins=False)] * 3, Boot(after=30))
         async with operator(world, machines=world.configured(every={"boot_timeout": "1m"})):
             world.pod("train", 1, runs="60s")
             await asyncio.sleep(3600)
@@ -187,8 +187,9 @@ async def test_many_nodes_that_turn_unhealthy_at_once_are_not_given_up():
     machines = [Powered(name=f"m{number}", gpus=1, boot=60) for number in range(6)]
     async with lab(*machines) as world, operator(world):
         # Otherwise the cluster itself would end pods on nodes that it does not hear of.
+        for_hours = [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 36000}]
         for number in range(6):
-            world.pod(f"p{number}", 1, runs="4h", tolerations=[{"operator": "Exists", "effect": "NoExecute"}])
+            world.pod(f"p{number}", 1, runs="4h", tolerations=for_hours)
         await asyncio.sleep(120)
         assert len(world.power.on) == 6
 

@@ -4,7 +4,6 @@ import asyncio
 
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
 from forebay.api.meta import ObjectMeta
-from forebay.api.providers import ProviderName
 from forebay.engine.sources.secrets import ClusterSecrets
 from forebay.engine.sources.sources import CALL_TIMEOUT, SourceConfig
 from forebay.engine.survey import fetch_offers, survey
@@ -25,7 +24,7 @@ SMALL = Powered(name="small", gpus=1, boot=60)
 LARGE = Powered(name="large", gpus=4, boot=60)
 
 
-async def seen(world, *, machines=None):
+async def seen(world):
     client = Client(InProcess(world.cluster.handler), SERVER)
     context = ProviderContext(
         make_transport=lambda _: InProcess(world.power.answer),
@@ -36,9 +35,7 @@ async def seen(world, *, machines=None):
         clock=clock.now,
     )
     try:
-        return await survey(
-            client, SERVER, world.configured() if machines is None else machines, context, OperatorRules()
-        )
+        return await survey(client, SERVER, context, OperatorRules())
     finally:
         await client.close()
 
@@ -49,6 +46,8 @@ def bought(view):
 
 async def test_what_the_operator_would_do_is_seen_and_nothing_is_done():
     async with lab(SMALL, LARGE) as world:
+        async with operator(world):
+            await asyncio.sleep(5)
         world.pod("one", 1)
         world.pod("four", 4)
         world.pod("nine", 9)
@@ -81,7 +80,7 @@ async def test_what_is_on_its_way_is_not_bought_again():
 
 async def test_a_provider_that_this_release_lacks_is_said_to_be_unusable():
     async with lab() as world:
-        spec = GPUNodeClassSpec(providers=(ProviderEntry(name=ProviderName.SIMULATED),))
+        spec = GPUNodeClassSpec(providers=(ProviderEntry(name="simulated"),))
         await world.user.create(GPU_NODE_CLASSES, GPUNodeClass(metadata=ObjectMeta(name="cloud"), spec=spec))
 
         snapshot = await seen(world)
@@ -98,7 +97,7 @@ class Reluctant:
         self.closed = False
 
     def capabilities(self):
-        return Capabilities(delivers=Delivery.NODE)
+        return Capabilities(deliveries=(Delivery.NODE,))
 
     async def offers(self):
         return await self._answer()

@@ -92,6 +92,44 @@ async def test_other_finalizers_stay():
         assert it.store.get(kind, None, "cloud")["metadata"]["finalizers"] == ["theirs/too"]
 
 
+async def test_no_pod_is_asked_to_pause_by_a_budget_that_nobody_counts_any_more():
+    async with world() as it:
+        async with operator(it):
+            it.budget("spent", hours="0.02", action="Pause", grace=0)
+            it.pod("alone", 1, annotations={"theirs": "stays", "embedded.forebay.dev/run-time": "10000h"})
+            await passing(300)
+            assert it.the_pod("alone")["metadata"]["annotations"]["budget.zxuhan.dev/paused-by"] == "spent"
+        done = await uninstalled(it)
+        assert done.pods == 1
+        annotations = it.the_pod("alone")["metadata"]["annotations"]
+        assert annotations["theirs"] == "stays"
+        assert not [name for name in annotations if name.startswith("budget.zxuhan.dev/")]
+        assert any("pause requests removed from 1 pods" in each for each in it.said)
+
+
+async def test_half_a_pause_request_goes_too():
+    async with world() as it:
+        it.pod("alone", 1, annotations={"budget.zxuhan.dev/paused-at": "2026-01-01T00:00:00+00:00"})
+        assert (await uninstalled(it)).pods == 1
+        assert "budget.zxuhan.dev/paused-at" not in it.the_pod("alone")["metadata"].get("annotations", {})
+
+
+async def test_the_published_class_and_pool_of_the_environment_go_and_copies_of_them_stay():
+    async with world(BOX, nodes=()) as it:
+        async with operator(it):
+            await passing(30)
+        kind = it.store.kinds.named("forebay.dev/v1alpha1", "GPUNodePool")
+        (published,) = it.store.list(kind)
+        copy = {**published["metadata"], "name": "mine"}
+        it.store.create(kind, {"metadata": copy, "spec": published["spec"]})
+        done = await uninstalled(it)
+        assert done.published == 2
+        assert [each["metadata"]["name"] for each in it.store.list(kind)] == ["mine"]
+        assert it.store.list(it.store.kinds.named("forebay.dev/v1alpha1", "GPUNodeClass")) == []
+        assert any("environment variables deleted" in each for each in it.said)
+        assert (await uninstalled(it)).published == 0
+
+
 async def test_nothing_is_touched_while_a_machine_is_on():
     async with world(BOX, nodes=()) as it, operator(it) as made:
         install_policies(it)

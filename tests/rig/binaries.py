@@ -7,6 +7,10 @@ from pathlib import Path
 
 GO_MODULES = Path(__file__).parent / "go"
 
+#: The Go module of the control plane that tests run against, and of the oldest minor that Forebay supports.
+CONTROL_PLANES: Mapping[str, str] = {"1.36": "control-plane", "1.34": "control-plane-1.34"}
+NEWEST, OLDEST = "1.36", "1.34"
+
 #: Program -> (the Go module that pins it, the package to build, the module whose version it reports).
 PROGRAMS: Mapping[str, tuple[str, str, str]] = {
     "etcd": ("control-plane", "go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/server/v3"),
@@ -28,13 +32,41 @@ class RigMissing(Exception):
     """A program of the control plane is nowhere to be found. The message says how to get it."""
 
 
+def minor() -> str:
+    """The minor of Kubernetes that this run is about: FOREBAY_RIG_KUBERNETES, else the newest."""
+    chosen = os.environ.get("FOREBAY_RIG_KUBERNETES") or NEWEST
+    if chosen not in CONTROL_PLANES:
+        raise ValueError(f"FOREBAY_RIG_KUBERNETES is {chosen!r}; there is a rig for {', '.join(CONTROL_PLANES)}")
+    return chosen
+
+
+def policies_version() -> str:
+    """Version of MutatingAdmissionPolicies that the server serves, with `policies_flags`."""
+    return "v1" if minor() == NEWEST else "v1beta1"
+
+
+def policies_flags() -> list[str]:
+    """Flags with which the API server serves MutatingAdmissionPolicies: before 1.36 nobody gets them without."""
+    beta = [
+        "--feature-gates=MutatingAdmissionPolicy=true",
+        "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+    ]
+    return [] if minor() == NEWEST else beta
+
+
+def go_module(program: str) -> Path:
+    """The directory of the Go module that pins the program."""
+    directory = PROGRAMS[program][0]
+    return GO_MODULES / (CONTROL_PLANES[minor()] if directory == "control-plane" else directory)
+
+
 def pinned_version(program: str) -> str:
     """The version that our `go.mod` pins, as its module spells it (`v1.36.4`)."""
-    directory, _, module = PROGRAMS[program]
-    text = (GO_MODULES / directory / "go.mod").read_text()
+    module = PROGRAMS[program][2]
+    text = (go_module(program) / "go.mod").read_text()
     found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", text, re.MULTILINE)
     if found is None:
-        raise ValueError(f"tests/rig/go/{directory}/go.mod does not pin {module}")
+        raise ValueError(f"{go_module(program).name}/go.mod does not pin {module}")
     return found[1]
 
 

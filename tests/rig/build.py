@@ -20,7 +20,16 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.rig.binaries import GO_MODULES, HOW_TO_GET, PROGRAMS, cache_directory, cache_root, find, pinned_version
+from tests.rig.binaries import (
+    GO_MODULES,
+    HOW_TO_GET,
+    PROGRAMS,
+    cache_directory,
+    cache_root,
+    find,
+    go_module,
+    pinned_version,
+)
 
 #: Measured on 2 cores with cold caches; the first of a module pays for what the others share.
 COLD_SECONDS = {
@@ -85,7 +94,7 @@ def provide(programs: Sequence[str], *, force: bool = False) -> None:
 
 
 def _build(go: Path, program: str, cache: Path, label: str) -> None:
-    directory, package, _ = PROGRAMS[program]
+    package = PROGRAMS[program][1]
     with tempfile.TemporaryDirectory(prefix=f".{program}-", dir=cache) as scratch:
         result = Path(scratch) / program
         command = [str(go), "build", *COMPILE_FASTER, "-ldflags", _link_flags(program), "-o", str(result), package]
@@ -98,7 +107,7 @@ def _build(go: Path, program: str, cache: Path, label: str) -> None:
             "GOFLAGS": "-trimpath -buildvcs=false -mod=readonly",
         }
         with _progress(label):
-            _run(command, f"building {program}", cwd=GO_MODULES / directory, env=environment)
+            _run(command, f"building {program}", cwd=go_module(program), env=environment)
         result.replace(cache / program)
 
 
@@ -150,7 +159,7 @@ def _toolchain() -> Path:
 
 
 def _go_line() -> tuple[int, ...]:
-    lines = [(GO_MODULES / name / "go.mod").read_text() for name in ("control-plane", "kwok")]
+    lines = [(go_module(program) / "go.mod").read_text() for program in ("kube-apiserver", "kwok")]
     return max(_version_in(line) for text in lines for line in re.findall(r"^go (\S+)", text, re.MULTILINE))
 
 

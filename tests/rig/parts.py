@@ -14,6 +14,7 @@ PLAY = {
     "START_AFTER": "embedded.forebay.dev/start-delay",
     "RUN_FOR": "embedded.forebay.dev/run-time",
     "EXIT_CODE": "embedded.forebay.dev/exit-code",
+    "MACHINE_OFF": "rig.forebay.dev/machine-off",
 }
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -80,7 +81,10 @@ def api_server(
         "--service-cluster-ip-range=10.96.0.0/16",
         # The one kind here that is read from etcd itself, so that a test can see what compaction does.
         "--watch-cache-sizes=podtemplates#0",
-        "--authorization-mode=RBAC",
+        # As kubeadm sets it up: kubelets may write only their own node, and machines join with bootstrap tokens.
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--enable-bootstrap-token-auth",
         "--allow-privileged=true",
         f"--client-ca-file={authority.certificate_file}",
         # No aggregated API here; without it the others' delegated authentication complains in a loop.

@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.rig import Part, Rig, RigFailed, RigMissing, Tier, parts, processes
-from tests.rig.binaries import GO_MODULES, PROGRAMS, cache_directory, locate, pinned_version
+from tests.rig.binaries import (
+    CONTROL_PLANES,
+    GO_MODULES,
+    NEWEST,
+    OLDEST,
+    PROGRAMS,
+    cache_directory,
+    locate,
+    pinned_version,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -287,5 +296,20 @@ def test_a_failed_build_says_why_and_leaves_nothing(tmp_path, monkeypatch):
 
 def test_every_program_is_pinned():
     assert {pinned_version(program)[0] for program in PROGRAMS} == {"v"}
-    for module in ("control-plane", "kwok"):
+    for module in (*CONTROL_PLANES.values(), "kwok"):
         assert (GO_MODULES / module / "go.sum").stat().st_size > 0
+
+
+@pytest.mark.parametrize("minor", [OLDEST, NEWEST])
+def test_each_minor_has_a_cache_of_its_own(minor, monkeypatch):
+    monkeypatch.setenv("FOREBAY_RIG_KUBERNETES", minor)
+
+    assert pinned_version("kube-apiserver").startswith(f"v{minor}.")
+    assert pinned_version("kube-apiserver") in cache_directory().name
+
+
+def test_a_minor_without_a_rig_is_refused_with_those_that_have_one(monkeypatch):
+    monkeypatch.setenv("FOREBAY_RIG_KUBERNETES", "1.12")
+
+    with pytest.raises(ValueError, match=r"there is a rig for 1\.36, 1\.34"):
+        cache_directory()

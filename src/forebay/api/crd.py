@@ -1,19 +1,15 @@
-"""The CustomResourceDefinitions of Forebay's kinds, as documents and as YAML."""
+"""The CustomResourceDefinition of a kind, as a document and as YAML."""
 
 from typing import Any
 
 from forebay.api.declaration import CustomKind, PrinterColumn
-from forebay.api.kinds import KINDS
-from forebay.api.schema import object_schema
+from forebay.api.schema import MoreRules, object_schema
 
 Json = dict[str, Any]
 
 
-def custom_resource_definitions() -> list[Json]:
-    return [custom_resource_definition(kind) for kind in KINDS]
-
-
-def custom_resource_definition(kind: CustomKind[Any]) -> Json:
+def custom_resource_definition(kind: CustomKind[Any], more_rules: MoreRules) -> Json:
+    """The definition of a kind. `more_rules` are those that its types do not state: they concern single providers."""
     version: Json = {
         "name": kind.version,
         "served": True,
@@ -38,7 +34,7 @@ def custom_resource_definition(kind: CustomKind[Any]) -> Json:
                 "categories": ["forebay"],
             },
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [version | {"schema": {"openAPIV3Schema": object_schema(kind.type)}}],
+            "versions": [version | {"schema": {"openAPIV3Schema": object_schema(kind.type, more_rules)}}],
         },
     }
 
@@ -48,16 +44,7 @@ def _column(column: PrinterColumn) -> Json:
     return shown | {"priority": 1} if column.wide else shown
 
 
-def crd_yaml(kind: CustomKind[Any]) -> str:
-    return _yaml(custom_resource_definition(kind))
-
-
-def crds_yaml() -> str:
-    """All CRDs as one YAML stream, ready for `kubectl apply -f -`."""
-    return "---\n".join(crd_yaml(kind) for kind in KINDS)
-
-
-def _yaml(document: Json) -> str:
+def crd_yaml(document: Json) -> str:
     import yaml  # noqa: PLC0415 (slow to import, and only printing needs it)
 
     class Dumper(yaml.SafeDumper):

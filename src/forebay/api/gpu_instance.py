@@ -11,8 +11,19 @@ from forebay.api.meta import Object
 from forebay.api.parts import Figures, Observed, Part, PodRef, Taints
 from forebay.api.providers import ProviderName
 from forebay.api.rules import ATOMIC_LIST, RefusalCause, ValidationRule, immutable, keyed_by
-from forebay.api.values import Count, Duration, Figure, LabelValue, NamespaceName, ObjectName, PositiveCount, ShortText
-from forebay.model.sources import Delivery
+from forebay.api.values import (
+    Count,
+    Duration,
+    Figure,
+    LabelValue,
+    NamespaceName,
+    ObjectName,
+    PositiveCount,
+    ResourceName,
+    ShortText,
+    duration,
+)
+from forebay.model.sources import Billing, Delivery, FailureScope
 
 _LongId = Annotated[str, Meta(min_length=1, max_length=512)]
 
@@ -33,6 +44,22 @@ class ProvisionerRef(Part, frozen=True, kw_only=True):
     """Name of the NodeProvisioner."""
 
 
+class Purpose(StrEnum):
+    PODS = "Pods"
+    STATIC = "Static"
+    GROUP = "Group"
+    ADOPTED = "Adopted"
+
+
+class BillingTerms(Part, frozen=True, kw_only=True):
+    """How the provider bills."""
+
+    minimum: Duration | None = None
+    """The least time that is billed."""
+    increment: Duration | None = None
+    """Billed time is rounded up to a multiple of this. Default: a second."""
+
+
 class OfferRecord(Part, frozen=True, kw_only=True):
     """The chosen offer of the provider."""
 
@@ -48,6 +75,8 @@ class OfferRecord(Part, frozen=True, kw_only=True):
     """GPU model."""
     gpu_count: Count = 0
     """GPUs in it."""
+    gpu_resource: ResourceName = "nvidia.com/gpu"
+    """Resource under which its node has the GPUs."""
     gpu_memory_gib: PositiveCount | None = field(name="gpuMemoryGiB", default=None)
     """Memory of one GPU in GiB."""
     boot_deadline: Duration | None = None
@@ -69,6 +98,39 @@ class PlannedNode(Part, frozen=True, kw_only=True):
     """Resources that pods can use."""
 
 
+_Text = Annotated[str, Meta(max_length=4096)]
+
+
+class PortRecord(Part, frozen=True, kw_only=True):
+    """A port of a container."""
+
+    port: Annotated[int, Meta(ge=1, le=65535)]
+    """Number of the port."""
+    protocol: ShortText = "TCP"
+    """TCP or UDP."""
+
+
+class ContainerRecord(Part, frozen=True, kw_only=True):
+    """The container to run. Secret values of its environment are not here: Forebay reads them when it launches."""
+
+    image: _Text
+    """Image of the container."""
+    command: Annotated[tuple[_Text, ...], Meta(max_length=256), ATOMIC_LIST] = ()
+    """Entry point. Default: that of the image."""
+    args: Annotated[tuple[_Text, ...], Meta(max_length=256), ATOMIC_LIST] = ()
+    """Arguments. Default: those of the image."""
+    env: Annotated[dict[str, Annotated[str, Meta(max_length=32768)]], Meta(max_length=512)] = field(
+        default_factory=dict
+    )
+    """Environment variables without secrets."""
+    ports: Annotated[tuple[PortRecord, ...], Meta(max_length=64), ATOMIC_LIST] = ()
+    """Ports that it listens on."""
+    disk_gib: PositiveCount | None = field(name="diskGiB", default=None)
+    """Size of its disk in GiB. Default: the provider's."""
+    registry_auth: ShortText | None = None
+    """Id, at the provider, of the credentials with which it pulls the image."""
+
+
 class GPUInstanceSpec(Part, frozen=True, kw_only=True):
     """The intent: written before the provider is called, and never changed."""
 
@@ -82,6 +144,9 @@ class GPUInstanceSpec(Part, frozen=True, kw_only=True):
         ),
     )
 
+    purpose: Purpose | None = None
+    """Why it exists, and so until when it is wanted. Pods: the pods it was launched for. Static: minNodes of its pool.
+    Group: the target of its NodeProvisioner. Adopted: Forebay found it. Absent on those of an earlier release."""
     provider: ProviderName
     """Provider of the instance."""
     delivers: Delivery
@@ -97,8 +162,18 @@ class GPUInstanceSpec(Part, frozen=True, kw_only=True):
     """The chosen offer. Absent for orphans."""
     hourly_price: Figure | None = None
     """Price per hour in US dollars at which it was offered."""
+    billing: BillingTerms | None = None
+    """How it is billed, as agreed at the launch. Absent: by the second, without a minimum."""
     node: PlannedNode | None = None
     """The node that it will become. Absent for containers."""
+    container: ContainerRecord | None = None
+    """The container that it runs. Absent for machines."""
+    image: ShortText | None = None
+    """Image that a rented machine boots. Default: the provider's usual one."""
+    tags: Annotated[dict[str, Annotated[str, Meta(max_length=255)]], Meta(max_length=32)] = field(default_factory=dict)
+    """Tags of the class, where the provider has tags or labels."""
+    max_run_time: Duration | None = None
+    """The provider ends the instance by itself after this long, where it can."""
     pods: Annotated[tuple[PodRef, ...], Meta(max_length=512), keyed_by("uid")] = ()
     """Pods it was launched for. A container has exactly one: the pod that it runs."""
     template_hash: Annotated[str, Meta(max_length=64)] | None = None
@@ -137,15 +212,30 @@ class Transition(Part, frozen=True, kw_only=True):
     """Why, in a sentence."""
 
 
+class ResourceLifetime(StrEnum):
+    JOINED = "Joined"
+    GONE = "Gone"
+
+
 class SecondaryResource(Part, frozen=True, kw_only=True):
-    """A resource created for the instance that must be deleted with it: a Tailscale device or key, a startup script, a
-    disk, an address.
+    """A resource created beside the instance that must be deleted again: a bootstrap token, a Tailscale key or device,
+    a startup script, a disk, an address. It is listed here before it is created.
     """
 
     kind: ShortText
-    """Kind of the resource, such as TailscaleKey."""
-    id: _LongId
-    """Id of the resource where it was created. Never a secret."""
+    """Kind of the resource, such as BootstrapToken."""
+    name: _LongId
+    """Name under which it is created and can be found again. Never a secret."""
+    id: _LongId | None = None
+    """Id where it was created, once known, if that differs from the name. Never a secret."""
+    until: ResourceLifetime = ResourceLifetime.GONE
+    """Joined: deleted as soon as the machine has joined, or will not join. Gone: deleted with the machine."""
+    attempt: Count | None = None
+    """The launch call it was created for. A resource of an earlier call is deleted when there is a later one."""
+    failures: Count | None = None
+    """Number of deletions that failed."""
+    retry_at: datetime | None = None
+    """Earliest time of the next try to delete it."""
 
 
 class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
@@ -166,6 +256,14 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     """Number of launch calls. Counted before each call, so that only one replica makes it."""
     failures: Count | None = None
     """Consecutive failures of this machine or offer. Its cooldown grows with them."""
+    failure_scope: FailureScope | None = None
+    """What the last failure speaks against, and so what cools down. Offer, Zone: every offer of the class and provider
+    in that zone. Source: every offer of the class and provider. Absent means Offer."""
+    failure_revision: Annotated[dict[str, Annotated[str, Meta(max_length=64)]], Meta(max_length=64)] = field(
+        default_factory=dict
+    )
+    """Versions of the provider's configuration and Secrets at the last failure. Where one of them has changed since,
+    the cooldown ends."""
     attempted_at: datetime | None = None
     """When the last launch or termination call was made."""
     not_before: datetime | None = None
@@ -194,8 +292,8 @@ class GPUInstanceStatus(Observed, frozen=True, kw_only=True):
     """Number of consecutive listings that do not show it."""
     absent_at: datetime | None = None
     """When the last of those listings was requested."""
-    secondary_resources: Annotated[tuple[SecondaryResource, ...], Meta(max_length=32), keyed_by("kind", "id")] = ()
-    """Resources created for it that must be deleted with it."""
+    secondary_resources: Annotated[tuple[SecondaryResource, ...], Meta(max_length=32), keyed_by("kind", "name")] = ()
+    """Resources created, or about to be created, beside it. Each is deleted before the record is."""
     transitions: Annotated[tuple[Transition, ...], Meta(max_length=64), ATOMIC_LIST] = ()
     """All changes of state so far, oldest first."""
 
@@ -214,9 +312,27 @@ class GPUInstance(Object, kw_only=True):
         return InstanceState.REQUESTED if self.status is None or self.status.state is None else self.status.state
 
     @property
+    def purpose(self) -> Purpose:
+        """Why it exists. Records of earlier releases do not say so, but named the pods they were created for."""
+        if self.spec.purpose is not None:
+            return self.spec.purpose
+        if self.spec.provisioner_ref is not None:
+            return Purpose.GROUP
+        return Purpose.PODS if self.spec.pods else Purpose.ADOPTED
+
+    @property
+    def billing(self) -> Billing:
+        """Terms on which it is billed: those of the order, whatever the provider offers by now."""
+        terms, usual = self.spec.billing or BillingTerms(), Billing()
+        return Billing(
+            minimum=usual.minimum if terms.minimum is None else duration(terms.minimum),
+            increment=usual.increment if terms.increment is None else duration(terms.increment),
+        )
+
+    @property
     def node_name(self) -> str | None:
         """Name of the node that it is or will become. None for a container, which has no node of its own."""
-        if self.spec.delivers is Delivery.CONTAINER:
+        if not self.spec.delivers.has_node:
             return None
         known = self.status.node_name if self.status is not None else None
         return known or (self.spec.node.name if self.spec.node is not None else None)
@@ -238,6 +354,7 @@ GPU_INSTANCE = CustomKind(
         PrinterColumn("Price/h", ".spec.hourlyPrice"),
         PrinterColumn("Node", ".status.nodeName"),
         PrinterColumn("For", ".spec.pods[0].name"),
+        PrinterColumn("Purpose", ".spec.purpose", wide=True),
         PrinterColumn("Pool", ".spec.poolRef.name", wide=True),
         PrinterColumn("Type", ".spec.offer.instanceType", wide=True),
         PrinterColumn("Region", ".spec.offer.region", wide=True),

@@ -1,7 +1,8 @@
 """GPUNodeClass: where capacity comes from."""
 
 from datetime import datetime
-from typing import Annotated, ClassVar
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta, field
 
@@ -9,22 +10,16 @@ from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, 
 from forebay.api.joining import CloudInit, K3sConfig, KubeadmConfig, TailscaleConfig, TalosConfig
 from forebay.api.machines import Machine
 from forebay.api.meta import Object
-from forebay.api.parts import Limits, Names, Observed, Part, SecretKeyRef
-from forebay.api.providers import (
-    NEEDS_CREDENTIALS,
-    RENTS_MACHINES,
-    RUNS_CONTAINERS,
-    WITHOUT_TALOS,
-    Join,
-    ProviderName,
-    can_use,
-)
+from forebay.api.parts import Limits, Names, Observed, Part, SecretKeyRef, Selector
+from forebay.api.providers import ProviderName
 from forebay.api.rules import INT32, RefusalCause, ValidationRule, keyed_by
 from forebay.api.values import Count, Figure, PositiveCount, ShortText, Url
+from forebay.model.sources import Join
 
 
-def _names(names: tuple[ProviderName, ...]) -> str:
-    return "[" + ", ".join(f"'{name}'" for name in names) + "]"
+class EndpointsFrom(StrEnum):
+    CLASS = "Class"
+    ENVIRONMENT = "Environment"
 
 
 class ProviderEntry(Part, frozen=True, kw_only=True):
@@ -32,33 +27,39 @@ class ProviderEntry(Part, frozen=True, kw_only=True):
 
     rules: ClassVar = (
         ValidationRule(
-            f"!(self.name in {_names(NEEDS_CREDENTIALS)}) || has(self.credentialsRef)",
-            "this provider needs an API key: set credentialsRef to the Secret and the key that hold it",
+            "self.endpointsFrom == 'Environment' || !has(self.machines)"
+            " || self.machines.all(m, has(m.scaleUpEndpoint) && has(m.scaleDownEndpoint))",
+            "every machine needs two URLs: set scaleUpEndpoint, which powers it on, and scaleDownEndpoint",
             reason=RefusalCause.REQUIRED,
-            field_path=".credentialsRef",
+            field_path=".machines",
         ),
         ValidationRule(
-            "(self.name == 'webhook') == (has(self.machines) && size(self.machines) > 0)",
-            "machines belong to the provider webhook: list at least one there, and none under other providers",
+            "self.endpointsFrom != 'Environment' || !has(self.machines) || self.machines.all(m,"
+            " !has(m.scaleUpEndpoint) && !has(m.scaleDownEndpoint) && !has(m.statusEndpoint))",
+            "with endpointsFrom: Environment the operator's environment variables hold the URLs: remove them here",
+            reason=RefusalCause.FORBIDDEN,
             field_path=".machines",
         ),
     )
 
     name: ProviderName
-    """Which provider. webhook powers machines of your own on and off; simulated rents imaginary ones."""
+    """Which provider: one of Forebay's own, such as webhook, which powers machines of yours on and off, or one that an
+    installed package adds. Where no provider has this name, the reason ProviderNotServed lists those there are."""
     priority: Annotated[int, Meta(ge=0, le=1000), INT32] = 0
     """Lower is better: prices count as price x (1 + 0.1 x priority) when offers are compared."""
     enabled: bool = True
     """Whether new capacity may come from this provider. Forebay still manages what it already runs."""
     credentials_ref: SecretKeyRef | None = None
-    """API key of the provider. Not needed by webhook and simulated; gcp and aws can use the identity of Forebay's own
-    ServiceAccount."""
+    """API key of the provider, where it needs one."""
     regions: Names = ()
     """Regions to rent in, by the provider's own names. Default: all."""
     endpoint: Url | None = None
     """Base URL of the provider's API, for a proxy or a private installation. Default: the public one."""
     machines: Annotated[tuple[Machine, ...], Meta(max_length=256), keyed_by("name")] = ()
-    """For webhook: the machines that it powers on and off."""
+    """The machines themselves, for a provider of machines that you own."""
+    endpoints_from: EndpointsFrom = EndpointsFrom.CLASS
+    """Where the URLs of the machines are. Class: here. Environment: in environment variables of the operator, which
+    publishes the machines in a class of its own for everybody to see; such a class says nothing that may be secret."""
 
 
 class InstanceRequirements(Part, frozen=True, kw_only=True):
@@ -78,46 +79,8 @@ class InstanceRequirements(Part, frozen=True, kw_only=True):
     """Minimum memory of each GPU in GiB."""
 
 
-_JOINS = f"[{', '.join(f'has(self.{join})' for join in Join)}].filter(x, x).size()"
-_ONE_OF = "talosConfig, k3sConfig, kubeadmConfig or cloudInit"
-
-
-def _enabled(*names: ProviderName) -> str:
-    return f"self.providers.exists(p, p.enabled && p.name in {_names(names)})"
-
-
-def _must_join(name: ProviderName) -> ValidationRule:
-    return ValidationRule(
-        f"{_JOINS} >= 1 || !{_enabled(name)}",
-        f"{name} rents machines that must be told how to join the cluster: set {_ONE_OF}",
-        reason=RefusalCause.REQUIRED,
-    )
-
-
-def _cannot_boot_talos(name: ProviderName) -> ValidationRule:
-    instead = (
-        "it runs containers, so move it to a GPUNodeClass that needs no such config"
-        if name in RUNS_CONTAINERS
-        else "use k3sConfig, kubeadmConfig or cloudInit, or move it to another GPUNodeClass"
-    )
-    return ValidationRule(
-        f"!has(self.talosConfig) || !{_enabled(name)}",
-        f"{name} cannot boot Talos: {instead}",
-        reason=RefusalCause.FORBIDDEN,
-        field_path=".talosConfig",
-    )
-
-
-def _unused(join: Join) -> ValidationRule:
-    users = can_use(join)
-    # A provider that cannot boot Talos is refused with a message of its own; one is enough.
-    known = (*users, *WITHOUT_TALOS) if join is Join.TALOS else users
-    return ValidationRule(
-        f"!has(self.{join}) || {_enabled(*known)}",
-        f"no enabled provider can use {join}: it is for {', '.join(users)}; remove it or add such a provider",
-        reason=RefusalCause.FORBIDDEN,
-        field_path=f".{join}",
-    )
+#: How many ways to join are set.
+JOINS_SET: Final = f"[{', '.join(f'has(self.{join})' for join in Join)}].filter(x, x).size()"
 
 
 class GPUNodeClassSpec(Part, frozen=True, kw_only=True):
@@ -130,13 +93,10 @@ class GPUNodeClassSpec(Part, frozen=True, kw_only=True):
             field_path=".providers",
         ),
         ValidationRule(
-            f"{_JOINS} <= 1",
-            f"a machine joins in one way only: set one of {_ONE_OF}",
+            f"{JOINS_SET} <= 1",
+            "a machine joins in one way only: set one of talosConfig, k3sConfig, kubeadmConfig or cloudInit",
             reason=RefusalCause.FORBIDDEN,
         ),
-        *map(_must_join, RENTS_MACHINES),
-        *map(_cannot_boot_talos, WITHOUT_TALOS),
-        *map(_unused, Join),
         ValidationRule(
             "has(self.tailscaleConfig) || !(has(self.talosConfig) && has(self.talosConfig.machineConfigTemplate)"
             " && self.talosConfig.machineConfigTemplate.contains('.TailscaleAuthKey')"
@@ -150,7 +110,7 @@ class GPUNodeClassSpec(Part, frozen=True, kw_only=True):
     providers: Annotated[tuple[ProviderEntry, ...], Meta(min_length=1, max_length=16), keyed_by("name")]
     """Where capacity may come from. Offers of all enabled providers compete by price."""
     talos_config: TalosConfig | None = None
-    """Rented machines boot Talos. For aws and gcp."""
+    """Rented machines boot Talos."""
     k3s_config: K3sConfig | None = field(name="k3sConfig", default=None)
     """Rented machines join as k3s agents."""
     kubeadm_config: KubeadmConfig | None = None
@@ -163,6 +123,12 @@ class GPUNodeClassSpec(Part, frozen=True, kw_only=True):
     """What every machine or container must have."""
     limits: Limits | None = None
     """What may exist of this class at one time, in all pools together."""
+    allowed_namespaces: Selector | None = None
+    """Namespaces, by their labels, that may have GPUNodePools of this class, besides Forebay's own. {}: all. Default:
+    none but Forebay's own."""
+    allowed_pod_namespaces: Selector | None = None
+    """Namespaces, by their labels, whose pods a GPUNodePool of this class may serve, besides the pool's own namespace.
+    {}: all. Default: all for pools in Forebay's own namespace, none for others."""
     tags: Annotated[dict[str, Annotated[str, Meta(max_length=255)]], Meta(max_length=32)] = field(default_factory=dict)
     """Tags for everything that Forebay rents for this class, where the provider has tags or labels."""
 

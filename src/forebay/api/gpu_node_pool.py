@@ -12,10 +12,11 @@ from forebay.api.parts import (
     LabelSelectorEntry,
     Limits,
     NodeClassRef,
-    NodeLabels,
     NodeRequirement,
     Observed,
     Part,
+    PoolLabels,
+    PoolTaints,
     Selector,
     Taints,
 )
@@ -26,8 +27,8 @@ from forebay.api.values import Count, Dollars, Duration, DurationOrNever, Figure
 class NodeMetadata(Part, frozen=True, kw_only=True):
     """Labels and annotations of every node of the pool."""
 
-    labels: NodeLabels = field(default_factory=dict)
-    """Labels of the nodes."""
+    labels: PoolLabels = field(default_factory=dict)
+    """Labels of the nodes. Labels under kubernetes.io/ and k8s.io/ are refused: they belong to the cluster."""
     annotations: Annotated[dict[str, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)] = field(
         default_factory=dict
     )
@@ -40,7 +41,7 @@ class NodeSpec(Part, frozen=True, kw_only=True):
     requirements: Annotated[tuple[NodeRequirement, ...], Meta(max_length=64), ATOMIC_LIST] = ()
     """Requirements on offers, by the labels that their node would have: forebay.dev/gpu-type, forebay.dev/region,
     forebay.dev/provider, forebay.dev/spot, kubernetes.io/arch and others. tgp.io/... means the same."""
-    taints: Taints = ()
+    taints: PoolTaints = ()
     """Taints of the nodes. Only pods that tolerate them get capacity from this pool."""
     startup_taints: Taints = ()
     """Taints that nodes register with and that something else removes, such as a driver installer. Pods need not
@@ -124,13 +125,20 @@ class Disruption(Part, frozen=True, kw_only=True):
     none of it, but stay where it is 0."""
 
 
+class UnusualPrices(StrEnum):
+    EXCLUDE = "Exclude"
+    ALLOW = "Allow"
+
+
 class GPUNodePoolSpec(Part, frozen=True, kw_only=True):
     """Which pods get capacity, on what nodes, and when nodes are terminated."""
 
     node_class_ref: NodeClassRef
     """The GPUNodeClass that capacity comes from."""
     namespace_selector: Selector = LabelSelectorEntry()
-    """Namespaces whose pods get capacity from this pool, by their labels. Default: all."""
+    """Namespaces whose pods get capacity from this pool, by their labels. Default: all that its class permits. A pool
+    in Forebay's own namespace may serve every namespace, any other pool only its own, unless the class says otherwise
+    in allowedPodNamespaces."""
     template: NodeTemplate = NodeTemplate()
     """What nodes of the pool carry and are like."""
     disruption: Disruption = Disruption()
@@ -139,6 +147,10 @@ class GPUNodePoolSpec(Part, frozen=True, kw_only=True):
     """What may exist of this pool at one time."""
     max_hourly_price: Dollars = 10
     """Maximum price of one machine or container in US dollars per hour, such as "2.0"."""
+    unusual_prices: UnusualPrices = UnusualPrices.EXCLUDE
+    """Offers that cost less than 3 % of what their GPU model usually costs, by the median of all known offers of that
+    model. Exclude: they are not bought, because such a price is likely a mistake or cannot be bought at. Allow: they
+    are bought like others, and the reason for the launch says what is unusual."""
     weight: Annotated[int, Meta(ge=1, le=100), INT32] = 10
     """Where several pools fit a pod, those with the largest weight are used first."""
 

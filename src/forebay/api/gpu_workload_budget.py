@@ -75,7 +75,7 @@ class GPUWorkloadBudgetSpec(Part, frozen=True, kw_only=True):
 
 
 class GPUWorkloadBudgetStatus(Observed, frozen=True, kw_only=True):
-    """What Forebay has counted. Conditions: Ready, QuotaExceeded, Degraded."""
+    """What Forebay has counted. Conditions: Ready, QuotaExceeded, Degraded, and NewPodsHeld once that was False."""
 
     consumed_gpu_hours: Figure | None = None
     """GPU-hours used in the window that ends now."""

@@ -45,7 +45,8 @@ class Machine(Part, frozen=True, kw_only=True):
 
     rules: ClassVar = (
         ValidationRule(
-            "self.scaleUpEndpoint != self.scaleDownEndpoint",
+            "!has(self.scaleUpEndpoint) || !has(self.scaleDownEndpoint)"
+            " || self.scaleUpEndpoint != self.scaleDownEndpoint",
             "scaleUpEndpoint and scaleDownEndpoint are the same URL: one must power the machine on, the other off",
             field_path=".scaleDownEndpoint",
         ),
@@ -55,10 +56,10 @@ class Machine(Part, frozen=True, kw_only=True):
     """Name of the Kubernetes node that the machine registers as."""
     gpu_count: PositiveCount
     """GPUs in the machine."""
-    scale_up_endpoint: Url
-    """URL that powers the machine on."""
-    scale_down_endpoint: Url
-    """URL that powers the machine off."""
+    scale_up_endpoint: Url | None = None
+    """URL that powers the machine on. Required, unless endpointsFrom of the provider is Environment."""
+    scale_down_endpoint: Url | None = None
+    """URL that powers the machine off. Required, unless endpointsFrom of the provider is Environment."""
     status_endpoint: Url | None = None
     """URL that answers GET with the power state of the machine. Default: Forebay goes by the readiness of the node."""
     headers_secret_ref: SecretRef | None = None

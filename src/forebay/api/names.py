@@ -22,6 +22,18 @@ PROVISIONED_LABEL: Final = "forebay.dev/provisioned"
 
 PREDECESSOR_PREFIX: Final = "tgp.io/"
 
+#: Labels of Kubernetes' own domains that Forebay writes on nodes. All others of those domains it leaves alone, because
+#: they grant trust (`node-restriction.kubernetes.io/`) or roles (`node-role.kubernetes.io/`).
+WELL_KNOWN_LABELS: Final = (
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+)
+#: What matches the keys of those domains, in Python and in CEL.
+KUBERNETES_DOMAINS: Final = "^([^/]*[.])?(kubernetes|k8s)[.]io/"
+
 #: Label on nodes; the value is the name of the NodeProvisioner that sizes the node's group.
 PROVISIONER_LABEL: Final = "nodeprovisioner.compute.baseten.co/provisioner-name"
 
@@ -33,17 +45,41 @@ CLASS_FINALIZER: Final = "forebay.dev/nodeclass"
 USAGE_FINALIZER: Final = "forebay.dev/usage"
 #: Scheduling gate of a pod while one of its budgets is exceeded.
 BUDGET_GATE: Final = "forebay.dev/budget"
+#: Admission policy that puts the gate on new pods, and its binding.
+GATE_POLICY: Final = "forebay-budget-gate"
 #: Condition of a pod: the scheduler did not use a node that was launched for the pod. Its message is the scheduler's.
 REFUSED_CONDITION: Final = "forebay.dev/Refused"
+#: Condition of a pod: False while the pod waits, with the reason and sentence; True once the pod has a node.
+CAPACITY_CONDITION: Final = "forebay.dev/Capacity"
 #: Taint that keeps other pods off a node until the pods it was launched for are bound.
 STARTUP_TAINT: Final = "forebay.dev/startup"
+#: Taint on a node whose machine is proven off under its pods. The value tells it from one that somebody else has set.
+OUT_OF_SERVICE_TAINT: Final = "node.kubernetes.io/out-of-service"
+OUT_OF_SERVICE_VALUE: Final = "forebay"
 #: Annotation on a node that Forebay cordoned (the value is since when): Forebay uncordons no other node.
 CORDONED_ANNOTATION: Final = "forebay.dev/cordoned"
+#: Annotation of people on a Node or GPUInstance: Forebay neither powers the machine on or off nor drains it. The value
+#: may say why; with "false" the annotation has no effect.
+MAINTENANCE_ANNOTATION: Final = "forebay.dev/maintenance"
+
+#: Label of the GPUNodeClass and GPUNodePool that show the machines of an operator's environment variables; the value is
+#: the operator's namespace.
+ENVIRONMENT_LABEL: Final = "forebay.dev/environment"
+#: Kind of the secondary resource that lets a machine request the certificate of its node.
+BOOTSTRAP_TOKEN: Final = "BootstrapToken"  # noqa: S105 (a kind)
+#: Group of machines that hold such a token: may request a certificate; who gets one is for Forebay to approve.
+BOOTSTRAP_GROUP: Final = "system:bootstrappers:forebay"
+#: The API server looks for tokens only here.
+TOKEN_NAMESPACE: Final = "kube-system"  # noqa: S105 (a namespace)
+#: Label on what was created for a GPUInstance; the value is its UID.
+INSTANCE_LABEL: Final = "forebay.dev/instance-uid"
 
 # Labels that Forebay keeps on budgets: admission policies select the few budgets they must check by these.
 EXCEEDED_LABEL: Final = "forebay.dev/exceeded"
 ACCOUNTING_LABEL: Final = "forebay.dev/accounting"
 
+#: Names of the ConfigMaps that hold ledgers begin with it.
+LEDGER_PREFIX: Final = "forebay-ledger"
 # Labels on the ConfigMaps that hold ledgers: which ledger, and the UID of the budget.
 LEDGER_LABEL: Final = "forebay.dev/ledger"
 BUDGET_UID_LABEL: Final = "forebay.dev/budget-uid"
@@ -55,5 +91,8 @@ PAUSED_LABEL: Final = "forebay.dev/paused"
 # Annotations on that Job and on the pod that had used most: name of the budget, and when.
 PAUSED_BY_ANNOTATION: Final = "forebay.dev/paused-by"
 PAUSED_AT_ANNOTATION: Final = "forebay.dev/paused-at"
+# What gpu-k8s-operator stamped on pods: by which budget they should pause, and since when. For whoever acts on these.
+PAUSE_REQUESTED_BY_ANNOTATION: Final = "budget.zxuhan.dev/paused-by"
+PAUSE_REQUESTED_AT_ANNOTATION: Final = "budget.zxuhan.dev/paused-at"
 #: What the Job's pods requested together, in thousandths of the resource that the budget counts.
 PAUSED_RATE_ANNOTATION: Final = "forebay.dev/paused-rate"

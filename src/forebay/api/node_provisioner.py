@@ -1,6 +1,5 @@
 """NodeProvisioner: keeps existing instance groups at a target utilisation."""
 
-from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from msgspec import Meta, field
@@ -8,33 +7,18 @@ from msgspec import Meta, field
 from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, condition_column
 from forebay.api.meta import Object
 from forebay.api.parts import Observed, Part, SecretKeyRef
+from forebay.api.providers import ProviderName
 from forebay.api.rules import AS_SET, INT32, RefusalCause, ValidationRule, checked, immutable
 from forebay.api.values import Count, Duration, PositiveCount, ShortText, Url
-
-
-class GroupProviderName(StrEnum):
-    """Providers with instance groups that can be resized."""
-
-    GCP = "gcp"
-    SIMULATED = "simulated"
 
 
 class GroupProvider(Part, frozen=True, kw_only=True):
     """The cloud in which the instance groups are."""
 
-    rules: ClassVar = (
-        ValidationRule(
-            "self.name != 'gcp' || has(self.location)",
-            "gcp needs the zone or region of the instance groups, such as us-central1-a",
-            reason=RefusalCause.REQUIRED,
-            field_path=".location",
-        ),
-    )
-
     name: Annotated[
-        GroupProviderName, checked(immutable("the provider cannot be changed: create another NodeProvisioner instead"))
-    ] = GroupProviderName.GCP
-    """Which provider."""
+        ProviderName, checked(immutable("the provider cannot be changed: create another NodeProvisioner instead"))
+    ]
+    """Which provider: one with instance groups that can be resized."""
     project: ShortText | None = None
     """Project of the instance groups. Default: the project of the credentials."""
     location: ShortText | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 import msgspec
 from msgspec import Meta, field
 
-from forebay.api.names import GROUP
+from forebay.api.names import GROUP, KUBERNETES_DOMAINS
 from forebay.api.rules import AS_SET, ATOMIC_LIST, ATOMIC_MAP, RefusalCause, ValidationRule, checked, keyed_by
 from forebay.api.values import (
     Dollars,
@@ -205,15 +205,29 @@ class TaintEntry(Part, frozen=True, kw_only=True):
 
 Taints = Annotated[tuple[TaintEntry, ...], Meta(max_length=32), keyed_by("key", "effect")]
 
-NodeLabels = Annotated[
-    dict[str, LabelValue],
-    Meta(max_length=64),
+_NOT_OURS = ValidationRule(
+    f"self.all(k, !k.startsWith('{GROUP}/') && k != 'kubernetes.io/hostname')",
+    f"labels under {GROUP}/ and kubernetes.io/hostname are set by Forebay: choose another key",
+)
+_NOT_THE_CLUSTERS = ValidationRule(
+    f"self.all(k, !k.matches('{KUBERNETES_DOMAINS}'))",
+    "labels under kubernetes.io/, k8s.io/ and the domains below these belong to the cluster: choose another key",
+    reason=RefusalCause.FORBIDDEN,
+)
+NodeLabels = Annotated[dict[str, LabelValue], Meta(max_length=64), checked(_LABEL_KEYS, _NOT_OURS)]
+#: Labels that a GPUNodePool gives its nodes. Any team may write pools, and a cluster trusts labels of its own domains.
+PoolLabels = Annotated[dict[str, LabelValue], Meta(max_length=64), checked(_LABEL_KEYS, _NOT_OURS, _NOT_THE_CLUSTERS)]
+#: Taints that a GPUNodePool gives its nodes.
+PoolTaints = Annotated[
+    tuple[TaintEntry, ...],
+    Meta(max_length=32),
+    keyed_by("key", "effect"),
     checked(
-        _LABEL_KEYS,
         ValidationRule(
-            f"self.all(k, !k.startsWith('{GROUP}/') && k != 'kubernetes.io/hostname')",
-            f"labels under {GROUP}/ and kubernetes.io/hostname are set by Forebay: choose another key",
-        ),
+            "self.all(t, t.effect != 'NoExecute')",
+            "a new node has no pods to evict, and Forebay evicts none by taints: use the effect NoSchedule",
+            reason=RefusalCause.FORBIDDEN,
+        )
     ),
 ]
 Amounts = Annotated[dict[str, QuantityText], Meta(max_length=32)]

@@ -123,6 +123,12 @@ def duration(text: str) -> timedelta:
     return timedelta(microseconds=min(int(seconds * 1_000_000), LONGEST_DURATION // timedelta(microseconds=1)))
 
 
+def duration_text(span: timedelta) -> str:
+    """The text that `duration` reads as this span, to the millisecond."""
+    milliseconds = span // timedelta(milliseconds=1)
+    return f"{milliseconds}ms" if milliseconds % 1000 else f"{milliseconds // 1000}s"
+
+
 def duration_or_never(text: str) -> timedelta | None:
     """The duration of a text, or None for `Never`."""
     return None if text == NEVER else duration(text)

@@ -108,7 +108,7 @@ class Admission:
             if budget.usd < need:
                 quota = f"{budget.limits.usd} in {human(budget.limits.window)}"
                 cost = f"a machine at {price} is paid for at least {human(max(minimum, MINIMUM_RUNTIME))}"
-                why = f"{budget.usd} of {quota}, and {cost}"
+                why = f"{budget.usd} left of {quota}, and {cost}"
                 if need > budget.limits.usd:
                     why = f"{cost}, which is more than the whole quota of {quota}"
                 return self._held(budget, pod, GpuHours.zero(), why, need_usd=need)
@@ -161,10 +161,10 @@ class Admission:
         if budget.gpu_hours is not None and budget.gpu_hours < need:
             quota = described(budget.limits.gpu_hours or GpuHours.zero(), budget.account.resource)
             left = described(budget.gpu_hours, budget.account.resource)
-            why = f"{left} of {quota} in {human(budget.limits.window)}"
+            why = f"{left} left of {quota} in {human(budget.limits.window)}"
             return self._held(budget, pod, need, why)
         if budget.usd is not None and not budget.usd:
-            why = f"{budget.usd} of {budget.limits.usd} in {human(budget.limits.window)}"
+            why = f"{budget.usd} left of {budget.limits.usd} in {human(budget.limits.window)}"
             return self._held(budget, pod, need, why)
         return None
 

@@ -45,6 +45,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     #: Present use: GPU-hours per hour, and dollars per hour.
     burn: Fraction
     burn_usd: UsdPerHour
+    #: Whether usage leaves the window at this moment, so that figures change although nothing is used.
+    leaving: bool
     #: When the first of the quotas is used up at the mean rate of the last hour, or at the present rate if that is
     #: lower: at the start of a burst the present rate alone would be a false alarm. None: not within one window.
     exhausted: datetime | None
@@ -175,6 +177,7 @@ class Assessor:
             tracked=ledger.tracked(at, window),
             burn=Fraction(ledger.profile.rate(at), 1000),
             burn_usd=UsdPerHour.from_units(money.profile.rate(at)),
+            leaving=bool(ledger.profile.rate(at - window) or money.profile.rate(at - window)),
             exhausted=None if exhausted is None else from_microseconds(exhausted),
             earliest=None if earliest is None else from_microseconds(earliest),
         )

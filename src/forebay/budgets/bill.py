@@ -23,7 +23,6 @@ from forebay.budgets.bill_shares import Payer, PodUse, RecordedCost, Share, bill
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import Interval, Run, microseconds, run_of, seconds, thousandths
 from forebay.model.quantities import Usd, UsdPerHour
-from forebay.model.sources import Billing
 from forebay.model.workloads import Pod
 
 #: Seconds for which costs are kept.
@@ -46,12 +45,11 @@ class _PodRun(NamedTuple):
 class _Machine:
     """One GPUInstance, and the pods that have run on it since its cost was last recorded."""
 
-    __slots__ = ("billing", "node", "pods", "pool", "provisional", "record", "recorded_until", "unverified")
+    __slots__ = ("node", "pods", "pool", "provisional", "record", "recorded_until", "unverified")
 
-    def __init__(self, record: GPUInstance, billing: Billing) -> None:
+    def __init__(self, record: GPUInstance) -> None:
         pool = record.spec.pool_ref
         self.record = record
-        self.billing = billing
         self.node = record.node_name
         self.pool = "" if pool is None else f"{pool.namespace}/{pool.name}"
         self.pods: dict[str, _PodRun] = {}
@@ -94,7 +92,6 @@ class Bill:
     def see_instances(
         self,
         records: Iterable[GPUInstance],
-        billing: Callable[[GPUInstance], Billing],
         pods_on: Callable[[str], Iterable[Pod]],
         now: datetime,
     ) -> None:
@@ -104,18 +101,16 @@ class Bill:
             self._instance_gone(uid, now)
         for uid, record in self._records.items():
             if known.get(uid) is not record:
-                self._see_instance(record, billing(record), pods_on, now)
+                self._see_instance(record, pods_on, now)
 
-    def _see_instance(
-        self, record: GPUInstance, billing: Billing, pods_on: Callable[[str], Iterable[Pod]], now: datetime
-    ) -> None:
+    def _see_instance(self, record: GPUInstance, pods_on: Callable[[str], Iterable[Pod]], now: datetime) -> None:
         machine = self._machines.get(record.uid)
-        if machine is None and billed(record, billing) is None:
+        if machine is None and billed(record) is None:
             return
         if machine is None:
-            machine = self._machines[record.uid] = _Machine(record, billing)
+            machine = self._machines[record.uid] = _Machine(record)
             self._index_node(machine, pods_on, now)
-        machine.record, machine.billing = record, billing
+        machine.record = record
         if machine.node != record.node_name:
             self._unindex_node(machine)
             machine.node = record.node_name
@@ -136,7 +131,7 @@ class Bill:
         self._changed.discard(uid)
         if machine is None:
             return
-        paid = billed(machine.record, machine.billing)
+        paid = billed(machine.record)
         if paid is not None:
             self._record(machine, paid._replace(end=paid.end or max(seconds(now), paid.start)))
         self._set_provisional(machine, ())
@@ -206,7 +201,7 @@ class Bill:
         self._changed.clear()
 
     def _update_machine(self, machine: _Machine, at: int) -> None:
-        paid = billed(machine.record, machine.billing)
+        paid = billed(machine.record)
         if paid is None:
             self._set_provisional(machine, ())
             return
@@ -235,7 +230,7 @@ class Bill:
         return max(machine.recorded_until, paid.start)
 
     def _record_until(self, machine: _Machine, at: int) -> None:
-        paid = billed(machine.record, machine.billing)
+        paid = billed(machine.record)
         if paid is None or machine.record.state in _LAUNCH_UNCONFIRMED:
             return
         self._record(machine, paid if paid.end is not None else paid._replace(end=max(at, paid.start)))
@@ -331,7 +326,7 @@ class Bill:
     def is_stored(self, record: GPUInstance) -> bool:
         """Whether the whole cost of a machine is stored, so that its record may be deleted."""
         machine = self._machines.get(record.uid)
-        paid = None if machine is None else billed(machine.record, machine.billing)
+        paid = None if machine is None else billed(machine.record)
         if machine is None or paid is None:
             return True
         over = paid.end is not None and machine.recorded_until is not None and machine.recorded_until >= paid.end

@@ -15,7 +15,6 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.values import Figure
 from forebay.budgets.usage import Interval, seconds
 from forebay.model.quantities import UsdPerHour
-from forebay.model.sources import Billing
 
 _SECOND: Final = timedelta(seconds=1)
 
@@ -51,7 +50,7 @@ class RecordedCost(NamedTuple):
     interval: Interval
 
 
-def billed(record: GPUInstance, billing: Billing) -> Interval | None:
+def billed(record: GPUInstance) -> Interval | None:
     """Interval for which a machine is billed, at the billed price or else the offered one; None if it cost nothing.
 
     The interval has no end while the machine is billed. The provider's minimum billing and billing increment may extend
@@ -68,6 +67,7 @@ def billed(record: GPUInstance, billing: Billing) -> Interval | None:
         until = status.since or status.billed_from
     if until is None:
         return Interval(start, None, price.units)
+    billing = record.billing
     length = max(until - status.billed_from, timedelta(0), billing.minimum)
     step = max(billing.increment, _SECOND)
     return Interval(start, start + -(-length // step) * (step // _SECOND), price.units)

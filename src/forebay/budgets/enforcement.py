@@ -137,6 +137,7 @@ def enforce(
     blocked: Collection[str] = (),
     paused: Iterable[PausedJob] = (),
     backoffs: Mapping[str, EvictionBackoff] = NO_BACKOFFS,
+    gated: bool = True,
 ) -> EnforcementResult:
     """Decisions about the pods and Jobs of one budget, at most one to evict, pause or resume.
 
@@ -144,7 +145,8 @@ def enforce(
 
     `since` is when the quota was used up (`exceeded_since`, or now if no condition says so yet). `last_action` is when
     the budget last stopped a pod or Job. `blocked` are UIDs of pods whose eviction, or whose Job's suspension, was
-    refused a moment ago. `backoffs` are by UID of pods' owners.
+    refused a moment ago. `backoffs` are by UID of pods' owners. `gated` is whether the API server holds new pods of a
+    used-up budget: where it does not, a Job would replace each evicted pod until its backoffLimit, so it is suspended.
     """
     own_paused = sorted(
         (each for each in paused if each.budget == budget.key), key=lambda each: (each.since, each.job.name)
@@ -168,13 +170,16 @@ def enforce(
     offenders = _offenders(account, standing, now, blocked)
     if not offenders and any(uid in account.pods for uid in blocked):
         return EnforcementResult(requeue_at=now + _RETRY)
+    suspended = {each.job.uid for each in own_paused}
     if action is EnforcementAction.EVICT:
+        offenders = [each for each in offenders if _job_uid(each[0]) not in suspended]
         spared = [until for pod, _ in offenders if (until := _spared_until(pod, backoffs)) is not None and until > now]
         offenders = [each for each in offenders if (_spared_until(each[0], backoffs) or now) <= now]
         if spared and not offenders:
             return EnforcementResult(requeue_at=min(spared))
+        if offenders and _replaces_itself(offenders[0][0], since, gated=gated):
+            return _pause(budget, standing, offenders[:1])
         return EnforcementResult(decisions=tuple(_evict(budget, standing, pod, used) for pod, used in offenders[:1]))
-    suspended = {each.job.uid for each in own_paused}
     return _pause(budget, standing, [each for each in offenders if _job_uid(each[0]) not in suspended])
 
 
@@ -220,6 +225,15 @@ def _wait_for_terminating(
         standing.quota_usd is None or usd < standing.quota_usd
     )
     return now + _RETRY if enough else None
+
+
+def _replaces_itself(pod: Pod, since: datetime, *, gated: bool) -> bool:
+    """Whether the pod's Job would only create another pod that runs: nothing holds it, or nothing held this one.
+
+    A pod that was created after the quota was used up and runs all the same was not held by the gate: its template
+    names a node.
+    """
+    return _job_uid(pod) is not None and (not gated or pod.created > since)
 
 
 def _spared_until(pod: Pod, backoffs: Mapping[str, EvictionBackoff]) -> datetime | None:

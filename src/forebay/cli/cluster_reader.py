@@ -10,9 +10,11 @@ from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.names import OPERATOR_LEASE, OPERATOR_NAMESPACE
 from forebay.cli.parser import UserError
+from forebay.demand.devices import devices_by_node, with_devices
 from forebay.kube.client import Client
 from forebay.kube.config import Config
 from forebay.kube.connection import connected_client
+from forebay.kube.devices import DEVICE_CLASSES, RESOURCE_SLICES
 from forebay.kube.errors import Forbidden, NotFound
 from forebay.kube.events import CONTROLLER
 from forebay.kube.jobs import JOBS, Job
@@ -58,7 +60,15 @@ class ClusterReader:
         return (await self.client.list_all(PODS, namespace, fields=fields)).items
 
     async def nodes(self) -> dict[str, Node]:
-        return {node.name: node for node in (await self.client.list_all(NODES)).items}
+        """All nodes, with the GPUs that ResourceSlices show, where this user may read those."""
+        nodes = {node.name: node for node in (await self.client.list_all(NODES)).items}
+        try:
+            slices = (await self.client.list_all(RESOURCE_SLICES)).items
+            classes = (await self.client.list_all(DEVICE_CLASSES)).items if slices else []
+        except (NotFound, Forbidden):
+            return nodes
+        devices = devices_by_node(slices, classes)
+        return {name: with_devices(node, devices.get(name, {})) for name, node in nodes.items()}
 
     async def records(self) -> list[GPUInstance] | None:
         """All GPUInstances; None where Forebay's kinds are not installed."""

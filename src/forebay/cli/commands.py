@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from forebay.cli import embedded, manifests, offers, run, status, uninstall
+from forebay.cli import embedded, manifests, offers, providers, run, status, uninstall
 from forebay.cli.budgets import command as budgets
 from forebay.cli.demo import command as demo
 from forebay.cli.explain import command as explain
@@ -16,6 +16,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     explain.COMMAND,
     plan.COMMAND,
     offers.COMMAND,
+    providers.COMMAND,
     budgets.COMMAND,
     manifests.COMMAND,
     uninstall.COMMAND,

@@ -9,7 +9,7 @@ from forebay.settings import Settings
 
 
 def print_crds(_arguments: argparse.Namespace, _settings: Settings) -> int:
-    from forebay.api.crd import crds_yaml
+    from forebay.install.crds import crds_yaml
 
     sys.stdout.write(crds_yaml())
     return 0
@@ -36,22 +36,53 @@ def namespace_of(arguments: argparse.Namespace) -> str:
         ) from None
 
 
+def add_rbac_options(parser: argparse.ArgumentParser) -> None:
+    add_namespace_option(parser)
+    parser.add_argument(
+        "--secret",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a Secret of that namespace that the operator may read; may be repeated (default: none)",
+    )
+
+
+def secrets_of(arguments: argparse.Namespace) -> list[str]:
+    import msgspec
+
+    from forebay.api.values import ObjectName
+
+    try:
+        return msgspec.convert(arguments.secret, list[ObjectName])
+    except msgspec.ValidationError:
+        given = ", ".join(map(repr, arguments.secret))
+        raise UserError(f"--secret is {given}; give the name of a Secret, and repeat the option for more") from None
+
+
 def print_rbac(arguments: argparse.Namespace, _settings: Settings) -> int:
+    from forebay.install.joining import join_manifests
     from forebay.install.permissions import rbac_manifests
 
-    print_documents(rbac_manifests(namespace_of(arguments)))
+    namespace = namespace_of(arguments)
+    print_documents([*rbac_manifests(namespace, secrets_of(arguments)), *join_manifests(namespace)])
     return 0
 
 
 def add_install_options(parser: argparse.ArgumentParser) -> None:
     from forebay.install.manifests import IMAGE
+    from forebay.kube.admission import VERSIONS
 
-    add_namespace_option(parser)
+    add_rbac_options(parser)
     parser.add_argument(
-        "--no-policies",
-        action="store_true",
-        help="omit the admission policies of budgets, for a cluster that does not serve "
-        "MutatingAdmissionPolicies in admissionregistration.k8s.io/v1",
+        "--kube-version",
+        metavar="VERSION",
+        help="version of the cluster, such as 1.36: from 1.36 on, the admission policies of budgets are printed too",
+    )
+    parser.add_argument(
+        "--budget-policies",
+        choices=(*VERSIONS, "none"),
+        help="version of MutatingAdmissionPolicies that the cluster serves: print the admission policies of budgets in "
+        "that version (default: by --kube-version, else none)",
     )
     parser.add_argument(
         "--image", default=IMAGE, help=f"image of the operator, as pushed to your registry (default: {IMAGE})"
@@ -59,15 +90,46 @@ def add_install_options(parser: argparse.ArgumentParser) -> None:
 
 
 def print_install(arguments: argparse.Namespace, _settings: Settings) -> int:
-    from forebay.api.crd import crds_yaml
+    from forebay.install.crds import crds_yaml
     from forebay.install.manifests import install_manifests
 
     if not arguments.image or any(letter.isspace() for letter in arguments.image):
         raise UserError(f"--image is {arguments.image!r}; give a name such as registry.example.com/forebay:1.2.3")
-    manifests = install_manifests(namespace_of(arguments), arguments.image, policies=not arguments.no_policies)
+    policies = _budget_policies(arguments)
+    manifests = install_manifests(
+        namespace_of(arguments), arguments.image, secrets=secrets_of(arguments), budget_policies=policies
+    )
     sys.stdout.write(crds_yaml())
     print_documents(manifests)
+    if policies is None and arguments.budget_policies is None:
+        sys.stderr.write(f"forebay: {_LEFT_OUT}\n")
     return 0
+
+
+_LEFT_OUT = (
+    "the admission policies of budgets are left out, so nothing holds new pods of a used-up GPUWorkloadBudget. "
+    "For Kubernetes 1.36 and later, add --kube-version 1.36; for an earlier one that serves "
+    "admissionregistration.k8s.io/v1beta1, --budget-policies v1beta1; --budget-policies none silences this."
+)
+
+
+def _budget_policies(arguments: argparse.Namespace) -> str | None:
+    """Version of the admission policies of budgets to print: one that the cluster surely serves, or None."""
+    from forebay.kube.admission import SERVED_SINCE, VERSIONS
+    from forebay.kube.versions import OLDEST_SUPPORTED, minor_version
+
+    found = None
+    if arguments.kube_version is not None:
+        found = minor_version(arguments.kube_version)
+        if found is None:
+            raise UserError(f"--kube-version is {arguments.kube_version!r}; give a version such as 1.36 or v1.36.4")
+        if found < OLDEST_SUPPORTED:
+            oldest = ".".join(map(str, OLDEST_SUPPORTED))
+            raise UserError(f"--kube-version is {arguments.kube_version}; Forebay needs Kubernetes {oldest} or later")
+    if arguments.budget_policies is not None:
+        chosen: str = arguments.budget_policies
+        return None if chosen == "none" else chosen
+    return VERSIONS[0] if found is not None and found >= SERVED_SINCE else None
 
 
 def print_documents(documents: list[dict[str, Any]]) -> None:
@@ -89,7 +151,8 @@ COMMAND = Command(
             name="install",
             summary="print everything: CRDs, RBAC, operator, admission policies",
             description="Print every manifest that Forebay needs, the same as the Helm chart with default values:\n\n"
-            "  forebay manifests install --image registry.example.com/forebay:1.2.3 | kubectl apply --server-side -f -",
+            "  forebay manifests install --image registry.example.com/forebay:1.2.3 --kube-version 1.36 |\n"
+            "    kubectl apply --server-side -f -",
             options=add_install_options,
             run=print_install,
             uses_settings=False,
@@ -106,7 +169,7 @@ COMMAND = Command(
             summary="print the operator's namespace, ServiceAccount and RBAC",
             description="Print the operator's namespace, its ServiceAccount and its least-privilege RBAC:\n\n"
             "  forebay manifests rbac | kubectl apply -f -",
-            options=add_namespace_option,
+            options=add_rbac_options,
             run=print_rbac,
             uses_settings=False,
         ),

@@ -78,17 +78,12 @@ def chosen_rows(rows: Iterable["Row"], arguments: argparse.Namespace) -> list["R
 
 
 def _models(names: Sequence[str], rows: Sequence["Row"]) -> frozenset[str]:
-    import difflib
-
-    from forebay.model.gpu_models import MODELS, canonical, gpu_model, matching_models
+    from forebay.model.gpu_models import canonical, gpu_model, matching_models, nearest_models
 
     offered = {canonical(row.offer.gpu_type, row.offer.gpu_memory_gib) for row in rows if row.offer.gpu_type}
     for name in names:
         if gpu_model(name) is None and name not in offered:
-            known = sorted(offered | {model.name for model in MODELS})
-            near = difflib.get_close_matches(name.upper(), known, n=3, cutoff=0.5)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise UserError(f'--gpu: "{name}" is not a known GPU model{hint}')
+            raise UserError(f'--gpu: "{name}" is not a known GPU model{nearest_models(name, offered)}')
     return frozenset(model for name in names for model in matching_models(name))
 
 

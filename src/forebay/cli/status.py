@@ -28,7 +28,7 @@ async def read_status(settings: Settings) -> "ClusterStatus":
     from forebay.kube.types import NAMESPACES
     from forebay.reporting.cluster_view import cluster_now
     from forebay.reporting.status import ClusterStatus, ViewAge, status_fields
-    from forebay.wiring import cluster_config, configure_logging, rules_of, watched_cluster
+    from forebay.wiring import cluster_config, cluster_problems, configure_logging, rules_of, watched_cluster
 
     redactor = configure_logging(settings)
     config = cluster_config(settings, os.environ)
@@ -50,6 +50,7 @@ async def read_status(settings: Settings) -> "ClusterStatus":
             cluster_id=cluster.uid,
             kinds_installed=[kind.kind for kind in KINDS if kind.plural in served],
             kinds_missing=[kind.kind for kind in KINDS if kind.plural not in served],
+            problems=await cluster_problems(views.client, views.version),
             operator_namespace=reader.operator_namespace,
             leaders=leaders,
             other_leases=[] if leaders else await reader.lease_namespaces() or [],
@@ -104,6 +105,7 @@ def show(status: "ClusterStatus", now: datetime) -> None:
         ("Cluster", f"{status.server} ({status.source})"),
         [
             ("Version", f"Kubernetes {status.version}"),
+            *(("Lacks", each) for each in status.problems),
             ("Cluster ID", status.cluster_id),
             ("Forebay", kinds),
             ("Leader", leader_text(status.leaders, status.operator_namespace, status.other_leases, now)),

@@ -46,7 +46,7 @@ def assess(
     demand: list[Pod] = []
     rest: list[NotDemand] = []
     for pod in pods:
-        if not pod.shape.gpus(gpu_resources):
+        if not pod.shape.requests.any_gpu(gpu_resources):
             continue
         own = planned_nodes.get(pod.uid, ()) if planned_nodes else ()
         found = not_demand(pod, gpu_resources, now, nodes=nodes, planned_nodes=own)
@@ -84,7 +84,8 @@ def _why_not(
         return Reason.POD_DELETED, f"The pod was deleted {human(now - pod.deleted)} ago and is terminating."
     if pod.node is not None:
         return Reason.BOUND, f"The pod is bound to node {pod.node}."
-    if not shape.gpus(gpu_resources):
+    claims_only = shape.resource_claims and not shape.requests.any_gpu(gpu_resources)
+    if not claims_only and not shape.requests.any_gpu(gpu_resources):
         requested = "a GPU" if gpu_resources is None else " or ".join(sorted(gpu_resources))
         return Reason.NO_GPU_ASKED, f"The pod does not request {requested}, and Forebay provides GPU capacity only."
     if shape.scheduling_gates:
@@ -109,6 +110,12 @@ def _why_not(
         return (
             Reason.NOT_YET_SCHEDULED,
             f"The scheduler has not tried the pod yet; the pod was created {human(now - pod.created)} ago.",
+        )
+    if claims_only:
+        return Reason.CLAIMS_NOT_SERVED, (
+            "No node has the devices that the pod requests by resource claims. Forebay launches capacity for requested "
+            "resources, not for claims: request the extendedResourceName of the DeviceClass (such as nvidia.com/gpu) "
+            "instead, or add nodes with these devices."
         )
     return None
 

@@ -15,6 +15,7 @@ from forebay.demand.planned_pods import is_leaving
 from forebay.model.fit import barred
 from forebay.model.nodes import CONDITION_TAINTS, Node, is_startup_taint
 from forebay.model.quantities import CPU, Resources
+from forebay.model.reasons import Reason
 from forebay.model.requirements import NodeSelectorTerm, Taint
 from forebay.model.sources import AMPLE
 from forebay.model.workloads import POD_COUNT, Pod, PodShape
@@ -26,6 +27,8 @@ _STANDARD_RESOURCES: Final = (CPU, "memory", "ephemeral-storage", POD_COUNT)
 _EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _NOTHING: Final = Resources()
 _NO_PORTS: Final[frozenset[Port]] = frozenset()
+#: Reasons for which a node is not counted on, though its machine stays on: it is past its deadline, or people hold it.
+_NOT_COMING: Final = frozenset({Reason.JOIN_TIMEOUT, Reason.GPUS_MISSING, Reason.UNDER_MAINTENANCE})
 _NO_PODS: Final[frozenset[str]] = frozenset()
 
 
@@ -89,7 +92,7 @@ def free_nodes(
         found = [_without_reserved(each, reserved) for each in found]
     if ports:
         found = [replace(each, ports=ports.get(each.node.name, _NO_PORTS)) for each in found]
-    return tuple(each for each in found if int(each.free.gpus(gpu_resources)) > 0)
+    return tuple(each for each in found if each.free.any_gpu(gpu_resources))
 
 
 def _without_reserved(free_node: FreeNode, reserved: Mapping[str, Resources]) -> FreeNode:
@@ -98,7 +101,10 @@ def _without_reserved(free_node: FreeNode, reserved: Mapping[str, Resources]) ->
 
 
 def _has_free_gpu(node: Node, used: Resources, gpu_resources: Collection[str] | None) -> bool:
-    return node.allocatable.gpus(gpu_resources) > used.gpus(gpu_resources)
+    there = node.allocatable
+    if there.gpus(gpu_resources):
+        return there.gpus(gpu_resources) > used.gpus(gpu_resources)
+    return there.any_gpu(gpu_resources) and (there - used).any_gpu(gpu_resources)
 
 
 def _is_schedulable(node: Node) -> bool:
@@ -128,6 +134,8 @@ def _of_record(
             return FreeNode(node=_without_startup_taints(node), free=node.allocatable - used, planned_for=planned_for)
         if node.unschedulable and CORDONED_ANNOTATION not in node.annotations:
             return None  # cordoned by somebody else, who wants no pods there
+    if record.status is not None and record.status.reason in _NOT_COMING:
+        return None
     planned = future_node(record, node)
     if planned is None:
         return None

@@ -17,12 +17,11 @@ _PREEMPTION: Final = " preemption: "
 
 
 class RecordRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Write the pod's `REFUSED_CONDITION`; with `clear_nomination` also take back the nomination that Forebay made."""
+    """Write the pod's `REFUSED_CONDITION`."""
 
     pod: Pod
     #: The scheduler's message; None: the refusal no longer holds.
     message: str | None
-    clear_nomination: bool = False
 
 
 def refusal_holds(pod: Pod) -> bool:

@@ -19,9 +19,6 @@ from forebay.model.workloads import Pod
 #: How long a pod may stay unbound although a ready node seems to fit. After that the scheduler must have a reason
 #: that Forebay does not see, such as a volume's zone, and the node does not count for the pod any more.
 SCHEDULER_GRACE: Final = timedelta(seconds=60)
-#: A nomination usually means that the scheduler has not tried the pod since. Not always: an attempt that ends in an
-#: error, or of a pod that must not preempt, leaves it standing. kube-scheduler retries every pod within this time.
-SCHEDULER_FLUSH: Final = timedelta(minutes=5)
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,11 +136,11 @@ class _Reserving:
             if not fits(search, index, node) or not node.allows(pod, anti_affinity=search.anti_affinity):
                 continue
             name = free_node.node.name
-            if free_node.ready and self._past_grace(pod, nominated=pod.nominated_node == name):
+            if free_node.ready and self._past_grace(pod):
                 self.refused.append(_refused(pod, f"node {name} was launched for it, is Ready and has room"))
                 return True
             if free_node.ready:
-                sentence = f"Node {name} was launched for the pod and is Ready; the pod is nominated to it."
+                sentence = f"Node {name} was launched for the pod and is Ready; kube-scheduler will place it."
             else:
                 sentence = f"GPUInstance {free_node.launching} is launching for the pod."
             self._place(pod, search, index, sentence)
@@ -173,10 +170,10 @@ class _Reserving:
                 )
             self.left.append(pod)
 
-    def _past_grace(self, pod: Pod, *, nominated: bool = False) -> bool:
+    def _past_grace(self, pod: Pod) -> bool:
         """Whether the pod has seemed to fit for longer than the scheduler needs. Remembers since when."""
         since = self.fitting[pod.uid] = self.fitting_since.get(pod.uid, self.now)
-        return self.now - since >= (self.grace + SCHEDULER_FLUSH if nominated else self.grace)
+        return self.now - since >= self.grace
 
     def _place(self, pod: Pod, search: ShapeSearch, index: int, sentence: str) -> None:
         node = self.nodes[index]

@@ -7,25 +7,23 @@ from typing import Final
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionReason
 from forebay.api.values import NEVER, duration_or_never
+from forebay.demand.maintenance import must_stay
 from forebay.disruption.machine_use import MachineUse
 from forebay.disruption.node_budgets import allowed_disruptions
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
-from forebay.model.workloads import Pod
+from forebay.model.workloads import pod_names
 
 PoolName = tuple[str, str]
 
-#: "true" on a pod: the pod must not be evicted; on a node: the node must not be disrupted.
-_DO_NOT_DISRUPT: Final = ("forebay.dev/do-not-disrupt", "karpenter.sh/do-not-disrupt")
-_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+#: Machines that somebody sizes: they stay though no pod uses them.
+_NOT_FOR_PODS: Final = frozenset({Purpose.STATIC, Purpose.GROUP})
 
 
 class ScaleDownRules(msgspec.Struct, frozen=True, kw_only=True):
-    #: How long an owned machine without a pool must have been idle. Zero: it is powered off at once.
-    idle_delay: timedelta = timedelta(0)
     #: How long a machine that was found on stays on: its owner has this time to see what Forebay is about to do.
     adoption_grace: timedelta = timedelta(0)
     #: At most one owned machine begins to drain in this time.
@@ -64,9 +62,10 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
     may_power_off = _may_power_off(machines, now, rules.cycle)
     found: dict[str, ScaleDown] = {}
     for machine, sentence in sorted(idle, key=lambda pair: _largest_first(pair[0])):
-        if (machine.owned and not may_power_off) or not pools.admit(machine, DisruptionReason.IDLE):
+        one_by_one = machine.policy.leaves_one_by_one
+        if (one_by_one and not may_power_off) or not pools.admit(machine, DisruptionReason.IDLE):
             continue
-        may_power_off = may_power_off and not machine.owned
+        may_power_off = may_power_off and not one_by_one
         found[machine.name] = ScaleDown(record=machine.record, reason=Reason.IDLE, sentence=sentence)
     for machine, sentence in sorted(old, key=lambda pair: _oldest_first(pair[0])):
         if machine.name not in found and pools.admit(machine, DisruptionReason.EXPIRED):
@@ -74,28 +73,58 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
     return tuple(found.values())
 
 
-def _idle_long_enough(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:
-    """Why the idle node goes now; None while it is kept."""
-    if machine.node is None or _kept_by_annotation(machine.node.annotations):
+def next_scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> datetime | None:
+    """When time alone may let a node go that `scale_down` keeps now; None where only a change can.
+
+    A node that a disruption budget keeps is looked at again with every change, and when the operator resyncs.
+    """
+    machines = tuple(machines)
+    due: list[datetime] = []
+    expiring = {name for name, disruption in rules.pools.items() if disruption.expire_after != NEVER}
+    waits_for_cycle = False
+    for machine in machines:
+        if machine.idle and (goes_at := _goes_at(machine, now, rules)) is not None:
+            due += [goes_at] if goes_at > now else []
+            waits_for_cycle = waits_for_cycle or (goes_at <= now and machine.policy.leaves_one_by_one)
+        if expiring and _pool(machine) in expiring and (expires_at := _expires_at(machine, rules)) is not None:
+            due += [expires_at] if expires_at > now else []
+    if waits_for_cycle:
+        # One of them goes now, or another went less than a cycle ago.
+        last = _last_power_off(machines)
+        due.append((last if last is not None and now < last + rules.cycle else now) + rules.cycle)
+    return min((at for at in due if at > now), default=None)
+
+
+def _goes_at(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> datetime | None:
+    """From when the idle node may go; None while it is kept whatever time it is."""
+    if machine.node is None or machine.record.purpose in _NOT_FOR_PODS:
         return None
     if machine.refused is not None and not machine.refusal_recorded:
         # The pod must say so first, or another machine would be launched for it.
         return None
-    created = machine.record.metadata.creation_timestamp
-    if machine.adopted and created is not None and now - created < rules.adoption_grace:
-        return None
     delay = _idle_delay(machine, rules)
     if delay is None:
         return None
-    span = now - (machine.idle_since or now)
-    if span < delay:
+    idle_until = (machine.idle_since or now) + delay
+    created = machine.record.metadata.creation_timestamp
+    if machine.adopted and created is not None:
+        return max(idle_until, created + rules.adoption_grace)
+    return idle_until
+
+
+def _idle_long_enough(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:
+    """Why the idle node goes now; None while it is kept."""
+    goes_at = _goes_at(machine, now, rules)
+    if machine.node is None or goes_at is None or now < goes_at:
         return None
-    node, launched, ending = machine.node.name, "launched", "terminating it"
-    if machine.owned:
-        launched, ending = "powered on", "powering it off"
+    span = now - (machine.idle_since or now)
+    node, words = machine.node.name, machine.policy.words
+    launched, ending = words.launched, words.terminating_it
     if machine.refused is not None:
         return f"Node {node} was {launched} for pod {machine.refused}, but the scheduler does not use it; {ending}."
     lasted = f" for {human(span)}" if span >= timedelta(seconds=1) else ""
+    if machine.pods:
+        return f"Node {node} has run no GPU pod{lasted}; evicting {pod_names(machine.pods)} and {ending}."
     return f"Node {node} has run nothing but DaemonSet pods{lasted}; {ending}."
 
 
@@ -103,10 +132,9 @@ def _idle_delay(machine: MachineUse, rules: ScaleDownRules) -> timedelta | None:
     """How long the node must have been idle before it goes; None where idle nodes are kept."""
     pool = _pool(machine)
     if pool is None:
-        # Without a pool there are the machines of environment variables, machines of a class that were found on and
-        # that no pool would use, machines of a NodeProvisioner, and leftovers.
-        of_environment = machine.owned and machine.record.spec.node_class_name is None
-        return rules.idle_delay if of_environment else None
+        # Without a pool there are machines that were found on and that no pool would use, machines of a
+        # NodeProvisioner, and leftovers.
+        return None
     disruption = rules.pools.get(pool)
     # WhenUnderutilized covers idle nodes, but does not yet move pods that would fit elsewhere.
     if disruption is None or disruption.consolidation_policy is ConsolidationPolicy.NEVER:
@@ -114,48 +142,50 @@ def _idle_delay(machine: MachineUse, rules: ScaleDownRules) -> timedelta | None:
     return duration_or_never(disruption.consolidate_after)
 
 
-def _expired(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:
-    """Why the node has expired; None where it has not, or something on it must not be disrupted."""
+def _expires_at(machine: MachineUse, rules: ScaleDownRules) -> datetime | None:
+    """When the node expires; None where it never does, or something on it must not be disrupted."""
     pool = _pool(machine)
     disruption = rules.pools.get(pool) if pool is not None else None
     created = machine.record.metadata.creation_timestamp
-    if disruption is None or created is None or not machine.in_service or machine.owned:
+    if disruption is None or created is None or not machine.in_service or not machine.policy.expires:
         return None
     max_age = duration_or_never(disruption.expire_after)
-    if max_age is None or now - created < max_age:
+    if max_age is None or machine.held is not None or any(must_stay(pod) for pod in machine.pods):
         return None
-    if machine.node is not None and _kept_by_annotation(machine.node.annotations):
+    return created + max_age
+
+
+def _expired(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:
+    """Why the node has expired; None where it has not."""
+    pool, created = _pool(machine), machine.record.metadata.creation_timestamp
+    expires_at = _expires_at(machine, rules)
+    if expires_at is None or created is None or pool is None or now < expires_at:
         return None
-    if any(must_stay(pod) for pod in machine.pods):
-        return None
+    disruption = rules.pools[pool]
     return (
         f"Node {machine.record.node_name} is {human(now - created)} old, past its pool's expireAfter of "
         f"{disruption.expire_after}. Draining and terminating it."
     )
 
 
-def must_stay(pod: Pod) -> bool:
-    """True for a pod that its owner has annotated as not to be evicted."""
-    return _kept_by_annotation(pod.annotations) or pod.annotations.get(_SAFE_TO_EVICT) == "false"
-
-
-def _kept_by_annotation(annotations: Mapping[str, str]) -> bool:
-    return any(annotations.get(key) == "true" for key in _DO_NOT_DISRUPT)
-
-
 def _may_power_off(machines: Iterable[MachineUse], now: datetime, cycle: timedelta) -> bool:
-    """True where no owned machine began to drain within the cycle. Taken from the records, which outlive a restart."""
-    latest = max(
+    """True where no owned machine began to drain within the cycle."""
+    latest = _last_power_off(machines)
+    return latest is None or now - latest >= cycle
+
+
+def _last_power_off(machines: Iterable[MachineUse]) -> datetime | None:
+    """When an owned machine last began to drain, by the records, which outlive a restart."""
+    return max(
         (
             step.at
             for machine in machines
-            if machine.owned and machine.record.status is not None
+            if machine.policy.leaves_one_by_one and machine.record.status is not None
             for step in machine.record.status.transitions
             if step.state is InstanceState.DRAINING
         ),
         default=None,
     )
-    return latest is None or now - latest >= cycle
 
 
 class _PoolBudgets:
@@ -187,7 +217,7 @@ class _PoolBudgets:
         if pool is None:
             return True
         budgets = self._pools[pool].budgets
-        empty = reason is DisruptionReason.IDLE
+        empty = reason is DisruptionReason.IDLE and not machine.pods
         disrupted = 0 if empty else self._disrupted[pool]
         left = allowed_disruptions(budgets, reason, self._nodes[pool], disrupted, self._now)
         if left is not None and left <= 0:
@@ -197,9 +227,9 @@ class _PoolBudgets:
 
 
 def _was_empty(machine: MachineUse) -> bool:
-    """True where the machine that is leaving began to do so because it was idle."""
+    """True where the machine that is leaving began to do so because it was idle, and no pods have to leave it."""
     transitions = machine.record.status.transitions if machine.record.status is not None else ()
-    return bool(transitions) and transitions[-1].reason == Reason.IDLE
+    return not machine.pods and bool(transitions) and transitions[-1].reason == Reason.IDLE
 
 
 def _pool(machine: MachineUse) -> PoolName | None:

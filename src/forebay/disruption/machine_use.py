@@ -7,16 +7,18 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState, Purpose
 from forebay.api.parts import Condition, Truth
 from forebay.demand.assessment import DEFAULT_SCHEDULER
+from forebay.demand.maintenance import held_by_people, keeps_machine
 from forebay.demand.planned_pods import IDLE_CONDITION, idle_condition
 from forebay.demand.reservation import Reservations
+from forebay.lifecycle.deliveries.policies import policy_of
+from forebay.lifecycle.deliveries.policy import DeliveryPolicy
 from forebay.model.fit import misfit
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery
-from forebay.model.workloads import Pod
+from forebay.model.workloads import Pod, pod_names
 
 #: How long a pod for which the scheduler reports errors keeps idle machines on. kube-scheduler retries it every 10 s.
 _ERRORS_AWAITED: Final = timedelta(minutes=2)
@@ -29,6 +31,8 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
     node: Node | None = None
     #: Pods on its node for which `Pod.occupies_node` holds: no DaemonSet pods, nothing that has ended.
     pods: tuple[Pod, ...] = ()
+    #: Resources by which pods request GPUs; None: every `<vendor>/gpu`.
+    gpu_resources: Collection[str] | None = None
     #: A pending pod (`namespace/name`) that is expected on the node.
     awaited_by: str | None = None
     #: A pod (`namespace/name`) that the node was launched for and that the scheduler does not place there.
@@ -45,13 +49,13 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
         return self.record.metadata.name
 
     @property
-    def owned(self) -> bool:
-        return self.record.spec.delivers is Delivery.POWER
+    def policy(self) -> DeliveryPolicy:
+        return policy_of(self.record)
 
     @property
     def adopted(self) -> bool:
         """True for a machine that was found on: its record was created for no pod."""
-        return self.owned and not self.record.spec.pods and self.record.spec.provisioner_ref is None
+        return self.policy.adopted_when_found and self.record.purpose is Purpose.ADOPTED
 
     @property
     def in_service(self) -> bool:
@@ -69,8 +73,18 @@ class MachineUse(msgspec.Struct, frozen=True, kw_only=True):
         return self.record.status is not None and self.record.status.reason == Reason.PROVIDER_NOT_CONFIGURED
 
     @property
+    def user(self) -> str | None:
+        """A pod (`namespace/name`) that keeps the machine on: a GPU pod, or one that must not be evicted."""
+        return next(("/".join(pod.key) for pod in self.pods if keeps_machine(pod, self.gpu_resources)), None)
+
+    @property
+    def held(self) -> str | None:
+        """Why people keep the machine as it is, as a clause; None where nobody does."""
+        return held_by_people(self.record, self.node, held_by_cordon=self.policy.held_by_cordon)
+
+    @property
     def idle(self) -> bool:
-        return not self.pods and self.awaited_by is None and self.in_service
+        return self.user is None and self.awaited_by is None and self.in_service and self.held is None
 
     @property
     def idle_since(self) -> datetime | None:
@@ -87,6 +101,7 @@ def machine_uses(
     pending: Iterable[Pod],
     *,
     now: datetime,
+    gpu_resources: Collection[str] | None = None,
 ) -> tuple[MachineUse, ...]:
     """One `MachineUse` for each record.
 
@@ -108,7 +123,7 @@ def machine_uses(
             continue
         on_node = tuple(pods_by_node.get(name, ()))
         awaited_by = awaited.get(name)
-        if untried and awaited_by is None and not on_node:
+        if untried and awaited_by is None and not any(keeps_machine(pod, gpu_resources) for pod in on_node):
             awaited_by = next((names[pod.uid] for pod in untried if _fits(pod, node)), None)
         unused_by = [refused[pod.uid] for pod in record.spec.pods if pod.uid in refused] if refused else []
         found.append(
@@ -116,6 +131,7 @@ def machine_uses(
                 record=record,
                 node=node,
                 pods=on_node,
+                gpu_resources=gpu_resources,
                 awaited_by=awaited_by,
                 refused="/".join(unused_by[0].key) if unused_by else None,
                 refusal_recorded=all(pod.refusal is not None for pod in unused_by),
@@ -179,15 +195,20 @@ def idle_updates(machines: Iterable[MachineUse], now: datetime) -> tuple[IdleUpd
 
 
 def _idleness(machine: MachineUse) -> tuple[Truth, Reason, str]:
-    if machine.pods:
-        return Truth.FALSE, Reason.IN_USE, "Pods are running on the node."
+    if machine.user is not None:
+        return Truth.FALSE, Reason.IN_USE, "Pods run on the node: forebay explain names them."
     if machine.awaited_by is not None:
         return Truth.FALSE, Reason.AWAITED, f"The node is reserved for pending pods, such as {machine.awaited_by}."
+    if machine.held is not None:
+        return Truth.FALSE, Reason.UNDER_MAINTENANCE, f"No GPU pod runs on the node, but it stays: {machine.held}."
     if machine.refused is not None:
-        launched = "powered on" if machine.owned else "launched"
+        launched = machine.policy.words.launched
         sentence = (
             f"The node was {launched} for pod {machine.refused}, but the scheduler does not place the pod on it: "
             "see the events of that pod."
         )
         return Truth.TRUE, Reason.SCHEDULER_REFUSES, sentence
+    if machine.pods:
+        sentence = f"No GPU pod runs on the node. To be evicted when it is drained: {pod_names(machine.pods)}."
+        return Truth.TRUE, Reason.IDLE, sentence
     return Truth.TRUE, Reason.IDLE, "Nothing but DaemonSet pods runs on the node."

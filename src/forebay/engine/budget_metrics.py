@@ -27,7 +27,7 @@ GAUGES: Final[tuple[tuple[str, str], ...]] = (
     ("burn_usd_per_hour", "US dollars per hour that the pods of the budget cost now."),
     (
         "accounting_accuracy_ratio",
-        "Usage of existing pods in the ledger, divided by the usage their statuses show; computed every 10 minutes.",
+        "Usage of existing pods in the ledger, divided by what a list of the API server shows; every 10 minutes.",
     ),
 )
 ACTIONS: Final = (

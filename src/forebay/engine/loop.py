@@ -13,8 +13,9 @@ from forebay.engine.counts import Counts
 from forebay.engine.observe import Observer
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
+from forebay.lifecycle.facts import machine_sources, serving_source
 from forebay.lifecycle.next_step import awaits_listing
-from forebay.reconcile.orders import source_of
+from forebay.reconcile.decisions import Decision
 from forebay.reconcile.snapshot import Snapshot
 from forebay.reconcile.tick import TickResult, tick
 
@@ -60,6 +61,8 @@ class Loop:
         #: Ticks that failed since the last one that did not.
         self.failures = 0
         self._last_failure = ""
+        #: What the last tick saw and decided, for whoever shows it.
+        self.last: tuple[Snapshot, TickResult] | None = None
 
     def error(self, most: int) -> str | None:
         """Sentence about the failing ticks where more than `most` failed in a row; None otherwise."""
@@ -92,17 +95,20 @@ class Loop:
             self._last_failure = f"{type(error).__name__}: {error}"
             return self._timing.retry
         self.failures = 0
+        self.last = (snapshot, result)
         self._observer.memory = result.memory
         self._counts.ticks += 1
         self._counts.tick_seconds += time.perf_counter() - began
-        self._counts.decisions.update(type(each).__name__ for each in result.decisions)
+        decisions: tuple[Decision, ...] = (*self._observer.publications, *result.decisions)
+        self._counts.decisions.update(type(each).__name__ for each in decisions)
         for faulty, fault in result.errors.items():
             log.error("reconcile failed", object=str(faulty), exc_info=fault)
             self._counts.internal_errors += 1
-        applied = await self._applier.apply(result.decisions)
+        applied = await self._applier.apply(decisions)
         self._counts.failed += applied.failed
+        machines = machine_sources(snapshot.sources)
         self._sources.poll_faster(
-            source_of(record) for record in snapshot.records if awaits_listing(record, snapshot.now)
+            serving_source(record, machines) for record in snapshot.records if awaits_listing(record, snapshot.now)
         )
         if applied.failed or applied.conflicts or result.errors:
             return self._timing.retry

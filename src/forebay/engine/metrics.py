@@ -29,7 +29,7 @@ GAUGES: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
 COUNTERS: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
     ("ticks", (), "Ticks of the reconcile loop."),
     ("tick_duration_seconds", (), "Seconds spent in ticks: observing and deciding, without applying decisions."),
-    ("decisions", ("decision",), "Decisions by type, such as CreateInstance, SyncNode or NominatePods."),
+    ("decisions", ("decision",), "Decisions by type, such as CreateInstance, ReserveNode or OpenNode."),
     ("failed_decisions", (), "Decisions that could not be applied. The next tick decides again."),
     (
         "internal_errors",
@@ -82,7 +82,7 @@ class OperatorCollector(Collector):
 
 
 def _provider(record: GPUInstance) -> str:
-    return record.spec.provider.value
+    return record.spec.provider
 
 
 def _costs(records: list[GPUInstance]) -> dict[tuple[str, ...], float]:

@@ -2,21 +2,37 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance
-from forebay.api.machines import Machine
+from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.demand.bound_pods import waiting_for_their_machine
+from forebay.demand.devices import devices_by_node, with_devices
 from forebay.engine.apply.provider_calls import ProviderCalls
+from forebay.engine.apply.startup_taints import RefusedTolerations
+from forebay.engine.gate import GateWatch
 from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.sources.configuration import claimed_twice
+from forebay.engine.sources.environment import Environment
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
-from forebay.kube.pods import BY_NODE, PENDING_GPU
+from forebay.kube.pods import BY_NODE, PENDING_CLAIMS, PENDING_GPU, TOLD_BUT_BOUND
 from forebay.model.nodes import Node
 from forebay.model.sources import Source
 from forebay.model.workloads import Pod
+from forebay.reconcile.decisions import Publish, Unpublish
+from forebay.reconcile.environment_class import of_this_operator
+from forebay.reconcile.moved_machines import with_current_sources
 from forebay.reconcile.snapshot import Memory, OperatorRules, Snapshot
 from forebay.reconcile.what_runs import looks_at_other_pods
+
+
+class _Configured(NamedTuple):
+    classes: tuple[GPUNodeClass, ...]
+    pools: tuple[GPUNodePool, ...]
+    claimed_twice: Mapping[str, Mapping[str, str]]
+    publications: tuple[Publish | Unpublish, ...]
 
 
 class Observer:
@@ -29,69 +45,121 @@ class Observer:
         provider_calls: ProviderCalls,
         *,
         cluster: str,
-        machines: tuple[Machine, ...],
+        environment: Environment | None,
         rules: OperatorRules,
         clock: Callable[[], datetime],
         budget_accounting: BudgetAccounting | None = None,
+        gate: GateWatch | None = None,
+        refused_tolerations: RefusedTolerations | None = None,
     ) -> None:
         self._views = views
         self._sources = sources
         self._provider_calls = provider_calls
         self._cluster = cluster
-        self._machines = machines
+        self._environment = environment
         self._rules = rules
         self._clock = clock
         self._budget_accounting = budget_accounting
+        self._gate = gate
+        self._refused_tolerations = refused_tolerations or RefusedTolerations()
         self._last_known: dict[str, Node] = {}
+        #: Nodes with GPUs of ResourceSlices, as observed and as they are given to ticks.
+        self._with_devices: dict[str, tuple[Node, Mapping[str, int], Node]] = {}
         #: Result of the last tick, input of the next.
         self.memory = Memory()
+        #: What has to be written, as of the last observation, to show the machines of environment variables.
+        self.publications: tuple[Publish | Unpublish, ...] = ()
 
     def observe(self) -> Snapshot:
         views = self._views
-        records = tuple(views.instances.values())
         sources = self._sources.states()
-        nodes = {node.name: node for node in views.nodes.values()}
+        classes, pools, claimed, self.publications = self._classes_and_pools()
+        records = with_current_sources(views.instances.values(), sources, pools)
+        nodes = self._nodes_with_devices()
         pending = (*views.pods.by(PENDING_GPU, True), *self._bound_to_machines_off(sources.values(), nodes, records))
         now = self._clock()
         accounting = self._budget_accounting
         return Snapshot(
             now=now,
             cluster=self._cluster,
-            classes=tuple(views.classes.values()),
-            pools=tuple(views.pools.values()),
+            classes=classes,
+            pools=pools,
             namespaces={each.metadata.name: each.metadata.labels for each in views.namespaces.values()},
             nodes=nodes,
             last_seen_nodes=self._remember_nodes(sources.values(), nodes),
             pending=pending,
+            pending_claims=views.pods.by(PENDING_CLAIMS, True),
             used=views.used.all_used(),
             ports=views.used.all_ports(),
             daemons=views.used.daemons(),
             pods_by_node=self._pods_by_node(records, nodes, pending),
+            container_pods=self._container_pods(records),
             records=records,
+            signing_requests=tuple(views.signing_requests.values()),
             sources=sources,
             unusable=self._sources.failed_builds,
-            claimed_twice=claimed_twice(views.classes.values(), self._machines),
+            claimed_twice=claimed,
             budgets=tuple(views.budgets.values()),
             budget_state=None if accounting is None else accounting.update(now),
+            gate_missing=None if self._gate is None else self._gate.missing,
             unrecorded_cost=frozenset() if accounting is None else accounting.unrecorded_cost(),
             unreadable_pools=frozenset(views.pools.undecodable),
             unreadable_classes=frozenset(name for _, name in views.classes.undecodable),
+            unreadable_records={name: why for (_, name), why in views.instances.undecodable.items()},
             unreadable_pods=tuple(
                 (pod, why)
                 for key, why in views.pods.undecodable.items()
                 if (pod := views.pods.get(key)) is not None and pod.node is not None
             ),
+            told_but_bound=views.pods.by(TOLD_BUT_BOUND, True),
+            intolerant=self._refused_tolerations.current(now),
             memory=self.memory,
             calls_in_flight=self._provider_calls.busy,
             rules=self._rules,
         )
 
+    def _classes_and_pools(self) -> "_Configured":
+        """Classes and pools with those of environment variables; without the operator's environment, as published."""
+        views = self._views
+        if self._environment is None:
+            classes = tuple(of_this_operator(views.classes.values(), self._rules.namespace))
+            pools = tuple(of_this_operator(views.pools.values(), self._rules.namespace))
+            return _Configured(classes, pools, claimed_twice(classes), ())
+        objects = self._environment.objects()
+        claimed = claimed_twice(objects.classes, self._environment.node_class(objects))
+        return _Configured(objects.classes, objects.pools, claimed, objects.decisions)
+
+    def _nodes_with_devices(self) -> dict[str, Node]:
+        """All nodes, with the GPUs that ResourceSlices show. Unchanged nodes stay the same object from tick to tick."""
+        views = self._views
+        nodes = {node.name: node for node in views.nodes.values()}
+        before, self._with_devices = self._with_devices, {}
+        if not len(views.resource_slices):
+            return nodes
+        for name, devices in devices_by_node(views.resource_slices.values(), views.device_classes.values()).items():
+            node = nodes.get(name)
+            if node is None:
+                continue
+            last = before.get(name)
+            if last is None or last[0] is not node or last[1] != devices:
+                last = node, devices, with_devices(node, devices)
+            self._with_devices[name], nodes[name] = last, last[2]
+        return nodes
+
     def _remember_nodes(self, sources: Iterable[Source], nodes: Mapping[str, Node]) -> Mapping[str, Node]:
-        """Last known Node of every owned machine, also after its Node object was deleted while the machine was off."""
+        """Node of every owned machine as it was when last Ready with GPUs, else as last seen.
+
+        Also after its Node object was deleted, and after its GPUs were taken off the Node, while the machine was off.
+        """
         names = {offer.node_name for source in sources for offer in source.offers or () if offer.node_name is not None}
-        self._last_known = {
-            name: node for name in names if (node := nodes.get(name) or self._last_known.get(name)) is not None
-        }
+        known: dict[str, Node] = {}
+        for name in names:
+            node, before = nodes.get(name), self._last_known.get(name)
+            up = node is not None and node.ready and bool(node.allocatable.gpus(self._rules.gpu_resources))
+            remembered = node if up or before is None else before
+            if remembered is not None:
+                known[name] = remembered
+        self._last_known = known
         return dict(self._last_known)
 
     def _bound_to_machines_off(
@@ -99,7 +167,7 @@ class Observer:
     ) -> tuple[Pod, ...]:
         machines = (offer.node_name for source in sources for offer in source.offers or ())
         found = waiting_for_their_machine((each for each in machines if each), nodes, records, self._bound_to)
-        return tuple(pod for pod in found if pod.shape.gpus(self._rules.gpu_resources))
+        return tuple(pod for pod in found if pod.shape.requests.any_gpu(self._rules.gpu_resources))
 
     def _pods_by_node(
         self, records: Iterable[GPUInstance], nodes: Iterable[str], pending: Iterable[Pod]
@@ -109,6 +177,11 @@ class Observer:
         if looks_at_other_pods(pending):
             names.update(nodes)
         return {name: self._pods_on(name) for name in sorted(names)}
+
+    def _container_pods(self, records: Iterable[GPUInstance]) -> dict[str, Pod]:
+        named = (pod for record in records if not record.spec.delivers.has_node for pod in record.spec.pods)
+        found = ((named_pod.uid, self._views.pods.get((named_pod.namespace, named_pod.name))) for named_pod in named)
+        return {uid: pod for uid, pod in found if pod is not None and pod.uid == uid}
 
     def _pods_on(self, node: str) -> tuple[Pod, ...]:
         return self._views.pods_by_node.of(node, self._bound_to)

@@ -8,24 +8,32 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
+import msgspec
 import structlog
 
-from forebay.api.machines import Machine
 from forebay.api.names import OPERATOR_LEASE
 from forebay.engine.apply.applier import Applier
+from forebay.engine.apply.budgets import BudgetActions
+from forebay.engine.apply.capacity_conditions import CapacityConditions
 from forebay.engine.apply.events import Events
+from forebay.engine.apply.join_credentials import JoinCredentials
 from forebay.engine.apply.launches import Launches
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
+from forebay.engine.apply.startup_taints import RefusedTolerations, StartupTaints
 from forebay.engine.counts import Counts
+from forebay.engine.gate import GateWatch
+from forebay.engine.ledger.audits import Audits
 from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.ledger.store import LedgerStore
 from forebay.engine.loop import Loop, LoopTiming
 from forebay.engine.observe import Observer
 from forebay.engine.sources.configuration import source_configs
+from forebay.engine.sources.environment import Environment
 from forebay.engine.sources.secrets import ClusterSecrets
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views, watching
+from forebay.join.methods import JoinMethods
 from forebay.kube.client import Client
 from forebay.kube.events import EventRecorder
 from forebay.kube.informer import Informer
@@ -33,13 +41,18 @@ from forebay.kube.lease import Elector, LeadershipLost, Terms
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import Transport
-from forebay.providers.registry import ProviderContext
+from forebay.providers.registry import EnvironmentConfig, ProviderContext
 from forebay.reconcile.snapshot import OperatorRules
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that provider calls and ledger writes may still take at shutdown. Less than the grace period of the pod.
-_SHUTDOWN_TIMEOUT: Final = 8.0
+#: Seconds that a shutdown may take, whatever hangs. Less than the grace period of the pod.
+_SHUTDOWN_TIMEOUT: Final = 15.0
+#: Seconds of these that are kept: for the release of the Lease and the events, after provider calls and ledger writes;
+#: and for the events alone.
+_KEPT_FOR_RELEASE: Final = 5.0
+_KEPT_FOR_EVENTS: Final = 2.0
+_EVENTS_TIMEOUT: Final = 5.0
 #: Ticks in a row that may fail before the replica is not ready, and before it is restarted: some seconds, and about a
 #: minute.
 _MOST_FAILURES_READY: Final = 2
@@ -52,8 +65,9 @@ class Operator:
     A replica that does not lead keeps its informers current, so that it can take over at once.
 
     - `election_client` has a connection of its own, so that no burst of other requests delays the renewal of the Lease.
-    - `nomination_client` has one too: the scheduler gives a new node to other pods if nominations arrive late.
+    - `startup_client` has one too, for startup taints and tolerations: a node that joins without its taint is open.
     - `make_transport` makes connections to providers.
+    - `environment` is what environment variables configure besides the GPUNodeClasses in the cluster.
     - `rng` adds jitter to what many replicas would do at the same moment; a seeded one makes a run repeatable.
     """
 
@@ -68,11 +82,11 @@ class Operator:
         clock: Callable[[], datetime],
         make_transport: Callable[[TlsOptions | None], Transport],
         redactor: Redactor | None = None,
-        machines: tuple[Machine, ...] = (),
+        environment: EnvironmentConfig = EnvironmentConfig(),  # noqa: B008 (immutable)
         rules: OperatorRules = OperatorRules(),  # noqa: B008 (immutable)
         terms: Terms = Terms(),  # noqa: B008 (immutable)
         timing: LoopTiming = LoopTiming(),  # noqa: B008 (immutable)
-        nomination_client: Client | None = None,
+        startup_client: Client | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.recorder = EventRecorder(client, instance=identity)
@@ -84,17 +98,22 @@ class Operator:
             terms=terms,
             recorder=self.recorder,
             on_new_leader=lambda leader: _log_standby(leader, identity),
+            release_timeout=lambda: self._time_left(_KEPT_FOR_EVENTS),
             rng=rng,
         )
+        #: Time of the event loop at which the shutdown that is under way must be over; None before.
+        self._stop_by: float | None = None
         self._client = client
-        self._nomination_client = nomination_client or client
+        self._startup_client = startup_client or client
         self._server = server
         self._namespace = namespace
         self._clock = clock
         self._make_transport = make_transport
         self._redactor = redactor or Redactor()
-        self._machines = machines
-        self._rules = rules
+        self._environment = environment
+        self._rules = msgspec.structs.replace(
+            rules, namespace=namespace, gpu_count_variables=environment.gpu_count_variables
+        )
         self._timing = timing
         self._rng = rng
         self._stack = AsyncExitStack()
@@ -106,7 +125,7 @@ class Operator:
         self.budget_accounting: BudgetAccounting | None = None
 
     async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self.recorder)
+        self._stack.push_async_callback(self._close_recorder)
         views = watching(
             self._client.transport,
             self._server,
@@ -122,6 +141,16 @@ class Operator:
     ) -> None:
         await self._stack.__aexit__(kind, error, trace)
 
+    async def _close_recorder(self) -> None:
+        await self.recorder.close(min(_EVENTS_TIMEOUT, self._time_left()))
+
+    def _time_left(self, kept: float = 0.0) -> float:
+        """Seconds until the end of the shutdown, which begins with the first call, without those `kept` for later."""
+        now = asyncio.get_running_loop().time()
+        if self._stop_by is None:
+            self._stop_by = now + _SHUTDOWN_TIMEOUT
+        return max(0.0, self._stop_by - kept - now)
+
     async def run(self) -> NoReturn:
         """Runs until cancelled; then work stops and the Lease is released."""
         while True:
@@ -129,6 +158,7 @@ class Operator:
                 await self.elector.run(self._lead)
             except LeadershipLost as lost:
                 log.warning("leadership lost", error=str(lost))
+                self._stop_by = None
 
     async def _lead(self) -> NoReturn:
         assert self.views is not None, "run() must be called inside `async with`"
@@ -146,6 +176,8 @@ class Operator:
         provider_calls = ProviderCalls(views.wake.set)
         records = Records(self._client, views)
         events = Events(self.recorder, views)
+        methods = JoinMethods(self._client, self._redactor, self._clock)
+        join_credentials = JoinCredentials(methods, records, views, provider_calls, self._clock)
         launches = Launches(
             records=records,
             sources=sources,
@@ -153,6 +185,7 @@ class Operator:
             events=events,
             elector=self.elector,
             cluster=cluster,
+            join_credentials=join_credentials,
             clock=self._clock,
             counts=self.counts,
         )
@@ -162,9 +195,17 @@ class Operator:
             clock=self._clock,
             still_leader=self.elector.still_leader,
             counts=self.counts,
-            states=sources.states,
             gpu_resources=self._rules.gpu_resources,
         )
+        conditions = CapacityConditions(self._client, views, self.elector.still_leader)
+        refused_tolerations = RefusedTolerations()
+        gate = GateWatch(self._client, views)
+        environment = Environment(self._environment, views, self._namespace, self._rules.idle_delay)
+
+        def configure() -> None:
+            objects = environment.objects()
+            sources.configure(source_configs(objects.classes, context, environment.node_class(objects)))
+
         loop = Loop(
             views=views,
             sources=sources,
@@ -173,10 +214,12 @@ class Operator:
                 sources,
                 provider_calls,
                 cluster=cluster,
-                machines=self._machines,
+                environment=environment,
                 rules=self._rules,
                 clock=self._clock,
                 budget_accounting=budget_accounting,
+                gate=gate,
+                refused_tolerations=refused_tolerations,
             ),
             applier=Applier(
                 self._client,
@@ -184,23 +227,34 @@ class Operator:
                 events,
                 launches,
                 self.elector,
-                nomination_client=self._nomination_client,
-                actions=budget_accounting.actions,
+                join_credentials=join_credentials,
+                conditions=conditions,
+                budgets=BudgetActions(self._client, views, events, budget_accounting.actions, self._clock),
+                startup_taints=StartupTaints(self._startup_client, views, refused_tolerations, self._clock),
                 clock=self._clock,
             ),
-            configure=lambda: sources.configure(source_configs(views.classes.values(), self._machines, context)),
+            configure=configure,
             counts=self.counts,
             timing=self._timing,
         )
         self.loop, self.sources, self.budget_accounting = loop, sources, budget_accounting
-        accounting_task = asyncio.create_task(budget_accounting.run(), name="budget accounting")
+        audits = Audits(self._client, budget_accounting, clock=self._clock, counts=self.counts)
+        beside = {
+            asyncio.create_task(budget_accounting.run(), name="budget accounting"),
+            asyncio.create_task(gate.run(), name="gate of budgets"),
+            asyncio.create_task(audits.run(), name="budget audits"),
+            asyncio.create_task(conditions.run(), name="capacity conditions"),
+        }
         try:
             await loop.run()
         finally:
             self.loop = self.sources = self.budget_accounting = None
-            accounting_task.cancel()
-            await asyncio.wait({accounting_task})
-            timeout = _SHUTDOWN_TIMEOUT if self.elector.still_leader() else 0.0
+            timeout = self._time_left(_KEPT_FOR_RELEASE)
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
+            if not self.elector.still_leader():
+                timeout = 0.0
             await asyncio.gather(provider_calls.finish(timeout), budget_accounting.finish(timeout))
             await sources.close()
 

@@ -6,7 +6,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.api.machines import Machine
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.counts import Counts
 from forebay.engine.ledger.budget_accounting import BudgetAccounting
@@ -20,7 +19,7 @@ from forebay.kube.errors import KubeError
 from forebay.model.sources import Offer, Source, SourceKey
 from forebay.net.transport import TransportError
 from forebay.providers.base import Provider, ProviderError
-from forebay.providers.registry import NotInThisRelease, ProviderContext
+from forebay.providers.registry import ProviderContext, ProviderNotServed
 from forebay.reconcile.snapshot import OperatorRules, Snapshot
 
 #: Seconds to wait for each kind to be listed.
@@ -31,13 +30,15 @@ class SurveyError(Exception):
     """The cluster could not be read. The text names the kind and the cause."""
 
 
-async def survey(
-    client: Client, server: str, machines: tuple[Machine, ...], context: ProviderContext, rules: OperatorRules
-) -> Snapshot:
+async def survey(client: Client, server: str, context: ProviderContext, rules: OperatorRules) -> Snapshot:
     """The snapshot that the operator's next tick would get, with offers but no listings. Raises `SurveyError`."""
+    rules = replace(rules, namespace=context.namespace)
     watch = watching(client.transport, server, clock=context.clock, gpu_resources=rules.gpu_resources)
     async with watch as views:
         for informer in views.informers:
+            if informer is views.signing_requests:
+                # Not everybody who may plan may list these, and no plan depends on them.
+                continue
             try:
                 await asyncio.wait_for(informer.wait_synced(), _LIST_TIMEOUT)
             except TimeoutError:
@@ -51,13 +52,13 @@ async def survey(
             Sources(views.wake.set, context.clock),
             ProviderCalls(views.wake.set),
             cluster=context.cluster,
-            machines=machines,
+            environment=None,
             rules=rules,
             clock=context.clock,
             budget_accounting=budget_accounting,
         )
         snapshot = observer.observe()
-    return await with_offers(snapshot, machines, context)
+    return await with_offers(snapshot, context)
 
 
 async def _read_ledgers(
@@ -72,7 +73,6 @@ async def _read_ledgers(
         clock=context.clock,
         still_leader=lambda: False,
         counts=Counts(),
-        states=dict,
         gpu_resources=rules.gpu_resources,
     )
     try:
@@ -83,9 +83,9 @@ async def _read_ledgers(
     return accounting
 
 
-async def with_offers(snapshot: Snapshot, machines: tuple[Machine, ...], context: ProviderContext) -> Snapshot:
-    """The snapshot with the current offers of its classes' providers and of these machines."""
-    sources, unusable = await fetch_offers(source_configs(snapshot.classes, machines, context))
+async def with_offers(snapshot: Snapshot, context: ProviderContext) -> Snapshot:
+    """The snapshot with the current offers of its classes' providers."""
+    sources, unusable = await fetch_offers(source_configs(snapshot.classes, context))
     return replace(snapshot, sources=sources, unusable=unusable)
 
 
@@ -96,7 +96,7 @@ async def fetch_offers(configs: Iterable[SourceConfig]) -> tuple[dict[SourceKey,
     for each in configs:
         try:
             built.append((each, each.build()))
-        except NotInThisRelease as error:
+        except ProviderNotServed as error:
             unusable[each.key] = str(error)
     sources = await asyncio.gather(*(_fetch(each, provider) for each, provider in built))
     return {source.key: source for source in sources}, unusable

@@ -14,17 +14,22 @@ from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import PAUSED_LABEL
+from forebay.budgets.claims import ClaimedGPUs
 from forebay.engine.pod_changes import PodChanges
 from forebay.engine.pods_by_node import PodsByNode
 from forebay.kube.backoff import Backoff
+from forebay.kube.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import JOBS, Job
 from forebay.kube.node_usage import NodeUsage
 from forebay.kube.nodes import NODES
 from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS, GPU_WORKLOAD_BUDGETS
-from forebay.kube.pods import PODS, PodDecoder, pod_indexes
+from forebay.kube.pods import PODS, PodDecoder, changes_more_than_capacity, pod_indexes
+from forebay.kube.signing_requests import SIGNING_REQUESTS
 from forebay.kube.types import NAMESPACES, Namespace
+from forebay.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from forebay.model.nodes import Node
+from forebay.model.signing_requests import KUBELET_CLIENT_SIGNER, SigningRequest
 from forebay.model.workloads import Pod
 from forebay.net.transport import Transport
 
@@ -43,13 +48,20 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     pools: Informer[GPUNodePool]
     instances: Informer[GPUInstance]
     budgets: Informer[GPUWorkloadBudget]
+    #: Only requests for kubelets' client certificates.
+    signing_requests: Informer[SigningRequest]
     #: Only Jobs that Forebay has suspended for a budget.
     paused_jobs: Informer[Job]
+    #: GPUs by dynamic resource allocation. All three are empty where the cluster does not serve that.
+    resource_slices: Informer[ResourceSlice]
+    device_classes: Informer[DeviceClass]
+    resource_claims: Informer[ResourceClaim]
     #: Resources and host ports in use on each node.
     used: NodeUsage
     pods_by_node: PodsByNode
     #: Read by the accounting of budgets.
     pod_changes: PodChanges
+    claimed_gpus: ClaimedGPUs
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
@@ -61,7 +73,11 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
             self.pools,
             self.instances,
             self.budgets,
+            self.signing_requests,
             self.paused_jobs,
+            self.resource_slices,
+            self.device_classes,
+            self.resource_claims,
         )
 
     def error(self) -> str | None:
@@ -73,10 +89,6 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
             if informer.stale:
                 why = informer.last_error or "nothing received from the API server"
                 return f"{kind} are {informer.staleness:.0f} s old: {why}"
-            # A tick that does not see a GPUInstance could launch its machine a second time.
-            if informer is self.instances and informer.undecodable:
-                (_, name), why = next(iter(informer.undecodable.items()))
-                return f"GPUInstance {name} cannot be decoded ({why}): correct or delete it, or upgrade Forebay"
         return None
 
 
@@ -91,7 +103,7 @@ async def watching(
 ) -> AsyncIterator[Views]:
     """Informers that run for the duration of the `async with` block. They start unsynced: see `Views.error`."""
     wake = asyncio.Event()
-    used, pods_by_node, pod_changes = NodeUsage(), PodsByNode(), PodChanges(clock)
+    used, pods_by_node, pod_changes, claimed_gpus = NodeUsage(), PodsByNode(), PodChanges(clock), ClaimedGPUs()
     pod_decoder = PodDecoder(timed=())
     views = Views(
         wake=wake,
@@ -104,6 +116,7 @@ async def watching(
             indexes=pod_indexes(gpu_resources),
             handlers=(used, pods_by_node, pod_changes),
             wake=wake,
+            matters=changes_more_than_capacity,
             backoff=Backoff(rng),
         ),
         pod_decoder=pod_decoder,
@@ -112,10 +125,30 @@ async def watching(
         pools=Informer(transport, server, GPU_NODE_POOLS, wake=wake, backoff=Backoff(rng)),
         instances=Informer(transport, server, GPU_INSTANCES, wake=wake, backoff=Backoff(rng)),
         budgets=Informer(transport, server, GPU_WORKLOAD_BUDGETS, wake=wake, backoff=Backoff(rng)),
+        signing_requests=Informer(
+            transport,
+            server,
+            SIGNING_REQUESTS,
+            field_selector=f"spec.signerName={KUBELET_CLIENT_SIGNER}",
+            wake=wake,
+            backoff=Backoff(rng),
+        ),
         paused_jobs=Informer(transport, server, JOBS, label_selector=PAUSED_LABEL, wake=wake, backoff=Backoff(rng)),
+        resource_slices=Informer(transport, server, RESOURCE_SLICES, optional=True, wake=wake, backoff=Backoff(rng)),
+        device_classes=Informer(transport, server, DEVICE_CLASSES, optional=True, wake=wake, backoff=Backoff(rng)),
+        resource_claims=Informer(
+            transport,
+            server,
+            RESOURCE_CLAIMS,
+            optional=True,
+            handlers=(claimed_gpus,),
+            wake=wake,
+            backoff=Backoff(rng),
+        ),
         used=used,
         pods_by_node=pods_by_node,
         pod_changes=pod_changes,
+        claimed_gpus=claimed_gpus,
     )
     async with AsyncExitStack() as stack:
         for informer in views.informers:

@@ -8,17 +8,19 @@ is missing may refuse pods.
 
 from typing import Any, Final
 
-from forebay.api.names import ACCOUNTING_LABEL, API_VERSION, BUDGET_GATE, EXCEEDED_LABEL, USAGE_FINALIZER
+from forebay.api.names import (
+    ACCOUNTING_LABEL,
+    API_VERSION,
+    BUDGET_GATE,
+    EXCEEDED_LABEL,
+    GATE_POLICY,
+    USAGE_FINALIZER,
+)
+from forebay.kube.admission import GROUP, KIND, VERSIONS
 
 Json = dict[str, Any]
 
-GROUP: Final = "admissionregistration.k8s.io"
-#: Versions of the API in which the policies work unchanged: the preferred one first. A cluster before 1.36 serves
-#: v1beta1 if its administrator has enabled it, and otherwise none.
-VERSIONS: Final = ("v1", "v1beta1")
-KIND: Final = "MutatingAdmissionPolicy"
 FINALIZER_POLICY: Final = "forebay-usage-finalizer"
-GATE_POLICY: Final = "forebay-budget-gate"
 
 _LABELS: Final = {"app.kubernetes.io/name": "forebay"}
 #: Only CREATE: a gate cannot be added to an existing pod.

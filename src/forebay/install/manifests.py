@@ -4,11 +4,14 @@
 chart with those values renders the same objects.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from forebay import __version__
 from forebay.api.names import NODEPOOL_LABEL, OPERATOR_NAME, OPERATOR_NAMESPACE, PROVIDER_LABEL, PROVISIONER_LABEL
 from forebay.install.admission_policies import admission_policies
+from forebay.install.joining import join_manifests
+from forebay.install.operator_policies import operator_account, operator_policies
 from forebay.install.permissions import rbac_manifests
 
 Json = dict[str, Any]
@@ -48,9 +51,17 @@ SCRAPERS: Final[list[Json]] = [
 MANAGED_NODE_LABELS: Final = (NODEPOOL_LABEL, PROVISIONER_LABEL, PROVIDER_LABEL)
 
 
-def install_manifests(namespace: str = OPERATOR_NAMESPACE, image: str = IMAGE, *, policies: bool = True) -> list[Json]:
-    """All manifests but the CRDs, in an order in which they can be created. `policies` come last, because not every
-    cluster serves that kind.
+def install_manifests(
+    namespace: str = OPERATOR_NAMESPACE,
+    image: str = IMAGE,
+    *,
+    secrets: Sequence[str] = (),
+    budget_policies: str | None = None,
+) -> list[Json]:
+    """All manifests but the CRDs, in an order in which they can be created.
+
+    `secrets` are the Secrets that the operator may read. `budget_policies` is the version of MutatingAdmissionPolicies
+    that the cluster serves; None leaves them out.
     """
     operator = (
         _deployment(namespace, image),
@@ -58,7 +69,13 @@ def install_manifests(namespace: str = OPERATOR_NAMESPACE, image: str = IMAGE, *
         _service(namespace),
         _network_policy(namespace),
     )
-    return [*rbac_manifests(namespace), *operator, *(admission_policies() if policies else ())]
+    return [
+        *rbac_manifests(namespace, secrets),
+        *join_manifests(namespace),
+        *operator,
+        *operator_policies(operator_account(namespace)),
+        *(admission_policies(budget_policies) if budget_policies is not None else ()),
+    ]
 
 
 def _manifest(api_version: str, kind: str, namespace: str, spec: Json) -> Json:

@@ -4,12 +4,14 @@
 request is refused, and no permission is unused.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from forebay.api.names import GROUP, OPERATOR_LEASE, OPERATOR_NAME, OPERATOR_NAMESPACE
-from forebay.install.admission_policies import FINALIZER_POLICY, GATE_POLICY
+from forebay.api.names import GATE_POLICY, GROUP, OPERATOR_LEASE, OPERATOR_NAME, OPERATOR_NAMESPACE
+from forebay.install.admission_policies import FINALIZER_POLICY
+from forebay.install.operator_policies import POLICIES
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +37,13 @@ CLUSTER_PERMISSIONS: Final = (
         group="",
         resources=("nodes",),
         verbs=("patch",),
-        why="cordons nodes to drain, syncs labels and taints, removes startup taints",
+        why="cordons nodes to drain, syncs labels and taints, reserves new nodes for their pods",
+    ),
+    Permission(
+        group="",
+        resources=("nodes",),
+        verbs=("delete",),
+        why="deletes the Node of a rented machine that is proven gone",
     ),
     Permission(
         group="",
@@ -44,7 +52,10 @@ CLUSTER_PERMISSIONS: Final = (
         why="adds tolerations and usage finalizers, removes usage finalizers and budget gates",
     ),
     Permission(
-        group="", resources=("pods/status",), verbs=("patch",), why="nominates pods to the nodes launched for them"
+        group="",
+        resources=("pods/status",),
+        verbs=("patch",),
+        why="writes the conditions that say why a pod waits, and that the scheduler refuses its node",
     ),
     Permission(
         group="",
@@ -72,6 +83,12 @@ CLUSTER_PERMISSIONS: Final = (
     ),
     Permission(
         group=GROUP,
+        resources=("gpunodeclasses",),
+        verbs=("create", "delete"),
+        why="publishes the machines of its environment variables as a class",
+    ),
+    Permission(
+        group=GROUP,
         resources=("gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status", "gpuworkloadbudgets/status"),
         verbs=("patch",),
         why="reports status",
@@ -88,7 +105,26 @@ CLUSTER_PERMISSIONS: Final = (
         verbs=("list", "watch", "patch"),
         why="suspends Jobs for a budget and resumes them",
     ),
+    Permission(
+        group="admissionregistration.k8s.io",
+        resources=("mutatingadmissionpolicybindings",),
+        names=(GATE_POLICY,),
+        verbs=("get",),
+        why="sees whether new pods of used-up budgets are held",
+    ),
+    Permission(
+        group="certificates.k8s.io",
+        resources=("certificatesigningrequests",),
+        verbs=("list", "watch"),
+        why="sees the requests of machines that join",
+    ),
     Permission(group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="records events"),
+    Permission(
+        group="resource.k8s.io",
+        resources=("resourceslices", "deviceclasses", "resourceclaims"),
+        verbs=("list", "watch"),
+        why="counts GPUs that nodes offer, and pods hold, by dynamic resource allocation",
+    ),
 )
 
 #: In the operator's own namespace (Role).
@@ -96,9 +132,12 @@ NAMESPACE_PERMISSIONS: Final = (
     Permission(
         group="coordination.k8s.io",
         resources=("leases",),
-        verbs=("create", "get", "update"),
+        names=(OPERATOR_LEASE,),
+        verbs=("get", "update"),
         why="elects one leader among the replicas",
     ),
+    # A name cannot be asked of a create: an admission policy does.
+    Permission(group="coordination.k8s.io", resources=("leases",), verbs=("create",), why="creates that Lease"),
     Permission(
         group="",
         resources=("configmaps",),
@@ -106,12 +145,20 @@ NAMESPACE_PERMISSIONS: Final = (
         why="stores the ledgers of budgets",
     ),
     Permission(
-        group="",
-        resources=("secrets",),
-        verbs=("get",),
-        why="reads the credentials that classes and machines name",
+        group=GROUP,
+        resources=("gpunodepools",),
+        verbs=("create", "patch", "delete"),
+        why="publishes the machines of its environment variables as a pool",
     ),
 )
+
+
+def secrets_permission(names: Sequence[str]) -> Permission:
+    """Permission to read these Secrets of the operator's namespace. There must be one: no names would mean all."""
+    assert names
+    why = "reads the credentials that classes and machines name"
+    return Permission(group="", resources=("secrets",), verbs=("get",), names=tuple(names), why=why)
+
 
 #: In the whole cluster, for the Job of the chart that runs `forebay uninstall`.
 UNINSTALL_CLUSTER_PERMISSIONS: Final = (
@@ -121,6 +168,13 @@ UNINSTALL_CLUSTER_PERMISSIONS: Final = (
         names=(FINALIZER_POLICY, GATE_POLICY),
         verbs=("delete",),
         why="deletes the admission policies, so that new pods get no finalizer or gate",
+    ),
+    Permission(
+        group="admissionregistration.k8s.io",
+        resources=("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        names=POLICIES,
+        verbs=("delete",),
+        why="deletes the policies that guard pods and nodes",
     ),
     Permission(group="", resources=("pods",), verbs=("list", "patch"), why="removes finalizers and gates from pods"),
     Permission(
@@ -132,6 +186,12 @@ UNINSTALL_CLUSTER_PERMISSIONS: Final = (
         verbs=("list", "patch"),
         why="checks that no machine is on, removes finalizers from classes and records",
     ),
+    Permission(
+        group=GROUP,
+        resources=("gpunodeclasses",),
+        verbs=("delete",),
+        why="deletes the class that shows the machines of environment variables",
+    ),
 )
 #: In the operator's own namespace, for the same Job.
 UNINSTALL_NAMESPACE_PERMISSIONS: Final = (
@@ -142,11 +202,18 @@ UNINSTALL_NAMESPACE_PERMISSIONS: Final = (
         verbs=("get", "update"),
         why="takes the Lease, so that no operator acts meanwhile",
     ),
+    Permission(
+        group=GROUP,
+        resources=("gpunodepools",),
+        verbs=("list", "delete"),
+        why="deletes the pool that shows the machines of environment variables",
+    ),
 )
 
 
-def rbac_manifests(namespace: str = OPERATOR_NAMESPACE) -> list[dict[str, Any]]:
-    """Namespace, ServiceAccount, roles and role bindings of the operator."""
+def rbac_manifests(namespace: str = OPERATOR_NAMESPACE, secrets: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Namespace, ServiceAccount, roles and role bindings of the operator, which may read these Secrets only."""
+    at_home = (*NAMESPACE_PERMISSIONS, *((secrets_permission(secrets),) if secrets else ()))
     api = "rbac.authorization.k8s.io/v1"
     group = api.partition("/")[0]
     labels = {"app.kubernetes.io/name": OPERATOR_NAME}
@@ -170,6 +237,6 @@ def rbac_manifests(namespace: str = OPERATOR_NAMESPACE) -> list[dict[str, Any]]:
         manifest("v1", "ServiceAccount", namespaced=True),
         manifest(api, "ClusterRole", namespaced=False, rules=[each.rule() for each in CLUSTER_PERMISSIONS]),
         binding("ClusterRoleBinding", "ClusterRole", namespaced=False),
-        manifest(api, "Role", namespaced=True, rules=[each.rule() for each in NAMESPACE_PERMISSIONS]),
+        manifest(api, "Role", namespaced=True, rules=[each.rule() for each in at_home]),
         binding("RoleBinding", "Role", namespaced=True),
     ]

@@ -1,4 +1,4 @@
-"""Removes Forebay's finalizers, scheduling gates and admission policies from a cluster.
+"""Removes Forebay's finalizers, scheduling gates, pause requests and admission policies from a cluster.
 
 The order matters: check that no machine is on, because without Forebay none would be powered off; stop operators, then
 delete the admission policies, because both would add finalizers and gates again; then clean up pods, Jobs, classes and
@@ -17,25 +17,32 @@ from forebay.api.meta import Object
 from forebay.api.names import (
     BUDGET_GATE,
     CLASS_FINALIZER,
+    ENVIRONMENT_LABEL,
     INSTANCE_FINALIZER,
     OPERATOR_LEASE,
+    PAUSE_REQUESTED_AT_ANNOTATION,
+    PAUSE_REQUESTED_BY_ANNOTATION,
     PAUSED_AT_ANNOTATION,
     PAUSED_BY_ANNOTATION,
     PAUSED_LABEL,
     PAUSED_RATE_ANNOTATION,
     USAGE_FINALIZER,
 )
-from forebay.install.admission_policies import GROUP, KIND, VERSIONS, admission_policies
+from forebay.install.admission_policies import admission_policies
+from forebay.install.operator_policies import KIND as VALIDATING
+from forebay.install.operator_policies import POLICIES
 from forebay.kube import writes
+from forebay.kube.admission import GROUP, VERSIONS
 from forebay.kube.client import Client
 from forebay.kube.errors import Conflict, Invalid, NotFound
 from forebay.kube.jobs import JOBS
-from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES
+from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS
 from forebay.kube.pods import PODS
 from forebay.kube.resources import AnyObject, Resource
 from forebay.kube.types import LEASES, Lease, micro_time
 from forebay.model.workloads import Pod
 from forebay.net import clock
+from forebay.reconcile.environment_class import Published, is_published
 
 Owned = TypeVar("Owned", bound=Object)
 
@@ -52,6 +59,8 @@ _MAX_PASSES: Final = 30
 _MAX_CONCURRENT: Final = 16
 #: Objects that an error names.
 _MAX_NAMED: Final = 5
+#: Annotations that ask whoever runs a pod to pause: nobody would take the request back.
+_PAUSE_REQUESTS: Final = frozenset({PAUSE_REQUESTED_BY_ANNOTATION, PAUSE_REQUESTED_AT_ANNOTATION})
 
 
 class MachinesRunning(Exception):
@@ -80,6 +89,8 @@ class Uninstalled(msgspec.Struct, frozen=True, kw_only=True):
     pods: int = 0
     jobs: int = 0
     classes: int = 0
+    #: Classes and pools that showed the machines of environment variables.
+    published: int = 0
     records: int = 0
     #: Names of GPUInstances whose machines stay on.
     machines: list[str] = []
@@ -117,8 +128,17 @@ class Uninstaller:
         pods = await self._clean_pods()
         jobs = await self._resume_jobs()
         classes = await self._clean_classes()
+        published = await self._delete_published()
         records, machines = await self._clean_records()
-        return Uninstalled(policies=policies, pods=pods, jobs=jobs, classes=classes, records=records, machines=machines)
+        return Uninstalled(
+            policies=policies,
+            pods=pods,
+            jobs=jobs,
+            classes=classes,
+            published=published,
+            records=records,
+            machines=machines,
+        )
 
     async def _records(self) -> list[GPUInstance]:
         try:
@@ -178,6 +198,12 @@ class Uninstaller:
                 deleted += 1
             except NotFound:
                 continue
+        for name, kind in product(POLICIES, (f"{VALIDATING}Binding", VALIDATING)):
+            try:
+                await self._client.delete(_policy_kind(kind, VERSIONS[0]), name)
+                deleted += 1
+            except NotFound:
+                continue
         if deleted:
             self._progress("Admission policies deleted: new pods get no finalizer and no gate.")
         return deleted
@@ -195,10 +221,13 @@ class Uninstaller:
         else:
             names = ", ".join("/".join(pod.key) for pod in left[:_MAX_NAMED])
             raise UninstallError(
-                f"pods keep getting finalizers or gates of Forebay ({names}): stop the operator that still runs"
+                f"pods keep getting finalizers, gates or pause requests of Forebay ({names}): stop the operator that "
+                "still runs"
             )
         if cleaned:
-            self._progress(f"Finalizer {USAGE_FINALIZER} and gate {BUDGET_GATE} removed from {len(cleaned)} pods.")
+            self._progress(
+                f"Finalizer {USAGE_FINALIZER}, gate {BUDGET_GATE} and pause requests removed from {len(cleaned)} pods."
+            )
         return len(cleaned)
 
     async def _clean_pod(self, pod: Pod) -> None:
@@ -206,6 +235,8 @@ class Uninstaller:
         change: dict[str, Any] = {
             "metadata": {"uid": pod.uid, "$deleteFromPrimitiveList/finalizers": [USAGE_FINALIZER]},
         }
+        if requests := _PAUSE_REQUESTS & pod.annotations.keys():
+            change["metadata"]["annotations"] = dict.fromkeys(sorted(requests))
         if BUDGET_GATE in pod.shape.scheduling_gates:
             change["spec"] = {"schedulingGates": [{"$patch": "delete", "name": BUDGET_GATE}]}
         async with self._slots:
@@ -240,6 +271,31 @@ class Uninstaller:
             self._progress(f"Finalizer removed from {len(held)} GPUNodeClasses: they can be deleted.")
         return len(held)
 
+    async def _delete_published(self) -> int:
+        """Deletes what operators published of their environment variables: the pools first, which name the classes."""
+        deleted = 0
+        for namespace in self._namespaces:
+            deleted += await self._delete_published_of(GPU_NODE_POOLS, namespace, namespace)
+            deleted += await self._delete_published_of(GPU_NODE_CLASSES, namespace)
+        if deleted:
+            self._progress("GPUNodeClass and GPUNodePool of the operator's environment variables deleted.")
+        return deleted
+
+    async def _delete_published_of(
+        self, resource: Resource[Published], operator: str, namespace: str | None = None
+    ) -> int:
+        try:
+            listed = await self._client.list_all(resource, namespace, labels=f"{ENVIRONMENT_LABEL}={operator}")
+        except NotFound:
+            return 0
+        found = [each for each in listed.items if is_published(each, operator)]
+        for each in found:
+            try:
+                await self._client.delete(resource, each.metadata.name, namespace, uid=each.metadata.uid)
+            except (NotFound, Conflict):
+                continue
+        return len(found)
+
     async def _clean_records(self) -> tuple[int, list[str]]:
         """Removes the finalizer from records in state Gone. Other records stay: only they show what is still on."""
         records = await self._records()
@@ -262,9 +318,13 @@ class Uninstaller:
 
 
 def _needs_cleaning(pod: Pod) -> bool:
-    return USAGE_FINALIZER in pod.finalizers or (BUDGET_GATE in pod.shape.scheduling_gates and pod.node is None)
+    return (
+        USAGE_FINALIZER in pod.finalizers
+        or (BUDGET_GATE in pod.shape.scheduling_gates and pod.node is None)
+        or not _PAUSE_REQUESTS.isdisjoint(pod.annotations)
+    )
 
 
 def _policy_kind(kind: str, version: str) -> Resource[AnyObject]:
-    plural = "mutatingadmissionpolicies" if kind == KIND else "mutatingadmissionpolicybindings"
+    plural = f"{kind.lower()}s" if kind.endswith("Binding") else f"{kind.lower().removesuffix('y')}ies"
     return Resource(group=GROUP, version=version, plural=plural, kind=kind, namespaced=False, type=AnyObject)

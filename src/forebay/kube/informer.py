@@ -36,16 +36,22 @@ class Informer(Generic[T]):
         *,
         decoder: ObjectDecoder[Any, T] | None = None,
         label_selector: str | None = None,
+        optional: bool = False,
+        field_selector: str | None = None,
         indexes: Iterable[Index[T]] = (),
         handlers: Iterable[ChangeHandler[T]] = (),
         page_size: int = PAGE_SIZE,
         stale_after: float = STALE_AFTER,
         wake: asyncio.Event | None = None,
+        matters: Callable[[T, T], bool] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
+        """`optional`: a server that does not serve the resource has no objects of it, and may serve it later."""
         self.resource = resource
         self.stale_after = stale_after
-        self._view: View[T] = View(indexes, on_change=None if wake is None else wake.set, handlers=handlers)
+        self._view: View[T] = View(
+            indexes, on_change=None if wake is None else wake.set, handlers=handlers, matters=matters
+        )
         self._reflector = Reflector(
             transport,
             base_url,
@@ -53,6 +59,8 @@ class Informer(Generic[T]):
             self._view,
             decoder=decoder,
             label_selector=label_selector,
+            optional=optional,
+            field_selector=field_selector,
             page_size=page_size,
             backoff=backoff,
         )

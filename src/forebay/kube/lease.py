@@ -74,8 +74,10 @@ class Elector:
         terms: Terms = Terms(),  # noqa: B008 (immutable)
         recorder: EventRecorder | None = None,
         on_new_leader: Callable[[str], None] | None = None,
+        release_timeout: Callable[[], float] | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        """`release_timeout`: seconds that the release may take when it begins, at most half of the renewal deadline."""
         self.identity = identity
         self.terms = terms
         #: Why the last attempt to acquire or renew failed; None after a success.
@@ -87,6 +89,7 @@ class Elector:
         self._name = name
         self._recorder = recorder
         self._on_new_leader = on_new_leader
+        self._release_timeout = release_timeout
         self._rng = rng or random.Random()  # noqa: S311 (jitter)
         self._log = log.bind(lease=f"{namespace}/{name}", identity=identity)
         self._lease: Lease | None = None
@@ -240,7 +243,8 @@ class Elector:
         """Releases the lease, so that another candidate need not wait for its expiry."""
         self._renewed_at = None
         with suppress(ApiError, Unreadable, TransportError, TimeoutError):
-            async with asyncio.timeout(self.terms.renew_deadline / 2):
+            limit = self.terms.renew_deadline / 2
+            async with asyncio.timeout(limit if self._release_timeout is None else min(limit, self._release_timeout())):
                 while self._lease is not None and self.leader == self.identity:
                     now = micro_time(clock.now())
                     spec = msgspec.structs.replace(

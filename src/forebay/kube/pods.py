@@ -12,7 +12,13 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from forebay.api.names import BUDGET_GATE, REFUSED_CONDITION, USAGE_FINALIZER
+from forebay.api.names import (
+    BUDGET_GATE,
+    CAPACITY_CONDITION,
+    PAUSE_REQUESTED_BY_ANNOTATION,
+    REFUSED_CONDITION,
+    USAGE_FINALIZER,
+)
 from forebay.kube.decoders import ObjectDecoder
 from forebay.kube.index import Index
 from forebay.kube.interning import Interned, interned_strings
@@ -34,9 +40,11 @@ ANNOTATION_PREFIXES: Final = (
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
 PENDING_GPU: Final = "pending GPU pods"
+PENDING_CLAIMS: Final = "pending pods with resource claims that request no GPU"
 BY_NODE: Final = "pods by node"
 BY_OWNER: Final = "pods by owner"
-MARKED: Final = "pods with a finalizer or gate of a budget"
+MARKED: Final = "pods with a finalizer, gate or annotation of a budget"
+TOLD_BUT_BOUND: Final = "bound pods whose condition says that they wait"
 
 
 class _Meta(msgspec.Struct, gc=False, kw_only=True, rename="camel"):
@@ -110,6 +118,7 @@ _MAX_LATEST: Final = 4_096
 #: Module constants, because reading an enum member is slow.
 _UNKNOWN: Final = Phase.UNKNOWN
 _NO_LABELS: Final[Mapping[str, str]] = {}
+_CAPACITY: Final = CAPACITY_CONDITION.encode()
 
 
 class _Template(msgspec.Struct, frozen=True, gc=False):
@@ -170,12 +179,15 @@ class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
         template, node = self._template(meta, wire.spec)
         names = self._names
         phase = _PHASES.get(status.phase, _UNKNOWN)
-        since = message = refusal = errors_since = nominated = started = finished = None
+        since = message = refusal = errors_since = capacity = nominated = started = finished = None
         restarted = False
         if not node:
-            since, message, refusal, errors_since = self._unschedulable(status.conditions)
+            since, message, refusal, errors_since, capacity = self._read_conditions(status.conditions)
             # Meaningless for a bound pod.
             nominated = names[status.nominated_node_name] if status.nominated_node_name else None
+        elif _CAPACITY in bytes(status.conditions):
+            # Few bound pods have the condition, and decoding conditions takes longer than all the rest.
+            capacity = self._read_conditions(status.conditions)[-1]
         if template.timed:
             started, finished, restarted = _run_times(status.init_container_statuses, status.container_statuses, phase)
         # Positional arguments: keywords would take four times as long.
@@ -202,6 +214,7 @@ class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
             template.mirror,
             refusal,
             errors_since,
+            capacity,
         )
 
     def _template(self, meta: _Meta, spec: SpecParts) -> tuple[_Template, str]:
@@ -239,7 +252,10 @@ class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
         shape = self._shapes[shape_key]
         return _Template(
             shape,
-            self._timed is None or bool(shape.gpus()) or not self._timed.isdisjoint(shape.requests),
+            self._timed is None
+            or bool(shape.gpus())
+            or shape.resource_claims
+            or not self._timed.isdisjoint(shape.requests),
             self._labels[labels],
             *self._annotations[annotations],
             self._owners[owners],
@@ -259,9 +275,13 @@ class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
                 return Owner(self._names[owner.kind], owner.name, owner.uid)
         return None
 
-    def _unschedulable(self, conditions: Raw) -> tuple[datetime | None, str | None, str | None, datetime | None]:
-        """Since when the pod is unschedulable, the scheduler's message, the recorded refusal, since when it errs."""
-        since = message = refusal = errors_since = None
+    def _read_conditions(
+        self, conditions: Raw
+    ) -> tuple[datetime | None, str | None, str | None, datetime | None, str | None]:
+        """Since when the pod is unschedulable, the scheduler's message, the recorded refusal, since when the scheduler
+        errs, and why the pod waits for capacity.
+        """
+        since = message = refusal = errors_since = capacity = None
         for condition in (_conditions.decode(conditions) if conditions else None) or ():
             if condition.type == "PodScheduled" and condition.status == "False":
                 if condition.reason == "Unschedulable":
@@ -270,7 +290,9 @@ class PodDecoder(ObjectDecoder[_PodOnWire, Pod]):
                     errors_since, message = condition.last_transition_time, self._names[condition.message]
             elif condition.type == REFUSED_CONDITION and condition.status == "True":
                 refusal = self._names[condition.message]
-        return since, message, refusal, errors_since
+            elif condition.type == CAPACITY_CONDITION and condition.status == "False":
+                capacity = self._names[f"{condition.reason}: {condition.message}"]
+        return since, message, refusal, errors_since, capacity
 
 
 def _key(meta: _Meta, spec: SpecParts) -> bytes:
@@ -313,28 +335,51 @@ def is_pending(pod: Pod) -> bool:
 
 
 def asks_for_gpu(pod: Pod) -> bool:
-    return bool(pod.shape.requests.gpus())
+    return pod.shape.requests.any_gpu()
+
+
+def changes_more_than_capacity(old: Pod, new: Pod) -> bool:
+    """False where nothing but the condition that says why the pod waits has changed: Forebay's own note, which may be
+    written on thousands of pods in a row, and on which nothing depends.
+    """
+    if old.capacity == new.capacity:
+        return True
+    return msgspec.structs.replace(old, resource_version=new.resource_version, capacity=new.capacity) != new
 
 
 def pod_indexes(gpu_resources: Collection[str] | None = None) -> tuple[Index[Pod], ...]:
-    """PENDING_GPU (by True), BY_NODE, BY_OWNER (by UID), MARKED (by USAGE_FINALIZER and BUDGET_GATE).
+    """PENDING_GPU, PENDING_CLAIMS and TOLD_BUT_BOUND (by True), BY_NODE, BY_OWNER (by UID), MARKED.
+
+    MARKED is by USAGE_FINALIZER, BUDGET_GATE and PAUSE_REQUESTED_BY_ANNOTATION.
 
     `gpu_resources` are the resources that count as GPUs; None: every `<vendor>/gpu`.
     """
-    wants_gpu = asks_for_gpu if gpu_resources is None else lambda pod: bool(pod.shape.requests.gpus(gpu_resources))
+    wants_gpu = asks_for_gpu if gpu_resources is None else lambda pod: pod.shape.requests.any_gpu(gpu_resources)
     return (
         Index(BY_NODE, attrgetter("node")),
         Index(BY_OWNER, lambda pod: None if pod.owner is None else pod.owner.uid),
         Index(MARKED, _marks, several=True),
         Index(PENDING_GPU, lambda pod: is_pending(pod) or None, among=wants_gpu),
+        Index(
+            PENDING_CLAIMS,
+            lambda pod: is_pending(pod) or None,
+            among=lambda pod: pod.shape.resource_claims and not wants_gpu(pod),
+        ),
+        Index(TOLD_BUT_BOUND, _told_but_bound),
     )
 
 
+def _told_but_bound(pod: Pod) -> bool | None:
+    return (pod.capacity is not None and pod.node is not None and not pod.phase.ended) or None
+
+
 def _marks(pod: Pod) -> tuple[str, ...]:
-    if not pod.finalizers and not pod.shape.scheduling_gates:
+    if not pod.finalizers and not pod.shape.scheduling_gates and not pod.annotations:
         return ()
     finalizer = (USAGE_FINALIZER,) if USAGE_FINALIZER in pod.finalizers else ()
-    return (*finalizer, BUDGET_GATE) if BUDGET_GATE in pod.shape.scheduling_gates else finalizer
+    gate = (BUDGET_GATE,) if BUDGET_GATE in pod.shape.scheduling_gates else ()
+    pause = (PAUSE_REQUESTED_BY_ANNOTATION,) if PAUSE_REQUESTED_BY_ANNOTATION in pod.annotations else ()
+    return (*finalizer, *gate, *pause)
 
 
 PODS: Final = Resource(

@@ -33,6 +33,7 @@ from forebay.kube.errors import (
     BadRequest,
     Expired,
     Invalid,
+    NotFound,
     ServerUnavailable,
     Status,
     TooManyRequests,
@@ -69,6 +70,8 @@ _MAX_FAILED_WATCH_LISTS: Final = 3
 _MAX_BUSY: Final = 0.01
 _CHECK_EVERY: Final = 32
 _HEADERS: Final = Headers({"Accept": "application/json", "Accept-Encoding": "identity"})
+#: Seconds until an optional kind that the server does not serve is looked for again.
+_NOT_SERVED_RECHECK: Final = 60.0
 #: Without a resourceVersion the list is current, never from a lagging cache.
 _WATCH_LIST: Final = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
@@ -95,6 +98,10 @@ class _TokenExpired(Exception):
     """The server no longer has the version of a continue token."""
 
 
+class _NotServed(Exception):
+    """The server does not have the resource: there are no objects of it, which is a complete answer."""
+
+
 class _Failure(msgspec.Struct, frozen=True):
     error: str
     #: Whether to retry without waiting.
@@ -117,12 +124,17 @@ class Reflector(Generic[T]):
         *,
         decoder: ObjectDecoder[Any, T] | None = None,
         label_selector: str | None = None,
+        optional: bool = False,
+        field_selector: str | None = None,
         page_size: int = PAGE_SIZE,
         backoff: Backoff | None = None,
     ) -> None:
+        """`optional`: a server that does not serve the resource has no objects of it."""
+        self._optional = optional
         self._transport = transport
         self._url = base_url.rstrip("/") + resource.path()
-        self._selectors = {} if label_selector is None else {"labelSelector": label_selector}
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._selectors = {name: text for name, text in selectors.items() if text is not None}
         self._view = view
         self._decoder = decoder or decoder_for(resource)
         self._page_size = page_size
@@ -175,6 +187,12 @@ class Reflector(Generic[T]):
                 await self._watch()
             else:
                 await self._list_and_watch()
+        except _NotServed:
+            self._view.begin_list()
+            self._listed(self._view.resource_version, as_of=_now())
+            self._complete = False
+            await asyncio.sleep(_NOT_SERVED_RECHECK)
+            return None
         except (Expired, _MustRelist) as error:
             self._complete = False
             return _Failure(str(error), at_once=self._listed_at is not None and _now() - self._listed_at > _RELIST_SOON)
@@ -288,10 +306,13 @@ class Reflector(Generic[T]):
                 # A WatchList counts as cut off until its end bookmark has come.
                 self._failed_watch_lists += not self._complete
                 async for chunk in chunks:
-                    silence.reschedule(_now() + self._silence_limit)
+                    arrived = _now()
+                    silence.reschedule(arrived + self._silence_limit)
                     for batch in lines.feed(chunk):
                         self._handle_batch(batch, _now())
                         await self._yield_if_busy()
+                    # Again: with the end of the list the limit of a watch begins to hold, not that of a list.
+                    silence.reschedule(arrived + self._silence_limit)
         # An incomplete last line is not lost: the next watch resumes after the last complete one.
 
     @property
@@ -303,7 +324,8 @@ class Reflector(Generic[T]):
         request = Request(method="GET", url=url, headers=_HEADERS, timeouts=timeouts)
         response = await self._transport.request(request)
         if not response.ok:
-            raise from_response(response.status, response.headers, await response.read(), call=str(request))
+            error = from_response(response.status, response.headers, await response.read(), call=str(request))
+            raise _NotServed if self._optional and isinstance(error, NotFound) else error
         return response
 
     def _handle_batch(self, batch: Batch, now: float) -> None:

@@ -34,7 +34,8 @@ def salvaged_pod(body: dict[str, Any]) -> Pod | None:
         shape=PodShape(requests=_requests(spec)),
         phase=phase,
         labels={key: value for key, value in _part(metadata, "labels").items() if isinstance(value, str)},
-        annotations={},
+        # Nobody knows what it is for, so it must not be disturbed.
+        annotations={"forebay.dev/do-not-disrupt": "true"},
         owner=None,
         node=node,
         nominated_node=None,

@@ -1,7 +1,6 @@
 """Secrets, read by name: nothing lists or watches them."""
 
 import base64
-from collections.abc import Mapping
 
 import msgspec
 
@@ -18,7 +17,14 @@ class Secret(Object):
 SECRETS = Resource(group="", version="v1", plural="secrets", kind="Secret", namespaced=True, type=Secret)
 
 
-async def read_secret(client: Client, namespace: str, name: str) -> Mapping[str, bytes]:
-    """The decoded data of a Secret."""
+class SecretData(dict[str, bytes]):
+    """The decoded data of a Secret, and the version of it."""
+
+    version: str = ""
+
+
+async def read_secret(client: Client, namespace: str, name: str) -> SecretData:
     secret = await client.get(SECRETS, name, namespace)
-    return {key: base64.b64decode(value) for key, value in (secret.data or {}).items()}
+    data = SecretData({key: base64.b64decode(value) for key, value in secret.data.items()})
+    data.version = str(secret.resource_version)
+    return data

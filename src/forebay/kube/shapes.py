@@ -26,6 +26,9 @@ ABSENT: Final = Raw()
 SEPARATOR: Final = b"\0"
 #: Separates containers from init containers in a key. No JSON text begins like this.
 _INIT_CONTAINERS: Final = Raw(b"init")
+#: Stands for any resource claims.
+_CLAIMS: Final = Raw(b"claims")
+_NO_CLAIMS: Final = (b"", b"null", b"[]")
 _PARTS_PER_CONTAINER: Final = 2
 _PARTS_PER_INIT_CONTAINER: Final = 3
 
@@ -60,6 +63,7 @@ class SpecParts(msgspec.Struct, gc=False, rename="camel"):
     overhead: Raw = ABSENT
     topology_spread_constraints: Raw = ABSENT
     scheduling_gates: Raw = ABSENT
+    resource_claims: Raw = ABSENT
     resources: Raw = ABSENT
 
     def parts(self) -> list[Raw]:
@@ -73,6 +77,8 @@ class SpecParts(msgspec.Struct, gc=False, rename="camel"):
             self.overhead,
             self.topology_spread_constraints,
             self.scheduling_gates,
+            # Not the claims themselves: their names differ from pod to pod, and shapes are shared.
+            ABSENT if self.resource_claims is ABSENT or bytes(self.resource_claims) in _NO_CLAIMS else _CLAIMS,
             self.resources,
         ]
         add = parts.append
@@ -220,7 +226,7 @@ def _never_made(_form: bytes) -> PodShape:
 
 
 def _decode(key: bytes) -> PodShape:
-    selector, affinity, scheduler, tolerations, priority, overhead, spread, gates, whole_pod, *rest = key.split(
+    selector, affinity, scheduler, tolerations, priority, overhead, spread, gates, claims, whole_pod, *rest = key.split(
         SEPARATOR
     )
     mark = bytes(_INIT_CONTAINERS)
@@ -267,6 +273,7 @@ def _decode(key: bytes) -> PodShape:
             for port in _part(_ports, ports, ())
             if port.host_port
         ),
+        resource_claims=bool(claims),
     )
 
 

@@ -50,17 +50,22 @@ class _OwnDeletion(msgspec.Struct, frozen=True):
 
 
 class View(Generic[T]):
-    """The objects with their indexes and handlers. `now` is always the loop time."""
+    """The objects with their indexes and handlers. `now` is always the loop time.
+
+    `on_change` is called for every change but those of an object from an old to a new state that `matters` denies.
+    """
 
     def __init__(
         self,
         indexes: Iterable[Index[T]] = (),
         on_change: Callable[[], None] | None = None,
         handlers: Iterable[ChangeHandler[T]] = (),
+        matters: Callable[[T, T], bool] | None = None,
     ) -> None:
         self._objects: dict[ObjectKey, T] = {}
         self._indexes = Indexes(indexes, handlers)
         self._on_change = on_change
+        self._matters = matters
         self._subscribers: list[Callable[[ObjectChange[T]], None]] = []
         self._undecodable: dict[ObjectKey, str] = {}
         self._own_writes: dict[ObjectKey, _OwnWrite] = {}
@@ -248,7 +253,7 @@ class View(Generic[T]):
                 return
         self._objects[key] = new
         self._indexes.change(key, before, new)
-        if self._on_change is not None:
+        if self._on_change is not None and (before is None or self._matters is None or self._matters(before, new)):
             self._on_change()
         if self._subscribers:
             self._notify(Added(new) if before is None else Updated(before, new))

@@ -3,6 +3,7 @@
 An answer may come late: if somebody else has moved the record meanwhile, its state stays as it is.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -10,11 +11,12 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.lifecycle.deadlines import deadline
+from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.presence import ABSENCES_NEEDED, NO_ABSENCES
 from forebay.lifecycle.transitions import MACHINE_RUNNING, transition, whole_seconds, with_condition, with_message
 from forebay.lifecycle.wording import describe, launch_noun, termination_noun
 from forebay.model.reasons import Reason
-from forebay.model.sources import Capabilities, Delivery, Failure, FailureKind, Instance, InstancePhase
+from forebay.model.sources import Capabilities, Failure, FailureKind, FailureScope, Instance, InstancePhase
 from forebay.model.spans import human
 
 #: Launch calls for one record before Forebay tries other capacity.
@@ -28,12 +30,15 @@ REPEAT_TERMINATION_AFTER: Final = timedelta(minutes=2)
 
 _REASONS: Final = {
     FailureKind.NO_CAPACITY: Reason.NO_CAPACITY,
+    FailureKind.QUOTA: Reason.PROVIDER_QUOTA,
     FailureKind.BAD_CREDENTIALS: Reason.BAD_CREDENTIALS,
     FailureKind.REJECTED: Reason.LAUNCH_REJECTED,
     FailureKind.GONE: Reason.LAUNCH_REJECTED,
     FailureKind.RATE_LIMITED: Reason.RATE_LIMITED,
     FailureKind.UNAVAILABLE: Reason.PROVIDER_UNAVAILABLE,
 }
+#: Versions that the API stores of one failure.
+_MOST_VERSIONS: Final = 64
 _TRANSIENT: Final = (FailureKind.RATE_LIMITED, FailureKind.UNAVAILABLE)
 
 
@@ -56,13 +61,8 @@ def launch_succeeded(
     record: GPUInstance, instance: Instance, now: datetime, capabilities: Capabilities | None = None
 ) -> GPUInstanceStatus:
     """The status after the provider accepted the launch."""
-    accepted = f"{launch_noun(record)} of {describe(record)} accepted"
-    if record.spec.delivers is Delivery.POWER:
-        sentence = f"{accepted}. Next: node {record.node_name} must become Ready."
-    elif record.spec.delivers is Delivery.CONTAINER:
-        sentence = f"{accepted} as {instance.id}. Next: the container must run."
-    else:
-        sentence = f"{accepted} as {instance.id}. Next: the machine must run and register as a node."
+    following = policy_of(record).accepted(record, instance)
+    sentence = f"{launch_noun(record)} of {describe(record)} accepted{following}"
     return instance_found(record, instance, Reason.LAUNCH_ACCEPTED, sentence, now, capabilities)
 
 
@@ -81,7 +81,8 @@ def instance_found(  # noqa: PLR0917 (all of them are what is written)
         "provider_id": instance.provider_id or before.provider_id,
         "node_name": instance.node_name or before.node_name or (record.spec.node.name if record.spec.node else None),
         "hourly_price": instance.price.exact() if instance.price is not None else before.hourly_price,
-        "billed_from": before.billed_from or whole_seconds(instance.created or now),
+        # The provider's own time is the one that it bills.
+        "billed_from": whole_seconds(instance.created or before.billed_from or now),
     }
     if before.state is InstanceState.GONE:
         # Too late for this record: `orphans` finds the instance and terminates it.
@@ -89,15 +90,21 @@ def instance_found(  # noqa: PLR0917 (all of them are what is written)
     if before.state not in (None, InstanceState.REQUESTED, InstanceState.LAUNCHING):
         return before if before.instance_id is not None else replace(before, **learned)
     status = transition(record.status, InstanceState.LAUNCHED, reason, sentence, now, **learned, **NO_ABSENCES)
-    if instance.phase is InstancePhase.RUNNING and record.spec.delivers is Delivery.NODE:
+    becomes_node = record.spec.delivers.has_node and policy_of(record).listed_while_booting
+    if instance.phase is InstancePhase.RUNNING and becomes_node:
         status = with_condition(status, MACHINE_RUNNING, True, reason, sentence, now)
     if capabilities is not None:
         status = replace(status, deadline=deadline(record, status, capabilities))
     return status
 
 
-def launch_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUInstanceStatus:
-    """The status after the launch call failed: repeat it, find out what it did, or try other capacity."""
+def launch_failed(
+    record: GPUInstance, failure: Failure, now: datetime, revision: Mapping[str, str] | None = None
+) -> GPUInstanceStatus:
+    """The status after the launch call failed: repeat it, find out what it did, or try other capacity.
+
+    `revision` is that of the source when it failed.
+    """
     status = record.status or GPUInstanceStatus()
     if status.state is not InstanceState.LAUNCHING:
         return status
@@ -113,8 +120,8 @@ def launch_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUIn
         return with_message(status, Reason.OUTCOME_UNKNOWN, sentence, not_before=whole_seconds(now) + wait)
     reason = _REASONS[failure.kind]
     retry = failure.kind in _TRANSIENT and attempts < MAX_ATTEMPTS and asked <= MAX_LAUNCH_WAIT
-    if record.spec.delivers is Delivery.POWER and _earlier_outcome_unknown(status):
-        # This call started nothing, but the one before it may have, and an owned machine cannot say which call it was.
+    if policy_of(record).launches_alike and _earlier_outcome_unknown(status):
+        # This call started nothing, but the one before it may have.
         if retry:
             sentence = (
                 f"{launch} failed: {failure.sentence} An earlier power-on call may have succeeded. "
@@ -143,7 +150,15 @@ def launch_failed(record: GPUInstance, failure: Failure, now: datetime) -> GPUIn
         tried = f", and the provider asks to wait for {human(asked)}"
     sentence = f"{launch} failed{tried}: {failure.sentence} Nothing was started. Trying other capacity."
     return transition(
-        status, InstanceState.GONE, reason, sentence, now, billed_from=None, failures=(status.failures or 0) + 1
+        status,
+        InstanceState.GONE,
+        reason,
+        sentence,
+        now,
+        billed_from=None,
+        failures=(status.failures or 0) + 1,
+        failure_scope=None if failure.scope is FailureScope.OFFER else failure.scope,
+        failure_revision=dict(sorted((revision or {}).items())[:_MOST_VERSIONS]),
     )
 
 
@@ -158,9 +173,7 @@ def termination_accepted(record: GPUInstance, now: datetime) -> GPUInstanceStatu
     status = record.status or GPUInstanceStatus()
     if status.state is not InstanceState.TERMINATING:
         return status
-    proof = f"it is missing from {ABSENCES_NEEDED} consecutive listings of {record.spec.provider}"
-    if record.spec.delivers is Delivery.POWER:
-        proof = f"node {record.node_name} is NotReady"
+    proof = policy_of(record).proof(record, ABSENCES_NEEDED)
     sentence = f"{termination_noun(record)} of {describe(record)} accepted. Billing continues until {proof}."
     return with_message(
         status,

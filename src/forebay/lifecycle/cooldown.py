@@ -1,4 +1,4 @@
-"""Cooldowns: how long an offer is not tried again after a failure.
+"""Cooldowns: how long an offer, a zone or a whole source is not tried again after a failure.
 
 Computed from the records alone, which outlive a restart: nothing else has to be stored.
 """
@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState, Transition
+from forebay.lifecycle.facts import source_of
 from forebay.model.reasons import Reason
-from forebay.model.sources import OfferKey
+from forebay.model.sources import CooldownKey, FailureScope, OfferKey, SourceKey, cooldown_keys
 from forebay.model.spans import human
 
 FIRST: Final = timedelta(minutes=5)
@@ -19,6 +20,7 @@ LONGEST: Final = timedelta(hours=1)
 FAILURES: Final = frozenset(
     {
         Reason.NO_CAPACITY,
+        Reason.PROVIDER_QUOTA,
         Reason.LAUNCH_REJECTED,
         Reason.BAD_CREDENTIALS,
         Reason.RATE_LIMITED,
@@ -31,66 +33,107 @@ FAILURES: Final = frozenset(
         Reason.VANISHED,
     }
 )
+#: Failures that another configuration or Secret may mend.
+_MENDABLE: Final = frozenset({Reason.PROVIDER_QUOTA, Reason.LAUNCH_REJECTED, Reason.BAD_CREDENTIALS})
 _ENDING: Final = (InstanceState.DRAINING, InstanceState.TERMINATING, InstanceState.GONE)
+
+#: Version of the entry and of the Secrets of each source, as they are now.
+Revisions = Mapping[SourceKey, Mapping[str, str]]
 
 
 class Cooldown(NamedTuple):
     until: datetime
     sentence: str
+    #: The failure, as its record tells it.
+    failure: Transition
 
 
-def cooldowns(records: Iterable[GPUInstance], now: datetime) -> Mapping[OfferKey, Cooldown]:
-    """Offers that are cooling down now, each until when and why."""
-    found: dict[OfferKey, Cooldown] = {}
+def cooldowns(
+    records: Iterable[GPUInstance], now: datetime, revisions: Revisions | None = None
+) -> Mapping[CooldownKey, Cooldown]:
+    """Offers, zones and sources that are cooling down now, each until when and why."""
+    found: dict[CooldownKey, Cooldown] = {}
     for record in records:
-        key, failure = offer_key(record), _failure(record)
-        if key is None or failure is None:
+        key, failure = _cooling_key(record), _failure(record)
+        if key is None or failure is None or _mended(record, failure, revisions or {}):
             continue
-        until = failure.at + cooldown_span(failure.reason, _failures(record))
+        until = failure.at + cooldown_span(failures_of(record))
         if until <= now or (key in found and found[key].until >= until):
             continue
         left = human(until - now)
         sentence = (
             f"{record.metadata.name} failed {human(now - failure.at)} ago ({failure.reason}); next attempt in {left}."
         )
-        found[key] = Cooldown(until, sentence)
+        found[key] = Cooldown(until, sentence, failure)
     return found
 
 
-def cooldown_span(reason: str, failures: int) -> timedelta:
-    """How long an offer cools down after this many failures in a row, the last one for this reason."""
-    if reason == Reason.NO_CAPACITY:
-        # Stock comes and goes: having had none says nothing about the next attempt.
-        return FIRST
+def cooldown_span(failures: int) -> timedelta:
+    """How long an offer, zone or source cools down after this many failures in a row."""
     return min(FIRST * (1 << min(max(failures - 1, 0), 8)), LONGEST)
 
 
-def failures_so_far(records: Iterable[GPUInstance], key: OfferKey) -> int:
-    """Failures of this offer since its last success. A new record starts with this count, so that cooldowns grow."""
-    latest: tuple[datetime, int] | None = None
+def failures_so_far(records: Iterable[GPUInstance], source: SourceKey, offer: OfferKey) -> int:
+    """Failures in a row of this offer, its zone or its source, whichever has most. A new record starts with this count,
+    so that cooldowns grow.
+    """
+    latest: dict[CooldownKey, tuple[datetime, int]] = {}
+    wanted = cooldown_keys(source, offer)
     for record in records:
-        if offer_key(record) == key and record.status is not None and record.status.transitions:
-            at = record.status.transitions[-1].at
-            if latest is None or at > latest[0]:
-                latest = (at, _failures(record))
-    return latest[1] if latest is not None else 0
+        own = offer_key(record)
+        if own is None or record.status is None or not record.status.transitions:
+            continue
+        at = record.status.transitions[-1].at
+        failed = _cooling_key(record)
+        for key in cooldown_keys(source_of(record), own):
+            # What failed in a narrower scope says nothing about the wider one.
+            if key in wanted and (key in (own, failed) or not failures_of(record)):
+                latest[key] = max(latest.get(key, (at, 0)), (at, failures_of(record)))
+    return max((failures for _, failures in latest.values()), default=0)
+
+
+def retained_until(record: GPUInstance) -> datetime | None:
+    """Until when the record of a failed launch is needed: so that the next failure knows how many came before it."""
+    failure = _failure(record)
+    return None if failure is None else failure.at + cooldown_span(failures_of(record)) + LONGEST
 
 
 def offer_key(record: GPUInstance) -> OfferKey | None:
     offer = record.spec.offer
     if offer is None:
         return None
-    provider = record.spec.provider.value
-    return OfferKey(provider, offer.instance_type, offer.region or "", offer.zone or "", offer.spot)
+    return OfferKey(record.spec.provider, offer.instance_type, offer.region or "", offer.zone or "", offer.spot)
 
 
-def _failures(record: GPUInstance) -> int:
+def failures_of(record: GPUInstance) -> int:
     return (record.status.failures or 0) if record.status is not None else 0
+
+
+def _cooling_key(record: GPUInstance) -> CooldownKey | None:
+    """What the failure of the record speaks against."""
+    own = offer_key(record)
+    if own is None:
+        return None
+    offer, zone, source = cooldown_keys(source_of(record), own)
+    scope = record.status.failure_scope if record.status is not None else None
+    if scope is FailureScope.SOURCE:
+        return source
+    return zone if scope is FailureScope.ZONE else offer
 
 
 def _failure(record: GPUInstance) -> Transition | None:
     """The transition with which the record failed, once it is draining, terminating or gone because of that."""
-    if record.status is None or not _failures(record) or record.state not in _ENDING:
+    if record.status is None or not failures_of(record) or record.state not in _ENDING:
         return None
     ends = (each for each in reversed(record.status.transitions) if each.state in _ENDING)
     return next((each for each in ends if each.reason in FAILURES), None)
+
+
+def _mended(record: GPUInstance, failure: Transition, revisions: Revisions) -> bool:
+    """True where the configuration or a Secret has changed since a failure that this may have mended."""
+    status = record.status
+    if status is None or (status.failure_scope in {None, FailureScope.OFFER} and failure.reason not in _MENDABLE):
+        return False
+    now = revisions.get(source_of(record), {})
+    # A Secret that was not read again since a restart is not known to have changed.
+    return any(now.get(name, version) != version for name, version in status.failure_revision.items())

@@ -3,12 +3,7 @@
 from datetime import datetime
 
 from forebay.api.names import CORDONED_ANNOTATION
-from forebay.lifecycle.facts import Facts
 from forebay.model.nodes import Node
-
-
-def cordon_is_ours(node: Node) -> bool:
-    return CORDONED_ANNOTATION in node.annotations
 
 
 def cordon_time(now: datetime) -> str:
@@ -16,17 +11,16 @@ def cordon_time(now: datetime) -> str:
     return now.isoformat().replace("+00:00", "Z")
 
 
-def cordoned_at(facts: Facts) -> datetime | None:
+def cordoned_at(node: Node, since: datetime | None) -> datetime | None:
     """When the node was cordoned; None while pods can still be placed on it.
 
-    A user's cordon, or one of ours with an unreadable time, counts from the start of the state: either it was there
-    already, or Forebay decides again anyway.
+    A user's cordon, or one of ours with an unreadable time, counts from the start of the state (`since`): either it was
+    there already, or Forebay decides again anyway.
     """
-    node = facts.node
-    if node is None or not node.unschedulable:
+    if not node.unschedulable:
         return None
     try:
         at = datetime.fromisoformat(node.annotations.get(CORDONED_ANNOTATION, ""))
     except ValueError:
-        return facts.since
-    return at if at.tzinfo is not None else facts.since
+        return since
+    return at if at.tzinfo is not None else since

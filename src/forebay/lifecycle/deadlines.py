@@ -4,9 +4,10 @@ from datetime import datetime
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.api.parts import Truth
-from forebay.lifecycle.facts import boot_deadline
+from forebay.lifecycle.deliveries.policies import policy_of
+from forebay.lifecycle.deliveries.policy import boot_deadline
 from forebay.lifecycle.transitions import MACHINE_RUNNING, condition
-from forebay.model.sources import Capabilities, Delivery
+from forebay.model.sources import Capabilities
 
 
 def deadline(record: GPUInstance, status: GPUInstanceStatus, capabilities: Capabilities) -> datetime | None:
@@ -22,9 +23,6 @@ def deadline(record: GPUInstance, status: GPUInstanceStatus, capabilities: Capab
         return (status.attempted_at or since) + boot
     if status.state is InstanceState.JOINED:
         return since + capabilities.gpu_deadline
-    if record.spec.delivers is Delivery.POWER:
-        return since + capabilities.join_deadline
     running = condition(status, MACHINE_RUNNING)
-    if running is not None and running.status is Truth.TRUE:
-        return running.last_transition_time + capabilities.join_deadline
-    return since + capabilities.launch_deadline
+    running_since = running.last_transition_time if running is not None and running.status is Truth.TRUE else None
+    return policy_of(record).launched_deadline(since, running_since, capabilities)

@@ -1,9 +1,8 @@
 """Instances that vanished: the provider no longer lists what a record stands for, though Forebay did not end it."""
 
 from forebay.api.gpu_instance import InstanceState
-from forebay.lifecycle.presence import ABSENCES_NEEDED, Presence, count_absences, settle_time
+from forebay.lifecycle.presence import ABSENCES_NEEDED, Presence, billing_ended, count_absences, settle_time
 from forebay.lifecycle.rule import RuleContext, RuleResult
-from forebay.lifecycle.transitions import whole_seconds
 from forebay.lifecycle.wording import describe
 from forebay.model.reasons import Reason
 
@@ -23,7 +22,7 @@ def vanished(ctx: RuleContext, seen: Presence) -> RuleResult:
         return ctx.write(counted, Reason.VANISHED, sentence)
     sentence = (
         f"{describe(ctx.record)} has vanished: missing from {ABSENCES_NEEDED} consecutive listings of {provider}. "
-        "Somebody else terminated it, or the provider reclaimed it. Its pods count as demand again."
+        f"{ctx.facts.policy.vanished(ctx.record)}"
     )
     # A launch that vanished before it was of use counts as failed: without a cooldown it would be repeated at once.
     failures = status.failures if status.state in _HAS_SERVED else (status.failures or 0) + 1
@@ -35,5 +34,5 @@ def vanished(ctx: RuleContext, seen: Presence) -> RuleResult:
         absences=counted.absences,
         absent_since=counted.absent_since,
         absent_at=counted.absent_at,
-        billed_until=whole_seconds(ctx.now) if status.billed_from is not None else None,
+        billed_until=billing_ended(ctx.facts, ctx.now) if status.billed_from is not None else None,
     )

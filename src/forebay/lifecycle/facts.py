@@ -1,13 +1,16 @@
 """The facts from which the next step of one GPUInstance follows."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
-from forebay.api.values import duration
+from forebay.demand.maintenance import held_by_people, keeps_machine
+from forebay.lifecycle.deliveries.policies import policy_for, policy_of
+from forebay.lifecycle.deliveries.policy import DeliveryPolicy
 from forebay.model.nodes import Node
-from forebay.model.sources import Capabilities, Delivery, Listing
+from forebay.model.sources import Capabilities, Listing, Source, SourceKey
 from forebay.model.workloads import Pod
 
 
@@ -18,13 +21,23 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     #: None: the provider has not been listed yet, so nothing may be concluded from absence.
     listing: Listing | None = None
     node: Node | None = None
+    #: A node of the planned name that is another machine. It is neither used nor drained for this record.
+    stranger: Node | None = None
     #: Pods on the node for which `Pod.occupies_node` holds: no DaemonSet pod, no mirror pod, none that has ended.
     pods: tuple[Pod, ...] = ()
-    #: Some pod that the record was created for is still pending.
+    #: Resources by which pods request GPUs; None: every `<vendor>/gpu`.
+    gpu_resources: frozenset[str] | None = None
+    #: What it was created for still holds, asked by its purpose.
     wanted: bool = True
     #: Some pending pod would fit on the node if that were empty and not cordoned.
     needed: bool = False
+    #: Why its offer, zone or source is not tried now; None where it may be.
+    cooling_down: str | None = None
+    #: A pool that was deleted may come back (`kubectl replace --force`); a class that is being deleted cannot.
     pool_exists: bool = True
+    class_exists: bool = True
+    #: The environment variable that states the number of GPUs of the machine; None: its GPUNodeClass does.
+    gpu_count_variable: str | None = None
     #: Too many nodes of the pool are unhealthy at once, so none of them is replaced.
     replacement_paused: bool = False
     #: Wait between the cordon and the last check for pods that the scheduler was just binding.
@@ -39,9 +52,18 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return self.record.metadata.deletion_timestamp is not None
 
     @property
-    def owned(self) -> bool:
-        """True for an owned machine, which is powered on and off and never ceases to exist."""
-        return self.record.spec.delivers is Delivery.POWER
+    def policy(self) -> DeliveryPolicy:
+        return policy_of(self.record)
+
+    @property
+    def users(self) -> tuple[Pod, ...]:
+        """Those of the pods that keep an idle machine; the others are evicted from one."""
+        return tuple(pod for pod in self.pods if keeps_machine(pod, self.gpu_resources))
+
+    @property
+    def held(self) -> str | None:
+        """Why people keep the machine as it is, as a clause; None where nobody does."""
+        return held_by_people(self.record, self.node, held_by_cordon=self.policy.held_by_cordon)
 
     @property
     def since(self) -> datetime | None:
@@ -52,15 +74,39 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return self.record.metadata.name
 
 
+def source_of(record: GPUInstance) -> SourceKey:
+    """The source that the GPUInstance came from."""
+    return SourceKey(record.spec.node_class_name or "", record.spec.provider)
+
+
+def machine_sources(sources: Mapping[SourceKey, Source]) -> dict[str, SourceKey]:
+    """The source that names each owned machine, by the machine's name."""
+    return {
+        offer.instance_type: key
+        for key, source in sorted(sources.items(), reverse=True)
+        for offer in source.offers or ()
+        if policy_for(source.delivery_of(offer)).configured_by_name
+    }
+
+
+def serving_source(record: GPUInstance, machines: Mapping[str, SourceKey]) -> SourceKey:
+    """The source that serves the GPUInstance: the one it came from, or the one that names its owned machine now.
+
+    A user may move a machine from environment variables to a GPUNodeClass, or to another class, while it runs.
+    """
+    if not policy_of(record).configured_by_name:
+        return source_of(record)
+    return machines.get(instance_id(record) or "", source_of(record))
+
+
 def instance_id(record: GPUInstance) -> str | None:
     """Id at the provider, once known. An owned machine's id is its name, even before a launch was confirmed."""
-    recorded = record.status.instance_id if record.status is not None else None
-    if recorded is None and record.spec.delivers is Delivery.POWER:
-        return record.spec.offer.instance_type if record.spec.offer is not None else record.metadata.name
-    return recorded
+    return policy_of(record).instance_id(record)
 
 
-def boot_deadline(record: GPUInstance) -> timedelta | None:
-    """The machine's own limit from the launch call to an initialized node; None where the provider's limits hold."""
-    stated = record.spec.offer.boot_deadline if record.spec.offer is not None else None
-    return duration(stated) if stated is not None else None
+def may_take_effect_late(record: GPUInstance) -> bool:
+    """True where a launch call was made whose effect nobody has seen: it may be under way still, even after the end."""
+    status = record.status
+    if status is None or not status.attempt:
+        return False
+    return status.instance_id is None or status.attempt > 1

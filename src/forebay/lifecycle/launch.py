@@ -5,14 +5,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState, Purpose
+from forebay.demand.maintenance import maintenance
 from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS, instance_found, launch_backoff
 from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.presence import NO_ABSENCES, Presence, confirmed_present, presence_of, settle_time
+from forebay.lifecycle.revocation import owner_gone, revoked
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
 from forebay.lifecycle.steps import Launch, WriteStatus
-from forebay.lifecycle.termination import into_terminating, revoked
+from forebay.lifecycle.termination import into_terminating
 from forebay.lifecycle.transitions import transition, whole_seconds
 from forebay.lifecycle.wording import describe, for_pods, launch_noun, launch_phrase, termination_phrase
 from forebay.model.reasons import Reason
@@ -29,13 +31,18 @@ def abandon_unlaunched(facts: Facts, now: datetime) -> WriteStatus | None:
     Works without the provider.
     """
     record = facts.record
-    if (why := revoked(facts)) is not None:
+    if (why := owner_gone(facts)) is not None:
         reason, words = why
+    elif facts.policy.held_by_cordon and (why_not := maintenance(facts.node)) is not None:
+        reason, words = Reason.UNDER_MAINTENANCE, why_not
     elif not facts.wanted and not made_for_adoption(record):
         reason, words = Reason.NOT_NEEDED, _unwanted(record)
     elif facts.capabilities is None and not made_for_adoption(record):
         # Its pods would wait for it for ever.
         reason, words = Reason.PROVIDER_NOT_CONFIGURED, f"{describe(record)} is no longer configured"
+    elif facts.cooling_down is not None and not made_for_adoption(record):
+        # Whatever failed for another record would fail for this one too: its pods try other capacity at once.
+        reason, words = Reason.COOLING_DOWN, facts.cooling_down.rstrip(".")
     else:
         return None
     sentence = f"Cancelled before anything was started: {words}."
@@ -57,15 +64,15 @@ def _unwanted(record: GPUInstance) -> str:
 
 
 def made_for_adoption(record: GPUInstance) -> bool:
-    """True for the record of an instance that was found, not requested: such a record names no pod."""
-    return not record.spec.pods and record.spec.provisioner_ref is None
+    """True for the record of an instance that was found, not requested."""
+    return record.purpose is Purpose.ADOPTED
 
 
 def requested(ctx: RuleContext) -> RuleResult:
     """Rule of the state Requested."""
     facts, now = ctx.facts, ctx.now
     seen = presence_of(facts)
-    if not facts.owned and seen.present:
+    if not facts.policy.configured_by_name and seen.present:
         return _adopt(ctx, seen)
     if (end := abandon_unlaunched(facts, now)) is not None:
         return end
@@ -87,7 +94,9 @@ def launching(ctx: RuleContext) -> RuleResult:
     # First of all: pods that are no longer pending may be running on it.
     if (step := _already_running(ctx, seen)) is not None:
         return step
-    why = revoked(facts)
+    why = revoked(facts, now)
+    if why is None and facts.policy.held_by_cordon and (why_not := maintenance(facts.node)) is not None:
+        why = Reason.UNDER_MAINTENANCE, why_not
     if why is None and not facts.wanted:
         why = Reason.NOT_NEEDED, _unwanted(ctx.record)
     if why is not None:
@@ -142,7 +151,7 @@ def _already_running(ctx: RuleContext, seen: Presence) -> RuleResult:
     facts = ctx.facts
     if confirmed_present(facts, seen, ctx.now):
         return _adopt(ctx, seen)
-    if facts.owned and facts.node is not None and facts.node.ready:
+    if facts.node is not None and facts.policy.still_on(facts.node):
         machine = instance_id(ctx.record) or facts.name
         instance = Instance(id=machine, phase=InstancePhase.RUNNING, node_name=facts.node.name)
         return _adopt_instance(ctx, instance, f"{machine} is already on: node {facts.node.name} is Ready. Adopting it.")
@@ -152,13 +161,10 @@ def _already_running(ctx: RuleContext, seen: Presence) -> RuleResult:
 def _adopt(ctx: RuleContext, seen: Presence) -> RuleResult:
     """Adopts the oldest instance of this record; `orphans` terminates any other."""
     instance = seen.instances[0]
-    if ctx.facts.owned and instance.phase is InstancePhase.ENDING:
+    if ctx.facts.policy.repeats_launch and instance.phase is InstancePhase.ENDING:
         # A power-on call that arrives while the machine is still powering off might be ignored.
         return Wait(ctx.now + _POWERING_OFF_CHECK)
-    sentence = f"{describe(ctx.record)} already exists as {instance.id}. Adopting it."
-    if ctx.facts.owned:
-        sentence = f"{describe(ctx.record)} is already on. Adopting it."
-    return _adopt_instance(ctx, instance, sentence)
+    return _adopt_instance(ctx, instance, ctx.facts.policy.already_there(ctx.record, instance))
 
 
 def _adopt_instance(ctx: RuleContext, instance: Instance, sentence: str) -> WriteStatus:

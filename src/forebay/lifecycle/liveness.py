@@ -1,32 +1,39 @@
 """Liveness: a Ready GPUInstance whose node is lost, and when it is replaced."""
 
 from datetime import timedelta
-from typing import Final
 
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import GPUInstanceStatus
 from forebay.api.parts import Truth
-from forebay.lifecycle.cordon import cordon_is_ours
+from forebay.demand.maintenance import cordon_is_ours, waits_for_its_node
 from forebay.lifecycle.disappearance import vanished
 from forebay.lifecycle.presence import presence_of
+from forebay.lifecycle.reclaim import reclaimed
+from forebay.lifecycle.revocation import revoked
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
-from forebay.lifecycle.termination import begin_termination, revoked, uncordon
+from forebay.lifecycle.termination import begin_termination, uncordon
 from forebay.lifecycle.transitions import NODE_READY, condition, restore_message, with_condition, with_message
 from forebay.lifecycle.wording import terminated, terminating_it, termination_phrase
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 
-#: A node that has been NotReady for this long is replaced.
-UNHEALTHY_AFTER: Final = timedelta(minutes=5)
+
+def unhealthy_after(ctx: RuleContext) -> timedelta:
+    """How long a node may be NotReady before it is replaced."""
+    return ctx.facts.policy.unhealthy_after(ctx.record, ctx.capabilities)
 
 
 def ready(ctx: RuleContext) -> RuleResult:
     """Rule of the state Ready."""
     facts = ctx.facts
-    if (why := revoked(facts)) is not None:
+    if (why := revoked(facts, ctx.now)) is not None:
         return begin_termination(ctx, why[0], f"{termination_phrase(ctx.record)}: {why[1]}.")
     node = facts.node
     if node is not None and cordon_is_ours(node):
         return uncordon(ctx, node)
-    if (step := vanished(ctx, presence_of(facts))) is not None:
+    seen = presence_of(facts)
+    if (step := reclaimed(ctx, seen) or vanished(ctx, seen)) is not None:
         return step
     return _healthy(ctx, node.name) if node is not None and node.ready else _unhealthy(ctx)
 
@@ -44,11 +51,16 @@ def _unhealthy(ctx: RuleContext) -> RuleResult:
     facts, now = ctx.facts, ctx.now
     name, how = ctx.record.node_name, "NotReady" if facts.node is not None else "missing"
     before = condition(ctx.status, NODE_READY)
-    if before is None or before.status is not Truth.FALSE:
-        sentence = f"Node {name} is {how}. If this lasts for {human(UNHEALTHY_AFTER)}, it is {terminated(ctx.record)}."
-        status = with_condition(ctx.status, NODE_READY, False, Reason.UNHEALTHY, sentence, now)
-        return ctx.write(with_message(status, Reason.UNHEALTHY, sentence), Reason.UNHEALTHY, sentence)
-    late = before.last_transition_time + UNHEALTHY_AFTER
+    if (held := _held(ctx)) is not None:
+        sentence = f"Node {name} is {how}, but {held}: Forebay leaves its machine as it is."
+        return _note_unready(ctx, ctx.status, Reason.UNDER_MAINTENANCE, sentence)
+    limit = unhealthy_after(ctx)
+    if before is None or before.status is not Truth.FALSE or before.reason == Reason.UNDER_MAINTENANCE:
+        sentence = f"Node {name} is {how}. If this lasts for {human(limit)}, it is {terminated(ctx.record)}."
+        # The time under maintenance does not count.
+        others = tuple(each for each in ctx.status.conditions if each is not before)
+        return _note_unready(ctx, replace(ctx.status, conditions=others), Reason.UNHEALTHY, sentence)
+    late = before.last_transition_time + limit
     if now < late:
         return Wait(late)
     if facts.replacement_paused:
@@ -61,3 +73,16 @@ def _unhealthy(ctx: RuleContext) -> RuleResult:
     lasted = human(now - before.last_transition_time)
     sentence = f"Node {name} has been {how} for {lasted}. {terminating_it(ctx.record)}."
     return begin_termination(ctx, Reason.UNHEALTHY, sentence, failed=True)
+
+
+def _held(ctx: RuleContext) -> str | None:
+    """Why the machine of a lost node is left as it is, as a clause; None where it is replaced."""
+    if ctx.facts.held is not None:
+        return ctx.facts.held
+    pod = waits_for_its_node(ctx.facts.pods)
+    return None if pod is None else f"pod {pod} is to stay there (an annotation, or tolerations without an end)"
+
+
+def _note_unready(ctx: RuleContext, status: GPUInstanceStatus, reason: Reason, sentence: str) -> RuleResult:
+    status = with_condition(status, NODE_READY, False, reason, sentence, ctx.now)
+    return ctx.write(with_message(status, reason, sentence), reason, sentence)

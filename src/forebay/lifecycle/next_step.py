@@ -6,19 +6,19 @@ from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
-from forebay.lifecycle.disappearance import vanished
+from forebay.lifecycle.container_states import container_finished, container_launched, container_running
 from forebay.lifecycle.facts import Facts
 from forebay.lifecycle.launch import abandon_unlaunched, launching, made_for_adoption, requested
 from forebay.lifecycle.liveness import ready
-from forebay.lifecycle.presence import ABSENCES_NEEDED, presence_of
+from forebay.lifecycle.presence import ABSENCES_NEEDED
 from forebay.lifecycle.registration import joined, launched
+from forebay.lifecycle.revocation import pool_gone_at, pool_noticed
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
-from forebay.lifecycle.steps import AnyStep, WriteStatus
-from forebay.lifecycle.termination import draining, expired_record, into_terminating, revoked, terminating
+from forebay.lifecycle.secondary_resources import due, next_due
+from forebay.lifecycle.steps import AnyStep, DeleteRecord, DeleteResources, WriteStatus
+from forebay.lifecycle.termination import draining, expired_record, terminating
 from forebay.lifecycle.transitions import restore_message, with_message
-from forebay.lifecycle.wording import describe, termination_phrase
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery
 
 #: How long after a call the provider is listed more often, to learn the outcome soon.
 FAST_LISTING: Final = timedelta(minutes=3)
@@ -26,8 +26,23 @@ FAST_LISTING: Final = timedelta(minutes=3)
 
 def step_or_wait(facts: Facts, now: datetime) -> tuple[AnyStep | None, datetime | None]:
     """The step to take now, or when time alone may bring one. (None, None): only a change of the facts can."""
-    result = _apply_rule(facts, now)
+    result = _with_resources(facts, _apply_rule(facts, now), now)
     return (None, result.until) if isinstance(result, Wait) else (result, None)
+
+
+def _with_resources(facts: Facts, result: RuleResult, now: datetime) -> RuleResult:
+    """The step of the state; where it has none, or would delete the record, first the deletion of what was made beside
+    the machine and is no longer needed.
+    """
+    if not (result is None or isinstance(result, Wait | DeleteRecord)):
+        return result
+    if resources := due(facts.record, now):
+        sentence = f"Deleting {', '.join(f'{each.kind} {each.name}' for each in resources)} of {facts.name}."
+        return DeleteResources(record=facts.record, reason=Reason.TERMINATED, sentence=sentence, resources=resources)
+    retry = next_due(facts.record)
+    if retry is None:
+        return result
+    return Wait(min(retry, result.until)) if isinstance(result, Wait) else Wait(retry)
 
 
 def awaits_listing(record: GPUInstance, now: datetime) -> bool:
@@ -55,16 +70,14 @@ def _apply_rule(facts: Facts, now: datetime) -> RuleResult:
     if ctx.status.reason == Reason.PROVIDER_NOT_CONFIGURED:
         sentence = f"Provider {ctx.record.spec.provider} is configured again."
         return ctx.write(restore_message(ctx.status), Reason.ADOPTED, sentence)
-    if facts.record.spec.delivers is Delivery.CONTAINER and state in _CONTAINER_STATES:
-        return _container(ctx)
-    return _RULES[state](ctx)
-
-
-def _container(ctx: RuleContext) -> RuleResult:
-    """Rule of containers, which `offload` runs: here they are only terminated or found to have vanished."""
-    if (why := revoked(ctx.facts)) is not None:
-        return into_terminating(ctx, why[0], f"{termination_phrase(ctx.record)}: {why[1]}.")
-    return vanished(ctx, presence_of(ctx.facts))
+    if (noticed := pool_noticed(ctx)) is not None:
+        return noticed
+    rules = _RULES if facts.record.spec.delivers.has_node else _CONTAINER_RULES
+    result = rules[state](ctx)
+    late = pool_gone_at(facts)
+    if late is not None and late > now and (result is None or isinstance(result, Wait)):
+        return Wait(late if result is None else min(late, result.until))
+    return result
 
 
 def _unconfigured(facts: Facts) -> WriteStatus | None:
@@ -72,33 +85,30 @@ def _unconfigured(facts: Facts) -> WriteStatus | None:
     record, status = facts.record, facts.status
     if status.state is None and made_for_adoption(record):
         return None
-    of_class = f" of GPUNodeClass {record.spec.node_class_name}" if record.spec.node_class_name else ""
-    sentence = (
-        f"Provider {record.spec.provider}{of_class} is no longer configured, so Forebay can neither check nor "
-        f"terminate {describe(record)}; billing may continue. Configure the provider again; or terminate the instance "
-        "by hand, make sure that it is gone, and remove the finalizer from this GPUInstance."
-    )
-    if facts.owned:
-        sentence = (
-            f"Machine {describe(record)}{of_class} is no longer configured, so Forebay can neither check it nor power "
-            "it off; billing may continue. Configure the machine again; or power it off by hand, make sure that it is "
-            "off, and remove the finalizer from this GPUInstance."
-        )
+    sentence = facts.policy.unconfigured(record)
     updated = with_message(status, Reason.PROVIDER_NOT_CONFIGURED, sentence)
     if updated == record.status:
         return None
     return WriteStatus(record=record, reason=Reason.PROVIDER_NOT_CONFIGURED, sentence=sentence, status=updated)
 
 
-_CONTAINER_STATES: Final = (InstanceState.LAUNCHED, InstanceState.RUNNING, InstanceState.FINISHED)
-_RULES: Final[Mapping[InstanceState, Callable[[RuleContext], RuleResult]]] = {
+_Rules = Mapping[InstanceState, Callable[[RuleContext], RuleResult]]
+_SHARED: Final[_Rules] = {
     InstanceState.REQUESTED: requested,
     InstanceState.LAUNCHING: launching,
+    InstanceState.TERMINATING: terminating,
+}
+#: Rules of what becomes a node.
+_RULES: Final[_Rules] = {
+    **_SHARED,
     InstanceState.LAUNCHED: launched,
     InstanceState.JOINED: joined,
     InstanceState.READY: ready,
-    InstanceState.RUNNING: _container,
-    InstanceState.FINISHED: _container,
     InstanceState.DRAINING: draining,
-    InstanceState.TERMINATING: terminating,
+}
+_CONTAINER_RULES: Final[_Rules] = {
+    **_SHARED,
+    InstanceState.LAUNCHED: container_launched,
+    InstanceState.RUNNING: container_running,
+    InstanceState.FINISHED: container_finished,
 }

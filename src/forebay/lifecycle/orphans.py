@@ -11,16 +11,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, InstanceState
-from forebay.api.providers import ProviderName
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, InstanceState, Purpose
+from forebay.lifecycle.deliveries.policies import policy_for
 from forebay.lifecycle.facts import instance_id
-from forebay.lifecycle.presence import LISTING_MAX_AGE
-from forebay.lifecycle.record_fields import offer_record, planned_node
+from forebay.lifecycle.record_fields import billing_terms, offer_record, planned_node
 from forebay.lifecycle.steps import Adopt
 from forebay.lifecycle.transitions import transition, whole_seconds
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery, Instance, InstancePhase, Offer, Source, SourceKey
+from forebay.model.sources import Instance, InstancePhase, Offer, Source, SourceKey
 
 #: So many listings must have shown an instance without a record.
 SIGHTINGS_NEEDED: Final = 2
@@ -77,11 +76,10 @@ def adoptions(
     recorded = _Recorded(records)
     adopted: dict[str, Adopt] = {}
     for source in sources:
-        owned = source.capabilities.delivers is Delivery.POWER
-        each = (
-            _owned_machines(found, source, recorded, nodes, now) if owned else _leftovers(found, source, recorded, now)
-        )
-        for adopt in each:
+        for adopt in (
+            *_owned_machines(found, source, recorded, nodes, now),
+            *_leftovers(found, source, recorded, now),
+        ):
             # Two classes may share an account, and then both list what is in it.
             adopted.setdefault(adopt.name, adopt)
     return tuple(adopted.values())
@@ -94,10 +92,10 @@ class _Recorded:
         self.by_name = {record.metadata.name: record for record in records}
         live = [each for each in self.by_name.values() if each.state is not InstanceState.GONE]
         self._by_uid = {record.uid: record for record in live}
-        self._ids = {(record.spec.provider.value, instance_id(record)) for record in live}
+        self._ids = {(record.spec.provider, instance_id(record)) for record in live}
         #: Providers with a launch whose outcome is unknown: an instance without an owner may be its result.
         self._launching = {
-            record.spec.provider.value
+            record.spec.provider
             for record in live
             if instance_id(record) is None and record.status is not None and record.status.state is not None
         }
@@ -107,7 +105,7 @@ class _Recorded:
         provider = source.key.provider
         if (provider, instance.id) in self._ids:
             return None
-        if source.capabilities.delivers is Delivery.POWER:
+        if policy_for(source.delivery_of(instance)).adopted_when_found:
             return Reason.ADOPTED if instance.phase is InstancePhase.RUNNING else None
         if instance.owner is None:
             return None if provider in self._launching else Reason.LEFTOVER
@@ -120,19 +118,25 @@ class _Recorded:
 def _leftovers(found: Orphans, source: Source, recorded: _Recorded, now: datetime) -> Iterator[Adopt]:
     for instance in source.listing.found.instances if source.listing is not None else ():
         reason = recorded.orphan_reason(instance, source)
-        if reason is None or not found.long_enough(source.key, instance.id, now):
+        if reason in {None, Reason.ADOPTED} or not found.long_enough(source.key, instance.id, now):
             continue
         provider = source.key.provider
+        name = _name(provider, instance.id, recorded)
+        if (before := recorded.by_name.get(name)) is not None and before.state is not InstanceState.GONE:
+            # It has a record already, whose status is about to be written.
+            continue
         why = "is a second instance of the same GPUInstance" if reason is Reason.DUPLICATE else "has no GPUInstance"
         sentence = f"Instance {instance.id} at {provider} carries this cluster's tag but {why}. Terminating it."
         price = instance.price.exact() if instance.price is not None else None
         yield Adopt(
-            name=_name(provider, instance.id, recorded),
+            name=name,
             spec=GPUInstanceSpec(
-                provider=ProviderName(provider),
-                delivers=source.capabilities.delivers,
+                purpose=Purpose.ADOPTED,
+                provider=provider,
+                delivers=source.delivery_of(instance),
                 node_class_name=source.key.node_class or None,
                 hourly_price=price,
+                billing=billing_terms(source.capabilities.billing),
                 why=sentence,
             ),
             status=transition(
@@ -158,7 +162,7 @@ def _name(provider: str, instance: str, recorded: _Recorded) -> str:
     for _ in range(len(recorded.by_name) + 1):
         digest = hashlib.sha256(f"{provider}\n{instance}\n{earlier}".encode()).hexdigest()[:10]
         name = f"leftover-{provider}-{digest}"
-        if name not in recorded.by_name:
+        if name not in recorded.by_name or recorded.by_name[name].state is not InstanceState.GONE:
             break
         earlier = recorded.by_name[name].uid
     return name
@@ -173,9 +177,12 @@ def _owned_machines(
     running = {
         each.id
         for each in listing.found.instances
-        if listing.asked >= now - LISTING_MAX_AGE and recorded.orphan_reason(each, source) is not None
+        if policy_for(source.delivery_of(each)).sighting_holds(listing.asked, now)
+        and recorded.orphan_reason(each, source) is not None
     }
     for offer in source.offers or ():
+        if not policy_for(source.delivery_of(offer)).adopted_when_found:
+            continue
         machine = offer.node_name or offer.instance_type
         if machine in recorded.by_name:
             # Also where that record is Gone: it has to be deleted first.
@@ -190,17 +197,36 @@ def _owned_machines(
             yield _adopt_machine(source, offer, machine, InstanceState.LAUNCHED, sentence, now)
 
 
+def powered_on_late(adopt: Adopt) -> Adopt:
+    """The adoption of a machine that a power-on call of its previous GPUInstance has powered on, and nobody by hand."""
+    sentence = (
+        f"{adopt.name} is on: a power-on call of Forebay's whose outcome was unknown seems to have taken effect late. "
+        "Adopting it; powered off unless its node becomes Ready with its GPUs."
+    )
+    first = adopt.status.transitions[-1]
+    status = msgspec.structs.replace(
+        adopt.status,
+        message=sentence,
+        attempt=1,
+        transitions=(*adopt.status.transitions[:-1], msgspec.structs.replace(first, message=sentence)),
+    )
+    spec = msgspec.structs.replace(adopt.spec, why=sentence)
+    return msgspec.structs.replace(adopt, spec=spec, status=status, sentence=sentence)
+
+
 def _adopt_machine(  # noqa: PLR0917 (each is a part of the record)
     source: Source, offer: Offer, machine: str, state: InstanceState, sentence: str, now: datetime
 ) -> Adopt:
     return Adopt(
         name=machine,
         spec=GPUInstanceSpec(
-            provider=ProviderName(source.key.provider),
-            delivers=Delivery.POWER,
+            purpose=Purpose.ADOPTED,
+            provider=source.key.provider,
+            delivers=source.delivery_of(offer),
             node_class_name=source.key.node_class or None,
             offer=offer_record(offer),
             hourly_price=offer.price.exact(),
+            billing=billing_terms(offer.billing),
             node=planned_node(machine, offer.labels, offer.taints, offer.allocatable),
             why=sentence,
         ),

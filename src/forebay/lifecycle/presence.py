@@ -8,12 +8,11 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
+from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.transitions import whole_seconds
-from forebay.model.sources import Capabilities, Delivery, Found, Instance, InstancePhase
+from forebay.model.sources import Capabilities, Found, Instance
 
-#: Only a listing at most this old shows that a machine is on: older ones are kept while a provider does not answer.
-LISTING_MAX_AGE: Final = timedelta(minutes=2)
 #: So many consecutive listings without an instance prove that it is absent.
 ABSENCES_NEEDED: Final = 2
 #: Times in a record are cut to whole seconds: only what is this much later certainly came after.
@@ -89,11 +88,10 @@ def _index(found: Found) -> _ListingIndex:
 
 def is_of(instance: Instance, record: GPUInstance) -> bool:
     """True where the listed instance is that of the record."""
-    if record.spec.delivers is Delivery.POWER:
-        # An owned machine never ceases to exist: one that is off counts as absent.
-        return instance.id == instance_id(record) and instance.phase is not InstancePhase.STOPPED
     own_id = instance_id(record)
-    return instance.id == own_id if own_id is not None else instance.owner is not None and instance.owner == record.uid
+    if own_id is None:
+        return instance.owner is not None and instance.owner == record.uid
+    return instance.id == own_id and policy_of(record).is_present(instance)
 
 
 def _age(instance: Instance) -> tuple[float, str]:
@@ -107,7 +105,7 @@ def confirmed_present(facts: Facts, seen: Presence, now: datetime) -> bool:
     """
     if not seen.present or seen.asked is None:
         return False
-    return not facts.owned or seen.asked >= now - LISTING_MAX_AGE
+    return facts.policy.sighting_holds(seen.asked, now)
 
 
 def count_absences(status: GPUInstanceStatus, seen: Presence, after: datetime) -> GPUInstanceStatus:
@@ -127,6 +125,15 @@ def count_absences(status: GPUInstanceStatus, seen: Presence, after: datetime) -
     if absences > ABSENCES_NEEDED:
         return status
     return replace(status, absences=absences, absent_since=status.absent_since or asked, absent_at=asked)
+
+
+def billing_ended(facts: Facts, now: datetime) -> datetime:
+    """When the instance, which is gone, ceased to be billed: the provider's own time, or else now, the latest it can
+    be.
+    """
+    known = instance_id(facts.record)
+    told = facts.listing.found.ended.get(known) if facts.listing is not None and known is not None else None
+    return whole_seconds(min(told, now) if told is not None else now)
 
 
 def settle_time(capabilities: Capabilities) -> timedelta:

@@ -5,14 +5,15 @@ from typing import Final
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, PlannedNode
+from forebay.api.gpu_instance import BillingTerms, GPUInstance, GPUInstanceStatus, PlannedNode
 from forebay.api.gpu_instance import OfferRecord as RecordedOffer
 from forebay.api.names import GROUP
-from forebay.api.parts import TaintEffect
+from forebay.api.parts import TaintEffect, Taints
 from forebay.api.parts import TaintEntry as RecordedTaint
+from forebay.api.values import duration_text
 from forebay.model.quantities import CPU, Resources
 from forebay.model.requirements import Taint
-from forebay.model.sources import AMPLE, Offer
+from forebay.model.sources import AMPLE, Billing, Offer
 
 #: Annotation with the status that the record of a found instance starts with. A status cannot be created together with
 #: its object, and a record without status would be launched.
@@ -28,18 +29,37 @@ def offer_record(offer: Offer) -> RecordedOffer:
         spot=offer.spot,
         gpu_type=offer.gpu_type,
         gpu_count=offer.gpu_count,
+        gpu_resource=offer.gpu_resource,
         gpu_memory_gib=offer.gpu_memory_gib,
         boot_deadline=f"{int(boot.total_seconds())}s" if boot is not None else None,
     )
 
 
-def planned_node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocatable: Resources) -> PlannedNode:
+def billing_terms(billing: Billing) -> BillingTerms | None:
+    """The terms as stored; None for the usual ones, by the second and without a minimum."""
+    usual = Billing()
+    if billing == usual:
+        return None
+    return BillingTerms(
+        minimum=duration_text(billing.minimum) if billing.minimum != usual.minimum else None,
+        increment=duration_text(billing.increment) if billing.increment != usual.increment else None,
+    )
+
+
+def planned_node(
+    name: str,
+    labels: Mapping[str, str],
+    taints: Iterable[Taint],
+    allocatable: Resources,
+    startup_taints: Taints = (),
+) -> PlannedNode:
     return PlannedNode(
         name=name,
         labels=dict(labels),
         taints=tuple(
             RecordedTaint(key=each.key, value=each.value or None, effect=TaintEffect(each.effect)) for each in taints
         ),
+        startup_taints=startup_taints,
         # Unstated resources are left out, and read back as ample.
         allocatable={
             resource: f"{amount}m" if resource == CPU else str(amount)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, SecondaryResource
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
@@ -61,8 +61,20 @@ class Uncordon(Step, frozen=True, kw_only=True):
     node: Node
 
 
+class DeleteNode(Step, frozen=True, kw_only=True):
+    """Delete the Node object of a rented machine that is proven gone, so that its pods are let go."""
+
+    node: Node
+
+
 class DeleteRecord(Step, frozen=True, kw_only=True):
     """Take the finalizer off the record and delete it: absence is proven."""
+
+
+class DeleteResources(Step, frozen=True, kw_only=True):
+    """Delete resources that were made beside the machine and are no longer needed; record the outcome."""
+
+    resources: tuple[SecondaryResource, ...]
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,4 +87,4 @@ class Adopt(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-AnyStep = Launch | WriteStatus | Terminate | Drain | Uncordon | DeleteRecord
+AnyStep = Launch | WriteStatus | Terminate | Drain | Uncordon | DeleteNode | DeleteResources | DeleteRecord

@@ -7,52 +7,53 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstanceStatus, InstanceState
 from forebay.api.names import INSTANCE_FINALIZER
-from forebay.demand.initialization import is_initialized
+from forebay.demand.initialization import has_been_ready, is_initialized
+from forebay.demand.maintenance import cordon_is_ours
 from forebay.lifecycle.call_outcomes import termination_backoff
-from forebay.lifecycle.cordon import cordon_is_ours, cordoned_at
+from forebay.lifecycle.cooldown import retained_until
+from forebay.lifecycle.cordon import cordoned_at
 from forebay.lifecycle.disappearance import vanished
-from forebay.lifecycle.facts import Facts, instance_id
+from forebay.lifecycle.facts import Facts, instance_id, may_take_effect_late
+from forebay.lifecycle.node_identity import goes_with
 from forebay.lifecycle.presence import (
     ABSENCES_NEEDED,
     NO_ABSENCES,
     Presence,
+    billing_ended,
     confirmed_present,
     count_absences,
     presence_of,
     settle_time,
 )
+from forebay.lifecycle.revocation import revoked
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
-from forebay.lifecycle.steps import AnyStep, DeleteRecord, Drain, Terminate, Uncordon, WriteStatus
+from forebay.lifecycle.steps import AnyStep, DeleteNode, DeleteRecord, Drain, Terminate, Uncordon, WriteStatus
 from forebay.lifecycle.transitions import TABLE, cause, transition, whole_seconds, with_message
-from forebay.lifecycle.wording import describe, pod_names, terminated, termination_noun, termination_phrase
+from forebay.lifecycle.wording import describe, terminated, termination_noun, termination_phrase
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.sources import InstancePhase
 from forebay.model.spans import human
+from forebay.model.workloads import Pod, pod_names
 
-#: How long a record is kept in Gone. Cooldowns are computed from records, so they must outlast the longest one.
+#: How long a record is kept in Gone; longer where its failure makes the next cooldown grow.
 RECORD_RETENTION: Final = timedelta(hours=1)
 #: Between two requests to evict the same pods.
 EVICTION_INTERVAL: Final = timedelta(seconds=10)
+#: The longest interval for pods that come back although the node is cordoned.
+RETURN_INTERVAL: Final = timedelta(minutes=10)
 #: Pods on a NotReady node cannot be seen to end: after this long they count as lost.
 PODS_LOST_AFTER: Final = timedelta(minutes=10)
 #: A machine whose node is still Ready this long after a termination call that failed has not been terminated by it.
 STILL_ON_AFTER: Final = timedelta(minutes=1)
 
-#: Reasons for which pods are evicted. For any other, the machine goes only if it stays empty.
+#: Reasons for which all pods are evicted. For any other, the machine goes only if no GPU pod comes (`Facts.users`).
 EVICTING: Final = TABLE[InstanceState.DRAINING][InstanceState.TERMINATING] - {Reason.IDLE}
 
 #: Reasons that no longer hold once the node is initialized after all. Pods may have been bound to it by then.
 _RECOVERABLE: Final = frozenset({Reason.UNHEALTHY, Reason.JOIN_TIMEOUT, Reason.GPUS_MISSING})
-
-
-def revoked(facts: Facts) -> tuple[Reason, str] | None:
-    """Why the machine has to go whatever runs on it; None where nobody asked for that."""
-    if facts.deleting:
-        return Reason.DELETED, "the GPUInstance was deleted"
-    if not facts.pool_exists:
-        return Reason.POOL_GONE, "its pool or class was deleted"
-    return None
+#: Reasons after which a machine that could not be terminated serves again.
+_RETURNABLE: Final = _RECOVERABLE | {Reason.IDLE, Reason.POOL_GONE}
 
 
 def begin_termination(ctx: RuleContext, reason: Reason, sentence: str, *, failed: bool = False) -> AnyStep:
@@ -78,21 +79,29 @@ def draining(ctx: RuleContext) -> RuleResult:
     """Rule of the state Draining: cordon, check for pods once more, evict them where that is due, then terminate."""
     facts, status, now = ctx.facts, ctx.status, ctx.now
     why, node = cause(status), facts.node
+    if facts.held is not None and why != Reason.DELETED:
+        return _held(ctx, facts.held)
     if why not in EVICTING:
-        if (revocation := revoked(facts)) is not None:
+        if (revocation := revoked(facts, now)) is not None:
             sentence = f"{termination_phrase(ctx.record)}: {revocation[1]}."
             return ctx.move(InstanceState.DRAINING, revocation[0], sentence)
-        if facts.pods:
-            came = f"{pod_names(facts.pods)} came before it was {terminated(ctx.record)}"
+        if facts.users:
+            came = f"{pod_names(facts.users)} came before it was {terminated(ctx.record)}"
             return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: {came}.")
-    if why in _RECOVERABLE and node is not None and is_initialized(ctx.record, node) and revoked(facts) is None:
+        if facts.pods and facts.needed:
+            # Their eviction may be blocked for long, and the cordon keeps out pods that could use the GPUs.
+            waits = "GPU pods wait for it, and other pods have not left it"
+            return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: {waits}.")
+    if why == Reason.POOL_GONE and _usable(ctx) and revoked(facts, now) is None:
+        return _keep(ctx, Reason.BACK_IN_USE, f"Keeping node {ctx.record.node_name}: its GPUNodePool exists again.")
+    if why in _RECOVERABLE and node is not None and _usable(ctx) and revoked(facts, now) is None:
         return _keep(ctx, Reason.NODE_READY, f"Keeping node {node.name}: it is Ready with its GPUs after all.")
     if (step := vanished(ctx, presence_of(facts))) is not None:
         return step
     if node is None:
         # Pods outlive their node for a moment, until the cluster's garbage collection.
         return Wait(_pods_lost_at(ctx)) if facts.pods and now < _pods_lost_at(ctx) else _drained(ctx)
-    cordoned = cordoned_at(facts)
+    cordoned = cordoned_at(node, facts.since)
     if cordoned is None:
         return _cordon(ctx, node)
     if now < cordoned + facts.cordon_wait:
@@ -100,6 +109,21 @@ def draining(ctx: RuleContext) -> RuleResult:
     if facts.pods:
         return _evict(ctx, node) or _drained(ctx)
     return _drained(ctx)
+
+
+def _usable(ctx: RuleContext) -> bool:
+    return ctx.facts.node is not None and is_initialized(ctx.record, ctx.facts.node, ctx.facts.pods)
+
+
+def _held(ctx: RuleContext, held: str) -> RuleResult:
+    """Keeps a machine that people hold. One that has never been of use, or may be off already, stays in its state."""
+    if ctx.record.state is InstanceState.DRAINING:
+        if has_been_ready(ctx.record):
+            return _keep(ctx, Reason.UNDER_MAINTENANCE, f"Keeping node {ctx.record.node_name}: {held}.")
+        if (step := vanished(ctx, presence_of(ctx.facts))) is not None:
+            return step
+    sentence = f"{describe(ctx.record)} is not {terminated(ctx.record)}, because {held}."
+    return ctx.write(with_message(ctx.status, Reason.UNDER_MAINTENANCE, sentence), Reason.UNDER_MAINTENANCE, sentence)
 
 
 def _cordon(ctx: RuleContext, node: Node) -> Drain:
@@ -121,13 +145,12 @@ def _drained(ctx: RuleContext) -> AnyStep:
     """From Draining to Terminating: the node is empty, or its pods count as lost."""
     why = cause(ctx.status)
     reason = Reason(why) if why in EVICTING else Reason.IDLE
-    drain_message = ctx.status.transitions[-1].message if ctx.status.transitions else ""
     lost = ctx.facts.pods
     state = "its node is empty"
     if lost:
         how = "NotReady" if ctx.facts.node is not None else "missing"
         state = f"{pod_names(lost)} cannot be seen to end, because node {ctx.record.node_name} is {how}"
-    step = into_terminating(ctx, reason, f"{termination_phrase(ctx.record)}: {state}. {drain_message}".rstrip())
+    step = into_terminating(ctx, reason, f"{termination_phrase(ctx.record)}: {state}.")
     return replace(step, given_up=frozenset(pod.uid for pod in lost))
 
 
@@ -152,7 +175,12 @@ def _evict(ctx: RuleContext, node: Node) -> RuleResult:
     status, now = ctx.status, ctx.now
     if not node.ready and now >= _pods_lost_at(ctx):
         return None
-    to_evict = tuple(pod for pod in ctx.facts.pods if pod.deleted is None)
+    there = tuple(pod for pod in ctx.facts.pods if pod.deleted is None)
+    cordoned = cordoned_at(node, ctx.facts.since) or now
+    # Those that came in spite of the cordon would come again, so they are evicted when no other pod is left.
+    to_evict = tuple(pod for pod in there if pod.created <= cordoned + ctx.facts.cordon_wait)
+    if there and not to_evict:
+        return _evict_returned(ctx, node, there, now - cordoned)
     if status.not_before is not None and now < status.not_before:
         return Wait(status.not_before)
     sentence = (
@@ -165,6 +193,20 @@ def _evict(ctx: RuleContext, node: Node) -> RuleResult:
     return Drain(
         record=ctx.record, reason=Reason.DRAINING, sentence=sentence, node=node, evict=to_evict, status=updated
     )
+
+
+def _evict_returned(ctx: RuleContext, node: Node, pods: tuple[Pod, ...], cordoned_for: timedelta) -> RuleResult:
+    """Evicts pods that tolerate the cordon, and whose controllers put them there again: ever more rarely."""
+    if ctx.status.not_before is not None and ctx.now < ctx.status.not_before:
+        return Wait(ctx.status.not_before)
+    wait = max(EVICTION_INTERVAL, min(RETURN_INTERVAL, cordoned_for / 4))
+    sentence = (
+        f"{pod_names(pods)} came to node {node.name} although it is cordoned, and keeps it from being "
+        f"{terminated(ctx.record)}: such pods tolerate node.kubernetes.io/unschedulable. Evicting them again, next in "
+        f"{human(timedelta(seconds=round(wait.total_seconds())))}. Give them fewer tolerations, or a node affinity."
+    )
+    updated = with_message(ctx.status, Reason.DRAINING, sentence, not_before=whole_seconds(ctx.now) + wait)
+    return Drain(record=ctx.record, reason=Reason.DRAINING, sentence=sentence, node=node, evict=pods, status=updated)
 
 
 def terminating(ctx: RuleContext) -> RuleResult:
@@ -182,19 +224,22 @@ def terminating(ctx: RuleContext) -> RuleResult:
     if (step := _clear_node(ctx, node)) is not None:
         return step
     accepted = status.termination_accepted_at
+    still_on = facts.policy.still_on(node)
+    if facts.held is not None and cause(status) != Reason.DELETED and (accepted is None or still_on):
+        return _held(ctx, facts.held)
     if accepted is None:
         attempt = (status.termination_attempts or 0) + 1
-        proof = "it is off" if facts.owned else "it is gone"
-        sentence = f"{termination_phrase(ctx.record)} (attempt {attempt}). Next: proof that {proof}."
+        sentence = (
+            f"{termination_phrase(ctx.record)} (attempt {attempt}). Next: proof that {facts.policy.words.proven}."
+        )
         updated = with_message(status, Reason.TERMINATION_STARTED, sentence)
         return _terminate(ctx, updated, target, Reason.TERMINATION_STARTED, sentence)
-    still_on = facts.owned and node is not None and node.ready
     if not still_on and not (seen.present and seen.asked is not None and seen.asked > accepted):
         return None
     sign = f"node {node.name} is still Ready" if still_on and node is not None else "it is still listed"
     sentence = (
         f"{termination_noun(ctx.record)} of {describe(ctx.record)} was accepted {human(now - accepted)} ago, but "
-        f"{sign}. Trying again; if this goes on, {'power it off' if facts.owned else 'terminate it'} by hand."
+        f"{sign}. Trying again; if this goes on, {facts.policy.words.terminate} by hand."
     )
     updated = with_message(status, Reason.TERMINATION_FAILED, sentence, termination_accepted_at=None)
     return _terminate(ctx, updated, target, Reason.TERMINATION_FAILED, sentence)
@@ -207,9 +252,14 @@ def _back_in_use(ctx: RuleContext) -> RuleResult:
     """
     facts, status, node = ctx.facts, ctx.status, ctx.facts.node
     called = status.attempted_at if status.termination_attempts else None
-    if not facts.needed or called is None or status.termination_accepted_at is not None or revoked(facts) is not None:
+    if (
+        not facts.needed
+        or called is None
+        or status.termination_accepted_at is not None
+        or revoked(facts, ctx.now) is not None
+    ):
         return None
-    if node is None or not is_initialized(ctx.record, node) or cause(status) not in _RECOVERABLE | {Reason.IDLE}:
+    if node is None or not is_initialized(ctx.record, node) or cause(status) not in _RETURNABLE:
         return None
     if ctx.now < called + STILL_ON_AFTER:
         return Wait(called + STILL_ON_AFTER)
@@ -227,7 +277,7 @@ def _clear_node(ctx: RuleContext, node: Node | None) -> RuleResult:
     if node is None:
         return Wait(_pods_lost_at(ctx)) if facts.pods and first and ctx.now < _pods_lost_at(ctx) else None
     if node.ready:
-        cordoned = cordoned_at(facts)
+        cordoned = cordoned_at(node, facts.since)
         if cordoned is None:
             return _cordon(ctx, node)
         if ctx.now < cordoned + facts.cordon_wait:
@@ -246,8 +296,8 @@ def _terminate(ctx: RuleContext, status: GPUInstanceStatus, target: str, reason:
     attempts = (status.termination_attempts or 0) + 1
     status = replace(
         status,
-        # An owned machine's id is its name. It is recorded only when a launch was confirmed, which matters as proof.
-        instance_id=status.instance_id if ctx.facts.owned else target,
+        # The name of an owned machine is recorded as its id only when a launch was confirmed, which matters as proof.
+        instance_id=status.instance_id if ctx.facts.policy.configured_by_name else target,
         termination_attempts=attempts,
         attempted_at=whole_seconds(ctx.now),
         not_before=whole_seconds(ctx.now) + termination_backoff(attempts),
@@ -280,15 +330,15 @@ def _check_absence(ctx: RuleContext, seen: Presence) -> RuleResult:
     """
     facts, status = ctx.facts, ctx.status
     accepted, settled = status.termination_accepted_at, ctx.since + settle_time(ctx.capabilities)
-    still_on = facts.owned and facts.node is not None and facts.node.ready
+    still_on = facts.policy.still_on(facts.node)
     if seen.asked is None:
-        # No listing can tell about this owned machine: the accepted call and a node that is not Ready have to do.
-        if facts.listing is None or not facts.owned or accepted is None or still_on:
+        # No listing can tell: the accepted call and a node that is not Ready have to do, where that is proof.
+        if facts.listing is None or not facts.policy.proven_by_node or accepted is None or still_on:
             return None
         if status.instance_id is None and ctx.now < settled:
             return Wait(settled)
         if status.instance_id is None and accepted < settled:
-            return _power_off_again(ctx, seen)
+            return _power_off_again(ctx, seen) if facts.held is None or facts.deleting else None
         return _gone(ctx, status, f"the power-off call was accepted and node {ctx.record.node_name} is not Ready")
     after = accepted if accepted is not None and status.instance_id is not None else max(settled, accepted or settled)
     counted = count_absences(status, seen, after)
@@ -300,15 +350,9 @@ def _check_absence(ctx: RuleContext, seen: Presence) -> RuleResult:
 
 
 def _gone(ctx: RuleContext, status: GPUInstanceStatus, proof: str) -> RuleResult:
-    if status.secondary_resources:
-        left = ", ".join(f"{each.kind} {each.id}" for each in status.secondary_resources)
-        sentence = f"{describe(ctx.record)} is gone, but resources created along with it are not yet: {left}."
-        return ctx.write(
-            with_message(status, Reason.TERMINATION_STARTED, sentence), Reason.TERMINATION_STARTED, sentence
-        )
     # An instance that no listing has ever shown was never there to be billed.
-    never = status.instance_id is None and not ctx.facts.owned
-    state = "was never started" if never else "is off" if ctx.facts.owned else "is terminated"
+    never = status.instance_id is None and not ctx.facts.policy.configured_by_name
+    state = "was never started" if never else ctx.facts.policy.words.gone
     sentence = f"{describe(ctx.record)} {state}: {proof}."
     gone = transition(
         status,
@@ -317,7 +361,7 @@ def _gone(ctx: RuleContext, status: GPUInstanceStatus, proof: str) -> RuleResult
         sentence,
         ctx.now,
         billed_from=None if never else status.billed_from,
-        billed_until=None if never or status.billed_from is None else whole_seconds(ctx.now),
+        billed_until=None if never or status.billed_from is None else billing_ended(ctx.facts, ctx.now),
     )
     return WriteStatus(record=ctx.record, reason=Reason.TERMINATED, sentence=sentence, status=gone)
 
@@ -327,15 +371,21 @@ def expired_record(facts: Facts, now: datetime) -> RuleResult:
     if facts.deleting and INSTANCE_FINALIZER not in facts.record.metadata.finalizers:
         return None  # somebody else's finalizer holds it
     node, seen = facts.node, presence_of(facts)
-    on = facts.owned and confirmed_present(facts, seen, now) and seen.instances[0].phase is InstancePhase.RUNNING
-    if on or (facts.owned and node is not None and node.ready):
-        # A machine has one record at a time: the next can be created only when this one is deleted.
+    named = facts.policy.configured_by_name
+    on = named and confirmed_present(facts, seen, now) and seen.instances[0].phase is InstancePhase.RUNNING
+    late = may_take_effect_late(facts.record)
+    if not late and (on or facts.policy.still_on(node)):
+        # A machine has one record at a time: the next can be created only when this one is deleted. Not where a call
+        # may have taken effect late: the record tells so, until an adoption replaces it.
         sentence = f"{describe(facts.record)} is on again. Deleting this record, so that a new one can be created."
         return DeleteRecord(record=facts.record, reason=Reason.TERMINATED, sentence=sentence)
-    if node is not None and cordon_is_ours(node):
+    if node is not None and goes_with(facts.record, node):
+        sentence = f"Deleting node {node.name}: its machine, {describe(facts.record)}, is gone."
+        return DeleteNode(record=facts.record, reason=Reason.TERMINATED, sentence=sentence, node=node)
+    if node is not None and cordon_is_ours(node) and facts.policy.node_outlives_it:
         sentence = f"Uncordoning node {node.name}, which Forebay cordoned, so that it takes pods when it comes back."
         return Uncordon(record=facts.record, reason=Reason.TERMINATED, sentence=sentence, node=node)
-    until = (facts.since or now) + RECORD_RETENTION
+    until = max((facts.since or now) + RECORD_RETENTION, retained_until(facts.record) or now)
     if now < until and not facts.deleting:
         return Wait(until)
     sentence = f"{describe(facts.record)} is gone, and no cooldown depends on its record any more. Deleting the record."

@@ -18,9 +18,11 @@ _REVOKED: Final = frozenset({R.DELETED, R.POOL_GONE})
 _NO_NODE: Final = frozenset({R.LAUNCH_TIMEOUT, R.JOIN_TIMEOUT})
 _NO_GPUS: Final = frozenset({R.JOIN_TIMEOUT, R.GPUS_MISSING})
 _VANISHED: Final = frozenset({R.VANISHED})
+_RECLAIMED: Final = frozenset({R.RECLAIMED})
+_CONTAINER_ENDED: Final = frozenset({R.CONTAINER_FINISHED, R.CONTAINER_FAILED})
 #: The provider's answer guarantees that nothing was started.
 _REFUSED: Final = frozenset(
-    {R.NO_CAPACITY, R.LAUNCH_REJECTED, R.BAD_CREDENTIALS, R.RATE_LIMITED, R.PROVIDER_UNAVAILABLE}
+    {R.NO_CAPACITY, R.PROVIDER_QUOTA, R.LAUNCH_REJECTED, R.BAD_CREDENTIALS, R.RATE_LIMITED, R.PROVIDER_UNAVAILABLE}
 )
 
 #: Which state may follow which, and for which reasons. None: the record has just been created.
@@ -35,37 +37,37 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
     S.REQUESTED: {
         S.LAUNCHING: frozenset({R.LAUNCH_STARTED}),
         S.LAUNCHED: frozenset({R.ADOPTED}),
-        S.GONE: _REVOKED | {R.NOT_NEEDED, R.PROVIDER_NOT_CONFIGURED},
+        S.GONE: _REVOKED | {R.NOT_NEEDED, R.PROVIDER_NOT_CONFIGURED, R.COOLING_DOWN, R.UNDER_MAINTENANCE},
     },
     S.LAUNCHING: {
         S.LAUNCHING: frozenset({R.LAUNCH_STARTED}),
         S.LAUNCHED: frozenset({R.LAUNCH_ACCEPTED, R.ADOPTED}),
         S.REQUESTED: frozenset({R.RATE_LIMITED, R.PROVIDER_UNAVAILABLE}),
-        S.TERMINATING: _REVOKED | {R.NOT_NEEDED, R.LAUNCH_FAILED, R.LAUNCH_TIMEOUT},
+        S.TERMINATING: _REVOKED | {R.NOT_NEEDED, R.LAUNCH_FAILED, R.LAUNCH_TIMEOUT, R.UNDER_MAINTENANCE},
         S.GONE: _REFUSED,
     },
     S.LAUNCHED: {
         S.JOINED: frozenset({R.NODE_JOINED}),
         S.RUNNING: frozenset({R.CONTAINER_RUNNING}),
-        S.FINISHED: frozenset({R.CONTAINER_FINISHED}),
-        S.DRAINING: _REVOKED | _NO_NODE,
-        S.TERMINATING: _REVOKED | _NO_NODE,
+        S.FINISHED: _CONTAINER_ENDED,
+        S.DRAINING: _REVOKED | _NO_NODE | _RECLAIMED,
+        S.TERMINATING: _REVOKED | _NO_NODE | _RECLAIMED | {R.LAUNCH_FAILED, R.NOT_NEEDED},
         S.GONE: _VANISHED,
     },
     S.JOINED: {
         S.READY: frozenset({R.NODE_READY}),
-        S.DRAINING: _REVOKED | _NO_GPUS,
-        S.TERMINATING: _REVOKED | _NO_GPUS,
+        S.DRAINING: _REVOKED | _NO_GPUS | _RECLAIMED,
+        S.TERMINATING: _REVOKED | _NO_GPUS | _RECLAIMED | {R.LAUNCH_FAILED},
         S.GONE: _VANISHED,
     },
     S.READY: {
-        S.DRAINING: _REVOKED | {R.IDLE, R.EXPIRED, R.UNHEALTHY},
-        S.TERMINATING: _REVOKED | {R.UNHEALTHY},
+        S.DRAINING: _REVOKED | _RECLAIMED | {R.IDLE, R.EXPIRED, R.UNHEALTHY},
+        S.TERMINATING: _REVOKED | _RECLAIMED | {R.UNHEALTHY},
         S.GONE: _VANISHED,
     },
     S.RUNNING: {
-        S.FINISHED: frozenset({R.CONTAINER_FINISHED}),
-        S.TERMINATING: _REVOKED | {R.EXPIRED},
+        S.FINISHED: _CONTAINER_ENDED,
+        S.TERMINATING: _REVOKED | {R.EXPIRED, R.NOT_NEEDED},
         S.GONE: _VANISHED,
     },
     S.FINISHED: {
@@ -73,10 +75,10 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
         S.GONE: _VANISHED,
     },
     S.DRAINING: {
-        S.READY: frozenset({R.BACK_IN_USE, R.NODE_READY}),
+        S.READY: frozenset({R.BACK_IN_USE, R.NODE_READY, R.UNDER_MAINTENANCE}),
         # It was to go if it stayed empty; now it has to go.
         S.DRAINING: _REVOKED,
-        S.TERMINATING: _REVOKED | _NO_NODE | _NO_GPUS | {R.IDLE, R.EXPIRED, R.UNHEALTHY},
+        S.TERMINATING: _REVOKED | _NO_NODE | _NO_GPUS | _RECLAIMED | {R.IDLE, R.EXPIRED, R.UNHEALTHY},
         S.GONE: _VANISHED,
     },
     S.TERMINATING: {

@@ -4,7 +4,9 @@ Memory is what the vendor advertises, in GiB. Names are compared without case, s
 or "tesla", so that only real aliases are listed.
 """
 
+import difflib
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
 from typing import Final
@@ -185,6 +187,20 @@ def canonical(name: str, memory_gib: float | None = None) -> str:
     """Canonical name of the model; an unknown name is returned unchanged."""
     model = gpu_model(name, memory_gib)
     return name if model is None else model.name
+
+
+def unknown_models(names: Iterable[str]) -> str:
+    """For a sentence: which of the names are no known model, and the nearest that are; "" where all are known."""
+    return "".join(
+        f'; "{name}" is not a known GPU model{nearest_models(name)}' for name in names if not gpu_model(name)
+    )
+
+
+def nearest_models(name: str, others: Iterable[str] = ()) -> str:
+    """For a sentence: `: did you mean H100 or H200?`, from the models and `others`; "" where none is near."""
+    by_plain = {_plain(each): each for each in (*others, *(model.name for model in MODELS))}
+    near = difflib.get_close_matches(_plain(name), sorted(by_plain), n=3, cutoff=0.5)
+    return f": did you mean {' or '.join(by_plain[each] for each in near)}?" if near else ""
 
 
 def matching_models(name: str) -> frozenset[str]:

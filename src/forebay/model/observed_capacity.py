@@ -22,15 +22,15 @@ _OURS: Final = "forebay.dev/"
 _PASSING: Final = (*CONDITION_TAINTS, _OURS)
 
 
-def with_observed_capacity(offer: Offer, node: Node | None) -> Offer:
-    """The offer of an owned machine, corrected by its node.
+def with_observed_capacity(offer: Offer, node: Node | None, last_ready: Node | None = None) -> Offer:
+    """The offer of an owned machine, corrected by its node, and by that node as it was when it was last Ready.
 
     Values that the user did not configure come from the node; configured amounts are cut to what the node has; taints
     of the node are added in any case.
     """
     if node is None or node.name != offer.node_name:
         return offer
-    gpus = min(offer.gpu_count, node.capacity.amount(offer.gpu_resource) or offer.gpu_count)
+    gpus = min(offer.gpu_count, _gpus(offer.gpu_resource, node, last_ready) or offer.gpu_count)
     return replace(
         offer,
         gpu_count=gpus,
@@ -41,12 +41,21 @@ def with_observed_capacity(offer: Offer, node: Node | None) -> Offer:
     )
 
 
+def _gpus(resource: str, node: Node, last_ready: Node | None) -> int:
+    """GPUs that pods could use when the node was last Ready: one that has failed is in the capacity all the same.
+
+    While the machine is off, or its driver starts, 0 are allocatable, which says nothing about the next boot.
+    """
+    before = last_ready.allocatable.amount(resource) if last_ready is not None else 0
+    usable, capacity = before or node.allocatable.amount(resource), node.capacity.amount(resource)
+    return min(usable, capacity) if usable and capacity else usable or capacity
+
+
 def _allocatable(offer: Offer, node: Node, gpus: int) -> Resources:
     amounts = dict(node.allocatable)
     for name, stated in offer.allocatable.items():
         # A node without a resource that every machine has was created by hand and has never reported.
         amounts[name] = min(stated, amounts.get(name, stated))
-    # Not the node's allocatable GPUs: those may be 0 while the machine is off or its driver starts.
     amounts[offer.gpu_resource] = gpus
     return Resources(amounts)
 

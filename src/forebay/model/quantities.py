@@ -14,6 +14,9 @@ _INT64_MAX: Final = 2**63 - 1
 _INT64_DIGITS: Final = 18
 _LARGEST_MULTIPLIED: Final = 9
 GPU_SUFFIX: Final = "/gpu"
+NVIDIA_GPU: Final = "nvidia.com/gpu"
+#: Slices of a GPU are resources of their own, by size.
+MIG_PREFIX: Final = "nvidia.com/mig-"
 
 
 class Resources(Mapping[str, int]):
@@ -69,6 +72,14 @@ class Resources(Mapping[str, int]):
                 self._gpus = Gpus(sum(amount for name, amount in self._amounts.items() if name.endswith(GPU_SUFFIX)))
             return self._gpus
         return Gpus(sum(self._amounts.get(name, 0) for name in names))
+
+    def any_gpu(self, names: Collection[str] | None = None) -> bool:
+        """Whether there is any GPU, as `gpus` counts them, or a slice of one (`nvidia.com/mig-1g.10gb`)."""
+        if int(self.gpus(names)) > 0:
+            return True
+        if names is not None and NVIDIA_GPU not in names:
+            return False
+        return any(name.startswith(MIG_PREFIX) and amount > 0 for name, amount in self._amounts.items())
 
     def __add__(self, other: "Resources") -> "Resources":
         if not isinstance(other, Resources):

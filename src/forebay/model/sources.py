@@ -1,6 +1,6 @@
 """What providers deliver, offer and list, in types that all rooms share.
 
-A *source* is one provider as configured by one GPUNodeClass, or by environment variables (class "").
+A *source* is one provider as configured by one GPUNodeClass.
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,47 @@ AMPLE: Final = 2**50
 
 
 class Delivery(StrEnum):
+    """How capacity arrives. `lifecycle.deliveries` has one policy for each; nothing else asks which one it is."""
+
+    #: A rented machine that joins the cluster.
     NODE = "Node"
+    #: A remote container that runs one pod.
     CONTAINER = "Container"
+    #: An owned machine that is powered on.
     POWER = "Power"
+
+    @property
+    def has_node(self) -> bool:
+        """Whether the instance becomes a node of its own."""
+        return self is not Delivery.CONTAINER
+
+
+#: What a provider delivers of which nothing is known but its prices.
+USUAL_DELIVERY: Final = Delivery.NODE
+
+
+class Join(StrEnum):
+    """How a rented machine joins the cluster, by the field of a GPUNodeClass that says so."""
+
+    TALOS = "talosConfig"
+    K3S = "k3sConfig"
+    KUBEADM = "kubeadmConfig"
+    CLOUD_INIT = "cloudInit"
+
+
+class Identity(StrEnum):
+    """Where a provider keeps the identity of what it launched, so that `instances` can return it as `owner`."""
+
+    #: In tags or labels, which also hold the tags of the class.
+    TAGS = "Tags"
+    #: In the name or an environment variable: there are no tags.
+    NAME = "Name"
+    #: Nowhere: the machine is configured, and its name is its identity.
+    MACHINE = "Machine"
 
 
 class SourceKey(NamedTuple):
-    #: Name of the GPUNodeClass; "" for machines from environment variables.
+    #: Name of the GPUNodeClass; "" for offers that `forebay plan` reads from a table, without a class.
     node_class: str
     provider: str
 
@@ -38,6 +72,21 @@ class Billing(msgspec.Struct, frozen=True, kw_only=True):
     increment: timedelta = timedelta(seconds=1)
 
 
+class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """At most so many requests in any such span, by the provider's documentation."""
+
+    requests: int
+    per: timedelta
+
+
+class ZoneKey(NamedTuple):
+    """Key under which cooldowns of a zone are kept: a zone of one source, or a region that has no zones."""
+
+    node_class: str
+    provider: str
+    place: str
+
+
 class OfferKey(NamedTuple):
     """Key under which cooldowns of an offer are kept."""
 
@@ -46,6 +95,15 @@ class OfferKey(NamedTuple):
     region: str
     zone: str
     spot: bool
+
+
+#: What may cool down. No two of these are equal, because they differ in length.
+CooldownKey = OfferKey | ZoneKey | SourceKey
+
+
+def cooldown_keys(source: SourceKey, offer: OfferKey) -> tuple[OfferKey, ZoneKey, SourceKey]:
+    """What keeps an offer of this source from being tried while it cools down, the narrowest first."""
+    return offer, ZoneKey(source.node_class, source.provider, offer.zone or offer.region), source
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +120,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     gpu_resource: str = "nvidia.com/gpu"
     gpu_memory_gib: int | None = None
     price: UsdPerHour
-    #: How many can be launched; None where the provider does not say.
+    #: How many can be launched; None where the provider does not say. A listing of a marketplace is one machine.
     stock: int | None = None
     #: What pods can use: capacity less kubelet reservations. AMPLE where the amount is unknown.
     allocatable: Resources
@@ -77,6 +135,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     boot_deadline: timedelta | None = None
     #: Name of the node of an owned machine. None where Forebay chooses the name.
     node_name: str | None = None
+    #: None: the first delivery of its provider.
+    delivers: Delivery | None = None
 
     @property
     def key(self) -> OfferKey:
@@ -84,12 +144,15 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstancePhase(StrEnum):
+    #: Accepted, and not running yet: a machine that boots, a container whose image is pulled.
     STARTING = "Starting"
     RUNNING = "Running"
     #: Exists, does not run, and may still be billed (a stopped disk).
     STOPPED = "Stopped"
-    #: A container that has exited by itself.
+    #: A container that has exited by itself, with `exit_code` where the provider says it.
     FINISHED = "Finished"
+    #: Cannot run or cannot go on (the image cannot be pulled, the machine failed to boot), and may still be billed.
+    FAILED = "Failed"
     #: Being terminated or powered off, and not gone yet.
     ENDING = "Ending"
 
@@ -101,11 +164,20 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     phase: InstancePhase
     #: UID of the GPUInstance it was launched for, from its tags. None: the tags name only the cluster.
     owner: str | None = None
+    #: The price that is billed, where the provider reports it.
     price: UsdPerHour | None = None
     created: datetime | None = None
     node_name: str | None = None
+    #: The spec.providerID that its node will have, where the provider defines one.
     provider_id: str | None = None
+    #: Of a container that has finished.
     exit_code: int | None = None
+    #: What the provider says about its phase, such as why it failed. Text of the provider, without secrets.
+    message: str | None = None
+    #: A reclaim notice: when the provider takes it back.
+    reclaim_at: datetime | None = None
+    #: None: the first delivery of its provider.
+    delivers: Delivery | None = None
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +186,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     instances: tuple[Instance, ...] = ()
     #: Ids that may or may not exist (an owned machine without a status endpoint).
     unknown: frozenset[str] = frozenset()
+    #: When the billing of instances ended that do not exist any more, by id, where the provider tells.
+    ended: Mapping[str, datetime] = {}
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,9 +201,27 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What the core must know of a provider. Each provider sets its own values, in its folder."""
 
-    delivers: Delivery
+    #: What it delivers; the first one holds for offers and instances that name none.
+    deliveries: tuple[Delivery, ...]
+    #: How its rented machines can be told to join the cluster. Empty: containers, and machines that are installed.
+    joins: frozenset[Join] = frozenset()
+    #: Whether a GPUNodeClass must say how the rented machines join.
+    needs_join: bool = False
+    #: Whether credentialsRef is required. Other providers use Forebay's own identity, or need none.
+    needs_credentials: bool = False
+    #: Whether its entry in a GPUNodeClass lists the machines; entries of other providers must not.
+    lists_machines: bool = False
+    #: Whether it has instance groups that a NodeProvisioner can size.
+    has_groups: bool = False
+    #: Whether it has offers that it may reclaim at any time.
+    spot: bool = False
+    identity: Identity = Identity.TAGS
     #: Whether a launch repeated under the same identity returns the same instance, never a second one.
     idempotent_launch: bool = False
+    #: Whether it ends an instance by itself after `LaunchRequest.max_run_time`, so that nothing outlives Forebay.
+    dead_man_switch: bool = False
+    #: Billing terms of instances whose offer is not known, such as those that were found.
+    billing: Billing = Billing()
     #: How long a listing may lag: a launch that no listing shows for longer than this never happened.
     settle_time: timedelta = timedelta(minutes=2)
     #: Deadlines: launch call to running instance, then to a node, then to allocatable GPUs.
@@ -138,12 +230,30 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     gpu_deadline: timedelta = timedelta(minutes=10)
     #: Launch and termination calls are given up after this long. The provider may give up earlier by itself.
     call_timeout: timedelta = timedelta(seconds=60)
+    #: Launch and termination calls of one source in flight at the same time.
+    max_calls: int = 16
+    #: Shortest time between two launch calls of one source.
+    launch_interval: timedelta = timedelta(0)
+    #: What the account may send. Transports made by `providers.pacing` keep to it.
+    rate_limits: tuple[RateLimit, ...] = ()
     #: Interval between listings while no launch or termination is in progress.
     poll: timedelta = timedelta(seconds=30)
+    #: Interval between listings while a launch or termination waits for the next one.
+    fast_poll: timedelta = timedelta(seconds=2)
+    #: Interval between requests for offers.
+    offers_poll: timedelta = timedelta(seconds=60)
 
     def of(self, offer: Offer) -> "Capabilities":
         """The capabilities for one offer: a machine may have a boot deadline of its own."""
         return self if offer.boot_deadline is None else replace(self, join_deadline=offer.boot_deadline)
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the provider can be used as configured."""
+
+    ok: bool
+    #: What was checked, and what to do where it failed.
+    sentence: str
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,12 +271,21 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     offers: tuple[Offer, ...] | None = None
     #: What is wrong now, and what to do about it.
     error: str | None = None
+    #: Result of the last check of credentials, permissions and reachability; None before the first one.
+    check: Check | None = None
+    #: Versions of the class's entry and of the Secrets that the provider has read so far: where one has changed since
+    #: a failure, its cause may be mended.
+    revision: Mapping[str, str] = {}
+
+    def delivery_of(self, found: Offer | Instance) -> Delivery:
+        return found.delivers or self.capabilities.deliveries[0]
 
 
 class FailureKind(StrEnum):
     """Kinds of provider errors, by what the caller must do."""
 
     NO_CAPACITY = "NoCapacity"
+    QUOTA = "ProviderQuota"
     RATE_LIMITED = "RateLimited"
     OUTCOME_UNKNOWN = "OutcomeUnknown"
     GONE = "InstanceGone"
@@ -175,9 +294,20 @@ class FailureKind(StrEnum):
     UNAVAILABLE = "Unavailable"
 
 
+class FailureScope(StrEnum):
+    """What a failure speaks against: how much cools down."""
+
+    OFFER = "Offer"
+    #: Every offer of the source in the offer's zone, or in its region where that has no zones.
+    ZONE = "Zone"
+    #: Every offer of the source: its credentials, its quota or the provider itself.
+    SOURCE = "Source"
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """An error of a provider call, as data."""
 
     kind: FailureKind
     sentence: str
+    scope: FailureScope = FailureScope.OFFER
     retry_after: timedelta | None = None

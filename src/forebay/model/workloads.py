@@ -72,6 +72,8 @@ class PodShape(msgspec.Struct, frozen=True, kw_only=True):
     scheduling_gates: tuple[str, ...] = ()
     #: Host ports as (port, protocol): two pods with one in common cannot share a node.
     host_ports: tuple[tuple[int, str], ...] = ()
+    #: Whether the pod has resource claims, by which it may use GPUs that it does not request.
+    resource_claims: bool = False
 
     def gpus(self, names: Collection[str] | None = None) -> Gpus:
         """GPUs requested, counted in the resources `names`; by default in every vendor's `<vendor>/gpu`."""
@@ -119,6 +121,8 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     refusal: str | None = None
     #: Since when the scheduler reports an error instead of an answer; the error is in `unschedulable_message`.
     scheduler_error_since: datetime | None = None
+    #: `Reason: message` of the condition CAPACITY_CONDITION; None where the pod has none, or has it with status True.
+    capacity: str | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -128,6 +132,15 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     def occupies_node(self) -> bool:
         """Whether the pod is a reason to keep its node. DaemonSet and mirror pods and finished pods are not."""
         return not (self.phase.ended or self.mirror or (self.owner is not None and self.owner.kind == "DaemonSet"))
+
+
+def pod_names(pods: Collection[Pod], most: int = 3) -> str:
+    """`team/a, team/b and 4 more`."""
+    names = sorted(f"{pod.namespace}/{pod.name}" for pod in pods)
+    shown, rest = names[:most], len(names) - most
+    if rest > 0:
+        return f"{', '.join(shown)} and {rest} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 class ContainerResources(msgspec.Struct, frozen=True):

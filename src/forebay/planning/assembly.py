@@ -13,7 +13,7 @@ from forebay.planning.greedy import Packer, Pattern
 from forebay.planning.placement import Refused
 from forebay.planning.plan import Alternative, Candidate, Excluded, LeftOut, Plan, Purchase
 from forebay.planning.pod_groups import Pin, PodGroup, PodGroups
-from forebay.planning.sentences import Considered, chosen, left_out
+from forebay.planning.sentences import Considered, chosen, kind_of_offer, left_out
 from forebay.planning.solve import Solved
 
 _ALTERNATIVES = 3
@@ -58,31 +58,40 @@ class PartialPlan(NamedTuple):
         )
 
 
+class GangCounts(NamedTuple):
+    """Numbers of pods of each gang."""
+
+    #: How many must be served for any to be served.
+    needed: Mapping[GangKey, int]
+    waiting: Mapping[GangKey, int]
+    #: Of gangs that are not served: how many could be served if the gang were alone.
+    servable: Mapping[GangKey, int]
+
+
 def assemble(
     demand: PodGroups,
+    packed: PodGroups,
     priced_candidates: Sequence[PricedCandidate],
     answer: PartialPlan,
     *,
     excluded: Sequence[Excluded],
     unknown: Sequence[str],
     refused: Sequence[Refused],
-    needed: Mapping[GangKey, int],
-    waiting: Mapping[GangKey, int],
+    gangs: GangCounts,
 ) -> Plan:
-    """The plan. `needed`, `waiting`: of each gang, how many pods it needs for any to be served, and how many wait."""
+    """The plan. `packed`: the pods served, in the groups that patterns count."""
     price = sum(
         (bought.priced.candidate.offer.price * bought.times for bought in answer.bought), start=UsdPerHour.zero()
     )
     return Plan(
-        purchases=tuple(_purchases(demand, priced_candidates, answer.bought)),
+        purchases=tuple(_purchases(packed, priced_candidates, answer.bought)),
         left_out=(
             *(LeftOut(pod=pod, reason=why, sentence=sentence) for pods, why, sentence in refused for pod in pods),
             *_left_out(
                 demand,
                 answer,
                 Considered(priced_candidates, answer.inventory or Inventory(priced_candidates, ()), excluded, unknown),
-                needed,
-                waiting,
+                gangs,
             ),
         ),
         cost=UsdPerHour.from_units(answer.expected),
@@ -150,14 +159,11 @@ def alternatives(
         for name, amount in demand.groups[group].needs.items():
             if name not in demand.room:
                 need[name] += amount * count
-    mine = priced.candidate.offer
-    found = []
+    seen = {kind_of_offer(priced.candidate)}
+    found: list[Alternative] = []
     for other in admitted.at(demand.groups[pattern[0][0]].pin):
         candidate = other.candidate
-        offer = candidate.offer
-        if candidate.available == 0 or (
-            (offer.provider, offer.instance_type, offer.spot) == (mine.provider, mine.instance_type, mine.spot)
-        ):
+        if candidate.available == 0 or kind_of_offer(candidate) in seen:
             continue
         free = candidate.node.allocatable
         if all(amount <= free.amount(name) for name, amount in need.items()) and all(
@@ -165,6 +171,7 @@ def alternatives(
         ):
             more = UsdPerHour.from_units(other.expected - priced.expected)
             found.append(Alternative(candidate=candidate, more=more))
+            seen.add(kind_of_offer(candidate))
             if len(found) == _ALTERNATIVES:
                 break
     return tuple(found)
@@ -174,10 +181,9 @@ def _left_out(
     demand: PodGroups,
     answer: PartialPlan,
     known: Considered,
-    needed: Mapping[GangKey, int],
-    waiting: Mapping[GangKey, int],
+    gangs: GangCounts,
 ) -> Iterable[LeftOut]:
-    members = demand.gangs()
+    members, needed, waiting = demand.gangs(), gangs.needed, gangs.waiting
     left_of: Counter[GangKey] = Counter()
     for group, left in zip(demand.groups, answer.left, strict=True):
         if group.gang is not None:
@@ -200,18 +206,24 @@ def _left_out(
                 reason, sentence = (
                     Reason.GANG_INCOMPLETE,
                     (
-                        f"Pod group {gang} needs {needed[gang]} pods and {waiting[gang]} are waiting: Forebay buys "
-                        "capacity for the group when enough of its pods exist."
+                        f"Pod group {gang} needs {needed[gang]} pods and {waiting[gang]} wait for capacity: Forebay "
+                        "launches capacity for the group when enough of its pods exist and are unschedulable."
                     ),
                 )
             elif needed[gang] > members[gang] or reason in (Reason.LIMIT_REACHED, Reason.OUT_OF_STOCK):
                 others = sentence if needed[gang] <= members[gang] else "See the sentences of its other pods."
-                reason, sentence = (
-                    Reason.GANG_INCOMPLETE,
-                    (
-                        f"Pod group {gang} is served as a whole or not at all, and not all of its {waiting[gang]} pods "
-                        f"can be served now. {others}"
-                    ),
-                )
+                why = _too_few(reason, others, gangs.servable.get(gang), waiting[gang], needed[gang])
+                reason = Reason.GANG_INCOMPLETE
+                sentence = f"Pod group {gang} is served as a whole or not at all, and {why}"
         for pod in group.pods[group.count - left :]:
             yield LeftOut(pod=pod, reason=reason, sentence=sentence)
+
+
+def _too_few(reason: Reason, sentence: str, servable: int | None, waiting: int, needed: int) -> str:
+    """Why the gang is not served; with the number that is missing, where it is capacity that is missing."""
+    if servable is None or not 0 < servable < needed:
+        return f"not all of its {waiting} pods can be served now. {sentence}"
+    missing = f"there is capacity for {servable} of its {waiting} pods; {needed - servable} more must fit"
+    if reason is Reason.OUT_OF_STOCK:
+        return f"{missing}: allow more regions, providers or GPU types, or add machines."
+    return f"{missing}. {sentence}"

@@ -17,7 +17,7 @@ from forebay.model.requirements import Effect, tolerates
 from forebay.model.sources import AMPLE
 from forebay.model.workloads import PodShape
 from forebay.planning.plan import Candidate, Cap, Preferences
-from forebay.planning.pod_groups import PodGroup, PodGroups
+from forebay.planning.pod_groups import Pin, PodGroup, PodGroups
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _HOUR: Final = timedelta(hours=1) // _MICROSECOND
@@ -40,8 +40,8 @@ _MOST_POINTS: Final = 100
 ARCHITECTURE: Final = "kubernetes.io/arch"
 
 StockKey = tuple[object, ...]
-#: By pod group: whether it is admitted, and what its unmet preferences cost.
-_Eligibility = tuple[tuple[bool, ...], tuple[int, ...]]
+#: Numbers of the pod groups that are admitted, and what their unmet preferences cost.
+_Eligibility = tuple[tuple[int, int], ...]
 
 
 class PricedCandidate(msgspec.Struct, frozen=True, gc=False):
@@ -67,6 +67,8 @@ class CandidateGroup(msgspec.Struct, frozen=True, gc=False):
     preference_cost: tuple[int, ...]
     #: Cheapest first.
     members: tuple[PricedCandidate, ...]
+    #: Numbers of the pod groups of which an empty node takes any.
+    takes: tuple[int, ...]
 
 
 class PackingProblem(msgspec.Struct, frozen=True, gc=False):
@@ -199,49 +201,84 @@ def packing_problem(
     demand: PodGroups, priced_candidates: Sequence[PricedCandidate], preferences: Preferences
 ) -> PackingProblem:
     groups = demand.groups
-    resources = tuple(sorted({name for group in groups for name in group.needs}))
+    alone = _needed_alone(demand)
+    resources = tuple(sorted({name for group in groups for name in group.needs if name not in alone}))
     needs = tuple(tuple(group.needs.get(name, 0) for name in resources) for group in groups)
+    limits = [
+        min((demand.room[name] // n for name, n in group.needs.items() if name in alone), default=UNLIMITED)
+        for group in groups
+    ]
     sparse = [[(d, amount) for d, amount in enumerate(need) if amount > 0] for need in needs]
     signatures = NodeSignatures(group.shape for group in groups)
     pins = tuple(sorted({group.pin.key for group in groups if group.pin is not None}))
-    kind_of = [(id(group.shape), group.namespace) for group in groups]
-    kinds = {
-        kind: msgspec.structs.replace(group, pin=None) if group.pin is not None else group
-        for kind, group in zip(kind_of, groups, strict=True)
-    }
+    # Groups at different places have few different shapes.
+    kinds: dict[tuple[int, str], PodGroup] = {}
+    by_pin: defaultdict[Pin | None, defaultdict[tuple[int, str], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for number, group in enumerate(groups):
+        kind = (id(group.shape), group.namespace)
+        kinds.setdefault(kind, msgspec.structs.replace(group, pin=None) if group.pin is not None else group)
+        by_pin[group.pin][kind].append(number)
     point = preferences.per_preference_point.units
-    by_signature: dict[tuple[object, ...], _Eligibility] = {}
-    alike_candidates: defaultdict[tuple[tuple[int, ...], _Eligibility, tuple[int, ...]], list[PricedCandidate]] = (
-        defaultdict(list)
+    known: dict[tuple[object, ...], dict[tuple[int, str], int]] = {}
+    by_signature: dict[tuple[object, ...], int] = {}
+    eligibilities: dict[_Eligibility, int] = {}
+    alike_candidates: defaultdict[tuple[tuple[int, ...], int, tuple[int, ...]], list[PricedCandidate]] = defaultdict(
+        list
     )
     for priced in priced_candidates:
         candidate = priced.candidate
         node = candidate.node
-        named = candidate.any_architecture
-        signature = (signatures.of(node), candidate.namespaces, named, tuple(node.labels.get(key) for key in pins))
-        eligibility = by_signature.get(signature)
-        if eligibility is None:
-            # Groups at different places have few different shapes.
-            by_kind = {kind: admits(group, candidate) for kind, group in kinds.items()}
-            cost_by_kind = {kind: preference_cost(group.shape, node, point) for kind, group in kinds.items()}
-            labels = node.labels
-            admitted = tuple(
-                by_kind[kind] and (group.pin is None or labels.get(group.pin.key) == group.pin.value)
-                for group, kind in zip(groups, kind_of, strict=True)
+        of_node = (signatures.of(node), candidate.namespaces, candidate.any_architecture)
+        there: tuple[Pin | None, ...] = (None, *(Pin(key, node.labels.get(key)) for key in pins))
+        signature = (of_node, there)
+        if signature not in by_signature:
+            if of_node not in known:
+                known[of_node] = {
+                    kind: preference_cost(group.shape, node, point)
+                    for kind, group in kinds.items()
+                    if admits(group, candidate)
+                }
+            costs = known[of_node]
+            found = sorted(
+                (number, costs[kind])
+                for pin in there
+                if pin in by_pin
+                for kind, numbers in by_pin[pin].items()
+                if kind in costs
+                for number in numbers
             )
-            eligibility = by_signature[signature] = (admitted, tuple(cost_by_kind[kind] for kind in kind_of))
-        if not any(eligibility[0]):
-            continue
+            by_signature[signature] = eligibilities.setdefault(tuple(found), len(eligibilities))
         capacity = tuple(demand.room.get(name) or node.allocatable.amount(name) for name in resources)
-        alike_candidates[capacity, eligibility, priced.caps].append(priced)
+        alike_candidates[capacity, by_signature[signature], priced.caps].append(priced)
     candidate_groups = []
+    by_number = list(eligibilities)
     for (capacity, eligibility, _caps), alike in alike_candidates.items():
-        most = tuple(
-            _how_many(need, capacity) if admitted else 0 for need, admitted in zip(sparse, eligibility[0], strict=True)
-        )
-        if any(most):
-            candidate_groups.append(CandidateGroup(capacity, most, eligibility[1], tuple(alike)))
+        most, cost = [0] * len(groups), [0] * len(groups)
+        for number, unmet in by_number[eligibility]:
+            most[number] = min(_how_many(sparse[number], capacity), limits[number])
+            cost[number] = unmet
+        takes = tuple(number for number, _ in by_number[eligibility] if most[number])
+        if takes:
+            candidate_groups.append(CandidateGroup(capacity, tuple(most), tuple(cost), tuple(alike), takes))
     return PackingProblem(resources, needs, tuple(candidate_groups))
+
+
+def _needed_alone(demand: PodGroups) -> frozenset[str]:
+    """Resources that stand for a rule between pods of a single group: a limit on its pods says the same.
+
+    A group at different places counts as single, because these share no node.
+    """
+    needing: defaultdict[str, list[PodGroup]] = defaultdict(list)
+    for group in demand.groups:
+        for name in group.needs:
+            if name in demand.room:
+                needing[name].append(group)
+    return frozenset(name for name, groups in needing.items() if len(groups) == 1 or _apart(groups))
+
+
+def _apart(groups: Sequence[PodGroup]) -> bool:
+    pins = {group.pin for group in groups if group.pin is not None}
+    return len(pins) == len(groups) and len({pin.key for pin in pins}) == 1
 
 
 def _how_many(need: Sequence[tuple[int, int]], capacity: tuple[int, ...]) -> int:

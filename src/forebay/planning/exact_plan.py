@@ -14,6 +14,7 @@ from forebay.planning.place_choices import Existing, PlaceChoice, Places
 from forebay.planning.placement import Refused
 from forebay.planning.pod_groups import PodGroup, PodGroups
 from forebay.planning.solve import resource_bound
+from forebay.planning.work import Work
 
 if TYPE_CHECKING:
     from forebay.planning.exact_program import ProgramResult
@@ -29,6 +30,8 @@ class DemandPlan(NamedTuple):
     demand: PodGroups
     refused: tuple[Refused, ...]
     answer: PartialPlan
+    #: The pods that are served, in the groups that the patterns of `answer.bought` count.
+    packed: PodGroups
 
 
 class PlanningTask(Protocol):
@@ -42,7 +45,8 @@ class PlanningTask(Protocol):
 
     def packer(self, demand: PodGroups) -> Packer: ...
 
-    def seconds_left(self) -> float: ...
+    @property
+    def work(self) -> Work: ...
 
 
 def improve(
@@ -80,7 +84,7 @@ def improve(
     # numpy and HiGHS take longer to load than small demand takes to plan.
     from forebay.planning.exact_program import ExactProgram  # noqa: PLC0415
 
-    result = ExactProgram(packer, places, needed, task.inventory()).solve(task.seconds_left)
+    result = ExactProgram(packer, places, needed, task.inventory()).solve(task.work)
     if result is None:
         return first
     refused = tuple(
@@ -91,7 +95,7 @@ def improve(
         if each.pods == group.pods
     )
     better = _from_program(packer, result, places, demand, task.inventory())
-    found = DemandPlan(better[0], refused, better[1])
+    found = DemandPlan(better[0], refused, better[1], better[0])
     if _rank(found) > _rank(first):
         same = _rank(found)[0] == _rank(first)[0]
         bound = min(max(first.answer.bound, result.bound), first.answer.expected) if same else first.answer.bound
@@ -115,14 +119,13 @@ def _rank(found: DemandPlan) -> tuple[tuple[int, ...], int]:
 
 def _relaxed_bound(found: DemandPlan, task: PlanningTask) -> int:
     """Lower bound on the cost of the same pods when each may go anywhere."""
-    anywhere = tuple(msgspec.structs.replace(group, pin=None) for group in found.demand.groups)
-    packer = task.packer(msgspec.structs.replace(found.demand, groups=anywhere))
-    counts = {
-        number: group.count - left
-        for number, (group, left) in enumerate(zip(found.demand.groups, found.answer.left, strict=True))
-        if group.count > left
-    }
-    return resource_bound(packer, counts)
+    counts: Counter[int] = Counter()
+    kinds: dict[int, PodGroup] = {}
+    for group, left in zip(found.demand.groups, found.answer.left, strict=True):
+        counts[group.kind] += group.count - left
+        kinds.setdefault(group.kind, msgspec.structs.replace(group, pin=None))
+    packer = task.packer(msgspec.structs.replace(found.demand, groups=tuple(kinds.values())))
+    return resource_bound(packer, {n: counts[kind] for n, kind in enumerate(kinds) if counts[kind]})
 
 
 def _from_program(

@@ -4,7 +4,7 @@ First as many pods as possible are served, those of the highest priority first; 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import highspy
@@ -15,8 +15,9 @@ from forebay.planning.candidate_groups import LARGEST_TIE, Inventory
 from forebay.planning.fillings import all_fillings
 from forebay.planning.gangs import GangKey
 from forebay.planning.greedy import Packer, Pattern, PatternPurchase, Solution
-from forebay.planning.linear import quiet
+from forebay.planning.integer import quiet, run_integer
 from forebay.planning.place_choices import GroupAtPlace, Place, Places
+from forebay.planning.work import Work
 
 _INFINITY = highspy.kHighsInf
 _MOST_FILLINGS = 10_000
@@ -47,7 +48,7 @@ class ExactProgram:
         self._rows: list[tuple[float, float, Terms]] = []
         self._needed = needed
 
-    def solve(self, seconds_left: Callable[[], float]) -> ProgramResult | None:
+    def solve(self, work: Work) -> ProgramResult | None:
         """None where there are too many fillings, or nothing was found."""
         arrays = self._arrays
         fillings = all_fillings(self._packer.problem, self._counts, arrays.candidate_groups, _MOST_FILLINGS)
@@ -71,13 +72,13 @@ class ExactProgram:
             for column, _ in self._rows[level][2]:
                 cost[column] = -1.0
             highs.changeColsCost(len(cost), columns, cost)
-            values = self._run(highs, seconds_left)
+            values = self._run(highs, work)
             if values is None:
                 return None
             reached = round(sum(values[column] for column, _ in self._rows[level][2]))
             highs.changeRowBounds(level, float(reached), _INFINITY)
         highs.changeColsCost(len(self._cost), columns, np.array(self._cost))
-        values = self._run(highs, seconds_left)
+        values = self._run(highs, work)
         if values is None:
             return None
         solution = self._solution(fillings, values, served, used)
@@ -247,12 +248,10 @@ class ExactProgram:
         )
         return highs
 
-    def _run(self, highs: highspy.Highs, seconds_left: Callable[[], float]) -> list[int] | None:
-        seconds = seconds_left()
-        if seconds <= 0:
+    def _run(self, highs: highspy.Highs, work: Work) -> list[int] | None:
+        if work.left() <= 0:
             return None
-        highs.setOptionValue("time_limit", highs.getRunTime() + seconds)
-        highs.run()
+        run_integer(highs, work)
         if highs.getInfo().primal_solution_status != _FEASIBLE:
             return None
         return [round(value) for value in highs.getSolution().col_value]

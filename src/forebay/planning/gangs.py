@@ -32,8 +32,11 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Least number of pods that must run for any of them to be of use. None: as annotated, else all.
     min_count: int | None = None
-    #: Pods of the gang that already run or have capacity launching.
+    #: Pods of the gang that already run or have room on a free or launching node.
     placed: int = 0
+    #: Pods of the gang that wait, and that capacity cannot be planned for: the scheduler has not tried them yet or has
+    #: refused a node launched for them, or they are gated.
+    others: int = 0
     #: Label whose value the nodes of all its pods must share.
     together: str | None = None
 

@@ -109,6 +109,14 @@ class Packer:
                     return False
         return True
 
+    def free(self, purchase: PatternPurchase) -> list[int]:
+        """What is left of each resource on one of the nodes."""
+        free = list(self.problem.candidate_groups[purchase.candidate_group].capacity)
+        for group, count in purchase.pattern:
+            for d, amount in self.needs[group]:
+                free[d] -= amount * count
+        return free
+
     def preference_cost(self, candidate_group: CandidateGroup, pattern: Pattern) -> int:
         return sum(candidate_group.preference_cost[group] * count for group, count in pattern)
 

@@ -7,7 +7,7 @@ import highspy
 import numpy as np
 
 from forebay.planning.arrays import Floats, Ints
-from forebay.planning.linear import quiet
+from forebay.planning.integer import quiet
 
 #: Most patterns of one candidate group that are returned at once.
 _PATTERNS = 24
@@ -28,6 +28,8 @@ class Best(NamedTuple):
     most: float
     #: Resource prices that prove the bound; useful for similar candidate groups.
     prices: Floats
+    #: Steps that the search took.
+    steps: int = 0
 
 
 def _knapsack(value: Floats, need: Floats, capacity: Floats, most: Ints) -> highspy.Highs:
@@ -105,7 +107,7 @@ def exact(value: Floats, need: Floats, capacity: Floats, most: Ints, *, above: f
         for at, count in pattern:
             counts[good[at]] = count
         patterns.append(counts)
-    return Best(patterns, at_most, prices)
+    return Best(patterns, at_most, prices, search.steps)
 
 
 def is_counted(d: int, need: Floats, capacity: Floats) -> bool:
@@ -222,6 +224,7 @@ class _Search:
         self._left = 0
         self._floor = 0.0
         self._keep = 1
+        self.steps = 0
         #: Upper bound on the worth of what was not searched.
         self.unseen = 0.0
         #: The best patterns as (worth, when it was found, pods of each pod group).
@@ -231,6 +234,7 @@ class _Search:
         """Upper bound on the worth of the best pattern; `above` if none is worth more."""
         self._floor, self._left, self._keep = above, steps, keep
         self._descend(0, 0.0, self._room, _DEEPEST)
+        self.steps = steps - self._left
         return max(above, self.unseen, *(worth for worth, _, _ in self.found))
 
     def _descend(self, at: int, got: float, room: float, deeper: int) -> None:

@@ -13,19 +13,16 @@ import highspy
 import numpy as np
 
 from forebay.planning.arrays import Floats, Ints, ProblemArrays, cap_amounts
+from forebay.planning.integer import quiet, run_integer
+from forebay.planning.work import Work
 
 _INFINITY = highspy.kHighsInf
 _ROUNDING = 1e-9
-#: A shorter run of the integer solver finds nothing.
-_LEAST_SECONDS = 0.15
-
-
-def quiet() -> highspy.Highs:
-    """HiGHS without output and with one thread."""
-    highs = highspy.Highs()  # type: ignore[no-untyped-call]
-    highs.setOptionValue("output_flag", False)
-    highs.setOptionValue("threads", 1)
-    return highs
+#: Seconds of work for a linear program: to run it, for each row and column to read, and for each iteration by row.
+_RUN = 2e-4
+_READ = 2e-7
+_ITERATION = 1e-5
+_ITERATION_BY_ROW = 1e-7
 
 
 class Column(NamedTuple):
@@ -43,9 +40,10 @@ class Duals(NamedTuple):
 
 
 class Master:
-    def __init__(self, arrays: ProblemArrays, penalty: Floats) -> None:
+    def __init__(self, arrays: ProblemArrays, penalty: Floats, work: Work) -> None:
         """`penalty`: cost of an unserved pod of each pod group; infinite where all pods must be served."""
         self._arrays = arrays
+        self._work = work
         self.columns: list[Column] = []
         self._seen: set[tuple[int, bytes]] = set()
         self._rows: list[tuple[float, float]] = [(float(count), _INFINITY) for count in arrays.demand]
@@ -150,7 +148,14 @@ class Master:
         highs = self._highs
         highs.run()
         solution = highs.getSolution()
-        self.value = highs.getInfo().objective_function_value
+        info = highs.getInfo()
+        self.value = info.objective_function_value
+        rows = len(self._rows)
+        self._work.spend(
+            _RUN
+            + _READ * (rows + self._first_column + len(self.columns))
+            + (_ITERATION + _ITERATION_BY_ROW * rows) * info.simplex_iteration_count
+        )
         duals = np.array(solution.row_dual)
         self._primal = np.array(solution.col_value)
         arrays = self._arrays
@@ -190,10 +195,9 @@ class Master:
         """How often each pattern is used; fractions of nodes are allowed."""
         return self._primal[self._first_column :]
 
-    def solve_integer(self, floor: Ints, seconds: float) -> Ints | None:
-        """How often to use each pattern, in whole nodes and at least `floor` times; the best found within `seconds`."""
+    def solve_integer(self, floor: Ints, work: Work) -> Ints | None:
+        """How often to use each pattern, in whole nodes and at least `floor` times; the best found."""
         highs = quiet()
-        highs.setOptionValue("time_limit", max(seconds, _LEAST_SECONDS))
         highs.setOptionValue("mip_max_nodes", 200)
         highs.setOptionValue("mip_rel_gap", 1e-4)
         highs.passModel(self._highs.getLp())
@@ -204,7 +208,7 @@ class Master:
         # Columns added after `floor` was computed have no lower bound.
         for number in np.flatnonzero(floor):
             highs.changeColBounds(int(self._first_column + number), float(floor[number]), _INFINITY)
-        highs.run()
+        run_integer(highs, work)
         if highs.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
             return None
         values: Floats = np.array(highs.getSolution().col_value)[self._first_column :]

@@ -32,7 +32,7 @@ COLUMNS: Final = {
     "zone": "by the provider's own name",
     "asof": "date of the price",
     "flag": "remarks, separated by ;. spot_eq_ondemand: there is no separate spot price",
-    "stock": "how many are available; empty: unknown, and taken for enough",
+    "stock": "how many are available; empty: unknown: one for a marketplace (vast), enough for others",
 }
 NEEDED: Final = ("provider", "instance_type", "gpu_count", "vcpus", "memory_gib")
 _PRICES: Final = (("price_ondemand_usd_h", False), ("price_spot_usd_h", True))
@@ -41,6 +41,8 @@ _NO_SPOT: Final = "spot_eq_ondemand"
 _MILLI: Final = 1000
 _MIB: Final = 2**20
 _GIB: Final = 2**30
+#: On a marketplace a listing is one machine.
+_LISTED: Final = {"vast": 1, "vastai": 1, "vast.ai": 1}
 #: Larger numbers are mistakes in the table.
 _LARGEST: Final = 10**6
 _PODS: Final = 110
@@ -128,7 +130,7 @@ def _rows(header: list[str], fields: list[str], line: int) -> Iterator[Row]:
             gpu_resource=vendor.resource,
             gpu_memory_gib=None if gpu_memory is None else int(gpu_memory),
             price=_price(cell[column], column, line),
-            stock=int(_number(cell, "stock", line)) if cell.get("stock") else None,
+            stock=int(_number(cell, "stock", line)) if cell.get("stock") else _LISTED.get(cell["provider"].casefold()),
             allocatable=Resources({**amounts, vendor.resource: int(gpus)}),
             labels={"kubernetes.io/arch": "arm64"} if model is not None and model.name in _ON_ARM else {},
         )

@@ -10,7 +10,7 @@ from forebay.api.names import PROVIDER_LABEL
 from forebay.model.fit import selects, untainted
 from forebay.model.nodes import Node
 from forebay.model.workloads import PodAffinityTerm
-from forebay.planning.candidate_groups import UNLIMITED, PricedCandidate, admits
+from forebay.planning.candidate_groups import PricedCandidate, admits
 from forebay.planning.gangs import TOGETHER, GangKey, Gangs
 from forebay.planning.plan import RunningPod
 from forebay.planning.pod_groups import HOSTNAME, Pin, PodGroup, PodGroups, PodRule
@@ -20,10 +20,6 @@ _LABELS: Final = {
     "region": "topology.kubernetes.io/region",
     "provider": PROVIDER_LABEL,
 }
-#: How many places are tried for pods that must share one.
-_MOST_TRIALS: Final = 6
-#: Share of a pod that no offer of a place fits: more than any sum of prices.
-_NO_OFFER: Final = 1e60
 #: Value of a topology label. None: nodes without the label, where anti-affinity never forbids a pod.
 Place = str | None
 #: Place of pods that need a node with a label that no offer has: packing says why none fits.
@@ -45,6 +41,8 @@ class PlaceChoice(NamedTuple):
     places: tuple[Place, ...]
     #: Groups with an equal value here must all go to one place.
     shared: str | None = None
+    #: Because their gang must be together.
+    is_gang: bool = False
     #: Why such rules are not planned for; "" where they are.
     sentence: str = ""
 
@@ -54,13 +52,14 @@ def place_choices(
 ) -> list[PlaceChoice | None]:
     """By pod group; None where the pods may go anywhere."""
     together = _together(demand, gangs)
-    return [_choice(group, demand, priced_candidates, running, together) for group in demand.groups]
+    offered = _OfferedPlaces(priced_candidates)
+    return [_choice(group, demand, offered, running, together) for group in demand.groups]
 
 
 def _choice(
     group: PodGroup,
     demand: PodGroups,
-    priced_candidates: Sequence[PricedCandidate],
+    offered: "_OfferedPlaces",
     running: Sequence[RunningPod],
     together: Mapping[GangKey, str],
 ) -> PlaceChoice | None:
@@ -70,16 +69,14 @@ def _choice(
         why = "The pod has several of affinity, spread and together rules, which Forebay does not plan for: keep one."
         return PlaceChoice("", (), sentence=why)
     if group.shape.pod_affinity:
-        return _affinity_not_planned(group, demand) or _near(
-            group, group.shape.pod_affinity, priced_candidates, running
-        )
+        return _affinity_not_planned(group, demand) or _near(group, group.shape.pod_affinity, offered, running)
     if shared is not None:
-        return PlaceChoice(shared, tuple(_offered(shared, priced_candidates)), f"gang {group.gang}")
+        return PlaceChoice(shared, tuple(offered.values(shared)), f"gang {group.gang}", is_gang=True)
     if group.rules:
         if unplanned := _not_planned(group, demand):
             return PlaceChoice("", (), sentence=unplanned)
         key = demand.rules[group.rules[0]].topology_key
-        prices = _prices(group, key, priced_candidates)
+        prices = dict(offered.prices(group, key))
         if any(demand.rules[number].max_skew for number in group.rules):
             prices.pop(None, None)
         return PlaceChoice(key, tuple(sorted(prices, key=lambda place: (prices[place], place or ""))))
@@ -133,61 +130,42 @@ def _affinity_not_planned(group: PodGroup, demand: PodGroups) -> PlaceChoice | N
     return None
 
 
-def _offered(key: str, priced_candidates: Iterable[PricedCandidate]) -> list[str]:
-    return sorted(
-        {value for priced in priced_candidates if (value := priced.candidate.node.labels.get(key)) is not None}
-    )
+class _OfferedPlaces:
+    """Places that candidates are in, remembered."""
 
+    def __init__(self, priced_candidates: Sequence[PricedCandidate]) -> None:
+        self._candidates = priced_candidates
+        self._values: dict[str, list[str]] = {}
+        self._prices: dict[tuple[int, str], dict[Place, int]] = {}
 
-def _prices(group: PodGroup, key: str, priced_candidates: Sequence[PricedCandidate]) -> dict[Place, int]:
-    """Score of the cheapest node that takes such a pod, by place."""
-    found: dict[Place, int] = {}
-    for priced in priced_candidates:
-        node = priced.candidate.node
-        place = node.labels.get(key)
-        if (
-            place not in found
-            and priced.candidate.available != 0
-            and group.shape.requests.fits_within(node.allocatable)
-            and admits(group, priced.candidate)
-        ):
-            found[place] = priced.score
-    return found
+    def values(self, key: str) -> list[str]:
+        if key not in self._values:
+            labels = (priced.candidate.node.labels.get(key) for priced in self._candidates)
+            self._values[key] = sorted({value for value in labels if value is not None})
+        return self._values[key]
 
-
-def promising_places(
-    groups: Sequence[PodGroup], choice: PlaceChoice, priced_candidates: Sequence[PricedCandidate]
-) -> list[Place]:
-    """The few places that seem to have room for most of these pods, and are cheapest by the best node there."""
-    kinds: dict[tuple[int, str], tuple[PodGroup, int]] = {}
-    for group in groups:
-        key = (id(group.shape), group.namespace)
-        kinds[key] = (group, kinds[key][1] + group.count if key in kinds else group.count)
-    allowed = set(choice.places)
-    shares: dict[Place, list[float]] = {place: [_NO_OFFER] * len(kinds) for place in choice.places}
-    room: dict[Place, list[int]] = {place: [0] * len(kinds) for place in choice.places}
-    for priced in priced_candidates:
-        node = priced.candidate.node
-        place = node.labels.get(choice.key)
-        if place not in allowed or priced.candidate.available == 0:
-            continue
-        for n, (group, _) in enumerate(kinds.values()):
-            free = node.allocatable
-            most = min((free.amount(name) // n for name, n in group.shape.requests.items() if n > 0), default=0)
-            if most and admits(group, priced.candidate):
-                shares[place][n] = min(shares[place][n], priced.score / most)
-                stock = priced.candidate.available
-                room[place][n] += most * (UNLIMITED if stock is None else max(stock, 0))
-    counts = [count for _, count in kinds.values()]
-    left = {place: sum(max(b - a, 0) for a, b in zip(each, counts, strict=True)) for place, each in room.items()}
-    cost = {place: sum(a * b for a, b in zip(each, counts, strict=True)) for place, each in shares.items()}
-    return sorted(choice.places, key=lambda place: (left[place], cost[place], place or ""))[:_MOST_TRIALS]
+    def prices(self, group: PodGroup, key: str) -> Mapping[Place, int]:
+        """Score of the cheapest node that takes such a pod, by place."""
+        found = self._prices.get((group.kind, key))
+        if found is None:
+            found = self._prices[group.kind, key] = {}
+            for priced in self._candidates:
+                node = priced.candidate.node
+                place = node.labels.get(key)
+                if (
+                    place not in found
+                    and priced.candidate.available != 0
+                    and group.shape.requests.fits_within(node.allocatable)
+                    and admits(group, priced.candidate)
+                ):
+                    found[place] = priced.score
+        return found
 
 
 def _near(
     group: PodGroup,
     terms: Sequence[PodAffinityTerm],
-    priced_candidates: Sequence[PricedCandidate],
+    offered: _OfferedPlaces,
     running: Sequence[RunningPod],
 ) -> PlaceChoice:
     """Places where a pod with these affinity terms may go, or a sentence why that is not planned."""
@@ -199,7 +177,7 @@ def _near(
         )
         return PlaceChoice("", (), sentence=why)
     key = keys[0]
-    places = _offered(key, priced_candidates)
+    places = offered.values(key)
     pod = group.pods[0]
     near_running = False
     for term in terms:

@@ -14,7 +14,7 @@ from forebay.model.workloads import Pod
 
 
 class PoolKey(msgspec.Struct, frozen=True, order=True):
-    """Namespace and name of a GPUNodePool; both "" for machines from environment variables, which have no pool."""
+    """Namespace and name of a GPUNodePool; both "" for offers without a GPUNodeClass."""
 
     namespace: str
     name: str
@@ -39,6 +39,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: frozenset[str] | None = None
     #: The pool names the architecture of its nodes, so that pods which name none may run there.
     any_architecture: bool = False
+    #: What to say where it is bought: `its price is 0.6 % of what A100-80GB usually costs`.
+    warning: str | None = None
 
 
 class Cap(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,8 +120,8 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     """What decides between candidates besides the price, and how long the search may take."""
 
     seed: int = 0
-    #: The search is bounded by counts, so that the same input gives the same plan on any machine that finishes in time.
-    #: At the deadline the best plan so far is taken.
+    #: Work is counted in seconds of a usual machine that is idle, so that equal input gives an equal plan on a busy one
+    #: too. Only after several times this long does the clock end the search, with the best plan so far.
     deadline: timedelta = timedelta(seconds=1)
     #: Whether to refine the greedy plan.
     refine: bool = True

@@ -1,5 +1,6 @@
 """`plan`: which instances to launch, which pods each one is for, and why any pod is left out."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -12,10 +13,9 @@ from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.requirements import Effect
 from forebay.model.workloads import Pod
-from forebay.planning.assembly import PartialPlan, assemble
+from forebay.planning.assembly import GangCounts, PartialPlan, assemble
 from forebay.planning.candidate_groups import (
     Inventory,
-    PackingProblem,
     PricedCandidate,
     expected_units,
     order,
@@ -24,22 +24,30 @@ from forebay.planning.candidate_groups import (
     score_units,
     wrong_architecture,
 )
+from forebay.planning.components import SplitProblem, split
 from forebay.planning.exact_plan import DemandPlan, improve
 from forebay.planning.gangs import Gangs, gang_key
 from forebay.planning.greedy import Packer
-from forebay.planning.place_choices import Existing, Place, PlaceChoice, place_choices, promising_places
+from forebay.planning.place_choices import Existing, place_choices
+from forebay.planning.place_costs import PlaceCosts
 from forebay.planning.placement import assign_places
 from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, Preferences, Purchase, RunningPod
-from forebay.planning.pod_groups import PodGroup, PodGroups, pod_groups
-from forebay.planning.sentences import chosen
+from forebay.planning.pod_groups import PodGroups, pod_groups
+from forebay.planning.sentences import chosen, kind_of_offer
 from forebay.planning.solve import SearchEffort, solve
-from forebay.planning.whole_gangs import WholeGangs, needed_pods
+from forebay.planning.whole_gangs import WholeGangs, needed_pods, servable
+from forebay.planning.work import Work
 
 _ALTERNATIVES = 3
-#: Share of the deadline for the search; the rest is for writing out the plan.
-_SEARCH_SHARE = 0.8
-#: Share of the deadline that must be left for trials of places.
-_LATE = 0.4
+#: Share of the deadline that is used: the counts of work are not exact.
+_SEARCH_SHARE = 0.9
+#: Seconds of work to group a pod and to write down where it goes; for each pair of pod group and candidate; and for
+#: each pod group whenever its pods are served.
+_PER_POD = 8e-6
+_PER_PAIR = 5e-7
+_PER_GROUP = 1.5e-6
+#: Share of the search for the choice of places.
+_PLACING_SHARE = 0.6
 _NO_GANGS: Gangs = {}
 
 
@@ -65,35 +73,42 @@ def plan(
     Never raises: whatever is wrong with the input becomes the reason why a pod is left out. The same input gives the
     same plan, in any order.
     """
-    end = clock() + preferences.deadline.total_seconds() * _SEARCH_SHARE
-    valid, invalid = _split_valid(candidates)
+    work = Work.within(preferences.deadline.total_seconds() * _SEARCH_SHARE, clock)
     caps = sorted(caps, key=_cap_order)
-    if len(pods) == 1 and (one := _one_pod(pods[0], valid, caps, preferences)) is not None:
+    if len(pods) == 1 and (one := _one_pod(pods[0], candidates, caps, preferences)) is not None:
         return one
+    valid, invalid = _split_valid(candidates)
     served = sorted({c.namespaces for c in valid if c.namespaces is not None}, key=sorted)
-    effort = SearchEffort(preferences.refine, preferences.seed, lambda: end - clock())
-    task = _Task(
-        pod_groups(pods, served), price_candidates(valid, caps, preferences), tuple(caps), preferences, effort, {}
-    )
+    effort = SearchEffort(preferences.refine, preferences.seed, work)
+    work.spend(_PER_POD * len(pods))
+    waiting_pods = pod_groups(pods, served)
+    priced = price_candidates(valid, caps, preferences)
+    task = _Task(waiting_pods, priced, tuple(caps), preferences, effort, _packed(waiting_pods), {})
     # Before placement, which may refuse members of a gang: they are needed all the same.
     needed, waiting = needed_pods(task.demand, gangs), task.demand.gangs()
     existing = Existing(running, nodes)
     choices = place_choices(task.demand, task.priced_candidates, running, gangs)
-    demand, refused, spread = assign_places(task.demand, choices, existing, task.promising, task.trial)
-    placed = task._replace(demand=demand, problems={})
-    answer = WholeGangs(demand, needed, spread, placed.by_weight).plan(effort.seconds_left)
-    found = DemandPlan(demand, tuple(refused), answer)
+    demand, refused, spread = assign_places(
+        task.demand, choices, existing, needed, costs_of=task.place_costs, work=work.part(_PLACING_SHARE)
+    )
+    placed = task.of(demand)
+    answer = WholeGangs(demand, needed, spread, placed.by_weight).plan(placed.shares, work)
+    found = DemandPlan(demand, tuple(refused), answer, _served_by_kind(placed, answer))
     if preferences.refine:
         found = improve(found, task, choices, existing, needed)
     return assemble(
         found.demand,
+        found.packed,
         task.priced_candidates,
         found.answer,
         excluded=(*excluded, *invalid),
         unknown=unknown,
         refused=found.refused,
-        needed=needed,
-        waiting=waiting,
+        gangs=GangCounts(
+            needed,
+            waiting,
+            servable(found.demand, found.answer.left, task.of(found.demand).by_weight) if waiting else {},
+        ),
     )
 
 
@@ -119,6 +134,38 @@ def _split_valid(candidates: Iterable[Candidate]) -> tuple[list[Candidate], list
     return valid, invalid
 
 
+_Ranked = list[tuple[int, int, Candidate]]
+
+
+def _rank(candidates: Sequence[Candidate], preferences: Preferences) -> _Ranked:
+    """Valid candidates with (less their weight, score), in that order."""
+    ranked = []
+    for candidate in _split_valid(candidates)[0]:
+        score = score_units(candidate, expected_units(candidate, preferences), preferences)
+        ranked.append((-candidate.weight, score, candidate))
+    ranked.sort(key=lambda each: each[:2])
+    return ranked
+
+
+class _RememberedRank:
+    """The order of the last candidates, which stay the same objects from plan to plan while offers do not change."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Sequence[Candidate], Preferences, _Ranked] = ((), Preferences(), [])
+
+    def of(self, candidates: Sequence[Candidate], preferences: Preferences) -> _Ranked:
+        known, of, ranked = self._last
+        if known is not candidates or of != preferences:
+            ranked = _rank(candidates, preferences)
+            if isinstance(candidates, tuple):
+                self._last = (candidates, preferences, ranked)
+        return ranked
+
+
+# The same candidates and preferences always give the same order, so it does not matter who asked before.
+_RANKED = _RememberedRank()
+
+
 def _one_pod(pod: Pod, candidates: Sequence[Candidate], caps: Sequence[Cap], preferences: Preferences) -> Plan | None:
     """The common case without building a packing problem: the cheapest candidate. None where it is not that simple."""
     shape = pod.shape
@@ -126,16 +173,11 @@ def _one_pod(pod: Pod, candidates: Sequence[Candidate], caps: Sequence[Cap], pre
         return None
     if gang_key(pod) is not None:
         return None
-    ranked = []
-    for number, candidate in enumerate(candidates):
-        score = score_units(candidate, expected_units(candidate, preferences), preferences)
-        ranked.append((-candidate.weight, score, number))
-    ranked.sort()
     requests = shape.requests
+    types: set[tuple[object, ...]] = set()
     found: list[tuple[tuple[object, ...], PricedCandidate]] = []
-    for weight, score, number in ranked:
-        candidate = candidates[number]
-        if len(found) > _ALTERNATIVES and (weight, score) > found[0][0][:2]:
+    for weight, score, candidate in _RANKED.of(candidates, preferences):
+        if len(types) > _ALTERNATIVES and (weight, score) > found[0][0][:2]:
             break
         if (
             candidate.available == 0
@@ -150,14 +192,20 @@ def _one_pod(pod: Pod, candidates: Sequence[Candidate], caps: Sequence[Cap], pre
         priced = price_candidates([candidate], caps, preferences)[0]
         if Inventory([priced], caps).can_buy(priced):
             found.append(((weight, score, order(candidate)), priced))
+            types.add(kind_of_offer(candidate))
     if not found:
         return None
     found.sort(key=lambda each: each[0])
     best = found[0][1]
+    # The cheapest of each other type.
+    by_type = {kind_of_offer(priced.candidate): priced for _, priced in reversed(found)}
+    del by_type[kind_of_offer(best.candidate)]
     others = tuple(
         Alternative(candidate=priced.candidate, more=UsdPerHour.from_units(priced.expected - best.expected))
-        for _, priced in found[1 : _ALTERNATIVES + 1]
-    )
+        for priced in sorted(
+            by_type.values(), key=lambda each: (-each.candidate.weight, each.score, order(each.candidate))
+        )
+    )[:_ALTERNATIVES]
     cost = UsdPerHour.from_units(best.expected)
     purchase = Purchase(
         candidate=best.candidate,
@@ -169,14 +217,25 @@ def _one_pod(pod: Pod, candidates: Sequence[Candidate], caps: Sequence[Cap], pre
     return Plan(purchases=(purchase,), cost=cost, bound=cost, price=best.candidate.offer.price)
 
 
+def _packed(demand: PodGroups) -> tuple[PodGroups, list[int]]:
+    groups, own = demand.by_kind()
+    return msgspec.structs.replace(demand, groups=tuple(groups)), own
+
+
 class _Task(NamedTuple):
     demand: PodGroups
     priced_candidates: Sequence[PricedCandidate]
     caps: tuple[Cap, ...]
     preferences: Preferences
     effort: SearchEffort
-    #: Packing problems of the demand, by weight.
-    problems: dict[int, PackingProblem]
+    #: The demand with one group for all that are alike to packing; and by pod group, the number of its own.
+    packed: tuple[PodGroups, list[int]]
+    #: Packing problems of the packed demand, by weight.
+    problems: dict[int, SplitProblem]
+
+    def of(self, demand: PodGroups) -> "_Task":
+        """The same task for other pods."""
+        return self._replace(demand=demand, packed=_packed(demand), problems={})
 
     def inventory(self) -> Inventory:
         return Inventory(self.priced_candidates, self.caps)
@@ -184,34 +243,72 @@ class _Task(NamedTuple):
     def packer(self, demand: PodGroups) -> Packer:
         return Packer(packing_problem(demand, self.priced_candidates, self.preferences))
 
-    def seconds_left(self) -> float:
-        return self.effort.seconds_left()
+    @property
+    def work(self) -> Work:
+        return self.effort.work
 
-    def promising(self, groups: Sequence[PodGroup], choice: PlaceChoice) -> Sequence[Place]:
-        found = promising_places(groups, choice, self.priced_candidates)
-        # Each trial is a greedy plan: late ones would leave no time for the plan itself.
-        late = self.effort.seconds_left() < self.preferences.deadline.total_seconds() * _LATE
-        return found[:1] if late else found
+    def place_costs(self, key: str, work: Work) -> PlaceCosts:
+        return PlaceCosts(
+            self.demand, self.priced_candidates, key, caps=self.caps, preferences=self.preferences, work=work
+        )
 
-    def trial(self, members: Sequence[PodGroup]) -> tuple[int, int]:
-        """How many pods are left over, and the score, when only these pod groups are served."""
-        alone = self._replace(demand=msgspec.structs.replace(self.demand, groups=tuple(members)), problems={})
-        answer = alone.by_weight([group.count for group in members], refine=False)
-        return sum(answer.left), answer.score
+    def shares(self) -> tuple[Sequence[float], Sequence[float]]:
+        """By pod group, what a pod takes of a node on average, and what it costs where it is cheapest.
+
+        Infinite where no node takes it.
+        """
+        packed, own = self.packed
+        problem = packing_problem(packed, self.priced_candidates, self.preferences)
+        inventory = self.inventory()
+        of_node, cost = [], []
+        for number in range(len(packed.groups)):
+            taking = [each for each in problem.candidate_groups if each.most[number]]
+            nodes = [(sum(map(inventory.can_buy, each.members)), each.most[number]) for each in taking]
+            count = sum(n for n, _ in nodes)
+            of_node.append(sum(n / most for n, most in nodes) / count if count else math.inf)
+            cost.append(min((each.members[0].score / each.most[number] for each in taking), default=math.inf))
+        return [of_node[number] for number in own], [cost[number] for number in own]
 
     def by_weight(self, counts: Sequence[int], *, refine: bool) -> PartialPlan:
         """Serves pods from the pools of the largest weight first; what is left goes to the next ones."""
         inventory = self.inventory()
-        answer = PartialPlan.nothing(counts)
-        # A program that chooses pods knows nothing of gangs and of spread.
-        choose = not any(group.gang is not None or group.rules for group in self.demand.groups)
+        packed, own = self.packed
+        wanted = [0] * len(packed.groups)
+        self.effort.work.spend(_PER_GROUP * len(own))
+        for number, count in zip(own, counts, strict=True):
+            wanted[number] += count
+        answer = PartialPlan.nothing(wanted)
+        # A program that chooses pods knows nothing of spread; whether gangs are whole is looked at afterwards.
+        choose = not any(group.rules for group in self.demand.groups)
         effort = self.effort._replace(refine=refine and self.effort.refine, choose=choose)
         for weight in sorted({priced.candidate.weight for priced in self.priced_candidates}, reverse=True):
             if not any(answer.left):
                 break
             if weight not in self.problems:
                 here = [priced for priced in self.priced_candidates if priced.candidate.weight == weight]
-                self.problems[weight] = packing_problem(self.demand, here, self.preferences)
-            packer, solved = solve(self.problems[weight], self.demand.groups, answer.left, inventory, effort)
+                self.effort.work.spend(_PER_PAIR * len(here) * len(packed.groups))
+                self.problems[weight] = split(packing_problem(packed, here, self.preferences))
+            packer, solved = solve(self.problems[weight], packed.groups, answer.left, inventory, effort)
             answer = answer.plus(packer, solved)
-        return answer._replace(inventory=inventory)
+        return answer._replace(left=_by_group(own, counts, wanted, answer.left), inventory=inventory)
+
+
+def _served_by_kind(task: _Task, answer: PartialPlan) -> PodGroups:
+    """The packed demand with the pods that the plan serves, and no others."""
+    packed, own = task.packed
+    pods: list[list[Pod]] = [[] for _ in packed.groups]
+    for number, group, left in zip(own, task.demand.groups, answer.left, strict=True):
+        pods[number] += group.pods[: group.count - left]
+    groups = [msgspec.structs.replace(group, pods=tuple(mine)) for group, mine in zip(packed.groups, pods, strict=True)]
+    return msgspec.structs.replace(packed, groups=tuple(groups))
+
+
+def _by_group(own: Sequence[int], counts: Sequence[int], wanted: Sequence[int], left: Sequence[int]) -> tuple[int, ...]:
+    """Pods without a node by pod group, from those by kind: the first groups are served first."""
+    served = [count - without for count, without in zip(wanted, left, strict=True)]
+    found = []
+    for number, count in zip(own, counts, strict=True):
+        mine = min(count, served[number])
+        served[number] -= mine
+        found.append(count - mine)
+    return tuple(found)

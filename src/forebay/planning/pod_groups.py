@@ -61,6 +61,8 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[int, ...] = ()
     #: Rules of any pod group whose selector picks these pods.
     selected_by: frozenset[int] = frozenset()
+    #: Groups with an equal number here are alike to packing: they differ only in their gang, or in rules about places.
+    kind: int = -1
 
     @property
     def count(self) -> int:
@@ -89,6 +91,19 @@ class PodGroups(msgspec.Struct, frozen=True, kw_only=True):
                 members[group.gang] += group.count
         return members
 
+    def by_kind(self) -> tuple[list[PodGroup], list[int]]:
+        """One group for all that are alike to packing and at one place; and by pod group, the number of its own."""
+        numbers: dict[tuple[int, Pin | None], int] = {}
+        own = [numbers.setdefault((group.kind, group.pin), len(numbers)) for group in self.groups]
+        members: list[list[Pod]] = [[] for _ in numbers]
+        first: dict[int, PodGroup] = {}
+        for number, group in zip(own, self.groups, strict=True):
+            members[number] += group.pods
+            first.setdefault(number, group)
+        if len(numbers) == len(own):
+            return list(self.groups), own
+        return [msgspec.structs.replace(first[n], pods=tuple(pods)) for n, pods in enumerate(members)], own
+
 
 def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGroups:
     """Pods by group. `served`: sets of namespaces that pools serve; pods of one group are in the same of these sets."""
@@ -100,9 +115,9 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
         if id(pod.shape) not in canonical:
             canonical[id(pod.shape)] = _encoder.encode(pod.shape)
     ruled = {key for pod in ordered if _has_rules(pod.shape) for key in [id(pod.shape)]}
-    owned: dict[int, tuple[int, ...]] = {}
+    owned: dict[_Traits, tuple[int, ...]] = {}
     for pod in ordered if ruled else ():
-        if id(pod.shape) in ruled:
+        if id(pod.shape) in ruled and (traits := _traits(pod)) not in owned:
             numbers = []
             for rule in _rules(pod):
                 identity = _encoder.encode(rule)
@@ -110,38 +125,53 @@ def pod_groups(pods: Iterable[Pod], served: Sequence[frozenset[str]]) -> PodGrou
                     by_rule[identity] = len(rules)
                     rules.append(rule)
                 numbers.append(by_rule[identity])
-            owned[id(pod)] = tuple(sorted(numbers))
+            owned[traits] = tuple(sorted(numbers))
     selecting = _RuleIndex(rules)
     alike: defaultdict[tuple[object, ...], list[Pod]] = defaultdict(list)
+    known: dict[_Traits, tuple[object, ...]] = {}
     for pod in ordered:
-        key: tuple[object, ...] = (canonical[id(pod.shape)], gang_key(pod) if pod.annotations or pod.labels else None)
+        key: tuple[object, ...] = (canonical[id(pod.shape)],)
+        if pod.annotations or pod.labels:
+            key += (gang_key(pod), pod.annotations.get(TOGETHER))
         if served:
             key += tuple(pod.namespace in names for names in served)
         if rules:
-            selected_by = selecting.rules_for(pod)
-            key += (owned.get(id(pod), ()), tuple(sorted(selected_by)))
-        if TOGETHER in pod.annotations:
-            key += (pod.annotations[TOGETHER],)
+            traits = _traits(pod)
+            if traits not in known:
+                known[traits] = (owned.get(traits, ()), tuple(sorted(selecting.rules_for(pod))))
+            key += known[traits]
         if pod.shape.pod_affinity:
             key += (pod.namespace, *sorted(pod.labels.items()))
         alike[key].append(pod)
     room: dict[str, int] = {}
+    kinds: dict[tuple[object, ...], int] = {}
     made = []
     for members in alike.values():
         first = members[0]
-        mine = owned.get(id(first), ())
+        mine = owned.get(_traits(first), ())
         selected_by = selecting.rules_for(first)
+        needs = _needs(first.shape, rules, mine, selected_by, room)
+        kind = (canonical[id(first.shape)], *needs.items(), *(first.namespace in names for names in served))
         made.append(
             PodGroup(
                 shape=first.shape,
                 pods=tuple(members),
-                needs=_needs(first.shape, rules, mine, selected_by, room),
+                needs=needs,
+                kind=kinds.setdefault(kind, len(kinds)),
                 gang=gang_key(first),
                 rules=tuple(number for number in mine if rules[number].topology_key != HOSTNAME),
                 selected_by=selected_by,
             )
         )
     return PodGroups(groups=tuple(made), room=room, rules=tuple(rules))
+
+
+_Traits = tuple[int, str, tuple[tuple[str, str], ...]]
+
+
+def _traits(pod: Pod) -> _Traits:
+    """All of a pod that rules between pods look at."""
+    return id(pod.shape), pod.namespace, tuple(sorted(pod.labels.items()))
 
 
 class _RuleIndex:
@@ -151,7 +181,6 @@ class _RuleIndex:
         self._rules = rules
         self._by_label: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         self._others: list[int] = []
-        self._known: dict[tuple[object, ...], frozenset[int]] = {}
         for number, rule in enumerate(rules):
             if rule.selector.match_labels:
                 self._by_label[min(rule.selector.match_labels.items())].append(number)
@@ -161,13 +190,8 @@ class _RuleIndex:
     def rules_for(self, pod: Pod) -> frozenset[int]:
         if not self._rules:
             return frozenset()
-        key = (pod.namespace, *sorted(pod.labels.items()))
-        found = self._known.get(key)
-        if found is None:
-            likely = [*self._others, *(n for pair in pod.labels.items() for n in self._by_label.get(pair, ()))]
-            found = frozenset(n for n in likely if self._rules[n].selects(pod.namespace, pod.labels))
-            self._known[key] = found
-        return found
+        likely = [*self._others, *(n for pair in pod.labels.items() for n in self._by_label.get(pair, ()))]
+        return frozenset(n for n in likely if self._rules[n].selects(pod.namespace, pod.labels))
 
 
 def _service_order(pod: Pod) -> tuple[object, ...]:

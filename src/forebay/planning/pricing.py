@@ -5,6 +5,7 @@ import numpy as np
 from forebay.planning.arrays import Floats, Ints, ProblemArrays
 from forebay.planning.knapsack import is_counted, useful, whole_table
 from forebay.planning.linear import Column, Duals
+from forebay.planning.work import Work
 
 #: Most candidate groups that are searched a second time, with random weights.
 _MOST_SEARCHED_AGAIN = 8
@@ -18,6 +19,11 @@ _PASSES = 30
 _WORTH_A_TABLE = 3
 #: Nodes whose sizes differ by no more than this factor share a table.
 _ALIKE = 4.0
+#: Seconds of work to fill many nodes; for a step of that: for itself, and for each node, pod group and resource.
+_TRY = 3e-4
+_GOOD = 5e-6
+_STEP = 8e-5
+_STEP_BY_PAIR = 5e-9
 #: How many of the latest resource prices are tried on every candidate group.
 _RECENT_PRICES = 24
 
@@ -37,7 +43,7 @@ class Filler:
         single = np.eye(resources) + 0.05
         self._weights = np.vstack([even, single])
 
-    def fill(self, worth: Floats, candidate_groups: Ints, weights: Floats, most: Ints) -> Ints:
+    def fill(self, worth: Floats, candidate_groups: Ints, weights: Floats, most: Ints, work: Work) -> Ints:
         """Pods of each pod group, by row: a candidate group, weights of resources, and most pods of each group."""
         arrays = self._arrays
         value = np.where(most > 0, worth[None, :] - arrays.preference_cost[candidate_groups], -1.0)
@@ -46,6 +52,7 @@ class Filler:
         need = arrays.need
         rows = np.arange(len(candidate_groups))
         while len(rows):
+            work.spend(_STEP + _STEP_BY_PAIR * len(rows) * len(worth) * (need.shape[1] + 2))
             can = value[rows] > 0
             for d in range(need.shape[1]):
                 can &= need[None, :, d] <= free[rows, d, None]
@@ -65,20 +72,21 @@ class Filler:
             value[rows, group] = np.where(counts[rows, group] < most[rows, group], value[rows, group], -1.0)
         return counts
 
-    def columns(self, duals: Duals, candidate_groups: Ints, *, thorough: bool = False) -> list[Column]:
+    def columns(self, duals: Duals, candidate_groups: Ints, work: Work, *, thorough: bool = False) -> list[Column]:
         """Patterns worth more than their node costs, the largest gain first."""
-        found = self._try(duals, candidate_groups, thorough=thorough, passes=1)
+        found = self._try(duals, candidate_groups, work, thorough=thorough, passes=1)
         # Candidate groups with one such pattern usually have more: try more weights, and patterns for other pods.
         gaining = np.array(sorted({column.candidate_group for column in found})[:_MOST_SEARCHED_AGAIN], dtype=np.int64)
         if len(found) < _FEW:
-            found += self._try(duals, gaining, thorough=True, passes=_PASSES)
+            found += self._try(duals, gaining, work, thorough=True, passes=_PASSES)
         return found
 
-    def _try(self, duals: Duals, candidate_groups: Ints, *, thorough: bool, passes: int) -> list[Column]:
+    def _try(self, duals: Duals, candidate_groups: Ints, work: Work, *, thorough: bool, passes: int) -> list[Column]:
         if not len(candidate_groups):
             return []
         arrays = self._arrays
         ways = len(self._weights) + (_MORE_WAYS if thorough else 0)
+        work.spend(_TRY)
         chance = self._random.exponential(size=(ways - len(self._weights), self._weights.shape[1]))
         weights = np.tile(np.vstack([self._weights, chance]), (len(candidate_groups), 1))
         rows = np.repeat(candidate_groups, ways)
@@ -86,13 +94,14 @@ class Filler:
         net = duals.worth[None, :] - arrays.preference_cost[rows]
         found: dict[tuple[int, bytes], tuple[float, Column]] = {}
         for _ in range(passes):
-            counts = self.fill(duals.worth, rows, weights, most)
+            counts = self.fill(duals.worth, rows, weights, most, work)
             gain = (net * counts).sum(axis=1) / np.maximum(duals.node[rows], 1e-12)
             good = np.flatnonzero(gain > 1.0 + _GAIN)
+            work.spend(_GOOD * len(good))
             for row in good:
                 key = (int(rows[row]), counts[row].tobytes())
                 found.setdefault(key, (float(gain[row]), Column(int(rows[row]), counts[row].copy())))
-            if not len(good) or len(found) >= _FEW:
+            if not len(good) or len(found) >= _FEW or work.left() <= 0:
                 break
             most = np.maximum(most - counts, 0)
         best = sorted(found.items(), key=lambda pair: (-pair[1][0], pair[0]))

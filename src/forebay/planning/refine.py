@@ -14,7 +14,8 @@ from forebay.planning.greedy import Packer, Solution
 from forebay.planning.knapsack import exact
 from forebay.planning.linear import Column, Duals, Master
 from forebay.planning.pricing import Filler, UpperBounds
-from forebay.planning.rounding import Clock, build_solution, dive
+from forebay.planning.rounding import build_solution, dive
+from forebay.planning.work import Work
 
 #: Work is bounded by these counts, so that the same input gives the same plan on a slow or a fast machine.
 _ROUNDS = 200
@@ -22,11 +23,17 @@ _COLUMNS_A_ROUND = 100
 _ENOUGH_COLUMNS = 40
 #: (Search steps, table cells) for one candidate group: first, and then to prove the bound where nothing was found.
 _EFFORTS = ((3000, 100_000), (20_000, 500_000))
-#: Shares of the time that remain when rounding starts, when columns are generated again, and for the proof.
+#: Seconds of work: for such a search, for each of its steps, and for a table cell.
+_SEARCH = 7e-4
+_SEARCH_STEP = 1.5e-6
+_CELL = 1e-8
+#: Shares of the work that remain when rounding starts, when columns are generated again, and for the proof.
 _TO_ROUND = 0.55
 _TO_GO_ON = 0.45
 _TO_PROVE = 0.3
 _TO_END = 0.2
+#: Share of the work that is left for one integer program.
+_FOR_ONE = 0.5
 #: A bound this near to the value of the linear program is as good as that value.
 _PROVEN = 1e-4
 #: Gains below this are rounding errors.
@@ -56,17 +63,19 @@ class Refinement:
         counts: Sequence[int],
         inventory: Inventory,
         first: Solution,
+        work: Work,
         *,
         seed: int,
         priorities: Sequence[int] | None = None,
     ) -> None:
         self._packer = packer
+        self._work = work
         self._first = first
         self._chooses = priorities is not None
         self._served = [n - (0 if self._chooses else left) for n, left in zip(counts, first.left, strict=True)]
         self._arrays = arrays = ProblemArrays(packer, self._served, inventory)
         self._penalty = _penalty(arrays) if priorities is None else _penalty_by_priority(arrays, priorities)
-        self._master = Master(arrays, self._penalty)
+        self._master = Master(arrays, self._penalty, work)
         self._master.add(_columns_of(arrays, first))
         self._filler = Filler(arrays, seed)
         self._upper_bounds = UpperBounds(arrays)
@@ -77,28 +86,29 @@ class Refinement:
         """Lower bound on the cost of the same pods, in units and without the tie breakers."""
         return max(int(self._bound) - LARGEST_TIE * sum(self._served), 0)
 
-    def run(self, rank: Rank, left: Clock) -> Solution:
+    def run(self, rank: Rank) -> Solution:
         """The best solution by `rank`; never worse than the first one."""
-        time = left()
-        self._generate(lambda: left() - time * _TO_ROUND)
+        work = self._work
+        whole = work.left()
+        self._generate(work.keeping(whole * _TO_ROUND))
         best = self._first
         sure = np.floor(self._master.used + _EPSILON)
         if self._chooses:
-            return self._round(best, (1.0, 0.8, 0.0), rank, left)
+            return self._round(best, (1.0, 0.8, 0.0), rank, work)
         if sure.sum() < self._master.used.sum() / 2:
             # Most patterns are used once or not at all: diving does better there, and takes longer.
-            best = self._round(best, (None, 1.0), rank, lambda: left() - time * _TO_END)
+            best = self._round(best, (None, 1.0), rank, work.keeping(whole * _TO_END))
         else:
-            best = self._round(best, (1.0,), rank, lambda: left() - time * _TO_GO_ON)
-        while self._packer.score(best) > self._bound * (1 + _NEAR) and left() > time * _TO_END:
+            best = self._round(best, (1.0,), rank, work.keeping(whole * _TO_GO_ON))
+        while self._packer.score(best) > self._bound * (1 + _NEAR) and work.left() > whole * _TO_END:
             # More columns improve both the bound and the rounding.
-            self._generate(lambda: left() - time * _TO_PROVE)
-            if not self._master.add(self._price(self._master.solve(), lambda: left() - time * _TO_END, prove=True)):
+            self._generate(work.keeping(whole * _TO_PROVE))
+            if not self._master.add(self._price(self._master.solve(), work.keeping(whole * _TO_END), prove=True)):
                 break
         self._master.solve()
-        return self._round(best, (1.0, None, 0.8, 0.0), rank, left)
+        return self._round(best, (1.0, None, 0.8, 0.0), rank, work)
 
-    def _round(self, best: Solution, ways: tuple[float | None, ...], rank: Rank, left: Clock) -> Solution:
+    def _round(self, best: Solution, ways: tuple[float | None, ...], rank: Rank, work: Work) -> Solution:
         """The best of several roundings; stops when one is near enough to the linear program.
 
         Each of `ways` is the share of the fractional solution to keep, or None for diving.
@@ -106,12 +116,12 @@ class Refinement:
         value = self._master.value * DOLLAR
         sure = np.floor(self._master.used + _EPSILON)
         for share, gap in zip(ways, _ENOUGH, strict=False):
-            if self._score(best) <= value * (1 + gap) or left() <= 0:
+            if self._score(best) <= value * (1 + gap) or work.left() <= 0:
                 break
             if share is None:
-                times: Ints | None = dive(self._arrays, self._master, self._filler, left)
+                times: Ints | None = dive(self._arrays, self._master, self._filler, work)
             else:
-                times = self._master.solve_integer(np.floor(sure * share).astype(np.int64), left())
+                times = self._master.solve_integer(np.floor(sure * share).astype(np.int64), work.part(_FOR_ONE))
             if times is not None:
                 best = min(best, self._solution(times), key=rank)
         return best
@@ -128,22 +138,24 @@ class Refinement:
             score += float(self._penalty @ left) * DOLLAR
         return score
 
-    def _generate(self, left: Clock) -> None:
+    def _generate(self, work: Work) -> None:
         """Adds columns until (nearly) no pattern is worth more than its node."""
         master = self._master
         duals = master.solve()
         for _ in range(_ROUNDS):
-            if left() <= 0:
+            if work.left() <= 0:
                 return
             gaining = np.flatnonzero(self._upper_bounds.all(duals.worth) > duals.node * (1 + _EPSILON))
-            columns = self._filler.columns(duals, gaining) or self._filler.columns(duals, gaining, thorough=True)
+            columns = self._filler.columns(duals, gaining, work) or self._filler.columns(
+                duals, gaining, work, thorough=True
+            )
             if not master.add(columns[:_COLUMNS_A_ROUND]):
-                columns = self._price(duals, left, prove=False) or self._price(duals, left, prove=True)
+                columns = self._price(duals, work, prove=False) or self._price(duals, work, prove=True)
                 if self._bound >= master.value * DOLLAR * (1 - _PROVEN) or not master.add(columns):
                     return
             duals = master.solve()
 
-    def _price(self, duals: Duals, left: Clock, *, prove: bool) -> list[Column]:
+    def _price(self, duals: Duals, work: Work, *, prove: bool) -> list[Column]:
         """Patterns worth more than their node. Raises the lower bound; `prove` searches longer for that."""
         arrays = self._arrays
         found: list[Column] = []
@@ -153,7 +165,7 @@ class Refinement:
             self._upper_bounds.tighten(proven, duals.worth, np.flatnonzero(proven > target))
         efforts = _EFFORTS if prove else _EFFORTS[:1]
         tried = np.zeros(len(arrays.candidate_groups), dtype=np.int64)
-        while left() > 0 and (prove or len(found) < _ENOUGH_COLUMNS):
+        while work.left() > 0 and (prove or len(found) < _ENOUGH_COLUMNS):
             # The candidate group with the largest ratio limits the bound, and its resource prices say most about
             # others.
             ratio = np.where(tried < len(efforts), proven / np.maximum(target, _EPSILON), 0.0)
@@ -171,6 +183,7 @@ class Refinement:
                 steps=steps,
                 cells=cells,
             )
+            work.spend(_SEARCH + _SEARCH_STEP * best.steps + _CELL * cells)
             np.minimum(proven, self._upper_bounds.learn(best.prices, duals.worth), out=proven)
             proven[candidate_group] = min(best.most, proven[candidate_group])
             if best.patterns:

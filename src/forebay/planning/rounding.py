@@ -1,6 +1,6 @@
 """From the fractional solution of the linear program to whole nodes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -8,9 +8,7 @@ from forebay.planning.arrays import Ints, ProblemArrays
 from forebay.planning.greedy import Pattern, PatternPurchase, Solution, greedy, move_to_cheaper
 from forebay.planning.linear import Column, Master
 from forebay.planning.pricing import Filler
-
-#: Returns the seconds that are left.
-Clock = Callable[[], float]
+from forebay.planning.work import Work
 
 _WHOLE = 1e-9
 #: Patterns used in nearly one node are rounded up.
@@ -21,12 +19,12 @@ _ROUNDS_A_STEP = 3
 _COLUMNS_A_ROUND = 100
 
 
-def dive(arrays: ProblemArrays, master: Master, filler: Filler, left: Clock) -> Ints:
+def dive(arrays: ProblemArrays, master: Master, filler: Filler, work: Work) -> Ints:
     """How often to use each pattern, by diving: fix what the linear program is nearly sure of, solve the rest again."""
     demand, most = arrays.demand, arrays.most
     remaining = demand.copy()
     times: Ints = np.zeros(len(master.columns), dtype=np.int64)
-    while remaining.any() and left() > 0:
+    while remaining.any() and work.left() > 0:
         for number, count in _columns_to_fix(master, remaining):
             times[number] += count
             remaining = np.maximum(remaining - master.columns[number].counts * count, 0)
@@ -34,7 +32,7 @@ def dive(arrays: ProblemArrays, master: Master, filler: Filler, left: Clock) -> 
         master.set_demand(remaining)
         duals = master.solve()
         for _ in range(_ROUNDS_A_STEP):
-            if not master.add(filler.columns(duals, np.arange(len(arrays.candidate_groups)))[:_COLUMNS_A_ROUND]):
+            if not master.add(filler.columns(duals, np.arange(len(arrays.candidate_groups)), work)[:_COLUMNS_A_ROUND]):
                 break
             duals = master.solve()
         times = np.concatenate([times, np.zeros(len(master.columns) - len(times), dtype=np.int64)])

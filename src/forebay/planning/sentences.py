@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from forebay.model.fit import misfit
+from forebay.model.gpu_models import gpu_model, nearest_models
 from forebay.model.quantities import CPU, Resources, UsdPerHour
 from forebay.model.reasons import Reason
+from forebay.model.requirements import LabelOperator
 from forebay.planning.candidate_groups import (
     ARCHITECTURE,
     Inventory,
@@ -17,6 +19,7 @@ from forebay.planning.candidate_groups import (
 )
 from forebay.planning.plan import Alternative, Candidate, Excluded
 from forebay.planning.pod_groups import PodGroup
+from forebay.planning.pool_policies import GPU_TYPE_KEYS
 
 _NAMED = 3
 _BYTES = ("memory", "ephemeral-storage")
@@ -45,6 +48,17 @@ def _offers(count: int) -> str:
 
 
 def chosen(priced: PricedCandidate, alternatives: Sequence[Alternative]) -> str:
+    warning = priced.candidate.warning
+    return _chosen(priced, alternatives) + (f" Beware: {warning}." if warning is not None else "")
+
+
+def kind_of_offer(candidate: Candidate) -> tuple[object, ...]:
+    """Alternatives are different by this: the same type in another region is none."""
+    offer = candidate.offer
+    return offer.provider, offer.instance_type, offer.spot
+
+
+def _chosen(priced: PricedCandidate, alternatives: Sequence[Alternative]) -> str:
     what = described(priced.candidate)
     if not alternatives:
         return f"{what} was chosen: no other available offer fits the same pods."
@@ -185,6 +199,8 @@ def _hint(group: PodGroup, candidates: Sequence[Candidate]) -> str:
     requests = group.shape.requests
     admitting = [candidate for candidate in candidates if admits(group, candidate)]
     if not admitting:
+        if misspelt := _unknown_gpu_types(group, candidates):
+            return misspelt
         return (
             "Change the pod's node selector, affinity or tolerations, or the labels, taints and requirements of a pool."
         )
@@ -199,6 +215,21 @@ def _hint(group: PodGroup, candidates: Sequence[Candidate]) -> str:
         )
         return f"The pod requests {named}: request less, or allow larger machines."
     return "No single offer has everything the pod requests: request less of something, or allow larger machines."
+
+
+def _unknown_gpu_types(group: PodGroup, candidates: Sequence[Candidate]) -> str | None:
+    """A sentence about GPU types that the pod selects, no offer has, and nobody knows."""
+    shape = group.shape
+    wanted = [shape.node_selector[key] for key in GPU_TYPE_KEYS if key in shape.node_selector]
+    for term in shape.node_affinity or ():
+        for each in term.match_expressions:
+            if each.key in GPU_TYPE_KEYS and each.operator is LabelOperator.IN:
+                wanted += each.values
+    offered = {label for each in candidates for key in GPU_TYPE_KEYS if (label := each.node.labels.get(key))}
+    for name in dict.fromkeys(wanted):
+        if name not in offered and gpu_model(name) is None:
+            return f'The pod selects "{name}", which is not a known GPU model{nearest_models(name, sorted(offered))}'
+    return None
 
 
 def _list(names: Iterable[str]) -> str:

@@ -1,18 +1,24 @@
 """Solves one packing problem: the best of several greedy solutions, refined where that may pay, with its bound."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from forebay.planning.candidate_groups import LARGEST_TIE, Inventory, PackingProblem, owned
+from forebay.planning.candidate_groups import LARGEST_TIE, Inventory, owned
+from forebay.planning.components import Component, SplitProblem
 from forebay.planning.exhaustive import cheapest, is_small
 from forebay.planning.greedy import Packer, Pattern, PatternPurchase, Solution, greedy
 from forebay.planning.pod_groups import PodGroup
+from forebay.planning.work import Work
 
 #: With more pod groups than this, the linear program cannot be solved in time.
 _MOST_POD_GROUPS = 600
 #: Share of the time that stays for cost and bound after the pods to serve are chosen.
 _SHARE_TO_REFINE = 0.35
+#: Seconds of work for a greedy solution: for itself, for each pod group in each candidate group and in each purchase.
+_GREEDY = 2e-4
+_GREEDY_BY_PAIR = 2e-6
+_GREEDY_BY_PURCHASE = 1.5e-6
 #: With more owned machines than this, `_without_unneeded` is skipped.
 _MOST_NODES = 100
 
@@ -22,8 +28,7 @@ class SearchEffort(NamedTuple):
 
     refine: bool
     seed: int
-    #: Returns the seconds that are left.
-    seconds_left: Callable[[], float]
+    work: Work
     #: Whether the linear program may choose which pods to serve where not all can be.
     choose: bool = True
 
@@ -35,42 +40,92 @@ class Solved(NamedTuple):
 
 
 def solve(
-    problem: PackingProblem,
+    problem: SplitProblem,
     groups: Sequence[PodGroup],
     counts: Sequence[int],
     inventory: Inventory,
     effort: SearchEffort,
 ) -> tuple[Packer, Solved]:
     """Packer and solution for these pods. Takes the purchases of the solution from `inventory`."""
-    packer = Packer(problem)
+    packer = Packer(problem.whole)
     solution, bound = smallest_first(packer, counts, inventory.copy()), 0
     if solution is None:
-        solution, bound = _search(packer, groups, counts, inventory, effort)
+        if len(problem.parts) == 1:
+            first = _best(packer, groups, counts, inventory, effort)
+            solution, bound = _search(packer, groups, counts, inventory, effort, first=first)
+        else:
+            solution, bound = _each_alone(problem.parts, groups, counts, inventory, effort)
     for purchase in solution.purchases:
         inventory.buy(purchase.priced, purchase.times)
     return packer, Solved(solution, min(bound, packer.expected(solution)))
 
 
-def _search(
-    packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory, effort: SearchEffort
+def _each_alone(
+    parts: Sequence[Component],
+    groups: Sequence[PodGroup],
+    counts: Sequence[int],
+    inventory: Inventory,
+    effort: SearchEffort,
 ) -> tuple[Solution, int]:
-    solution = _best(packer, groups, counts, inventory, effort)
+    """Solution of the whole problem from those of its parts; those that may gain most get most of the time."""
+    waiting: list[tuple[int, int, Solution]] = []
+    packers = [Packer(part.problem) for part in parts]
+    for at, (part, packer) in enumerate(zip(parts, packers, strict=True)):
+        mine = [counts[group] for group in part.groups]
+        if any(mine):
+            first = _best(packer, [groups[group] for group in part.groups], mine, inventory, effort)
+            gain = packer.expected(first) - resource_bound(packer, served_pods(first))
+            waiting.append((gain, at, first))
+    waiting.sort(key=lambda each: (-each[0], each[1]))
+    left, bound = list(counts), 0
+    purchases: list[PatternPurchase] = []
+    rest = sum(gain for gain, _, _ in waiting)
+    for gain, at, first in waiting:
+        part, packer = parts[at], packers[at]
+        share = effort._replace(work=effort.work.part(gain / max(rest, 1)))
+        rest -= gain
+        of_part = [groups[group] for group in part.groups]
+        here = [counts[group] for group in part.groups]
+        solution, at_least = _search(packer, of_part, here, inventory, share, first=first)
+        bound += min(at_least, packer.expected(solution))
+        for group, without in zip(part.groups, solution.left, strict=True):
+            left[group] = without
+        purchases += (
+            each._replace(
+                candidate_group=part.candidate_groups[each.candidate_group],
+                pattern=tuple((part.groups[group], count) for group, count in each.pattern),
+            )
+            for each in solution.purchases
+        )
+    return Solution(tuple(purchases), tuple(left)), bound
+
+
+def _search(
+    packer: Packer,
+    groups: Sequence[PodGroup],
+    counts: Sequence[int],
+    inventory: Inventory,
+    effort: SearchEffort,
+    *,
+    first: Solution,
+) -> tuple[Solution, int]:
+    solution = first
     if (
         effort.refine
         and effort.choose
-        and effort.seconds_left() > 0
+        and effort.work.left() > 0
         and _is_scarce(packer, solution, inventory)
         and len(groups) <= _MOST_POD_GROUPS
     ):
         # The linear program chooses which pods to serve, in a part of the time.
         from forebay.planning.refine import Refinement  # noqa: PLC0415
 
-        end = effort.seconds_left() * _SHARE_TO_REFINE
+        part = effort.work.part(1 - _SHARE_TO_REFINE)
         priorities = [group.priority for group in groups]
-        choosing = Refinement(packer, counts, inventory, solution, seed=effort.seed, priorities=priorities)
-        solution = choosing.run(lambda each: solution_rank(packer, groups, each), lambda: effort.seconds_left() - end)
+        choosing = Refinement(packer, counts, inventory, solution, part, seed=effort.seed, priorities=priorities)
+        solution = choosing.run(lambda each: solution_rank(packer, groups, each))
     bound = resource_bound(packer, served_pods(solution))
-    if not effort.refine or effort.seconds_left() <= 0 or bound >= packer.expected(solution):
+    if not effort.refine or effort.work.left() <= 0 or bound >= packer.expected(solution):
         return solution, bound
     served = [count - left for count, left in zip(counts, solution.left, strict=True)]
     if is_small(served):
@@ -84,17 +139,17 @@ def _search(
         # numpy and HiGHS take longer to load than small demand takes to plan.
         from forebay.planning.refine import Refinement  # noqa: PLC0415
 
-        refinement = Refinement(packer, counts, inventory, solution, seed=effort.seed)
-        solution = refinement.run(lambda each: solution_rank(packer, groups, each), effort.seconds_left)
+        refinement = Refinement(packer, counts, inventory, solution, effort.work, seed=effort.seed)
+        solution = refinement.run(lambda each: solution_rank(packer, groups, each))
         bound = max(bound, refinement.bound)
     return solution, bound
 
 
 def _is_scarce(packer: Packer, solution: Solution, inventory: Inventory) -> bool:
     """Whether a pod is left over that some candidate fits of which any could be bought from `inventory`."""
-    waiting = [group for group, left in enumerate(solution.left) if left]
+    waiting = {group for group, left in enumerate(solution.left) if left}
     return bool(waiting) and any(
-        any(candidate_group.most[group] for group in waiting)
+        not waiting.isdisjoint(candidate_group.takes)
         and any(inventory.can_buy(priced) for priced in candidate_group.members)
         for candidate_group in packer.problem.candidate_groups
     )
@@ -103,10 +158,16 @@ def _is_scarce(packer: Packer, solution: Solution, inventory: Inventory) -> bool
 def _best(
     packer: Packer, groups: Sequence[PodGroup], counts: Sequence[int], inventory: Inventory, effort: SearchEffort
 ) -> Solution:
+    wanted = sum(1 for count in counts if count)
+    each = _GREEDY + _GREEDY_BY_PAIR * wanted * len(packer.problem.candidate_groups)
+    effort.work.spend(each)
     solution = greedy(packer, counts, inventory.copy())
-    if effort.seconds_left() <= 0 or not _is_scarce(packer, solution, inventory):
+    buying = _GREEDY_BY_PURCHASE * wanted * len(solution.purchases)
+    effort.work.spend(buying)
+    if effort.work.left() <= 0 or not _is_scarce(packer, solution, inventory):
         return solution
     # Something is scarce. Try the largest nodes, in case nodes are; and serve pods of higher priority first.
+    effort.work.spend(2 * (each + buying))
     others = (
         greedy(packer, counts, inventory.copy(), lambda _score: 1),
         _by_priority(packer, groups, counts, inventory.copy()),

@@ -1,16 +1,25 @@
 """Gangs are served as a whole or not at all, and zones keep within their topology spread."""
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from forebay.planning.assembly import PartialPlan
 from forebay.planning.gangs import GangKey, Gangs, least_size
 from forebay.planning.placement import Spread
 from forebay.planning.pod_groups import PodGroups
+from forebay.planning.work import Work
 
-#: How many of the gangs that were dropped are tried again, one by one.
-_TRIED_AGAIN = 16
+#: Shares of the work that is left for adding gangs: greedily, and by the linear program, so many at once.
+_GREEDY_SHARE = 0.25
+_REFINE_SHARE = 0.5
+_AT_ONCE = 16
+#: Shares that differ by less are equal.
+_DIGITS = 9
+
+#: What one pod of each pod group takes of all that can be bought.
+Shares = Sequence[float]
 
 
 class Serve(Protocol):
@@ -33,9 +42,19 @@ def needed_pods(demand: PodGroups, gangs: Gangs) -> dict[GangKey, int]:
             if known is not None and known.min_count is not None
             else max(least_sizes[key], default=None)
         )
-        placed = known.placed if known is not None else 0
-        needed[key] = members if least is None else max(least - placed, 0)
+        placed, others = (known.placed, known.others) if known is not None else (0, 0)
+        needed[key] = members + others if least is None else max(least - placed, 0)
     return needed
+
+
+def servable(demand: PodGroups, left: Sequence[int], serve: Serve) -> dict[GangKey, int]:
+    """Of gangs without a single node (of the first few): how many pods could be served if the gang were alone."""
+    served = {group.gang for group, without in zip(demand.groups, left, strict=True) if without < group.count}
+    found: dict[GangKey, int] = {}
+    for key in sorted(set(demand.gangs()).difference(served))[:_AT_ONCE]:
+        counts = [group.count if group.gang == key else 0 for group in demand.groups]
+        found[key] = sum(counts) - sum(serve(counts, refine=False).left)
+    return found
 
 
 class _Attempt(NamedTuple):
@@ -44,6 +63,8 @@ class _Attempt(NamedTuple):
     left: tuple[int, ...]
     broken: tuple[GangKey, ...]
     too_many: Mapping[int, int]
+    #: Sort key, least is best: pods without a node, highest priority first, and the score.
+    rank: tuple[tuple[int, ...], int]
 
     @property
     def valid(self) -> bool:
@@ -59,31 +80,88 @@ class WholeGangs:
         self._spread = spread
         self._serve = serve
         self._members = demand.gangs()
+        self._priorities = sorted({group.priority for group in demand.groups}, reverse=True)
 
-    def plan(self, seconds_left: Callable[[], float]) -> PartialPlan:
+    def plan(self, shares: Callable[[], Sequence[Shares]], work: Work) -> PartialPlan:
+        """The plan. `shares`: ways to compare what pods take of all that can be bought, by pod group."""
         dropped = {key for key, members in self._members.items() if self._needed[key] > members}
         limited: dict[int, int] = {}
-        impossible = frozenset(dropped)
         ruled = self._spread.counts_places or bool(self._members)
         found = self._try(dropped, limited, refine=not ruled)
         while not found.valid:
             limited |= found.too_many
-            # Half of those that are not whole, because without them others may be.
-            worst = sorted(found.broken, key=self._drop_order, reverse=True)
-            few = len(worst) if seconds_left() <= 0 else (len(worst) + 1) // 2
-            dropped |= set(worst[:few]) if not found.too_many else set()
-            found = self._try(dropped, limited, refine=False)
-        waiting = sorted(dropped - impossible, key=self._drop_order)
-        for key in waiting[:_TRIED_AGAIN]:
-            if seconds_left() <= 0:
+            if not found.too_many:
+                found, dropped = self._choose(dropped, limited, shares(), work)
                 break
-            again = self._try(dropped - {key}, limited, refine=False)
-            if again.valid and not any(left for left, k in self._left_by_gang(again) if k == key):
-                dropped, found = dropped - {key}, again
-        if ruled and seconds_left() > 0:
+            found = self._try(dropped, limited, refine=False)
+        if not found.valid:
+            # Fewer pods of some place, because of a gang that is dropped: what is left over there goes too.
+            found, dropped = self._without_broken(found, dropped, limited)
+        if ruled and work.left() > 0:
             refined = self._try(dropped, limited, refine=True)
-            found = refined if refined.valid and sum(refined.left) <= sum(found.left) else found
+            found = refined if refined.valid and refined.rank <= found.rank else found
         return found.answer._replace(left=found.left, spread_limited=frozenset(limited))
+
+    def _choose(
+        self, dropped: set[GangKey], limited: Mapping[int, int], shares: Sequence[Shares], work: Work
+    ) -> tuple[_Attempt, set[GangKey]]:
+        """Chooses gangs where not all can be whole: as many pods as possible, so those first that take least."""
+        best: tuple[_Attempt, list[GangKey], list[GangKey]] | None = None
+        dropped = dropped.union(
+            group.gang
+            for group, share in zip(self._demand.groups, shares[0], strict=True)
+            if group.gang is not None and math.isinf(share) and self._needed[group.gang] >= self._members[group.gang]
+        )
+        for share in shares:
+            order = sorted((key for key in self._members if key not in dropped), key=self._order(share))
+            low, high = 0, len(order)
+            # Whether all of the first so many gangs can be served is monotonous, but for the whims of the packing.
+            while low < high:
+                middle = (low + high + 1) // 2
+                attempt = self._try(dropped.union(order[middle:]), limited, refine=False)
+                low, high = (middle, high) if not attempt.broken else (low, middle - 1)
+            attempt = self._try(dropped.union(order[low:]), limited, refine=False)
+            if best is None or (bool(attempt.broken), attempt.rank) < (bool(best[0].broken), best[0].rank):
+                best = (attempt, order[:low], order[low:])
+        assert best is not None
+        attempt, kept, rest = best
+        attempt, kept, rest = self._add(attempt, kept, rest, limited, work.part(_GREEDY_SHARE), refine=False)
+        attempt, kept, rest = self._add(attempt, kept, rest, limited, work.part(_REFINE_SHARE), refine=True)
+        return attempt, dropped.union(rest)
+
+    def _add(
+        self,
+        found: _Attempt,
+        kept: list[GangKey],
+        rest: list[GangKey],
+        limited: Mapping[int, int],
+        work: Work,
+        *,
+        refine: bool,
+    ) -> tuple[_Attempt, list[GangKey], list[GangKey]]:
+        """Adds gangs of the rest while all can be whole: several at once, then fewer."""
+        others = {key for key in self._members if key not in kept and key not in rest}
+        at, many = 0, _AT_ONCE if refine else 1
+        while at < len(rest) and many and work.left() > 0:
+            some = rest[at : at + many]
+            attempt = self._try(others.union(key for key in rest if key not in some), limited, refine=refine)
+            if attempt.valid and attempt.rank < found.rank:
+                found, kept = attempt, [*kept, *some]
+                rest = [key for key in rest if key not in some]
+            elif many > 1:
+                many //= 2
+            else:
+                at += 1
+        return found, kept, rest
+
+    def _without_broken(
+        self, found: _Attempt, dropped: set[GangKey], limited: dict[int, int]
+    ) -> tuple[_Attempt, set[GangKey]]:
+        while not found.valid:
+            limited |= found.too_many
+            dropped = dropped.union(found.broken)
+            found = self._try(dropped, limited, refine=False)
+        return found, dropped
 
     def _try(self, dropped: set[GangKey], limited: Mapping[int, int], *, refine: bool) -> _Attempt:
         groups = self._demand.groups
@@ -94,7 +172,9 @@ class WholeGangs:
         answer = self._serve(counts, refine=refine)
         left = tuple(k.count - n + left for k, n, left in zip(groups, counts, answer.left, strict=True))
         missing: Counter[GangKey] = Counter()
+        by_priority: Counter[int] = Counter()
         for group, without in zip(groups, left, strict=True):
+            by_priority[group.priority] += without
             if group.gang is not None:
                 missing[group.gang] += without
         broken = tuple(
@@ -102,12 +182,21 @@ class WholeGangs:
             for key, without in missing.items()
             if key not in dropped and self._members[key] - without < self._needed[key]
         )
-        return _Attempt(answer, left, broken, self._spread.too_many(groups, left))
+        rank = (tuple(by_priority[priority] for priority in self._priorities), answer.score)
+        return _Attempt(answer, left, broken, self._spread.too_many(groups, left), rank)
 
-    def _left_by_gang(self, found: _Attempt) -> Iterable[tuple[int, GangKey | None]]:
-        return ((left, group.gang) for left, group in zip(found.left, self._demand.groups, strict=True))
-
-    def _drop_order(self, key: GangKey) -> tuple[object, ...]:
-        """Sort key of a gang; of gangs that do not all fit the largest is dropped: lowest priority, then youngest."""
-        pods = (pod for group in self._demand.groups if group.gang == key for pod in group.pods)
-        return (*min((-pod.shape.priority, pod.created) for pod in pods), key)
+    def _order(self, share: Shares) -> Callable[[GangKey], tuple[object, ...]]:
+        """Sort key of a gang: highest priority first, then those that take least for each pod, then the oldest."""
+        takes: defaultdict[GangKey, float] = defaultdict(float)
+        oldest: dict[GangKey, tuple[object, ...]] = {}
+        for group, each in zip(self._demand.groups, share, strict=True):
+            if group.gang is not None:
+                takes[group.gang] += 0.0 if math.isinf(each) else each * group.count
+                age = min((-pod.shape.priority, pod.created) for pod in group.pods)
+                oldest[group.gang] = min(oldest.get(group.gang, age), age)
+        return lambda key: (
+            oldest[key][0],
+            round(takes[key] / self._members[key], _DIGITS),
+            oldest[key],
+            key,
+        )

@@ -1,21 +1,41 @@
-"""The providers of this release, and how each is built from an entry of a GPUNodeClass."""
+"""The providers there are, by name: those of this release, and those that other packages add.
 
-from collections.abc import Callable, Sequence
+A package adds a provider through an entry point of the group `forebay.providers`: its name is the provider's, its value
+a `ProviderPlugin`. docs/providers/README.md shows one.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Final
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final, get_args
 
 import msgspec
+import structlog
 
+from forebay.api.gpu_node_class import EndpointsFrom, GPUNodeClassSpec
 from forebay.api.gpu_node_class import ProviderEntry as Entry
-from forebay.api.machines import Machine
 from forebay.api.providers import ProviderName
+from forebay.model.sources import Capabilities, Delivery
 from forebay.net import clock as wall
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import Transport
+from forebay.providers.admission import KNOWN, configuration_problem
 from forebay.providers.base import Provider
 from forebay.providers.secrets import SecretReader, Secrets
+from forebay.providers.simulated.provider import CAPABILITIES as SIMULATED
+from forebay.providers.simulated.provider import NAME as SIMULATED_NAME
+from forebay.providers.simulated.provider import SimulatedProvider
+from forebay.providers.webhook.groups import read_groups, shown
+from forebay.providers.webhook.offers import NAME as WEBHOOK_NAME
+from forebay.providers.webhook.provider import CAPABILITIES as WEBHOOK
 from forebay.providers.webhook.provider import WebhookProvider
+
+log = structlog.get_logger(__name__)
+
+ENTRY_POINTS: Final = "forebay.providers"
 
 
 class ProviderContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,25 +52,115 @@ class ProviderContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], datetime] = wall.now
 
 
-class NotInThisRelease(ValueError):
-    """The API allows this provider, but this release does not implement it. The text is shown in a condition."""
+class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """What environment variables configure of one provider."""
+
+    #: The entry that a GPUNodeClass would have; None where the variables configure nothing.
+    entry: Entry | None = None
+    #: The same as everybody may see it.
+    shown: Entry | None = None
+    #: The variable that states the number of GPUs of each machine, by its name.
+    gpu_count_variables: Mapping[str, str] = {}
+    #: A sentence for each variable that must be corrected.
+    problems: tuple[str, ...] = ()
 
 
-def build_provider(entry: Entry, context: ProviderContext) -> Provider:
-    """The provider of an entry. Raises `NotInThisRelease`."""
-    build = _PROVIDERS.get(entry.name)
-    if build is None:
-        available = ", ".join(_PROVIDERS)
-        raise NotInThisRelease(
-            f"This release of Forebay does not support the provider {entry.name}; it supports {available}. "
-            f"Upgrade Forebay, or set enabled: false on {entry.name}."
+class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the operator's environment variables configure, of all providers."""
+
+    #: With what is secret in them: they do not leave the process.
+    entries: tuple[Entry, ...] = ()
+    #: The same as everybody may see them.
+    shown: tuple[Entry, ...] = ()
+    #: The variable that states the number of GPUs of each machine, by its name.
+    gpu_count_variables: Mapping[str, str] = {}
+    problems: tuple[str, ...] = ()
+
+
+class ProviderPlugin(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider as it is registered."""
+
+    #: What the provider can do. What depends on an entry, such as timeouts, follows once it is built.
+    capabilities: Capabilities
+    #: The provider of an entry. It makes no call yet.
+    build: Callable[[Entry, ProviderContext], Provider]
+    #: What environment variables of the operator configure; None: nothing, ever.
+    from_environment: Callable[[Mapping[str, str]], EnvironmentEntry] | None = None
+
+
+class ProviderNotServed(ValueError):
+    """No provider can be built for an entry: what is wrong and what to do. The text is shown in a condition."""
+
+
+def build_provider(entry: Entry, spec: GPUNodeClassSpec, context: ProviderContext) -> Provider:
+    """The provider of an entry of a class. Raises `ProviderNotServed`."""
+    plugin = providers().get(entry.name)
+    if plugin is None:
+        raise ProviderNotServed(_not_served(entry.name))
+    if (problem := configuration_problem(entry, spec, plugin.capabilities)) is not None:
+        raise ProviderNotServed(problem)
+    return plugin.build(entry, context)
+
+
+def deliveries() -> Mapping[str, Delivery]:
+    """What each provider delivers, by its name, including those that this release knows but does not serve."""
+    served = {name: plugin.capabilities.deliveries[0] for name, plugin in providers().items()}
+    return {name: each.deliveries[0] for name, each in KNOWN.items()} | served
+
+
+def read_environment(environment: Mapping[str, str]) -> EnvironmentConfig:
+    """The configuration in environment variables, as far as providers can read it."""
+    read = [each.from_environment(environment) for each in providers().values() if each.from_environment is not None]
+    return EnvironmentConfig(
+        entries=tuple(each.entry for each in read if each.entry is not None),
+        shown=tuple(each.shown for each in read if each.shown is not None),
+        gpu_count_variables={name: variable for each in read for name, variable in each.gpu_count_variables.items()},
+        problems=tuple(problem for each in read for problem in each.problems),
+    )
+
+
+@cache
+def providers() -> Mapping[str, ProviderPlugin]:
+    """All providers. Entry points are loaded once, when they are first needed."""
+    return dict(_OWN) | dict(_plugins(entry_points(group=ENTRY_POINTS)))
+
+
+def _plugins(found: Iterable[EntryPoint]) -> Iterable[tuple[str, ProviderPlugin]]:
+    """Plugins of other packages. One that cannot be used is logged, and costs only itself."""
+    taken = set(_OWN)
+    for each in sorted(found, key=lambda point: (point.name, point.value)):
+        try:
+            plugin = _load(each, taken)
+        except Exception:  # code of somebody else, which may raise anything
+            package = each.dist.name if each.dist is not None else "unknown"
+            log.exception("provider not loaded", provider=each.name, package=package)
+            continue
+        taken.add(each.name)
+        yield each.name, plugin
+
+
+def _load(point: EntryPoint, taken: set[str]) -> ProviderPlugin:
+    if not re.fullmatch(_NAME_PATTERN, point.name):
+        raise ValueError(f"its name is not a provider's: it must match {_NAME_PATTERN}")
+    if point.name in taken:
+        raise ValueError("there is a provider of this name already")
+    plugin = point.load()
+    if not isinstance(plugin, ProviderPlugin):
+        raise TypeError(f"{point.value} is not a {ProviderPlugin.__qualname__} of {ProviderPlugin.__module__}")
+    return plugin
+
+
+def _not_served(name: str) -> str:
+    available = ", ".join(sorted(providers()))
+    if name in KNOWN:
+        return (
+            f"This release of Forebay does not serve the provider {name}; there are: {available}. "
+            f"Upgrade Forebay, or set enabled: false on {name}."
         )
-    return build(entry, context)
-
-
-def environment_entry(machines: Sequence[Machine]) -> Entry:
-    """The entry that a GPUNodeClass would have for machines named by environment variables."""
-    return Entry(name=ProviderName.WEBHOOK, machines=tuple(machines))
+    return (
+        f"There is no provider {name}; there are: {available}. Correct the name, or install the package that provides "
+        f"{name} beside Forebay."
+    )
 
 
 def _webhook(entry: Entry, context: ProviderContext) -> Provider:
@@ -62,6 +172,38 @@ def _webhook(entry: Entry, context: ProviderContext) -> Provider:
     )
 
 
-_PROVIDERS: Final[dict[ProviderName, Callable[[Entry, ProviderContext], Provider]]] = {
-    ProviderName.WEBHOOK: _webhook,
+def _simulated(entry: Entry, context: ProviderContext) -> Provider:
+    if entry.endpoint is None:
+        raise ProviderNotServed(
+            f"{SIMULATED_NAME} rents from a simulated market: set endpoint to its URL. forebay demo --scenario burst "
+            "shows two such markets."
+        )
+    return SimulatedProvider(
+        entry.endpoint,
+        context.cluster,
+        context.make_transport(None),
+        Secrets(context.secrets, context.namespace, context.redactor),
+        context.clock,
+        key=entry.credentials_ref,
+        regions=entry.regions,
+    )
+
+
+def _webhook_environment(environment: Mapping[str, str]) -> EnvironmentEntry:
+    groups = read_groups(environment)
+    if not groups.machines:
+        return EnvironmentEntry(problems=groups.problems)
+    entry = Entry(name=WEBHOOK_NAME, machines=groups.machines)
+    public = msgspec.structs.replace(
+        entry, machines=tuple(map(shown, groups.machines)), endpoints_from=EndpointsFrom.ENVIRONMENT
+    )
+    return EnvironmentEntry(
+        entry=entry, shown=public, gpu_count_variables=groups.gpu_count_variables, problems=groups.problems
+    )
+
+
+_NAME_PATTERN: Final[str] = get_args(ProviderName)[1].pattern
+_OWN: Final[Mapping[str, ProviderPlugin]] = {
+    SIMULATED_NAME: ProviderPlugin(capabilities=SIMULATED, build=_simulated),
+    WEBHOOK_NAME: ProviderPlugin(capabilities=WEBHOOK, build=_webhook, from_environment=_webhook_environment),
 }

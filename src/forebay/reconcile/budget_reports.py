@@ -1,10 +1,11 @@
 """Status of every GPUWorkloadBudget.
 
-Figures change all the time, so they are written only when they have changed visibly or after a while.
+Figures change all the time: they are written every few seconds, of so many budgets at a time that the API server has
+little to do, those first that have waited longest.
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,6 @@ from forebay.budgets.accounts import BudgetKey
 from forebay.budgets.assessment import Standing
 from forebay.budgets.enforcement import CONDITION
 from forebay.budgets.usage import described
-from forebay.model.quantities import GpuHours, Usd
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.reconcile.decisions import ReportBudget
@@ -24,15 +24,13 @@ from forebay.reconcile.isolation import Faults
 from forebay.reconcile.reports import Fact, merge_conditions
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 
-#: Time between two writes of changed figures: after a visible change, and after any change.
-_FREQUENT: Final = timedelta(seconds=10)
-_RARE: Final = timedelta(seconds=60)
-#: Time between two writes of pod counts, which change in steps, and of the usage when the last pod has ended.
-_COUNTS: Final = timedelta(seconds=5)
-#: One part in this many of the quota is a visible change.
-_VISIBLE_FRACTION: Final = 1000
+#: Time between two writes of changed figures of one budget.
+_INTERVAL: Final = timedelta(seconds=5)
+#: Budgets whose changed figures are written in that time: 20 writes a second, whatever the number of budgets.
+_PER_INTERVAL: Final = 100
 #: A tick may come this much early and still write, rather than need another tick.
 _TOLERANCE: Final = timedelta(seconds=0.5)
+_NEW_PODS_HELD: Final = "NewPodsHeld"
 #: Time of the warning before the quota is used up: this, or a tenth of the window if that is less.
 _WARNING_TIME: Final = timedelta(hours=1)
 
@@ -48,11 +46,11 @@ class BudgetReports(msgspec.Struct, frozen=True, kw_only=True):
 def report_budgets(
     snapshot: Snapshot, standings: Mapping[BudgetKey, Standing], held: Mapping[BudgetKey, int], faults: Faults
 ) -> BudgetReports:
-    budget_state = snapshot.budget_state
+    budget_state, now = snapshot.budget_state, snapshot.now
     if budget_state is None:
         return BudgetReports(reported=snapshot.memory.reported)
-    found: list[ReportBudget] = []
-    reported: dict[BudgetKey, datetime] = {}
+    urgent: list[ReportBudget] = []
+    figures_only: list[ReportBudget] = []
     due: list[datetime] = []
     for budget in snapshot.budgets:
         if budget.metadata.deletion_timestamp is not None:
@@ -62,18 +60,39 @@ def report_budgets(
         last = snapshot.memory.reported.get(key)
         fault = faults.told("GPUWorkloadBudget", key)
         with faults.of("GPUWorkloadBudget", *key):
-            report = _report(budget, budget_state, standing, held.get(key, 0), now=snapshot.now, last=last, fault=fault)
+            report, is_urgent = _report(
+                budget,
+                budget_state,
+                standing,
+                held.get(key, 0),
+                now=now,
+                last=last,
+                fault=fault,
+                gate_missing=snapshot.gate_missing,
+            )
             if report is not None:
-                found.append(report)
-                reported[key] = snapshot.now
-            elif last is not None:
-                reported[key] = last
-            if standing is not None and (standing.burn or standing.burn_usd or standing.exceeded):
-                due.append(_next_mark(snapshot.now))
-                due += _turning_points(standing, snapshot.now)
-            elif standing is not None and report is None and _final_usage_unwritten(budget.status, standing):
-                due.append(snapshot.now + _COUNTS)
-    return BudgetReports(decisions=tuple(found), reported=reported, requeue_at=min(due, default=None))
+                (urgent if is_urgent else figures_only).append(report)
+            if standing is not None and (standing.burn or standing.burn_usd or standing.leaving or standing.exceeded):
+                due.append(_next_mark(now))
+                due += _turning_points(standing, now)
+    there = {budget.key for budget in snapshot.budgets}
+    before = {key: at for key, at in snapshot.memory.reported.items() if key in there}
+    chosen = _longest_unwritten(figures_only, before, now, at_once=len(urgent))
+    if len(chosen) < len(figures_only):
+        due.append(_next_mark(now))
+    reported = before | {(each.namespace, each.name): now for each in (*urgent, *chosen)}
+    return BudgetReports(decisions=(*urgent, *chosen), reported=reported, requeue_at=min(due, default=None))
+
+
+def _longest_unwritten(
+    reports: list[ReportBudget], reported: Mapping[BudgetKey, datetime], now: datetime, at_once: int
+) -> list[ReportBudget]:
+    """Reports of changed figures to write now: those that have waited longest, as many as the API server can take."""
+    # A last write in the future was made while the clock was ahead.
+    recent = {key: at for key, at in reported.items() if timedelta(0) <= now - at < _INTERVAL - _TOLERANCE}
+    waiting = [each for each in reports if (each.namespace, each.name) not in recent]
+    waiting.sort(key=lambda each: reported.get((each.namespace, each.name), datetime.min.replace(tzinfo=UTC)))
+    return waiting[: max(_PER_INTERVAL - len(recent) - at_once, 0)]
 
 
 def _turning_points(standing: Standing, now: datetime) -> list[datetime]:
@@ -84,7 +103,7 @@ def _turning_points(standing: Standing, now: datetime) -> list[datetime]:
 
 def _next_mark(now: datetime) -> datetime:
     """Next write of figures, at the same time for all budgets, so that they share one tick."""
-    step = int(_FREQUENT.total_seconds())
+    step = int(_INTERVAL.total_seconds())
     return now.replace(microsecond=0) + timedelta(seconds=step - now.second % step)
 
 
@@ -97,24 +116,27 @@ def _report(
     now: datetime,
     last: datetime | None,
     fault: str | None,
-) -> ReportBudget | None:
+    gate_missing: str | None,
+) -> tuple[ReportBudget | None, bool]:
+    """Report of a budget whose status is out of date, and whether more than its figures is."""
     status = budget.status or GPUWorkloadBudgetStatus()
-    facts = _facts(budget, budget_state, standing) if fault is None else _faulty(fault)
+    facts = _facts(budget, budget_state, standing, gate_missing) if fault is None else _faulty(fault)
     conditions = merge_conditions(status.conditions, facts, budget.metadata.generation, now)
     figures = _figures(budget, budget_state, standing, held, status)
     labels = _labels(budget, standing, held)
     warning = _forecast_warning(status, figures, standing, now, last)
-    if (
-        _comparable(conditions) == _comparable(status.conditions)
-        and all(budget.metadata.labels.get(name) == value for name, value in labels.items())
-        and budget.status is not None
-        and warning is None
-        and not _worth_writing(status, figures, standing, now, last)
-    ):
-        return None
+    urgent = (
+        budget.status is None
+        or warning is not None
+        or _comparable(conditions) != _comparable(status.conditions)
+        or any(budget.metadata.labels.get(name) != value for name, value in labels.items())
+        or status.last_enforcement_at != figures["lastEnforcementAt"]
+    )
+    if not urgent and not _changed(status, figures):
+        return None, False
     namespace, name = budget.key
     worst = next((fact for fact in facts if fact.type != "Ready" and fact.status is Truth.TRUE), facts[0])
-    return ReportBudget(
+    report = ReportBudget(
         namespace=namespace,
         name=name,
         uid=budget.uid,
@@ -127,9 +149,12 @@ def _report(
         reason=worst.reason,
         sentence=worst.sentence,
     )
+    return report, urgent
 
 
-def _facts(budget: GPUWorkloadBudget, budget_state: BudgetState, standing: Standing | None) -> tuple[Fact, ...]:
+def _facts(
+    budget: GPUWorkloadBudget, budget_state: BudgetState, standing: Standing | None, gate_missing: str | None
+) -> tuple[Fact, ...]:
     degraded = _degraded(budget.key, budget_state)
     if standing is None:
         why = budget_state.invalid.get(budget.key, "Usage is not counted yet.")
@@ -140,12 +165,23 @@ def _facts(budget: GPUWorkloadBudget, budget_state: BudgetState, standing: Stand
     exceeded = Truth.TRUE if standing.exceeded else Truth.FALSE
     sentence = standing.sentence
     if standing.exceeded:
-        sentence = f"{sentence.removesuffix('.')}. {_next_action(budget)}"
+        sentence = f"{sentence.removesuffix('.')}. {_next_action(budget, gate_missing)}"
     return (
         Fact("Ready", Truth.TRUE, Reason.RECONCILED, "Usage of the budget's pods is counted."),
         Fact(CONDITION, exceeded, standing.reason, sentence),
         degraded,
+        *_new_pods_held(budget, standing, gate_missing),
     )
+
+
+def _new_pods_held(budget: GPUWorkloadBudget, standing: Standing, gate_missing: str | None) -> tuple[Fact, ...]:
+    """The condition NewPodsHeld of a budget that acts, from the first time on that new pods were not held."""
+    if gate_missing is not None and standing.holds:
+        return (Fact(_NEW_PODS_HELD, Truth.FALSE, Reason.GATE_MISSING, gate_missing),)
+    if any(each.type == _NEW_PODS_HELD for each in (budget.status.conditions if budget.status is not None else ())):
+        sentence = "The API server holds new pods while the budget is used up."
+        return (Fact(_NEW_PODS_HELD, Truth.TRUE, Reason.GATE_INSTALLED, sentence),)
+    return ()
 
 
 def _faulty(sentence: str) -> tuple[Fact, ...]:
@@ -155,14 +191,16 @@ def _faulty(sentence: str) -> tuple[Fact, ...]:
     )
 
 
-def _next_action(budget: GPUWorkloadBudget) -> str:
+def _next_action(budget: GPUWorkloadBudget, gate_missing: str | None) -> str:
     rule = budget.spec.enforcement
     grace = human(timedelta(seconds=rule.grace_period_seconds))
+    new_pods = "new pods wait" if gate_missing is None else "new pods are not held (see the condition NewPodsHeld)"
     match rule.action.value:
         case "Evict":
-            what = f"After {grace} Forebay evicts its pods one at a time, the largest user first; new pods wait."
+            jobs = "" if gate_missing is None else ", and suspends their Jobs"
+            what = f"After {grace} Forebay evicts its pods one at a time, the largest user first{jobs}; {new_pods}."
         case "Pause":
-            what = f"After {grace} Forebay suspends the Jobs of its pods one at a time; new pods wait."
+            what = f"After {grace} Forebay suspends the Jobs of its pods one at a time; {new_pods}."
         case _:
             what = "Forebay takes no action, because spec.enforcement.action is AlertOnly."
     return f"{what} Raise spec.quota to let more run."
@@ -218,60 +256,9 @@ def _labels(budget: GPUWorkloadBudget, standing: Standing | None, held: int) -> 
     return {EXCEEDED_LABEL: "true" if holds else None, ACCOUNTING_LABEL: budget.spec.accounting if exact else None}
 
 
-def _worth_writing(
-    status: GPUWorkloadBudgetStatus,
-    figures: Mapping[str, Any],
-    standing: Standing | None,
-    now: datetime,
-    last: datetime | None,
-) -> bool:
-    if status.last_enforcement_at != figures["lastEnforcementAt"]:
-        return True
-    if standing is None:
-        return False
+def _changed(status: GPUWorkloadBudgetStatus, figures: Mapping[str, Any]) -> bool:
     shown = msgspec.to_builtins(status)
-    changed = {name for name, value in figures.items() if shown.get(name) != msgspec.to_builtins(value)}
-    if not changed:
-        return False
-    # A last write in the future was made while the clock was ahead.
-    waited = _RARE if last is None or last > now else now - last + _TOLERANCE
-    if (changed & {"trackedPods", "heldPods"} or _final_usage_unwritten(status, standing)) and waited >= _COUNTS:
-        return True
-    return waited >= _RARE or (waited >= _FREQUENT and _visibly_changed(status, standing))
-
-
-def _final_usage_unwritten(status: GPUWorkloadBudgetStatus | None, standing: Standing) -> bool:
-    """Whether all pods have ended and the status shows less than their usage, which is final for now."""
-    if status is None or status.consumed_gpu_hours is None or standing.burn:
-        return False
-    return _hours(status) < GpuHours.parse(standing.consumed.quantity())
-
-
-def _hours(status: GPUWorkloadBudgetStatus) -> GpuHours:
-    """GPU-hours that the status shows; none where somebody has written nonsense there, which is then overwritten."""
-    try:
-        return GpuHours.parse(status.consumed_gpu_hours or 0)
-    except ValueError:
-        return GpuHours.zero()
-
-
-def _dollars(status: GPUWorkloadBudgetStatus) -> Usd:
-    try:
-        return Usd(str(status.consumed_usd or 0))
-    except ValueError:
-        return Usd.zero()
-
-
-def _visibly_changed(status: GPUWorkloadBudgetStatus, standing: Standing) -> bool:
-    """Whether usage has changed by a visible part of a quota since the status was written."""
-    if standing.quota is not None:
-        before = _hours(status)
-        if abs(standing.consumed.units - before.units) * _VISIBLE_FRACTION >= standing.quota.units:
-            return True
-    if standing.quota_usd is not None:
-        before_usd = _dollars(status)
-        return abs(standing.consumed_usd.units - before_usd.units) * _VISIBLE_FRACTION >= standing.quota_usd.units
-    return False
+    return any(shown.get(name) != msgspec.to_builtins(value) for name, value in figures.items())
 
 
 def _forecast_warning(

@@ -9,7 +9,7 @@ import msgspec
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_workload_budget import Accounting, EnforcementAction, GPUWorkloadBudget
-from forebay.api.names import BUDGET_GATE, USAGE_FINALIZER
+from forebay.api.names import BUDGET_GATE, PAUSE_REQUESTED_BY_ANNOTATION, USAGE_FINALIZER
 from forebay.budgets.accounts import Account, BudgetKey, selector_of
 from forebay.budgets.admission import Admission, Held, Release, release
 from forebay.budgets.assessment import Standing
@@ -23,7 +23,7 @@ from forebay.model.requirements import tolerates
 from forebay.model.workloads import Pod
 from forebay.planning.gangs import GangKey, gang_key
 from forebay.reconcile.buying import plan_for
-from forebay.reconcile.decisions import AddUsageFinalizer, PodEvent, RemoveUsageFinalizer
+from forebay.reconcile.decisions import AddUsageFinalizer, PodEvent, RemovePauseAnnotations, RemoveUsageFinalizer
 from forebay.reconcile.isolation import Faults
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 
@@ -130,7 +130,7 @@ def _reserve_dollars(snapshot: Snapshot, admission: Admission) -> None:
         if billed is not None or record.state is InstanceState.GONE or not record.spec.hourly_price:
             continue
         pods = [waiting[pod.uid] for pod in record.spec.pods if pod.uid in waiting]
-        admission.reserve_launch(pods, UsdPerHour(str(record.spec.hourly_price)))
+        admission.reserve_launch(pods, UsdPerHour(str(record.spec.hourly_price)), record.billing.minimum)
 
 
 def _other_gang_members(pods: Iterable[Pod], held: Mapping[str, Held]) -> dict[str, Held]:
@@ -173,7 +173,7 @@ def _is_unplaceable(snapshot: Snapshot, pod: Pod) -> bool:
             and all(tolerates(pod.shape.tolerations, taint) for taint in lasting)
         ):
             return False
-    return bool(plan_for(snapshot, (pod,)).left_out)
+    return bool(plan_for(snapshot, (pod,), alone=True).left_out)
 
 
 def _ungate(pod: Pod) -> Release:
@@ -216,6 +216,7 @@ def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing], fau
                 blocked=budget_state.blocked | named if named else budget_state.blocked,
                 paused=budget_state.paused,
                 backoffs=budget_state.backoffs,
+                gated=snapshot.gate_missing is None,
             )
             # A pod that another budget stops in this tick is not named again.
             named.update(each.pod.uid for each in found.decisions if isinstance(each, Evict | Pause))
@@ -224,6 +225,30 @@ def enforcement(snapshot: Snapshot, standings: Mapping[BudgetKey, Standing], fau
                 due.append(found.requeue_at)
     decisions += _resume_orphaned(snapshot, budget_state)
     return Enforced(decisions=tuple(decisions), requeue_at=min(due, default=None))
+
+
+def unneeded_pause_requests(
+    snapshot: Snapshot, standings: Mapping[BudgetKey, Standing]
+) -> Iterator[RemovePauseAnnotations]:
+    """Pods that need not pause any more: their budget has headroom, no longer pauses, or does not select them."""
+    budget_state = snapshot.budget_state
+    if budget_state is None or not budget_state.pause_requested:
+        return
+    budgets = {budget.key: budget for budget in snapshot.budgets}
+    for pod in budget_state.pause_requested:
+        key = (pod.namespace, pod.annotations[PAUSE_REQUESTED_BY_ANNOTATION])
+        budget, account, standing = budgets.get(key), budget_state.accounts.get(key), standings.get(key)
+        if budget is not None and (account is None or standing is None):
+            continue  # not counted at the moment
+        if (
+            budget is None
+            or account is None
+            or standing is None
+            or not standing.exceeded
+            or budget.spec.enforcement.action is not EnforcementAction.PAUSE
+            or pod.uid not in account.pods
+        ):
+            yield RemovePauseAnnotations(pod=pod)
 
 
 def _last_action(budget: GPUWorkloadBudget, budget_state: BudgetState) -> datetime | None:

@@ -1,26 +1,26 @@
 """Buying: GPUInstances for the cheapest plan that serves the pods without a reservation."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.api.names import CLASS_FINALIZER
 from forebay.budgets.admission import Admission, Held
 from forebay.lifecycle.cooldown import cooldowns, failures_so_far
 from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.reasons import Reason
-from forebay.model.sources import OfferKey
+from forebay.model.sources import OfferKey, SourceKey
 from forebay.model.workloads import Pod
-from forebay.planning.candidates import CandidateContext, candidates
-from forebay.planning.gangs import gang_key
+from forebay.planning.candidates import CandidateContext, CoolingDown, candidates
+from forebay.planning.gangs import Gang, gang_key
 from forebay.planning.limits import caps
 from forebay.planning.plan import Cap, LeftOut, Plan, Preferences, Purchase
 from forebay.planning.planner import plan
+from forebay.reconcile.class_finalizers import may_buy
 from forebay.reconcile.decisions import CreateInstance
-from forebay.reconcile.orders import create_instance
-from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.orders import OrderTerms, create_instance
+from forebay.reconcile.snapshot import Snapshot, revisions
 from forebay.reconcile.what_runs import known_gangs, looks_at_other_pods, running_pods
 
 
@@ -36,23 +36,37 @@ class BuyResult(msgspec.Struct, frozen=True, kw_only=True):
     requeue_at: datetime | None = None
 
 
-def buy(snapshot: Snapshot, pods: Sequence[Pod], admission: Admission | None = None) -> BuyResult:
-    """Creates a GPUInstance for each purchase of the plan that the pods' budgets can pay."""
+def buy(
+    snapshot: Snapshot, pods: Sequence[Pod], admission: Admission | None = None, *, reserved: Collection[str] = ()
+) -> BuyResult:
+    """Creates a GPUInstance for each purchase of the plan that the pods' budgets can pay.
+
+    `reserved` are pods (by UID) with room on a free or launching node: members of gangs that need no capacity.
+    """
     if not pods:
         return BuyResult()
-    # Only classes with our finalizer: any other could be deleted before its machines are terminated.
-    classes = tuple(each for each in snapshot.classes if CLASS_FINALIZER in each.metadata.finalizers)
-    planned = plan_for(msgspec.structs.replace(snapshot, classes=classes), pods)
+    classes = tuple(filter(may_buy, snapshot.classes))
+    planned = plan_for(msgspec.structs.replace(snapshot, classes=classes), pods, reserved=reserved)
     by_name = {record.metadata.name: record for record in snapshot.records}
-    failures: dict[OfferKey, int] = {}
+    failures: dict[tuple[SourceKey, OfferKey], int] = {}
+    pools = {pool.key: pool for pool in snapshot.pools}
+    by_class = {each.metadata.name: each for each in classes}
+    cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
     decisions: list[CreateInstance | DeleteRecord] = []
     affordable, held = within_dollars(planned.purchases, admission)
     for purchase in affordable:
-        source = snapshot.sources[purchase.candidate.source]
-        key = purchase.candidate.offer.key
+        candidate = purchase.candidate
+        source = snapshot.sources[candidate.source]
+        key = (candidate.source, candidate.offer.key)
         if key not in failures:
-            failures[key] = failures_so_far(snapshot.records, key)
-        create = create_instance(purchase, source.capabilities.delivers, failures[key], by_name)
+            failures[key] = failures_so_far(snapshot.records, *key)
+        terms = OrderTerms(
+            pool=pools.get((candidate.pool.namespace, candidate.pool.name)),
+            node_class=by_class.get(candidate.source.node_class),
+            capabilities=source.capabilities,
+        )
+        delivers = source.delivery_of(candidate.offer)
+        create = create_instance(purchase, delivers, terms, failures[key], by_name)
         if (previous := by_name.get(create.name)) is not None:
             if previous.state is not InstanceState.GONE or previous.uid in snapshot.unrecorded_cost:
                 continue  # an owned machine whose previous GPUInstance is still needed; it has one at a time
@@ -62,7 +76,7 @@ def buy(snapshot: Snapshot, pods: Sequence[Pod], admission: Admission | None = N
         decisions=tuple(decisions),
         left_out=planned.left_out,
         held=held,
-        requeue_at=min((each.until for each in cooldowns(snapshot.records, snapshot.now).values()), default=None),
+        requeue_at=min((each.until for each in cooling.values()), default=None),
     )
 
 
@@ -99,8 +113,13 @@ def plan_for(
     preferences: Preferences = Preferences(),  # noqa: B008 (immutable)
     *,
     extra_caps: Sequence[Cap] = (),
+    reserved: Collection[str] = (),
+    alone: bool = False,
 ) -> Plan:
-    """The cheapest capacity for the pods within the limits of pools and classes, and within `extra_caps`."""
+    """The cheapest capacity for the pods within the limits of pools and classes, and within `extra_caps`.
+
+    `reserved` as for `buy`. `alone`: as if no pod belonged to a gang.
+    """
     context = CandidateContext(
         now=snapshot.now,
         namespaces=snapshot.namespaces,
@@ -108,21 +127,29 @@ def plan_for(
         remembered=snapshot.last_seen_nodes,
         daemons=snapshot.daemons,
         records=snapshot.records,
-        cooldowns=cooldowns(snapshot.records, snapshot.now),
+        unreadable=snapshot.unreadable_records,
+        cooldowns={
+            key: CoolingDown(each.until, each.sentence)
+            for key, each in cooldowns(snapshot.records, snapshot.now, revisions(snapshot)).items()
+        },
+        operator_namespace=snapshot.rules.namespace,
     )
     offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, context)
     related = looks_at_other_pods(pods)
+    gangs = known_gangs(snapshot, pods, reserved)
+    if alone:
+        gangs = {key: Gang(min_count=0) for key in gangs}
     planned = plan(
         pods,
         offering.candidates,
         (*caps(snapshot.pools, snapshot.classes, snapshot.records), *extra_caps),
         msgspec.structs.replace(
-            preferences, known_providers=frozenset(record.spec.provider.value for record in snapshot.records)
+            preferences, known_providers=frozenset(record.spec.provider for record in snapshot.records)
         ),
         excluded=offering.excluded,
         running=running_pods(snapshot) if related else (),
         nodes=tuple(snapshot.nodes.values()) if related else (),
-        gangs=known_gangs(snapshot, pods),
+        gangs=gangs,
     )
     left_out = tuple(_with_unknown(each, offering.unknown) for each in planned.left_out)
     return msgspec.structs.replace(planned, left_out=left_out)

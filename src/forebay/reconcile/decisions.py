@@ -1,6 +1,6 @@
 """Decisions that a tick may return. Each carries its reason: a word for programs and a sentence for people.
 
-Decisions about a GPUInstance are in `lifecycle.steps`, about a node's planned pods in `demand.nomination`, about the
+Decisions about a GPUInstance are in `lifecycle.steps`, about startup taints in `demand.startup_taint`, about the
 pods of a budget in `budgets`.
 """
 
@@ -11,16 +11,18 @@ import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus
 from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.parts import Condition
 from forebay.budgets.admission import Release
 from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, Resume
-from forebay.demand.nomination import NominatePods
 from forebay.demand.refusal import RecordRefusal
+from forebay.demand.startup_taint import AddToleration, OpenNode, ReserveNode
+from forebay.lifecycle.node_certificates import ApproveCertificate, CertificateDecision
 from forebay.lifecycle.steps import Adopt, AnyStep
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
 from forebay.model.requirements import Taint
-from forebay.model.workloads import Pod
+from forebay.model.workloads import Owner, Pod
 
 
 class ReportPool(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +89,12 @@ class RemoveUsageFinalizer(msgspec.Struct, frozen=True, kw_only=True):
     pod: Pod
 
 
+class RemovePauseAnnotations(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove the annotations that ask for a pause: the pod's budget has headroom, or no longer pauses."""
+
+    pod: Pod
+
+
 class CreateInstance(msgspec.Struct, frozen=True, kw_only=True):
     """Create a GPUInstance: the durable intent to launch. The provider is called only after this write."""
 
@@ -103,6 +111,20 @@ class SetClassFinalizer(msgspec.Struct, frozen=True, kw_only=True):
 
     node_class: GPUNodeClass
     present: bool
+
+
+class Publish(msgspec.Struct, frozen=True, kw_only=True):
+    """Create or set back the class or the pool that shows the machines of environment variables."""
+
+    wanted: GPUNodeClass | GPUNodePool
+    #: As it is in the cluster; None where it is not there.
+    published: GPUNodeClass | GPUNodePool | None
+
+
+class Unpublish(msgspec.Struct, frozen=True, kw_only=True):
+    """Delete that class or pool: no environment variable names a machine any more."""
+
+    published: GPUNodeClass | GPUNodePool
 
 
 class SyncNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,9 +151,63 @@ class PodEvent(msgspec.Struct, frozen=True, kw_only=True):
     warning: bool = False
 
 
+class OwnerEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Emit an event on a Job, ReplicaSet or other owner, many of whose pods wait for the same reason."""
+
+    namespace: str
+    owner: Owner
+    #: Number of pods that wait.
+    pods: int
+    reason: Reason
+    #: Why one of them waits.
+    sentence: str
+    warning: bool
+
+
+class UnreadableInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """Emit an event on a GPUInstance that cannot be read."""
+
+    name: str
+    reason: Reason
+    sentence: str
+
+
+class CapacityChange(msgspec.Struct, frozen=True):
+    """What the condition CAPACITY_CONDITION of a pod should say."""
+
+    pod: Pod
+    #: Whether the pod has a node: status True.
+    bound: bool
+    reason: Reason
+    message: str
+
+    @property
+    def text(self) -> str:
+        """As `Pod.capacity` has it."""
+        return f"{self.reason}: {self.message}"
+
+
+class ReportCapacity(msgspec.Struct, frozen=True, kw_only=True):
+    """Write the condition CAPACITY_CONDITION of pods, as fast as the API server's means allow."""
+
+    #: Pods whose condition is missing or has another reason, the most important first.
+    changes: tuple[CapacityChange, ...] = ()
+    #: Pods whose condition has the right reason, but a sentence that is no longer true.
+    refreshes: tuple[CapacityChange, ...] = ()
+
+
 #: Decisions about budgets, their pods and their Jobs.
 BudgetDecision = (
-    ReportBudget | Evict | Pause | CannotPause | Resume | Alert | Release | AddUsageFinalizer | RemoveUsageFinalizer
+    ReportBudget
+    | Evict
+    | Pause
+    | CannotPause
+    | Resume
+    | Alert
+    | Release
+    | AddUsageFinalizer
+    | RemoveUsageFinalizer
+    | RemovePauseAnnotations
 )
 Decision = (
     ReportPool
@@ -139,11 +215,19 @@ Decision = (
     | CreateInstance
     | Adopt
     | AnyStep
+    | CertificateDecision
     | SetClassFinalizer
+    | Publish
+    | Unpublish
     | SyncNode
-    | NominatePods
+    | ReserveNode
+    | AddToleration
+    | OpenNode
     | RecordRefusal
     | PodEvent
+    | OwnerEvent
+    | UnreadableInstance
+    | ReportCapacity
     | BudgetDecision
 )
 
@@ -157,7 +241,11 @@ def subject(decision: Decision) -> tuple[str, str, str]:
             return ("class", "", decision.name)
         case SetClassFinalizer():
             return ("class", "", decision.node_class.metadata.name)
-        case CreateInstance() | Adopt():
+        case Publish():
+            return (_kind(decision.wanted), *decision.wanted.key)
+        case Unpublish():
+            return (_kind(decision.published), *decision.published.key)
+        case CreateInstance() | Adopt() | UnreadableInstance():
             return ("record", "", decision.name)
         case ReportBudget():
             return ("budget", decision.namespace, decision.name)
@@ -170,15 +258,28 @@ def subject(decision: Decision) -> tuple[str, str, str]:
         case (
             PodEvent()
             | RecordRefusal()
+            | AddToleration()
             | Evict()
             | CannotPause()
             | Release()
             | AddUsageFinalizer()
             | RemoveUsageFinalizer()
+            | RemovePauseAnnotations()
         ):
             return ("pod", *decision.pod.key)
-        case SyncNode() | NominatePods():
-            # Not the record's key: where a write to the Node fails, the machine must still be terminated.
+        case OwnerEvent():
+            return ("owner", decision.namespace, decision.owner.uid)
+        case ReportCapacity():
+            return ("conditions", "", "")
+        case ApproveCertificate():
+            return ("certificate", "", decision.request.name)
+        case SyncNode() | OpenNode():
+            # Not the record's key: where a write to the Node fails, the machine must still be terminated. A node is
+            # reserved under that key, because its machine is launched afterwards.
             return ("node", "", decision.node.name)
         case _:
             return ("record", "", decision.record.metadata.name)
+
+
+def _kind(published: GPUNodeClass | GPUNodePool) -> str:
+    return "class" if isinstance(published, GPUNodeClass) else "pool"

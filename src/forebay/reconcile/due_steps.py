@@ -1,31 +1,54 @@
 """Due lifecycle steps: at most one for each GPUInstance, and adoption of orphans (instances without a GPUInstance)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState, PoolRef
+from forebay.api.gpu_node_class import EndpointsFrom
 from forebay.api.names import STARTUP_TAINT
 from forebay.demand.refusal import refusal_holds
-from forebay.lifecycle.facts import Facts, instance_id
+from forebay.lifecycle.cooldown import Cooldown, cooldowns, offer_key
+from forebay.lifecycle.deliveries.policies import policy_for, policy_of
+from forebay.lifecycle.facts import (
+    Facts,
+    instance_id,
+    machine_sources,
+    may_take_effect_late,
+    serving_source,
+    source_of,
+)
 from forebay.lifecycle.next_step import step_or_wait
-from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen
+from forebay.lifecycle.node_identity import is_stranger
+from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen, powered_on_late
 from forebay.lifecycle.record_fields import initial_status
-from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, Launch, WriteStatus
+from forebay.lifecycle.steps import Adopt, AnyStep, DeleteRecord, WriteStatus
 from forebay.lifecycle.unhealthy_limit import replacement_paused
 from forebay.model.fit import CORDON_TAINT, misfit
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery, Source, SourceKey
+from forebay.model.sources import CooldownKey, Source, SourceKey, cooldown_keys
 from forebay.model.spans import human
 from forebay.planning.candidates import CandidateContext, candidates
 from forebay.planning.plan import Candidate
-from forebay.reconcile.orders import source_of
-from forebay.reconcile.snapshot import OperatorRules, Snapshot
+from forebay.reconcile.call_pace import postponed_calls
+from forebay.reconcile.snapshot import OperatorRules, Snapshot, revisions
+from forebay.reconcile.wanted import Wanted
 
 Pool = tuple[str, str]
+_ENDING: Final = (InstanceState.DRAINING, InstanceState.TERMINATING)
+#: States in which a machine or container that is no longer wanted is ended for that alone.
+_ASKED_IF_WANTED: Final = frozenset(
+    {
+        InstanceState.REQUESTED,
+        InstanceState.LAUNCHING,
+        InstanceState.LAUNCHED,
+        InstanceState.RUNNING,
+        InstanceState.FINISHED,
+    }
+)
 
 
 def paused_replacements(snapshot: Snapshot) -> Mapping[Pool, str]:
@@ -56,19 +79,33 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
     pools = {pool.key for pool in snapshot.pools} | snapshot.unreadable_pools
     classes = {each.metadata.name for each in snapshot.classes if each.metadata.deletion_timestamp is None}
     classes |= snapshot.unreadable_classes
-    waiting = {pod.uid for pod in snapshot.pending}
-    owned_machines = _owned_machines(snapshot.sources)
+    of_environment = {
+        each.metadata.name
+        for each in snapshot.classes
+        if any(entry.endpoints_from is EndpointsFrom.ENVIRONMENT for entry in each.spec.providers)
+    }
+    wanted = Wanted(snapshot)
+    machines = machine_sources(snapshot.sources)
+    cooling = _cooling_down(snapshot)
     steps: list[AnyStep] = []
     due: list[datetime] = []
     errors: dict[str, Exception] = {}
     for record in snapshot.records:
-        if record.metadata.name in snapshot.calls_in_flight:
+        if record.metadata.name in snapshot.calls_in_flight or record.metadata.name in snapshot.unreadable_records:
             continue
         try:
-            facts = _facts(record, snapshot, waiting, paused)
-            facts = msgspec.structs.replace(facts, pool_exists=_owner_exists(record, pools, classes))
-            configured = owned_machines.get(source_of(record))
-            if configured is not None and instance_id(record) not in configured:
+            source = serving_source(record, machines)
+            facts = _facts(record, snapshot, source, wanted, paused)
+            facts = msgspec.structs.replace(
+                facts,
+                pool_exists=record.spec.pool_ref is None or _pool(record) in pools,
+                class_exists=not source.node_class or source.node_class in classes,
+                gpu_count_variable=_gpu_count_variable(record, snapshot.rules)
+                if not source.node_class or source.node_class in of_environment
+                else None,
+                cooling_down=_cooldown_of(record, cooling) if cooling else None,
+            )
+            if _is_unconfigured(record, snapshot.sources.get(source), machines):
                 # No longer configured: no listing can show the machine, and nobody can power it off.
                 facts = msgspec.structs.replace(facts, capabilities=None)
             step, at = _initial_step(record) or step_or_wait(facts, snapshot.now)
@@ -79,9 +116,9 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
             steps.append(step)
         elif at is not None:
             due.append(at)
-    postponed, next_power_on = _postponed_power_ons(snapshot, steps)
-    if next_power_on is not None:
-        due.append(next_power_on)
+    postponed, next_call = postponed_calls(snapshot, steps)
+    if next_call is not None:
+        due.append(next_call)
     allowed = (
         step
         for step in steps
@@ -91,28 +128,19 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
     return DueSteps(tuple(steps), tuple(allowed), min(due, default=None), errors)
 
 
-def _postponed_power_ons(snapshot: Snapshot, steps: Iterable[AnyStep]) -> tuple[set[str], datetime | None]:
-    """Records (by name) whose power-on waits for the next interval, and when that begins: the oldest goes first."""
-    interval = snapshot.rules.power_on_interval
-    calls = [step for step in steps if isinstance(step, Launch) and step.record.spec.delivers is Delivery.POWER]
-    if not interval or not calls:
-        return set(), None
-    latest = max(
-        (
-            record.status.attempted_at
-            for record in snapshot.records
-            if record.spec.delivers is Delivery.POWER
-            and record.status is not None
-            and record.status.attempted_at is not None
-            # Afterwards it is the time of the power-off call.
-            and record.state in (InstanceState.LAUNCHING, InstanceState.LAUNCHED)
-        ),
-        default=None,
-    )
-    if latest is not None and snapshot.now < latest + interval:
-        return {step.record.metadata.name for step in calls}, latest + interval
-    first = min(calls, key=lambda step: (step.record.metadata.creation_timestamp or snapshot.now, step.record.uid))
-    return {step.record.metadata.name for step in calls if step is not first}, snapshot.now + interval
+def _cooling_down(snapshot: Snapshot) -> Mapping[CooldownKey, Cooldown]:
+    """What is cooling down, where a GPUInstance waits for its launch."""
+    if not any(record.state is InstanceState.REQUESTED for record in snapshot.records):
+        return {}
+    return cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
+
+
+def _cooldown_of(record: GPUInstance, cooling: Mapping[CooldownKey, Cooldown]) -> str | None:
+    own = offer_key(record)
+    if own is None or record.state is not InstanceState.REQUESTED:
+        return None
+    keys = cooldown_keys(source_of(record), own)
+    return next((cooling[key].sentence for key in keys if key in cooling), None)
 
 
 def _initial_step(record: GPUInstance) -> tuple[WriteStatus, None] | None:
@@ -128,6 +156,11 @@ def _initial_step(record: GPUInstance) -> tuple[WriteStatus, None] | None:
     return WriteStatus(record=record, reason=reason, sentence=sentence, status=status), None
 
 
+def _gpu_count_variable(record: GPUInstance, rules: OperatorRules) -> str:
+    machine = record.metadata.name
+    return rules.gpu_count_variables.get(machine, f"..._GPU_COUNT beside ..._NAME={machine}")
+
+
 def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...], Orphans]:
     """Adoptions of orphans, and the orphans seen so far.
 
@@ -139,22 +172,33 @@ def adopt_orphans(snapshot: Snapshot) -> tuple[tuple[Adopt | DeleteRecord, ...],
     live = [each for each in snapshot.records if each.metadata.name not in previous]
     found: list[Adopt | DeleteRecord] = []
     for adopt in _into_pools(snapshot, adoptions(seen, sources, live, snapshot.nodes, snapshot.now)):
+        if snapshot.unreadable_records and (
+            not policy_for(adopt.spec.delivers).configured_by_name or adopt.name in snapshot.unreadable_records
+        ):
+            # What seems to have no GPUInstance may be the instance of one that cannot be read.
+            continue
         if adopt.name in previous:
             sentence = (
                 f"Machine {adopt.name} is on again. This GPUInstance of its previous run is replaced by a new one."
             )
             found.append(DeleteRecord(record=previous[adopt.name], reason=Reason.ADOPTED, sentence=sentence))
-        found.append(adopt)
+        late = adopt.name in previous and may_take_effect_late(previous[adopt.name])
+        found.append(powered_on_late(adopt) if late else adopt)
     return tuple(found), seen
 
 
 def _into_pools(snapshot: Snapshot, adopted: Sequence[Adopt]) -> Iterator[Adopt]:
     """The adoptions, those of owned machines into the pool that would buy them: its `disruption` holds for them too."""
-    if not any(each.spec.delivers is Delivery.POWER for each in adopted):
+    if not any(policy_for(each.spec.delivers).adopted_when_found for each in adopted):
         yield from adopted
         return
     # Neither nodes nor records: the machine is on, and is to be judged as if it were not.
-    context = CandidateContext(now=snapshot.now, namespaces=snapshot.namespaces, remembered=snapshot.nodes)
+    context = CandidateContext(
+        now=snapshot.now,
+        namespaces=snapshot.namespaces,
+        remembered=snapshot.nodes,
+        operator_namespace=snapshot.rules.namespace,
+    )
     offering = candidates(snapshot.sources, snapshot.pools, snapshot.classes, context)
     best: dict[tuple[SourceKey, str], Candidate] = {}
     for each in sorted(offering.candidates, key=lambda each: (-each.weight, each.pool)):
@@ -162,7 +206,8 @@ def _into_pools(snapshot: Snapshot, adopted: Sequence[Adopt]) -> Iterator[Adopt]
     for adopt in adopted:
         key = SourceKey(adopt.spec.node_class_name or "", adopt.spec.provider)
         candidate = best.get((key, adopt.name))
-        yield adopt if adopt.spec.delivers is not Delivery.POWER else _into_pool(adopt, candidate, snapshot.rules)
+        kept = policy_for(adopt.spec.delivers).adopted_when_found
+        yield _into_pool(adopt, candidate, snapshot.rules) if kept else adopt
 
 
 def _into_pool(adopt: Adopt, candidate: Candidate | None, rules: OperatorRules) -> Adopt:
@@ -175,8 +220,6 @@ def _into_pool(adopt: Adopt, candidate: Candidate | None, rules: OperatorRules) 
         reference = PoolRef(namespace=pool.namespace, name=pool.name)
         spec = msgspec.structs.replace(spec, pool_ref=reference, node=node)
         following = f"GPUNodePool {pool.namespace}/{pool.name} says when it is powered off{grace}."
-    elif spec.node_class_name is None:
-        following = f"Forebay powers it off when it is idle{grace}."
     else:
         following = f"No GPUNodePool of class {spec.node_class_name} uses it, so Forebay does not power it off."
     sentence = f"{adopt.sentence} {following}"
@@ -191,28 +234,35 @@ def _into_pool(adopt: Adopt, candidate: Candidate | None, rules: OperatorRules) 
 
 
 def _is_previous_run(record: GPUInstance) -> bool:
-    return record.spec.delivers is Delivery.POWER and record.state is InstanceState.GONE
+    return policy_of(record).configured_by_name and record.state is InstanceState.GONE
 
 
-def _facts(record: GPUInstance, snapshot: Snapshot, waiting: set[str], paused: Mapping[Pool, str]) -> Facts:
-    source = snapshot.sources.get(source_of(record))
+def _facts(
+    record: GPUInstance, snapshot: Snapshot, served_by: SourceKey, wanted: Wanted, paused: Mapping[Pool, str]
+) -> Facts:
+    source = snapshot.sources.get(served_by)
     name = record.node_name
+    node = None if name is None else snapshot.nodes.get(name)
+    stranger = node if node is not None and is_stranger(record, node) else None
+    own_node = node is not None and stranger is None
     pool = _pool(record)
     return Facts(
         record=record,
         capabilities=None if source is None else source.capabilities,
         listing=None if source is None else source.listing,
-        node=None if name is None else snapshot.nodes.get(name),
-        pods=() if name is None else snapshot.pods_by_node.get(name, ()),
-        wanted=any(pod.uid in waiting for pod in record.spec.pods),
-        needed=record.state is InstanceState.TERMINATING and _is_needed(record, snapshot),
+        node=node if own_node else None,
+        stranger=stranger,
+        pods=() if name is None or stranger is not None else snapshot.pods_by_node.get(name, ()),
+        wanted=record.state not in _ASKED_IF_WANTED or wanted(record),
+        gpu_resources=snapshot.rules.gpu_resources,
+        needed=record.state in _ENDING and _is_needed(record, snapshot),
         replacement_paused=pool in paused,
         cordon_wait=snapshot.rules.drain_delay,
     )
 
 
 def _is_needed(record: GPUInstance, snapshot: Snapshot) -> bool:
-    """Whether an unschedulable pod would fit on the node of a terminating GPUInstance, but for the cordon."""
+    """Whether an unschedulable pod would fit on the node of an ending GPUInstance, but for the cordon."""
     node = snapshot.nodes.get(record.node_name or "")
     accepted = record.status is not None and record.status.termination_accepted_at is not None
     if node is None or not node.ready or accepted:
@@ -228,20 +278,10 @@ def _is_needed(record: GPUInstance, snapshot: Snapshot) -> bool:
     )
 
 
-def _owned_machines(sources: Mapping[SourceKey, Source]) -> dict[SourceKey, set[str]]:
-    """Names of the configured machines, for each source of owned machines whose offers are known."""
-    return {
-        key: {offer.instance_type for offer in source.offers}
-        for key, source in sources.items()
-        if source.capabilities.delivers is Delivery.POWER and source.offers is not None
-    }
-
-
-def _owner_exists(record: GPUInstance, pools: set[Pool], classes: set[str]) -> bool:
-    """Whether the pool and the class of the GPUInstance exist and are not being deleted."""
-    if record.spec.pool_ref is not None and _pool(record) not in pools:
-        return False
-    return record.spec.node_class_name is None or record.spec.node_class_name in classes
+def _is_unconfigured(record: GPUInstance, source: Source | None, machines: Mapping[str, SourceKey]) -> bool:
+    """Whether no source names the owned machine any more, though the offers of its own source are known."""
+    known = source is not None and source.offers is not None
+    return known and policy_of(record).configured_by_name and instance_id(record) not in machines
 
 
 def _pool(record: GPUInstance) -> Pool:

@@ -1,45 +1,66 @@
-"""Changes to registered nodes of GPUInstances (planned labels and taints) and to their planned pods (nominations)."""
+"""Changes to nodes of GPUInstances (planned labels, taints, startup taints) and to their planned pods."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from forebay.api.gpu_instance import InstanceState
-from forebay.api.names import GROUP, PREDECESSOR_PREFIX
-from forebay.demand.nomination import NominatePods, nominations
-from forebay.demand.planned_pods import planned_nodes
+from forebay.api.names import (
+    GROUP,
+    OUT_OF_SERVICE_TAINT,
+    OUT_OF_SERVICE_VALUE,
+    PREDECESSOR_PREFIX,
+    WELL_KNOWN_LABELS,
+)
+from forebay.api.parts import TaintEffect
 from forebay.demand.refusal import RecordRefusal, refusal_holds
 from forebay.demand.reservation import Reservations
+from forebay.demand.startup_taint import AddToleration, OpenNode, ReserveNode, startup_taints
+from forebay.lifecycle.deliveries.policies import policy_of
+from forebay.lifecycle.steps import AnyStep, Launch
 from forebay.model.nodes import Node
 from forebay.model.requirements import Effect, Taint
+from forebay.planning.pool_permissions import is_clusters_label
 from forebay.reconcile.decisions import SyncNode
 from forebay.reconcile.snapshot import Snapshot
 
 _REGISTERED: Final = frozenset({InstanceState.JOINED, InstanceState.READY})
-#: The value tells it from one that an administrator has set.
-_OUT_OF_SERVICE: Final = Taint("node.kubernetes.io/out-of-service", "forebay", Effect.NO_EXECUTE)
+_OUT_OF_SERVICE: Final = Taint(OUT_OF_SERVICE_TAINT, OUT_OF_SERVICE_VALUE, Effect.NO_EXECUTE)
 _OWN_PREFIXES: Final = (f"{GROUP}/", PREDECESSOR_PREFIX)
 
 
-def sync_nodes(snapshot: Snapshot) -> tuple[SyncNode, ...]:
-    """Nodes that lack labels or taints of their plan, such as the Node of an owned machine that existed before."""
+def sync_nodes(snapshot: Snapshot, besides: Collection[str] = ()) -> tuple[SyncNode, ...]:
+    """Nodes that lack labels or taints of their plan, such as the Node of an owned machine that existed before.
+
+    Not those named in `besides`, which are being changed already.
+    """
     found: list[SyncNode] = []
     for record in snapshot.records:
         planned = record.spec.node
         node = snapshot.nodes.get(planned.name) if planned is not None else None
-        if planned is None or node is None or record.state not in _REGISTERED or not node.ready:
+        if planned is None or node is None or record.state not in _REGISTERED or not node.ready or node.name in besides:
             continue
         labels = {
             key: value
             for key, value in planned.labels.items()
             # Labels outside our prefixes may have been changed on purpose, and are not set back.
-            if key not in node.labels or (key.startswith(_OWN_PREFIXES) and node.labels[key] != value)
+            if (key not in node.labels and _is_writable(key))
+            or (key.startswith(_OWN_PREFIXES) and node.labels.get(key) != value)
         }
         present = {(each.key, each.effect) for each in node.taints}
-        missing = (each for each in planned.taints if (each.key, each.effect.value) not in present)
+        # A taint that evicts is not put on a node where pods may run already.
+        written = (each for each in planned.taints if each.effect is not TaintEffect.NO_EXECUTE)
+        missing = (each for each in written if (each.key, each.effect.value) not in present)
         taints = tuple(Taint(each.key, each.value or "", each.effect.value) for each in missing)
         if labels or taints:
             found.append(SyncNode(record=record, node=node, labels=labels, taints=taints))
     return tuple(found)
+
+
+def _is_writable(key: str) -> bool:
+    """Whether Forebay writes the label. Others of Kubernetes' own domains a node has from its kubelet or administrator,
+    whatever is planned: pods trust them.
+    """
+    return key in WELL_KNOWN_LABELS or not is_clusters_label(key)
 
 
 def out_of_service(snapshot: Snapshot) -> Iterator[SyncNode]:
@@ -52,6 +73,8 @@ def out_of_service(snapshot: Snapshot) -> Iterator[SyncNode]:
         node = snapshot.nodes.get(record.node_name or "")
         if record.state is not InstanceState.GONE or node is None or node.ready or node.name in in_use:
             continue
+        if not policy_of(record).node_outlives_it:
+            continue  # the Node is deleted instead
         pods = snapshot.pods_by_node.get(node.name, ())
         tainted = any(each.key == _OUT_OF_SERVICE.key for each in node.taints)
         if not tainted and any(pod.occupies_node for pod in pods):
@@ -67,31 +90,31 @@ def out_of_service_taint(node: Node) -> Taint | None:
     return next((each for each in node.taints if each == _OUT_OF_SERVICE), None)
 
 
-def nominate(snapshot: Snapshot, reservations: Reservations, not_synced: set[str]) -> tuple[NominatePods, ...]:
-    """Nominations to all nodes but those (by name) that still lack planned labels or taints."""
-    return nominations(
-        [record for record in snapshot.records if record.node_name not in not_synced],
+def reserve_nodes(
+    snapshot: Snapshot, reservations: Reservations, steps: Iterable[AnyStep]
+) -> tuple[ReserveNode | AddToleration | OpenNode, ...]:
+    """Startup taints and tolerations, before the launches among `steps`."""
+    return startup_taints(
+        snapshot.records,
         snapshot.nodes,
         snapshot.pending,
         snapshot.used,
         snapshot.now,
+        to_launch={step.record.metadata.name for step in steps if isinstance(step, Launch)},
         ports=snapshot.ports,
         pods_by_node=snapshot.pods_by_node,
         refused={each.pod.uid for each in reservations.refused},
+        intolerant=snapshot.intolerant,
     )
 
 
 def record_refusals(snapshot: Snapshot, reservations: Reservations) -> tuple[RecordRefusal, ...]:
-    """Refusals to record on pods, with nominations of Forebay's to take back; and recorded ones that hold no more."""
+    """Refusals to record on pods, and recorded ones that hold no more."""
     refused = {each.pod.uid for each in reservations.refused}
-    nodes = planned_nodes(snapshot.records, refused)
     found: list[RecordRefusal] = []
     for pod in snapshot.pending:
-        if pod.uid in refused:
-            ours = pod.nominated_node in nodes.get(pod.uid, ())
-            if ours or pod.refusal is None:
-                message = pod.refusal if refusal_holds(pod) else pod.unschedulable_message or ""
-                found.append(RecordRefusal(pod=pod, message=message, clear_nomination=ours))
-        elif pod.refusal is not None and not refusal_holds(pod):
+        if pod.uid in refused and pod.refusal is None:
+            found.append(RecordRefusal(pod=pod, message=pod.unschedulable_message or ""))
+        elif pod.uid not in refused and pod.refusal is not None and not refusal_holds(pod):
             found.append(RecordRefusal(pod=pod, message=None))
     return tuple(found)

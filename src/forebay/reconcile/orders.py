@@ -5,13 +5,18 @@ A GPUInstance holds everything that a launch needs: after a failover, the next l
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Final
+from datetime import timedelta
+from typing import Any, Final
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, PoolRef
-from forebay.api.parts import PodRef
-from forebay.api.providers import ProviderName
-from forebay.lifecycle.record_fields import offer_record, planned_node
-from forebay.model.sources import Delivery, OfferKey, SourceKey
+import msgspec
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, PoolRef, Purpose
+from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.api.gpu_node_pool import GPUNodePool, NodeMetadata, NodeSpec, NodeTemplate
+from forebay.api.parts import PodRef, Taints
+from forebay.api.values import duration_or_never, duration_text
+from forebay.lifecycle.record_fields import billing_terms, offer_record, planned_node
+from forebay.model.sources import Capabilities, Delivery, OfferKey
 from forebay.model.workloads import Pod
 from forebay.planning.plan import Purchase
 from forebay.reconcile.decisions import CreateInstance
@@ -19,10 +24,43 @@ from forebay.reconcile.decisions import CreateInstance
 #: Limits of the API. A machine for more pods serves them all, but names only the oldest.
 _PODS_RECORDED: Final = 512
 _WHY: Final = 2048
+#: What a DNS label of 63 characters leaves beside a hyphen and the digest.
+_LONGEST_PREFIX: Final = 52
+#: From the time at which Forebay replaces a machine until the provider ends it by itself. A drain may take that long.
+DEAD_MAN_MARGIN: Final = timedelta(days=1)
+
+
+class OrderTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pool and the class of a purchase, and its provider, add to the order."""
+
+    pool: GPUNodePool | None = None
+    node_class: GPUNodeClass | None = None
+    capabilities: Capabilities
+
+    @property
+    def template(self) -> NodeTemplate:
+        return self.pool.spec.template if self.pool is not None else NodeTemplate()
+
+    @property
+    def startup_taints(self) -> Taints:
+        return self.template.spec.startup_taints if self.template.spec is not None else ()
+
+    @property
+    def image(self) -> str | None:
+        talos = self.node_class.spec.talos_config if self.node_class is not None else None
+        return talos.image if talos is not None else None
+
+    @property
+    def max_run_time(self) -> str | None:
+        """When the provider ends the machine by itself: long after Forebay would have replaced it."""
+        expiry = duration_or_never(self.pool.spec.disruption.expire_after) if self.pool is not None else None
+        if expiry is None or not self.capabilities.dead_man_switch:
+            return None
+        return duration_text(expiry + DEAD_MAN_MARGIN)
 
 
 def create_instance(
-    purchase: Purchase, delivers: Delivery, failures: int, records: Mapping[str, GPUInstance]
+    purchase: Purchase, delivers: Delivery, terms: OrderTerms, failures: int, records: Mapping[str, GPUInstance]
 ) -> CreateInstance:
     """The GPUInstance for one purchase.
 
@@ -32,16 +70,22 @@ def create_instance(
     """
     candidate, offer = purchase.candidate, purchase.candidate.offer
     name = offer.node_name or _name(candidate.pool.name, offer.key, purchase.pods, records)
-    pool = candidate.pool
+    pool, node = candidate.pool, candidate.node
     spec = GPUInstanceSpec(
-        provider=ProviderName(offer.provider),
+        purpose=Purpose.PODS,
+        provider=offer.provider,
         delivers=delivers,
         pool_ref=PoolRef(namespace=pool.namespace, name=pool.name) if pool.name else None,
         node_class_name=candidate.source.node_class or None,
         offer=offer_record(offer),
         hourly_price=offer.price.exact(),
-        node=planned_node(name, candidate.node.labels, candidate.node.taints, candidate.node.allocatable),
+        billing=billing_terms(offer.billing),
+        node=planned_node(name, node.labels, node.taints, node.allocatable, terms.startup_taints),
+        image=terms.image,
+        tags=terms.node_class.spec.tags if terms.node_class is not None else {},
+        max_run_time=terms.max_run_time,
         pods=tuple(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in _oldest(purchase.pods)),
+        template_hash=template_hash(terms.node_class, terms.pool),
         why=purchase.sentence[:_WHY],
     )
     # A cooldown grows with each failure, across GPUInstances.
@@ -49,9 +93,23 @@ def create_instance(
     return CreateInstance(name=name, spec=spec, status=status, reason=purchase.reason, sentence=purchase.sentence)
 
 
-def source_of(record: GPUInstance) -> SourceKey:
-    """The source that the GPUInstance came from."""
-    return SourceKey(record.spec.node_class_name or "", record.spec.provider)
+def template_hash(node_class: GPUNodeClass | None, pool: GPUNodePool | None) -> str | None:
+    """Hash of what a machine is made of, by its class and pool; None for machines without either.
+
+    Not of what only chooses among offers (providers, requirements, limits): a machine that was chosen stays as good as
+    it was.
+    """
+    if node_class is None and pool is None:
+        return None
+    made_of: list[Any] = []
+    if node_class is not None:
+        spec = node_class.spec
+        made_of += (spec.talos_config, spec.k3s_config, spec.kubeadm_config, spec.cloud_init, spec.tailscale_config)
+        made_of.append(spec.tags)
+    if pool is not None:
+        nodes = pool.spec.template.spec or NodeSpec()
+        made_of += (pool.spec.template.metadata or NodeMetadata(), nodes.taints, nodes.startup_taints)
+    return hashlib.sha256(msgspec.json.encode(made_of, order="sorted")).hexdigest()[:16]
 
 
 def _oldest(pods: Iterable[Pod]) -> list[Pod]:
@@ -59,11 +117,13 @@ def _oldest(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def _name(pool: str, offer: OfferKey, pods: Iterable[Pod], records: Mapping[str, GPUInstance]) -> str:
+    # Also the name of the machine and of its node, so one DNS label: no dots, at most 63 characters.
+    prefix = pool.replace(".", "-")[:_LONGEST_PREFIX].rstrip("-")
     # The offer is part of the name: a failed GPUInstance for these pods is kept for a while beside the next attempt.
     parts = [*map(str, offer), *sorted(pod.uid for pod in pods)]
     while True:
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
-        name = f"{pool[:200]}-{digest}"
+        name = f"{prefix}-{digest}"
         earlier = records.get(name)
         if earlier is None or earlier.state is InstanceState.GONE:
             return name

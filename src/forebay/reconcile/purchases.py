@@ -21,7 +21,7 @@ class Purchases(NamedTuple):
 def purchases(snapshot: Snapshot, budgeting: Budgeting, reservations: Reservations) -> Purchases:
     """What is bought for the pods without a reservation, and which of them budgets hold back."""
     admitted = admit(snapshot, budgeting, reservations)
-    bought = buy(snapshot, admitted.pods, budgeting.admission)
+    bought = buy(snapshot, admitted.pods, budgeting.admission, reserved=reservations.placed)
     found = Purchases(admitted=admitted, bought=bought, budgeting=budgeting)
     state = snapshot.budget_state
     if state is None or not bought.left_out or not (admitted.held or state.gated):
@@ -35,12 +35,15 @@ def _without_unservable(snapshot: Snapshot, reservations: Reservations, first: P
     An admitted pod that is too large for every machine would otherwise hold back the pods after it for ever.
     """
     waiting = [each.pod for each in first.admitted.held if isinstance(each, Held)]
-    left_out = (*first.bought.left_out, *(plan_for(snapshot, waiting).left_out if waiting else ()))
+    reserved = reservations.placed
+    left_out = first.bought.left_out
+    if waiting:
+        left_out += plan_for(snapshot, waiting, reserved=reserved).left_out
     unservable = {each.pod.uid for each in left_out}
     rest = tuple(pod for pod in reservations.left if pod.uid not in unservable)
     budgeting = assess_budgets(snapshot)
     admitted = admit(snapshot, budgeting, msgspec.structs.replace(reservations, left=rest))
-    bought = buy(snapshot, admitted.pods, budgeting.admission)
+    bought = buy(snapshot, admitted.pods, budgeting.admission, reserved=reserved)
     return Purchases(
         admitted=admitted,
         bought=msgspec.structs.replace(bought, left_out=(*left_out, *bought.left_out)),

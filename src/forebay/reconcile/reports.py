@@ -7,18 +7,19 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.api.gpu_node_class import GPUNodeClass, ProviderEntry
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.parts import Condition, Truth
 from forebay.api.values import Figure
-from forebay.lifecycle.cooldown import cooldowns
+from forebay.lifecycle.cooldown import Cooldown, cooldowns
 from forebay.lifecycle.transitions import shortened
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.sources import SourceKey
-from forebay.reconcile.decisions import ReportClass, ReportPool
+from forebay.model.sources import CooldownKey, SourceKey
+from forebay.planning.pool_permissions import pool_refusal, unserved_namespaces
+from forebay.reconcile.decisions import ReportClass, ReportPool, UnreadableInstance
 from forebay.reconcile.isolation import Faults
-from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.snapshot import Snapshot, revisions
 
 _COSTS_NOTHING: Final = frozenset({InstanceState.REQUESTED, InstanceState.GONE})
 _FREE: Final = UsdPerHour(0)
@@ -28,10 +29,9 @@ _TERMINATION_BLOCKED: Final = "TerminationBlocked"
 _DRAIN_BLOCKED_AFTER: Final = timedelta(minutes=5)
 _MOST_NAMED: Final = 5
 _NO_POOL: Final = (
-    'No GPUNodePool names this class, so nothing of it is launched: create one with spec.nodeClassRef.name "{name}".'
+    "All enabled providers are ready. No GPUNodePool names this class, so nothing of it is launched: create one with "
+    'spec.nodeClassRef.name "{name}".'
 )
-#: Records named in the sentence about cooldowns.
-_COOLING_NAMED: Final = 5
 
 
 class Fact(NamedTuple):
@@ -64,9 +64,9 @@ def report_pools(
     blocked = _blocked(snapshot)
     cooling = _cooling_by_pool(snapshot)
     for pool in snapshot.pools:
-        if pool.metadata.deletion_timestamp is not None:
+        if pool.metadata.deletion_timestamp is not None or not pool.uid:
             continue
-        found = node_class_ready(pool, classes)
+        found = node_class_ready(pool, classes, snapshot)
         current = pool.status.conditions if pool.status is not None else ()
         ready = _pool_ready(found, paused.get(pool.key), cooling[pool.key])
         if faults is not None and (fault := faults.told("GPUNodePool", pool.key)) is not None:
@@ -93,15 +93,26 @@ def report_pools(
         )
 
 
+def unreadable_instances(snapshot: Snapshot) -> Iterable[UnreadableInstance]:
+    """An event for each GPUInstance that cannot be read."""
+    for name, why in snapshot.unreadable_records.items():
+        sentence = (
+            f"Forebay cannot read this GPUInstance ({why}), so nothing is decided about it, and its machine may stay "
+            "on. Correct or delete it, or upgrade Forebay."
+        )
+        yield UnreadableInstance(name=name, reason=Reason.UNREADABLE, sentence=sentence)
+
+
 def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
-    """The status of each class whose status has changed."""
+    """The status of each class whose status has changed. One without a UID is not published yet."""
     if not snapshot.classes:
         return
     totals = _totals(snapshot.records, lambda record: ("", record.spec.node_class_name or ""))
+    cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
     for node_class in snapshot.classes:
-        if node_class.metadata.deletion_timestamp is not None:
+        if node_class.metadata.deletion_timestamp is not None or not node_class.uid:
             continue
-        facts = _class_facts(node_class, snapshot, snapshot.claimed_twice.get(node_class.metadata.name, {}))
+        facts = _class_facts(node_class, snapshot, snapshot.claimed_twice.get(node_class.metadata.name, {}), cooling)
         status = node_class.status
         current = status.conditions if status is not None else ()
         conditions = merge_conditions(current, facts, node_class.metadata.generation, snapshot.now)
@@ -128,7 +139,7 @@ def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
         )
 
 
-def node_class_ready(pool: GPUNodePool, classes: Mapping[str, GPUNodeClass]) -> Fact:
+def node_class_ready(pool: GPUNodePool, classes: Mapping[str, GPUNodeClass], snapshot: Snapshot) -> Fact:
     name = pool.spec.node_class_ref.name
     found = classes.get(name)
     if found is None:
@@ -137,20 +148,35 @@ def node_class_ready(pool: GPUNodePool, classes: Mapping[str, GPUNodeClass]) -> 
     if found.metadata.deletion_timestamp is not None:
         sentence = f'GPUNodeClass "{name}" is being deleted: name another in spec.nodeClassRef, or delete this pool.'
         return Fact("NodeClassReady", Truth.FALSE, Reason.NODE_CLASS_DELETING, sentence)
-    return Fact("NodeClassReady", Truth.TRUE, Reason.NODE_CLASS_FOUND, f'GPUNodeClass "{name}" exists.')
+    refusal = pool_refusal(pool, found, snapshot.namespaces, snapshot.rules.namespace)
+    if refusal is not None:
+        return Fact("NodeClassReady", Truth.FALSE, refusal.reason, f"This pool gets no capacity: {refusal.sentence}.")
+    unserved = unserved_namespaces(pool, found, snapshot.namespaces, snapshot.rules.namespace)
+    bounded = (
+        f" The class does not permit this pool to serve {_some(unserved)}: select these in the class's "
+        "spec.allowedPodNamespaces."
+        if unserved
+        else ""
+    )
+    return Fact("NodeClassReady", Truth.TRUE, Reason.NODE_CLASS_FOUND, f'GPUNodeClass "{name}" exists.{bounded}')
 
 
 def _pool_ready(node_class: Fact, paused: str | None, cooling: Sequence[str]) -> Fact:
     if node_class.status is Truth.TRUE and paused is not None:
         return Fact("Ready", Truth.FALSE, Reason.DISRUPTION_PAUSED, paused)
     if node_class.status is Truth.TRUE and cooling:
-        more = f" and {len(cooling) - _COOLING_NAMED} more" if len(cooling) > _COOLING_NAMED else ""
         sentence = (
-            f"{node_class.sentence} Cooling down after a failure: {', '.join(cooling[:_COOLING_NAMED])}{more}. "
+            f"{node_class.sentence} Cooling down after a failure: {_some(cooling)}. "
             "To end a cooldown, delete its GPUInstance."
         )
         return Fact("Ready", Truth.TRUE, Reason.COOLING_DOWN, sentence)
     return node_class._replace(type="Ready")
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _blocked(snapshot: Snapshot) -> defaultdict[tuple[str, str], list[str]]:
@@ -171,31 +197,40 @@ def _blocked(snapshot: Snapshot) -> defaultdict[tuple[str, str], list[str]]:
 def _terminating(blocked: list[str], current: tuple[Condition, ...]) -> tuple[Fact, ...]:
     """The condition TerminationBlocked, from the first machine on that could not go."""
     if blocked:
-        rest = f" and {len(blocked) - _MOST_NAMED} more" if len(blocked) > _MOST_NAMED else ""
         sentence = (
-            f"Machines cannot go: {', '.join(sorted(blocked)[:_MOST_NAMED])}{rest}; see their GPUInstances. "
-            "Idle machines of the pool go all the same."
+            f"Some machines cannot be terminated or powered off: {_some(sorted(blocked))}; see their GPUInstances. "
+            "Other idle machines of the pool still are."
         )
         return (Fact(_TERMINATION_BLOCKED, Truth.TRUE, Reason.TERMINATION_FAILED, sentence),)
     if any(each.type == _TERMINATION_BLOCKED for each in current):
-        return (Fact(_TERMINATION_BLOCKED, Truth.FALSE, Reason.TERMINATED, "Every machine that had to go has gone."),)
+        return (
+            Fact(
+                _TERMINATION_BLOCKED, Truth.FALSE, Reason.TERMINATED, "No termination or power-off is blocked any more."
+            ),
+        )
     return ()
 
 
 def _cooling_by_pool(snapshot: Snapshot) -> defaultdict[tuple[str, str], list[str]]:
     """Records whose offer is cooling down, each with the end as a time of day, which is the same in every tick."""
     found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    now_in_effect = revisions(snapshot)
     for record in sorted(snapshot.records, key=lambda each: each.metadata.name):
-        for cooldown in cooldowns([record], snapshot.now).values():
+        for cooldown in cooldowns([record], snapshot.now, now_in_effect).values():
             found[_pool_key(record)].append(f"{record.metadata.name} until {cooldown.until:%H:%M:%S} UTC")
     return found
 
 
-def _class_facts(node_class: GPUNodeClass, snapshot: Snapshot, doubly_claimed: Mapping[str, str]) -> tuple[Fact, ...]:
+def _class_facts(
+    node_class: GPUNodeClass,
+    snapshot: Snapshot,
+    doubly_claimed: Mapping[str, str],
+    cooling: Mapping[CooldownKey, Cooldown],
+) -> tuple[Fact, ...]:
     """Ready first, then ProviderValidation, then one condition for each enabled provider."""
     name = node_class.metadata.name
     facts = [
-        _provider_ready(SourceKey(name, entry.name), snapshot, doubly_claimed)
+        _provider_ready(SourceKey(name, entry.name), entry, snapshot, doubly_claimed, cooling)
         for entry in node_class.spec.providers
         if entry.enabled
     ]
@@ -206,22 +241,46 @@ def _class_facts(node_class: GPUNodeClass, snapshot: Snapshot, doubly_claimed: M
         valid = Fact("ProviderValidation", Truth.FALSE, wrong[0].reason, sentence)
         return (Fact("Ready", status, wrong[0].reason, sentence), valid, *facts)
     sentence = "All enabled providers are ready."
-    served = any(pool.spec.node_class_ref.name == name for pool in snapshot.pools)
     return (
-        Fact("Ready", Truth.TRUE, Reason.PROVIDERS_READY, sentence)
-        if served
-        else Fact("Ready", Truth.FALSE, Reason.NO_NODE_POOL, f"{sentence} {_NO_POOL.format(name=name)}"),
+        _class_served(node_class, snapshot) or Fact("Ready", Truth.TRUE, Reason.PROVIDERS_READY, sentence),
         Fact("ProviderValidation", Truth.TRUE, Reason.PROVIDERS_READY, sentence),
         *facts,
     )
 
 
-def _provider_ready(key: SourceKey, snapshot: Snapshot, doubly_claimed: Mapping[str, str]) -> Fact:
-    condition = f"{key.provider[:1].upper()}{key.provider[1:]}Ready"
+def provider_condition(provider: str) -> str:
+    """Type of the condition that says whether a provider is ready, such as WebhookReady or MyCloudReady."""
+    return "".join(f"{word[:1].upper()}{word[1:]}" for word in provider.split("-")) + "Ready"
+
+
+def _class_served(node_class: GPUNodeClass, snapshot: Snapshot) -> Fact | None:
+    """Why a class with working providers serves nobody; None if it has a pool that may use it."""
+    name = node_class.metadata.name
+    pools = [pool for pool in snapshot.pools if pool.spec.node_class_ref.name == name]
+    if not pools:
+        return Fact("Ready", Truth.FALSE, Reason.NO_NODE_POOL, _NO_POOL.format(name=name))
+    refused = [pool_refusal(pool, node_class, snapshot.namespaces, snapshot.rules.namespace) for pool in pools]
+    first = next((each for each in refused if each is not None), None)
+    if first is None or not all(refused):
+        return None
+    names = _some(sorted("/".join(pool.key) for pool in pools))
+    sentence = f"No GPUNodePool of this class may use it ({names}): {first.sentence}."
+    return Fact("Ready", Truth.FALSE, first.reason, sentence)
+
+
+def _provider_ready(
+    key: SourceKey,
+    entry: ProviderEntry,
+    snapshot: Snapshot,
+    doubly_claimed: Mapping[str, str],
+    cooling: Mapping[CooldownKey, Cooldown],
+) -> Fact:
+    condition = provider_condition(key.provider)
     if (why := snapshot.unusable.get(key)) is not None:
         return Fact(condition, Truth.FALSE, Reason.PROVIDER_NOT_SERVED, why)
-    if doubly_claimed and key.provider == "webhook":
-        names = "; ".join(f"{machine} (claimed by {owner})" for machine, owner in sorted(doubly_claimed.items()))
+    twice = sorted(machine.name for machine in entry.machines if machine.name in doubly_claimed)
+    if twice:
+        names = "; ".join(f"{machine} (claimed by {doubly_claimed[machine]})" for machine in twice)
         sentence = f"Machines claimed twice are skipped: {names}. Name each machine in one place only."
         return Fact(condition, Truth.FALSE, Reason.CLAIMED_TWICE, sentence)
     source = snapshot.sources.get(key)
@@ -229,7 +288,17 @@ def _provider_ready(key: SourceKey, snapshot: Snapshot, doubly_claimed: Mapping[
         return Fact(condition, Truth.UNKNOWN, Reason.PROVIDER_UNAVAILABLE, f"{key.provider} is starting.")
     if source.error is not None:
         return Fact(condition, Truth.FALSE, Reason.PROVIDER_UNAVAILABLE, source.error)
-    return Fact(condition, Truth.TRUE, Reason.PROVIDERS_READY, f"{key.provider} is ready.")
+    if (cooldown := cooling.get(key)) is not None:
+        # Without "3m ago": the sentence is the same in every tick.
+        sentence = (
+            f"Nothing is launched at {key.provider} before {cooldown.until:%H:%M:%S} UTC: {cooldown.failure.message}"
+        )
+        return Fact(condition, Truth.FALSE, Reason(cooldown.failure.reason), sentence)
+    if source.check is None:
+        return Fact(condition, Truth.TRUE, Reason.PROVIDERS_READY, f"{key.provider} is ready.")
+    if not source.check.ok:
+        return Fact(condition, Truth.FALSE, Reason.CHECK_FAILED, source.check.sentence)
+    return Fact(condition, Truth.TRUE, Reason.PROVIDERS_READY, f"{key.provider} is ready. {source.check.sentence}")
 
 
 def merge_conditions(

@@ -24,6 +24,7 @@ from forebay.demand.reservation import Reservations
 from forebay.model.encoding import dec_hook, enc_hook
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
+from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Owner, Phase, Pod, PodShape
 from forebay.reconcile.snapshot import BudgetState, Memory, OperatorRules, Snapshot
@@ -60,6 +61,7 @@ class _Pod(msgspec.Struct, kw_only=True, omit_defaults=True):
     mirror: bool = False
     refusal: str | None = None
     scheduler_error_since: datetime | None = None
+    capacity: str | None = None
 
 
 class _Ledger(msgspec.Struct):
@@ -109,16 +111,23 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     daemons: tuple[int, ...] = ()
     last_seen_nodes: Mapping[str, Node] = {}
     pods_by_node: Mapping[str, tuple[_Pod, ...]] = {}
+    container_pods: tuple[_Pod, ...] = ()
     records: tuple[GPUInstance, ...] = ()
+    signing_requests: tuple[SigningRequest, ...] = ()
     sources: tuple[Source, ...] = ()
     unusable: tuple[_Unusable, ...] = ()
     claimed_twice: Mapping[str, Mapping[str, str]] = {}
     budgets: tuple[GPUWorkloadBudget, ...] = ()
     budget_state: _BudgetState | None = None
+    gate_missing: str | None = None
     unrecorded_cost: frozenset[str] = frozenset()
     unreadable_pools: frozenset[tuple[str, str]] = frozenset()
     unreadable_classes: frozenset[str] = frozenset()
+    unreadable_records: Mapping[str, str] = {}
     unreadable_pods: tuple[_UnreadablePod, ...] = ()
+    told_but_bound: tuple[_Pod, ...] = ()
+    pending_claims: tuple[_Pod, ...] = ()
+    intolerant: frozenset[str] = frozenset()
     #: Since when each pod (by UID) has seemed to fit on a ready node.
     fitting: Mapping[str, datetime] = {}
     calls_in_flight: frozenset[str] = frozenset()
@@ -135,7 +144,19 @@ _COMMON: Final = tuple(
 )
 #: Common fields that the file stores in another form.
 _CONVERTED: Final = frozenset(
-    {"pending", "daemons", "classes", "pods_by_node", "sources", "unusable", "budget_state", "unreadable_pods"}
+    {
+        "pending",
+        "daemons",
+        "classes",
+        "pods_by_node",
+        "container_pods",
+        "sources",
+        "unusable",
+        "budget_state",
+        "unreadable_pods",
+        "told_but_bound",
+        "pending_claims",
+    }
 )
 _encoder = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted")
 _decoder = msgspec.json.Decoder(_Saved, dec_hook=dec_hook)
@@ -156,9 +177,12 @@ def save_snapshot(snapshot: Snapshot) -> bytes:
         pending=shapes.pods(snapshot.pending),
         daemons=tuple(map(shapes.index, snapshot.daemons)),
         pods_by_node={name: shapes.pods(pods) for name, pods in snapshot.pods_by_node.items()},
+        container_pods=shapes.pods(snapshot.container_pods.values()),
         sources=tuple(snapshot.sources.values()),
         unusable=tuple(_Unusable(key, why) for key, why in snapshot.unusable.items()),
         unreadable_pods=tuple(_UnreadablePod(shapes.pods([pod])[0], why) for pod, why in snapshot.unreadable_pods),
+        told_but_bound=shapes.pods(snapshot.told_but_bound),
+        pending_claims=shapes.pods(snapshot.pending_claims),
         fitting=snapshot.memory.reservations.fitting,
         budget_state=None if snapshot.budget_state is None else _saved_budgets(snapshot.budget_state, shapes),
         classes=tuple(_without_credentials(each) for each in snapshot.classes),
@@ -180,9 +204,12 @@ def load_snapshot(data: bytes) -> Snapshot:
             pending=_pods(saved.pending, shapes),
             daemons=tuple(shapes[index] for index in saved.daemons),
             pods_by_node={name: _pods(pods, shapes) for name, pods in saved.pods_by_node.items()},
+            container_pods={pod.uid: pod for pod in _pods(saved.container_pods, shapes)},
             sources={source.key: source for source in saved.sources},
             unusable={each.key: each.why for each in saved.unusable},
             unreadable_pods=tuple((_pods((each.pod,), shapes)[0], each.why) for each in saved.unreadable_pods),
+            told_but_bound=_pods(saved.told_but_bound, shapes),
+            pending_claims=_pods(saved.pending_claims, shapes),
             memory=Memory(reservations=Reservations(fitting=saved.fitting)),
             budget_state=None
             if saved.budget_state is None
@@ -207,7 +234,7 @@ def _without_credentials(node_class: GPUNodeClass) -> GPUNodeClass:
                             machine,
                             scale_up_endpoint=_bare_url(machine.scale_up_endpoint),
                             scale_down_endpoint=_bare_url(machine.scale_down_endpoint),
-                            status_endpoint=machine.status_endpoint and _bare_url(machine.status_endpoint),
+                            status_endpoint=_bare_url(machine.status_endpoint),
                         )
                         for machine in entry.machines
                     ),
@@ -219,8 +246,10 @@ def _without_credentials(node_class: GPUNodeClass) -> GPUNodeClass:
     )
 
 
-def _bare_url(url: str) -> str:
+def _bare_url(url: str | None) -> str | None:
     """The URL without user name, password, query and fragment."""
+    if url is None:
+        return None
     scheme, separator, rest = url.partition("://")
     # After the last `@`, wherever it is: a password may hold every other delimiter.
     return f"{scheme}{separator}{re.split('[?#]', rest.rpartition('@')[2], maxsplit=1)[0]}"

@@ -1,7 +1,7 @@
 """Scale-down in one tick: which machines start draining, and which Idle conditions change."""
 
-from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from datetime import datetime
+from typing import NamedTuple
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_node_pool import DisruptionReason, GPUNodePool
@@ -14,9 +14,6 @@ from forebay.lifecycle.steps import WriteStatus
 from forebay.lifecycle.transitions import transition
 from forebay.reconcile.isolation import Faults, ObjectId
 from forebay.reconcile.snapshot import Snapshot
-
-#: How often the tick runs while a machine is idle: idle delays and intervals are whole seconds.
-_RECHECK_IDLE: Final = timedelta(seconds=1)
 
 
 class ScaleDownSteps(NamedTuple):
@@ -33,17 +30,22 @@ def scale_down_steps(
     """
     now = snapshot.now
     machines = machine_uses(
-        snapshot.records, snapshot.nodes, snapshot.pods_by_node, reservations, snapshot.pending, now=now
+        snapshot.records,
+        snapshot.nodes,
+        snapshot.pods_by_node,
+        reservations,
+        snapshot.pending,
+        now=now,
+        gpu_resources=snapshot.rules.gpu_resources,
     )
     rules = consolidation.ScaleDownRules(
-        idle_delay=snapshot.rules.idle_delay,
         adoption_grace=snapshot.rules.adoption_grace,
         cycle=snapshot.rules.scale_down_interval,
         # Nodes of a pool that is missing here are kept.
         pools={pool.key: pool.spec.disruption for pool in snapshot.pools if _understood(pool, now, faults)},
     )
     leaving = {each.record.metadata.name: each for each in consolidation.scale_down(machines, now, rules)}
-    excluded = with_step | snapshot.calls_in_flight
+    excluded = with_step | snapshot.calls_in_flight | snapshot.unreadable_records.keys()
     steps: list[WriteStatus] = []
     for name, each in leaving.items():
         if name not in excluded:
@@ -54,8 +56,7 @@ def scale_down_steps(
         for update in idle_updates(machines, now)
         if update.record.metadata.name not in excluded | leaving.keys()
     ]
-    any_idle = any(machine.idle for machine in machines)
-    return ScaleDownSteps(tuple(steps), now + _RECHECK_IDLE if any_idle else None)
+    return ScaleDownSteps(tuple(steps), consolidation.next_scale_down(machines, now, rules))
 
 
 def _understood(pool: GPUNodePool, now: datetime, faults: Faults) -> bool:

@@ -9,6 +9,7 @@ from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
+from forebay.api.names import OPERATOR_NAMESPACE
 from forebay.budgets.accounts import Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
@@ -16,6 +17,7 @@ from forebay.demand.reservation import Reservations
 from forebay.lifecycle.orphans import Orphans
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
+from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod, PodShape
 
@@ -25,7 +27,7 @@ class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Resources by which pods request GPUs; None: every `<vendor>/gpu`.
     gpu_resources: frozenset[str] | None = None
-    #: How long an owned machine must have been idle before it is powered off.
+    #: How long a machine of environment variables must have been idle: consolidateAfter of their pool.
     idle_delay: timedelta = timedelta(0)
     #: How long a machine that was found on is not powered off.
     adoption_grace: timedelta = timedelta(0)
@@ -35,6 +37,10 @@ class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
     power_on_interval: timedelta = timedelta(0)
     #: From the cordon to the last check for pods: the scheduler may be binding one to the node meanwhile.
     drain_delay: timedelta = timedelta(seconds=3)
+    #: Namespace of the operator: its pools are the administrator's.
+    namespace: str = OPERATOR_NAMESPACE
+    #: The environment variable that states the number of GPUs of each machine which such variables name.
+    gpu_count_variables: Mapping[str, str] = {}
 
 
 class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +68,8 @@ class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
     enforced: Mapping[BudgetKey, datetime] = {}
     #: Pods with the scheduling gate of budgets.
     gated: tuple[Pod, ...] = ()
+    #: Pods with annotations that ask for a pause.
+    pause_requested: tuple[Pod, ...] = ()
     #: Pods with the usage finalizer whose usage is stored, or that no budget counts any more.
     recorded: tuple[Pod, ...] = ()
 
@@ -91,6 +99,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, Node] = {}
     #: Pods that request a GPU and are not bound to a node, or are bound to an owned machine that is off.
     pending: tuple[Pod, ...] = ()
+    #: Pods without a node that have resource claims and request no GPU.
+    pending_claims: tuple[Pod, ...] = ()
     #: Resources requested by the pods on each node.
     used: Mapping[str, Resources] = {}
     #: Host ports in use on each node.
@@ -102,8 +112,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     #: Pods on the nodes of GPUInstances, and on all nodes while a waiting pod has rules about other pods; without
     #: DaemonSet pods and pods that have ended.
     pods_by_node: Mapping[str, tuple[Pod, ...]] = {}
+    #: Pods that remote containers run, by UID, as far as they exist.
+    container_pods: Mapping[str, Pod] = {}
     #: All GPUInstances. Each is the durable record of one machine.
     records: tuple[GPUInstance, ...] = ()
+    #: Requests for kubelets' client certificates, by whomever.
+    signing_requests: tuple[SigningRequest, ...] = ()
     sources: Mapping[SourceKey, Source] = {}
     #: Sources that could not be built, and why.
     unusable: Mapping[SourceKey, str] = {}
@@ -112,15 +126,29 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     budgets: tuple[GPUWorkloadBudget, ...] = ()
     #: None while the ledger is not read yet: nothing may be bought for pods of budgets until it is.
     budget_state: BudgetState | None = None
+    #: Why the API server does not hold new pods of used-up budgets; None: it does, or that is not known.
+    gate_missing: str | None = None
     #: UIDs of GPUInstances whose cost is not stored in the ledger yet: they must not be deleted before.
     unrecorded_cost: frozenset[str] = frozenset()
     #: Pools and classes that exist but do not decode: their machines are kept.
     unreadable_pools: frozenset[tuple[str, str]] = frozenset()
     unreadable_classes: frozenset[str] = frozenset()
+    #: GPUInstances (by name) that exist but do not decode, and why. Nothing is decided about them, nor is anything
+    #: launched, adopted or terminated that may be theirs. `records` may have an older state of them.
+    unreadable_records: Mapping[str, str] = {}
     #: Bound pods that do not decode, as far as they can be read, and why they do not.
     unreadable_pods: tuple[tuple[Pod, str], ...] = ()
+    #: Bound pods whose condition still says that they wait.
+    told_but_bound: tuple[Pod, ...] = ()
+    #: UIDs of pods to which the API server refused a toleration a moment ago.
+    intolerant: frozenset[str] = frozenset()
     #: State from the last tick. Losing it costs time, never money: what must survive is in the GPUInstances.
     memory: Memory = Memory()
     #: Names of GPUInstances with a provider call in flight: no step is decided for them until its outcome is written.
     calls_in_flight: frozenset[str] = frozenset()
     rules: OperatorRules = OperatorRules()
+
+
+def revisions(snapshot: Snapshot) -> dict[SourceKey, Mapping[str, str]]:
+    """Versions of the configuration and Secrets of each source."""
+    return {key: source.revision for key, source in snapshot.sources.items()}

@@ -8,8 +8,9 @@ import msgspec
 
 from forebay.budgets.admission import Held
 from forebay.demand.assessment import Assessment
-from forebay.demand.nomination import next_taint_expiry
 from forebay.demand.reservation import Reservations
+from forebay.demand.startup_taint import ReserveNode, next_taint_change
+from forebay.lifecycle.node_certificates import certificate_decisions
 from forebay.lifecycle.steps import Adopt, DeleteRecord, WriteStatus
 from forebay.model.reasons import Reason
 from forebay.model.workloads import Pod
@@ -20,16 +21,18 @@ from forebay.reconcile.budgeting import (
     gates,
     held_by,
     held_pod_events,
+    unneeded_pause_requests,
     usage_finalizers,
 )
+from forebay.reconcile.capacity_conditions import report_capacity
 from forebay.reconcile.class_finalizers import class_finalizers
 from forebay.reconcile.decisions import CreateInstance, Decision, PodEvent, SetClassFinalizer
 from forebay.reconcile.due_steps import adopt_orphans, due_steps, paused_replacements
 from forebay.reconcile.isolation import Faults, ObjectId, without_faulty
-from forebay.reconcile.node_changes import nominate, out_of_service, record_refusals, sync_nodes
-from forebay.reconcile.pod_events import pod_events
+from forebay.reconcile.node_changes import out_of_service, record_refusals, reserve_nodes, sync_nodes
+from forebay.reconcile.pod_events import per_owner, pod_events
 from forebay.reconcile.purchases import Purchases, purchases
-from forebay.reconcile.reports import report_classes, report_pools
+from forebay.reconcile.reports import report_classes, report_pools, unreadable_instances
 from forebay.reconcile.scale_down import scale_down_steps
 from forebay.reconcile.snapshot import Memory, Snapshot
 from forebay.reconcile.unmet_demand import assess_demand, grace_end, reserve_existing
@@ -81,9 +84,9 @@ def tick(snapshot: Snapshot) -> TickResult:
     gated = gates(snapshot, budgeting)
     held = (*admitted.held, *bought.held, *gated.held)
 
-    # New nodes: planned labels and taints first, then nominations of the pods they were launched for.
-    synced = sync_nodes(snapshot)
-    nominated = nominate(snapshot, reservations, not_synced={each.node.name for each in synced})
+    # New nodes: reserved for the pods they were launched for, then with planned labels and taints.
+    reserved = reserve_nodes(snapshot, reservations, due.allowed)
+    synced = sync_nodes(snapshot, besides={each.node.name for each in reserved if isinstance(each, ReserveNode)})
 
     # 7. Disrupt: drain idle machines, never one that the reservations count on.
     with_step = {step.record.metadata.name for step in due.steps}
@@ -94,26 +97,35 @@ def tick(snapshot: Snapshot) -> TickResult:
 
     budgets = report_budgets(snapshot, budgeting.standings, held_by(held), faults)
 
+    # Why each pending pod waits.
+    waits = (
+        *pod_events(snapshot, assessment, reservations, bought),
+        *held_pod_events(held),
+        *(_left_out(pod, faults) for pod in left_out),
+    )
     # 9. Apply: the caller does (`engine.apply`), in this order for each object.
     decisions: tuple[Decision, ...] = (
+        # Before the launches, so that the node has its startup taint when the machine comes up.
+        *reserved,
         *due.allowed,
+        *certificate_decisions(snapshot.records, snapshot.signing_requests, snapshot.nodes, snapshot.now),
         *class_finalizers(snapshot),
         *adopted,
         *bought.decisions,
         *synced,
         *out_of_service(snapshot),
-        *nominated,
         *record_refusals(snapshot, reservations),
         *scaled_down.steps,
         *report_pools(snapshot, paused, faults),
         *report_classes(snapshot),
+        *unreadable_instances(snapshot),
         *budgets.decisions,
         *gated.released,
         *enforced.decisions,
+        *unneeded_pause_requests(snapshot, budgeting.standings),
         *usage_finalizers(snapshot),
-        *pod_events(snapshot, assessment, reservations, bought),
-        *held_pod_events(held),
-        *(_left_out(pod, faults) for pod in left_out),
+        *per_owner(waits),
+        *report_capacity(snapshot, reservations, waits),
     )
     return TickResult(
         decisions=decisions,
@@ -122,7 +134,7 @@ def tick(snapshot: Snapshot) -> TickResult:
             scaled_down.requeue_at,
             bought.requeue_at,
             grace_end(reservations, snapshot.now),
-            next_taint_expiry(snapshot.records, snapshot.nodes, snapshot.now),
+            next_taint_change(snapshot.records, snapshot.nodes, snapshot.now),
             enforced.requeue_at,
             budgets.requeue_at,
             *(each.until for each in held if isinstance(each, Held) and each.until > snapshot.now),

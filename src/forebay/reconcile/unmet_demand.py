@@ -2,24 +2,35 @@
 
 from datetime import datetime
 
-from forebay.demand.assessment import Assessment, assess
+import msgspec
+
+from forebay.demand.assessment import Assessment, assess, not_demand
 from forebay.demand.free_capacity import free_nodes
 from forebay.demand.planned_pods import planned_nodes
-from forebay.demand.reservation import SCHEDULER_FLUSH, SCHEDULER_GRACE, Reservations, reserve
+from forebay.demand.reservation import SCHEDULER_GRACE, Reservations, reserve
 from forebay.model.reasons import Reason
 from forebay.reconcile.snapshot import Snapshot
 
 
 def assess_demand(snapshot: Snapshot) -> Assessment:
-    """Pending GPU pods that need capacity, and the others with their reasons."""
+    """Pending GPU pods that need capacity, and the others with their reasons.
+
+    Also pods with resource claims only, as far as these are why the scheduler finds no node.
+    """
     pending = {pod.uid for pod in snapshot.pending}
-    return assess(
+    assessment = assess(
         snapshot.pending,
         snapshot.rules.gpu_resources,
         snapshot.now,
         nodes=snapshot.nodes,
         planned_nodes=planned_nodes(snapshot.records, pending),
     )
+    if not snapshot.pending_claims:
+        return assessment
+    gpu_resources, now = snapshot.rules.gpu_resources, snapshot.now
+    found = (not_demand(pod, gpu_resources, now, nodes=snapshot.nodes) for pod in snapshot.pending_claims)
+    told = tuple(each for each in found if each is not None and each.reason is Reason.CLAIMS_NOT_SERVED)
+    return msgspec.structs.replace(assessment, not_demand=(*assessment.not_demand, *told))
 
 
 def reserve_existing(snapshot: Snapshot, assessment: Assessment) -> Reservations:
@@ -47,9 +58,5 @@ def reserve_existing(snapshot: Snapshot, assessment: Assessment) -> Reservations
 
 def grace_end(reservations: Reservations, now: datetime) -> datetime | None:
     """Earliest end of the scheduler's grace time for a pod that seems to fit on a ready node."""
-    ends = (
-        since + wait
-        for since in reservations.fitting.values()
-        for wait in (SCHEDULER_GRACE, SCHEDULER_GRACE + SCHEDULER_FLUSH)
-    )
+    ends = (since + SCHEDULER_GRACE for since in reservations.fitting.values())
     return min((end for end in ends if end > now), default=None)

@@ -1,7 +1,7 @@
 """What runs, as far as planning looks at it: the pods that rules about zones count, and the members of gangs."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from forebay.demand.planned_pods import planned_nodes
 from forebay.model.workloads import Pod
@@ -27,8 +27,11 @@ def running_pods(snapshot: Snapshot) -> tuple[RunningPod, ...]:
     )
 
 
-def known_gangs(snapshot: Snapshot, pods: Sequence[Pod]) -> dict[GangKey, Gang]:
-    """The gangs of the pods to plan for, with the number of their pods that run or have capacity launching."""
+def known_gangs(snapshot: Snapshot, pods: Sequence[Pod], reserved: Collection[str] = ()) -> dict[GangKey, Gang]:
+    """The gangs of the pods to plan for, with the number of their other pods that run or wait.
+
+    `reserved` are pods (by UID) with room on a free or launching node.
+    """
     asked = {key for pod in pods if (key := gang_key(pod)) is not None}
     if not asked:
         return {}
@@ -36,8 +39,11 @@ def known_gangs(snapshot: Snapshot, pods: Sequence[Pod]) -> dict[GangKey, Gang]:
     planned_for = {pod.uid for pod in pods}
     elsewhere = {pod.uid: pod for pod in snapshot.pending if pod.uid not in planned_for}
     launching = planned_nodes(snapshot.records, elsewhere.keys())
-    counted = [pod for on_node in snapshot.pods_by_node.values() for pod in on_node]
-    for pod in (*counted, *(elsewhere[uid] for uid in launching)):
+    for pod in (pod for on_node in snapshot.pods_by_node.values() for pod in on_node):
         if (key := gang_key(pod)) is not None and key in asked:
             placed[key] += 1
-    return {key: Gang(placed=placed[key]) for key in sorted(asked)}
+    others: Counter[GangKey] = Counter()
+    for uid, pod in elsewhere.items():
+        if (key := gang_key(pod)) is not None and key in asked:
+            (placed if uid in launching or uid in reserved else others)[key] += 1
+    return {key: Gang(placed=placed[key], others=others[key]) for key in sorted(asked)}

@@ -11,12 +11,12 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import BUDGET_GATE, PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION
 from forebay.demand.assessment import not_demand
 from forebay.demand.planned_pods import planned_nodes
+from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.wording import for_pods
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery
 from forebay.model.spans import human
-from forebay.model.workloads import Pod
+from forebay.model.workloads import Pod, pod_names
 from forebay.reporting.budget_waits import is_gated
 from forebay.reporting.cluster_view import ClusterView, EventLine, JobView
 from forebay.reporting.machines import MachineView, machine_view, price
@@ -28,6 +28,7 @@ from forebay.reporting.next_steps import (
     next_of_waiting_pod,
     scheduler_name,
 )
+from forebay.reporting.status import capacity_launching
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     answer: str
     #: What happens next, or what the user can do.
     next: str
+    #: Of a pod: whether it is Unschedulable and needs capacity.
+    waits_for_capacity: bool = False
     machines: list[MachineView] = []
     #: Unfinished pods of a Job.
     pods: list["Explanation"] = []
@@ -55,6 +58,7 @@ def explain_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> 
     for_pod = sorted(
         (each for each in records if any(planned.uid == pod.uid for planned in each.spec.pods)), key=_oldest_first
     )
+    reason: str
     if found is None:
         since = pod.unschedulable_since or pod.created
         gpus = pod.shape.gpus(view.gpu_resources)
@@ -62,7 +66,9 @@ def explain_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> 
             f"Waiting for capacity: requests {gpus}; {scheduler_name(pod)} has found no node for "
             f"{human(view.now - since)}. {_scheduler_message(pod)}"
         )
-        reason, following = Reason.UNSCHEDULABLE, next_of_waiting_pod(pod, for_pod, view, events)
+        told = capacity_launching(pod, records, view.now) or pod.capacity
+        reason = Reason.UNSCHEDULABLE if told is None else told.partition(":")[0]
+        following = next_of_waiting_pod(pod, for_pod, view, events)
     elif is_gated(pod):
         reason = Reason.HELD_BY_BUDGET
         answer = (
@@ -74,7 +80,7 @@ def explain_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> 
         reason, answer = found.reason, f"Not waiting for capacity. {found.sentence}"
         following = next_of_other_pod(pod, found.reason, view)
     wait = view.budget_waits.get(pod.uid)
-    if wait is not None and reason in {Reason.UNSCHEDULABLE, Reason.HELD_BY_BUDGET}:
+    if wait is not None and (found is None or is_gated(pod)):
         answer = f"{answer.rstrip()} {' '.join(wait.standing)}"
     if pod.node is not None and not pod.phase.ended:
         answer += _origin_of_node(pod.node, view)
@@ -83,6 +89,7 @@ def explain_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> 
         reason=reason,
         answer=answer.rstrip(),
         next=following,
+        waits_for_capacity=found is None,
         machines=[machine_view(each, view.pods_by_node, view.now) for each in for_pod],
         events=events,
     )
@@ -102,10 +109,10 @@ def explain_job(
         for pod in sorted(pods, key=lambda each: (each.created, each.name))
         if not pod.phase.ended
     ]
-    waiting = sum(each.reason == Reason.UNSCHEDULABLE for each in unfinished)
+    waiting = [each for each in unfinished if each.waits_for_capacity]
     succeeded = f"{job.succeeded} of {job.completions} succeeded"
     failed = f", {job.failed} failed" if job.failed else ""
-    answer = f"Pods: {succeeded}{failed}, {len(unfinished)} unfinished, {waiting} waiting for capacity."
+    answer = f"Pods: {succeeded}{failed}, {len(unfinished)} unfinished, {len(waiting)} waiting for capacity."
     reason: str
     if job.suspended and (by := job.annotations.get(PAUSED_BY_ANNOTATION)) is not None:
         at = job.annotations.get(PAUSED_AT_ANNOTATION, "an unknown time")
@@ -118,7 +125,7 @@ def explain_job(
         reason = "Suspended"
         following = "The Job is suspended, so it has no pods. To resume it, set spec.suspend: false."
     elif unfinished:
-        first = next((each for each in unfinished if each.reason == Reason.UNSCHEDULABLE), unfinished[0])
+        first = waiting[0] if waiting else unfinished[0]
         reason, following = first.reason, first.next
     else:
         reason, following = Reason.ENDED, "Nothing. The Job has no pods that need capacity."
@@ -154,8 +161,8 @@ def explain_node(node: Node, view: ClusterView, events: list[EventLine] | None) 
         return Explanation(about=about, reason="NotManaged", answer=answer, next=following, events=events)
     machine = machine_view(record, view.pods_by_node, view.now)
     why = _capitalized(machine.why or machine.message)
-    count = len(view.pods_by_node.get(node.name, ()))
-    pods = f"Pods on the node: {count}." if count else "Only DaemonSet pods run on the node."
+    running = view.pods_by_node.get(node.name, ())
+    pods = f"Pods on the node: {len(running)} ({pod_names(running)})." if running else "Only DaemonSet pods run on it."
     answer = f"Forebay {_launched(record)} {node.name} for {for_pods(record)}, at {price(record)}. {why} {pods}"
     return Explanation(
         about=about,
@@ -191,7 +198,7 @@ def _origin_of_node(name: str, view: ClusterView) -> str:
 
 
 def _launched(record: GPUInstance) -> str:
-    return "powered on" if record.spec.delivers is Delivery.POWER else "launched"
+    return policy_of(record).words.launched
 
 
 def _capitalized(text: str) -> str:

@@ -1,13 +1,14 @@
 """GPUInstances as users see them: state, cost, history, and the pods on their nodes."""
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Final
 
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
+from forebay.budgets.bill_shares import billed
 from forebay.model.quantities import Usd, UsdPerHour
 from forebay.model.workloads import Pod
 from forebay.reconcile.reports import hourly_cost
@@ -65,12 +66,13 @@ def price(record: GPUInstance) -> UsdPerHour:
 
 
 def cost(record: GPUInstance, now: datetime) -> Usd:
-    """Cost of the billed time until now."""
-    status = record.status
-    if status is None or status.billed_from is None:
+    """Cost until now; of a machine that has ended, with what its billing terms add."""
+    paid, status = billed(record), record.status
+    if paid is None or status is None or status.billed_from is None:
         return NO_COST
-    until = status.billed_until or max(now, status.billed_from)
-    return price(record) * (until - status.billed_from)
+    if paid.end is None:
+        return price(record) * max(now - status.billed_from, timedelta(0))
+    return price(record) * timedelta(seconds=paid.end - paid.start)
 
 
 def is_terminating(record: GPUInstance) -> bool:
@@ -81,7 +83,7 @@ def is_terminating(record: GPUInstance) -> bool:
 def machine_view(record: GPUInstance, pods_by_node: Mapping[str, Collection[Pod]], now: datetime) -> MachineView:
     spec, status = record.spec, record.status or GPUInstanceStatus()
     node = record.node_name or status.node_name or ""
-    billed = cost(record, now)
+    paid = cost(record, now)
     gone = record.state is InstanceState.GONE
     return MachineView(
         name=record.metadata.name,
@@ -100,8 +102,8 @@ def machine_view(record: GPUInstance, pods_by_node: Mapping[str, Collection[Pod]
         hourly=hourly_cost(record).exact(),
         billed_from=status.billed_from,
         billed_until=status.billed_until,
-        cost=decimal(billed.dollars),
-        cost_exact=billed.exact(),
+        cost=decimal(paid.dollars),
+        cost_exact=paid.exact(),
         node=node,
         pods=[] if gone else sorted("/".join(pod.key) for pod in pods_by_node.get(node, ())),
         launched_for=[f"{pod.namespace}/{pod.name}" for pod in spec.pods],

@@ -9,12 +9,13 @@ from forebay.api.gpu_node_pool import ConsolidationPolicy, GPUNodePool
 from forebay.api.parts import Truth
 from forebay.api.values import duration_or_never
 from forebay.demand.assessment import DEFAULT_SCHEDULER
+from forebay.demand.maintenance import keeps_machine
 from forebay.demand.planned_pods import idle_condition
 from forebay.lifecycle.cooldown import cooldowns
+from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.model.reasons import Reason
-from forebay.model.sources import Delivery
 from forebay.model.spans import human
-from forebay.model.workloads import Pod
+from forebay.model.workloads import Pod, pod_names
 from forebay.reporting.cluster_view import ClusterView, EventLine
 from forebay.reporting.machines import is_terminating
 
@@ -47,9 +48,9 @@ def next_of_waiting_pod(
     wait = view.budget_waits.get(pod.uid)
     if wait is not None and wait.sentence is not None:
         return f"{wait.sentence}{no_operator}"
-    event = _last_event(pod, events)
-    if event is not None:
-        return f"{_event_text(event, view.now)}{no_operator}"
+    told = _told(pod, events, view.now)
+    if told is not None:
+        return f"{told}{no_operator}"
     if view.operator_running is False:
         return _NO_OPERATOR
     return f"The operator has not decided yet; it does within seconds after {scheduler_name(pod)} reports no node."
@@ -59,11 +60,11 @@ def next_of_gated_pod(pod: Pod, view: ClusterView, events: list[EventLine] | Non
     """What comes next for a pod behind the scheduling gate of budgets."""
     if view.operator_running is False:
         return _NO_OPERATOR
-    wait, event = view.budget_waits.get(pod.uid), _last_event(pod, events)
+    wait, told = view.budget_waits.get(pod.uid), _told(pod, events, view.now)
     if wait is not None and wait.sentence is not None:
         return wait.sentence
-    if (wait is None or wait.unknown_because is not None) and event is not None:
-        return _event_text(event, view.now)
+    if (wait is None or wait.unknown_because is not None) and told is not None:
+        return told
     if wait is not None and wait.unknown_because is not None:
         return (
             f"The operator removes the gate when the pod's budgets have room. When is unknown: {wait.unknown_because}."
@@ -71,12 +72,12 @@ def next_of_gated_pod(pod: Pod, view: ClusterView, events: list[EventLine] | Non
     return "The pod's budgets have room: the operator removes the gate within seconds."
 
 
-def _last_event(pod: Pod, events: list[EventLine] | None) -> EventLine | None:
-    return next((each for each in reversed(events or ()) if each.about == "/".join(pod.key)), None)
-
-
-def _event_text(event: EventLine, now: datetime) -> str:
-    return f"{event.reason} ({human(now - event.at)} ago): {event.note}"
+def _told(pod: Pod, events: list[EventLine] | None, now: datetime) -> str | None:
+    """Why the operator says that the pod waits: its condition, else its last event; None where neither is there."""
+    if pod.capacity is not None:
+        return pod.capacity
+    event = next((each for each in reversed(events or ()) if each.about == "/".join(pod.key)), None)
+    return None if event is None else f"{event.reason} ({human(now - event.at)} ago): {event.note}"
 
 
 def next_of_other_pod(pod: Pod, reason: Reason, view: ClusterView) -> str:
@@ -88,6 +89,11 @@ def next_of_other_pod(pod: Pod, reason: Reason, view: ClusterView) -> str:
             return "Nothing. The pod needs no capacity any more."
         case Reason.NO_GPU_ASKED:
             return "Forebay ignores this pod. To be served, it must request a GPU resource such as nvidia.com/gpu."
+        case Reason.CLAIMS_NOT_SERVED:
+            return (
+                f"{scheduler_name(pod)} binds the pod when a node has the devices that it claims. For Forebay to "
+                "launch capacity, the pod must request a GPU resource such as nvidia.com/gpu."
+            )
         case Reason.GATED:
             gates = ", ".join(pod.shape.scheduling_gates)
             return (
@@ -114,8 +120,7 @@ def next_of_instance(record: GPUInstance, view: ClusterView) -> str:
         case InstanceState.REQUESTED:
             wait = status.not_before if status is not None else None
             when = f"at {_moment(wait, view.now)}" if wait is not None and wait > view.now else "now"
-            launch = "power on" if record.spec.delivers is Delivery.POWER else "launch"
-            return f"Forebay calls {provider} to {launch} {name} {when}."
+            return f"Forebay calls {provider} to {policy_of(record).words.launch} {name} {when}."
         case state if state in _LAUNCHING:
             deadline = status.deadline if status is not None else None
             if deadline is None:
@@ -135,7 +140,7 @@ def next_of_instance(record: GPUInstance, view: ClusterView) -> str:
             gone = f"{name} is gone, as {provider} has confirmed. The record is kept for an hour."
             return _next_after_cooldown(record, view, gone) or f"Nothing. {gone}"
         case _:
-            termination = "power-off" if record.spec.delivers is Delivery.POWER else "termination"
+            termination = policy_of(record).words.termination
             return f"Forebay repeats the {termination} of {name} until {provider} confirms it; billed until then."
 
 
@@ -144,7 +149,7 @@ def _next_after_cooldown(record: GPUInstance, view: ClusterView, gone: str) -> s
     cooling = next(iter(cooldowns([record], view.now).values()), None)
     if cooling is None:
         return None
-    again = "power it on" if record.spec.delivers is Delivery.POWER else "try this offer"
+    again = policy_of(record).words.launch_again
     return (
         f"Forebay does not {again} again before {_moment(cooling.until, view.now)}: {cooling.sentence} {gone} To end "
         f"the cooldown now, delete the record: kubectl delete gpuinstance {record.metadata.name}"
@@ -154,16 +159,17 @@ def _next_after_cooldown(record: GPUInstance, view: ClusterView, gone: str) -> s
 def _next_of_ready_instance(record: GPUInstance, view: ClusterView) -> str:
     name = record.metadata.name
     pods = view.pods_by_node.get(record.node_name or "", ())
-    if pods:
-        return f"{name} stays while pods run on it (now: {len(pods)})."
+    users = [pod for pod in pods if keeps_machine(pod, view.gpu_resources)]
+    if users:
+        return f"{name} stays while pods run on it (now {len(users)}: {pod_names(users)})."
     idle = idle_condition(record)
     if idle is None or idle.status is not Truth.TRUE:
         return idle.message if idle is not None and idle.message else f"{name} stays while it is needed."
     since = f"{name} has been idle for {human(view.now - idle.last_transition_time)}"
+    if pods:
+        since += f" but for pods without a GPU, which are evicted first ({pod_names(pods)})"
     pool = _pool(record, view.pools)
     if pool is None:
-        if record.spec.delivers is Delivery.POWER and record.spec.node_class_name is None:
-            return f"{since}. Forebay powers it off after the operator's --idle-delay."
         return f"{since}. It belongs to no pool, so no consolidateAfter applies and it stays."
     disruption = pool.spec.disruption
     after = duration_or_never(disruption.consolidate_after)
@@ -184,7 +190,7 @@ def _pool(record: GPUInstance, pools: Sequence[GPUNodePool]) -> GPUNodePool | No
 
 
 def _terminates(record: GPUInstance) -> str:
-    return "powers off" if record.spec.delivers is Delivery.POWER else "terminates"
+    return policy_of(record).words.terminates
 
 
 def _moment(at: datetime, now: datetime) -> str:

@@ -17,6 +17,7 @@ from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.reconcile.reports import hourly_cost
+from forebay.reporting.budget_waits import is_gated
 from forebay.reporting.cluster_view import EventLine, Leader, pods_by_node
 from forebay.reporting.machines import NO_COST, MachineView, cost, decimal, machine_view
 
@@ -27,7 +28,7 @@ class WaitingPod(msgspec.Struct, frozen=True):
     pod: str
     gpus: int
     since: datetime
-    #: Reason and sentence, from Forebay where it has recorded an event, else from kube-scheduler.
+    #: Reason and sentence, from Forebay where its operator has told them, else from kube-scheduler.
     reason: str
 
 
@@ -81,6 +82,8 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     kinds_installed: list[str]
     kinds_missing: list[str]
+    #: What else the cluster lacks of what Forebay needs: a supported version, the admission policies of budgets.
+    problems: list[str]
     operator_namespace: str
     #: The leader in the operator's namespace; None where this user may not read its Lease.
     leaders: list[Leader] | None
@@ -158,14 +161,19 @@ def why_waiting(
 ) -> str:
     """Reason and sentence for a waiting pod.
 
-    In this order: why it is not demand, the GPUInstance that launches for it, Forebay's last event, and the message
-    of kube-scheduler. `planned_for_pod` names the nodes that were launched for the pod.
+    In this order: why a budget holds it, why it is not demand, the GPUInstance that launches for it, the pod's
+    condition, Forebay's last event, and the message of kube-scheduler. `planned_for_pod` names the nodes that were
+    launched for the pod.
     """
+    if is_gated(pod) and pod.capacity is not None:
+        return pod.capacity
     other = not_demand(pod, gpu_resources, now, nodes=nodes, planned_nodes=planned_for_pod)
     if other is not None:
         return f"{other.reason}: {other.sentence}"
     if (launching := capacity_launching(pod, records, now)) is not None:
         return launching
+    if pod.capacity is not None:
+        return pod.capacity
     event = latest_events.get("/".join(pod.key))
     if event is not None:
         return f"{event.reason}: {event.note}"

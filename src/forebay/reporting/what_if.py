@@ -1,6 +1,6 @@
 """Dry runs: what the operator would buy now, and with other prices, providers or budgets (--what-if)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -10,15 +10,14 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
-from forebay.api.providers import RUNS_CONTAINERS
 from forebay.budgets.admission import Held
 from forebay.demand.assessment import Assessment
 from forebay.demand.reservation import Reservations
 from forebay.model.gpu_models import canonical, matching_models
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
-from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
-from forebay.planning.candidates import NO_POOL
+from forebay.model.sources import USUAL_DELIVERY, Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.planning.plan import Cap, Plan, PoolKey, Preferences
+from forebay.planning.pool_policies import NO_POOL
 from forebay.reconcile.budgeting import admit, assess_budgets, gates
 from forebay.reconcile.buying import plan_for, within_dollars
 from forebay.reconcile.decisions import PodEvent
@@ -159,7 +158,7 @@ def dry_run(snapshot: Snapshot, extra_caps: Sequence[Cap] = ()) -> DryRun:
     reservations = reserve_existing(snapshot, assessment)
     made = NO_PLAN
     if reservations.left:
-        made = plan_for(snapshot, reservations.left, _PREFERENCES, extra_caps=extra_caps)
+        made = plan_for(snapshot, reservations.left, _PREFERENCES, extra_caps=extra_caps, reserved=reservations.placed)
     if snapshot.budget_state is None or not snapshot.budgets:
         return DryRun(assessment=assessment, reservations=reservations, plan=made)
     found = within_budgets(snapshot, reservations, made, extra_caps)
@@ -187,7 +186,11 @@ def within_budgets(
         others = tuple(pod for pod in reservations.left if pod.uid not in not_served)
         admitted = admit(snapshot, budgeting, replace(reservations, left=others))
         if admitted.held or refused:
-            made = plan_for(snapshot, admitted.pods, _PREFERENCES, extra_caps=extra_caps) if admitted.pods else NO_PLAN
+            made = NO_PLAN
+            if admitted.pods:
+                made = plan_for(
+                    snapshot, admitted.pods, _PREFERENCES, extra_caps=extra_caps, reserved=reservations.placed
+                )
         _, found = within_dollars(made.purchases, budgeting.admission)
         if not found:
             break
@@ -198,11 +201,14 @@ def within_budgets(
     return _BudgetedPlan(replace(made, left_out=left_out), (*admitted.held, *refused, *waiting))
 
 
-def with_table(snapshot: Snapshot, offers: Iterable[Offer], *, spot: bool = False) -> Snapshot:
+def with_table(
+    snapshot: Snapshot, offers: Iterable[Offer], deliveries: Mapping[str, Delivery], *, spot: bool = False
+) -> Snapshot:
     """The snapshot with these offers in place of those of the same providers.
 
     The offers go to the pools of the classes that name the provider. Where there is no GPUNodeClass at all, every pod
-    may use them, and `spot` says whether spot offers are allowed.
+    may use them, and `spot` says whether spot offers are allowed. `deliveries` says what each provider delivers; one
+    that is not in it rents machines.
     """
     by_provider: dict[str, list[Offer]] = {}
     for offer in offers:
@@ -211,20 +217,20 @@ def with_table(snapshot: Snapshot, offers: Iterable[Offer], *, spot: bool = Fals
     if not snapshot.classes:
         for provider, own in by_provider.items():
             key = SourceKey(_NO_CLASS, provider)
-            sources[key] = _source(key, [offer for offer in own if spot or not offer.spot])
+            sources[key] = _source(key, [offer for offer in own if spot or not offer.spot], deliveries)
     for node_class in snapshot.classes:
         for entry in node_class.spec.providers:
             key = SourceKey(node_class.metadata.name, entry.name)
             if entry.name in by_provider:
-                made = _source(key, by_provider[entry.name])
+                made = _source(key, by_provider[entry.name], deliveries)
                 sources[key] = replace(made, priority=entry.priority, enabled=entry.enabled)
     unusable = {key: why for key, why in snapshot.unusable.items() if key not in sources}
     return replace(snapshot, sources=sources, unusable=unusable)
 
 
-def _source(key: SourceKey, offers: Sequence[Offer]) -> Source:
-    delivers = Delivery.CONTAINER if key.provider in RUNS_CONTAINERS else Delivery.NODE
-    return Source(key=key, capabilities=Capabilities(delivers=delivers), offers=tuple(offers))
+def _source(key: SourceKey, offers: Sequence[Offer], deliveries: Mapping[str, Delivery]) -> Source:
+    delivers = deliveries.get(key.provider, USUAL_DELIVERY)
+    return Source(key=key, capabilities=Capabilities(deliveries=(delivers,)), offers=tuple(offers))
 
 
 def _factor(text: str, whole: str) -> Fraction:

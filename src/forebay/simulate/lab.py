@@ -1,7 +1,7 @@
-"""The demo's lab: five machines with a power switch, and random GPU Jobs that are the same for the same seed."""
+"""The demo's lab: five machines with a power switch, random GPU Jobs that are the same for the same seed, a budget."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, Final
 
@@ -33,6 +33,14 @@ TOO_LARGE: Final = 16
 #: Number of that Job.
 _TOO_LARGE_AT: Final = 5
 
+#: This team has a budget, in a window of an hour. Its first Job uses the budget up, and its others wait for it.
+BUDGET_TEAM: Final = "interns"
+BUDGET_GPU_HOURS: Final = "0.25"
+#: gracePeriodSeconds of the budget: long enough for the first Job to end.
+BUDGET_GRACE: Final = 900
+#: GPUs and run time of that team's Jobs, by the number of the Job.
+_JOBS_OF_BUDGET_TEAM: Final = {2: (2, 480), 6: (1, 240), 8: (1, 240)}
+
 _TEAMS: Final = ("vision", "speech", "robots")
 #: GPUs of one pod, and the weight of that size.
 _SIZES: Final = {1: 8, 2: 5, 4: 4, 8: 2}
@@ -50,7 +58,12 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     run_time: int
 
-    def job(self, *, ttl: int) -> dict[str, Any]:
+    @property
+    def team(self) -> str:
+        return self.name.rpartition("-")[0]
+
+    def job(self, *, ttl: int, gates: Sequence[str] = ()) -> dict[str, Any]:
+        """The Job; `gates` are the scheduling gates of its pods."""
         limits = {"nvidia.com/gpu": str(self.gpus)}
         return {
             "apiVersion": "batch/v1",
@@ -61,9 +74,13 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
                 "completions": self.pods,
                 "ttlSecondsAfterFinished": ttl,
                 "template": {
-                    "metadata": {"annotations": {"embedded.forebay.dev/run-time": f"{self.run_time}s"}},
+                    "metadata": {
+                        "labels": {"team": self.team},
+                        "annotations": {"embedded.forebay.dev/run-time": f"{self.run_time}s"},
+                    },
                     "spec": {
                         "restartPolicy": "Never",
+                        "schedulingGates": [{"name": each} for each in gates],
                         "containers": [{"name": "train", "image": "example/train", "resources": {"limits": limits}}],
                     },
                 },
@@ -87,4 +104,8 @@ def arrivals(seed: int) -> Iterator[Arrival]:
         )
         if number == _TOO_LARGE_AT:
             arrival = msgspec.structs.replace(arrival, name=f"giant-{number:02}", pods=1, gpus=TOO_LARGE)
+        elif number in _JOBS_OF_BUDGET_TEAM:
+            gpus, run_time = _JOBS_OF_BUDGET_TEAM[number]
+            name = f"{BUDGET_TEAM}-{number:02}"
+            arrival = msgspec.structs.replace(arrival, name=name, pods=1, gpus=gpus, run_time=run_time)
         yield arrival

@@ -38,6 +38,8 @@ class Powered(msgspec.Struct, frozen=True, kw_only=True):
     #: A power-on call that arrives while the machine shuts down is answered with 200 and has no effect.
     ignores_calls_while_stopping: bool = False
     gpu_resource: str = "nvidia.com/gpu"
+    #: GPUs that have failed: in the node's capacity, but not allocatable.
+    failed_gpus: int = 0
     allocatable: Mapping[str, str] = msgspec.field(default_factory=lambda: {"cpu": "32", "memory": "128Gi"})
     labels: Mapping[str, str] = {}
     taints: tuple[Mapping[str, str], ...] = ()
@@ -162,8 +164,10 @@ class PowerWorld:
         """Power off a machine at once, without a call."""
         self._stopped(self.machines[machine])
 
-    def power_on_by_hand(self, machine: str) -> None:
-        """Power on a machine without a call."""
+    def power_on_by_hand(self, machine: str, boot: Boot | None = None) -> None:
+        """Power on a machine without a call; with a `boot`, whatever is scripted for the next ones."""
+        if boot is not None:
+            self._boots[machine].appendleft(boot)
         self._start(self.machines[machine])
 
     def power(self, machine: str) -> Power:
@@ -314,11 +318,16 @@ class PowerWorld:
             self._later(state, after, self._join, machine)
             if machine.driver and boot.gpus_appear:
                 self._later(state, after + machine.driver, self._gpus_allocatable, machine)
+        elif boot.runs_other_work:
+            self._later(state, after, self._run, machine)
         if boot.loses_power_after is not None:
             self._later(state, boot.loses_power_after, self._stopped, machine)
 
-    def _join(self, machine: Powered) -> None:
+    def _run(self, machine: Powered) -> None:
         self._states[machine.name].power = Power.ON
+
+    def _join(self, machine: Powered) -> None:
+        self._run(machine)
         if self._nodes is not None:
             self._nodes.node_ready(machine)
 

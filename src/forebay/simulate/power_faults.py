@@ -54,6 +54,8 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
 
     #: The machine becomes a node.
     joins: bool = True
+    #: Without becoming a node, the machine runs: somebody has booted another system on it.
+    runs_other_work: bool = False
     #: The GPUs of the node become allocatable.
     gpus_appear: bool = True
     #: Seconds until the node is Ready, instead of the machine's own `boot`.

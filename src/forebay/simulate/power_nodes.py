@@ -32,7 +32,8 @@ class EmbeddedNodes:
             register_node(
                 self._store,
                 machine.name,
-                allocatable={**machine.allocatable, machine.gpu_resource: gpus},
+                allocatable={**machine.allocatable, machine.gpu_resource: max(gpus - machine.failed_gpus, 0)},
+                capacity={**machine.allocatable, machine.gpu_resource: gpus},
                 labels=machine.labels,
                 taints=machine.taints,
             )
@@ -73,9 +74,9 @@ class EmbeddedNodes:
 
     def _with_gpus(self, node: Json, machine: Powered, gpus: int) -> Json:
         status = node.get("status") or {}
+        counts = {"capacity": gpus, "allocatable": max(gpus - machine.failed_gpus, 0)}
         amounts = {
-            field: {**(status.get(field) or {}), machine.gpu_resource: str(gpus)}
-            for field in ("capacity", "allocatable")
+            field: {**(status.get(field) or {}), machine.gpu_resource: str(count)} for field, count in counts.items()
         }
         return self._store.update(NODE_KIND, {**node, "status": {**status, **amounts}}, subresource="status")
 

@@ -1,8 +1,10 @@
 """An event loop with a virtual clock: when nothing can run, the clock jumps to the next timer.
 
-The clock does not jump while anything is runnable, a file descriptor is ready, or an executor is at work, so
-`asyncio.to_thread` takes no virtual time. Two things do not work: a process at the other end of a pipe (the clock may
-jump before it answers), and a thread that waits for a timer of this loop (the clock waits for the thread).
+`asyncio.to_thread` runs its function at once, in the thread of the loop: when a thread is done is chance, and would
+decide what else runs before. An executor that is named is at work in threads, and the clock does not jump meanwhile;
+nor does it while anything is runnable or a file descriptor is ready. Three things do not work: a process at the other
+end of a pipe (the clock may jump before it answers), a thread that waits for a timer of this loop (the clock waits for
+the thread), and a function given to `to_thread` that waits for this loop.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ import itertools
 import math
 import selectors
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
@@ -42,7 +44,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self, start: datetime = EPOCH) -> None:
         self._now = 0.0
         self._working = 0
-        self._own_pool: ThreadPoolExecutor | None = None
         self._order = itertools.count()
         super().__init__(_JumpingSelector(self))
         if start.tzinfo is None:
@@ -82,32 +83,22 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> asyncio.Future[T]:
         self._check_closed()
-        work = (executor or self._pool()).submit(func, *args)
+        if executor is None:
+            return self._run_at_once(func, *args)
+        work = executor.submit(func, *args)
         self._working += 1
         result = asyncio.wrap_future(work, loop=self)
         # Added after wrap_future's own callback: the clock may jump only when the result has been handed to the loop.
         work.add_done_callback(self._work_done_in_thread)
         return result
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ARG002, ASYNC109 (asyncio's signature)
-        # asyncio joins the pool in its own thread, without run_in_executor. The clock is held, so no timeout can pass.
-        self._working += 1
+    def _run_at_once(self, func: Callable[[Unpack[Ts]], T], *args: *Ts) -> asyncio.Future[T]:
+        result: asyncio.Future[T] = self.create_future()
         try:
-            await super().shutdown_default_executor()
-        finally:
-            self._working -= 1
-
-    def _pool(self) -> ThreadPoolExecutor:
-        if self._own_pool is None:
-            self._own_pool = ThreadPoolExecutor(thread_name_prefix="virtual-time")
-            self.set_default_executor(self._own_pool)
-        return self._own_pool
-
-    def set_default_executor(self, executor: Executor) -> None:
-        if not isinstance(executor, ThreadPoolExecutor):
-            raise TypeError("the default executor must be a ThreadPoolExecutor")
-        self._own_pool = executor
-        super().set_default_executor(executor)
+            result.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 (raised where the result is awaited)
+            result.set_exception(error)
+        return result
 
     def _work_done_in_thread(self, _work: Future[Any]) -> None:
         with suppress(RuntimeError):  # the loop was closed without waiting for the thread

@@ -8,6 +8,7 @@ import inspect
 import pytest
 
 from tests.contract.kube import servers
+from tests.rig.binaries import NEWEST, minor
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=[pytest.mark.real_time, pytest.mark.cluster])])
@@ -15,6 +16,9 @@ def api(request):
     """A context manager of the server; the test gets a `tests.contract.kube.api_client.Api` with a new namespace."""
     if request.param == "embedded":
         return servers.embedded()
+    since = request.node.get_closest_marker("since")
+    if since is not None and minor() != NEWEST and minor() < since.args[0]:
+        pytest.skip(f"a server before {since.args[0]} answers otherwise")
     return servers.real(request.getfixturevalue("rig"))
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from tests.contract.kube.api_client import JSON_PATCH, STRATEGIC, Refused, refused
 from tests.contract.kube.objects import binding, pod, version
 
@@ -20,6 +22,7 @@ async def test_a_binding_assigns_the_pod_to_its_node(api):
     assert int(version(bound)) > int(version(created))
 
 
+@pytest.mark.since("1.35")
 async def test_labels_and_annotations_of_the_binding_are_added_to_the_pod(api):
     await api("pods").create(pod("p", labels={"team": "red"}))
 
@@ -122,6 +125,7 @@ async def test_a_node_name_cannot_be_patched(api):
     assert (refusal.status, refusal.reason) == (422, "Invalid")
 
 
+@pytest.mark.since("1.36")
 async def test_a_nomination_is_set_on_unbound_pods_only(api):
     await api("pods").create(pod("p"))
     nominated = await api("pods").patch("p", {"status": {"nominatedNodeName": "n1"}}, "status")
@@ -139,6 +143,7 @@ async def test_a_nomination_is_set_on_unbound_pods_only(api):
     )
 
 
+@pytest.mark.since("1.36")
 async def test_a_binding_removes_the_nomination(api):
     await api("pods").create(pod("p"))
     await api("pods").patch("p", {"status": {"nominatedNodeName": "n2"}}, "status")

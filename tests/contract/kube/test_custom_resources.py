@@ -184,6 +184,7 @@ async def test_a_quantity_is_a_number_or_a_string(api, hours):
 
 
 @pytest.mark.parametrize(("hours", "shown"), [(0, "0"), ("0", '"0"'), (-3, "-3"), ("ten", '"ten"')])
+@pytest.mark.since("1.36")
 async def test_a_rule_refuses_with_its_message(api, hours, shown):
     widgets = await api.widgets()
 
@@ -209,6 +210,7 @@ async def test_a_quantity_must_not_be_a_fraction(api):
     )
 
 
+@pytest.mark.since("1.36")
 async def test_all_violated_rules_are_reported_together(api):
     widgets = await api.widgets()
 
@@ -231,6 +233,7 @@ async def test_rules_are_not_evaluated_before_the_types_are_valid(api):
     assert NOT_CHECKED in refusal.message
 
 
+@pytest.mark.since("1.36")
 async def test_an_immutable_field_stays(api):
     widgets = await api.widgets()
     await widgets.create(widget("w", region="eu"))

@@ -1,5 +1,7 @@
 """Tables that `kubectl get` prints."""
 
+import pytest
+
 from tests.contract.kube.api_client import STRATEGIC, TABLE
 from tests.contract.kube.objects import config_map, node, pod, version
 from tests.contract.kube.widgets import widget
@@ -135,6 +137,7 @@ async def test_a_table_of_nodes(api):
     await api.cluster("nodes").delete(name)
 
 
+@pytest.mark.since("1.36")
 async def test_the_columns_of_the_kinds_we_show(api):
     async def of(resource, group_version="v1"):
         return columns(await api.cluster(resource, group_version).list(accept=TABLE, limit=1))

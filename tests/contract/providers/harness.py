@@ -6,11 +6,12 @@ A new provider needs one class here and one entry in `HARNESSES`.
 from contextlib import asynccontextmanager
 from enum import StrEnum
 
+import msgspec
 from msgspec.structs import replace
 
+from forebay.api.gpu_node_class import GPUNodeClassSpec
 from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.parts import SecretKeyRef, SecretRef
-from forebay.api.providers import ProviderName
 from forebay.net.aiohttp_transport import AiohttpTransport
 from forebay.net.in_process import InProcess
 from forebay.net.redaction import Redactor
@@ -18,7 +19,12 @@ from forebay.net.serve import serving
 from forebay.providers.base import LaunchRequest
 from forebay.providers.registry import ProviderContext, build_provider
 from forebay.providers.secrets import UnusableSecret
+from forebay.providers.simulated.wire import MarketRefusal
+from forebay.simulate import market_faults
 from forebay.simulate import power_faults as faults
+from forebay.simulate.market import Market, MarketCall
+from forebay.simulate.market_faults import MarketFault
+from forebay.simulate.market_goods import Sku
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
 from tests.contract.providers.receiver import KEY, TOKEN, Receiver
 from tests.net.faults import Faulty, LoseAnswer, LoseRequest, Reset, When
@@ -111,7 +117,8 @@ class WebhookHarness:
             redactor=self.redactor,
             clock=self.receiver.clock,
         )
-        self.provider = build_provider(Entry(name=ProviderName.WEBHOOK, machines=self.machines), context)
+        entry = Entry(name="webhook", machines=self.machines)
+        self.provider = build_provider(entry, GPUNodeClassSpec(providers=(entry,)), context)
         try:
             yield
         finally:
@@ -170,4 +177,98 @@ class WebhookHarness:
         self.world.script("four", PowerCall.ON, fault)
 
 
-HARNESSES = {"webhook": WebhookHarness}
+class MarketHarness:
+    """A market with three kinds of machines that requires an API key."""
+
+    secrets = (TOKEN,)
+
+    def __init__(self, *, sockets=False):
+        self.sockets = sockets
+        self.world = Market(
+            "alpha",
+            [
+                Sku(instance_type=name, gpus=gpus, hourly_price="1.20", region="west", boot=0.05, driver=0, shutdown=0)
+                for name, gpus in (("one", 1), ("four", 4), ("eight", 8))
+            ],
+            key=TOKEN,
+        )
+        self.redactor = Redactor()
+        self.plan = When(lambda _: False, Reset())
+
+    @asynccontextmanager
+    async def open(self):
+        if self.sockets:
+            async with serving(self.world.answer) as base, self._provider(base, AiohttpTransport()):
+                yield self
+        else:
+            async with self._provider("http://alpha", InProcess(self.world.answer)):
+                yield self
+        self.world.stop()
+
+    @asynccontextmanager
+    async def _provider(self, base, wire):
+        context = ProviderContext(
+            make_transport=lambda _tls: Faulty(wire, self._faults),
+            secrets=FakeSecrets({("forebay", "market"): {"key": TOKEN.encode()}}),
+            namespace="forebay",
+            cluster="cluster-1",
+            redactor=self.redactor,
+        )
+        entry = Entry(name="simulated", endpoint=base, credentials_ref=SecretKeyRef(name="market", key="key"))
+        self.provider = build_provider(entry, GPUNodeClassSpec(providers=(entry,)), context)
+        try:
+            yield
+        finally:
+            await self.provider.close()
+
+    async def request(self, uid="uid-1", machine="four", attempt=1):
+        offer = next(offer for offer in await self.provider.offers() if offer.instance_type == machine)
+        return LaunchRequest(uid=uid, name=uid, cluster="cluster-1", offer=offer, node_name=uid, attempt=attempt)
+
+    def _faults(self, request):
+        return self.plan(request)
+
+    def running(self):
+        return self.world.running
+
+    def launch_calls(self):
+        return self.world.calls_of(MarketCall.LAUNCH)
+
+    def inject(self, fault):
+        """Makes the next launch fail."""
+
+        def posts(request):
+            return request.method == "POST"
+
+        match fault:
+            case LaunchFault.BAD_CREDENTIALS:
+                self.world.key = "another"
+            case LaunchFault.RATE_LIMITED:
+                self._script(market_faults.rate_limited(30))
+            case LaunchFault.REFUSED:
+                self._script(MarketFault(status=422))
+            case LaunchFault.SERVER_ERROR:
+                refusal = msgspec.json.encode(MarketRefusal(message=f"cannot use {TOKEN}"))
+                self._script(MarketFault(status=500, body=refusal))
+            case LaunchFault.FAILS_AFTER_ACTING:
+                self._script(market_faults.server_error(502, acts=True))
+            case LaunchFault.UNREACHABLE:
+                self.plan = When(posts, Reset())
+            case LaunchFault.LOST_REQUEST:
+                self.plan = When(posts, LoseRequest())
+            case LaunchFault.LOST_ANSWER:
+                self.plan = When(posts, LoseAnswer())
+            case LaunchFault.SILENCE:
+                self._script(market_faults.hangs(acts=True))
+
+    def fail_listing(self):
+        self.world.script(MarketCall.LIST, market_faults.server_error(503))
+
+    def recover(self):
+        self.world.key = TOKEN
+
+    def _script(self, fault):
+        self.world.script(MarketCall.LAUNCH, fault)
+
+
+HARNESSES = {"simulated": MarketHarness, "webhook": WebhookHarness}

@@ -102,7 +102,7 @@ async def test_a_machine_is_powered_on_by_posting_an_empty_object_as_the_predece
 async def test_launches_are_idempotent_and_deliver_power():
     async with provider_of(Endpoint()) as provider:
         capabilities = provider.capabilities()
-        assert capabilities.delivers is Delivery.POWER
+        assert capabilities.deliveries == (Delivery.POWER,)
         assert capabilities.idempotent_launch
         (offer,) = await provider.offers()
         assert capabilities.of(offer).join_deadline == timedelta(minutes=15)

@@ -50,8 +50,8 @@ _POSITIVE = "must be a quantity greater than 0"
 REFUSALS = [
     # providers
     Refusal("no provider", _CLASS, _spec(providers=[]), "spec.providers", "should have at least 1 items"),
-    Refusal("a misspelt provider", _CLASS, _spec(providers=[_LAMBDA | {"name": "lamdalabs"}]),
-            "spec.providers[0].name", 'Unsupported value: "lamdalabs"'),
+    Refusal("a provider that is no name", _CLASS, _spec(providers=[_LAMBDA | {"name": "Lambda Labs"}]),
+            "spec.providers[0].name", "should match '^[a-z][a-z0-9]*(-[a-z][a-z0-9]*)*$'"),
     Refusal("the same provider twice", _CLASS, _spec(providers=[_LAMBDA, _LAMBDA]),
             "spec.providers[1]", "Duplicate value"),
     Refusal("every provider disabled", _CLASS, _spec(providers=[_LAMBDA | {"enabled": False}], k3sConfig=None),
@@ -130,6 +130,11 @@ REFUSALS = [
     Refusal("Tailscale without a client", _GCP, _spec(tailscaleConfig={"oauthCredentialsSecretRef": None}),
             "spec.tailscaleConfig.oauthCredentialsSecretRef", "Required value"),
     # owned machines
+    Refusal("a machine that cannot be powered off", _OWNED, _machine(scaleDownEndpoint=None),
+            "spec.providers[0].machines", "every machine needs two URLs"),
+    Refusal("endpoints beside those of the environment", _OWNED,
+            _spec(providers=[{"name": "webhook", "endpointsFrom": "Environment", "machines": [_MACHINE]}]),
+            "spec.providers[0].machines", "the operator's environment variables hold the URLs: remove them here"),
     Refusal("webhook without machines", _OWNED, _spec(providers=[{"name": "webhook"}]),
             "spec.providers[0].machines", "list at least one there"),
     Refusal("machines under another provider", _OWNED, _spec(providers=[_RUNPOD | {"machines": [_MACHINE]}]),
@@ -190,6 +195,17 @@ REFUSALS = [
             "spec.template.spec.taints[0].effect", "Required value"),
     Refusal("a label key with spaces", _POOL, _spec(template={"metadata": {"labels": {"my team": "a"}}}),
             "spec.template.metadata.labels", "keys must be label keys"),
+    Refusal("a label that makes a control plane", _POOL,
+            _spec(template={"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}),
+            "spec.template.metadata.labels", "belong to the cluster: choose another key"),
+    Refusal("a label of the cluster's own domain", _POOL, _spec(template={"metadata": {"labels": {"k8s.io/a": "b"}}}),
+            "spec.template.metadata.labels", "belong to the cluster: choose another key"),
+    Refusal("a label of the cluster's own domain", _POOL,
+            _spec(template={"metadata": {"labels": {"kubernetes.io/arch": "arm64"}}}),
+            "spec.template.metadata.labels", "belong to the cluster: choose another key"),
+    Refusal("a taint that evicts", _POOL,
+            _spec(template={"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}),
+            "spec.template.spec.taints", "use the effect NoSchedule"),
     # provisioners
     Refusal("no group", _GROUP, _spec(existingInstanceGroupNames=[]),
             "spec.existingInstanceGroupNames", "should have at least 1 items"),
@@ -203,7 +219,7 @@ REFUSALS = [
     Refusal("a group in no zone", _GROUP, _spec(provider={"location": None}),
             "spec.provider.location", "gcp needs the zone or region of the instance groups"),
     Refusal("a cloud without instance groups", _GROUP, _spec(provider={"name": "runpod"}),
-            "spec.provider.name", 'Unsupported value: "runpod"'),
+            "spec.provider.name", "this provider has no instance groups: name one that has, such as gcp or simulated"),
     Refusal("a name too long for a label", _GROUP, {"metadata": {"name": "a" * 64}},
             "", "the name is also the value of a node label: use at most 63 characters"),
     # budgets
@@ -245,6 +261,9 @@ FORBIDDEN_CHANGES = [
 
 #: What must pass.
 ACCEPTED = [
+    Refusal("machines whose endpoints are in the environment", _OWNED, _spec(providers=[
+        {"name": "webhook", "endpointsFrom": "Environment", "machines": [{"name": "m", "gpuCount": 1}]}]), "", ""),
+    Refusal("a provider of somebody else", _CLASS, _spec(providers=[{"name": "my-cloud"}]), "", ""),
     Refusal("containers beside machines", _CLASS, _spec(providers=[_LAMBDA, _RUNPOD]), "", ""),
     Refusal("a cloud that cannot, disabled", _GCP,
             _spec(providers=[{"name": "gcp"}, _RUNPOD | {"enabled": False}]), "", ""),

@@ -1,6 +1,6 @@
 import copy
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +13,7 @@ from forebay.api.gpu_workload_budget import GPU_WORKLOAD_BUDGET, EnforcementActi
 from forebay.api.kinds import KINDS
 from forebay.api.schema import object_schema
 from forebay.embedded.api.schema import default
+from forebay.model.sources import Billing
 from tests.unit.api.documents import documents
 from tests.unit.api.examples import NAMES, changed, example
 
@@ -75,6 +76,17 @@ def test_values_are_decoded():
     assert instance.status.since == datetime(2026, 11, 16, 4, 23, 10, tzinfo=UTC)
 
 
+def test_the_key_of_an_object_without_a_namespace_has_an_empty_one():
+    assert decode(GPU_INSTANCE, data(example("gpuinstance"))).key == ("", example("gpuinstance")["metadata"]["name"])
+
+
+def test_a_machine_is_billed_on_the_terms_of_its_order_or_on_the_usual_ones():
+    ordered = decode(GPU_INSTANCE, data(changed("gpuinstance", {"spec": {"billing": {"minimum": "1h"}}})))
+    usual = decode(GPU_INSTANCE, data(changed("gpuinstance", {"spec": {"billing": None}})))
+    assert ordered.billing == Billing(minimum=timedelta(hours=1))
+    assert usual.billing == Billing()
+
+
 def test_an_item_of_a_list_need_not_repeat_its_kind():
     manifest = changed("gpunodepool", {"apiVersion": None, "kind": None})
     assert decode(GPU_NODE_POOL, data(manifest)).spec.node_class_ref.name == "rented"
@@ -103,6 +115,15 @@ def test_an_error_says_where_and_what(change, path, problem):
 def test_an_object_of_another_kind_is_refused():
     with pytest.raises(Undecodable, match="GPUNodePool: is a GPUWorkloadBudget"):
         decode(GPU_NODE_POOL, data(example("gpuworkloadbudget")))
+
+
+def test_an_object_without_a_kind_is_refused_by_that_name_and_another_by_its_own():
+    for change, name in (({"kind": None}, "object"), ({"kind": "GPUBudget"}, "GPUBudget")):
+        with pytest.raises(Undecodable) as caught:
+            decode_any(data(changed("gpuworkloadbudget", change)))
+        assert caught.value.kind == name
+    with pytest.raises(Undecodable, match=r"no kind of forebay\.dev/v1alpha1 is not a kind"):
+        decode_any(data(changed("gpuworkloadbudget", {"kind": None})))
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'"x"', b"\xff"])

@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from docs.generate import GENERATED, ROOT, main, stale
-from forebay.api.crd import crds_yaml, custom_resource_definitions
+from forebay.install.crds import crds_yaml, custom_resource_definitions
 
 
 @pytest.fixture
@@ -60,5 +60,5 @@ def test_the_reference_page_has_every_kind_and_field():
     page = (ROOT / "docs/reference/api.md").read_text()
     for crd in custom_resource_definitions():
         assert f"\n## {crd['spec']['names']['kind']}\n" in page
-    assert "| `providers[].machines[].scaleUpEndpoint` | string | **required** |" in page
+    assert "| `providers[].machines[].gpuCount` | integer | **required** |" in page
     assert "| `maxHourlyPrice` | number or text | `10` |" in page

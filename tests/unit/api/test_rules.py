@@ -6,8 +6,8 @@ import re
 import pytest
 
 from forebay.api.codec import unknown_fields
-from forebay.api.crd import custom_resource_definitions
 from forebay.embedded.api.schema import default, validate
+from forebay.install.crds import custom_resource_definitions
 from tests.unit.api.examples import NAMES, changed, example
 from tests.unit.api.refusals import ACCEPTED, FORBIDDEN_CHANGES, REFUSALS
 

@@ -1,11 +1,11 @@
 import msgspec
 import pytest
 
-from forebay.api.crd import custom_resource_definitions
 from forebay.api.gpu_instance import GPU_INSTANCE
 from forebay.api.kinds import KINDS
 from forebay.api.parts import Part
 from forebay.api.schema import NoSchema, object_schema
+from forebay.install.crds import custom_resource_definitions
 from tests.unit.api.structural import faults
 
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in custom_resource_definitions()}
@@ -188,3 +188,32 @@ def test_types_without_a_structural_schema_are_refused(unfit):
 
 def test_every_kind_has_its_own_name():
     assert len({kind.plural for kind in KINDS}) == len(KINDS) == 5
+
+
+class _Inner(Part, frozen=True, kw_only=True):
+    size: int = 3
+
+
+class _Deep(Part, frozen=True, kw_only=True):
+    inner: _Inner = _Inner()
+
+
+class _Plain(Part, frozen=True, kw_only=True):
+    size: int | None = None
+
+
+class _Outer(Part, frozen=True, kw_only=True):
+    name: str
+    inner: _Inner = _Inner()
+    deep: _Deep = _Deep()
+    plain: _Plain = _Plain()
+    text: str = ""
+    count: int = 0
+
+
+def test_an_empty_default_is_stored_only_where_defaults_inside_depend_on_it():
+    """The API server fills in defaults only inside objects that are there."""
+    fields = object_schema(_Outer)["properties"]
+    assert {name for name, field in fields.items() if "default" in field} == {"inner", "deep", "count"}
+    assert fields["deep"]["default"] == {}
+    assert fields["inner"]["properties"]["size"]["default"] == 3

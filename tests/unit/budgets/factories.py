@@ -118,6 +118,7 @@ def machine(name="gi-1", *, price="3.60", start=0, end=None, since=0, pods=(), p
     """Machine that is billed from `start` to `end`, in seconds, and was launched for `pods`."""
     state = fields.pop("state", InstanceState.READY if end is None else InstanceState.GONE)
     node = fields.pop("node", "n1")
+    billing = fields.pop("billing", None)
     return GPUInstance(
         metadata=ObjectMeta(name=name, uid=f"uid-{name}"),
         spec=GPUInstanceSpec(
@@ -126,6 +127,7 @@ def machine(name="gi-1", *, price="3.60", start=0, end=None, since=0, pods=(), p
             pool_ref=None if pool is None else PoolRef(namespace="infra", name=pool),
             node_class_name="cloud",
             hourly_price=price,
+            billing=billing,
             pods=tuple(PodRef(namespace=each.namespace, name=each.name, uid=each.uid) for each in pods),
         ),
         status=GPUInstanceStatus(

@@ -29,7 +29,7 @@ def test_pods_are_admitted_as_far_as_there_is_headroom_and_each_takes_its_share(
     assert [each is None for each in answers] == [True, True, True, False]
     held = answers[3]
     assert (held.budget, held.reason) == (KEY, Reason.HELD_BY_BUDGET)
-    assert "has too little headroom for the pod: 0 GPU-h of 20 GPU-h in 24h." in held.sentence
+    assert "has too little headroom for the pod: 0 GPU-h left of 20 GPU-h in 24h." in held.sentence
     assert "until pods before it have ended" in held.sentence
 
 
@@ -99,7 +99,7 @@ def test_dollar_budgets_admit_each_launch():
     assert "$11.00/h is paid for at least 60m, which is more than the whole quota of $10.00 in 24h" in never.sentence
     assert "The pod cannot start with this quota" in never.sentence
     assert held.pod.name == "third"
-    assert "$1.00 of $10.00 in 24h, and a machine at $24.00/h is paid for at least 5m" in held.sentence
+    assert "$1.00 left of $10.00 in 24h, and a machine at $24.00/h is paid for at least 5m" in held.sentence
 
 
 def test_a_launch_needs_headroom_for_its_minimum_billing():

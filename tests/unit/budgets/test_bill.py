@@ -14,7 +14,6 @@ from forebay.budgets.bill_keys import BillKey
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import microseconds, seconds
 from forebay.model.quantities import Usd
-from forebay.model.sources import Billing
 from tests.unit.budgets.factories import DAY, MICRO, START, Store, at, budget, machine, pod
 
 HOUR = 3600
@@ -54,7 +53,7 @@ class Operator:
         return self.stores[owner].load(owner) if owner in self.stores else Ledger(owner)
 
     def update(self, when, *machines):
-        self.bill.see_instances(machines, lambda _: Billing(), lambda _: self.pods.values(), at(when))
+        self.bill.see_instances(machines, lambda _: self.pods.values(), at(when))
         self.bill.update(at(when))
 
     def see(self, found, when):
@@ -169,6 +168,29 @@ def test_a_record_deleted_by_force_is_billed_until_then():
     it.store(5000)
     it.begin(5000)
     assert it.costs(5000) == {"": Usd("1.00")}
+
+
+def test_a_pod_that_comes_to_a_node_of_the_same_name_does_not_pay_for_the_machine_before():
+    it = Operator()
+    it.update(0, machine("old"))
+    it.update(100, machine("old", end=100))
+    it.see(running_pod("a", 150), 150)
+    it.update(200, machine("old", end=100), machine("new", start=120))
+    assert it.costs(200) == {"": Usd("0.13"), "ann": Usd("0.05")}
+
+
+def test_a_machine_with_very_many_short_pods_has_their_cost_recorded_early():
+    it = Operator()
+    it.update(0, machine())
+    for number in range(64):
+        it.see(running_pod(f"p{number}", number * 10, number * 10 + 10), number * 10 + 10)
+    it.update(700, machine())
+    assert it.bill.machine_ledger.intervals("uid-gi-1") == (), "their shares are computed anew each time"
+    it.see(running_pod("last", 640, 650), 650)
+    it.update(710, machine())
+    (recorded,) = it.bill.machine_ledger.intervals("uid-gi-1")
+    assert recorded.end - T0 == 710
+    assert it.costs(710) == {"ann": Usd("0.65"), "": Usd("0.06")}
 
 
 def test_a_failed_launch_costs_nothing():

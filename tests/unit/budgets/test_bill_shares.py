@@ -1,44 +1,42 @@
 """Every dollar has one payer at every moment."""
 
-from datetime import timedelta
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.api.gpu_instance import InstanceState
+from forebay.api.gpu_instance import BillingTerms, InstanceState
 from forebay.budgets.bill_shares import UNALLOCATED, Payer, PodUse, RecordedCost, Share, billed, shares
 from forebay.budgets.usage import Interval
 from forebay.model.quantities import UsdPerHour
-from forebay.model.sources import Billing
 from tests.unit.budgets.factories import machine
 
 HOUR = 3600
 ANN, BOB = Payer("ann", "uid-ann"), Payer("bob", "uid-bob")
-T0 = billed(machine(), Billing()).start
+T0 = billed(machine()).start
 
 
 def test_a_machine_costs_its_price_from_when_it_is_billed_until_it_is_not():
-    assert billed(machine(end=1000), Billing()) == Interval(T0, T0 + 1000, UsdPerHour("3.60").units)
-    assert billed(machine(), Billing()) == Interval(T0, None, UsdPerHour("3.60").units)
-    assert billed(machine(hourly_price="7.20"), Billing()).rate == UsdPerHour("7.20").units
-    assert billed(machine(start=None), Billing()) is None
-    assert billed(machine(price=None), Billing()) is None
-    assert billed(machine(price=0), Billing()) is None
-    assert billed(machine(price="-1"), Billing()) is None
-    assert billed(machine(price="a lot"), Billing()) is None
+    assert billed(machine(end=1000)) == Interval(T0, T0 + 1000, UsdPerHour("3.60").units)
+    assert billed(machine()) == Interval(T0, None, UsdPerHour("3.60").units)
+    assert billed(machine(hourly_price="7.20")).rate == UsdPerHour("7.20").units
+    assert billed(machine(start=None)) is None
+    assert billed(machine(price=None)) is None
+    assert billed(machine(price=0)) is None
+    assert billed(machine(price="-1")) is None
+    assert billed(machine(price="a lot")) is None
 
 
 def test_a_machine_in_state_gone_without_an_end_is_billed_until_it_was_gone():
     gone = machine(state=InstanceState.GONE, since=900)
-    assert billed(gone, Billing()) == Interval(T0, T0 + 900, UsdPerHour("3.60").units)
+    assert billed(gone) == Interval(T0, T0 + 900, UsdPerHour("3.60").units)
 
 
 def test_minimum_and_increment_of_billing_are_paid_beyond_the_end():
-    by_the_hour = Billing(minimum=timedelta(hours=1), increment=timedelta(hours=1))
-    assert billed(machine(end=1), by_the_hour).end == T0 + HOUR
-    assert billed(machine(end=HOUR + 1), by_the_hour).end == T0 + 2 * HOUR
-    assert billed(machine(), by_the_hour).end is None
+    by_the_hour = BillingTerms(minimum="1h", increment="1h")
+    assert billed(machine(end=1, billing=by_the_hour)).end == T0 + HOUR
+    assert billed(machine(end=HOUR + 1, billing=by_the_hour)).end == T0 + 2 * HOUR
+    assert billed(machine(billing=by_the_hour)).end is None
+    assert billed(machine(end=1, billing=BillingTerms(minimum="90s"))).end == T0 + 90
 
 
 def test_pods_pay_in_proportion_to_the_gpus_they_hold_and_else_those_the_machine_was_launched_for():

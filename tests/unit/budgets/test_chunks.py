@@ -134,6 +134,27 @@ def test_compaction_keeps_the_sum_and_drops_the_entries_of_deleted_pods():
     assert again.tracked((DAY + 10) * MICRO, 2 * DAY * MICRO) == 2000
 
 
+def test_compacted_pods_are_tracked_until_the_minute_of_their_end_has_left_the_window():
+    ledger = filled(3, end=DAY - 10)
+    assert ledger.compact(2 * DAY, 40 * DAY, ())
+    assert ledger.tracked((2 * DAY - 1) * MICRO, DAY * MICRO) == 3
+    assert ledger.tracked((2 * DAY) * MICRO, DAY * MICRO) == 0
+
+
+def test_sums_of_many_minutes_fill_several_chunks_none_of_them_large():
+    store, ledger = Store(), Ledger(OWNER)
+    for begin in range(0, 9000, 1500):
+        for minute in range(begin, begin + 1500):
+            ledger.record(uid(minute), minute * 60 + 1, minute * 60 + 31, 1000)
+        now = (begin + 1500) * 60 + EXACT_PERIOD
+        store.save(ledger, now)
+        ledger.compact(now, 40 * DAY, ())
+        store.save(ledger, now)
+    assert total(store.load()) == 9000 * 30
+    assert len(store.objects) >= 2
+    assert all(len(base64.b64encode(data)) <= 128 * 1024 for data in store.objects.values())
+
+
 @pytest.mark.parametrize("steps", range(12))
 def test_a_death_in_the_middle_of_a_compaction_loses_and_doubles_nothing(steps):
     """With so many visible pods that the compacted form needs several objects, which count only together."""
@@ -212,3 +233,25 @@ def test_two_copies_of_a_ledger_are_merged_without_counting_twice():
     one.merge(other)
     assert total(one) == total(other)
     assert set(one.running) == {"running"}
+
+
+def test_a_run_that_lasted_no_time_leaves_nothing_behind():
+    ledger, store = Ledger(OWNER), Store()
+    ledger.begin(uid(1), DAY, 1000, DAY, durable=True)
+    ledger.begin(uid(2), DAY, 1000, DAY, durable=True)
+    store.save(ledger, DAY)
+    ledger.end(uid(1), DAY)
+    store.save(ledger, DAY)
+    (data,) = store.objects.values()
+    assert decode_chunk(data).entries.keys() == {uid(2)}
+    assert not ledger.chunk_log.has(uid(1))
+
+
+def test_a_run_that_was_never_stored_is_not_ended_for_want_of_its_pod():
+    ledger = Ledger(OWNER)
+    ledger.begin(uid(1), DAY, 1000, DAY)
+    ledger.begin(uid(2), DAY, 1000, DAY, durable=True)
+    Store().save(ledger, DAY + 100)
+    ledger.close_missing(())
+    assert set(ledger.running) == {uid(1)}
+    assert ledger.intervals(uid(2)) == (Interval(DAY, DAY + 100, 1000),)

@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
-from forebay.budgets.enforcement import Alert, CannotPause, Evict, Pause, PausedJob, Resume, enforce, exceeded_since
+from forebay.budgets.enforcement import (
+    Alert,
+    CannotPause,
+    Evict,
+    EvictionBackoff,
+    Pause,
+    PausedJob,
+    Resume,
+    enforce,
+    exceeded_since,
+)
 from forebay.model.workloads import Owner, Phase
 from tests.unit.budgets.factories import at, budget, pod
 
@@ -18,7 +28,9 @@ KEY = ("default", "team-a")
 HOUR = 3600
 
 
-def enforced(*pods, when=HOUR, grace=30, since=0, last=None, blocked=(), paused=(), **fields):
+def enforced(
+    *pods, when=HOUR, grace=30, since=0, last=None, blocked=(), paused=(), gated=True, backoffs=None, **fields
+):
     """Result at `when` for a budget that has been used up since `since` and acted at `last`."""
     one = budget(**{"hours": "1", "grace": grace, **fields}, since=at(since))
     accounts = Accounts()
@@ -35,6 +47,8 @@ def enforced(*pods, when=HOUR, grace=30, since=0, last=None, blocked=(), paused=
         last_action=None if last is None else at(last),
         blocked=blocked,
         paused=paused,
+        backoffs=backoffs or {},
+        gated=gated,
     )
 
 
@@ -96,6 +110,28 @@ def test_no_further_pod_is_stopped_if_what_terminating_pods_free_is_enough():
     assert found.requeue_at is not None
     (evicted,) = enforced(earlier, going, small, when=day, hours="15", last=day - 5).decisions
     assert evicted.pod.name == "small"
+
+
+def test_pods_that_go_on_do_not_count_as_freed_with_those_that_end():
+    # In a minute the other pod alone is still over the quota, whatever the one that ends frees.
+    going = pod("going", 1, started=HOUR - 10, deleted=at(3 * HOUR))
+    (evicted,) = enforced(going, pod("other", 1, started=0)).decisions
+    assert evicted.pod.name == "other"
+
+
+def test_replacements_of_an_evicted_pod_are_spared_for_a_while_and_others_are_not():
+    web = Owner("ReplicaSet", "web", "uid-of-web")
+    replacement = pod("replacement", 8, started=0, owner=web, created=at(0))
+    backoffs = {web.uid: EvictionBackoff(since=at(-10), until=at(HOUR + 50))}
+    alone = enforced(replacement, backoffs=backoffs)
+    assert (alone.decisions, alone.requeue_at) == ((), at(HOUR + 50))
+    (evicted,) = enforced(replacement, pod("other", 1, started=0), backoffs=backoffs).decisions
+    assert evicted.pod.name == "other"
+    (evicted,) = enforced(replacement, backoffs=backoffs, when=HOUR + 50).decisions
+    assert evicted.pod.name == "replacement"
+    older = pod("older", 8, started=0, owner=web, created=at(-20))
+    (evicted,) = enforced(older, replacement, backoffs=backoffs).decisions
+    assert evicted.pod.name == "older"
 
 
 @pytest.mark.parametrize(
@@ -256,3 +292,35 @@ def test_enforcement_ends(lives, quota, action):
 def test_the_condition_says_since_when():
     assert exceeded_since(budget()) is None
     assert exceeded_since(budget(since=at(5))) == at(0) + timedelta(seconds=5)
+
+
+JOB = Owner("Job", "work", "uid-job")
+
+
+@pytest.mark.parametrize(
+    ("created", "gated", "decided"),
+    [
+        (0, True, Evict),
+        # Nothing holds the pod that the Job would create for it.
+        (0, False, Pause),
+        # The gate did not hold this one: its template names a node.
+        (HOUR - 60, True, Pause),
+    ],
+)
+def test_a_job_that_would_only_create_another_running_pod_is_suspended(created, gated, decided):
+    running = msgspec.structs.replace(pod(gpus=8, started=HOUR - 50), owner=JOB, created=at(created))
+    full = pod("completed", 8, started=0, finished=HOUR - 100)
+    (found,) = enforced(full, running, since=HOUR - 90, gated=gated).decisions
+    assert isinstance(found, decided)
+
+
+def test_a_deployment_is_not_suspended_for_want_of_a_gate():
+    replica = msgspec.structs.replace(pod(gpus=8, started=0), owner=Owner("ReplicaSet", "web", "uid-web"))
+    (found,) = enforced(replica, gated=False).decisions
+    assert isinstance(found, Evict)
+
+
+def test_a_job_that_was_suspended_instead_of_an_eviction_is_left_alone():
+    running = msgspec.structs.replace(pod(gpus=8, started=0), owner=JOB)
+    paused = PausedJob(namespace="default", job=JOB, budget=KEY, since=at(HOUR - 5))
+    assert enforced(running, gated=False, paused=[paused]).decisions == ()

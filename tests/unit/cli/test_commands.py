@@ -113,7 +113,10 @@ def test_status_shows_pools_instances_cost_and_why_pods_wait(served_demo):
     assert "5 kinds installed" in text.stdout
     assert "forebay-demo in namespace forebay-system" in text.stdout
     assert document["kinds_missing"] == []
-    assert [each["pool"] for each in document["pools"]] == ["default/lab"]
+    (lacking,) = document["problems"]
+    assert lacking.startswith("Nothing holds new pods of a used-up GPUWorkloadBudget, because the admission policies")
+    assert "Lacks" in text.stdout
+    assert [each["pool"] for each in document["pools"]] == ["forebay-system/lab"]
     assert document["machines"]
     assert {each["provider"] for each in document["machines"]} == {"webhook"}
     assert float(document["spend"]["total"]) > 0
@@ -133,8 +136,8 @@ def test_explain_shows_why_a_job_waits_and_the_history_of_an_instance(served_dem
     explanation = json.loads(forebay("explain", f"gi/{instance}", "-o", "json", KUBECONFIG=served_demo).stdout)
 
     assert (job.returncode, job.stderr) == (0, "")
-    assert job.stdout.startswith("Job default/giant-05: Unschedulable\n")
-    assert "Next: NoOfferFits (" in job.stdout
+    assert job.stdout.startswith("Job default/giant-05: NoOfferFits\n")
+    assert "Next: NoOfferFits: None of" in job.stdout
     assert explanation["about"] == f"GPUInstance {instance}"
     assert explanation["machines"][0]["history"][0]["reason"] == "CapacityNeeded"
 

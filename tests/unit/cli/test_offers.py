@@ -124,7 +124,7 @@ def test_no_match_is_not_an_error(offers):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--gpu", "H1000"], '--gpu: "H1000" is not a known GPU model; did you mean H100'),
+        (["--gpu", "H1000"], '--gpu: "H1000" is not a known GPU model: did you mean H100'),
         (["--gpu", "abacus"], '--gpu: "abacus" is not a known GPU model'),
         (["--min-vram", "lots"], '--min-vram: "lots" is not a number of at least 0'),
         (["--min-vram", "nan"], '--min-vram: "nan" is not a number of at least 0'),

@@ -102,7 +102,7 @@ def node_class(*providers, **spec):
         "apiVersion": "forebay.dev/v1alpha1",
         "kind": "GPUNodeClass",
         "metadata": {"name": "cloud"},
-        "spec": {"providers": list(providers), **spec},
+        "spec": {"providers": list(providers), "allowedNamespaces": {}, "allowedPodNamespaces": {}, **spec},
     }
 
 
@@ -359,7 +359,7 @@ def test_a_provider_without_known_offers_is_named(here, capsys):
     document = json.loads(capsys.readouterr().out)
     assert code == 1
     assert document["notes"][0].startswith(
-        "GPUNodeClass cloud: This release of Forebay does not support the provider aws"
+        "GPUNodeClass cloud: This release of Forebay does not serve the provider aws"
     )
     assert document["notes"][1].startswith("There are no offers: give a table with --offers")
 

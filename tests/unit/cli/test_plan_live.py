@@ -44,6 +44,17 @@ def test_owned_machines_are_offers(kubeconfig):
     assert [float(each["price_per_gpu"]) for each in offers] == sorted(float(each["price_per_gpu"]) for each in offers)
 
 
+def test_the_checks_of_providers_are_those_of_the_operator(kubeconfig):
+    outcome = forebay("providers", "check", "--output", "json", KUBECONFIG=kubeconfig)
+    text = forebay("providers", "check", KUBECONFIG=kubeconfig)
+
+    (check,) = json.loads(outcome.stdout)["providers"]
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+    assert (check["node_class"], check["provider"], check["ready"], check["passed"]) == ("lab", "webhook", "True", True)
+    assert text.stdout.splitlines()[0].split() == ["CLASS", "PROVIDER", "READY", "REASON", "MESSAGE"]
+    assert check["message"] in text.stdout
+
+
 def test_a_cluster_without_forebays_crds_is_an_error(tmp_path):
     with running("embedded", "--write-kubeconfig", str(tmp_path / "config")) as (_, path):
         for kind in ("gpunodeclasses", "gpunodepools"):

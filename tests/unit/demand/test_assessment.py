@@ -13,7 +13,9 @@ def reason_of(one, **options):
     return None if found is None else found.reason
 
 
-@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.example/gpu"])
+@pytest.mark.parametrize(
+    "resource", ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.example/gpu", "nvidia.com/mig-1g.10gb"]
+)
 def test_an_unschedulable_pod_that_requests_a_gpu_of_any_vendor_is_demand(resource):
     waiting = pod(resource=resource)
     assert assess([waiting], None, NOW).demand == (waiting,)
@@ -22,7 +24,8 @@ def test_an_unschedulable_pod_that_requests_a_gpu_of_any_vendor_is_demand(resour
 def test_the_user_may_name_the_resources_that_count():
     slices, whole = pod("slices", resource="nvidia.com/mig-1g.5gb"), pod("whole")
     assert assess([slices, whole], {"nvidia.com/mig-1g.5gb"}, NOW).demand == (slices,)
-    assert reason_of(slices) is Reason.NO_GPU_ASKED
+    assert assess([slices, whole], {"nvidia.com/gpu"}, NOW).demand == (slices, whole)
+    assert assess([slices, whole], {"amd.com/gpu"}, NOW).demand == ()
     named = not_demand(whole, {"a/x", "b/y"}, NOW)
     assert named is not None
     assert "a/x or b/y" in named.sentence

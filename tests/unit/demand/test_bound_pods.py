@@ -26,6 +26,13 @@ def test_a_bound_pod_of_a_machine_that_is_off_is_demand_and_fits_that_machine_on
     assert misfit(waiting.shape, other, other.allocatable) is not None
 
 
+def test_pods_come_in_the_order_of_their_machines():
+    names = [f"m{number}" for number in range(9)]
+    nodes = {name: node(name, ready=False) for name in names}
+    waiting = waiting_for_their_machine(names[::-1], nodes, (), lambda name: [pod(f"on-{name}", node=name)])
+    assert [each.name for each in waiting] == [f"on-{name}" for name in names]
+
+
 @pytest.mark.parametrize(
     "scene",
     [

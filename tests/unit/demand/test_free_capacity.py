@@ -66,9 +66,21 @@ def test_a_gpuinstance_counts_as_launching_from_its_creation(state):
     free = only(free_nodes({}, {}, [record("gi-1", state, gpus=4, pods=[waiting])]))
     assert free.launching == "gi-1"
     assert not free.ready
+    assert not free.node.ready
     assert free.planned_for == {waiting.uid}
     assert free.free.amount(GPU) == 4
     assert free.free.amount("memory") == AMPLE
+
+
+@pytest.mark.parametrize(
+    ("state", "deleted", "launching"),
+    [(State.JOINED, None, None), (State.JOINED, NOW, "n1"), (State.LAUNCHED, None, "n1")],
+)
+def test_a_node_that_can_take_pods_counts_as_it_is_once_it_has_joined_and_while_it_is_not_deleted(
+    state, deleted, launching
+):
+    free = only(free_nodes(named(node(deleted=deleted)), {"n1": Resources({GPU: 3})}, [record(state=state)]))
+    assert free.launching == launching
 
 
 @pytest.mark.parametrize("state", [State.DRAINING, State.TERMINATING])
@@ -162,5 +174,6 @@ def test_room_for_a_pod_that_preempts_others_is_not_free():
 def test_configured_gpu_resources_count_in_place_of_whole_gpus():
     mig = "nvidia.com/mig-1g.5gb"
     sliced = node(gpus=0, allocatable=Resources({mig: 7, "pods": 10}), created=ago(days=9))
-    assert free_nodes(named(sliced), {}) == ()
+    assert free_nodes(named(sliced), {}, gpu_resources={"amd.com/gpu"}) == ()
+    assert only(free_nodes(named(sliced), {})).free.amount(mig) == 7
     assert only(free_nodes(named(sliced), {}, gpu_resources={mig})).free.amount(mig) == 7

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from forebay.api.gpu_instance import InstanceState, Transition
 from forebay.api.names import STARTUP_TAINT
 from forebay.api.parts import TaintEffect, TaintEntry
 from forebay.demand.initialization import gpus_allocatable, is_initialized
@@ -58,6 +59,15 @@ def test_the_gpus_that_must_be_allocatable(spec, least):
 
     assert gpus_allocatable(of, node(gpus=least))
     assert not gpus_allocatable(of, node(gpus=least - 1))
+
+
+def test_a_machine_that_has_been_ready_needs_one_gpu_and_one_that_was_only_asked_for_all():
+    ready = Transition(state=InstanceState.READY, at=NOW, reason="Ready")
+    launched = Transition(state=InstanceState.LAUNCHED, at=NOW, reason="Launched")
+    one = node(gpus=1)
+    assert gpus_allocatable(record(transitions=(launched, ready)), one)
+    assert not gpus_allocatable(record(transitions=(launched,)), one)
+    assert not gpus_allocatable(record(state=None), one)
 
 
 def test_other_devices_of_the_plan_must_be_allocatable_too():

@@ -6,7 +6,7 @@ import pytest
 
 from forebay.demand.free_capacity import FreeNode
 from forebay.demand.refusal import refusal_holds
-from forebay.demand.reservation import SCHEDULER_FLUSH, SCHEDULER_GRACE, reserve
+from forebay.demand.reservation import SCHEDULER_GRACE, reserve
 from forebay.model.reasons import Reason
 from forebay.model.requirements import LabelSelector, Taint
 from forebay.model.workloads import PodAffinityTerm
@@ -193,16 +193,6 @@ def test_no_second_machine_is_bought_for_a_pod_whose_planned_node_the_scheduler_
     assert "volume node affinity conflict" in refused.sentence
 
 
-def test_a_standing_nomination_is_waited_for_until_the_scheduler_must_have_tried_the_pod_again():
-    waiting = pod(nominated_node="n1")
-    nodes = [free_node(planned_for=[waiting])]
-    before = reserve([waiting], nodes, NOW)
-    assert places(reserve([waiting], nodes, LATER, before=before)) == {"train": "n1"}
-    flushed = LATER + SCHEDULER_FLUSH
-    assert places(reserve([waiting], nodes, flushed - timedelta(seconds=1), before=before)) == {"train": "n1"}
-    assert reserve([waiting], nodes, flushed, before=before).refused[0].pod == waiting
-
-
 UNBOUND = "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. preemption: not helpful."
 CONFLICT = "0/3 nodes are available: 1 node(s) had volume node affinity conflict, 2 Insufficient nvidia.com/gpu."
 NO_GPU = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: 0/2 nodes are available."
@@ -216,6 +206,13 @@ NO_GPU = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: 0/
         pytest.param(UNBOUND, NO_GPU, False, id="the pod's own reason is resolved"),
         pytest.param(CONFLICT, NO_GPU, True, id="a reason of the node, which is off now"),
         pytest.param("", None, True, id="the scheduler gave no message"),
+        pytest.param(UNBOUND, None, False, id="the scheduler gives no message any more"),
+        pytest.param(
+            "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims, volume is in use.",
+            "0/3 nodes are available: volume is in use, 3 Insufficient cpu.",
+            True,
+            id="one of two reasons is left",
+        ),
     ],
 )
 def test_a_refusal_holds_until_its_reason_in_the_pod_is_resolved(refusal, message, holds):

@@ -78,7 +78,9 @@ def refusal(values: dict[str, Any]) -> str:
 
 
 def the(kind: str, manifests: list[dict[str, Any]]) -> dict[str, Any]:
-    (only,) = (each for each in manifests if each["kind"] == kind)
+    """The one of this kind that is not about joining machines."""
+    found = [each for each in manifests if each["kind"] == kind]
+    (only,) = (each for each in found if not each["metadata"]["name"].endswith(("-join", "-bootstrap")))
     return only
 
 

@@ -8,7 +8,7 @@ import yaml
 
 from docs.helm_chart import paths
 from docs.helm_values import offered_settings, values_schema
-from forebay.api.crd import custom_resource_definitions
+from forebay.install.crds import custom_resource_definitions
 from forebay.install.manifests import install_manifests
 from forebay.install.permissions import (
     CLUSTER_PERMISSIONS,
@@ -80,7 +80,7 @@ def test_the_manifests_of_the_command_and_of_the_chart_are_the_same(namespace):
         manifest.get("rules", []).sort(key=str)
         return ((manifest["kind"], manifest["metadata"]["name"]), manifest)
 
-    plain = dict(map(comparable, install_manifests(namespace)))
+    plain = dict(map(comparable, install_manifests(namespace, budget_policies="v1")))
     served = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
     chart = dict(map(comparable, rendered(namespace=namespace, serves=served)))
 
@@ -91,13 +91,13 @@ def test_the_manifests_of_the_command_and_of_the_chart_are_the_same(namespace):
 
 def test_a_cluster_that_serves_only_the_beta_of_admission_policies_gets_those():
     found = rendered(serves="admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy")
-    policies = [each for each in found if "AdmissionPolicy" in each["kind"]]
+    policies = [each for each in found if "MutatingAdmissionPolicy" in each["kind"]]
     assert len(policies) == 4
     assert {each["apiVersion"] for each in policies} == {"admissionregistration.k8s.io/v1beta1"}
 
 
 def test_a_cluster_that_does_not_serve_admission_policies_gets_none():
-    assert not [each for each in rendered() if "AdmissionPolicy" in each["kind"]]
+    assert not [each for each in rendered() if "MutatingAdmissionPolicy" in each["kind"]]
 
 
 def test_a_job_with_its_own_account_cleans_up_before_uninstallation():
@@ -144,17 +144,27 @@ def test_the_chart_has_the_crds():
 def test_the_roles_have_the_permissions_in_the_code():
     manifests = rendered()
     assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in CLUSTER_PERMISSIONS]
-    rules = the("Role", manifests)["rules"]
-    assert [rule for rule in rules if rule["resources"] != ["secrets"]] == [
-        each.rule() for each in NAMESPACE_PERMISSIONS if each.resources != ("secrets",)
-    ]
+    assert the("Role", manifests)["rules"] == [each.rule() for each in NAMESPACE_PERMISSIONS]
 
 
-def test_secrets_are_read_in_the_release_namespace_only():
-    manifests = rendered()
-    assert not [rule for rule in the("ClusterRole", manifests)["rules"] if "secrets" in rule["resources"]]
-    (rule,) = (rule for rule in the("Role", manifests)["rules"] if "secrets" in rule["resources"])
-    assert rule == {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+def test_no_secret_is_read_that_nobody_named():
+    rules = [rule for each in rendered() for rule in each.get("rules", ())]
+    assert not [rule for rule in rules if "secrets" in rule["resources"] and "get" in rule["verbs"]]
+    (rule,) = (rule for rule in the("Role", rendered({"secrets": ["a"]}))["rules"] if "secrets" in rule["resources"])
+    assert rule == {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": ["a"]}
+
+
+def test_the_policies_are_about_the_account_that_the_chart_installs():
+    own = {"serviceAccount": {"create": False, "name": "robot"}}
+    for values, user in (({}, "system:serviceaccount:lab:forebay"), (own, "system:serviceaccount:lab:robot")):
+        found = rendered(values, namespace="lab")
+        conditions = {
+            each["metadata"]["name"]: [condition["expression"] for condition in each["spec"]["matchConditions"]]
+            for each in found
+            if each["kind"] == "ValidatingAdmissionPolicy"
+        }
+        assert f"request.userInfo.username == '{user}'" in conditions["forebay-operator-writes"]
+        assert f"request.userInfo.username != '{user}'" in conditions["forebay-startup-toleration"]
 
 
 def test_only_listed_secrets_and_those_that_machines_name_can_be_read():
@@ -333,8 +343,9 @@ def test_additional_environment_variables():
     [("forebay", "forebay"), ("my-forebay", "my-forebay"), ("gpus", "gpus-forebay"), ("x" * 53, "x" * 44 + "-forebay")],
 )
 def test_releases_with_different_names_do_not_collide(release, name):
-    manifests = rendered(release=release)
-    assert {each["metadata"]["name"] for each in manifests} == {name}
+    # Admission policies are the cluster's, with one name each.
+    manifests = [each for each in rendered(release=release) if "AdmissionPolicy" not in each["kind"]]
+    assert {each["metadata"]["name"] for each in manifests} == {name, f"{name}-join", f"{name}-bootstrap"}
     assert {each["metadata"]["labels"]["app.kubernetes.io/instance"] for each in manifests} == {release}
 
 

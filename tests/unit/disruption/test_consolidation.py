@@ -11,7 +11,7 @@ from forebay.api.gpu_instance import InstanceState as State
 from forebay.api.gpu_instance import Transition
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionBudget
 from forebay.api.parts import Condition, Truth
-from forebay.disruption.consolidation import ScaleDownRules, must_stay, scale_down
+from forebay.disruption.consolidation import ScaleDownRules, must_stay, next_scale_down, scale_down
 from forebay.disruption.machine_use import MachineUse, idle_updates
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
@@ -19,12 +19,12 @@ from forebay.model.workloads import Owner
 from tests.unit.demand.builders import NOW, ago, node, record, running
 
 POOL = ("team", "pool")
-AT_ONCE = ScaleDownRules()
+AT_ONCE = ScaleDownRules(pools={POOL: Disruption(consolidate_after="0s", budgets=())})
 
 
 def machine(name="n1", state=State.READY, *, gpus=8, pods=(), awaited_by=None, refused=None, up=True, **fields):
     return MachineUse(
-        record=record(name, state, gpus=gpus, **fields),
+        record=record(name, state, gpus=gpus, **{"pool": "pool", **fields}),
         node=node(name, gpus, ready=up),
         pods=tuple(pods),
         awaited_by=awaited_by,
@@ -92,8 +92,8 @@ def test_a_machine_that_is_used_awaited_or_not_in_service_is_kept(used):
     assert scale_down([used], NOW, AT_ONCE) == ()
 
 
-def test_with_an_idle_delay_a_machine_must_have_been_idle_for_so_long():
-    rules = ScaleDownRules(idle_delay=timedelta(minutes=5))
+def test_with_consolidate_after_a_machine_must_have_been_idle_for_so_long():
+    rules = pool_rules(consolidate_after="5m")
     assert scale_down([machine()], NOW, rules) == ()
     assert scale_down([machine(conditions=idle_since(ago(minutes=4)))], NOW, rules) == ()
     (found,) = scale_down([machine(conditions=idle_since(ago(minutes=5)))], NOW, rules)
@@ -130,24 +130,24 @@ def of_class(use):
 
 
 def test_a_machine_of_a_class_that_no_pool_uses_is_kept():
-    assert scale_down([of_class(machine())], NOW, AT_ONCE) == ()
+    assert scale_down([of_class(machine(pool=None))], NOW, AT_ONCE) == ()
 
 
 def test_a_machine_found_on_is_kept_for_the_adoption_grace():
-    rules = ScaleDownRules(adoption_grace=timedelta(minutes=10))
+    rules = replace(AT_ONCE, adoption_grace=timedelta(minutes=10))
     assert scale_down([machine(born=ago(minutes=9))], NOW, rules) == ()
     assert names(scale_down([machine(born=ago(minutes=10))], NOW, rules)) == ["n1"]
     bought = machine(born=ago(minutes=1))
-    bought = replace(bought, record=record(pods=[running()], born=ago(minutes=1)))
+    bought = replace(bought, record=record(pods=[running()], born=ago(minutes=1), pool="pool"))
     assert names(scale_down([bought], NOW, rules)) == ["n1"]
 
 
 def test_nodes_of_an_unknown_pool_are_kept():
-    assert scale_down([rented()], NOW, AT_ONCE) == ()
+    assert scale_down([rented()], NOW, ScaleDownRules()) == ()
 
 
 def test_rented_machines_without_a_pool_are_kept():
-    assert scale_down([machine(delivers=Delivery.NODE)], NOW, AT_ONCE) == ()
+    assert scale_down([machine(delivers=Delivery.NODE, pool=None)], NOW, AT_ONCE) == ()
 
 
 def expired(name, state=State.READY, **fields):
@@ -178,6 +178,19 @@ def test_empty_nodes_spend_no_budget_and_what_cannot_go_holds_none_of_them():
         rented("failing", State.TERMINATING, **leaving(Reason.IDLE)),
     ]
     assert names(scale_down([*machines, *stuck], NOW, rules)) == ["r0", "r1", "r2"]
+
+
+def test_nodes_that_leave_count_for_a_budget_in_percent():
+    rules = pool_rules(expire_after="24h", budgets=(DisruptionBudget(nodes="50%"),))
+    staying = [expired(f"r{number}") for number in range(3)]
+    under_way = expired("x", State.DRAINING, **leaving(Reason.EXPIRED))
+    assert names(scale_down([*staying, under_way], NOW, rules)) == ["r0"], "two of four"
+
+
+def test_a_record_without_a_status_holds_nobody_back():
+    requested = [machine("new", None), rented("other", None)]
+    assert names(scale_down([*requested, machine("idle")], NOW, AT_ONCE)) == ["idle"]
+    assert names(scale_down([*requested, rented("r1")], NOW, pool_rules())) == ["r1"]
 
 
 def test_a_budget_of_none_keeps_empty_nodes_too():
@@ -270,13 +283,14 @@ machines = st.builds(
     st.lists(machines, max_size=8, unique_by=lambda each: each.name),
     st.sampled_from(("Never", "1h")),
     st.integers(0, 3),
-    st.sampled_from((timedelta(0), timedelta(minutes=1))),
+    st.sampled_from(("0s", "1m")),
 )
 def test_no_machine_with_pods_counts_as_idle_and_neither_budget_nor_cycle_is_exceeded(
     there, expire_after, budget, idle_delay
 ):
-    disruption = Disruption(expire_after=expire_after, budgets=(DisruptionBudget(nodes=budget),))
-    found = scale_down(there, NOW, ScaleDownRules(idle_delay=idle_delay, pools={POOL: disruption}))
+    budgets = (DisruptionBudget(nodes=budget),)
+    disruption = Disruption(expire_after=expire_after, consolidate_after=idle_delay, budgets=budgets)
+    found = scale_down(there, NOW, ScaleDownRules(pools={POOL: disruption}))
     by_name = {each.name: each for each in there}
     assert len({each.record.metadata.name for each in found}) == len(found)
     for each in found:
@@ -307,3 +321,38 @@ def test_once_the_idle_conditions_are_written_there_is_none_to_write(there):
         if each.name in written:
             each.record.status = written[each.name]
     assert idle_updates(there, NOW + timedelta(hours=1)) == ()
+
+
+def test_the_next_look_is_when_the_first_idle_node_may_go():
+    rules = pool_rules(consolidate_after="2h")
+    machines = [rented("r1", idle_for=timedelta(minutes=90)), rented("r2", idle_for=timedelta(hours=1))]
+
+    assert next_scale_down(machines, NOW, rules) == NOW + timedelta(minutes=30)
+    assert next_scale_down([rented(pods=(running(),))], NOW, rules) is None, "only its pod's end can bring a change"
+    assert next_scale_down(machines, NOW, pool_rules(consolidation_policy=ConsolidationPolicy.NEVER)) is None
+
+
+def test_while_the_cycle_lasts_the_next_look_is_at_its_end():
+    assert next_scale_down([machine("next"), drained(ago(seconds=9))], NOW, AT_ONCE) == NOW + timedelta(seconds=1)
+    # One goes now, and the other a cycle later.
+    assert next_scale_down([machine("a"), machine("b")], NOW, AT_ONCE) == NOW + timedelta(seconds=10)
+
+
+def test_a_node_that_will_expire_is_looked_at_then():
+    rules = pool_rules(consolidation_policy=ConsolidationPolicy.NEVER, expire_after="720h")
+    used = rented(pods=(running(),))
+    created = used.record.metadata.creation_timestamp
+
+    assert next_scale_down([used], created + timedelta(hours=1), rules) == created + timedelta(hours=720)
+    assert names(scale_down([used], created + timedelta(hours=720), rules)) == ["r1"]
+
+
+@given(idle_for=st.integers(0, 7200), after=st.integers(0, 7200), cycle=st.integers(1, 60))
+def test_nothing_goes_between_now_and_the_next_look(idle_for, after, cycle):
+    rules = replace(pool_rules(consolidate_after=f"{after}s"), cycle=timedelta(seconds=cycle))
+    machines = [rented(idle_for=timedelta(seconds=idle_for))]
+    if scale_down(machines, NOW, rules):
+        return
+    due = next_scale_down(machines, NOW, rules)
+    assert scale_down(machines, due - timedelta(seconds=1), rules) == ()
+    assert names(scale_down(machines, due, rules)) == ["r1"]

@@ -71,6 +71,11 @@ ROBFIG = [
     ("2012-07-15T00:00", "* * * * Mon", False),
     ("2012-07-09T00:00", "* * 1,15 * *", False),
     ("2012-07-15T00:00", "* * */2 * Sun", True),
+    # Of ours: an open range with a step ends with the last value, of weekdays with Saturday.
+    ("2012-07-31T00:00", "* * 25/2 * ?", True),
+    ("2012-07-13T00:00", "* * ? * 5/2", True),
+    ("2012-07-15T00:00", "* * ? * 5/2", False),
+    ("2012-07-14T23:59", "59/7 * ? * 6/2", True),
 ]
 
 
@@ -98,6 +103,7 @@ def test_times_are_utc_wherever_now_comes_from():
         ("60 * * * *", '"60" is not valid for the minute'),
         ("* 24 * * *", '"24" is not valid for the hour'),
         ("* * 0 * *", '"0" is not valid for the day of the month'),
+        ("* * 32 * *", '"32" is not valid for the day of the month'),
         ("* * * 13 *", '"13" is not valid for the month'),
         ("* * * foo *", '"foo" is not valid for the month'),
         ("* * * * 8", '"8" is not valid for the day of the week'),

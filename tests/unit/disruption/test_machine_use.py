@@ -12,6 +12,7 @@ from forebay.demand.planned_pods import idle_condition
 from forebay.demand.reservation import Reservation, Reservations
 from forebay.disruption.machine_use import MachineUse, idle_updates, machine_uses
 from forebay.model.reasons import Reason
+from forebay.model.workloads import Phase
 from tests.unit.demand.builders import NOW, ago, node, pod, record, running
 
 LATER = NOW + timedelta(minutes=3, microseconds=5)
@@ -93,6 +94,16 @@ def test_pods_that_are_expected_or_that_the_scheduler_refuses_are_found():
     assert not busy.idle
 
 
+@pytest.mark.parametrize(("messages", "recorded"), [([None], False), (["no"], True), (["no", None], False)])
+def test_a_refusal_is_recorded_when_every_pod_of_the_node_says_so(messages, recorded):
+    pods = [pod(f"p{number}", refusal=message) for number, message in enumerate(messages)]
+    refused = tuple(NotDemand(pod=each, reason=Reason.SCHEDULER_REFUSES, sentence="") for each in pods)
+    (use,) = machine_uses(
+        [record("n1", pods=pods)], {"n1": node("n1")}, {}, Reservations(refused=refused), pods, now=NOW
+    )
+    assert (use.refused, use.refusal_recorded) == ("default/p0", recorded)
+
+
 def test_a_pod_that_the_scheduler_has_not_tried_yet_keeps_the_nodes_that_it_fits():
     fresh = pod("fresh", 4, unschedulable_since=None)
     foreign = pod("foreign", 1, unschedulable_since=None, scheduler_name="volcano")
@@ -103,6 +114,13 @@ def test_a_pod_that_the_scheduler_has_not_tried_yet_keeps_the_nodes_that_it_fits
     assert large.awaited_by == "default/fresh"
     assert small.idle
     assert off.node is None
+
+
+@pytest.mark.parametrize("over", [{"phase": Phase.FAILED}, {"deleted": NOW}], ids=["ended", "deleted"])
+def test_a_pod_that_is_over_before_it_was_tried_keeps_nothing(over):
+    gone = pod(unschedulable_since=None, **over)
+    (use,) = machine_uses([record("n1")], {"n1": node("n1")}, {}, Reservations(), [gone], now=NOW)
+    assert use.idle
 
 
 @pytest.mark.parametrize(("since", "awaited"), [(ago(seconds=119), "default/train"), (ago(minutes=2), None)])

@@ -3,7 +3,6 @@
 import asyncio
 
 from forebay.engine.apply.applier import Applier, ApplyResult
-from forebay.engine.apply.pending_enforcement import PendingEnforcement
 from forebay.model.reasons import Reason
 from forebay.net import clock
 from forebay.reconcile.decisions import PodEvent
@@ -30,7 +29,16 @@ class Leader:
 async def test_a_bug_in_one_decision_is_logged_and_the_others_are_applied(capsys):
     events = FailingEvents("b")
     applier = Applier(
-        None, None, events, None, Leader(), nomination_client=None, actions=PendingEnforcement(), clock=clock.now
+        None,
+        None,
+        events,
+        None,
+        Leader(),
+        startup_taints=None,
+        conditions=None,
+        budgets=None,
+        join_credentials=None,
+        clock=clock.now,
     )
     decisions = [PodEvent(pod=pod(name), reason=Reason.GATED, sentence="Waiting.") for name in ("a", "b", "c")]
 

@@ -6,6 +6,7 @@ from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderE
 from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
 from forebay.engine.sources.configuration import claimed_twice, source_configs
+from forebay.engine.sources.environment import EnvironmentClass
 
 
 def machine(name):
@@ -19,14 +20,14 @@ def node_class(name, *machines, day=1):
     )
 
 
-def sources(classes, environment=()):
-    return [each.key.node_class for each in source_configs(classes, environment, context=None)]
+def sources(classes, environment=None):
+    return [each.key.node_class for each in source_configs(classes, None, environment)]
 
 
 def test_a_machine_stays_with_the_oldest_class_that_names_it():
     old, new = node_class("old", machine("box")), node_class("a-new-one", machine("box"), day=2)
     assert sources([new, old]) == ["old"]
-    assert claimed_twice([new, old], ()) == {"a-new-one": {"box": "GPUNodeClass old"}}
+    assert claimed_twice([new, old]) == {"a-new-one": {"box": "GPUNodeClass old"}}
 
 
 def test_a_class_keeps_the_machines_that_only_it_names():
@@ -35,10 +36,10 @@ def test_a_class_keeps_the_machines_that_only_it_names():
 
 
 def test_the_environment_owns_a_machine_before_any_class():
-    assert sources([node_class("old", machine("box"))], (machine("box"),)) == [""]
-    assert claimed_twice([node_class("old", machine("box"))], (machine("box"),)) == {
-        "old": {"box": "the operator's environment variables"}
-    }
+    old, own = node_class("old", machine("box")), node_class("environment", machine("box"), day=9)
+    environment = EnvironmentClass(name="environment", entries=own.spec.providers)
+    assert sources([old, own], environment) == ["environment"]
+    assert claimed_twice([old, own], environment) == {"old": {"box": "the operator's environment variables"}}
 
 
 def test_of_two_classes_of_one_age_the_first_by_name_owns_a_machine():

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from forebay.engine.sources.sources import CALL_TIMEOUT, FAST_POLL, OFFERS_POLL, SourceConfig, Sources
+from forebay.engine.sources.sources import CALL_TIMEOUT, SourceConfig, Sources
 from forebay.model.quantities import Resources, UsdPerHour
-from forebay.model.sources import Capabilities, Delivery, Found, Instance, InstancePhase, Offer, SourceKey
+from forebay.model.sources import Capabilities, Check, Delivery, Found, Instance, InstancePhase, Offer, SourceKey
 from forebay.net import clock
 from forebay.providers.base import Unavailable
-from forebay.providers.registry import NotInThisRelease
+from forebay.providers.registry import ProviderNotServed
 
 BOX = Instance(id="box", phase=InstancePhase.RUNNING)
 
@@ -25,7 +25,7 @@ class Scripted:
         self.closed = False
 
     def capabilities(self):
-        return Capabilities(delivers=Delivery.POWER)
+        return Capabilities(deliveries=(Delivery.POWER,))
 
     async def instances(self):
         self.listed_at.append(asyncio.get_running_loop().time())
@@ -42,6 +42,9 @@ class Scripted:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    async def check(self):
+        return Check(ok=True, sentence="All is well.")
 
     async def close(self):
         self.closed = True
@@ -104,7 +107,7 @@ async def test_a_source_is_listed_more_often_while_a_record_waits_for_it():
     await asyncio.sleep(1)
     sources.poll_faster([SourceKey("", "webhook")])
     await asyncio.sleep(10)
-    assert len(provider.listed_at) >= 10 / FAST_POLL.total_seconds()
+    assert len(provider.listed_at) >= 10 / provider.capabilities().fast_poll.total_seconds()
     sources.poll_faster([])
     before = len(provider.listed_at)
     await asyncio.sleep(20)
@@ -118,7 +121,7 @@ async def test_only_changes_wake_the_loop():
     sources.configure([configured(Scripted(listings=[Found(instances=(BOX,))], offers=[(offer(),)]))])
     await asyncio.sleep(1)
     before = woken.times
-    await asyncio.sleep(10 * OFFERS_POLL.total_seconds())
+    await asyncio.sleep(10 * Scripted().capabilities().offers_poll.total_seconds())
     assert woken.times == before
 
 
@@ -144,7 +147,7 @@ async def test_an_unsupported_provider_is_built_once_and_the_others_run():
 
     def refuse():
         tries.append(1)
-        raise NotInThisRelease("Not supported.")
+        raise ProviderNotServed("Not supported.")
 
     sources = Sources(Woken(), clock.now)
     entry = SourceConfig(key=SourceKey("c", "vast"), digest="1", priority=0, enabled=True, build=refuse)

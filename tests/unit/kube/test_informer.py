@@ -5,6 +5,7 @@ import gc
 import json
 import math
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -157,6 +158,42 @@ async def test_an_expired_version_leads_to_a_relist_however_the_server_reports_i
         assert informer.counters.relists == 1
 
 
+async def test_a_server_that_forgets_all_the_time_is_not_listed_all_the_time():
+    server = ModelServer()
+    async with informer_on(server) as informer:
+        await informer.wait_synced()
+        for number in range(100):
+            server.create(f"p{number}")
+            server.compact()
+            await asyncio.sleep(0.1)
+        assert 0 < informer.counters.relists < 15
+        await asyncio.sleep(60)
+        assert len(names(informer)) == 100
+
+
+async def test_a_server_that_accepts_watches_and_says_nothing_is_asked_after_a_wait():
+    server = ModelServer(watch_list=False)
+    watched = []
+
+    async def handler(request):
+        response = await server(request)
+        if server.requests[-1] != "watch":
+            return response
+        watched.append(asyncio.get_running_loop().time())
+
+        async def body():
+            await asyncio.sleep(100_000)
+            yield b""
+
+        return Response(200, {}, body())
+
+    async with informer_on(handler):
+        await asyncio.sleep(1000)
+    gaps = [later - earlier for earlier, later in pairwise(watched)]
+    assert len(gaps) > 3
+    assert all(gap > 150.05 for gap in gaps), gaps
+
+
 async def test_a_continue_token_that_expires_starts_the_list_over():
     server = ModelServer(watch_list=False)
     for name in "abcdefg":
@@ -234,6 +271,32 @@ async def test_failures_back_off_exponentially_with_jitter():
     assert all(0.8 <= wait <= 30 for wait in waits)
     assert sum(waits[6:]) / len(waits[6:]) > 15
     assert len(set(waits)) == len(waits)
+
+
+async def test_a_kind_that_the_server_does_not_serve_is_an_empty_list_only_where_it_is_optional():
+    server, served = ModelServer(), False
+    server.create("a")
+
+    async def handler(request):
+        return await server(request) if served else Response(404, body=b"404 page not found\n")
+
+    async with informer_on(handler, optional=True) as optional, informer_on(handler) as other:
+        await asyncio.sleep(300)
+        assert (optional.synced, names(optional), optional.last_error) == (True, set(), None)
+        assert optional.staleness <= 60
+        assert not other.synced
+        served = True
+        await asyncio.sleep(61)
+        assert names(optional) == {"a"}
+
+
+async def test_an_optional_kind_that_cannot_be_listed_is_not_empty():
+    async def handler(_):
+        return answer(403, status(403, "Forbidden"))
+
+    async with informer_on(handler, optional=True) as informer:
+        await asyncio.sleep(300)
+        assert not informer.synced
 
 
 async def test_retry_after_of_the_server_is_respected():
@@ -327,6 +390,32 @@ async def test_a_silent_watch_is_ended_and_the_informer_is_stale_meanwhile():
         await asyncio.sleep(30)
         assert names(informer) == {"a"}
         assert not informer.stale
+
+
+async def test_an_idle_kind_may_be_silent_after_its_list_for_as_long_as_any_watch():
+    server = ModelServer()
+
+    async def handler(request):
+        """As servers of 1.33 do: the first bookmark after the list is late."""
+        response = await server(request)
+
+        async def body():
+            bookmarks = 0
+            async for chunk in response.chunks():
+                bookmarks += b'"BOOKMARK"' in chunk
+                if bookmarks != 2:
+                    yield chunk
+
+        return Response(200, {}, body())
+
+    async with informer_on(handler) as informer:
+        await informer.wait_synced()
+        await asyncio.sleep(119)
+        assert informer.staleness > 100
+        assert (informer.counters.failures, informer.counters.watches) == (0, 1)
+        await asyncio.sleep(30)
+        assert informer.staleness < 31
+        assert (informer.counters.failures, informer.counters.watches) == (0, 1)
 
 
 async def test_an_undecodable_object_is_named_and_the_others_are_not_affected(server):

@@ -17,8 +17,10 @@ from forebay.kube.pods import (
     PODS,
     PodDecoder,
     _PodOnWire,
+    changes_more_than_capacity,
     pod_indexes,
 )
+from forebay.kube.salvage import LATEST
 from forebay.model.requirements import LabelOperator, Requirement, Toleration
 from forebay.model.workloads import Owner, Phase
 
@@ -96,6 +98,7 @@ def test_every_field_of_a_pod_is_decoded():
         "mirror": True,
         "refusal": None,
         "scheduler_error_since": None,
+        "capacity": None,
     }
     why = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
     waiting = read(
@@ -107,6 +110,27 @@ def test_every_field_of_a_pod_is_decoded():
     assert (waiting.node, waiting.nominated_node, waiting.deleted, waiting.mirror) == (None, "n2", None, False)
     assert (waiting.unschedulable_since, waiting.unschedulable_message) == (NOON, "no room")
     assert (waiting.started, waiting.finished, waiting.restarted) == (None, None, False)
+
+
+def test_why_a_pod_waits_is_read_from_its_condition_also_when_it_has_a_node_and_only_while_it_is_false():
+    waits = {"type": "forebay.dev/Capacity", "status": "False", "reason": "NoOfferFits", "message": "None fits."}
+    for spec in ({}, {"nodeName": ""}):
+        told = read(body(spec=spec, status={"conditions": [waits]}))
+        assert told.capacity == "NoOfferFits: None fits."
+        assert read(body(spec=spec, status={"conditions": [waits | {"status": "True"}]})).capacity is None
+        assert read(body(spec=spec, status={"conditions": [waits | {"type": "Ready"}]})).capacity is None
+
+
+def test_a_new_condition_of_ours_is_no_change_that_matters_and_any_other_change_is():
+    waits = {"type": "forebay.dev/Capacity", "status": "False", "reason": "NoOfferFits", "message": "None fits."}
+    before = read(body(spec={"nodeName": ""}))
+    told = read(body(spec={"nodeName": ""}, metadata={"resourceVersion": "18"}, status={"conditions": [waits]}))
+    bound = read(body(metadata={"resourceVersion": "19"}, status={"conditions": [waits]}))
+
+    assert not changes_more_than_capacity(before, told)
+    assert changes_more_than_capacity(told, bound)
+    assert changes_more_than_capacity(before, bound)
+    assert changes_more_than_capacity(before, before), "a change of what is not decoded may matter to somebody"
 
 
 @pytest.mark.parametrize(("status", "refusal"), [("True", "no claim"), ("False", None)])
@@ -389,7 +413,8 @@ def test_the_indexes_follow_a_pod_through_its_life():
 def test_the_gpu_resources_are_configurable():
     containers = [{"resources": {"requests": {"nvidia.com/mig-1g.5gb": "1"}}}]
     sliced = read(body(spec={"nodeName": "", "containers": containers}, status={"phase": "Pending"}))
-    for resources, found in ((None, ()), (frozenset({"nvidia.com/mig-1g.5gb"}), (sliced,))):
+    named = frozenset({"nvidia.com/mig-1g.5gb"})
+    for resources, found in ((frozenset({"amd.com/gpu"}), ()), (None, (sliced,)), (named, (sliced,))):
         indexes = Indexes(pod_indexes(resources))
         indexes.change(sliced.key, None, sliced)
         assert indexes[PENDING_GPU].get(True) == found
@@ -424,6 +449,17 @@ def test_a_bound_pod_that_does_not_decode_still_holds_its_node_and_uses_its_gpus
     assert pod.labels == {"app": "train"}
     assert pod.started is not None
     assert pod.occupies_node
+
+
+@pytest.mark.parametrize(
+    ("deleted", "told"),
+    [(None, None), ("2030-01-01T13:00:00Z", datetime(2030, 1, 1, 13, tzinfo=UTC)), ("11531-01-01T00:00:00Z", LATEST)],
+)
+def test_of_a_bound_pod_that_does_not_decode_it_is_known_when_it_is_to_go(deleted, told):
+    broken = body(spec=BOUND | {"affinity": {"nodeAffinity": 5}}, metadata={"deletionTimestamp": deleted})
+    _, (found,) = decoder_for(PODS).page(json.dumps({"metadata": {"resourceVersion": "9"}, "items": [broken]}).encode())
+
+    assert found.salvaged.deleted == told
 
 
 def test_of_a_pending_pod_that_does_not_decode_nothing_is_counted():

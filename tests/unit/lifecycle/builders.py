@@ -15,7 +15,6 @@ from forebay.api.gpu_instance import (
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import CORDONED_ANNOTATION, INSTANCE_FINALIZER
 from forebay.api.parts import PodRef, TaintEffect, TaintEntry
-from forebay.api.providers import ProviderName
 from forebay.lifecycle.cordon import cordon_time
 from forebay.lifecycle.facts import Facts
 from forebay.lifecycle.next_step import step_or_wait
@@ -30,9 +29,9 @@ from forebay.model.workloads import Phase, Pod, PodShape
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 S, R = InstanceState, Reason
 
-RENTED = Capabilities(delivers=Delivery.NODE)
-IDEMPOTENT = Capabilities(delivers=Delivery.NODE, idempotent_launch=True)
-OWNED = Capabilities(delivers=Delivery.POWER, idempotent_launch=True, settle_time=timedelta(seconds=10))
+RENTED = Capabilities(deliveries=(Delivery.NODE,))
+IDEMPOTENT = Capabilities(deliveries=(Delivery.NODE,), idempotent_launch=True)
+OWNED = Capabilities(deliveries=(Delivery.POWER,), idempotent_launch=True, settle_time=timedelta(seconds=10))
 
 #: How a record comes into each state, as (state, reason) after its creation.
 STEPS = {
@@ -42,12 +41,15 @@ STEPS = {
 STEPS[S.LAUNCHED] = (*STEPS[S.LAUNCHING], (S.LAUNCHED, R.LAUNCH_ACCEPTED))
 STEPS[S.JOINED] = (*STEPS[S.LAUNCHED], (S.JOINED, R.NODE_JOINED))
 STEPS[S.READY] = (*STEPS[S.JOINED], (S.READY, R.NODE_READY))
+STEPS[S.RUNNING] = (*STEPS[S.LAUNCHED], (S.RUNNING, R.CONTAINER_RUNNING))
+STEPS[S.FINISHED] = (*STEPS[S.RUNNING], (S.FINISHED, R.CONTAINER_FINISHED))
 STEPS[S.DRAINING] = (*STEPS[S.READY], (S.DRAINING, R.IDLE))
 STEPS[S.TERMINATING] = (*STEPS[S.DRAINING], (S.TERMINATING, R.IDLE))
 STEPS[S.GONE] = (*STEPS[S.TERMINATING], (S.GONE, R.TERMINATED))
 
-_CALLED = (S.LAUNCHING, S.LAUNCHED, S.JOINED, S.READY, S.DRAINING)
-_NAMED = (S.LAUNCHED, S.JOINED, S.READY, S.DRAINING, S.TERMINATING, S.GONE)
+_CALLED = (S.LAUNCHING, S.LAUNCHED, S.JOINED, S.READY, S.RUNNING, S.FINISHED, S.DRAINING)
+_REFUSED = (R.NO_CAPACITY, R.PROVIDER_QUOTA, R.BAD_CREDENTIALS, R.LAUNCH_REJECTED)
+_NAMED = (S.LAUNCHED, S.JOINED, S.READY, S.RUNNING, S.FINISHED, S.DRAINING, S.TERMINATING, S.GONE)
 
 
 def minutes(count):
@@ -69,7 +71,7 @@ def record(state=S.REQUESTED, *, since=NOW, because=None, owned=False, name=None
         if state is S.TERMINATING and because not in (R.IDLE, R.EXPIRED, R.DELETED, R.POOL_GONE):
             from_ready = because is R.UNHEALTHY
             steps = (*STEPS[S.READY if from_ready else S.LAUNCHED], (state, because))
-        if because in (R.LAUNCH_FAILED, R.NOT_NEEDED, R.NO_CAPACITY, R.LAUNCH_REJECTED):
+        if because in (R.LAUNCH_FAILED, R.NOT_NEEDED, *_REFUSED):
             steps = (*STEPS[S.LAUNCHING], (state, because))
         if because in (R.LEFTOVER, R.DUPLICATE):
             steps = ((state, because),)
@@ -104,7 +106,7 @@ def fresh_record(**fields):
 def rented_spec(name="pool-abc", **fields):
     return GPUInstanceSpec(
         **{
-            "provider": ProviderName.SIMULATED,
+            "provider": "simulated",
             "delivers": Delivery.NODE,
             "node_class_name": "cheap",
             "offer": OfferRecord(instance_type="a100x2", region="us-east", gpu_count=2),
@@ -125,7 +127,7 @@ def rented_spec(name="pool-abc", **fields):
 
 def owned_spec(name="gpu-1", boot_deadline="15m"):
     return GPUInstanceSpec(
-        provider=ProviderName.WEBHOOK,
+        provider="webhook",
         delivers=Delivery.POWER,
         offer=OfferRecord(instance_type=name, gpu_count=2, boot_deadline=boot_deadline),
         hourly_price="0.4",
@@ -152,14 +154,14 @@ def node(name="pool-abc", *, ready=True, gpus=2, cordoned=None, users_cordon=Fal
     )
 
 
-def pod(name="train", *, deleted=None):
+def pod(name="train", *, gpus=1, deleted=None):
     return Pod(
         namespace="team",
         name=name,
         uid=f"uid-{name}",
         resource_version=1,
         created=NOW,
-        shape=PodShape(requests=Resources({"nvidia.com/gpu": 1})),
+        shape=PodShape(requests=Resources({"cpu": 1000, "nvidia.com/gpu": gpus})),
         phase=Phase.RUNNING,
         labels={},
         annotations={},

@@ -3,10 +3,13 @@
 import pytest
 
 from forebay.lifecycle.cooldown import cooldowns, failures_so_far, offer_key
-from forebay.model.sources import OfferKey
-from tests.unit.lifecycle.builders import NOW, R, S, minutes, record, seconds
+from forebay.lifecycle.steps import DeleteRecord
+from forebay.model.sources import FailureScope, OfferKey, SourceKey, ZoneKey
+from tests.unit.lifecycle.builders import NOW, R, S, facts, minutes, next_step, record, seconds
 
+SOURCE = SourceKey("cheap", "simulated")
 KEY = OfferKey("simulated", "a100x2", "us-east", "", False)
+OTHER = OfferKey("simulated", "h100x8", "eu-north", "", False)
 
 
 def failed(failures, because=R.LAUNCH_REJECTED, state=S.GONE, **fields):
@@ -22,8 +25,9 @@ def test_the_cooldown_doubles_with_each_failure_up_to_an_hour(failures, wait):
     assert cooldowns(one, NOW + minutes(wait)) == {}
 
 
-def test_missing_capacity_does_not_make_the_cooldown_grow():
-    assert cooldowns([failed(6, R.NO_CAPACITY)], NOW)[KEY].until == NOW + minutes(5)
+@pytest.mark.parametrize("because", [R.NO_CAPACITY, R.PROVIDER_QUOTA, R.LAUNCH_REJECTED])
+def test_every_failure_makes_the_cooldown_grow(because):
+    assert cooldowns([failed(3, because)], NOW)[KEY].until == NOW + minutes(20)
 
 
 def test_the_cooldown_begins_with_the_failure_and_not_with_the_proof_of_absence():
@@ -62,7 +66,65 @@ def test_each_machine_cools_down_by_itself():
 def test_a_new_record_starts_with_the_failures_of_the_last_one():
     first, second = failed(1, since=NOW - minutes(20), name="a"), failed(2, name="b")
 
-    assert failures_so_far([first, second], KEY) == 2
-    assert failures_so_far([first, second, record(S.READY, since=NOW + minutes(1), name="c")], KEY) == 0
-    assert failures_so_far([], KEY) == 0
+    assert failures_so_far([first, second], SOURCE, KEY) == 2
+    assert failures_so_far([first, second, record(S.READY, since=NOW + minutes(1), name="c")], SOURCE, KEY) == 0
+    assert failures_so_far([], SOURCE, KEY) == 0
     assert offer_key(first) == KEY
+
+
+def test_a_failure_of_the_source_cools_down_all_of_it_and_nothing_else():
+    refused = failed(1, R.BAD_CREDENTIALS, failure_scope=FailureScope.SOURCE)
+
+    assert set(cooldowns([refused], NOW)) == {SOURCE}
+    assert failures_so_far([refused], SOURCE, OTHER) == 1, "the next record of any offer starts with it"
+    assert failures_so_far([refused], SourceKey("dear", "simulated"), OTHER) == 0, "another class has other credentials"
+
+
+def test_a_failure_of_a_zone_cools_down_its_offers_only():
+    refused = failed(2, R.NO_CAPACITY, failure_scope=FailureScope.ZONE)
+
+    assert set(cooldowns([refused], NOW)) == {ZoneKey("cheap", "simulated", "us-east")}
+    assert failures_so_far([refused], SOURCE, OTHER._replace(region="us-east")) == 2
+    assert failures_so_far([refused], SOURCE, OTHER) == 0
+
+
+def test_a_failure_of_one_offer_says_nothing_about_its_source():
+    alone = failed(4, R.NO_CAPACITY)
+    assert failures_so_far([alone], SOURCE, OTHER) == 0
+
+
+def test_a_success_ends_the_row_of_failures_of_a_source():
+    refused = failed(3, R.BAD_CREDENTIALS, failure_scope=FailureScope.SOURCE)
+    fine = record(S.READY, since=NOW + minutes(9), name="fine")
+
+    assert failures_so_far([refused, fine], SOURCE, OTHER) == 0
+
+
+@pytest.mark.parametrize(
+    ("now", "ended"),
+    [
+        ({SOURCE: {"configuration": "a", "Secret f/key": "7"}}, False),
+        ({SOURCE: {"configuration": "b", "Secret f/key": "7"}}, True),
+        ({SOURCE: {"configuration": "a", "Secret f/key": "8"}}, True),
+        ({SOURCE: {"configuration": "a"}}, False),
+        ({}, False),
+    ],
+    ids=["as it was", "the class was edited", "the Secret was edited", "not read since a restart", "no source yet"],
+)
+def test_a_cooldown_ends_early_when_its_cause_may_be_mended(now, ended):
+    revision = {"configuration": "a", "Secret f/key": "7"}
+    refused = failed(1, R.BAD_CREDENTIALS, failure_scope=FailureScope.SOURCE, failure_revision=revision)
+
+    assert (cooldowns([refused], NOW, now) == {}) is ended
+
+
+def test_missing_stock_is_not_mended_by_another_configuration():
+    none = failed(1, R.NO_CAPACITY, failure_revision={"configuration": "a"})
+    assert set(cooldowns([none], NOW, {SOURCE: {"configuration": "b"}})) == {KEY}
+
+
+def test_a_failed_record_is_kept_until_an_hour_after_its_cooldown_so_that_the_next_one_grows():
+    third = failed(3, R.NO_CAPACITY)
+
+    assert next_step(facts(third), NOW + minutes(79)) is None
+    assert isinstance(next_step(facts(third), NOW + minutes(80)), DeleteRecord)

@@ -160,7 +160,7 @@ def test_a_launch_whose_outcome_stays_unknown_is_terminated_at_its_deadline():
     [
         pytest.param(True, {}, R.DELETED, id="deleted"),
         pytest.param(False, {"wanted": False}, R.NOT_NEEDED, id="not wanted"),
-        pytest.param(False, {"pool_exists": False}, R.POOL_GONE, id="pool gone"),
+        pytest.param(False, {"class_exists": False}, R.POOL_GONE, id="class gone"),
     ],
 )
 def test_a_launch_with_an_unknown_outcome_is_terminated_when_it_is_not_needed_any_more(deleting, fields, reason):

@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance
+from forebay.demand.maintenance import maintenance
 from forebay.lifecycle.call_outcomes import launch_failed, launch_succeeded, termination_accepted, termination_failed
-from forebay.lifecycle.presence import LISTING_MAX_AGE, is_of
+from forebay.lifecycle.deliveries.owned_machine import LISTING_MAX_AGE
+from forebay.lifecycle.presence import is_of
 from forebay.lifecycle.steps import Launch, Terminate, WriteStatus
-from forebay.lifecycle.transitions import TABLE, transition
+from forebay.lifecycle.transitions import TABLE, cause, transition
 from forebay.model.reasons import Reason
 from forebay.model.sources import Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.builders import (
@@ -70,6 +72,7 @@ def circumstances(draw, record, owned, now):
         pods=tuple(draw(st.sampled_from([(), (pod(),), (pod(deleted=now),)]))),
         wanted=draw(st.integers(0, 3)) > 0,
         pool_exists=draw(st.integers(0, 5)) > 0,
+        class_exists=draw(st.integers(0, 9)) > 0,
         replacement_paused=draw(st.booleans()),
     )
     return replace(seen, capabilities=None) if draw(st.integers(0, 9)) == 0 else seen
@@ -98,19 +101,26 @@ def check(seen, step, now):
         assert len(status.transitions) <= 64
     if isinstance(step, Launch):
         shows = seen.listing.found.instances if seen.listing is not None else ()
-        fresh = not seen.owned or seen.listing is None or seen.listing.asked >= now - LISTING_MAX_AGE
+        fresh = (
+            not seen.policy.configured_by_name or seen.listing is None or seen.listing.asked >= now - LISTING_MAX_AGE
+        )
         assert not (fresh and any(is_of(each, record) for each in shows)), "what exists is not launched again"
         assert seen.wanted
         assert not seen.deleting
+    if isinstance(step, Launch):
+        assert not (seen.policy.held_by_cordon and maintenance(seen.node)), (
+            "nobody powers on a machine that somebody works on"
+        )
     if isinstance(step, Terminate):
         assert before is S.TERMINATING
+        assert seen.held is None or seen.deleting or cause(record.status) == Reason.DELETED, "people hold it"
         assert not busy, "nothing that pods run on is terminated"
     if isinstance(step, WriteStatus) and before is S.DRAINING and step.status.state is S.TERMINATING:
         assert not busy, "nothing that pods run on is terminated"
     if isinstance(step, WriteStatus) and step.status.state is S.GONE and before is S.TERMINATING:
         assert seen.listing is not None, "without a listing there is no proof"
         assert not any(is_of(each, record) for each in seen.listing.found.instances)
-        assert not (seen.owned and seen.node is not None and seen.node.ready)
+        assert not (seen.policy.configured_by_name and seen.node is not None and seen.node.ready)
     assert step.sentence
     assert isinstance(step.reason, Reason)
 

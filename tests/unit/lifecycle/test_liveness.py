@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from forebay.api.parts import Truth
 from forebay.lifecycle.next_step import awaits_listing
 from forebay.lifecycle.steps import Uncordon
-from forebay.model.sources import Capabilities, Delivery, InstancePhase
+from forebay.model.sources import InstancePhase
 from tests.unit.lifecycle.builders import (
     NOW,
     R,
@@ -148,7 +148,7 @@ def test_a_stopped_instance_still_exists():
     ("deleting", "fields", "reason"),
     [
         pytest.param(True, {}, R.DELETED, id="deleted"),
-        pytest.param(False, {"pool_exists": False}, R.POOL_GONE, id="pool gone"),
+        pytest.param(False, {"class_exists": False}, R.POOL_GONE, id="class gone"),
     ],
 )
 def test_a_revoked_machine_is_drained_first(deleting, fields, reason):
@@ -163,13 +163,3 @@ def test_a_cordon_of_forebays_without_a_reason_is_taken_back_and_a_users_is_not(
 
     assert isinstance(next_step(ours, LATER), Uncordon)
     assert not isinstance(next_step(users, LATER), Uncordon)
-
-
-def test_a_container_is_run_by_offload_and_only_terminated_here():
-    container = record(S.LAUNCHED)
-    container.spec = replace(container.spec, delivers=Delivery.CONTAINER, node=None)
-    capable = Capabilities(delivers=Delivery.CONTAINER)
-
-    assert next_step(facts(container, capable), NOW + minutes(600)) is None
-    container.metadata.deletion_timestamp = NOW
-    assert next_step(facts(container, capable), NOW).status.state is S.TERMINATING

@@ -74,6 +74,13 @@ def test_an_instance_without_a_record_is_terminated_after_two_listings_and_a_min
     assert adopt.name.startswith("leftover-simulated-")
 
 
+def test_a_leftover_of_a_source_in_the_environment_has_no_class_in_its_record():
+    """The CRD refuses a class without a name: the record could not be created, and the instance would run on."""
+    orphan = instance("i-7", owner="uid-lost")
+    *_, (adopt,) = found([[orphan], [orphan]], make=lambda listing: cloud(listing, SourceKey("", "simulated")))
+    assert adopt.spec.node_class_name is None
+
+
 def test_the_same_listing_seen_twice_counts_once():
     old = listed(instance(owner="uid-lost"), asked=NOW)
 
@@ -149,6 +156,14 @@ def test_a_leftover_that_comes_back_gets_another_record_name():
 
     assert second.name != first.name
     assert found([orphan, orphan])[1][0].name == first.name, "names are derived from the instance"
+
+
+def test_a_leftover_whose_record_has_no_status_yet_gets_no_second_record():
+    orphan = [instance(owner="uid-lost")]
+    _, (first,) = found([orphan, orphan])
+    created = replace(record(S.TERMINATING, name=first.name), status=None)
+
+    assert found([orphan, orphan], [created])[1] == ()
 
 
 def test_pods_on_a_leftover_are_drained():

@@ -167,15 +167,23 @@ def test_a_node_that_registered_and_was_never_ready_is_terminated_without_a_drai
     assert (step.status.state, step.status.reason) == (S.TERMINATING, R.JOIN_TIMEOUT)
 
 
+def test_a_node_on_which_a_gpu_pod_runs_has_its_gpus_whatever_its_node_object_shows():
+    step = next_step(facts(record(S.JOINED), node=node(gpus=0), pods=(pod(),)), NOW + RENTED.gpu_deadline)
+    assert (step.status.state, step.status.reason) == (S.READY, R.NODE_READY)
+    leaving = next_step(facts(record(S.JOINED), node=node(gpus=0), pods=(pod(deleted=NOW),)), NOW + minutes(1))
+    assert leaving is None
+
+
 def test_pods_that_run_on_a_node_without_its_gpus_may_finish_first():
-    in_use = facts(record(S.JOINED), node=node(gpus=0), pods=(pod(),))
+    plain = pod(gpus=0)
+    in_use = facts(record(S.JOINED), node=node(gpus=0), pods=(plain,))
 
     step = next_step(in_use, NOW + RENTED.gpu_deadline)
 
     assert step.status.state is S.JOINED
     assert step.status.reason == R.GPUS_MISSING
     assert step.status.failures is None
-    written = facts(after(step), node=node(gpus=0), pods=(pod(),))
+    written = facts(after(step), node=node(gpus=0), pods=(plain,))
     assert next_step(written, NOW + RENTED.gpu_deadline + minutes(7)) is None, "the message is written once"
 
 
@@ -221,6 +229,6 @@ def test_a_deleted_machine_is_terminated_while_it_boots():
 
 
 def test_a_machine_of_a_deleted_pool_is_drained_where_pods_may_have_come():
-    step = next_step(facts(record(S.JOINED), node=node(), pool_exists=False), NOW)
+    step = next_step(facts(record(S.JOINED), node=node(), class_exists=False), NOW)
 
     assert (step.status.state, step.status.reason) == (S.DRAINING, R.POOL_GONE)

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import SecondaryResource
 from forebay.lifecycle.call_outcomes import termination_accepted, termination_failed
 from forebay.lifecycle.next_step import awaits_listing, step_or_wait
-from forebay.lifecycle.steps import DeleteRecord, Drain, Terminate, Uncordon, WriteStatus
+from forebay.lifecycle.secondary_resources import deleted
+from forebay.lifecycle.steps import DeleteRecord, DeleteResources, Drain, Terminate, Uncordon, WriteStatus
 from forebay.model.sources import Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.builders import (
     NOW,
@@ -73,21 +74,31 @@ def test_a_users_cordon_is_left_on_a_machine_that_is_kept():
     assert back.status.state is S.READY
 
 
+def test_a_node_without_gpus_on_which_a_gpu_pod_runs_after_all_is_kept():
+    draining, pods = record(S.DRAINING, because=R.GPUS_MISSING), (pod(),)
+    assert isinstance(next_step(facts(draining, node=node(gpus=0, cordoned=NOW), pods=pods), NOW), Uncordon)
+    back = next_step(facts(draining, node=node(gpus=0), pods=pods), NOW)
+    assert (back.status.state, back.status.reason) == (S.READY, R.NODE_READY)
+
+
 @pytest.mark.parametrize("why", [R.DELETED, R.EXPIRED, R.UNHEALTHY, R.POOL_GONE, R.GPUS_MISSING])
 def test_pods_are_evicted_from_a_machine_that_has_to_go(why):
-    pods = (pod("a"), pod("b"), pod("leaving", deleted=NOW))
+    gpus = 0 if why is R.GPUS_MISSING else 1
+    pods = (pod("a", gpus=gpus), pod("b", gpus=gpus), pod("leaving", gpus=gpus, deleted=NOW))
     draining = record(S.DRAINING, because=why)
     there = node(cordoned=NOW, ready=why is not R.UNHEALTHY, gpus=0 if why is R.GPUS_MISSING else 2)
 
-    step = next_step(facts(draining, node=there, pods=pods), NOW + seconds(5))
+    class_exists = why is not R.POOL_GONE
+
+    step = next_step(facts(draining, node=there, pods=pods, class_exists=class_exists), NOW + seconds(5))
 
     assert isinstance(step, Drain)
     assert [each.name for each in step.evict] == ["a", "b"], "one is being deleted already"
     assert "team/a, team/b and team/leaving" in step.sentence
-    waiting = facts(after(step), node=there, pods=pods)
+    waiting = facts(after(step), node=there, pods=pods, class_exists=class_exists)
     assert next_step(waiting, NOW + seconds(6)) is None, "they are not evicted in every tick"
     assert isinstance(next_step(waiting, NOW + seconds(15)), Drain), "but again, for as long as it takes"
-    empty = next_step(facts(after(step), node=there), NOW + seconds(20))
+    empty = next_step(facts(after(step), node=there, class_exists=class_exists), NOW + seconds(20))
     assert (empty.status.state, empty.status.reason) == (S.TERMINATING, why)
 
 
@@ -219,18 +230,23 @@ def test_an_accepted_termination_without_effect_is_repeated():
 
 
 def test_secondary_resources_must_be_gone_too():
-    key = SecondaryResource(kind="TailscaleKey", id="k-1")
+    key = SecondaryResource(kind="TailscaleKey", name="k-1")
     going = accepted(record(S.TERMINATING, secondary_resources=(key,)))
     gone = listed(asked=NOW + seconds(9))
     going = after(next_step(facts(going, listing=listed(asked=NOW + seconds(5))), NOW + seconds(5)))
 
     step = next_step(facts(going, listing=gone), NOW + seconds(9))
 
-    assert step.status.state is S.TERMINATING
-    assert "TailscaleKey k-1" in step.sentence
-    cleared = replace_status(going, replace(step.status, secondary_resources=()))
-    later = next_step(facts(cleared, listing=listed(asked=NOW + seconds(12))), NOW + seconds(12))
-    assert later.status.state is S.GONE
+    assert step.status.state is S.GONE, "billing ends with the machine"
+    left = after(step)
+    delete = next_step(facts(left), NOW + seconds(9))
+    assert isinstance(delete, DeleteResources)
+    assert delete.resources == (key,)
+    failed = replace_status(left, deleted(left, (), {key: "The server answered 503."}, NOW + seconds(9)))
+    expired = NOW + minutes(61)
+    assert isinstance(next_step(facts(failed), expired), DeleteResources), "the record waits for it, however long"
+    cleared = replace_status(failed, deleted(failed, (key,), {}, expired))
+    assert isinstance(next_step(facts(cleared), expired), DeleteRecord)
 
 
 def test_a_machine_of_unknown_presence_is_off_when_the_call_was_accepted_and_its_node_is_not_ready():
@@ -363,7 +379,7 @@ def test_the_record_of_a_gone_machine_that_is_on_again_is_deleted(sign):
         pytest.param({"termination_accepted_at": NOW}, {}, False, id="a termination was accepted"),
         pytest.param({"termination_attempts": None}, {}, False, id="no call yet"),
         pytest.param({}, {"node": None}, False, id="its node is gone"),
-        pytest.param({}, {"pool_exists": False}, False, id="its pool is gone"),
+        pytest.param({}, {"class_exists": False}, False, id="its class is gone"),
     ],
 )
 def test_a_machine_that_could_not_be_powered_off_is_kept_for_pods_that_wait(changes, facts_of, kept):

@@ -3,7 +3,8 @@
 import pytest
 
 from forebay.api.parts import PodRef
-from forebay.lifecycle.wording import describe, for_pods, launch_phrase, pod_names, termination_phrase
+from forebay.lifecycle.wording import describe, for_pods, launch_phrase, termination_phrase
+from forebay.model.workloads import pod_names
 from tests.unit.lifecycle.builders import R, S, pod, record, rented_spec
 
 

@@ -45,7 +45,7 @@ class World:
     def __init__(self, kind, seed):
         self.kind, self.random = kind, Random(seed)
         self.capabilities = KINDS[kind]
-        self.owned = self.capabilities.delivers is Delivery.POWER
+        self.owned = Delivery.POWER in self.capabilities.deliveries
         self.now = NOW
         self.name = "gpu-1" if self.owned else "pool-abc"
         made = fresh_record(owned=self.owned, spec=owned_spec() if self.owned else rented_spec())
@@ -109,7 +109,7 @@ class World:
         takes_pods = there is not None and there.ready and not cordoned
         chance = 0.05 if self.cordon is None else 0.5
         if takes_pods and not self.calm and len(self.pods) < 3 and self.random.random() < chance:
-            self.pods.append(pod(f"p{self.random.randrange(10**6)}"))
+            self.pods.append(pod(f"p{self.random.randrange(10**6)}", gpus=1 if self.gpus else 0))
         if self.pods and (self.calm or self.random.random() < 0.02):
             self.pods.pop()
         if there is None:

@@ -98,6 +98,27 @@ async def test_a_pause_also_applies_to_requests_that_already_wait():
     assert sent.at == [0, 1, 11, 12]
 
 
+async def test_who_waits_is_refused_when_a_pause_comes_that_is_too_long():
+    sent = Sent((429, {"Retry-After": "600"}), takes=0.5)
+    budget = RateBudget(sent, qps=1, burst=1)
+    first, second = await asyncio.gather(budget.request(GET), budget.request(GET), return_exceptions=True)
+    assert first.status == 429
+    assert isinstance(second, NeverSent)
+    assert "(the server asked for a pause)" in str(second)
+    assert asyncio.get_running_loop().time() < 2
+
+
+async def test_the_server_has_not_counted_the_requests_in_flight():
+    sent = Sent((200, {"X-RateLimit-Remaining": "3", "X-RateLimit-Reset": "20"}), takes=1)
+    budget = RateBudget(sent, qps=100, burst=100)
+    first = asyncio.create_task(budget.request(GET))
+    await asyncio.sleep(0.5)
+    second = asyncio.create_task(budget.request(GET))
+    await first
+    await asyncio.gather(second, *(budget.request(GET) for _ in range(3)))
+    assert sent.at == [0, 0.5, 1, 1, 21]
+
+
 async def test_a_quota_that_is_used_up_is_respected_until_it_is_renewed():
     sent = Sent((200, {"RateLimit": '"default";r=2;t=20'}))
     budget = RateBudget(sent, qps=100, burst=100)
@@ -161,6 +182,8 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
         (format_datetime(NOW + timedelta(seconds=90), usegmt=True), 90),
         (format_datetime(NOW - timedelta(seconds=90), usegmt=True), 0),
         ("soon", None),
+        ("1000000000", 0),
+        ("999999999", 999_999_999),
         ("-3", None),
         ("nan", None),
         ("", None),

@@ -74,6 +74,17 @@ def test_a_private_key_is_redacted_whole_line_by_line_and_unregistered():
         assert not any(line in shown for line in lines[1:-1])
 
 
+def test_short_lines_of_a_script_are_ordinary_text_and_long_ones_are_not():
+    redactor = Redactor(["set -e\ncurl-with-a-long-password\nexit 0\n-----BEGIN SOMETHING-----\n"])
+    assert redactor.text("exit 0, then set -e") == "exit 0, then set -e"
+    assert redactor.text("-----BEGIN SOMETHING-----").startswith("-----BEGIN")
+    assert redactor.text("ran curl-with-a-long-password") == f"ran {HIDDEN}"
+
+
+def test_nothing_is_nothing_in_redacted_data():
+    assert Redactor().data({"a": None, "b": 1.5, "c": True}) == {"a": None, "b": 1.5, "c": True}
+
+
 def test_short_values_are_not_registered_and_register_returns_false():
     redactor = Redactor()
     assert not redactor.register("abc")

@@ -85,6 +85,10 @@ async def test_a_certificate_for_another_name_is_accepted_with_that_server_name(
     tls = TlsOptions(authority_data=authority.certificate, server_name="kubernetes.internal")
     async with https(context, tls) as call:
         assert await call() == b"ok"
+    wrong = TlsOptions(authority_data=authority.certificate, server_name="other.internal")
+    async with https(context, wrong) as call:
+        with pytest.raises(NeverSent, match=r"is not valid for other\.internal: use a name"):
+            await call()
 
 
 @pytest.mark.real_time

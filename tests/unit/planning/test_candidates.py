@@ -12,10 +12,11 @@ from forebay.model.reasons import Reason
 from forebay.model.requirements import Taint
 from forebay.model.sources import AMPLE, Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.model.workloads import PodShape
-from forebay.planning.candidates import NO_POOL, CandidateContext, candidates
+from forebay.planning.candidates import CandidateContext, CoolingDown, candidates
 from forebay.planning.limits import caps
 from forebay.planning.plan import PoolKey
 from forebay.planning.planner import plan
+from forebay.planning.pool_policies import NO_POOL
 from tests.unit.planning.worlds import GPU, bought, pods, shape
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -28,7 +29,8 @@ def of(kind, **fields):
 
 def node_class(name="gpu", **spec):
     providers = spec.pop("providers", [{"name": "simulated"}])
-    return of(GPUNodeClass, metadata={"name": name}, spec={"providers": providers, **spec})
+    everybody = {"allowedNamespaces": {}, "allowedPodNamespaces": {}}
+    return of(GPUNodeClass, metadata={"name": name}, spec={"providers": providers, **everybody, **spec})
 
 
 def pool(name="pool", node_class="gpu", **spec):
@@ -50,7 +52,7 @@ def offer(name="l4", price="1", gpus=1, **fields):
 
 def source(*offers, node_class="gpu", provider="simulated", delivers=Delivery.NODE, **fields):
     key = SourceKey(node_class, provider)
-    return {key: Source(key=key, capabilities=Capabilities(delivers=delivers), offers=offers, **fields)}
+    return {key: Source(key=key, capabilities=Capabilities(deliveries=(delivers,)), offers=offers, **fields)}
 
 
 def only(offering):
@@ -62,6 +64,20 @@ def refusal(offering):
     assert not offering.candidates
     (found,) = offering.excluded
     return found.reason, found.sentence
+
+
+@pytest.mark.parametrize("going", ["class", "pool"])
+def test_a_class_or_pool_that_is_being_deleted_launches_nothing(going):
+    def deleted(found, yes):
+        if not yes:
+            return found
+        metadata = msgspec.structs.replace(found.metadata, deletion_timestamp=NOW)
+        return msgspec.structs.replace(found, metadata=metadata)
+
+    found = candidates(
+        source(offer()), [deleted(pool(), going == "pool")], [deleted(node_class(), going == "class")], CONTEXT
+    )
+    assert not found.candidates
 
 
 def test_an_offer_becomes_the_node_it_would_be_in_the_pool():
@@ -180,7 +196,7 @@ def test_a_pool_serves_the_namespaces_that_its_selector_picks():
 def test_an_offer_whose_launch_failed_is_excluded_until_its_cooldown_ends():
     offered = offer()
     until = NOW + timedelta(minutes=5)
-    cooling_down = CandidateContext(now=NOW, cooldowns={offered.key: (until, "the launch was refused.")})
+    cooling_down = CandidateContext(now=NOW, cooldowns={offered.key: CoolingDown(until, "the launch was refused.")})
 
     reason, sentence = refusal(candidates(source(offered), [pool()], [node_class()], cooling_down))
 
@@ -263,7 +279,7 @@ def test_daemonsets_take_their_share_of_a_new_node():
 
 def test_a_source_without_offers_is_unknown_and_containers_are_not_nodes():
     key = SourceKey("gpu", "aws")
-    silent = {key: Source(key=key, capabilities=Capabilities(delivers=Delivery.NODE), error="it does not answer")}
+    silent = {key: Source(key=key, capabilities=Capabilities(deliveries=(Delivery.NODE,)), error="it does not answer")}
 
     assert candidates(silent, [pool()], [node_class()], CONTEXT).unknown == (
         "aws of GPUNodeClass gpu: it does not answer",

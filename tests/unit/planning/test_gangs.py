@@ -46,7 +46,7 @@ def test_a_group_whose_pods_do_not_all_exist_yet_waits_for_them():
     made = plan(pods(2, annotations=GROUP), [candidate(1)], gangs={GangKey("team", "train"): Gang(min_count=3)})
 
     assert set(why(made).values()) == {Reason.GANG_INCOMPLETE}
-    assert "needs 3 pods and 2 are waiting" in made.left_out[0].sentence
+    assert "needs 3 pods and 2 wait for capacity" in made.left_out[0].sentence
     placed = Gang(min_count=3, placed=1)
     assert len(served(plan(pods(2, annotations=GROUP), [candidate(1)], gangs={GangKey("team", "train"): placed}))) == 2
 

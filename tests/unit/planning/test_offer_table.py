@@ -89,3 +89,10 @@ def test_what_is_left_for_pods_is_near_what_a_cloud_says():
             left = left_for_pods(Fraction(row["vcpu"]), Fraction(row["memory_mib"]) / 1024)
             assert left["cpu"] == Fraction(row["alloc_cpu"]) * 1000
             assert left["memory"] / 2**20 == pytest.approx(float(row["alloc_memory_mib"]), rel=0.06)
+
+
+def test_a_listing_of_a_marketplace_is_one_machine():
+    header = "provider,instance_type,gpu_name,gpu_count,vcpus,memory_gib,price_ondemand_usd_h,stock\n"
+    rows = read_table([header, "vast,a,L4,1,4,16,0.5,\n", "aws,b,L4,1,4,16,0.8,\n", "vast,c,L4,1,4,16,0.5,3\n"])
+
+    assert [row.offer.stock for row in rows] == [1, None, 3]

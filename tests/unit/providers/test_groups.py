@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from forebay.api.machines import Machine
 from forebay.api.parts import SecretKeyRef, SecretRef, TaintEffect, TaintEntry
 from forebay.net.redaction import Redactor
+from forebay.providers.registry import read_environment
 from forebay.providers.webhook.groups import VARIABLES, read_groups
 from tests.unit.api.test_rules import complaints
 
@@ -50,6 +51,17 @@ def test_the_predecessors_groups_work_as_they_are_whatever_their_prefix():
     assert machine.scale_up_endpoint == "http://power-api/gpu-worker-1/start"
     assert machine.scale_down_endpoint == "http://power-api/gpu-worker-1/stop"
     assert (machine.timeout, machine.boot_timeout) == ("5s", "15m")
+
+
+def test_each_machine_knows_the_variable_of_its_gpu_count():
+    """Whoever has to correct a wrong number is told where it stands."""
+    variables = {
+        "LAB_BOX_NAME": "gpu-7",
+        "LAB_BOX_GPU_COUNT": "8",
+        "LAB_BOX_SCALE_UP_ENDPOINT": "http://power.lan/on",
+        "LAB_BOX_SCALE_DOWN_ENDPOINT": "http://power.lan/off",
+    }
+    assert read_environment(variables).gpu_count_variables == {"gpu-7": "LAB_BOX_GPU_COUNT"}
 
 
 def test_no_group_at_all_is_no_error():

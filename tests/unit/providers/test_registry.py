@@ -1,16 +1,22 @@
 import pytest
 
+from forebay.api.gpu_node_class import GPUNodeClassSpec
 from forebay.api.gpu_node_class import ProviderEntry as Entry
-from forebay.api.machines import Machine
 from forebay.api.parts import SecretKeyRef, SecretRef
-from forebay.api.providers import ProviderName
 from forebay.net.in_process import InProcess
 from forebay.net.redaction import HIDDEN, Redactor
 from forebay.net.transport import Response
-from forebay.providers.registry import NotInThisRelease, ProviderContext, build_provider, environment_entry
+from forebay.providers.admission import KNOWN
+from forebay.providers.base import LaunchRequest, Rejected
+from forebay.providers.registry import (
+    EnvironmentConfig,
+    ProviderContext,
+    ProviderNotServed,
+    build_provider,
+    providers,
+    read_environment,
+)
 from forebay.providers.secrets import Secrets, UnusableSecret
-
-MACHINE = Machine(name="gpu-1", gpu_count=4, scale_up_endpoint="http://p/on", scale_down_endpoint="http://p/off")
 
 
 class FakeSecrets:
@@ -41,19 +47,64 @@ def context():
     )
 
 
+def build(entry):
+    return build_provider(entry, GPUNodeClassSpec(providers=(entry,)), context())
+
+
+VARIABLES = {
+    "BOX_NAME": "gpu-1",
+    "BOX_GPU_COUNT": "4",
+    "BOX_SCALE_UP_ENDPOINT": "http://admin:hunter2@p/on",
+    "BOX_SCALE_DOWN_ENDPOINT": "http://p/off?key=s3cr3t",
+    "BOX_HEADERS_SECRET": "power-api",
+    "BOX_GPU_TYPE": "L40S",
+}
+
+
 async def test_machines_of_the_environment_are_built_like_those_of_a_class():
-    provider = build_provider(environment_entry([MACHINE]), context())
+    (entry,) = read_environment(VARIABLES).entries
+    provider = build(entry)
     assert [offer.node_name for offer in await provider.offers()] == ["gpu-1"]
     await provider.close()
 
 
-@pytest.mark.parametrize("name", [name for name in ProviderName if name is not ProviderName.WEBHOOK])
-def test_an_unsupported_provider_is_refused_with_what_to_do(name):
-    with pytest.raises(NotInThisRelease) as caught:
-        build_provider(Entry(name=name), context())
+async def test_what_is_shown_of_the_environment_has_offers_but_nothing_to_call():
+    (entry,) = read_environment(VARIABLES).shown
+    assert not [word for word in ("hunter2", "s3cr3t", "power-api", "http") if word in str(entry)]
+    provider = build(entry)
+    (offer,) = await provider.offers()
+    assert (offer.node_name, offer.gpu_type, offer.gpu_count) == ("gpu-1", "L40S", 4)
+    request = LaunchRequest(uid="u", name="gpu-1", cluster="c", offer=offer, node_name="gpu-1")
+    with pytest.raises(Rejected, match="gpu-1: its endpoints are not known here"):
+        await provider.launch(request)
+    with pytest.raises(Rejected):
+        await provider.terminate("gpu-1")
+    assert (await provider.instances()).unknown == {"gpu-1"}
+    await provider.close()
+
+
+def test_an_environment_without_machines_configures_nothing():
+    assert read_environment({"PATH": "/bin"}) == EnvironmentConfig()
+    (problem,) = read_environment(VARIABLES | {"BOX_NAME": ""}).problems
+    assert problem.startswith("BOX_NAME is missing")
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN.keys() - providers().keys()))
+def test_a_provider_of_a_later_release_is_refused_with_what_to_do(name):
+    with pytest.raises(ProviderNotServed) as caught:
+        build(Entry(name=name))
     assert str(caught.value) == (
-        f"This release of Forebay does not support the provider {name}; it supports webhook. "
+        f"This release of Forebay does not serve the provider {name}; there are: simulated, webhook. "
         f"Upgrade Forebay, or set enabled: false on {name}."
+    )
+
+
+def test_a_name_that_nobody_has_is_refused_with_the_names_there_are():
+    with pytest.raises(ProviderNotServed) as caught:
+        build(Entry(name="my-cloud"))
+    assert str(caught.value) == (
+        "There is no provider my-cloud; there are: simulated, webhook. Correct the name, or install the package that "
+        "provides my-cloud beside Forebay."
     )
 
 

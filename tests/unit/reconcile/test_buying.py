@@ -5,19 +5,25 @@ from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.api.meta import ObjectMeta
+from forebay.budgets.accounts import Accounts
+from forebay.budgets.assessment import Assessor
+from forebay.demand.reservation import Reservations
 from forebay.lifecycle.steps import DeleteRecord
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import LabelSelector
 from forebay.model.sources import Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.model.workloads import PodAffinityTerm
+from forebay.reconcile.budgeting import Budgeting, assess_budgets
 from forebay.reconcile.buying import buy
 from forebay.reconcile.decisions import CreateInstance
-from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.purchases import purchases
+from forebay.reconcile.snapshot import BudgetState, Snapshot
+from tests.unit.budgets.factories import budget
 from tests.unit.demand.builders import NOW, node, pod, running
 
 RENTED = Source(
     key=SourceKey("", "simulated"),
-    capabilities=Capabilities(delivers=Delivery.NODE),
+    capabilities=Capabilities(deliveries=(Delivery.NODE,)),
     offers=(
         Offer(
             provider="simulated",
@@ -89,3 +95,27 @@ def test_affinity_finds_the_running_pods():
 
     assert len(buy(snapshot, [waiting]).decisions) == 1
     assert not buy(replace(snapshot, pods_by_node={}), [waiting]).decisions
+
+
+def test_a_pod_that_nothing_fits_is_told_so_while_the_ledgers_are_not_read():
+    huge = pod("huge", gpus=99)
+    found = purchases(replace(EMPTY, pending=(huge,)), Budgeting(), Reservations(left=(huge,)))
+    assert [each.pod.name for each in found.bought.left_out] == ["huge"]
+    assert found.bought.decisions == ()
+
+
+def test_a_pod_that_nothing_fits_holds_back_no_other_pod_of_its_budget():
+    huge, small = pod("huge", gpus=99, labels={"team": "a"}), pod("small", labels={"team": "a"})
+    own = budget(hours="10")
+    accounts = Accounts()
+    accounts.open(own, NOW)
+    for each in (huge, small):
+        accounts.see(each, NOW)
+    state = BudgetState(accounts=accounts, assessor=Assessor())
+    snapshot = replace(EMPTY, pending=(huge, small), budgets=(own,), budget_state=state)
+
+    found = purchases(snapshot, assess_budgets(snapshot), Reservations(left=(huge, small)))
+
+    assert [each.pod.name for each in found.bought.left_out] == ["huge"]
+    assert [ref.name for create in found.bought.decisions for ref in create.spec.pods] == ["small"]
+    assert found.admitted.held == ()

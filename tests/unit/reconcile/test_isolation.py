@@ -6,12 +6,12 @@ from forebay.api.gpu_instance import InstanceState, PoolRef
 from forebay.api.gpu_node_pool import Disruption
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
+from forebay.lifecycle.facts import source_of
 from forebay.lifecycle.steps import WriteStatus
 from forebay.model.reasons import Reason
 from forebay.model.sources import Source
 from forebay.reconcile.decisions import PodEvent, ReportBudget, ReportPool
 from forebay.reconcile.isolation import Faults, ObjectId, without_faulty
-from forebay.reconcile.orders import source_of
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 from forebay.reconcile.tick import tick
 from tests.unit.budgets.factories import budget

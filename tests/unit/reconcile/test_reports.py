@@ -14,11 +14,10 @@ from forebay.api.gpu_instance import (
     PoolRef,
     Transition,
 )
-from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
+from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, GPUNodeClassStatus
 from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec, GPUNodePoolStatus
 from forebay.api.meta import ObjectMeta
-from forebay.api.parts import Condition, NodeClassRef, Truth
-from forebay.api.providers import ProviderName
+from forebay.api.parts import Condition, LabelSelectorEntry, NodeClassRef, Truth
 from forebay.model.reasons import Reason
 from forebay.model.sources import Delivery
 from forebay.reconcile.reports import report_classes, report_pools
@@ -26,24 +25,27 @@ from forebay.reconcile.snapshot import Snapshot
 from tests.unit.demand.builders import running
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
+EVERYBODY = LabelSelectorEntry()
 
 
-def pool(name="p", class_name="c", status=None, **metadata):
+def pool(name="p", class_name="c", status=None, spec=None, **metadata):
     return GPUNodePool(
         metadata=ObjectMeta(
             name=name, namespace="team", uid=f"uid-{name}", resource_version="7", generation=2, **metadata
         ),
-        spec=GPUNodePoolSpec(node_class_ref=NodeClassRef(name=class_name)),
+        spec=GPUNodePoolSpec(node_class_ref=NodeClassRef(name=class_name), **(spec or {})),
         status=status,
     )
 
 
-def node_class(name="c", **metadata):
-    return GPUNodeClass(metadata=ObjectMeta(name=name, **metadata), spec=GPUNodeClassSpec(providers=()))
+def node_class(name="c", *, allows=EVERYBODY, **metadata):
+    spec = GPUNodeClassSpec(providers=(), allowed_namespaces=allows)
+    return GPUNodeClass(metadata=ObjectMeta(name=name, **{"uid": f"uid-{name}", **metadata}), spec=spec)
 
 
-def reported(*, pools, classes=(), now=NOW):
-    return tuple(report_pools(Snapshot(now=now, classes=tuple(classes), pools=tuple(pools)), {}))
+def reported(*, pools, classes=(), now=NOW, namespaces=None):
+    snapshot = Snapshot(now=now, classes=tuple(classes), pools=tuple(pools), namespaces=namespaces or {})
+    return tuple(report_pools(snapshot, {}))
 
 
 def stuck(name, state, since, **status):
@@ -83,7 +85,7 @@ def test_a_pool_names_its_machines_that_cool_down_with_the_end():
         GPUInstance(
             metadata=ObjectMeta(name=name),
             spec=GPUInstanceSpec(
-                provider=ProviderName.WEBHOOK,
+                provider="webhook",
                 delivers=Delivery.POWER,
                 pool_ref=PoolRef(namespace="team", name=in_pool),
                 offer=OfferRecord(instance_type=name, gpu_count=1),
@@ -169,7 +171,8 @@ def test_conditions_of_other_writers_stay():
 
 
 def test_a_pool_that_is_being_deleted_gets_no_status():
-    assert reported(pools=[pool(deletion_timestamp=NOW, finalizers=["x"])]) == ()
+    going = pool("going", deletion_timestamp=NOW, finalizers=["x"])
+    assert [each.name for each in reported(pools=[going, pool()])] == ["p"]
 
 
 def test_a_sentence_that_is_too_long_for_the_api_is_shortened():
@@ -181,3 +184,82 @@ def test_a_sentence_that_is_too_long_for_the_api_is_shortened():
 
     assert all(len(each.message) <= 32768 for each in decision.conditions)
     assert tuple(report_pools(replace(snapshot, pools=(after(decision, seen),)), {seen.key: paused})) == ()
+
+
+def test_a_pool_of_a_namespace_that_its_class_does_not_allow_is_told_what_to_do():
+    closed = node_class(allows=None)
+    (report,) = reported(pools=[pool()], classes=[closed])
+    (on_class,) = report_classes(Snapshot(now=NOW, classes=(closed,), pools=(pool(),)))
+
+    assert {each.type: (each.status, each.reason) for each in report.conditions} == {
+        "NodeClassReady": (Truth.FALSE, Reason.NAMESPACE_NOT_ALLOWED),
+        "Ready": (Truth.FALSE, Reason.NAMESPACE_NOT_ALLOWED),
+    }
+    assert report.conditions[0].message == (
+        "This pool gets no capacity: GPUNodeClass c does not allow GPUNodePools of namespace team: select the "
+        "namespace in the class's spec.allowedNamespaces, or create the pool in namespace forebay-system."
+    )
+    assert (on_class.conditions[0].status, on_class.reason) == (Truth.FALSE, Reason.NAMESPACE_NOT_ALLOWED)
+    assert "No GPUNodePool of this class may use it (team/p)" in on_class.sentence
+
+
+def test_a_pool_is_told_which_of_the_namespaces_it_selects_it_may_not_serve():
+    wide = pool(spec={"namespace_selector": LabelSelectorEntry(match_labels={"kind": "lab"})})
+    (report,) = reported(
+        pools=[wide], classes=[node_class()], namespaces={"team": {"kind": "lab"}, "rival": {"kind": "lab"}, "x": {}}
+    )
+
+    assert report.conditions[0].status is Truth.TRUE
+    assert "does not permit this pool to serve rival: select these in the class's spec.allowedPodNamespaces" in (
+        report.conditions[0].message
+    )
+
+
+def test_a_pool_and_a_class_show_what_their_machines_cost_and_a_change_of_that_alone_is_written():
+    def machine(name, price, state=InstanceState.READY):
+        made = stuck(name, state, NOW)
+        return replace(made, spec=replace(made.spec, hourly_price=price, node_class_name="c"))
+
+    def written(seen, *records):
+        snapshot = Snapshot(now=NOW, classes=(node_class(),), pools=(seen,), records=records)
+        (on_class,) = report_classes(snapshot)
+        return list(report_pools(snapshot, {})), on_class
+
+    pools, on_class = written(pool(), machine("a", "1.20"), machine("b", "0.30"), machine("c", "9", InstanceState.GONE))
+    assert [(each.node_count, each.hourly_cost) for each in pools] == [(2, "1.5")]
+    assert (on_class.active_nodes, on_class.hourly_cost) == (2, "1.5")
+    (fewer,), on_class = written(after(pools[0], pool()), machine("a", "1.20"))
+    assert (fewer.node_count, fewer.hourly_cost, fewer.conditions) == (1, "1.2", pools[0].conditions)
+    (none,), _ = written(pool())
+    assert (none.node_count, none.hourly_cost) == (0, "0")
+
+
+def test_of_many_machines_that_cannot_go_a_few_are_named_and_the_others_counted():
+    failing = [
+        stuck(f"box-{number}", InstanceState.TERMINATING, NOW, reason=Reason.TERMINATION_FAILED) for number in range(7)
+    ]
+    empty = stuck("rack", InstanceState.DRAINING, NOW - timedelta(hours=1))
+    snapshot = Snapshot(now=NOW, classes=(node_class(),), pools=(pool(),), records=(*failing, empty))
+
+    (decision,) = report_pools(snapshot, {})
+
+    (said,) = (each.message for each in decision.conditions if each.type == "TerminationBlocked")
+    assert "termination of box-4 fails and 2 more" in said
+    assert "box-5" not in said
+    assert "rack" not in said, "no pod is on its node"
+
+
+def test_a_class_is_written_when_only_its_figures_change_and_not_when_nothing_does():
+    def reports(seen, *records):
+        return list(report_classes(Snapshot(now=NOW, classes=(seen,), pools=(pool(),), records=records)))
+
+    made = stuck("a", InstanceState.READY, NOW)
+    made = replace(made, spec=replace(made.spec, hourly_price="2", node_class_name="c"))
+    (first,) = reports(node_class())
+    status = GPUNodeClassStatus(
+        conditions=first.conditions, active_nodes=first.active_nodes, hourly_cost=first.hourly_cost, offers=first.offers
+    )
+    seen = replace(node_class(), status=status)
+    assert reports(seen) == []
+    (second,) = reports(seen, made)
+    assert (second.active_nodes, second.hourly_cost, second.conditions) == (1, "2", first.conditions)

@@ -11,13 +11,13 @@ from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import BUDGET_GATE
 from forebay.api.parts import Limits
-from forebay.api.providers import ProviderName
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
 from forebay.budgets.usage import seconds
 from forebay.demand.reservation import Reservations
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import LabelOperator, NodeSelectorTerm, Requirement, Toleration
+from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import (
     Billing,
     Capabilities,
@@ -38,7 +38,7 @@ from tests.unit.budgets.factories import pod as counted_pod
 from tests.unit.reporting.objects import NOW, node, pod, pool, record, running
 
 KEY = SourceKey("owned", "webhook")
-OWNED = GPUNodeClassSpec(providers=(ProviderEntry(name=ProviderName.AWS, priority=4),), limits=Limits(max_nodes=3))
+OWNED = GPUNodeClassSpec(providers=(ProviderEntry(name="aws", priority=4),), limits=Limits(max_nodes=3))
 CONSTRAINED = PodShape(
     requests=Resources({"cpu": 1, "pods": 1, "nvidia.com/gpu": 2}),
     node_affinity=(NodeSelectorTerm((Requirement("zone", LabelOperator.IN, ("a", "b")),)),),
@@ -76,16 +76,32 @@ def a_full_snapshot():
         daemons=(CONSTRAINED,),
         last_seen_nodes={"m2": node("m2")},
         pods_by_node={"m1": (running(),)},
+        container_pods={"uid-far": replace(running("far"), uid="uid-far")},
         records=(record(),),
+        signing_requests=(
+            SigningRequest(
+                name="csr-1",
+                uid="uid-csr-1",
+                resource_version=3,
+                created=NOW,
+                username="system:bootstrap:abc123",
+                node_name="m1",
+                public_key="key",
+            ),
+        ),
         budgets=(budget(),),
+        gate_missing="Nothing holds new pods.",
         unrecorded_cost=frozenset({"uid-m9"}),
         unreadable_pools=frozenset({("team", "odd")}),
         unreadable_classes=frozenset({"odd"}),
+        unreadable_records={"odd": "Invalid enum value"},
         unreadable_pods=((running("odd"), "Expected `int`"),),
+        told_but_bound=(running("placed", capacity="NoOfferFits: None."),),
+        pending_claims=(pod("claims"),),
         sources={
             KEY: Source(
                 key=KEY,
-                capabilities=Capabilities(delivers=Delivery.POWER, poll=timedelta(seconds=7)),
+                capabilities=Capabilities(deliveries=(Delivery.POWER,), poll=timedelta(seconds=7)),
                 priority=3,
                 listing=Listing(asked=NOW, found=found),
                 offers=(offer,),
@@ -95,6 +111,7 @@ def a_full_snapshot():
         unusable={SourceKey("owned", "aws"): "not in this release"},
         claimed_twice={"owned": {"m3": "the environment"}},
         memory=Memory(reservations=Reservations(fitting={"uid-a": NOW})),
+        intolerant=frozenset({"uid-b"}),
         calls_in_flight=frozenset({"m1"}),
         rules=OperatorRules(gpu_resources=frozenset({"acme.com/gpu"}), idle_delay=timedelta(seconds=3)),
     )
@@ -179,7 +196,7 @@ def test_a_saved_snapshot_keeps_no_credentials_in_the_urls_of_machines():
         scale_up_endpoint="https://me:planted-secret@power.lan:8443/m1/on?token=planted-secret#planted-secret",
         scale_down_endpoint="https://power.lan/m1/off?planted-secret",
     )
-    spec = GPUNodeClassSpec(providers=(ProviderEntry(name=ProviderName.WEBHOOK, machines=(machine,)),))
+    spec = GPUNodeClassSpec(providers=(ProviderEntry(name="webhook", machines=(machine,)),))
     owned = GPUNodeClass(metadata=ObjectMeta(name="owned"), spec=spec)
 
     saved = save_snapshot(Snapshot(now=NOW, classes=(owned,)))

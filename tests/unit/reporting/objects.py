@@ -15,7 +15,6 @@ from forebay.api.gpu_instance import (
 from forebay.api.gpu_node_pool import Disruption, GPUNodePool, GPUNodePoolSpec
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import Condition, NodeClassRef, PodRef, Truth
-from forebay.api.providers import ProviderName
 from forebay.model.nodes import Node
 from forebay.model.quantities import Resources
 from forebay.model.sources import Delivery
@@ -75,7 +74,7 @@ def record(name="m1", state=S.READY, *, pods=("train",), price="1.80", pool="lab
     return GPUInstance(
         metadata=ObjectMeta(name=name, uid=f"uid-{name}", creation_timestamp=before(minutes=2)),
         spec=GPUInstanceSpec(
-            provider=ProviderName.WEBHOOK,
+            provider="webhook",
             delivers=Delivery.POWER,
             pool_ref=PoolRef(namespace="team", name=pool) if pool else None,
             node_class_name="owned",

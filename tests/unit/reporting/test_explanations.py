@@ -15,7 +15,7 @@ def test_a_waiting_pod_shows_its_request_how_long_it_waits_and_the_schedulers_me
 
     explanation = explain_pod(pod(), cluster_view(launching, nodes={}), [])
 
-    assert explanation.reason == "Unschedulable"
+    assert explanation.reason == "CapacityLaunching"
     assert explanation.answer == (
         "Waiting for capacity: requests 1 GPU; kube-scheduler has found no node for 2m. "
         'Message of kube-scheduler: "0/1 nodes are available: 1 Insufficient nvidia.com/gpu".'
@@ -111,7 +111,8 @@ def test_a_node_shows_why_forebay_powered_it_on():
     view = cluster_view(record("m1", S.GONE, pods=("old",)), record(), pods=[running()])
 
     assert explain_node(node(), view, []).answer == (
-        "Forebay powered on m1 for team/train, at $1.80/h. It is the cheapest that fits. Pods on the node: 1."
+        "Forebay powered on m1 for team/train, at $1.80/h. It is the cheapest that fits. Pods on the node: 1 "
+        "(team/train)."
     )
 
 

@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-from msgspec.structs import replace
 
 from forebay.api.gpu_instance import Transition
 from forebay.reporting.explanations import explain_instance, explain_pod
@@ -32,6 +31,13 @@ def test_a_pod_that_nothing_fits_shows_the_last_event_of_its_own():
     events = [event("Too large for any machine."), event("Not this.", about="team/other")]
 
     assert next_of(pod(), events=events) == "NoOfferFits (30s ago): Too large for any machine."
+
+
+def test_what_the_condition_of_a_pod_says_comes_before_an_event_which_may_be_older():
+    told = pod(capacity="LimitReached: No room.")
+
+    assert next_of(told, events=[event("Too large.")]) == "LimitReached: No room."
+    assert explain_pod(told, cluster_view(), []).reason == "LimitReached"
 
 
 def test_without_a_running_operator_nothing_is_said_to_happen():
@@ -103,11 +109,9 @@ def test_an_idle_instance_shows_when_it_is_powered_off():
     assert "pool lab never consolidates idle nodes" in next_of_instance(idle, pools=(pool(after="Never"),))
     found_on = record(pool=None, idle_since=before(minutes=1))
     assert "belongs to no pool" in next_of_instance(found_on)
-    of_environment = replace(found_on, spec=replace(found_on.spec, node_class_name=None))
-    assert "--idle-delay" in next_of_instance(of_environment)
     overdue = next_of_instance(record(idle_since=before(minutes=6)))
     assert "as soon as disruption budgets and the scale-down interval allow" in overdue
 
 
 def test_an_instance_with_pods_on_its_node_stays():
-    assert next_of_instance(record(), pods=[running()]) == "m1 stays while pods run on it (now: 1)."
+    assert next_of_instance(record(), pods=[running()]) == "m1 stays while pods run on it (now 1: team/train)."

@@ -28,10 +28,12 @@ def test_a_cluster_without_instances_costs_nothing():
     assert spend_text(fields()["spend"]) == "$0.00: there are no GPUInstances"
 
 
-def test_a_waiting_pod_shows_the_instance_that_launches_else_the_last_event_else_the_scheduler():
+def test_a_waiting_pod_shows_the_instance_that_launches_else_its_condition_or_event_else_the_scheduler():
     launching = record("m2", S.LAUNCHED, pods=("a",), deadline=NOW + timedelta(minutes=3))
     refused = EventLine(about="team/b", at=NOW, type="Warning", reason="NoOfferFits", note="Too large.")
     pods = [pod("a"), pod("b"), pod("c"), pod("d", gates=("x/y",)), pod("e", unschedulable_since=None)]
+    pods.append(pod("f", capacity="LimitReached: No room."))
+    pods.append(pod("g", gates=("forebay.dev/budget",), capacity="HeldByBudget: Until noon."))
 
     found = fields(waiting=pods, records=[launching], events=[refused])
 
@@ -41,6 +43,8 @@ def test_a_waiting_pod_shows_the_instance_that_launches_else_the_last_event_else
         "Unschedulable: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
         "Gated: The pod has scheduling gates (x/y) and is not scheduled until they are removed.",
         "NotYetScheduled: The scheduler has not tried the pod yet; the pod was created 3m ago.",
+        "LimitReached: No room.",
+        "HeldByBudget: Until noon.",
     ]
 
 

@@ -4,6 +4,7 @@ import asyncio
 import math
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -123,14 +124,14 @@ def test_work_in_a_thread_takes_no_virtual_time_even_if_its_task_was_cancelled()
             go.wait(5)
             done.set()
 
-        task = asyncio.create_task(asyncio.to_thread(slow))
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        before = loop.time()
-        threading.Timer(0.05, go.set).start()
-        await asyncio.sleep(1)
-        return loop.time() - before, done.is_set()
+        with ThreadPoolExecutor() as threads:
+            work = loop.run_in_executor(threads, slow)
+            await asyncio.sleep(0)
+            work.cancel()
+            before = loop.time()
+            threading.Timer(0.05, go.set).start()
+            await asyncio.sleep(1)
+            return loop.time() - before, done.is_set()
 
     assert run(impatient()) == (1.0, True)
 
@@ -140,11 +141,33 @@ def test_a_thread_can_call_back_into_the_loop_while_the_clock_is_held():
         loop = asyncio.get_running_loop()
         arrived: asyncio.Future[str] = loop.create_future()
         watchdog = loop.call_later(3600, arrived.cancel)
-        await asyncio.to_thread(loop.call_soon_threadsafe, arrived.set_result, "from a thread")
-        watchdog.cancel()
-        return await arrived, loop.time()
+        with ThreadPoolExecutor() as threads:
+            await loop.run_in_executor(threads, loop.call_soon_threadsafe, arrived.set_result, "from a thread")
+            watchdog.cancel()
+            return await arrived, loop.time()
 
     assert run(handed()) == ("from a thread", 0.0)
+
+
+def test_what_is_given_to_a_thread_is_done_before_anything_else_runs():
+    """In a thread, how far the other task comes meanwhile would be chance, and no run would be like another."""
+
+    async def planning() -> list[str]:
+        log: list[str] = []
+
+        async def other() -> None:
+            for number in range(3):
+                log.append(f"other {number}")
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        await asyncio.to_thread(lambda: (time.sleep(0.01), log.append("planned")))
+        await task
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(lambda: 1 // 0)
+        return log
+
+    assert run(planning()) == ["planned", "other 0", "other 1", "other 2"]
 
 
 def test_a_deadlock_is_an_error_that_names_the_waiting_tasks():

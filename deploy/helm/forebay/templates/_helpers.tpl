@@ -85,14 +85,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- toYaml $env -}}
 {{- end }}
 
-{{- /* Names of the Secrets that the operator may read, one per line; empty: all of its namespace. */ -}}
+{{- /* Names of the Secrets that the operator may read, one per line. */ -}}
 {{- define "forebay.secretNames" -}}
 {{- $names := .Values.secrets -}}
-{{- if $names -}}
 {{- range .Values.nodeGroups -}}
 {{- range $key, $value := . -}}
 {{- if hasSuffix "Secret" $key -}}{{- $names = append $names (splitList "/" $value | first) -}}{{- end -}}
-{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $names | uniq | sortAlpha | join "\n" -}}

@@ -4,15 +4,19 @@
 - apiGroups: [""]
   resources: ["nodes", "pods", "namespaces"]
   verbs: ["list", "watch"]
-# cordons nodes to drain, syncs labels and taints, removes startup taints
+# cordons nodes to drain, syncs labels and taints, reserves new nodes for their pods
 - apiGroups: [""]
   resources: ["nodes"]
   verbs: ["patch"]
+# deletes the Node of a rented machine that is proven gone
+- apiGroups: [""]
+  resources: ["nodes"]
+  verbs: ["delete"]
 # adds tolerations and usage finalizers, removes usage finalizers and budget gates
 - apiGroups: [""]
   resources: ["pods"]
   verbs: ["patch"]
-# nominates pods to the nodes launched for them
+# writes the conditions that say why a pod waits, and that the scheduler refuses its node
 - apiGroups: [""]
   resources: ["pods/status"]
   verbs: ["patch"]
@@ -32,6 +36,10 @@
 - apiGroups: ["forebay.dev"]
   resources: ["gpunodeclasses"]
   verbs: ["patch"]
+# publishes the machines of its environment variables as a class
+- apiGroups: ["forebay.dev"]
+  resources: ["gpunodeclasses"]
+  verbs: ["create", "delete"]
 # reports status
 - apiGroups: ["forebay.dev"]
   resources: ["gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status", "gpuworkloadbudgets/status"]
@@ -44,20 +52,42 @@
 - apiGroups: ["batch"]
   resources: ["jobs"]
   verbs: ["list", "watch", "patch"]
+# sees whether new pods of used-up budgets are held
+- apiGroups: ["admissionregistration.k8s.io"]
+  resources: ["mutatingadmissionpolicybindings"]
+  verbs: ["get"]
+  resourceNames: ["forebay-budget-gate"]
+# sees the requests of machines that join
+- apiGroups: ["certificates.k8s.io"]
+  resources: ["certificatesigningrequests"]
+  verbs: ["list", "watch"]
 # records events
 - apiGroups: ["events.k8s.io"]
   resources: ["events"]
   verbs: ["create", "patch"]
+# counts GPUs that nodes offer, and pods hold, by dynamic resource allocation
+- apiGroups: ["resource.k8s.io"]
+  resources: ["resourceslices", "deviceclasses", "resourceclaims"]
+  verbs: ["list", "watch"]
 {{- end }}
 {{- define "forebay.rules.namespace" -}}
 # elects one leader among the replicas
 - apiGroups: ["coordination.k8s.io"]
   resources: ["leases"]
-  verbs: ["create", "get", "update"]
+  verbs: ["get", "update"]
+  resourceNames: ["forebay-operator"]
+# creates that Lease
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  verbs: ["create"]
 # stores the ledgers of budgets
 - apiGroups: [""]
   resources: ["configmaps"]
   verbs: ["list", "create", "patch", "delete"]
+# publishes the machines of its environment variables as a pool
+- apiGroups: ["forebay.dev"]
+  resources: ["gpunodepools"]
+  verbs: ["create", "patch", "delete"]
 {{- end }}
 {{- define "forebay.rules.secrets" -}}
 # reads the credentials that classes and machines name
@@ -65,12 +95,34 @@
   resources: ["secrets"]
   verbs: ["get"]
 {{- end }}
+{{- define "forebay.rules.joinCluster" -}}
+# approves the request of the expected node, made with its own token
+- apiGroups: ["certificates.k8s.io"]
+  resources: ["certificatesigningrequests/approval"]
+  verbs: ["patch"]
+# approves client certificates of kubelets, and no others
+- apiGroups: ["certificates.k8s.io"]
+  resources: ["signers"]
+  verbs: ["approve"]
+  resourceNames: ["kubernetes.io/kube-apiserver-client-kubelet"]
+{{- end }}
+{{- define "forebay.rules.joinTokens" -}}
+# creates a bootstrap token for each machine and deletes it again; cannot read any Secret there
+- apiGroups: [""]
+  resources: ["secrets"]
+  verbs: ["create", "delete"]
+{{- end }}
 {{- define "forebay.rules.uninstallCluster" -}}
 # deletes the admission policies, so that new pods get no finalizer or gate
 - apiGroups: ["admissionregistration.k8s.io"]
   resources: ["mutatingadmissionpolicies", "mutatingadmissionpolicybindings"]
   verbs: ["delete"]
   resourceNames: ["forebay-usage-finalizer", "forebay-budget-gate"]
+# deletes the policies that guard pods and nodes
+- apiGroups: ["admissionregistration.k8s.io"]
+  resources: ["validatingadmissionpolicies", "validatingadmissionpolicybindings"]
+  verbs: ["delete"]
+  resourceNames: ["forebay-operator-writes", "forebay-startup-toleration", "forebay-tolerate-all"]
 # removes finalizers and gates from pods
 - apiGroups: [""]
   resources: ["pods"]
@@ -83,6 +135,10 @@
 - apiGroups: ["forebay.dev"]
   resources: ["gpunodeclasses", "gpuinstances"]
   verbs: ["list", "patch"]
+# deletes the class that shows the machines of environment variables
+- apiGroups: ["forebay.dev"]
+  resources: ["gpunodeclasses"]
+  verbs: ["delete"]
 {{- end }}
 {{- define "forebay.rules.uninstallNamespace" -}}
 # takes the Lease, so that no operator acts meanwhile
@@ -90,6 +146,10 @@
   resources: ["leases"]
   verbs: ["get", "update"]
   resourceNames: ["forebay-operator"]
+# deletes the pool that shows the machines of environment variables
+- apiGroups: ["forebay.dev"]
+  resources: ["gpunodepools"]
+  verbs: ["list", "delete"]
 {{- end }}
 {{- define "forebay.notOnManagedNodes" -}}
 - {key: forebay.dev/nodepool, operator: DoesNotExist}

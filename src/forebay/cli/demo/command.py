@@ -53,6 +53,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=speed,
         help=f"simulated seconds per real second (default: {DEFAULT_SPEED:g}; with --serve: 1)",
     )
+    parser.add_argument(
+        "--scenario",
+        choices=("lab", "burst"),
+        default="lab",
+        help="lab: five machines of your own; burst: two of your own and two clouds (default: lab)",
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of the random Jobs (default: 1)")
     parser.add_argument("--jobs", type=count, help=f"number of Jobs (default: {DEFAULT_JOBS}; with --serve: no limit)")
     parser.add_argument(
@@ -69,7 +75,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 _INTRO: Final = """\
 A simulated lab with five GPU machines, all off, is served on {url};
-Forebay manages it. In another terminal:
+Forebay manages it. A team, interns, has a budget of a quarter of a GPU-hour per hour. In another terminal:
 
   export KUBECONFIG={kubeconfig}
 {commands}
@@ -79,6 +85,7 @@ _COMMANDS_TO_TRY: Final = (
     ("kubectl get gpuinstances -w", "state of each machine"),
     ("kubectl get jobs,pods", "what runs, what waits"),
     ("{forebay} status", "pools, machines, cost"),
+    ("{forebay} budgets", "the budget of the team interns"),
     ("{forebay} explain job/giant-05", "why the fifth Job waits, from {fifth} on"),
 )
 _WRONG_AGES: Final = "The ages that kubectl shows are wrong at this speed: kubectl uses the real clock."
@@ -109,6 +116,8 @@ def check(arguments: argparse.Namespace) -> None:
         )
     if arguments.port is not None and not arguments.serve:
         raise UserError("--port is the port of --serve: add --serve, or leave out --port")
+    if arguments.scenario == "burst" and (arguments.serve or arguments.jobs is not None):
+        raise UserError("--scenario burst has its own few Jobs and an end: leave out --jobs and --serve")
     if arguments.serve and arguments.output == "json":
         raise UserError("--serve prints text for people, not JSON: leave out --serve or --output json")
 
@@ -116,7 +125,7 @@ def check(arguments: argparse.Namespace) -> None:
 async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[Summary, int]":
     """Run the demo; returns its summary and the exit code. `pace`: the speed of the display, None for no display."""
     from forebay.cli.demo.recorder import demo_summary
-    from forebay.cli.demo.world import running_demo
+    from forebay.cli.demo.world import Scenario, running_demo
     from forebay.embedded.server import EmbeddedCluster
     from forebay.net import clock
 
@@ -135,11 +144,13 @@ async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[
             intro = intro_text(url, directory / "kubeconfig", pace, arguments.seed)
         else:
             await stack.enter_async_context(cluster)
-        demo = await stack.enter_async_context(running_demo(cluster, arguments.seed))
+        demo = await stack.enter_async_context(running_demo(cluster, arguments.seed, Scenario(arguments.scenario)))
         if intro is not None:
             print(intro, flush=True)
         ended = await display_until_end(demo, interrupted, arguments, jobs, pace)
-        found = demo_summary(demo.recorder, demo.world, seed=arguments.seed, started=demo.started, now=clock.now())
+        found = demo_summary(
+            demo.recorder, demo.world, demo.markets, seed=arguments.seed, started=demo.started, now=clock.now()
+        )
     if interrupted.is_set():
         return found, 0 if arguments.serve else INTERRUPTED
     return found, 0 if ended else 1
@@ -206,9 +217,11 @@ COMMAND = Command(
     name="demo",
     summary="run the operator on a simulated lab: no cluster, no account",
     description="Simulate a lab with five GPU machines: Jobs arrive, and Forebay powers machines on and off and\n"
-    "says why. The demo ends by itself, and prints the cost and what the same machines would have\n"
-    "cost if left on:\n\n"
+    "says why. One machine fails to boot, one Job is too large for the lab, and one team uses up its\n"
+    "budget and waits. The demo ends by itself, and prints the cost and what the same machines would\n"
+    "have cost if left on:\n\n"
     "  forebay demo\n"
+    "  forebay demo --scenario burst\n"
     "  forebay demo --until-idle --output json --seed 7\n"
     "  forebay demo --serve",
     options=add_options,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -15,9 +16,12 @@ from forebay.kube.decoders import ADDED
 from forebay.kube.events import CONTROLLER
 from forebay.kube.view import Deleted, ObjectChange
 from forebay.model.quantities import GpuHours, Gpus, Usd, UsdPerHour
+from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.reporting.machines import NO_COST, cost, decimal
+from forebay.simulate.lab import BUDGET_TEAM
+from forebay.simulate.market import Market, MarketCall
 from forebay.simulate.power import PowerCall, PowerWorld
 
 
@@ -43,6 +47,8 @@ class PodTimes(msgspec.Struct, kw_only=True):
     created: datetime
     started: datetime | None = None
     finished: datetime | None = None
+    #: Whether the pod had to wait for its budget.
+    held: bool = False
 
 
 class DemoRecorder:
@@ -53,7 +59,7 @@ class DemoRecorder:
         self.pods: dict[str, PodTimes] = {}
         #: GPUInstances by UID, in their last state.
         self.records: dict[str, GPUInstance] = {}
-        #: On GPUInstances and pods, oldest first.
+        #: On GPUInstances, pods and budgets, oldest first.
         self.events: list[RecordedEvent] = []
         #: The last event on each pod, by the pod's UID.
         self.last_pod_event: dict[str, RecordedEvent] = {}
@@ -79,6 +85,8 @@ class DemoRecorder:
         )
         if event.kind == "Pod":
             self.last_pod_event[event.uid] = event
+            if event.reason == Reason.HELD_BY_BUDGET and event.uid in self.pods:
+                self.pods[event.uid].held = True
         if event.kind in _RECORDED_KINDS and not event.is_copy:
             self.events.append(event)
             for listener in self.listeners:
@@ -98,7 +106,7 @@ class DemoRecorder:
 
 
 #: Kinds whose events are recorded. Events on pools, classes and nodes are copies of these.
-_RECORDED_KINDS: Final = frozenset({"GPUInstance", "Pod"})
+_RECORDED_KINDS: Final = frozenset({"GPUInstance", "Pod", "GPUWorkloadBudget"})
 
 
 class Unserved(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +116,19 @@ class Unserved(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
     reason: str
     sentence: str
+
+
+class CloudUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What one cloud was used for. Dollars as exact fractions."""
+
+    cloud: str
+    rented: int
+    reclaimed: int
+    #: Launches that found no capacity.
+    refused: int
+    #: By the cloud's own bill, and by Forebay's GPUInstances.
+    bill_exact: str
+    on_record_exact: str
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +143,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     wait_median_s: float | None
     wait_p95_s: float | None
     wait_longest_s: float | None
+    #: Pods that waited for their budget, which the figures above leave out.
+    held: int
+    held_longest_s: float | None
     machines: int
     powered_on: int
     powered_off: int
@@ -139,12 +163,24 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     #: What all machines would have cost if left on for the whole time.
     always_on_cost: str
     always_on_cost_exact: str
+    #: What clouds were used, where there are some.
+    clouds: list[CloudUse]
 
 
-def demo_summary(recorder: DemoRecorder, world: PowerWorld, *, seed: int, started: datetime, now: datetime) -> Summary:
+def demo_summary(
+    recorder: DemoRecorder,
+    world: PowerWorld,
+    markets: Sequence[Market] = (),
+    *,
+    seed: int,
+    started: datetime,
+    now: datetime,
+) -> Summary:
     """The result of a demo that ran from `started` to `now`."""
     pods = recorder.pods
-    waits = sorted(pod.started - pod.created for pod in pods.values() if pod.started is not None)
+    started_pods = [pod for pod in pods.values() if pod.started is not None]
+    waits = _waits(pod for pod in started_pods if not pod.held)
+    held = _waits(pod for pod in started_pods if pod.held)
     unserved = [_unserved(pod, recorder.last_pod_event.get(uid)) for uid, pod in pods.items() if pod.started is None]
     calls = [call.asked for call in world.calls if call.acted]
     spent, always = metered(world, now), always_on(world, now - started)
@@ -156,24 +192,55 @@ def demo_summary(recorder: DemoRecorder, world: PowerWorld, *, seed: int, starte
         complete=all(pod.finished is not None or pod.started is None for pod in pods.values()),
         seconds=(now - started).total_seconds(),
         pods=len(pods),
-        served=len(waits),
+        served=len(started_pods),
         unserved=sorted(unserved, key=lambda each: each.pod),
         wait_median_s=_percentile(waits, 50),
         wait_p95_s=_percentile(waits, 95),
         wait_longest_s=_percentile(waits, 100),
+        held=len(held),
+        held_longest_s=_percentile(held, 100),
         machines=len(world.machines),
         powered_on=calls.count(PowerCall.ON),
         powered_off=calls.count(PowerCall.OFF),
         powered_off_in_use=len(world.powered_off_in_use()),
         powered_on_twice=len(world.powered_on_twice()),
         gpu_hours_used=decimal(used(pods.values(), now).hours),
-        gpu_hours_powered=decimal(world.gpu_hours().hours),
+        gpu_hours_powered=decimal(sum((_rented_hours(each, now) for each in markets), world.gpu_hours()).hours),
         cost=decimal(spent.dollars),
         cost_exact=spent.exact(),
         cost_on_record=decimal(recorded.dollars),
         cost_on_record_exact=recorded.exact(),
         always_on_cost=decimal(always.dollars),
         always_on_cost_exact=always.exact(),
+        clouds=[_cloud_use(market, recorder, now) for market in markets],
+    )
+
+
+def _rented_hours(market: Market, now: datetime) -> GpuHours:
+    total = GpuHours.from_microseconds(0)
+    for each in market.instances.values():
+        total += Gpus(each.sku.gpus) * ((each.line.ended or now) - each.line.created)
+    return total
+
+
+def rented(markets: Iterable[Market]) -> Usd:
+    """What clouds charge."""
+    return sum((Usd.from_exact(str(market.bill())) for market in markets), NO_COST)
+
+
+def _cloud_use(market: Market, recorder: DemoRecorder, now: datetime) -> CloudUse:
+    recorded = NO_COST
+    for record in recorder.records.values():
+        if record.spec.node_class_name == market.name:
+            recorded += cost(record, now)
+    launches = market.calls_of(MarketCall.LAUNCH)
+    return CloudUse(
+        cloud=market.name,
+        rented=len(market.instances),
+        reclaimed=sum(each.reclaim_at is not None for each in market.instances.values()),
+        refused=sum(call.status == HTTPStatus.CONFLICT for call in launches),
+        bill_exact=str(market.bill()),
+        on_record_exact=recorded.exact(),
     )
 
 
@@ -215,14 +282,35 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
             for wait in (summary.wait_median_s, summary.wait_p95_s, summary.wait_longest_s)
         )
         rows.append(("Waits", f"median {median}, p95 {p95}, longest {longest}"))
+    if summary.held_longest_s is not None:
+        longest = human(timedelta(seconds=summary.held_longest_s))
+        pods = "1 more pod" if summary.held == 1 else f"{summary.held} more pods"
+        rows.append(
+            ("Budget", f"{pods} of {BUDGET_TEAM} ran when the team's budget had room again, after up to {longest}")
+        )
     used_hours, powered = (GpuHours.parse(text) for text in (summary.gpu_hours_used, summary.gpu_hours_powered))
     share = f" ({round(used_hours / powered * 100)} % in use)" if powered.hours else ""
-    rows.append(("GPUs", f"{used_hours} used of {powered} powered on{share}"))
+    on = "powered on or rented" if summary.clouds else "powered on"
+    rows.append(("GPUs", f"{used_hours} used of {powered} {on}{share}"))
     rows.append(("Power", f"{summary.powered_on} times on, {summary.powered_off} times off"))
     spent, always = (Usd.from_exact(text) for text in (summary.cost_exact, summary.always_on_cost_exact))
     saved = f": {round((1 - spent / always) * 100)} % saved" if always.dollars else ""
-    rows.append(("Cost", f"{spent}; all {summary.machines} machines left on would have cost {always}{saved}"))
+    what = "own machines" if summary.clouds else "machines"
+    rows.append(("Cost", f"{spent}; all {summary.machines} {what} left on would have cost {always}{saved}"))
+    for each in summary.clouds:
+        bill, ours = Usd.from_exact(each.bill_exact), Usd.from_exact(each.on_record_exact)
+        launches = "launch" if each.refused == 1 else "launches"
+        same = "as Forebay counted" if bill == ours else f"Forebay counted {ours}"
+        machines = "machine" if each.rented == 1 else "machines"
+        told = (
+            f"{each.rented} {machines} rented ({each.reclaimed} reclaimed), {each.refused} {launches} without capacity"
+        )
+        rows.append((f"Cloud {each.cloud}", f"{told}: {bill}, {same}"))
     return rows
+
+
+def _waits(pods: Iterable[PodTimes]) -> list[timedelta]:
+    return sorted(pod.started - pod.created for pod in pods if pod.started is not None)
 
 
 def _unserved(pod: PodTimes, event: RecordedEvent | None) -> Unserved:

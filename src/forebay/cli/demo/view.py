@@ -11,11 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
-from forebay.cli.demo.recorder import RecordedEvent, always_on, metered
+from forebay.api.gpu_workload_budget import GPUWorkloadBudget, GPUWorkloadBudgetStatus
+from forebay.cli.demo.recorder import RecordedEvent, always_on, metered, rented
 from forebay.cli.demo.world import Demo
 from forebay.cli.output import print_line
 from forebay.kube.pods import BY_NODE, PENDING_GPU
-from forebay.model.quantities import UsdPerHour
+from forebay.model.quantities import GpuHours, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
@@ -43,8 +44,9 @@ _NOT_SHOWN: Final = frozenset({Reason.LAUNCH_STARTED})
 #: Columns of the timestamp and of the gaps between columns.
 _STAMP: Final = 12
 #: Lines that are always shown: title, headers and blank lines.
-_FRAME: Final = 10
+_FRAME: Final = 12
 _USED, _FREE, _OFF = "█", "░", "·"
+_LABELS: Final = {"Pod": "pod", "GPUWorkloadBudget": "budget"}
 _LEGEND: Final = Text(f"GPUs: {_USED} used  {_FREE} free  {_OFF} off", "dim")
 
 
@@ -95,6 +97,7 @@ def render(demo: Demo, speed: float, width: int, height: int) -> RenderableType:
     waiting = sorted(demo.views.pods.by(PENDING_GPU, True), key=lambda pod: (pod.created, pod.name))
     left = height - _FRAME - len(demo.world.machines) - min(len(waiting), _WAITING_SHOWN + 1)
     parts: list[RenderableType] = [_title(demo, speed, now), Text(), _machines(demo, now), _LEGEND, Text()]
+    parts += [*map(_budget, demo.views.budgets.values()), Text()]
     parts += [_waiting(demo, waiting, now), Text()]
     parts += [_events(demo, max(_LEAST_EVENTS, left), width)]
     return Group(*parts)
@@ -104,10 +107,10 @@ def _title(demo: Demo, speed: float, now: datetime) -> Text:
     rate = UsdPerHour(0)
     for record in demo.views.instances.values():
         rate += hourly_cost(record)
-    spent, always = metered(demo.world, now), always_on(demo.world, now - demo.started)
+    spent, always = metered(demo.world, now) + rented(demo.markets), always_on(demo.world, now - demo.started)
     text = Text.assemble(("Forebay demo", "bold"), f"  {elapsed_text(demo, now)}  (x{speed:g})   ")
     text.append(f"{rate} now, {spent} so far", "bold green")
-    return text.append(f" ({always} if all left on)", "dim")
+    return text.append(f" ({always} if all {'own machines ' if demo.markets else ''}left on)", "dim")
 
 
 def _machines(demo: Demo, now: datetime) -> Table:
@@ -125,7 +128,31 @@ def _machines(demo: Demo, now: datetime) -> Table:
             str(UsdPerHour(machine.hourly_price)),
             ", ".join(sorted(pod.name for pod in pods)) or Text("-", "dim"),
         )
+    for name, record in sorted(records.items()):
+        if name not in demo.world.machines and record.state is not InstanceState.GONE:
+            pods = [pod for pod in demo.views.pods.by(BY_NODE, record.node_name or name) if pod.occupies_node]
+            offer = record.spec.offer
+            table.add_row(
+                name,
+                _bar(offer.gpu_count if offer is not None else 0, pods, powered=True),
+                Text(record.state, _STYLES.get(record.state, "dim")),
+                _time_in_state(record, now),
+                str(hourly_cost(record)),
+                ", ".join(sorted(pod.name for pod in pods)) or Text("-", "dim"),
+            )
     return table
+
+
+def _budget(budget: GPUWorkloadBudget) -> Text:
+    """One line: usage, quota, and how many pods wait for it."""
+    status, quota = budget.status or GPUWorkloadBudgetStatus(), GpuHours.parse(budget.spec.quota.gpu_hours or 0)
+    consumed = GpuHours.parse(status.consumed_gpu_hours or 0)
+    text = Text.assemble(("BUDGET", "bold"), f"  {budget.metadata.name}: ")
+    is_used_up = consumed >= quota
+    text.append(f"{consumed} of {quota} used in the last {status.window or '1h'}", "yellow" if is_used_up else "")
+    if status.held_pods:
+        text.append(f"; {status.held_pods} {'pod waits' if status.held_pods == 1 else 'pods wait'} for room", "yellow")
+    return text
 
 
 def _bar(gpus: int, pods: Iterable[Pod], *, powered: bool) -> Text:
@@ -149,7 +176,7 @@ def _waiting(demo: Demo, waiting: list[Pod], now: datetime) -> RenderableType:
     for pod in waiting[:_WAITING_SHOWN]:
         event = demo.recorder.last_pod_event.get(pod.uid)
         last_event = f"{event.reason}: {event.sentence}" if event is not None else "the operator has not decided yet"
-        why = capacity_launching(pod, demo.views.instances.values(), now) or last_event
+        why = capacity_launching(pod, demo.views.instances.values(), now) or pod.capacity or last_event
         table.add_row(pod.name, str(int(pod.shape.gpus())), human(now - pod.created), printable(why))
     if len(waiting) > _WAITING_SHOWN:
         table.add_row(f"and {len(waiting) - _WAITING_SHOWN} more", "", "", "")
@@ -186,7 +213,7 @@ def _table(*titles: str, folds: bool = False) -> Table:
 
 def subject_label(event: RecordedEvent) -> str:
     """The object of an event as the demo names it."""
-    return f"pod {event.name}" if event.kind == "Pod" else event.name
+    return f"{_LABELS[event.kind]} {event.name}" if event.kind in _LABELS else event.name
 
 
 def elapsed_text(demo: Demo, moment: datetime) -> str:

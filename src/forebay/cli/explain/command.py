@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -25,6 +25,8 @@ _KINDS: Final = {
     **dict.fromkeys(("node", "nodes", "no"), "node"),
     **dict.fromkeys(("gi", "gpuinstance", "gpuinstances"), "gi"),
 }
+#: Pods of a Job that are shown; the others are counted.
+_MOST_PODS: Final = 20
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +126,7 @@ def show(explanation: "Explanation", now: datetime) -> None:
     for machine in explanation.machines:
         print()
         show_machine(machine)
-    for pod in explanation.pods:
+    for pod in explanation.pods[:_MOST_PODS]:
         print()
         print_paragraph(f"{pod.about}: {pod.reason}")
         print_paragraph(pod.answer, indent=2)
@@ -133,6 +135,10 @@ def show(explanation: "Explanation", now: datetime) -> None:
             price = price_text(machine)
             print_paragraph(f"GPUInstance {machine.name} ({price}): {machine.state}. {machine.message}", indent=2)
         show_events(pod.events or [], now, indent=2)
+    if more := explanation.pods[_MOST_PODS:]:
+        print()
+        reasons = ", ".join(f"{reason} {count}" for reason, count in Counter(pod.reason for pod in more).most_common())
+        print_paragraph(f"{len(more)} more pods ({reasons}); all with --output json")
     # Transitions are events too: those in the history are not shown twice.
     shown = {step.message for machine in explanation.machines for step in machine.history}
     show_events(

@@ -52,6 +52,7 @@ def read_input(arguments: argparse.Namespace, settings: Settings) -> "PlanInput"
     from msgspec.structs import replace
 
     from forebay.cli.plan.inputs import STDIN, read_cluster, read_files, read_offers
+    from forebay.providers.registry import deliveries
     from forebay.reporting.what_if import with_table
 
     if [*arguments.filename, arguments.offers].count(STDIN) > 1:
@@ -60,7 +61,7 @@ def read_input(arguments: argparse.Namespace, settings: Settings) -> "PlanInput"
     given = read_files(arguments.filename, settings) if arguments.filename else read_cluster(settings)
     if table is None:
         return given
-    snapshot = with_table(given.snapshot, (row.offer for row in table), spot=arguments.spot)
+    snapshot = with_table(given.snapshot, (row.offer for row in table), deliveries(), spot=arguments.spot)
     return replace(given, snapshot=snapshot)
 
 
@@ -81,8 +82,6 @@ def report(given: "PlanInput", supposed: list[str]) -> "Report":
 
 def _notes(snapshot: "Snapshot") -> list[str]:
     """Notes on what the plan does not take into account."""
-    from forebay.model.sources import Delivery
-
     notes = [f"GPUNodeClass {key.node_class}: {why}" for key, why in snapshot.unusable.items()]
     notes += [
         f"Offers of {key.provider} in GPUNodeClass {key.node_class} are unknown: {source.error}"
@@ -90,7 +89,11 @@ def _notes(snapshot: "Snapshot") -> list[str]:
         if source.offers is None and source.error is not None
     ]
     containers = sorted(
-        {key.provider for key, each in snapshot.sources.items() if each.capabilities.delivers is Delivery.CONTAINER}
+        {
+            key.provider
+            for key, each in snapshot.sources.items()
+            if not all(delivery.has_node for delivery in each.capabilities.deliveries)
+        }
     )
     if containers:
         notes.append(f"Offers of {', '.join(containers)} are ignored: they run containers, not nodes.")

@@ -32,7 +32,6 @@ from forebay.net.transport import NeverSent, Request, Response
 from forebay.planning.offer_table import Row, TableError, read_table
 from forebay.providers.registry import ProviderContext
 from forebay.providers.secrets import UnusableSecret
-from forebay.providers.webhook.groups import read_groups
 from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load_snapshot
 from forebay.reconcile.snapshot import Snapshot
 from forebay.settings import Settings, SettingsError
@@ -70,7 +69,6 @@ def read_cluster(settings: Settings) -> PlanInput:
 async def _cluster(settings: Settings) -> PlanInput:
     redactor = configure_logging(settings)
     config = cluster_config(settings, os.environ)
-    groups = read_groups(os.environ)
     rules = rules_of(settings)
     client = connected_client(config, redactor)
     try:
@@ -92,10 +90,10 @@ async def _cluster(settings: Settings) -> PlanInput:
             redactor=redactor,
             clock=clock.now,
         )
-        seen = await survey(client, config.server, groups.machines, context, rules)
+        seen = await survey(client, config.server, context, rules)
     finally:
         await client.close()
-    return PlanInput(where=config.server, snapshot=seen, notes=tuple(groups.problems))
+    return PlanInput(where=config.server, snapshot=seen)
 
 
 def read_files(names: Sequence[str], settings: Settings) -> PlanInput:
@@ -132,7 +130,7 @@ def read_files(names: Sequence[str], settings: Settings) -> PlanInput:
         redactor=Redactor(),
         clock=clock.now,
     )
-    return PlanInput(where=where, snapshot=asyncio.run(with_offers(built.snapshot, (), context)), notes=built.notes)
+    return PlanInput(where=where, snapshot=asyncio.run(with_offers(built.snapshot, context)), notes=built.notes)
 
 
 def read_offers(name: str) -> list[Row]:
@@ -180,6 +178,8 @@ def _documents(name: str, data: bytes) -> Iterator[tuple[str, Any]]:
         except RecursionError:
             raise UserError(f"{origin} {_TOO_DEEP}") from None
         else:
+            if _is_too_deep(document):
+                raise UserError(f"{origin} {_TOO_DEEP}")
             yield origin, document
             return
     try:
@@ -198,6 +198,17 @@ def _documents(name: str, data: bytes) -> Iterator[tuple[str, Any]]:
     except (ValueError, RecursionError) as error:
         # A date such as 2026-13-45, or brackets without end.
         raise UserError(f"{origin} is not YAML: {error}") from error
+
+
+def _is_too_deep(document: Any) -> bool:
+    """Whether JSON is nested more deeply than YAML may be. How deep the decoder itself reads depends on the stack."""
+    level = [document]
+    for _ in range(_DEEPEST + 1):
+        parts = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [part for each in parts for part in each if isinstance(part, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _check_depth(data: bytes, origin: str) -> None:

@@ -90,7 +90,7 @@ class _SnapshotBuilder:
         for each in documents:
             self._add_document(each)
         waiting = [pod for pod in self.pods.values() if is_pending(pod)]
-        pending = tuple(pod for pod in waiting if pod.shape.gpus(self.rules.gpu_resources))
+        pending = tuple(pod for pod in waiting if pod.shape.requests.any_gpu(self.rules.gpu_resources))
         if others := len(waiting) - len(pending):
             self.notes.append(
                 f"{_count(others, 'pod requests no GPU and is', 'pods request no GPU and are')} not planned for."

@@ -87,6 +87,9 @@ class ApiHandler:
                 raise _not_allowed()
             sent = request_parts.body(request, target.kind.kind)
             return _json_response(201, self._reviews.answer(target.kind, target.namespace, sent))
+        if target.subresource == "approval":
+            # The conditions of a CertificateSigningRequest: a part of the status, under a permission of its own.
+            target = msgspec.structs.replace(target, subresource="status")
         if target.subresource not in {None, "status", "finalize"}:
             return self._subresource(request, target, options)
         match request.method, target.name:

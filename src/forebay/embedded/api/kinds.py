@@ -108,6 +108,11 @@ DISRUPTION_BUDGET_KIND = _kind(
     unconditional_update=False,
 )
 LEASE_KIND = _kind("coordination.k8s.io/v1", "Lease", "leases", unconditional_update=False, create_on_update=True)
+SIGNING_REQUEST_KIND = _kind(
+    *("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", "csr"),
+    sub="status approval",
+    namespaced=False,
+)
 PRIORITY_CLASS_KIND = _kind(
     "scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", "pc", namespaced=False, generation=True
 )
@@ -120,6 +125,9 @@ CRD_KIND = _kind(
     generation=True,
     unconditional_update=False,
 )
+RESOURCE_SLICE_KIND = _kind("resource.k8s.io/v1", "ResourceSlice", "resourceslices", namespaced=False, generation=True)
+DEVICE_CLASS_KIND = _kind("resource.k8s.io/v1", "DeviceClass", "deviceclasses", namespaced=False, generation=True)
+RESOURCE_CLAIM_KIND = _kind("resource.k8s.io/v1", "ResourceClaim", "resourceclaims", sub="status")
 CLUSTER_ROLE_KIND = _kind(_RBAC, "ClusterRole", "clusterroles", namespaced=False)
 CLUSTER_ROLE_BINDING_KIND = _kind(_RBAC, "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
 ROLE_KIND = _kind(_RBAC, "Role", "roles")
@@ -151,8 +159,12 @@ BUILT_IN_KINDS: tuple[ApiKind, ...] = (
     LEASE_KIND,
     EVENT_V1_KIND,
     DISRUPTION_BUDGET_KIND,
+    SIGNING_REQUEST_KIND,
     PRIORITY_CLASS_KIND,
     RUNTIME_CLASS_KIND,
+    RESOURCE_SLICE_KIND,
+    DEVICE_CLASS_KIND,
+    RESOURCE_CLAIM_KIND,
     CRD_KIND,
     CLUSTER_ROLE_KIND,
     CLUSTER_ROLE_BINDING_KIND,

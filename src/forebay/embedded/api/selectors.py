@@ -14,6 +14,7 @@ from forebay.embedded.api.kinds import (
     POD_KIND,
     REPLICA_SET_KIND,
     SECRET_KIND,
+    SIGNING_REQUEST_KIND,
     ApiKind,
 )
 from forebay.embedded.api.objects import Json, Labels
@@ -35,6 +36,7 @@ _REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion
 _EVENT_FIELDS = ("reason", "type", "source")
 #: Selectable fields besides name and namespace, with the stored path where it differs.
 _FIELDS: dict[str, dict[str, str]] = {
+    SIGNING_REQUEST_KIND.storage: {"spec.signerName": ""},
     POD_KIND.storage: dict.fromkeys(
         (
             "spec.nodeName",

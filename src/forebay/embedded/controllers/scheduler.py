@@ -20,6 +20,7 @@ from forebay.embedded.api.objects import Json, StoredKey
 from forebay.embedded.api.subresources import bind_pod
 from forebay.embedded.controllers.cluster_state import ClusterState, PodView, node_of
 from forebay.embedded.controllers.controller import Controller
+from forebay.embedded.controllers.device_slices import DeviceSlices
 from forebay.embedded.controllers.inter_pod_affinity import LabelledPod, term_matches
 from forebay.embedded.controllers.node_info import SchedulingShape
 from forebay.embedded.controllers.recorder import Recorder
@@ -60,6 +61,7 @@ class Scheduler(Controller):
         super().__init__(cluster, recorder)
         self._shapes = ShapeCache()
         self._cache = SchedulerCache()
+        self._devices = DeviceSlices(cluster.store, self._devices_changed)
         #: All pods to be scheduled, active or unschedulable.
         self._queue: dict[StoredKey, _QueuedPod] = {}
         self._unschedulable: dict[SchedulingShape, dict[StoredKey, _QueuedPod]] = {}
@@ -72,9 +74,11 @@ class Scheduler(Controller):
         cluster.on_pods(self._pod_changed)
 
     def start(self) -> None:
+        self._devices.start()
         self._run_soon()
 
     def stop(self) -> None:
+        self._devices.stop()
         for handle in (self._next_run, self._next_refresh):
             if handle is not None:
                 handle.cancel()
@@ -85,10 +89,17 @@ class Scheduler(Controller):
             assert old is not None
             self._cache.remove_node(old["metadata"]["name"])
         elif old is None or _scheduling_fields(old) != _scheduling_fields(new):
-            self._cache.update_node(node_of(new))
+            self._cache.update_node(self._devices.on(node_of(new)))
         else:
             return
         self._refresh_messages_soon()
+        self._run_soon()
+
+    def _devices_changed(self, names: Iterable[str]) -> None:
+        for name in names:
+            node = self._cluster.nodes.get(name)
+            if node is not None:
+                self._cache.update_node(self._devices.on(node_of(node)))
         self._run_soon()
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:

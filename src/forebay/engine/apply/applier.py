@@ -14,31 +14,51 @@ from typing import Final, NamedTuple
 import structlog
 
 from forebay.api.names import CLASS_FINALIZER
-from forebay.demand.nomination import NominatePods
 from forebay.demand.refusal import RecordRefusal
+from forebay.demand.startup_taint import AddToleration, OpenNode, ReserveNode
 from forebay.engine.apply.budgets import BudgetActions
+from forebay.engine.apply.capacity_conditions import CapacityConditions
 from forebay.engine.apply.events import Events
+from forebay.engine.apply.join_credentials import JoinCredentials
 from forebay.engine.apply.launches import Launches
 from forebay.engine.apply.nodes import NodeActions
-from forebay.engine.apply.pending_enforcement import PendingEnforcement
+from forebay.engine.apply.published import PublishedObjects
 from forebay.engine.apply.records import Records
+from forebay.engine.apply.startup_taints import StartupTaints
 from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from forebay.kube.lease import Elector
 from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS
+from forebay.kube.signing_requests import approve
 from forebay.kube.types import reference
-from forebay.lifecycle.steps import Adopt, DeleteRecord, Drain, Launch, Terminate, Uncordon, WriteStatus
+from forebay.lifecycle.node_certificates import ApproveCertificate, ReportMisuse
+from forebay.lifecycle.steps import (
+    Adopt,
+    DeleteNode,
+    DeleteRecord,
+    DeleteResources,
+    Drain,
+    Launch,
+    Terminate,
+    Uncordon,
+    WriteStatus,
+)
 from forebay.net.transport import TransportError
 from forebay.reconcile.decisions import (
     CreateInstance,
     Decision,
+    OwnerEvent,
     PodEvent,
+    Publish,
+    ReportCapacity,
     ReportClass,
     ReportPool,
     SetClassFinalizer,
     SyncNode,
+    Unpublish,
+    UnreadableInstance,
     subject,
 )
 
@@ -75,17 +95,23 @@ class Applier:
         launches: Launches,
         elector: Elector,
         *,
-        nomination_client: Client,
-        actions: PendingEnforcement,
+        join_credentials: JoinCredentials,
+        conditions: CapacityConditions,
+        budgets: BudgetActions,
+        startup_taints: StartupTaints,
         clock: Callable[[], datetime],
     ) -> None:
         self._client = client
         self._views = views
         self._events = events
         self._launches = launches
+        self._join_credentials = join_credentials
         self._records = Records(client, views)
-        self._nodes = NodeActions(client, nomination_client, views, events)
-        self._budgets = BudgetActions(client, views, events, actions, clock)
+        self._nodes = NodeActions(client, views, events)
+        self._startup_taints = startup_taints
+        self._budgets = budgets
+        self._conditions = conditions
+        self._published = PublishedObjects(client, views, clock)
         self._elector = elector
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
 
@@ -133,20 +159,32 @@ class Applier:
                 if decision.status is not None and decision.status != decision.record.status:
                     await self._records.write(decision.record, decision.status)
                 await self._nodes.drain(decision)
-            case Uncordon():
-                await self._nodes.uncordon(decision.node)
+            case DeleteResources() | ApproveCertificate() | ReportMisuse():
+                await self._join(decision)
             case DeleteRecord():
                 await self._records.delete(decision.record)
             case SetClassFinalizer():
                 await self._set_class_finalizer(decision)
-            case SyncNode():
-                await self._nodes.sync(decision)
-            case NominatePods():
-                await self._nodes.nominate(decision)
+            case Publish() | Unpublish():
+                await self._published.apply(decision)
+            case Uncordon() | DeleteNode() | SyncNode():
+                await self._nodes.act(decision)
+            case ReserveNode():
+                await self._startup_taints.reserve(decision)
+            case AddToleration():
+                await self._startup_taints.add_toleration(decision)
+            case OpenNode():
+                await self._startup_taints.open(decision)
             case RecordRefusal():
                 await self._nodes.record_refusal(decision)
             case PodEvent():
                 self._events.pod_event(decision)
+            case OwnerEvent():
+                self._events.owner_event(decision)
+            case UnreadableInstance():
+                self._events.unreadable_instance(decision)
+            case ReportCapacity():
+                self._conditions.report(decision)
             case ReportPool():
                 await self._report_pool(decision)
             case ReportClass():
@@ -161,6 +199,20 @@ class Applier:
         # A record without a status is Requested, and its creation was recorded as such.
         if step.status.state is not step.record.state:
             self._events.transition(record, step.reason, step.sentence)
+
+    async def _join(self, decision: DeleteResources | ApproveCertificate | ReportMisuse) -> None:
+        match decision:
+            case DeleteResources():
+                self._join_credentials.delete(decision)
+            case ApproveCertificate():
+                approved = await approve(self._client, decision.request, decision.reason, decision.sentence)
+                self._views.signing_requests.observe(approved)
+                self._events.transition(decision.record, decision.reason, decision.sentence)
+            case ReportMisuse():
+                for node in decision.nodes:
+                    await self._nodes.cordon(node)
+                record = await self._records.write(decision.record, decision.status)
+                self._events.transition(record, decision.reason, decision.sentence)
 
     async def _set_class_finalizer(self, decision: SetClassFinalizer) -> None:
         metadata = decision.node_class.metadata

@@ -1,12 +1,14 @@
 """Applies decisions about budgets, their pods and Jobs. An action counts only after the API server accepted it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget
 from forebay.api.names import (
     BUDGET_GATE,
+    PAUSE_REQUESTED_AT_ANNOTATION,
+    PAUSE_REQUESTED_BY_ANNOTATION,
     PAUSED_AT_ANNOTATION,
     PAUSED_BY_ANNOTATION,
     PAUSED_LABEL,
@@ -33,7 +35,14 @@ from forebay.kube.types import reference
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
-from forebay.reconcile.decisions import AddUsageFinalizer, BudgetDecision, PodEvent, RemoveUsageFinalizer, ReportBudget
+from forebay.reconcile.decisions import (
+    AddUsageFinalizer,
+    BudgetDecision,
+    PodEvent,
+    RemovePauseAnnotations,
+    RemoveUsageFinalizer,
+    ReportBudget,
+)
 
 
 class BudgetActions:
@@ -64,7 +73,7 @@ class BudgetActions:
             case Resume():
                 await self._resume(decision)
             case CannotPause():
-                self._cannot_pause(decision)
+                await self._cannot_pause(decision)
             case Alert():
                 self._actions.alerted(decision.budget, self._clock())
             case Release():
@@ -74,6 +83,8 @@ class BudgetActions:
             case RemoveUsageFinalizer():
                 others = (each for each in decision.pod.finalizers if each != USAGE_FINALIZER)
                 await self._finalizers(decision.pod, tuple(others))
+            case RemovePauseAnnotations():
+                await self._annotate(decision.pod, dict.fromkeys(_requested(("", ""), self._clock())))
 
     async def _report(self, decision: ReportBudget) -> None:
         key = (decision.namespace, decision.name)
@@ -159,14 +170,14 @@ class BudgetActions:
         self._actions.done(decision.budget, pod, EnforcementAction.PAUSE, now)
         self._pod_and_budget_event(decision.budget, pod, decision.reason, decision.sentence)
         self._events.about(reference(JOBS, suspended), decision.reason, decision.sentence, warning=True)
-        await self._annotate(pod, annotations)
+        await self._annotate(pod, {**annotations, **_requested(decision.budget, now)})
 
-    async def _annotate(self, pod: Pod, annotations: dict[str, str]) -> None:
+    async def _annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
         try:
             patch = writes.merge_patch({"metadata": {"uid": pod.uid, "annotations": annotations}})
             self._views.pods.observe(await self._client.patch(PODS, pod.name, patch, pod.namespace))
         except (NotFound, Conflict):
-            return  # the Job controller has deleted the pod already
+            return  # the pod is deleted already
 
     def _rate(self, decision: Pause) -> int:
         """Request of all pods of the Job together, in thousandths."""
@@ -198,10 +209,12 @@ class BudgetActions:
         changed = await self._client.patch(PODS, pod.name, writes.merge_patch({"metadata": metadata}), pod.namespace)
         self._views.pods.observe(changed)
 
-    def _cannot_pause(self, decision: CannotPause) -> None:
+    async def _cannot_pause(self, decision: CannotPause) -> None:
         event = PodEvent(pod=decision.pod, reason=decision.reason, sentence=decision.sentence, warning=True)
         if self._events.pod_event(event):
             self._budget_event(decision.budget, decision.reason, decision.sentence)
+        if decision.pod.annotations.get(PAUSE_REQUESTED_BY_ANNOTATION) != decision.budget[1]:
+            await self._annotate(decision.pod, _requested(decision.budget, self._clock()))
 
     def _pod_and_budget_event(self, budget: BudgetKey, pod: Pod, reason: Reason, sentence: str) -> None:
         self._events.about(reference(PODS, pod), reason, sentence, warning=True)
@@ -218,6 +231,14 @@ def _refused(action: str, budget: BudgetKey, why: str) -> str:
         f"{action} for GPUWorkloadBudget {budget[1]} refused: {why.removesuffix('.')}. Forebay tries other pods first, "
         f"and this one again in {human(REFUSED_FOR)}."
     )
+
+
+def _requested(budget: BudgetKey, at: datetime) -> dict[str, str]:
+    """Annotations that ask whoever runs the pod to pause."""
+    return {
+        PAUSE_REQUESTED_BY_ANNOTATION: budget[1],
+        PAUSE_REQUESTED_AT_ANNOTATION: at.isoformat(timespec="seconds"),
+    }
 
 
 def _guard(budget: GPUWorkloadBudget) -> dict[str, str]:

@@ -11,23 +11,27 @@ from datetime import datetime
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
 from forebay.engine.apply.events import Events
+from forebay.engine.apply.join_credentials import JoinCredentials
 from forebay.engine.apply.launch_requests import launch_request
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
 from forebay.engine.counts import Counts
 from forebay.engine.sources.sources import Sources
+from forebay.join.base import JoinError, JoinRejected
 from forebay.kube.errors import Conflict, KubeError, NotFound
 from forebay.kube.lease import Elector
 from forebay.lifecycle import call_outcomes
+from forebay.lifecycle.facts import machine_sources, serving_source, source_of
+from forebay.lifecycle.secondary_resources import noted
 from forebay.lifecycle.steps import Launch, Terminate
 from forebay.model.reasons import Reason
 from forebay.model.sources import Failure, FailureKind
 from forebay.net.transport import TransportError
 from forebay.providers.base import Provider, ProviderError
-from forebay.reconcile.orders import source_of
 
 log = structlog.get_logger(__name__)
 
@@ -49,6 +53,7 @@ class Launches:
         provider_calls: ProviderCalls,
         events: Events,
         elector: Elector,
+        join_credentials: JoinCredentials,
         cluster: str,
         clock: Callable[[], datetime],
         counts: Counts,
@@ -58,6 +63,7 @@ class Launches:
         self._provider_calls = provider_calls
         self._events = events
         self._elector = elector
+        self._join_credentials = join_credentials
         self._cluster = cluster
         self._clock = clock
         self._counts = counts
@@ -69,19 +75,33 @@ class Launches:
         self._provider_calls.start(step.record.metadata.name, self._terminate(step))
 
     async def _launch(self, step: Launch) -> None:
-        claimed = await self._claim(step)
+        # Noted in the same write as the attempt: whatever is made for it can be found and deleted by its name.
+        planned = self._join_credentials.plan(step.record, step.status.attempt or 1)
+        noting = noted(step.status, tuple(each.resource for each in planned))
+        claimed = await self._claim(replace(step, status=noting))
         if claimed is None:
             return
         record, provider = claimed
         self._events.transition(record, step.reason, step.sentence)
-        request = launch_request(record, self._cluster)
+        try:
+            record, values = await self._join_credentials.make(record, planned)
+            boot = self._join_credentials.boot_payload(record, values)
+        except JoinError as error:
+            kind = FailureKind.REJECTED if isinstance(error, JoinRejected) else FailureKind.UNAVAILABLE
+            failure = Failure(kind=kind, sentence=str(error))
+            await self._record_outcome(record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock()))
+            return
+        request = launch_request(record, self._cluster, boot=boot)
         try:
             async with asyncio.timeout(_call_timeout(provider)):
                 instance = await provider.launch(request)
         except (ProviderError, TimeoutError) as error:
             failure = _failure(error, step.record, provider)
             self._count(record, "launch", failure)
-            await self._record_outcome(record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock()))
+            revision = self._sources.revision(source_of(record))
+            await self._record_outcome(
+                record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock(), revision)
+            )
         else:
             self._count(record, "launch")
             capabilities = provider.capabilities()
@@ -109,7 +129,7 @@ class Launches:
 
     def _count(self, record: GPUInstance, call: str, failure: Failure | None = None) -> None:
         """Counts and logs a call that has ended; `failure` is None for one that the provider accepted."""
-        provider = record.spec.provider.value
+        provider = record.spec.provider
         self._counts.calls[provider, call, "Accepted" if failure is None else failure.kind] += 1
         called = log.bind(call=call, provider=provider, instance=record.metadata.name)
         if failure is None:
@@ -119,7 +139,7 @@ class Launches:
 
     async def _claim(self, step: Launch | Terminate) -> tuple[GPUInstance, Provider] | None:
         """Records the attempt. Returns the record and its provider to the one winner, None to everybody else."""
-        provider = self._sources.provider(source_of(step.record))
+        provider = self._sources.provider(serving_source(step.record, machine_sources(self._sources.states())))
         if provider is None or not self._elector.still_leader():
             return None
         try:

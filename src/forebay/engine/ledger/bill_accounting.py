@@ -1,12 +1,12 @@
 """Bill for all machines, kept current from the informers' views."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from functools import partial
 
 import structlog
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_instance import InstanceState
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.bill import MACHINE_LEDGER, Bill
 from forebay.budgets.bill_keys import BillKey
@@ -16,9 +16,7 @@ from forebay.engine.ledger.store import Chunks, LedgerKey, Unit
 from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
 from forebay.engine.views import Views
 from forebay.kube.pods import BY_NODE
-from forebay.model.sources import Billing, Source, SourceKey
 from forebay.model.workloads import Pod
-from forebay.reconcile.orders import source_of
 
 log = structlog.get_logger(__name__)
 
@@ -26,18 +24,16 @@ _MACHINE_KEY = LedgerKey(MACHINE_LEDGER, Unit.MACHINES)
 
 
 class BillAccounting:
-    """Keeps the bill while this process leads. `states` returns the known sources of machines, for billing terms."""
+    """Keeps the bill while this process leads."""
 
     def __init__(
         self,
         views: Views,
         accounts: Accounts,
         *,
-        states: Callable[[], Mapping[SourceKey, Source]],
         gpu_resources: Collection[str] | None,
     ) -> None:
         self._views = views
-        self._states = states
         self._opened = False
         #: UIDs of stored ledgers of the bill whose key cannot be read.
         self._unreadable: frozenset[str] = frozenset()
@@ -62,7 +58,7 @@ class BillAccounting:
 
     def see_instances(self, now: datetime) -> None:
         """Update the bill with the GPUInstances. Call before the pod changes are applied."""
-        self.bill.see_instances(self._views.instances.values(), self._billing, self._pods_on, now)
+        self.bill.see_instances(self._views.instances.values(), self._pods_on, now)
 
     def unrecorded_cost(self) -> frozenset[str]:
         """UIDs of GPUInstances in state Gone that must not be deleted yet, because their cost is not stored."""
@@ -87,22 +83,12 @@ class BillAccounting:
     def _set_machine_ledger(self, ledger: Ledger) -> None:
         self.bill.machine_ledger = ledger
 
-    def _billing(self, record: GPUInstance) -> Billing:
-        chosen, source = record.spec.offer, self._states().get(source_of(record))
-        if chosen is None or source is None:
-            return Billing()
-        wanted = (chosen.instance_type, chosen.region, chosen.zone, chosen.spot)
-        for offer in source.offers or ():
-            if (offer.instance_type, offer.region, offer.zone, offer.spot) == wanted:
-                return offer.billing
-        return Billing()
-
     def _pods_on(self, node: str) -> tuple[Pod, ...]:
-        return self._views.pods.by(BY_NODE, node)
+        return tuple(map(self._views.claimed_gpus.counted, self._views.pods.by(BY_NODE, node)))
 
     def _find(self, namespace: str, name: str, uid: str) -> Pod | None:
         pod = self._views.pods.get((namespace, name))
-        return pod if pod is not None and pod.uid == uid else None
+        return self._views.claimed_gpus.counted(pod) if pod is not None and pod.uid == uid else None
 
 
 def bill_key_of(chunks: Chunks) -> BillKey | None:

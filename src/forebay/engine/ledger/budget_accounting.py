@@ -10,11 +10,11 @@ import structlog
 
 from forebay.api.gpu_instance import InstanceState
 from forebay.api.gpu_workload_budget import Accounting, GPUWorkloadBudget
-from forebay.api.names import BUDGET_GATE, RESET_USAGE_ANNOTATION, USAGE_FINALIZER
+from forebay.api.names import BUDGET_GATE, PAUSE_REQUESTED_BY_ANNOTATION, RESET_USAGE_ANNOTATION, USAGE_FINALIZER
 from forebay.budgets.accounts import Account, Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor, QuotaLimits
 from forebay.budgets.ledger.ledger import Ledger
-from forebay.budgets.usage import Interval, microseconds, run_of, seconds, thousandths, usage
+from forebay.budgets.usage import seconds
 from forebay.engine.apply.pending_enforcement import PendingEnforcement, paused
 from forebay.engine.counts import Counts
 from forebay.engine.ledger.bill_accounting import BillAccounting
@@ -23,7 +23,6 @@ from forebay.engine.ledger.sync import LedgerSync, TrackedLedger
 from forebay.engine.views import Views
 from forebay.kube.pods import BY_NODE, MARKED
 from forebay.model.quantities import GPU_SUFFIX
-from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod
 from forebay.reconcile.node_changes import out_of_service_taint
 from forebay.reconcile.snapshot import BudgetState
@@ -35,7 +34,6 @@ _REPORT_AFTER: Final = timedelta(seconds=30)
 #: Time from a pod's deletionTimestamp, by which it must have ended, until its finalizer is removed anyway.
 _FINALIZER_TIMEOUT: Final = timedelta(seconds=60)
 _AFTER_FAILURE: Final = 2.0
-_MICROSECOND: Final = timedelta(microseconds=1)
 _COMPACTION_INTERVAL: Final = timedelta(minutes=10)
 #: Time for which the ledger of a deleted budget is kept: a budget of the same name continues it.
 _KEEP_DELETED: Final = timedelta(days=31)
@@ -59,14 +57,13 @@ class BudgetAccounting:
         clock: Callable[[], datetime],
         still_leader: Callable[[], bool],
         counts: Counts,
-        states: Callable[[], Mapping[SourceKey, Source]],
         gpu_resources: Collection[str] | None = None,
     ) -> None:
         self._views = views
         self._clock = clock
         self._counts = counts
         self.accounts = Accounts()
-        self.bill_accounting = BillAccounting(views, self.accounts, states=states, gpu_resources=gpu_resources)
+        self.bill_accounting = BillAccounting(views, self.accounts, gpu_resources=gpu_resources)
         self.assessor = Assessor()
         self.actions = PendingEnforcement()
         self.sync = LedgerSync(
@@ -78,7 +75,7 @@ class BudgetAccounting:
         self._invalid: dict[BudgetKey, str] = {}
         #: Accounts of budgets that were deleted since this process leads.
         self._closed: dict[BudgetKey, _Closed] = {}
-        #: Usage of existing pods in the ledger of each budget, divided by the usage that their statuses show.
+        #: Usage in the ledger of each budget, divided by the usage that the statuses of its pods show (`Audits`).
         self.accuracy: dict[BudgetKey, float] = {}
         self._counted: frozenset[str] = frozenset()
         self._next_compaction: datetime | None = None
@@ -139,6 +136,7 @@ class BudgetAccounting:
             # A pod whose run times are not read must neither lose its finalizer nor count as unused.
             sync.request_round()
             return None
+        self._follow_claims(now)
         self.bill_accounting.open(sync)
         self._follow_budgets(now)
         self.bill_accounting.see_instances(now)
@@ -163,6 +161,7 @@ class BudgetAccounting:
             paused=tuple(paused(self._views.paused_jobs.values())),
             enforced=dict(self.actions.enforced),
             gated=pods.by(MARKED, BUDGET_GATE),
+            pause_requested=pods.by(MARKED, PAUSE_REQUESTED_BY_ANNOTATION),
             recorded=recorded,
         )
 
@@ -181,6 +180,7 @@ class BudgetAccounting:
 
     def _may_delete(self, pod: Pod, now: datetime) -> bool:
         """Whether a pod's usage finalizer may be removed: its usage is stored, or no exact budget counts it."""
+        pod = self._views.claimed_gpus.counted(pod)
         exact = any(
             self._known[account.key].spec.accounting is Accounting.EXACT
             for account in self.accounts.matching(pod)
@@ -287,7 +287,7 @@ class BudgetAccounting:
         if namespaces:
             for pod in self._views.pods.values():
                 if pod.namespace in namespaces:
-                    self.accounts.see(pod, now)
+                    self.accounts.see(self._views.claimed_gpus.counted(pod), now)
 
     def _close(self, key: BudgetKey, now: datetime) -> None:
         if self.accounts.get(key) is not None:
@@ -295,12 +295,22 @@ class BudgetAccounting:
             self.sync.close(key)
         self._invalid.pop(key, None)
 
+    def _follow_claims(self, now: datetime) -> None:
+        views = self._views
+        for key in views.claimed_gpus.update(lambda name: views.device_classes.get(("", name))):
+            if self._started and (holder := views.pods.get(key)) is not None:
+                pod = views.claimed_gpus.counted(holder)
+                self.accounts.see(pod, now)
+                self.bill_accounting.bill.see_pod(pod, now)
+
     def _follow_pods(self, now: datetime) -> None:
-        for pod, at, gone in self._views.pod_changes.take():
+        for each, at, gone in self._views.pod_changes.take():
+            pod = self._views.claimed_gpus.counted(each)
             if not gone:
                 self.accounts.see(pod, at)
                 self.bill_accounting.bill.see_pod(pod, at)
                 continue
+            self._views.claimed_gpus.gone(pod)
             if self._started or not self._end_recorded(pod):
                 self.accounts.gone(pod, min(at, now))
             self.bill_accounting.bill.pod_gone(pod, min(at, now))
@@ -347,25 +357,6 @@ class BudgetAccounting:
             self.accounts.compact(now, windows, self.bill_accounting.bill.unfinished_keys())
             self.bill_accounting.bill.compact(now)
             self._next_compaction = now + _COMPACTION_INTERVAL
-            self.accuracy = self._audit(now)
-
-    def _audit(self, now: datetime) -> dict[BudgetKey, float]:
-        """Accuracy by budget: usage of existing pods in the ledger, divided by usage computed from their statuses."""
-        at = microseconds(now)
-        found: dict[BudgetKey, tuple[int, int]] = dict.fromkeys(self._known, (0, 0))
-        for pod in self._views.pods.values():
-            if pod.started is None or pod.restarted:
-                continue
-            for account in self.accounts.matching(pod):
-                rate, run = thousandths(pod.shape, account.resource), run_of(pod, None, seconds(now))
-                if not rate or run is None or (run.end is not None and not run.end_reported):
-                    continue
-                window = timedelta(hours=self._known[account.key].spec.quota.window_hours)
-                expected, held = found[account.key]
-                expected += usage((Interval(run.start, run.end, rate),), now, window).units
-                held += account.ledger.consumed_by(pod.uid, at, window // _MICROSECOND)
-                found[account.key] = (expected, held)
-        return {key: held / expected if expected else 1.0 for key, (expected, held) in found.items()}
 
 
 def _replace(account: Account, unit: Unit, ledger: Ledger) -> None:

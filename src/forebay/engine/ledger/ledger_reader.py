@@ -2,20 +2,22 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from itertools import chain
 from typing import NamedTuple
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import RESET_USAGE_ANNOTATION
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.bill import MACHINE_LEDGER, Bill
+from forebay.budgets.claims import ClaimedGPUs
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.engine.ledger.bill_accounting import bill_key_of
 from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
 from forebay.kube.client import Client
-from forebay.kube.errors import Forbidden
+from forebay.kube.devices import DEVICE_CLASSES, RESOURCE_CLAIMS
+from forebay.kube.errors import Forbidden, NotFound
 from forebay.kube.own_kinds import GPU_INSTANCES
 from forebay.kube.pods import PODS
-from forebay.model.sources import Billing
 from forebay.model.workloads import Pod
 
 
@@ -59,6 +61,10 @@ async def read_ledgers(
     by_node: dict[str, list[Pod]] = {}
     for node in sorted({record.node_name for record in records if record.node_name and record.spec.hourly_price}):
         by_node[node] = (await client.list_all(PODS, fields=f"spec.nodeName={node}")).items
+    if any(pod.shape.resource_claims for pod in (*pods.values(), *chain(*by_node.values()))):
+        claimed = await _claimed_gpus(client)
+        pods = {uid: claimed.counted(pod) for uid, pod in pods.items()}
+        by_node = {node: list(map(claimed.counted, there)) for node, there in by_node.items()}
     for pod in pods.values():
         accounts.see(pod, now)
     accounts.close_missing()
@@ -69,6 +75,21 @@ async def read_ledgers(
             bill.ledgers[key], _ = Ledger.load(key.owner, chunks)
     bill.machine_ledger, damages = Ledger.load(MACHINE_LEDGER, stored.get(LedgerKey(MACHINE_LEDGER, Unit.MACHINES), {}))
     bill.machine_ledger_damaged = bool(damages)
-    bill.see_instances(records, lambda _: Billing(), lambda node: by_node.get(node, ()), now)
+    bill.see_instances(records, lambda node: by_node.get(node, ()), now)
     bill.update(now)
     return LedgerReading(accounts, bill, pods)
+
+
+async def _claimed_gpus(client: Client) -> ClaimedGPUs:
+    """GPUs that pods hold by resource claims. Raises `LedgersNotReadable`."""
+    claimed = ClaimedGPUs()
+    try:
+        classes = {each.name: each for each in (await client.list_all(DEVICE_CLASSES)).items}
+        for claim in (await client.list_all(RESOURCE_CLAIMS)).items:
+            claimed.add(claim)
+    except NotFound:
+        return claimed  # a cluster that does not serve them has none
+    except Forbidden as error:
+        raise LedgersNotReadable(f"what pods hold by resource claims cannot be read ({error.message})") from error
+    claimed.update(classes.get)
+    return claimed

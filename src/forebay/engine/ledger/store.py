@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from forebay.api.names import BUDGET_UID_LABEL, LEDGER_LABEL
+from forebay.api.names import BUDGET_UID_LABEL, LEDGER_LABEL, LEDGER_PREFIX
 from forebay.budgets.ledger.chunk_log import ChunkWrite
 from forebay.kube import writes
 from forebay.kube.client import Client
@@ -24,7 +24,6 @@ log = structlog.get_logger(__name__)
 
 _DATA_KEY: Final = "chunk"
 _BUDGET_ANNOTATION: Final = "forebay.dev/budget"
-_PREFIX: Final = "forebay-ledger"
 _SERIAL_DIGITS: Final = 6
 #: A page of full chunks is 5 MB.
 _PAGE: Final = 20
@@ -212,7 +211,7 @@ class LedgerStore:
 
 
 def _name(key: LedgerKey, serial: int) -> str:
-    return f"{_PREFIX}-{key.uid}-{key.unit}-{serial:0{_SERIAL_DIGITS}d}"
+    return f"{LEDGER_PREFIX}-{key.uid}-{key.unit}-{serial:0{_SERIAL_DIGITS}d}"
 
 
 def _labels(key: LedgerKey) -> dict[str, str]:
@@ -223,7 +222,7 @@ def _key_and_serial(stored: ConfigMap) -> tuple[LedgerKey, int] | None:
     """Ledger and serial from a ConfigMap's name, which is immutable; None if the name is not that of a chunk."""
     rest, _, serial = stored.metadata.name.rpartition("-")
     for unit in Unit:
-        uid = rest.removeprefix(f"{_PREFIX}-").removesuffix(f"-{unit}")
-        if serial.isascii() and serial.isdigit() and rest == f"{_PREFIX}-{uid}-{unit}":
+        uid = rest.removeprefix(f"{LEDGER_PREFIX}-").removesuffix(f"-{unit}")
+        if serial.isascii() and serial.isdigit() and rest == f"{LEDGER_PREFIX}-{uid}-{unit}":
             return LedgerKey(uid, unit), int(serial)
     return None

@@ -194,10 +194,13 @@ class LedgerSync:
         return self.error
 
     async def store_rest(self) -> None:
-        """Store all changes once, before this process ends."""
+        """Store all changes once, before this process ends; then what somebody deleted."""
         if self.ready and self._still_leader():
-            await self._rewrite_missing()
+            # The check lists every ledger, which may take the rest of the time.
             await self._store_round()
+            await self._rewrite_missing()
+            if self._rewritten:
+                await self._store_round()
 
     def _due(self) -> Iterator[TrackedLedger]:
         return (each for each in self._ledgers() if each.ledger.chunk_log.pending)

@@ -1,70 +1,108 @@
-"""Sources by configuration: the providers of every GPUNodeClass, and the machines named by environment variables."""
+"""Sources by configuration: the providers of every GPUNodeClass.
+
+Machines that environment variables name have a class too (`reconcile.environment_class`); the entries with their
+endpoints, which no object in the cluster shows, come from the operator.
+"""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
-from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.api.gpu_node_class import EndpointsFrom, GPUNodeClass, GPUNodeClassSpec
 from forebay.api.gpu_node_class import ProviderEntry as Entry
-from forebay.api.machines import Machine
+from forebay.engine.sources.environment import EnvironmentClass
+from forebay.engine.sources.secrets import TrackedSecrets
 from forebay.engine.sources.sources import SourceConfig
 from forebay.model.sources import SourceKey
-from forebay.providers.registry import ProviderContext, build_provider, environment_entry
+from forebay.providers.base import Provider
+from forebay.providers.registry import ProviderContext, ProviderNotServed, build_provider
 
-#: Stands for the GPUNodeClass of machines that are named by environment variables.
-ENVIRONMENT = ""
 #: Creation time of a class that is only in a file.
 _NOT_CREATED: Final = datetime.max.replace(tzinfo=UTC)
 
 
 def source_configs(
-    classes: Iterable[GPUNodeClass], machines: tuple[Machine, ...], context: ProviderContext
+    classes: Iterable[GPUNodeClass], context: ProviderContext, environment: EnvironmentClass | None = None
 ) -> Iterator[SourceConfig]:
     """Configuration of every source.
 
-    A machine that is named twice belongs to the environment, else to the oldest class: so a new class never takes
-    over a machine that may be running. Disabled providers, and those of a class that is being deleted, are included,
-    because their running machines still have to be managed.
+    A machine that is named twice belongs to the environment, else to the oldest class that is not being deleted: a new
+    class never takes over a machine that may be running. Disabled providers, and those of a class that is being
+    deleted, are included, because their running machines still have to be managed. Without `environment`, machines
+    whose endpoints are in environment variables of the operator have offers, but cannot be called.
     """
     taken: set[str] = set()
-    entries = [(ENVIRONMENT, environment_entry(machines))] if machines else []
-    entries += [(each.metadata.name, entry) for each in sorted(classes, key=_age) for entry in each.spec.providers]
-    for node_class, entry in entries:
-        own = tuple(machine for machine in entry.machines if machine.name not in taken)
-        taken.update(machine.name for machine in own)
-        if entry.machines and not own:
-            continue
-        yield _source_config(node_class, msgspec.structs.replace(entry, machines=own), context)
+    for node_class in _in_order(classes, environment):
+        name = node_class.metadata.name
+        of_environment = environment is not None and name == environment.name
+        for entry in environment.entries if environment is not None and of_environment else node_class.spec.providers:
+            own = tuple(machine for machine in entry.machines if machine.name not in taken)
+            taken.update(machine.name for machine in own)
+            if entry.machines and not own:
+                continue
+            used = msgspec.structs.replace(entry, machines=own)
+            misplaced = environment is not None and entry.endpoints_from is EndpointsFrom.ENVIRONMENT
+            build = _refuse if misplaced else build_provider
+            yield _source_config(name, used, node_class.spec, context, build)
 
 
-def claimed_twice(classes: Iterable[GPUNodeClass], machines: tuple[Machine, ...]) -> dict[str, dict[str, str]]:
+def claimed_twice(
+    classes: Iterable[GPUNodeClass], environment: EnvironmentClass | None = None
+) -> dict[str, dict[str, str]]:
     """Machines that belong to another owner, by the class that names them too: name of the machine -> its owner."""
-    owner = dict.fromkeys((machine.name for machine in machines), "the operator's environment variables")
+    owners: dict[str, str] = {}
     found: dict[str, dict[str, str]] = {}
-    for each in sorted(classes, key=_age):
+    for each in _in_order(classes, environment):
+        name = each.metadata.name
+        of_environment = environment is not None and name == environment.name
+        owner = "the operator's environment variables" if of_environment else f"GPUNodeClass {name}"
         for machine in (machine for entry in each.spec.providers for machine in entry.machines):
-            if machine.name in owner:
-                found.setdefault(each.metadata.name, {})[machine.name] = owner[machine.name]
+            if machine.name in owners:
+                found.setdefault(name, {})[machine.name] = owners[machine.name]
             else:
-                owner[machine.name] = f"GPUNodeClass {each.metadata.name}"
+                owners[machine.name] = owner
     return found
 
 
-def _age(node_class: GPUNodeClass) -> tuple[datetime, str]:
+def _in_order(classes: Iterable[GPUNodeClass], environment: EnvironmentClass | None) -> list[GPUNodeClass]:
+    """The class of the environment first, then by age."""
+    own = environment.name if environment is not None else None
+    return sorted(classes, key=lambda each: (each.metadata.name != own, _age(each)))
+
+
+def _age(node_class: GPUNodeClass) -> tuple[bool, datetime, str]:
+    """Sorts the oldest class first, and classes that are being deleted last: their machines may have moved on."""
     meta = node_class.metadata
-    return meta.creation_timestamp or _NOT_CREATED, meta.name
+    return meta.deletion_timestamp is not None, meta.creation_timestamp or _NOT_CREATED, meta.name
 
 
-def _source_config(node_class: str, entry: Entry, context: ProviderContext) -> SourceConfig:
+def _refuse(entry: Entry, _spec: GPUNodeClassSpec, _context: ProviderContext) -> Provider:
+    raise ProviderNotServed(
+        f"{entry.name} of this class has endpointsFrom: Environment, as only the class has that Forebay itself keeps. "
+        "List the machines with their endpoints, or delete this class."
+    )
+
+
+def _source_config(
+    node_class: str,
+    entry: Entry,
+    spec: GPUNodeClassSpec,
+    context: ProviderContext,
+    build: Callable[[Entry, GPUNodeClassSpec, ProviderContext], Provider],
+) -> SourceConfig:
     # A new priority, or disabling the provider, must not restart it.
     identity = msgspec.structs.replace(entry, priority=0, enabled=True)
+    versions: dict[str, str] = {}
     return SourceConfig(
         key=SourceKey(node_class, entry.name),
         digest=hashlib.sha256(msgspec.json.encode(identity)).hexdigest(),
         priority=entry.priority,
         enabled=entry.enabled,
-        build=lambda: build_provider(entry, context),
+        build=lambda: build(
+            entry, spec, msgspec.structs.replace(context, secrets=TrackedSecrets(context.secrets, versions))
+        ),
+        secret_versions=versions.copy,
     )

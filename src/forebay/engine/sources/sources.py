@@ -6,22 +6,22 @@ new may be concluded from an old listing.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
-from forebay.model.sources import Listing, Offer, Source, SourceKey
+from forebay.model.sources import Check, Listing, Offer, Source, SourceKey
 from forebay.providers.base import Provider, ProviderError
-from forebay.providers.registry import NotInThisRelease
+from forebay.providers.registry import ProviderNotServed
 
 log = structlog.get_logger(__name__)
 
-#: Interval between requests for offers.
-OFFERS_POLL: Final = timedelta(seconds=60)
-#: Interval between listings while a launch or a termination waits for one.
-FAST_POLL: Final = timedelta(seconds=2)
+#: Seconds from a failed check of credentials and configuration to the next; after another, so many times as long.
+CHECK_RETRY: Final = 60.0
+_CHECKED_EVERY: Final = 10
 #: Seconds after which a call counts as failed.
 CALL_TIMEOUT: Final = 60.0
 
@@ -34,6 +34,12 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     enabled: bool
     build: Callable[[], Provider]
+    #: Versions of the Secrets that the provider has read so far.
+    secret_versions: Callable[[], Mapping[str, str]] = dict
+
+    @property
+    def revision(self) -> dict[str, str]:
+        return {"configuration": self.digest[:16], **self.secret_versions()}
 
 
 class Sources:
@@ -54,7 +60,8 @@ class Sources:
         for key, each in by_key.items():
             running = self._running.get(key)
             if running is not None and running.config.digest == each.digest:
-                running.config = each
+                # The provider reads its Secrets through the reader it was built with.
+                running.config = replace(each, secret_versions=running.config.secret_versions)
                 continue
             if key in self._failed_builds and self._failed_builds[key][0] == each.digest:
                 continue
@@ -65,7 +72,7 @@ class Sources:
     def _build(self, each: SourceConfig) -> None:
         try:
             provider = each.build()
-        except NotInThisRelease as error:
+        except ProviderNotServed as error:
             self._failed_builds[each.key] = (each.digest, str(error))
             log.warning("provider not available", **_log_keys(each.key), error=str(error))
             return
@@ -83,6 +90,11 @@ class Sources:
     def provider(self, key: SourceKey) -> Provider | None:
         running = self._running.get(key)
         return None if running is None else running.provider
+
+    def revision(self, key: SourceKey) -> Mapping[str, str]:
+        """Versions of the source's configuration and Secrets, by which a later change is recognized."""
+        running = self._running.get(key)
+        return {} if running is None else running.config.revision
 
     def poll_faster(self, keys: Iterable[SourceKey]) -> None:
         """Lists these sources at short intervals, because a record waits for their next listing; others as usual."""
@@ -112,12 +124,14 @@ class _PolledSource:
         self._listing: Listing | None = None
         self._offers: tuple[Offer, ...] | None = None
         self._errors: dict[str, str] = {}
+        self._check: Check | None = None
         self._fast = False
         self._poll_now = asyncio.Event()
         key = config.key
         self._tasks = [
             asyncio.create_task(self._poll_offers(), name=f"offers of {key.provider} {key.node_class}"),
             asyncio.create_task(self._poll_instances(), name=f"instances of {key.provider} {key.node_class}"),
+            asyncio.create_task(self._poll_check(), name=f"check of {key.provider} {key.node_class}"),
         ]
         self._closing: asyncio.Task[None] | None = None
 
@@ -130,6 +144,8 @@ class _PolledSource:
             listing=self._listing,
             offers=self._offers,
             error="; ".join(self._errors.values()) or None,
+            check=self._check,
+            revision=self.config.revision,
         )
 
     def set_fast(self, fast: bool) -> None:  # noqa: FBT001 (a fact, not a mode)
@@ -164,7 +180,7 @@ class _PolledSource:
                 if offers != self._offers:
                     self._offers = offers
                     self._wake()
-            await asyncio.sleep(OFFERS_POLL.total_seconds())
+            await asyncio.sleep(self._capabilities.offers_poll.total_seconds())
 
     async def _poll_instances(self) -> None:
         while True:
@@ -186,12 +202,42 @@ class _PolledSource:
                 # While a record waits for proof, an unchanged listing is a reason for a tick too.
                 if changed or self._fast:
                     self._wake()
-            pause = FAST_POLL if self._fast else self._capabilities.poll
+            pause = self._capabilities.fast_poll if self._fast else self._capabilities.poll
             try:
                 async with asyncio.timeout(pause.total_seconds()):
                     await self._poll_now.wait()
             except TimeoutError:
                 continue
+
+    async def _poll_check(self) -> None:
+        """Checks at the start (also of a changed entry, whose provider is a new one), and then now and then: soon after
+        a check that failed, and after a Secret was read in another version.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    check = await self.provider.check()
+            except TimeoutError:
+                provider = self.config.key.provider
+                check = Check(ok=False, sentence=f"{provider} did not answer the check within {CALL_TIMEOUT:.0f} s.")
+            except Exception as fault:  # noqa: BLE001 (a bug; without this task the source would never be checked again)
+                self._crashed("check", fault)
+                check = None
+            else:
+                self._errors.pop("check", None)
+            if check is not None and check != self._check:
+                self._check = check
+                note = log.info if check.ok else log.warning
+                note("provider checked", **_log_keys(self.config.key), ok=check.ok, result=check.sentence)
+                self._wake()
+            await self._until_next_check()
+
+    async def _until_next_check(self) -> None:
+        checked = self.config.revision
+        for _ in range(_CHECKED_EVERY if self._check is not None and self._check.ok else 1):
+            await asyncio.sleep(CHECK_RETRY)
+            if self.config.revision != checked:
+                return
 
     def _crashed(self, call: str, fault: Exception) -> None:
         log.error("provider call failed", **_log_keys(self.config.key), call=call, exc_info=fault)

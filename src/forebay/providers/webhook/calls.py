@@ -9,7 +9,7 @@ from forebay.api.values import duration
 from forebay.net import transport
 from forebay.net.tls import BadTlsOptions, TlsOptions
 from forebay.net.transport import Headers, NeverSent, Request, Response, Timeouts, Transport
-from forebay.providers.base import BadCredentials, OutcomeUnknown, Unavailable
+from forebay.providers.base import BadCredentials, OutcomeUnknown, Rejected, Unavailable
 from forebay.providers.secrets import Secrets
 from forebay.providers.webhook.credentials import (
     WebhookCredentials,
@@ -151,14 +151,16 @@ def _refuses_credentials(outcome: EndpointResponse | NeverSent) -> bool:
 
 
 def _url(machine: Machine, endpoint: Endpoint) -> str:
-    match endpoint:
-        case Endpoint.POWER_ON:
-            return machine.scale_up_endpoint
-        case Endpoint.POWER_OFF:
-            return machine.scale_down_endpoint
-        case Endpoint.STATUS:
-            assert machine.status_endpoint is not None
-            return machine.status_endpoint
+    url = {
+        Endpoint.POWER_ON: machine.scale_up_endpoint,
+        Endpoint.POWER_OFF: machine.scale_down_endpoint,
+        Endpoint.STATUS: machine.status_endpoint,
+    }[endpoint]
+    if url is None:
+        raise Rejected(
+            f"{machine.name}: its endpoints are not known here: environment variables of the operator hold them."
+        )
+    return url
 
 
 async def _read_body(response: Response) -> bytes:

@@ -25,6 +25,8 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
     """Machines of valid groups, and the problems of the others."""
 
     machines: tuple[Machine, ...] = ()
+    #: The variable that states the number of GPUs of each machine, by its name.
+    gpu_count_variables: Mapping[str, str] = {}
     #: A sentence for each variable that must be corrected. Its group is not in `machines`.
     problems: tuple[str, ...] = ()
 
@@ -47,7 +49,27 @@ def read_groups(environment: Mapping[str, str]) -> Groups:
             machines[machine.name] = machine
             named_by[machine.name] = f"{prefix}_NAME"
         problems += group.problems
-    return Groups(machines=tuple(machines.values()), problems=tuple(problems))
+    return Groups(
+        machines=tuple(machines.values()),
+        gpu_count_variables={
+            machine: f"{variable.removesuffix('_NAME')}{GROUP_SUFFIX}" for machine, variable in named_by.items()
+        },
+        problems=tuple(problems),
+    )
+
+
+def shown(machine: Machine) -> Machine:
+    """The machine as everybody may see it: without endpoints, which may hold credentials, and how they are called."""
+    return msgspec.structs.replace(
+        machine,
+        scale_up_endpoint=None,
+        scale_down_endpoint=None,
+        status_endpoint=None,
+        headers_secret_ref=None,
+        hmac_secret_ref=None,
+        tls=None,
+        timeout="5s",
+    )
 
 
 class _InvalidValue(ValueError):

@@ -5,7 +5,6 @@ from typing import Final
 
 from forebay.api.machines import Machine
 from forebay.api.names import GPU_TYPE_LABEL, PROVIDER_LABEL
-from forebay.api.providers import ProviderName
 from forebay.api.values import duration
 from forebay.model.gpu_models import gpu_model, matching_models
 from forebay.model.label_syntax import label_value
@@ -13,6 +12,7 @@ from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint
 from forebay.model.sources import AMPLE, Offer
 
+NAME: Final = "webhook"
 DEFAULT_BOOT_DEADLINE: Final = timedelta(minutes=15)
 
 #: Resources of every node. Amounts that the user does not state are learned from the node once it has registered.
@@ -26,7 +26,7 @@ def as_offer(machine: Machine) -> Offer:
     stated = {"cpu": machine.cpu, "memory": machine.memory}
     amounts = Resources.parse({name: amount for name, amount in stated.items() if amount is not None})
     return Offer(
-        provider=ProviderName.WEBHOOK,
+        provider=NAME,
         instance_type=machine.name,
         gpu_type=machine.gpu_type,
         gpu_memory_gib=_memory(machine.gpu_type) if machine.gpu_type else None,
@@ -51,5 +51,5 @@ def _memory(gpu_type: str) -> int | None:
 
 def _labels(machine: Machine) -> dict[str, str]:
     model = {GPU_TYPE_LABEL: label_value(machine.gpu_type)} if machine.gpu_type else {}
-    own = {"kubernetes.io/hostname": machine.name, PROVIDER_LABEL: ProviderName.WEBHOOK.value, **model}
+    own = {"kubernetes.io/hostname": machine.name, PROVIDER_LABEL: NAME, **model}
     return {**_DEFAULT_LABELS, **machine.labels, **own}

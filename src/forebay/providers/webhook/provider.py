@@ -10,20 +10,34 @@ from msgspec.structs import replace
 
 from forebay.api.machines import Machine
 from forebay.api.values import duration
-from forebay.model.sources import Capabilities, Delivery, Found, Instance, InstancePhase, Offer
+from forebay.model.sources import (
+    Capabilities,
+    Check,
+    Delivery,
+    FailureScope,
+    Found,
+    Identity,
+    Instance,
+    InstancePhase,
+    Offer,
+)
 from forebay.net import clock as wall
-from forebay.providers.base import Check, LaunchRequest, ProviderError, Rejected, Unavailable
+from forebay.providers.base import LaunchRequest, ProviderError, Rejected, Unavailable
 from forebay.providers.secrets import Secrets
 from forebay.providers.webhook.calls import MakeTransport, WebhookCalls
 from forebay.providers.webhook.offers import DEFAULT_BOOT_DEADLINE, as_offer
 from forebay.providers.webhook.power_state import PowerState, power_state
 from forebay.providers.webhook.responses import Endpoint
 
-_CAPABILITIES: Final = Capabilities(
-    delivers=Delivery.POWER,
+CAPABILITIES: Final = Capabilities(
+    deliveries=(Delivery.POWER,),
+    lists_machines=True,
+    identity=Identity.MACHINE,
     idempotent_launch=True,
     settle_time=timedelta(seconds=10),
     join_deadline=DEFAULT_BOOT_DEADLINE,
+    # Each machine has an endpoint of its own.
+    max_calls=1024,
 )
 _PHASES: Final = {
     PowerState.ON: InstancePhase.RUNNING,
@@ -55,7 +69,7 @@ class WebhookProvider:
         self._silent: set[str] = set()
         longest = max((duration(machine.timeout) for machine in machines), default=timedelta(0))
         # Twice: a call whose credentials are refused is sent again with those that the Secret holds now.
-        self._capabilities = replace(_CAPABILITIES, call_timeout=max(_CAPABILITIES.call_timeout, 2 * longest + _MARGIN))
+        self._capabilities = replace(CAPABILITIES, call_timeout=max(CAPABILITIES.call_timeout, 2 * longest + _MARGIN))
 
     def capabilities(self) -> Capabilities:
         return self._capabilities
@@ -65,8 +79,13 @@ class WebhookProvider:
 
     async def launch(self, request: LaunchRequest) -> Instance:
         machine = self._machine(request.offer.instance_type, "powered on")
-        # Every attempt of a record has the same key: the machine is to be powered on once.
-        await self._calls.call(machine, Endpoint.POWER_ON, request.uid)
+        try:
+            # Every attempt of a record has the same key: the machine is to be powered on once.
+            await self._calls.call(machine, Endpoint.POWER_ON, request.uid)
+        except ProviderError as error:
+            # Each machine has its own endpoints and credentials: a failure says nothing about the others.
+            error.scope = FailureScope.OFFER
+            raise
         return Instance(
             id=machine.name,
             phase=InstancePhase.STARTING,

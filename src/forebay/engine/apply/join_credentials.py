@@ -1,0 +1,140 @@
+"""Join credentials around a launch: noted in the record first, then made; deleted when nothing needs them any more."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import structlog
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, SecondaryResource
+from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.bootstrap.cloud_init import user_data
+from forebay.bootstrap.templates import UnknownVariable
+from forebay.engine.apply.provider_calls import ProviderCalls
+from forebay.engine.apply.records import Records
+from forebay.engine.views import Views
+from forebay.join.base import JoinCredential, JoinError, JoinRejected
+from forebay.join.methods import JoinMethods
+from forebay.kube.errors import KubeError
+from forebay.lifecycle.deliveries.policies import policy_of
+from forebay.lifecycle.secondary_resources import deleted, noted
+from forebay.lifecycle.steps import DeleteResources
+from forebay.model.secret_text import SecretText
+from forebay.net.transport import TransportError
+from forebay.providers.base import BootKind, BootPayload
+
+log = structlog.get_logger(__name__)
+
+#: Seconds for one credential to be made or deleted.
+_TIMEOUT: Final = 30.0
+
+
+class Planned(NamedTuple):
+    """What will be made for one launch call."""
+
+    credential: JoinCredential
+    resource: SecondaryResource
+
+
+class JoinCredentials:
+    def __init__(
+        self,
+        methods: JoinMethods,
+        records: Records,
+        views: Views,
+        provider_calls: ProviderCalls,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._methods = methods
+        self._records = records
+        self._views = views
+        self._provider_calls = provider_calls
+        self._clock = clock
+
+    def plan(self, record: GPUInstance, attempt: int) -> tuple[Planned, ...]:
+        needed = self._methods.needed(record, self._class_of(record))
+        return tuple(Planned(each, each.planned(record, attempt)) for each in needed)
+
+    async def make(self, record: GPUInstance, planned: tuple[Planned, ...]) -> tuple[GPUInstance, Mapping[str, str]]:
+        """Makes what was planned and noted. Returns the record with their ids, and the secret values by variable.
+        Raises `JoinError`: what was made by then is deleted like the rest.
+        """
+        values: dict[str, str] = {}
+        made: list[SecondaryResource] = []
+        for credential, resource in planned:
+            try:
+                async with asyncio.timeout(_TIMEOUT):
+                    result = await credential.make(record, resource)
+            except TimeoutError as error:
+                raise JoinError(f"{resource.kind} {resource.name} was not created within {_TIMEOUT:.0f} s.") from error
+            log.info("join credential created", kind=resource.kind, name=resource.name, instance=record.metadata.name)
+            values.update(result.values)
+            made.append(result.resource)
+        if tuple(made) == tuple(each.resource for each in planned):
+            return record, values
+        try:
+            written = await self._records.write_outcome(record, lambda seen: _with(seen, tuple(made)))
+        except (KubeError, TransportError) as error:
+            raise JoinError(f"The ids of join credentials could not be recorded: {error}") from error
+        if written is None:
+            raise JoinError("The record was changed by somebody else while its join credentials were created.")
+        return written, values
+
+    def boot_payload(self, record: GPUInstance, values: Mapping[str, str]) -> BootPayload | None:
+        """What the record's machine is told at its first boot, with the secret values of its credentials; None where
+        the class says nothing. Raises `JoinRejected`.
+        """
+        node_class = self._class_of(record)
+        if node_class is None or not policy_of(record).joins_as_new_node:
+            return None
+        try:
+            text = user_data(record, node_class, values)
+        except UnknownVariable as error:
+            raise JoinRejected(
+                f"cloudInit of GPUNodeClass {node_class.metadata.name} cannot be used: {error}"
+            ) from error
+        return None if text is None else BootPayload(kind=BootKind.CLOUD_INIT, text=SecretText(text))
+
+    def delete(self, step: DeleteResources) -> None:
+        self._provider_calls.start(step.record.metadata.name, self._delete(step))
+
+    async def _delete(self, step: DeleteResources) -> None:
+        gone: list[SecondaryResource] = []
+        failed: dict[SecondaryResource, str] = {}
+        for resource in step.resources:
+            try:
+                await self._revoke(step.record, resource)
+                gone.append(resource)
+            except JoinError as error:
+                failed[resource] = str(error)
+        called = log.bind(instance=step.record.metadata.name)
+        for resource in gone:
+            called.info("secondary resource deleted", kind=resource.kind, name=resource.name)
+        for resource, why in failed.items():
+            called.warning("secondary resource not deleted", kind=resource.kind, name=resource.name, error=why)
+        try:
+            await self._records.write_outcome(
+                step.record, lambda seen: deleted(seen, tuple(gone), failed, self._clock())
+            )
+        except (KubeError, TransportError) as error:
+            # The resources are still noted: they are deleted again, which does no harm.
+            called.warning("deletion not recorded", error=str(error))
+
+    async def _revoke(self, record: GPUInstance, resource: SecondaryResource) -> None:
+        credential = self._methods.of_kind(resource.kind, self._class_of(record))
+        if credential is None:
+            raise JoinError(f"This release of Forebay does not know the kind {resource.kind}: upgrade, or delete it.")
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                await credential.revoke(resource)
+        except TimeoutError as error:
+            raise JoinError(f"no answer within {_TIMEOUT:.0f} s") from error
+
+    def _class_of(self, record: GPUInstance) -> GPUNodeClass | None:
+        name = record.spec.node_class_name
+        return self._views.classes.get(("", name)) if name is not None else None
+
+
+def _with(record: GPUInstance, made: tuple[SecondaryResource, ...]) -> GPUInstanceStatus:
+    return noted(record.status or GPUInstanceStatus(), made)

@@ -1,0 +1,25 @@
+"""The policy of each delivery."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from forebay.api.gpu_instance import GPUInstance
+from forebay.lifecycle.deliveries.container import Container
+from forebay.lifecycle.deliveries.owned_machine import OwnedMachine
+from forebay.lifecycle.deliveries.policy import DeliveryPolicy
+from forebay.lifecycle.deliveries.rented_node import RentedNode
+from forebay.model.sources import Delivery
+
+_POLICIES: Final[Mapping[Delivery, DeliveryPolicy]] = {
+    Delivery.NODE: RentedNode(),
+    Delivery.POWER: OwnedMachine(),
+    Delivery.CONTAINER: Container(),
+}
+
+
+def policy_for(delivery: Delivery) -> DeliveryPolicy:
+    return _POLICIES[delivery]
+
+
+def policy_of(record: GPUInstance) -> DeliveryPolicy:
+    return _POLICIES[record.spec.delivers]

@@ -1,0 +1,31 @@
+"""Which Node object is that of a rented machine.
+
+A node is tied to its record by the name that was chosen for it, under which only its own machine gets a certificate,
+and by spec.providerID, which the API server lets nobody change. Labels prove nothing: a node writes them itself.
+"""
+
+from forebay.api.gpu_instance import GPUInstance
+from forebay.lifecycle.deliveries.policies import policy_of
+from forebay.model.nodes import Node
+
+
+def is_stranger(record: GPUInstance, node: Node) -> bool:
+    """True where the node has the name that was planned for the record, but is another machine at its provider."""
+    expected = record.status.provider_id if record.status is not None else None
+    if policy_of(record).node_outlives_it or expected is None or node.provider_id is None:
+        return False
+    return node.provider_id != expected
+
+
+def goes_with(record: GPUInstance, node: Node) -> bool:
+    """True where the Node object is to be deleted with the machine of the record, which is proven gone.
+
+    Not where the record is of something that was never launched, or that was found: such a record has a node only
+    where spec.providerID says so.
+    """
+    status = record.status
+    if policy_of(record).node_outlives_it or status is None or status.instance_id is None or is_stranger(record, node):
+        return False
+    proven = node.provider_id is not None and node.provider_id == status.provider_id
+    planned = record.spec.node is not None and record.spec.node.name == node.name
+    return (proven or planned) and not node.ready and node.deleted is None

@@ -1,0 +1,31 @@
+"""Records of owned machines whose configuration has moved, from environment variables to a class or between classes."""
+
+from collections.abc import Collection, Mapping
+
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import GPUInstance, PoolRef
+from forebay.api.gpu_node_pool import GPUNodePool
+from forebay.lifecycle.facts import machine_sources, serving_source, source_of
+from forebay.model.sources import Source, SourceKey
+
+
+def with_current_sources(
+    records: Collection[GPUInstance], sources: Mapping[SourceKey, Source], pools: Collection[GPUNodePool]
+) -> tuple[GPUInstance, ...]:
+    """The records, those of machines that have moved as if launched from where they are configured now.
+
+    The spec of a record never changes in the cluster, but the class and the pool that a machine belongs to today say
+    when it is powered off.
+    """
+    machines = machine_sources(sources)
+    return tuple(_with_source(record, serving_source(record, machines), pools) for record in records)
+
+
+def _with_source(record: GPUInstance, source: SourceKey, pools: Collection[GPUNodePool]) -> GPUInstance:
+    if source == source_of(record):
+        return record
+    using = [pool for pool in pools if pool.spec.node_class_ref.name == source.node_class]
+    pool = min(using, key=lambda each: (-each.spec.weight, each.key), default=None)
+    reference = PoolRef(namespace=pool.key[0], name=pool.key[1]) if pool is not None else None
+    return replace(record, spec=replace(record.spec, node_class_name=source.node_class, pool_ref=reference))

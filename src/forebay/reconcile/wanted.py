@@ -1,0 +1,46 @@
+"""Whether a GPUInstance is still wanted, asked by its purpose."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from forebay.api.gpu_instance import GPUInstance, Purpose
+from forebay.model.workloads import Pod
+from forebay.reconcile.snapshot import Snapshot
+
+
+class Wanted:
+    """Answers for all GPUInstances of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._waiting = {pod.uid for pod in snapshot.pending}
+        self._pods_by_node = snapshot.pods_by_node
+        self._container_pods = snapshot.container_pods
+
+    def __call__(self, record: GPUInstance) -> bool:
+        return _BY_PURPOSE[record.purpose](self, record)
+
+    def _for_pods(self, record: GPUInstance) -> bool:
+        """Its pods still wait, or are bound where it serves them."""
+        if not record.spec.delivers.has_node:
+            return any(self._runs(self._container_pods.get(pod.uid)) for pod in record.spec.pods)
+        if any(pod.uid in self._waiting for pod in record.spec.pods):
+            return True
+        bound = self._pods_by_node.get(record.node_name or "", ())
+        planned = {pod.uid for pod in record.spec.pods} if bound else set()
+        return any(pod.uid in planned for pod in bound)
+
+    @staticmethod
+    def _runs(pod: Pod | None) -> bool:
+        return pod is not None and pod.deleted is None and not pod.phase.ended
+
+    def _until_revoked(self, _record: GPUInstance) -> bool:
+        """Until its pool, class or NodeProvisioner is deleted, or whoever sizes these terminates it."""
+        return True
+
+
+_BY_PURPOSE: Final[Mapping[Purpose, Callable[[Wanted, GPUInstance], bool]]] = {
+    Purpose.PODS: Wanted._for_pods,  # noqa: SLF001 (its own class)
+    Purpose.STATIC: Wanted._until_revoked,  # noqa: SLF001
+    Purpose.GROUP: Wanted._until_revoked,  # noqa: SLF001
+    Purpose.ADOPTED: Wanted._until_revoked,  # noqa: SLF001
+}

@@ -1,0 +1,186 @@
+"""Worlds with rented machines: markets, pods that come over time, what goes wrong, when the operator dies."""
+
+import asyncio
+from collections.abc import Callable
+from fractions import Fraction
+from types import SimpleNamespace
+
+import msgspec
+
+from forebay.embedded.api.kinds import NODE_KIND, POD_KIND, SECRET_KIND
+from forebay.engine.ledger.ledger_reader import read_ledgers
+from forebay.kube.client import Client
+from forebay.net import clock
+from forebay.net.in_process import InProcess
+from forebay.simulate.market_goods import Sku
+from forebay.simulate.virtual_time import run
+from tests.crash.mortal import Ledger, Life
+from tests.crash.rest import WorldOutcome
+from tests.crash.worlds import Work
+from tests.engine.market_world import clouds, market
+from tests.engine.power_world import SERVER
+
+_LOOK = 5.0
+#: Longer than the least that is billed.
+_AFTERWARDS = 130.0
+_RESTART = 2.0
+
+#: Every machine gets a bootstrap token of its own.
+JOINS = {"cloudInit": {"template": "#cloud-config\n# join as {{.NodeName}} with {{.BootstrapToken}}\n"}}
+
+
+class MarketScenario(msgspec.Struct, frozen=True, kw_only=True):
+    skus: dict[str, tuple[Sku, ...]]
+    work: tuple[Work, ...]
+    #: Options of every market.
+    options: dict = {}
+    #: Scripts what goes wrong; gets the cloud.
+    script: Callable | None = None
+    #: Scripts what goes wrong later: seconds, and what gets the cloud.
+    later: tuple[tuple[float, Callable], ...] = ()
+    #: The market makes mistakes that cost: two machines for one order.
+    rents_twice: bool = False
+    #: The market does not tell when each machine ended.
+    traceless: bool = False
+    #: Machines end before Forebay can know: pods that are deleted meanwhile have paid for longer (docs/limitations.md).
+    preempted: bool = False
+    seed: int = 7
+
+
+class MarketOutcome(WorldOutcome):
+    """What has come of it, and the laws that only the end can show."""
+
+    def __init__(self, scenario, cloud, ledger):
+        super().__init__(scenario, cloud.world, ledger, None)
+        self.cloud = cloud
+        self.done = set()
+        self.stored = None
+        self.errors = []
+        # A pod is collected with the node on which it ended.
+        cloud.store.subscribe(POD_KIND, self._pod_changed)
+
+    def _pod_changed(self, change):
+        if (change.new.get("status") or {}).get("phase") == "Succeeded":
+            self.done.add(change.new["metadata"]["labels"]["work"])
+
+    @property
+    def rented(self):
+        return [each for market in self.cloud.markets.values() for each in market.instances.values()]
+
+    def tokens(self):
+        secrets = self.cloud.store.list(SECRET_KIND, "kube-system")
+        names = (each["metadata"]["name"] for each in secrets)
+        return [name for name in names if name.startswith("bootstrap-token-")]
+
+    def nodes(self):
+        return [each["metadata"]["name"] for each in self.cloud.store.list(NODE_KIND)]
+
+    def at_rest(self):
+        return (
+            self.done >= {work.name for work in self.scenario.work}
+            and not self.cloud.running
+            and not self.tokens()
+            and not self.nodes()
+            and all(state == "Gone" for state in self.world.states().values())
+        )
+
+    def breaches(self):
+        yield from self.errors
+        if self.quiet_at is None:
+            waiting = sorted({work.name for work in self.scenario.work} - self.done)
+            yield f"no rest: {waiting} not served, {sorted(self.cloud.running)} rented, {self.world.states()}"
+        if nodes := self.nodes():
+            yield f"nodes left behind: {nodes}"
+        if self.tokens():
+            yield f"left behind: {self.tokens()}"
+        yield from self._bought_twice()
+        if self.quiet_at is not None:
+            yield from self._miscounted("records", self.cloud.ledger())
+            yield from self._miscounted("stored ledgers", self.stored, roughly=self.scenario.preempted)
+        yield from self.too_many_requests(1500)
+
+    def _bought_twice(self):
+        if self.scenario.rents_twice:
+            return
+        by_owner = {}
+        for each in sorted(self.rented, key=lambda each: each.line.created):
+            before = by_owner.get(each.order.owner)
+            if before is not None and (before.line.ended is None or before.line.ended > each.line.created):
+                yield f"bought twice: {before.id} and {each.id} for {each.order.name}"
+            by_owner[each.order.owner] = each
+
+    def _miscounted(self, what, ours, *, roughly=False):
+        theirs = self.cloud.bill()
+        if (self.scenario.traceless or roughly) and theirs <= ours <= theirs * Fraction(3, 2):
+            return
+        if ours != theirs:
+            yield f"{what} come to {float(ours):.6f} $, the markets' bill to {float(theirs):.6f} $"
+
+
+def rents(scenario, deaths=()):
+    """Runs the world to its rest. The outcome, whose `found` breaches should be none."""
+    return run(_rents(scenario, deaths))
+
+
+async def _rents(scenario, deaths):
+    makers = [market(name, *skus, **scenario.options) for name, skus in scenario.skus.items()]
+    async with clouds(*makers, seed=scenario.seed, events=False) as cloud:
+        for name in cloud.markets:
+            cloud.pool(name, **JOINS, instanceRequirements={"spotAllowed": True})
+        if scenario.script is not None:
+            scenario.script(cloud)
+        ledger = Ledger(deaths)
+        outcome = MarketOutcome(scenario, cloud, ledger)
+        tasks = [asyncio.create_task(each) for each in (_submit(scenario, cloud), _weather(scenario, cloud))]
+        keeper = asyncio.create_task(_keep_alive(scenario, cloud, ledger))
+        try:
+            loop = asyncio.get_running_loop()
+            while not (outcome.over or (tasks[0].done() and tasks[1].done() and outcome.at_rest())):  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK)
+            if outcome.at_rest():
+                rented = len(outcome.rented)
+                await asyncio.sleep(_AFTERWARDS)
+                if outcome.at_rest() and len(outcome.rented) == rented:
+                    outcome.quiet_at = loop.time() - _AFTERWARDS
+            outcome.stored = await _stored_costs(cloud)
+        finally:
+            for task in (keeper, *tasks):
+                task.cancel()
+            ended = await asyncio.gather(keeper, *tasks, return_exceptions=True)
+        outcome.errors += [f"ended by itself: {each!r}" for each in ended if isinstance(each, Exception)]
+        outcome.found = tuple(outcome.breaches())
+        return outcome
+
+
+async def _stored_costs(cloud):
+    """Dollars in the ledgers that the operator has stored."""
+    client = Client(InProcess(cloud.world.cluster.handler), SERVER)
+    reading = await read_ledgers(client, "kube-system", (), clock.now())
+    await client.close()
+    return sum((each.amount.dollars for each in reading.bill.costs(clock.now()).values()), Fraction(0))
+
+
+async def _submit(scenario, cloud):
+    loop = asyncio.get_running_loop()
+    for work in sorted(scenario.work, key=lambda each: each.at):
+        await asyncio.sleep(max(0.0, work.at - loop.time()))
+        cloud.world.job(work.name, work.gpus, runs=f"{work.runs:g}s", labels={"work": work.name})
+
+
+async def _weather(scenario, cloud):
+    loop = asyncio.get_running_loop()
+    for at, happens in scenario.later:
+        await asyncio.sleep(max(0.0, at - loop.time()))
+        happens(cloud)
+
+
+async def _keep_alive(scenario, cloud, ledger):
+    world = SimpleNamespace(cluster=cloud.world.cluster, power=SimpleNamespace(answer=cloud.answer))
+    for incarnation in range(1_000):
+        life = Life(world, f"replica-{incarnation}", ledger, machines=(), seed=scenario.seed + incarnation)
+        life.start()
+        try:
+            await life.over()
+        finally:
+            life.die()
+        await asyncio.sleep(_RESTART)

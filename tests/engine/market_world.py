@@ -1,0 +1,103 @@
+"""A cluster, machines with power switches, rented ones of simulated markets, and the operator between them."""
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from fractions import Fraction
+
+import msgspec
+
+from forebay.api.codec import decode
+from forebay.api.gpu_instance import GPU_INSTANCE
+from forebay.budgets.bill_shares import billed
+from forebay.engine.operator import Operator
+from forebay.kube.client import Client
+from forebay.net import clock
+from forebay.net.in_process import InProcess
+from forebay.reconcile.snapshot import OperatorRules
+from forebay.simulate.market import Market, by_host
+from forebay.simulate.market_nodes import EmbeddedKubelets
+from tests.engine.power_world import POWER, SERVER, environment, lab
+
+
+class Cloud:
+    """A lab with markets, each of which has a class and a pool of its name."""
+
+    def __init__(self, world, markets):
+        self.world = world
+        self.store = world.store
+        self.markets = {market.name: market for market in markets}
+        self.answer = by_host({"power": world.power.answer, **{each.name: each.answer for each in markets}})
+        #: The last state of every record, by UID: a record is deleted some time after its end.
+        self.records = {}
+        kind = self.store.kinds.named("forebay.dev/v1alpha1", "GPUInstance")
+        self.store.subscribe(kind, lambda change: self.records.update({change.new["metadata"]["uid"]: change.new}))
+
+    def pool(self, market, *, disruption=None, **spec):
+        entry = {"name": "simulated", "endpoint": f"http://{market}"}
+        self._create("GPUNodeClass", {"name": market}, {"providers": [entry], **spec})
+        pool = {"nodeClassRef": {"name": market}, "disruption": disruption or {"consolidateAfter": "30s"}}
+        self._create("GPUNodePool", {"name": market, "namespace": "kube-system"}, pool)
+
+    def _create(self, kind, metadata, spec):
+        found = self.store.kinds.named("forebay.dev/v1alpha1", kind)
+        return self.store.create(found, {"metadata": metadata, "spec": spec})
+
+    @property
+    def running(self):
+        return frozenset().union(*(each.running for each in self.markets.values()))
+
+    def bill(self):
+        """What the markets charge, in dollars."""
+        return sum((each.bill() for each in self.markets.values()), Fraction(0))
+
+    def ledger(self):
+        """What Forebay's records come to, for rented machines, in dollars."""
+        paid = Fraction(0)
+        for each in self.records.values():
+            record = decode(GPU_INSTANCE, msgspec.json.encode(each))
+            span = billed(record)
+            if record.spec.provider == "simulated" and span is not None:
+                assert span.end is not None, record.metadata.name
+                paid += Fraction(span.rate, 10**24) * (span.end - span.start) / 3600
+        return paid
+
+
+@asynccontextmanager
+async def clouds(*markets, machines=(), **options):
+    async with lab(*machines, **options) as world:
+        made = [make(EmbeddedKubelets(world.store)) for make in markets]
+        yield Cloud(world, made)
+        for each in made:
+            each.stop()
+        world.power.stop()
+
+
+def market(name, *skus, **options):
+    return lambda nodes: Market(name, skus, nodes, **options)
+
+
+@asynccontextmanager
+async def cloud_operator(cloud, name="a", *, wrap=lambda transport: transport, **rules):
+    """A replica at work until the block ends."""
+    async with AsyncExitStack() as stack:
+        client, election = (Client(wrap(InProcess(cloud.world.cluster.handler)), SERVER) for _ in range(2))
+        stack.push_async_callback(client.close)
+        stack.push_async_callback(election.close)
+        made = Operator(
+            client,
+            election,
+            SERVER,
+            namespace="kube-system",
+            identity=name,
+            clock=clock.now,
+            make_transport=lambda _: wrap(InProcess(cloud.answer)),
+            environment=environment(cloud.world.power.configured(POWER)),
+            rules=OperatorRules(**rules),
+        )
+        await stack.enter_async_context(made)
+        work = asyncio.create_task(made.run())
+        try:
+            yield made
+        finally:
+            work.cancel()
+            await asyncio.wait({work})

@@ -1,0 +1,128 @@
+"""Owned machines and two simulated clouds: by price, past capacity errors and reclaims, and to the cent."""
+
+import asyncio
+import base64
+
+from forebay.embedded.api.kinds import SECRET_KIND, SIGNING_REQUEST_KIND
+from forebay.simulate import market_faults
+from forebay.simulate.market import MarketCall
+from forebay.simulate.market_goods import Sku
+from forebay.simulate.power import Powered
+from tests.engine.market_world import cloud_operator, clouds, market
+
+CHEAP = Sku(instance_type="l40s.4x", gpus=4, gpu_type="L40S", hourly_price="2.40", region="west", boot=60, driver=10)
+DEAR = Sku(instance_type="l40s.4x", gpus=4, gpu_type="L40S", hourly_price="3.96", region="east", boot=40, driver=10)
+OWN = Powered(name="own", gpus=4, boot=30, shutdown=5, hourly_price="0.50")
+
+
+async def until(true, seconds=900.0):
+    for _ in range(int(seconds)):
+        if true():
+            return
+        await asyncio.sleep(1)
+    raise AssertionError("it did not happen in time")
+
+
+async def test_owned_machines_first_then_clouds_by_price_and_all_is_terminated_and_billed_to_the_cent():
+    async with clouds(market("alpha", CHEAP), market("beta", DEAR), machines=(OWN,)) as cloud:
+        cloud.pool("alpha")
+        cloud.pool("beta")
+        alpha, beta = cloud.markets.values()
+        alpha.restock("l40s.4x", 1)
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("first", 4, runs="300s")
+            await until(lambda: cloud.world.phase("first") == "Running")
+            assert cloud.world.where("first") == "own"
+            assert cloud.running == frozenset()
+
+            cloud.world.pod("second", 4, runs="300s")
+            await until(lambda: cloud.world.phase("second") == "Running")
+            assert (len(alpha.running), len(beta.running)) == (1, 0)
+
+            cloud.world.pod("third", 4, runs="300s")
+            await until(lambda: cloud.world.phase("third") == "Running")
+            assert (len(alpha.running), len(beta.running)) == (1, 1)
+
+            for name in ("first", "second", "third"):
+                await until(lambda name=name: cloud.world.phase(name) == "Succeeded")
+            await until(lambda: not cloud.running and not cloud.world.power.on)
+            await until(lambda: set(cloud.world.states().values()) <= {"Gone"})
+        assert cloud.ledger() == cloud.bill() > 0
+
+
+async def test_a_capacity_error_goes_to_the_next_offer_at_once():
+    async with clouds(market("alpha", CHEAP), market("beta", DEAR)) as cloud:
+        cloud.pool("alpha")
+        cloud.pool("beta")
+        alpha, beta = cloud.markets.values()
+        alpha.script(MarketCall.LAUNCH, market_faults.no_capacity())
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("one", 4)
+            await until(lambda: cloud.world.phase("one") == "Running")
+            (refused,), (accepted,) = alpha.calls_of(MarketCall.LAUNCH), beta.calls_of(MarketCall.LAUNCH)
+            assert (refused.status, accepted.status) == (409, 201)
+            assert (accepted.at - refused.at).total_seconds() < 1
+            await until(lambda: not cloud.running and set(cloud.world.states().values()) <= {"Gone"})
+        assert cloud.ledger() == cloud.bill() > 0
+
+
+async def test_a_reclaimed_machine_is_replaced():
+    spot = Sku(instance_type="a100.8x", gpus=8, hourly_price="6.10", spot=True, boot=60, driver=10)
+    async with clouds(market("alpha", spot), market("beta", DEAR)) as cloud:
+        cloud.pool("alpha", instanceRequirements={"spotAllowed": True})
+        (alpha, _) = cloud.markets.values()
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.job("train", 8, runs="600s")
+            await until(lambda: len(alpha.running) == 1)
+            await asyncio.sleep(200)
+            (first,) = alpha.running
+            alpha.reclaim(first, notice=30)
+            await until(lambda: alpha.running - {first})
+            await until(lambda: first not in alpha.running)
+            await until(lambda: not cloud.running and set(cloud.world.states().values()) <= {"Gone"}, 3600)
+        assert len(alpha.instances) == 2
+        assert cloud.ledger() == cloud.bill() > 0
+
+
+async def test_a_machine_joins_with_its_own_token_and_the_token_is_deleted():
+    async with clouds(market("alpha", CHEAP)) as cloud:
+        template = "#cloud-config\nruncmd: [join {{.NodeName}} {{ .BootstrapToken }} '{{.NodeTaints}}']\n"
+        cloud.pool("alpha", cloudInit={"template": template})
+        (alpha,) = cloud.markets.values()
+
+        def tokens():
+            found = cloud.store.list(SECRET_KIND, "kube-system")
+            return [each for each in found if each["metadata"]["name"].startswith("bootstrap-token-")]
+
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("one", 4)
+            await until(lambda: alpha.running)
+            (token,) = tokens()
+            (machine,) = alpha.instances.values()
+            assert base64.b64decode(token["data"]["token-secret"]).decode() in machine.order.boot
+            assert f"join {machine.node_name} " in machine.order.boot
+            assert "forebay.dev/startup=" in machine.order.boot
+            await until(lambda: cloud.world.phase("one") == "Running")
+            (request,) = cloud.store.list(SIGNING_REQUEST_KIND)
+            assert [each["type"] for each in request["status"]["conditions"]] == ["Approved"]
+            assert tokens() == []
+            await until(lambda: not cloud.running and set(cloud.world.states().values()) <= {"Gone"})
+        assert cloud.ledger() == cloud.bill() > 0
+
+
+async def test_a_template_with_an_unknown_variable_launches_nothing_and_says_so():
+    async with clouds(market("alpha", CHEAP)) as cloud:
+        cloud.pool("alpha", cloudInit={"template": "#cloud-config\n# {{.BootstrapToken}} {{.MachineToken}}\n"})
+        (alpha,) = cloud.markets.values()
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("one", 4)
+            await until(lambda: any(state == "Gone" for state in cloud.world.states().values()))
+            message = next(iter(cloud.world.records().values()))["status"]["message"]
+            assert "The template uses MachineToken, which this release does not fill in" in message
+            assert len(cloud.world.records()) == 1, "the same launch would fail again"
+            assert alpha.instances == {}

@@ -1,0 +1,42 @@
+"""Mutants of which no test can be expected to notice anything, each with the reason. Few: a test is better."""
+
+from typing import Final
+
+#: By path and what is changed.
+EQUIVALENT: Final = {
+    (
+        "forebay/net/serve.py",
+        "1024 -> 1025",
+    ): "bytes that are buffered for a slow reader, or a longest line: any number near it does",
+    ("forebay/net/serve.py", "0 -> 1"): "one byte more or less of 256 KiB that are buffered",
+    (
+        "forebay/net/aiohttp_transport.py",
+        "without `''`",
+    ): "for the type checker: a URL that was connected to has a host",
+    (
+        "forebay/net/rate_budget.py",
+        "max -> min",
+    ): "chooses between two explanations of a wait, which differ only where the bucket is full and nobody waits",
+    (
+        "forebay/net/rate_budget.py",
+        "quota.ends > now -> quota.ends >= now",
+    ): "a quota that ends now delays nobody, kept or not",
+    (
+        "forebay/demand/devices.py",
+        "without `each.node is None`",
+    ): "for the type checker: such slices are left out before",
+    ("forebay/demand/maintenance.py", "without `node is not None`"): "for the type checker: no node, no reason",
+    (
+        "forebay/budgets/bill.py",
+        "pod.resource_version < known.pod.resource_version -> pod.resource_version <= known.pod.resource_version",
+    ): "a state that is seen again says nothing new",
+    (
+        "forebay/reconcile/due_steps.py",
+        "without `record.state in _ENDING`",
+    ): "saves work: only the rules of these states ask whether the machine is needed",
+    (
+        "forebay/reconcile/what_runs.py",
+        "without `key in asked`",
+    ): "saves work: other gangs are counted and not returned",
+    ("forebay/kube/pods.py", "4096 -> 4097"): "entries of a cache",
+}

@@ -1,0 +1,165 @@
+"""Judges mutants: each in a process forked from one that has imported pytest and the libraries, but nothing of ours."""
+
+import compileall
+import contextlib
+import importlib
+import multiprocessing
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.mutants.covering import ROOT, SOURCE, Tests
+from tests.mutants.faults import Mutant
+
+_FORK: Final = multiprocessing.get_context("fork")
+#: Imported before the fork, as most tests need them.
+_LIBRARIES: Final = ("hypothesis", "aiohttp", "msgspec", "structlog", "yaml", "numpy", "prometheus_client", "rich")
+#: Seconds of tests, as measured, that are asked about one mutant. A mutant that none of them notices counts as not
+#: noticed.
+_ASKED: Final = 60.0
+#: Seconds beyond five times what the tests took: then one of them hangs, and has noticed.
+_PATIENCE: Final = 60.0
+_LOOK: Final = 0.02
+
+
+class Outcome(Enum):
+    NOTICED = "noticed"
+    NOT_NOTICED = "not noticed"
+    UNREACHED = "no test runs it"
+
+
+class Verdict(NamedTuple):
+    room: str
+    mutant: Mutant
+    outcome: Outcome
+
+
+class _Run(NamedTuple):
+    room: str
+    mutant: Mutant
+    tree: Path
+    process: "multiprocessing.context.ForkProcess"
+    deadline: float
+
+
+def judge(
+    chosen: Sequence[tuple[str, Mutant]],
+    tests: Tests,
+    scratch: Path,
+    workers: int,
+    told: Callable[[Verdict], None] | None = None,
+) -> list[Verdict]:
+    """Verdicts in the order of the mutants; each is also told as it comes."""
+    for name in _LIBRARIES:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    trees = [_tree(scratch / f"tree-{number}") for number in range(workers)]
+    verdicts: dict[int, Verdict] = {}
+    running: dict[int, _Run] = {}
+    waiting = list(enumerate(chosen))[::-1]
+
+    def over(number: int, verdict: Verdict) -> None:
+        verdicts[number] = verdict
+        if told is not None:
+            told(verdict)
+
+    while waiting or running:
+        while waiting and trees:
+            number, (room, mutant) = waiting.pop()
+            asked, seconds = _asked(tests, mutant)
+            if asked:
+                deadline = time.monotonic() + _PATIENCE + 5 * seconds
+                running[number] = _Run(room, mutant, tree := trees.pop(), _start(tree, mutant, asked), deadline)
+            else:
+                over(number, Verdict(room, mutant, Outcome.UNREACHED))
+        for number, run in list(running.items()):
+            if (noticed := _noticed(run)) is not None:
+                del running[number]
+                _restore(run.tree, run.mutant)
+                trees.append(run.tree)
+                over(number, Verdict(run.room, run.mutant, Outcome.NOTICED if noticed else Outcome.NOT_NOTICED))
+        time.sleep(_LOOK)
+    return [verdicts[number] for number in sorted(verdicts)]
+
+
+def _tree(path: Path) -> Path:
+    """A copy of the source, compiled: else every process compiles all of it."""
+    shutil.copytree(SOURCE, path, ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(path, quiet=1)
+    return path
+
+
+def _asked(tests: Tests, mutant: Mutant) -> tuple[list[str], float]:
+    """Tests to ask, the quickest first, and how long they take."""
+    asked, total = [], 0.0
+    for name in tests.of(mutant.path, mutant.line):
+        total += tests.times.get(name, 0.0)
+        if asked and total > _ASKED:
+            break
+        asked.append(name)
+    return asked, min(total, _ASKED)
+
+
+def _start(tree: Path, mutant: Mutant, asked: list[str]) -> "multiprocessing.context.ForkProcess":
+    (tree / mutant.path).write_text(mutant.source)
+    process = _FORK.Process(target=_ask, args=(tree, asked))
+    process.start()
+    return process
+
+
+def _restore(tree: Path, mutant: Mutant) -> None:
+    """With its time, so that what was compiled is used again."""
+    shutil.copy2(SOURCE / mutant.path, tree / mutant.path)
+
+
+def _noticed(run: _Run) -> bool | None:
+    """None: the tests still run."""
+    if run.process.is_alive():
+        if time.monotonic() < run.deadline:
+            return None
+        _kill(run.process.pid)
+    run.process.join()
+    return run.process.exitcode != 0
+
+
+def _kill(group: int | None) -> None:
+    if group is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, 9)
+
+
+def _ask(tree: Path, tests: list[str]) -> None:
+    os.setpgid(0, 0)  # so that what a test starts ends with it
+    os.chdir(ROOT)
+    sys.path.insert(0, str(tree))
+    sys.dont_write_bytecode = True
+    # Hypothesis keeps what a mutant fails on apart from what the code failed on.
+    examples = str(tree.parent / "hypothesis")
+    os.environ |= {
+        "PYTHONPATH": str(tree),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HYPOTHESIS_STORAGE_DIRECTORY": examples,
+    }
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    options = [
+        "-q",
+        "-x",
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "0",
+    ]
+    os._exit(int(pytest.main([*options, *tests])))

@@ -1,0 +1,161 @@
+"""A container is wanted while its pod runs, and no state of it lasts without an end."""
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.lifecycle.container_states import FINISHED_RETENTION
+from forebay.lifecycle.steps import Launch, Terminate, WriteStatus
+from forebay.model.quantities import UsdPerHour
+from forebay.model.sources import Capabilities, Delivery, InstancePhase
+from tests.unit.lifecycle.builders import (
+    NOW,
+    R,
+    S,
+    after,
+    facts,
+    fresh_record,
+    instance,
+    listed,
+    minutes,
+    next_step,
+    record,
+    rented_spec,
+    requeue_at,
+    seconds,
+)
+
+RUNS = Capabilities(deliveries=(Delivery.CONTAINER,))
+SPEC = replace(rented_spec(), delivers=Delivery.CONTAINER, node=None)
+LATER = NOW + minutes(3)
+
+
+def container(state=S.LAUNCHED, **fields):
+    return record(state, spec=fields.pop("spec", SPEC), **fields)
+
+
+def seen(of, *phases, now=LATER, wanted=True, **fields):
+    shown = [instance(phase=phase, **fields) for phase in phases]
+    return facts(of, RUNS, listing=listed(*shown, asked=now), wanted=wanted)
+
+
+def moved(of, *phases, now=LATER, **fields):
+    step = next_step(seen(of, *phases, now=now, **fields), now)
+    assert isinstance(step, WriteStatus)
+    return step.status
+
+
+def test_it_is_launched_for_a_pod_that_is_bound_and_not_for_one_that_has_ended():
+    fresh = fresh_record(spec=SPEC)
+
+    assert isinstance(next_step(facts(fresh, RUNS, listing=listed()), NOW), Launch)
+    ended = next_step(facts(fresh, RUNS, listing=listed(), wanted=False), NOW)
+    assert (ended.status.state, ended.reason) == (S.GONE, R.NOT_NEEDED)
+
+
+def test_a_container_that_is_listed_as_running_runs_at_the_price_that_is_billed():
+    status = moved(container(), InstancePhase.RUNNING)
+
+    assert (status.state, status.reason) == (S.RUNNING, R.CONTAINER_RUNNING)
+    assert status.hourly_price == UsdPerHour("1.29").exact()
+    assert "team/train" in status.message
+
+
+@pytest.mark.parametrize("state", [S.LAUNCHED, S.RUNNING])
+def test_its_exit_code_is_written_down(state):
+    status = moved(container(state), InstancePhase.FINISHED, exit_code=3)
+
+    assert (status.state, status.reason, status.exit_code) == (S.FINISHED, R.CONTAINER_FINISHED, 3)
+    assert "exit code 3" in status.message
+
+
+@pytest.mark.parametrize("state", [S.LAUNCHED, S.RUNNING])
+@pytest.mark.parametrize("phase", [InstancePhase.FAILED, InstancePhase.STOPPED])
+def test_one_that_cannot_go_on_says_why_and_speaks_against_no_offer(state, phase):
+    status = moved(container(state), phase, message="ErrImagePull: no such image.")
+
+    assert (status.state, status.reason, status.failures) == (S.FINISHED, R.CONTAINER_FAILED, None)
+    assert "ErrImagePull: no such image" in status.message
+
+
+def test_one_that_starts_for_three_days_is_given_up_at_its_deadline():
+    starting = container()
+    late = NOW + RUNS.launch_deadline
+
+    assert requeue_at(seen(starting, InstancePhase.STARTING), LATER) == late
+    status = moved(starting, InstancePhase.STARTING, now=NOW + minutes(3 * 24 * 60), message="pulling")
+    assert (status.state, status.reason, status.failures) == (S.TERMINATING, R.LAUNCH_TIMEOUT, 1)
+    assert "(pulling)" in status.message
+
+
+def test_one_that_no_listing_tells_of_is_given_up_too():
+    unknown = facts(container(), RUNS)
+
+    assert requeue_at(unknown, LATER) == NOW + RUNS.launch_deadline
+    assert next_step(unknown, NOW + RUNS.launch_deadline).reason is R.LAUNCH_TIMEOUT
+
+
+@pytest.mark.parametrize("state", [S.LAUNCHED, S.RUNNING])
+def test_when_its_pod_has_ended_or_is_deleted_it_is_terminated(state):
+    status = moved(container(state), InstancePhase.RUNNING, wanted=False)
+
+    assert (status.state, status.reason) == (S.TERMINATING, R.NOT_NEEDED)
+
+
+@pytest.mark.parametrize("state", [S.LAUNCHED, S.RUNNING, S.FINISHED])
+def test_deleting_the_gpuinstance_terminates_it(state):
+    status = moved(container(state, deleting=True), InstancePhase.RUNNING)
+    assert (status.state, status.reason) == (S.TERMINATING, R.DELETED)
+
+
+def test_a_finished_one_is_kept_for_its_pod_to_take_over_the_outcome_but_not_for_long():
+    done = container(S.FINISHED, since=LATER)
+
+    assert requeue_at(seen(done, InstancePhase.FINISHED), LATER) == LATER + FINISHED_RETENTION
+    assert moved(done, InstancePhase.FINISHED, wanted=False).reason == R.CONTAINER_FINISHED
+    status = moved(done, InstancePhase.FINISHED, now=LATER + FINISHED_RETENTION)
+    assert (status.state, status.reason) == (S.TERMINATING, R.CONTAINER_FINISHED)
+
+
+def test_one_that_runs_waits_for_nothing_but_its_maximum_run_time():
+    running = container(S.RUNNING)
+    assert requeue_at(seen(running, InstancePhase.RUNNING), LATER) is None
+
+    limited = container(S.RUNNING, spec=replace(SPEC, max_run_time="1h"))
+    assert requeue_at(seen(limited, InstancePhase.RUNNING), LATER) == NOW + minutes(60)
+    status = moved(limited, InstancePhase.RUNNING, now=NOW + minutes(60))
+    assert (status.state, status.reason) == (S.TERMINATING, R.EXPIRED)
+
+
+@pytest.mark.parametrize(("state", "failures"), [(S.LAUNCHED, 1), (S.RUNNING, None), (S.FINISHED, None)])
+def test_one_that_two_listings_do_not_show_has_vanished_with_what_ran_in_it(state, failures):
+    lost = container(state)
+    if state is S.FINISHED:
+        lost.status = replace(lost.status, since=LATER + minutes(1))
+    once = moved(lost, now=LATER)
+    assert (once.state, once.absences) == (state, 1)
+    lost.status = once
+    twice = moved(lost, now=LATER + seconds(5))
+
+    assert (twice.state, twice.reason, twice.failures) == (S.GONE, R.VANISHED, failures)
+    assert twice.billed_until == LATER + seconds(5)
+    assert "What ran in it is lost" in twice.message
+
+
+def test_a_reclaim_notice_is_written_down_once():
+    running = container(S.RUNNING)
+    step = next_step(seen(running, InstancePhase.RUNNING, reclaim_at=LATER + minutes(2)), LATER)
+
+    assert (step.status.state, step.status.reason) == (S.RUNNING, R.RECLAIMED)
+    assert "12:05:00 UTC" in step.status.message
+    assert next_step(seen(after(step), InstancePhase.RUNNING, reclaim_at=LATER + minutes(2)), LATER) is None
+
+
+def test_it_is_gone_when_two_listings_after_the_termination_call_do_not_show_it():
+    going = container(S.TERMINATING)
+    call = next_step(seen(going, InstancePhase.RUNNING), LATER)
+    assert isinstance(call, Terminate)
+    ended = replace(after(call).status, termination_accepted_at=LATER)
+    going.status = ended
+    for wait in (5, 10):
+        going = after(next_step(seen(going, now=LATER + seconds(wait)), LATER + seconds(wait)))
+    assert (going.state, going.status.reason) == (S.GONE, R.TERMINATED)

@@ -1,0 +1,93 @@
+"""Calls keep to the pace of their provider; what a source has refused once is not tried for every offer of it."""
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import InstanceState
+from forebay.lifecycle.steps import Launch, Terminate, WriteStatus
+from forebay.model.reasons import Reason
+from forebay.model.sources import Capabilities, Delivery, FailureScope, Source, SourceKey
+from forebay.reconcile.due_steps import due_steps
+from forebay.reconcile.snapshot import Snapshot
+from tests.unit.demand.builders import pod as waiting
+from tests.unit.lifecycle.builders import NOW, R, S, fresh_record, listed, record, rented_spec, seconds
+
+KEY = SourceKey("cheap", "simulated")
+
+
+def fresh(number, **fields):
+    spec = rented_spec(f"gi-{number:02}")
+    return fresh_record(name=f"gi-{number:02}", since=NOW - seconds(60 - number), spec=spec, **fields)
+
+
+def snapshot(*records, now=NOW, busy=(), revision=None, **capabilities):
+    capable = Capabilities(deliveries=(Delivery.NODE,), **capabilities)
+    source = Source(
+        key=KEY, capabilities=capable, offers=(), listing=listed(asked=NOW - seconds(5)), revision=revision or {}
+    )
+    return Snapshot(
+        now=now,
+        sources={KEY: source},
+        records=records,
+        pending=(replace(waiting("train"), uid="uid-train"),),
+        unreadable_classes=frozenset({"cheap"}),
+        calls_in_flight=frozenset(busy),
+    )
+
+
+def going(seen):
+    return [(type(step), step.record.metadata.name) for step in due_steps(seen, {}).allowed]
+
+
+def test_only_so_many_calls_of_a_source_are_in_flight_and_terminations_go_first():
+    records = [fresh(number) for number in range(5)]
+    leaving = record(S.TERMINATING, name="gi-99", since=NOW, instance_id="i-99", billed_from=NOW)
+    seen = snapshot(*records, leaving, record(S.LAUNCHING, name="gi-98"), max_calls=3, busy=["gi-98"])
+
+    assert going(seen) == [(Launch, "gi-00"), (Terminate, "gi-99")]
+    assert going(replace(seen, calls_in_flight=frozenset()))[:1] == [(Launch, "gi-00")]
+
+
+def test_launches_keep_the_interval_of_their_provider_and_the_oldest_goes_first():
+    records = [fresh(number) for number in (3, 1, 2)]
+    seen = snapshot(*records, launch_interval=timedelta(seconds=12))
+
+    assert going(seen) == [(Launch, "gi-01")]
+    assert due_steps(seen, {}).requeue_at == NOW + seconds(13), "a second more, because records have whole seconds"
+    called = record(S.GONE, name="gi-00", because=R.NO_CAPACITY, spec=rented_spec(node_class_name="cheap", offer=None))
+    called.status = replace(called.status, attempted_at=NOW - seconds(5), instance_id=None)
+    later = snapshot(*records, called, launch_interval=timedelta(seconds=12))
+    assert going(later) == []
+    assert due_steps(later, {}).requeue_at == NOW + seconds(8)
+
+
+def refused(scope, **fields):
+    return record(
+        S.GONE,
+        name="refused",
+        because=R.BAD_CREDENTIALS,
+        spec=rented_spec("refused"),
+        failures=1,
+        failure_scope=scope,
+        instance_id=None,
+        **fields,
+    )
+
+
+@pytest.mark.parametrize("scope", FailureScope)
+def test_what_failed_for_one_record_is_not_tried_for_the_next(scope):
+    (step,) = (each for each in due_steps(snapshot(fresh(1), refused(scope)), {}).allowed)
+
+    assert isinstance(step, WriteStatus)
+    assert (step.status.state, step.reason) == (InstanceState.GONE, Reason.COOLING_DOWN)
+    assert "refused failed 0s ago (BadCredentials)" in step.sentence
+    assert not step.status.failures, "nothing was tried"
+
+
+def test_when_the_secret_has_changed_it_is_tried_again_at_once():
+    failed = refused(FailureScope.SOURCE, failure_revision={"Secret forebay/key": "7"})
+
+    assert going(snapshot(fresh(1), failed, revision={"Secret forebay/key": "7"}))[0][0] is WriteStatus
+    assert going(snapshot(fresh(1), failed, revision={"Secret forebay/key": "8"})) == [(Launch, "gi-01")]

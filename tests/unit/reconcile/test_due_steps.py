@@ -1,0 +1,81 @@
+"""Steps of GPUInstances that a tick finds due."""
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
+from forebay.lifecycle.facts import source_of
+from forebay.lifecycle.record_fields import INITIAL_STATUS_ANNOTATION
+from forebay.lifecycle.steps import WriteStatus
+from forebay.model.quantities import Resources, UsdPerHour
+from forebay.model.reasons import Reason
+from forebay.model.requirements import Taint
+from forebay.model.sources import Offer, Source
+from forebay.reconcile.due_steps import due_steps
+from forebay.reconcile.snapshot import Snapshot
+from tests.unit.demand.builders import node, pod
+from tests.unit.lifecycle.builders import NOW, OWNED, S, fresh_record, listed, minutes, record
+
+
+@dataclass
+class Box:
+    """An owned machine whose power-off failed, its node, and a pod that may want it."""
+
+    made: GPUInstance
+    ready: bool = True
+    taints: tuple[Taint, ...] = ()
+
+    def steps(self, *pending):
+        offer = Offer(
+            provider="webhook",
+            instance_type="gpu-1",
+            node_name="gpu-1",
+            gpu_count=8,
+            price=UsdPerHour(0),
+            allocatable=Resources({"nvidia.com/gpu": 8}),
+        )
+        source = Source(
+            key=source_of(self.made), capabilities=OWNED, offers=(offer,), listing=listed(unknown=["gpu-1"])
+        )
+        snapshot = Snapshot(
+            now=NOW,
+            records=(self.made,),
+            sources={source.key: source},
+            nodes={"gpu-1": node("gpu-1", ready=self.ready, unschedulable=True, taints=self.taints)},
+            pending=pending,
+        )
+        return [each for each in due_steps(snapshot, {}).steps if isinstance(each, WriteStatus)]
+
+    def is_back(self, *pending):
+        return any(each.status.state is InstanceState.READY for each in self.steps(*pending))
+
+
+@pytest.mark.parametrize(("reason", "told"), [("Adopted", Reason.ADOPTED), (None, Reason.CAPACITY_NEEDED)])
+def test_the_first_status_of_a_found_machine_is_written_with_the_reason_that_it_has(reason, told):
+    status = GPUInstanceStatus(state=InstanceState.READY, since=NOW, reason=reason, message="Found on.")
+    made = fresh_record(owned=True)
+    made = replace(
+        made,
+        metadata=replace(made.metadata, annotations={INITIAL_STATUS_ANNOTATION: msgspec.json.encode(status).decode()}),
+    )
+
+    (step,) = Box(made).steps()
+
+    assert (step.reason, step.sentence, step.status) == (told, "Found on.", status)
+
+
+def test_a_machine_that_no_end_was_accepted_for_is_taken_back_only_for_a_pod_that_needs_it():
+    asked = NOW - minutes(30)
+    ending = Box(record(S.TERMINATING, owned=True, since=asked, termination_attempts=1, attempted_at=asked))
+
+    assert ending.is_back(pod("waits"))
+    assert not ending.is_back()
+    assert not ending.is_back(pod("untried", unschedulable_since=None))
+    assert not ending.is_back(pod("too large", gpus=9))
+    assert not Box(ending.made, ready=False).is_back(pod("waits"))
+    cordon = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+    assert Box(ending.made, taints=(cordon,)).is_back(pod("waits"))
+    assert not Box(ending.made, taints=(cordon, Taint("team", "b", "NoSchedule"))).is_back(pod("waits"))

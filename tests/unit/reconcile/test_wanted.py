@@ -1,0 +1,53 @@
+"""Whether a GPUInstance is still wanted is asked by its purpose, never "is some pod pending"."""
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import Purpose
+from forebay.model.sources import Delivery
+from forebay.model.workloads import Phase
+from forebay.reconcile.snapshot import Snapshot
+from forebay.reconcile.wanted import Wanted
+from tests.unit.lifecycle.builders import NOW, S, pod, record, rented_spec
+
+TRAIN = replace(pod("train"), phase=Phase.PENDING, node=None)
+BOUND = pod("train")
+FAR = replace(BOUND, node="forebay-virtual")
+MACHINE = record(S.LAUNCHING)
+CONTAINER = record(S.RUNNING, spec=replace(rented_spec(), delivers=Delivery.CONTAINER, node=None))
+
+
+def wanted(of, **fields):
+    return Wanted(Snapshot(now=NOW, **fields))(of)
+
+
+def test_a_machine_is_wanted_while_its_pods_wait_or_are_bound_there():
+    assert wanted(MACHINE, pending=(TRAIN,))
+    assert wanted(MACHINE, pods_by_node={"pool-abc": (BOUND,)})
+    assert not wanted(MACHINE, pods_by_node={"elsewhere": (BOUND,)})
+    assert not wanted(MACHINE, pods_by_node={"pool-abc": (pod("other"),)})
+    assert not wanted(MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        (FAR, True),
+        (replace(FAR, phase=Phase.SUCCEEDED), False),
+        (replace(FAR, phase=Phase.FAILED), False),
+        (replace(FAR, deleted=NOW), False),
+    ],
+    ids=["running", "succeeded", "failed", "deleted"],
+)
+def test_a_container_is_wanted_while_its_bound_pod_exists_and_has_not_ended(runs, expected):
+    assert wanted(CONTAINER, container_pods={runs.uid: runs}) is expected
+
+
+def test_a_container_whose_pod_is_gone_is_not_wanted():
+    assert not wanted(CONTAINER)
+
+
+@pytest.mark.parametrize("purpose", [Purpose.STATIC, Purpose.GROUP, Purpose.ADOPTED])
+def test_no_other_purpose_asks_for_pods(purpose):
+    sized = record(S.LAUNCHING, spec=rented_spec(purpose=purpose, pods=()))
+    assert wanted(sized)
