@@ -8,6 +8,7 @@ import socket
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 pytest_plugins = ["tests.needs", "tests.rig.plugin"]
 
@@ -17,6 +18,10 @@ settings.register_profile(
 )
 settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+if settings.default is not None and settings.default.derandomize:
+    # Hypothesis mixes in the constants of every module that is loaded, so that the examples of a test would depend on
+    # which tests ran before it in the same process.
+    providers.is_local_module_file = lambda _: False
 
 
 def pytest_configure(config):

@@ -141,7 +141,8 @@ class Outcome(WorldOutcome):
                 yield f"{path} was requested {times} times"
 
     def _allowed_requests(self):
-        starts = 20 * len(self.auditor.lives) + 8 * self.ledger.faults
         return (
-            starts + 60 * len(self.scenario.machines) + 100 * len(self.scenario.budgets) + 40 * len(self.auditor.pods)
+            self.allowed_for_machines(len(self.auditor.lives))
+            + 100 * len(self.scenario.budgets)
+            + 40 * len(self.auditor.pods)
         )

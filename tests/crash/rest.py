@@ -6,6 +6,7 @@ from collections import Counter
 _TIME_LIMIT = 4 * 3600.0
 #: Seconds in which requests, but for the lease, are counted.
 _WINDOW = 600.0
+_RECORDS = "/apis/forebay.dev/v1alpha1/gpuinstances"
 
 
 class WorldOutcome:
@@ -30,15 +31,25 @@ class WorldOutcome:
         if most > allowed:
             yield f"{most} requests within {_WINDOW:.0f} s, where {allowed} should do: {self._frequent()}"
 
-    def most_requests(self):
-        """But for the lease, in any window."""
-        times = [sent.at for sent in self.ledger.requests if not sent.is_lease]
+    def most_requests(self, counts=lambda sent: not sent.is_lease):
+        """In any window: those that count, by default all but for the lease."""
+        times = [sent.at for sent in self.ledger.requests if counts(sent)]
         most = first = 0
         for last, at in enumerate(times):
             while times[first] <= at - _WINDOW:
                 first += 1
             most = max(most, last - first + 1)
         return most
+
+    def allowed_for_machines(self, starts):
+        """Requests that `starts` of the operator and the lives of machines need.
+
+        A start lists 13 kinds, and publishes the machines' class and pool with their conditions. A launch that comes to
+        nothing is repeated after its cooldown, and its transitions are told to the record, the pod and the machine's
+        published pool: each costs up to 55 requests. How often a machine is launched is the witness' matter.
+        """
+        launches = self.most_requests(lambda sent: (sent.method, sent.path) == ("POST", _RECORDS))
+        return 30 * starts + 8 * self.ledger.faults + 20 * len(self.scenario.machines) + 55 * launches
 
     def _frequent(self):
         return Counter((sent.method, sent.path) for sent in self.ledger.requests if not sent.is_lease).most_common(5)

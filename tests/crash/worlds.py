@@ -113,17 +113,10 @@ class Outcome(WorldOutcome):
         yield from self.too_many_requests(self.allowed_requests())
 
     def allowed_requests(self):
-        # A start lists 13 kinds, and publishes the machines' class and pool with their conditions.
-        starts = self.scenario.replicas * 30 + len(self.ledger.died) * 30 + 8 * self.ledger.faults
         # Every two seconds at the most, while a launch or an end waits for what they say.
         polls = self.scenario.status * len(self.scenario.machines) * 310
-        return (
-            starts
-            + polls
-            # Transitions are told to the machine's published pool, too, whose status follows them.
-            + 75 * len(self.scenario.machines)
-            + 40 * (len(self.scenario.work) + len(self.scenario.events))
-        )
+        starts = self.scenario.replicas + len(self.ledger.died)
+        return self.allowed_for_machines(starts) + polls + 40 * (len(self.scenario.work) + len(self.scenario.events))
 
 
 def happens(scenario, deaths=()):

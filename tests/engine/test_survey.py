@@ -14,7 +14,7 @@ from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.net.redaction import Redactor
 from forebay.providers.base import BadCredentials
-from forebay.providers.registry import ProviderContext
+from forebay.providers.plugin import ProviderContext
 from forebay.reconcile.snapshot import OperatorRules
 from forebay.reporting.what_if import dry_run
 from forebay.simulate.power import Powered

@@ -21,7 +21,7 @@ MODULE = '''
     from forebay.model.quantities import Resources, UsdPerHour
     from forebay.model.sources import Capabilities, Check, Delivery, Found, Instance, InstancePhase, Offer
     from forebay.net.transport import Request
-    from forebay.providers.registry import ProviderPlugin
+    from forebay.providers.plugin import ProviderPlugin
     import json
 
     CAPABILITIES = Capabilities(deliveries=(Delivery.NODE,), idempotent_launch=True)

@@ -41,7 +41,8 @@ from forebay.kube.lease import Elector, LeadershipLost, Terms
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import Transport
-from forebay.providers.registry import EnvironmentConfig, ProviderContext
+from forebay.providers.plugin import ProviderContext
+from forebay.providers.registry import EnvironmentConfig
 from forebay.reconcile.snapshot import OperatorRules
 
 log = structlog.get_logger(__name__)

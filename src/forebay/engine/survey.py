@@ -19,7 +19,7 @@ from forebay.kube.errors import KubeError
 from forebay.model.sources import Offer, Source, SourceKey
 from forebay.net.transport import TransportError
 from forebay.providers.base import Provider, ProviderError
-from forebay.providers.registry import ProviderContext, ProviderNotServed
+from forebay.providers.plugin import ProviderContext, ProviderNotServed
 from forebay.reconcile.snapshot import OperatorRules, Snapshot
 
 #: Seconds to wait for each kind to be listed.

@@ -13,8 +13,7 @@ from forebay.api.node_provisioner import GroupProvider
 from forebay.api.rules import RefusalCause, ValidationRule
 from forebay.api.schema import MoreRules
 from forebay.model.sources import Capabilities, Delivery, Join
-from forebay.providers.simulated.provider import CAPABILITIES as SIMULATED
-from forebay.providers.webhook.provider import CAPABILITIES as WEBHOOK
+from forebay.providers.own import OWN
 
 _TALOS_TOO: Final = frozenset(Join)
 _SCRIPTED: Final = frozenset(Join) - {Join.TALOS}
@@ -23,9 +22,9 @@ _CLOUD: Final = Capabilities(deliveries=(Delivery.NODE,), joins=_SCRIPTED, needs
 _TALOS_CLOUD: Final = Capabilities(deliveries=(Delivery.NODE,), joins=_TALOS_TOO, needs_join=True)
 _CONTAINERS: Final = Capabilities(deliveries=(Delivery.CONTAINER,), needs_credentials=True)
 
-#: Capabilities of every provider that Forebay knows by name. Of those that this release does not serve, what their own
-#: documentation says: so a class that could never work is refused today, and not by the release that serves it.
-KNOWN: Final[dict[str, Capabilities]] = {
+#: Capabilities of providers that this release does not serve, as their own documentation states them: a class that
+#: could never work is refused today, and not by the release that serves it.
+_NOT_SERVED: Final[dict[str, Capabilities]] = {
     "aws": _TALOS_CLOUD,
     "crusoe": _CLOUD,
     "gcp": Capabilities(deliveries=(Delivery.NODE,), joins=_TALOS_TOO, needs_join=True, has_groups=True),
@@ -33,11 +32,15 @@ KNOWN: Final[dict[str, Capabilities]] = {
     "nebius": _CLOUD,
     "paperspace": _CLOUD,
     "runpod": _CONTAINERS,
-    # Its groups come with the NodeProvisioner, which no release serves yet.
-    "simulated": replace(SIMULATED, has_groups=True),
     "vast": _CONTAINERS,
-    "webhook": WEBHOOK,
 }
+_SERVED: Final[dict[str, Capabilities]] = {
+    **{name: plugin.capabilities for name, plugin in OWN.items()},
+    # Its groups come with the NodeProvisioner, which no release serves yet.
+    "simulated": replace(OWN["simulated"].capabilities, has_groups=True),
+}
+#: Capabilities of every provider that Forebay knows by name.
+KNOWN: Final[dict[str, Capabilities]] = dict(sorted((_NOT_SERVED | _SERVED).items()))
 #: Providers whose instance groups are found by their zone or region.
 _GROUPS_BY_LOCATION: Final = ("gcp",)
 

@@ -5,8 +5,7 @@ a `ProviderPlugin`. docs/providers/README.md shows one.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final, get_args
@@ -14,55 +13,18 @@ from typing import Final, get_args
 import msgspec
 import structlog
 
-from forebay.api.gpu_node_class import EndpointsFrom, GPUNodeClassSpec
+from forebay.api.gpu_node_class import GPUNodeClassSpec
 from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.providers import ProviderName
-from forebay.model.sources import Capabilities, Delivery
-from forebay.net import clock as wall
-from forebay.net.redaction import Redactor
-from forebay.net.tls import TlsOptions
-from forebay.net.transport import Transport
+from forebay.model.sources import Delivery
 from forebay.providers.admission import KNOWN, configuration_problem
 from forebay.providers.base import Provider
-from forebay.providers.secrets import SecretReader, Secrets
-from forebay.providers.simulated.provider import CAPABILITIES as SIMULATED
-from forebay.providers.simulated.provider import NAME as SIMULATED_NAME
-from forebay.providers.simulated.provider import SimulatedProvider
-from forebay.providers.webhook.groups import read_groups, shown
-from forebay.providers.webhook.offers import NAME as WEBHOOK_NAME
-from forebay.providers.webhook.provider import CAPABILITIES as WEBHOOK
-from forebay.providers.webhook.provider import WebhookProvider
+from forebay.providers.own import OWN
+from forebay.providers.plugin import ProviderContext, ProviderNotServed, ProviderPlugin
 
 log = structlog.get_logger(__name__)
 
 ENTRY_POINTS: Final = "forebay.providers"
-
-
-class ProviderContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Dependencies of providers, beside their entry."""
-
-    #: Makes a transport with these TLS options (None: the system's).
-    make_transport: Callable[[TlsOptions | None], Transport]
-    secrets: SecretReader
-    #: Namespace of the operator, and of Secrets whose reference names none.
-    namespace: str
-    #: UID of the cluster, with which rented instances are tagged.
-    cluster: str
-    redactor: Redactor
-    clock: Callable[[], datetime] = wall.now
-
-
-class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What environment variables configure of one provider."""
-
-    #: The entry that a GPUNodeClass would have; None where the variables configure nothing.
-    entry: Entry | None = None
-    #: The same as everybody may see it.
-    shown: Entry | None = None
-    #: The variable that states the number of GPUs of each machine, by its name.
-    gpu_count_variables: Mapping[str, str] = {}
-    #: A sentence for each variable that must be corrected.
-    problems: tuple[str, ...] = ()
 
 
 class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,21 +37,6 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True):
     #: The variable that states the number of GPUs of each machine, by its name.
     gpu_count_variables: Mapping[str, str] = {}
     problems: tuple[str, ...] = ()
-
-
-class ProviderPlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider as it is registered."""
-
-    #: What the provider can do. What depends on an entry, such as timeouts, follows once it is built.
-    capabilities: Capabilities
-    #: The provider of an entry. It makes no call yet.
-    build: Callable[[Entry, ProviderContext], Provider]
-    #: What environment variables of the operator configure; None: nothing, ever.
-    from_environment: Callable[[Mapping[str, str]], EnvironmentEntry] | None = None
-
-
-class ProviderNotServed(ValueError):
-    """No provider can be built for an entry: what is wrong and what to do. The text is shown in a condition."""
 
 
 def build_provider(entry: Entry, spec: GPUNodeClassSpec, context: ProviderContext) -> Provider:
@@ -122,12 +69,12 @@ def read_environment(environment: Mapping[str, str]) -> EnvironmentConfig:
 @cache
 def providers() -> Mapping[str, ProviderPlugin]:
     """All providers. Entry points are loaded once, when they are first needed."""
-    return dict(_OWN) | dict(_plugins(entry_points(group=ENTRY_POINTS)))
+    return dict(OWN) | dict(_plugins(entry_points(group=ENTRY_POINTS)))
 
 
 def _plugins(found: Iterable[EntryPoint]) -> Iterable[tuple[str, ProviderPlugin]]:
     """Plugins of other packages. One that cannot be used is logged, and costs only itself."""
-    taken = set(_OWN)
+    taken = set(OWN)
     for each in sorted(found, key=lambda point: (point.name, point.value)):
         try:
             plugin = _load(each, taken)
@@ -163,47 +110,4 @@ def _not_served(name: str) -> str:
     )
 
 
-def _webhook(entry: Entry, context: ProviderContext) -> Provider:
-    return WebhookProvider(
-        entry.machines,
-        make_transport=context.make_transport,
-        secrets=Secrets(context.secrets, context.namespace, context.redactor),
-        clock=context.clock,
-    )
-
-
-def _simulated(entry: Entry, context: ProviderContext) -> Provider:
-    if entry.endpoint is None:
-        raise ProviderNotServed(
-            f"{SIMULATED_NAME} rents from a simulated market: set endpoint to its URL. forebay demo --scenario burst "
-            "shows two such markets."
-        )
-    return SimulatedProvider(
-        entry.endpoint,
-        context.cluster,
-        context.make_transport(None),
-        Secrets(context.secrets, context.namespace, context.redactor),
-        context.clock,
-        key=entry.credentials_ref,
-        regions=entry.regions,
-    )
-
-
-def _webhook_environment(environment: Mapping[str, str]) -> EnvironmentEntry:
-    groups = read_groups(environment)
-    if not groups.machines:
-        return EnvironmentEntry(problems=groups.problems)
-    entry = Entry(name=WEBHOOK_NAME, machines=groups.machines)
-    public = msgspec.structs.replace(
-        entry, machines=tuple(map(shown, groups.machines)), endpoints_from=EndpointsFrom.ENVIRONMENT
-    )
-    return EnvironmentEntry(
-        entry=entry, shown=public, gpu_count_variables=groups.gpu_count_variables, problems=groups.problems
-    )
-
-
 _NAME_PATTERN: Final[str] = get_args(ProviderName)[1].pattern
-_OWN: Final[Mapping[str, ProviderPlugin]] = {
-    SIMULATED_NAME: ProviderPlugin(capabilities=SIMULATED, build=_simulated),
-    WEBHOOK_NAME: ProviderPlugin(capabilities=WEBHOOK, build=_webhook, from_environment=_webhook_environment),
-}

@@ -17,7 +17,8 @@ from forebay.net.in_process import InProcess
 from forebay.net.redaction import Redactor
 from forebay.net.serve import serving
 from forebay.providers.base import LaunchRequest
-from forebay.providers.registry import ProviderContext, build_provider
+from forebay.providers.plugin import ProviderContext
+from forebay.providers.registry import build_provider
 from forebay.providers.secrets import UnusableSecret
 from forebay.providers.simulated.wire import MarketRefusal
 from forebay.simulate import market_faults

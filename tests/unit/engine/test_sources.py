@@ -7,7 +7,7 @@ from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import Capabilities, Check, Delivery, Found, Instance, InstancePhase, Offer, SourceKey
 from forebay.net import clock
 from forebay.providers.base import Unavailable
-from forebay.providers.registry import ProviderNotServed
+from forebay.providers.plugin import ProviderNotServed
 
 BOX = Instance(id="box", phase=InstancePhase.RUNNING)
 

@@ -8,14 +8,8 @@ from forebay.net.redaction import HIDDEN, Redactor
 from forebay.net.transport import Response
 from forebay.providers.admission import KNOWN
 from forebay.providers.base import LaunchRequest, Rejected
-from forebay.providers.registry import (
-    EnvironmentConfig,
-    ProviderContext,
-    ProviderNotServed,
-    build_provider,
-    providers,
-    read_environment,
-)
+from forebay.providers.plugin import ProviderContext, ProviderNotServed
+from forebay.providers.registry import EnvironmentConfig, build_provider, providers, read_environment
 from forebay.providers.secrets import Secrets, UnusableSecret
 
 

@@ -30,7 +30,7 @@ from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import NeverSent, Request, Response
 from forebay.planning.offer_table import Row, TableError, read_table
-from forebay.providers.registry import ProviderContext
+from forebay.providers.plugin import ProviderContext
 from forebay.providers.secrets import UnusableSecret
 from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load_snapshot
 from forebay.reconcile.snapshot import Snapshot

@@ -18,7 +18,8 @@ from forebay.engine.sources.secrets import TrackedSecrets
 from forebay.engine.sources.sources import SourceConfig
 from forebay.model.sources import SourceKey
 from forebay.providers.base import Provider
-from forebay.providers.registry import ProviderContext, ProviderNotServed, build_provider
+from forebay.providers.plugin import ProviderContext, ProviderNotServed
+from forebay.providers.registry import build_provider
 
 #: Creation time of a class that is only in a file.
 _NOT_CREATED: Final = datetime.max.replace(tzinfo=UTC)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from forebay.model.sources import Check, Listing, Offer, Source, SourceKey
 from forebay.providers.base import Provider, ProviderError
-from forebay.providers.registry import ProviderNotServed
+from forebay.providers.plugin import ProviderNotServed
 
 log = structlog.get_logger(__name__)
 

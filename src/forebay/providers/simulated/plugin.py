@@ -1,0 +1,29 @@
+"""The provider `simulated` as it is registered."""
+
+from typing import Final
+
+from forebay.api.gpu_node_class import ProviderEntry as Entry
+from forebay.providers.base import Provider
+from forebay.providers.plugin import ProviderContext, ProviderNotServed, ProviderPlugin
+from forebay.providers.secrets import Secrets
+from forebay.providers.simulated.provider import CAPABILITIES, NAME, SimulatedProvider
+
+
+def _build(entry: Entry, context: ProviderContext) -> Provider:
+    if entry.endpoint is None:
+        raise ProviderNotServed(
+            f"{NAME} rents from a simulated market: set endpoint to its URL. forebay demo --scenario burst "
+            "shows two such markets."
+        )
+    return SimulatedProvider(
+        entry.endpoint,
+        context.cluster,
+        context.make_transport(None),
+        Secrets(context.secrets, context.namespace, context.redactor),
+        context.clock,
+        key=entry.credentials_ref,
+        regions=entry.regions,
+    )
+
+
+PLUGIN: Final = ProviderPlugin(capabilities=CAPABILITIES, build=_build)
