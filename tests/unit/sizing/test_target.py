@@ -65,18 +65,12 @@ def test_a_group_that_is_used_enough_does_not_shrink(use, rules):
     assert target_size(use, rules).size >= use.size
 
 
-@given(uses(), RULES)
-def test_a_group_that_has_reached_its_target_stays_there(use, rules):
+@given(COUNTS, COUNTS, st.integers(0, 300), UNCAPPED)
+def test_a_group_that_has_reached_its_target_stays_there(used, empty, needed, rules):
+    # Pods wait only while no node is empty; the new nodes take them.
+    use = GroupUse(size=used + (0 if needed else empty), used=used, needed=needed)
     target = target_size(use, rules).size
-    grown = target - use.size
-    # New nodes take the pods that they are for; nodes that go are empty ones.
-    used = use.used + min(max(grown, 0), use.needed)
-    unusable = max(0, min(use.unusable, target - used))
-    reached = GroupUse(size=target, used=used, unusable=unusable)
-    # Empty nodes that the waiting pods did not fit are surplus once these are served.
-    served = not use.needed or use.used == use.serviceable
-    assume(served and (grown >= 0 or use.unusable == 0) and rules.max_nodes is None)
-    assert target_size(reached, rules).size == target
+    assert target_size(GroupUse(size=target, used=used + needed), rules).size == target
 
 
 @given(QUIET, UNCAPPED, st.integers(1, 50))
