@@ -36,6 +36,10 @@ KUBERNETES_DOMAINS: Final = "^([^/]*[.])?(kubernetes|k8s)[.]io/"
 
 #: Label on nodes; the value is the name of the NodeProvisioner that sizes the node's group.
 PROVISIONER_LABEL: Final = "nodeprovisioner.compute.baseten.co/provisioner-name"
+#: The same under Forebay's own name.
+OWN_PROVISIONER_LABEL: Final = "forebay.dev/provisioner"
+#: Taint on an empty node of an instance group that is deleted at the time in its value.
+SCALE_DOWN_TAINT: Final = "forebay.dev/scale-down"
 
 #: On a GPUInstance until its provider has proven that nothing of it is left.
 INSTANCE_FINALIZER: Final = "forebay.dev/instance"
