@@ -4,7 +4,6 @@ A new provider needs one class here and one entry in `HARNESSES`.
 """
 
 from contextlib import asynccontextmanager
-from enum import StrEnum
 
 import msgspec
 from msgspec.structs import replace
@@ -19,7 +18,6 @@ from forebay.net.serve import serving
 from forebay.providers.base import LaunchRequest
 from forebay.providers.plugin import ProviderContext
 from forebay.providers.registry import build_provider
-from forebay.providers.secrets import UnusableSecret
 from forebay.providers.simulated.wire import MarketRefusal
 from forebay.simulate import market_faults
 from forebay.simulate import power_faults as faults
@@ -27,36 +25,9 @@ from forebay.simulate.market import Market, MarketCall
 from forebay.simulate.market_faults import MarketFault
 from forebay.simulate.market_goods import Sku
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
+from tests.contract.providers.faults import FakeSecrets, LaunchFault
 from tests.contract.providers.receiver import KEY, TOKEN, Receiver
 from tests.net.faults import Faulty, LoseAnswer, LoseRequest, Reset, When
-
-
-class LaunchFault(StrEnum):
-    """A fault of the next launch."""
-
-    BAD_CREDENTIALS = "the credentials are refused"
-    RATE_LIMITED = "too many requests"
-    REFUSED = "the request is refused"
-    SERVER_ERROR = "the server fails"
-    FAILS_AFTER_ACTING = "the server acts and then fails"
-    UNREACHABLE = "nothing can be sent"
-    LOST_REQUEST = "the request is lost on its way"
-    LOST_ANSWER = "the answer is lost on its way"
-    SILENCE = "no answer arrives in time"
-
-
-class FakeSecrets:
-    """A SecretReader with the Secrets of a cluster."""
-
-    def __init__(self, held):
-        self.held = held
-        self.reads = 0
-
-    async def get(self, namespace, name):
-        self.reads += 1
-        if (namespace, name) not in self.held:
-            raise UnusableSecret(f"there is no Secret {namespace}/{name}: create it")
-        return dict(self.held[namespace, name])
 
 
 class WebhookHarness:

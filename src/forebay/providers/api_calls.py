@@ -1,0 +1,200 @@
+"""HTTP calls to a cloud's API, each sent once, and the `ProviderError` that a failed one stands for.
+
+| response               | a call that acts            | other calls      |
+|------------------------|-----------------------------|------------------|
+| 401, 403               | `BadCredentials`            | the same         |
+| 429                    | `RateLimited`               | the same         |
+| other 4xx, 3xx         | `Rejected`                  | the same         |
+| anything else          | `OutcomeUnknown`            | `Unavailable`    |
+| none, never sent       | `Unavailable`               | the same         |
+| none, sent; cut off    | `OutcomeUnknown`            | `Unavailable`    |
+
+What a provider's own codes mean comes before this table: `ApiDialect.meaning`.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+import msgspec
+
+from forebay.api.parts import SecretKeyRef
+from forebay.net.server_hints import retry_after
+from forebay.net.transport import Headers, NeverSent, Request, Response, Timeouts, Transport, TransportError
+from forebay.providers.base import (
+    BadCredentials,
+    OutcomeUnknown,
+    ProviderError,
+    RateLimited,
+    Rejected,
+    Unavailable,
+)
+from forebay.providers.secrets import Secrets, SecretsUnavailable, UnusableSecret
+
+T = TypeVar("T")
+
+_MAX_BODY: Final = 32 * 1024 * 1024
+_LONGEST_QUOTE: Final = 200
+_LONGEST_WAIT: Final = timedelta(days=1)
+_UNAUTHORIZED: Final = frozenset({401, 403})
+_TOO_MANY_REQUESTS: Final = 429
+
+
+class ApiRefusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A response other than 2xx, as the provider reads it."""
+
+    status: int
+    #: The provider's own code; "" where it has none.
+    code: str = ""
+    message: str = ""
+    #: The call may have had an effect.
+    acts: bool = False
+    #: The beginning of a sentence: who answered what.
+    fact: str = ""
+
+
+class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
+    """What differs between APIs."""
+
+    #: Name of the cloud, in sentences.
+    label: str
+    #: Code and message in the body of an error.
+    read_error: Callable[[bytes], tuple[str, str]]
+    #: The error that a refusal stands for by the provider's own codes; None: the table above holds.
+    meaning: Callable[[ApiRefusal], ProviderError | None]
+    #: Headers that authorize a request with the value of the Secret.
+    authorize: Callable[[str, Request], Mapping[str, str]] = lambda key, _request: {"Authorization": f"Bearer {key}"}
+    #: Seconds for a request.
+    timeout: float = 30.0
+
+
+class ApiCalls:
+    """Sends calls to one API. `key` names the Secret with its credentials."""
+
+    def __init__(  # noqa: PLR0917 (its dependencies)
+        self,
+        dialect: ApiDialect,
+        base: str,
+        transport: Transport,
+        secrets: Secrets,
+        key: SecretKeyRef | None,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._dialect = dialect
+        self._base = base.rstrip("/")
+        self._transport = transport
+        self._secrets = secrets
+        self._key = key
+        self._clock = clock
+        self._closed = False
+
+    async def get(self, path: str, answer: type[T]) -> T:
+        return self._decoded(await self._call("GET", path, None, acts=False), answer, Unavailable)
+
+    async def act(self, method: str, path: str, answer: type[T], body: object = None) -> T:
+        """A call that has an effect. A response that cannot be read leaves its outcome unknown."""
+        sent = await self._call(method, path, None if body is None else msgspec.json.encode(body), acts=True)
+        return self._decoded(sent, answer, OutcomeUnknown)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._transport.close()
+
+    async def _call(self, method: str, path: str, body: bytes | None, *, acts: bool) -> bytes:
+        if self._closed:
+            raise Unavailable("No call was sent, because the source was reconfigured or Forebay is shutting down.")
+        used = await self._credentials()
+        status, headers, text = await self._send(method, path, body, used, acts=acts)
+        if status in _UNAUTHORIZED and self._key is not None:
+            # The cloud refused the cached credentials: perhaps the Secret has changed.
+            self._secrets.invalidate(self._key)
+            current = await self._credentials()
+            if current != used:
+                status, headers, text = await self._send(method, path, body, current, acts=acts)
+        if 200 <= status < 300:  # noqa: PLR2004 (HTTP's own numbers)
+            return text
+        raise self._error(status, headers, text, acts=acts)
+
+    async def _credentials(self) -> str:
+        label = self._dialect.label
+        if self._key is None:
+            raise BadCredentials(
+                f"{label} needs an API key: set credentialsRef to the Secret and the key that hold it."
+            )
+        try:
+            return (await self._secrets.value(self._key)).decode().strip()
+        except UnusableSecret as error:
+            raise BadCredentials(f"The API key of {label} cannot be read: {error}.") from None
+        except UnicodeDecodeError:
+            shown = self._secrets.describe(self._key)
+            raise BadCredentials(f"Key {self._key.key} of {shown} is not text. Write the API key into it.") from None
+        except SecretsUnavailable as error:
+            raise Unavailable(f"The API key of {label} cannot be read: {error}.") from None
+
+    async def _send(
+        self, method: str, path: str, body: bytes | None, key: str, *, acts: bool
+    ) -> tuple[int, Headers, bytes]:
+        seconds = self._dialect.timeout
+        request = Request(
+            method=method,
+            url=self._base + path,
+            headers=Headers({"Content-Type": "application/json"} if body is not None else {}),
+            body=body,
+            timeouts=Timeouts(connect=seconds, read=seconds, total=seconds),
+        )
+        authorized = msgspec.structs.replace(
+            request, headers=request.headers.with_(self._dialect.authorize(key, request))
+        )
+        try:
+            response = await self._transport.request(authorized)
+            async with response:
+                return response.status, response.headers, await _read(response)
+        except NeverSent as error:
+            raise Unavailable(f"{self._redacted(str(error))}.") from None
+        except TransportError as error:
+            if acts:
+                raise OutcomeUnknown(
+                    f"{self._redacted(str(error))}. {self._dialect.label} may have acted all the same."
+                ) from None
+            raise Unavailable(f"{self._redacted(str(error))}.") from None
+
+    def _error(self, status: int, headers: Headers, text: bytes, *, acts: bool) -> ProviderError:
+        label = self._dialect.label
+        code, message = self._dialect.read_error(text)
+        said = self._redacted(message or code)[:_LONGEST_QUOTE]
+        fact = f'{label} answered {status} ("{said}")' if said else f"{label} answered {status}"
+        if status == _TOO_MANY_REQUESTS:
+            wait = retry_after(headers, self._clock())
+            later = min(timedelta(seconds=wait), _LONGEST_WAIT) if wait is not None else None
+            return RateLimited(f"{fact}: too many requests. Forebay retries later.", retry_after=later)
+        refusal = ApiRefusal(status=status, code=code, message=message, acts=acts, fact=fact)
+        if (meant := self._dialect.meaning(refusal)) is not None:
+            return meant
+        if status in _UNAUTHORIZED:
+            where = f" in {self._secrets.describe(self._key)}" if self._key is not None else ""
+            return BadCredentials(f"{fact}: it does not accept the API key{where}. Correct it.")
+        if 300 <= status < 500:  # noqa: PLR2004
+            return Rejected(f"{fact}. Correct endpoint of the provider, or what the class asks for.")
+        if acts:
+            return OutcomeUnknown(f"{fact}. {label} may have acted before it failed.")
+        return Unavailable(f"{fact}.")
+
+    def _decoded(self, body: bytes, answer: type[T], otherwise: type[ProviderError]) -> T:
+        try:
+            return msgspec.json.decode(body, type=answer)
+        except msgspec.DecodeError as error:
+            raise otherwise(f"The answer of {self._dialect.label} cannot be read: {error}.") from None
+
+    def _redacted(self, text: str) -> str:
+        return self._secrets.redactor.text(text)
+
+
+async def _read(response: Response) -> bytes:
+    """The body; empty where it is too large, because then nothing can be concluded from it."""
+    body = bytearray()
+    async for chunk in response.chunks():
+        body += chunk
+        if len(body) > _MAX_BODY:
+            return b""
+    return bytes(body)

@@ -1,0 +1,18 @@
+"""The conformance servers there are: one line each."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.contract.providers.conformance import JOIN_LINE, ConformanceServer
+
+
+class TrialCloud(NamedTuple):
+    """A server as it is started by hand."""
+
+    make: Callable[[], ConformanceServer]
+    #: Path of the API under the server's base URL.
+    path: str = ""
+    join_line: str = JOIN_LINE
+
+
+CLOUDS: dict[str, TrialCloud] = {}
