@@ -9,7 +9,7 @@
 | none, never sent       | `Unavailable`               | the same         |
 | none, sent; cut off    | `OutcomeUnknown`            | `Unavailable`    |
 
-What a provider's own codes mean comes before this table: `ApiDialect.meaning`.
+What a provider's own codes mean comes before this table: `CloudDialect.meaning`.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ _UNAUTHORIZED: Final = frozenset({401, 403})
 _TOO_MANY_REQUESTS: Final = 429
 
 
-class ApiRefusal(msgspec.Struct, frozen=True, kw_only=True):
+class CloudRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """A response other than 2xx, as the provider reads it."""
 
     status: int
@@ -53,7 +53,7 @@ class ApiRefusal(msgspec.Struct, frozen=True, kw_only=True):
     fact: str = ""
 
 
-class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
+class CloudDialect(msgspec.Struct, frozen=True, kw_only=True):
     """What differs between APIs."""
 
     #: Name of the cloud, in sentences.
@@ -61,19 +61,19 @@ class ApiDialect(msgspec.Struct, frozen=True, kw_only=True):
     #: Code and message in the body of an error.
     read_error: Callable[[bytes], tuple[str, str]]
     #: The error that a refusal stands for by the provider's own codes; None: the table above holds.
-    meaning: Callable[[ApiRefusal], ProviderError | None]
+    meaning: Callable[[CloudRefusal], ProviderError | None]
     #: Headers that authorize a request with the value of the Secret.
     authorize: Callable[[str, Request], Mapping[str, str]] = lambda key, _request: {"Authorization": f"Bearer {key}"}
     #: Seconds for a request.
     timeout: float = 30.0
 
 
-class ApiCalls:
+class CloudCalls:
     """Sends calls to one API. `key` names the Secret with its credentials."""
 
     def __init__(  # noqa: PLR0917 (its dependencies)
         self,
-        dialect: ApiDialect,
+        dialect: CloudDialect,
         base: str,
         transport: Transport,
         secrets: Secrets,
@@ -168,7 +168,7 @@ class ApiCalls:
             wait = retry_after(headers, self._clock())
             later = min(timedelta(seconds=wait), _LONGEST_WAIT) if wait is not None else None
             return RateLimited(f"{fact}: too many requests. Forebay retries later.", retry_after=later)
-        refusal = ApiRefusal(status=status, code=code, message=message, acts=acts, fact=fact)
+        refusal = CloudRefusal(status=status, code=code, message=message, acts=acts, fact=fact)
         if (meant := self._dialect.meaning(refusal)) is not None:
             return meant
         if status in _UNAUTHORIZED:
