@@ -72,7 +72,7 @@ class Events:
         self._pods_told: OrderedDict[tuple[str, Reason], tuple[int, float]] = OrderedDict()
 
     def transition(self, record: GPUInstance, reason: Reason, sentence: str) -> None:
-        """Records the transition on the GPUInstance, its pool, its node, and its pods: pending ones, or a container's."""
+        """Records the transition on the GPUInstance, its pool, its node, and its pending or remote pods."""
         _log(
             "instance transition",
             warning=reason in _WARNINGS,
