@@ -1,8 +1,10 @@
 """Worlds with rented machines: markets, pods that come over time, what goes wrong, when the operator dies."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import pairwise
 from types import SimpleNamespace
 
 import msgspec
@@ -17,6 +19,7 @@ from forebay.simulate.virtual_time import run
 from tests.crash.mortal import Ledger, Life
 from tests.crash.rest import WorldOutcome
 from tests.crash.worlds import Work
+from tests.engine.container_world import VIRTUAL_NODE, BoundContainers, VirtualNode
 from tests.engine.market_world import clouds, market
 from tests.engine.power_world import SERVER
 
@@ -31,7 +34,9 @@ JOINS = {"cloudInit": {"template": "#cloud-config\n# join as {{.NodeName}} with 
 
 class MarketScenario(msgspec.Struct, frozen=True, kw_only=True):
     skus: dict[str, tuple[Sku, ...]]
-    work: tuple[Work, ...]
+    work: tuple[Work, ...] = ()
+    #: Work of pods that run in containers of the first market.
+    remote: tuple[Work, ...] = ()
     #: Options of every market.
     options: dict = {}
     #: Scripts what goes wrong; gets the cloud.
@@ -50,9 +55,10 @@ class MarketScenario(msgspec.Struct, frozen=True, kw_only=True):
 class MarketOutcome(WorldOutcome):
     """What has come of it, and the laws that only the end can show."""
 
-    def __init__(self, scenario, cloud, ledger):
+    def __init__(self, scenario, cloud, ledger, virtual_node=None):
         super().__init__(scenario, cloud.world, ledger, None)
         self.cloud = cloud
+        self.virtual_node = virtual_node
         self.done = set()
         self.stored = None
         self.errors = []
@@ -60,8 +66,9 @@ class MarketOutcome(WorldOutcome):
         cloud.store.subscribe(POD_KIND, self._pod_changed)
 
     def _pod_changed(self, change):
-        if (change.new.get("status") or {}).get("phase") == "Succeeded":
-            self.done.add(change.new["metadata"]["labels"]["work"])
+        name = (change.new["metadata"].get("labels") or {}).get("work")
+        if name is not None and (change.new.get("status") or {}).get("phase") == "Succeeded":
+            self.done.add(name)
 
     @property
     def rented(self):
@@ -73,11 +80,17 @@ class MarketOutcome(WorldOutcome):
         return [name for name in names if name.startswith("bootstrap-token-")]
 
     def nodes(self):
-        return [each["metadata"]["name"] for each in self.cloud.store.list(NODE_KIND)]
+        names = (each["metadata"]["name"] for each in self.cloud.store.list(NODE_KIND))
+        return [name for name in names if name != VIRTUAL_NODE]
+
+    def waiting(self):
+        ended = set() if self.virtual_node is None else self.virtual_node.ended.keys()
+        remote = {work.name for work in self.scenario.remote}
+        return ({work.name for work in self.scenario.work} - self.done) | (remote - ended)
 
     def at_rest(self):
         return (
-            self.done >= {work.name for work in self.scenario.work}
+            not self.waiting()
             and not self.cloud.running
             and not self.tokens()
             and not self.nodes()
@@ -87,13 +100,14 @@ class MarketOutcome(WorldOutcome):
     def breaches(self):
         yield from self.errors
         if self.quiet_at is None:
-            waiting = sorted({work.name for work in self.scenario.work} - self.done)
-            yield f"no rest: {waiting} not served, {sorted(self.cloud.running)} rented, {self.world.states()}"
+            rented, states = sorted(self.cloud.running), self.world.states()
+            yield f"no rest: {sorted(self.waiting())} not served, {rented} rented, {states}"
         if nodes := self.nodes():
             yield f"nodes left behind: {nodes}"
         if self.tokens():
             yield f"left behind: {self.tokens()}"
         yield from self._bought_twice()
+        yield from self._run_twice()
         if self.quiet_at is not None:
             yield from self._miscounted("records", self.cloud.ledger())
             yield from self._miscounted("stored ledgers", self.stored, roughly=self.scenario.preempted)
@@ -108,6 +122,20 @@ class MarketOutcome(WorldOutcome):
             if before is not None and (before.line.ended is None or before.line.ended > each.line.created):
                 yield f"bought twice: {before.id} and {each.id} for {each.order.name}"
             by_owner[each.order.owner] = each
+
+    def _run_twice(self):
+        """Containers of one pod at the same time, whatever records they are of."""
+        by_pod = defaultdict(list)
+        for each in sorted(self.rented, key=lambda each: each.line.created):
+            record = self.cloud.records.get(each.order.owner)
+            if each.order.container is not None and record is not None:
+                by_pod[record["spec"]["pods"][0]["name"]].append(each)
+        for pod, containers in by_pod.items():
+            for before, after in pairwise(containers):
+                if self.scenario.rents_twice and before.order.owner == after.order.owner:
+                    continue
+                if before.line.ended is None or before.line.ended > after.line.created:
+                    yield f"run twice: {before.id} and {after.id} for pod {pod}"
 
     def _miscounted(self, what, ours, *, roughly=False):
         theirs = self.cloud.bill()
@@ -130,8 +158,13 @@ async def _rents(scenario, deaths):
         if scenario.script is not None:
             scenario.script(cloud)
         ledger = Ledger(deaths)
-        outcome = MarketOutcome(scenario, cloud, ledger)
-        tasks = [asyncio.create_task(each) for each in (_submit(scenario, cloud), _weather(scenario, cloud))]
+        virtual_node = None
+        if scenario.remote:
+            name, skus = next(iter(scenario.skus.items()))
+            virtual_node = VirtualNode(cloud, *(each for each in skus if not each.delivers.has_node), market=name)
+        outcome = MarketOutcome(scenario, cloud, ledger, virtual_node)
+        submitting = _submit(scenario, cloud, virtual_node)
+        tasks = [asyncio.create_task(each) for each in (submitting, _weather(scenario, cloud))]
         keeper = asyncio.create_task(_keep_alive(scenario, cloud, ledger))
         try:
             loop = asyncio.get_running_loop()
@@ -160,11 +193,14 @@ async def _stored_costs(cloud):
     return sum((each.amount.dollars for each in reading.bill.costs(clock.now()).values()), Fraction(0))
 
 
-async def _submit(scenario, cloud):
+async def _submit(scenario, cloud, virtual_node):
     loop = asyncio.get_running_loop()
-    for work in sorted(scenario.work, key=lambda each: each.at):
+    for work in sorted((*scenario.work, *scenario.remote), key=lambda each: each.at):
         await asyncio.sleep(max(0.0, work.at - loop.time()))
-        cloud.world.job(work.name, work.gpus, runs=f"{work.runs:g}s", labels={"work": work.name})
+        if work in scenario.remote:
+            virtual_node.pod(work.name, runs=f"{work.runs:g}s")
+        else:
+            cloud.world.job(work.name, work.gpus, runs=f"{work.runs:g}s", labels={"work": work.name})
 
 
 async def _weather(scenario, cloud):
@@ -176,8 +212,9 @@ async def _weather(scenario, cloud):
 
 async def _keep_alive(scenario, cloud, ledger):
     world = SimpleNamespace(cluster=cloud.world.cluster, power=SimpleNamespace(answer=cloud.answer))
+    options = {"container_specs": BoundContainers} if scenario.remote else {}
     for incarnation in range(1_000):
-        life = Life(world, f"replica-{incarnation}", ledger, machines=(), seed=scenario.seed + incarnation)
+        life = Life(world, f"replica-{incarnation}", ledger, machines=(), seed=scenario.seed + incarnation, **options)
         life.start()
         try:
             await life.over()

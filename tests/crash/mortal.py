@@ -105,7 +105,7 @@ class Ledger:
 class Life:
     """One process of the operator on a lab, from its start to its death."""
 
-    def __init__(self, world, name, ledger, *, machines, plan=None, rules=None, seed=0, terms=TERMS):
+    def __init__(self, world, name, ledger, *, machines, plan=None, rules=None, seed=0, terms=TERMS, **options):
         self.name = name
         self.dead = asyncio.Event()
         self.tasks = set()
@@ -116,6 +116,8 @@ class Life:
         self._plan = plan
         self._rules = rules or OperatorRules()
         self._terms = terms
+        #: Of the operator.
+        self._options = options
         self._rng = random.Random(seed)
         self._wires = []
         self._main = None
@@ -140,6 +142,7 @@ class Life:
             rules=self._rules,
             terms=self._terms,
             rng=self._rng,
+            **self._options,
         )
         async with self.operator:
             await self.operator.run()

@@ -77,7 +77,7 @@ def market(name, *skus, **options):
 
 
 @asynccontextmanager
-async def cloud_operator(cloud, name="a", *, wrap=lambda transport: transport, **rules):
+async def cloud_operator(cloud, name="a", *, wrap=lambda transport: transport, container_specs=None, **rules):
     """A replica at work until the block ends."""
     async with AsyncExitStack() as stack:
         client, election = (Client(wrap(InProcess(cloud.world.cluster.handler)), SERVER) for _ in range(2))
@@ -93,6 +93,7 @@ async def cloud_operator(cloud, name="a", *, wrap=lambda transport: transport, *
             make_transport=lambda _: wrap(InProcess(cloud.answer)),
             environment=environment(cloud.world.power.configured(POWER)),
             rules=OperatorRules(**rules),
+            **({} if container_specs is None else {"container_specs": container_specs}),
         )
         await stack.enter_async_context(made)
         work = asyncio.create_task(made.run())

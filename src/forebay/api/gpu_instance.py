@@ -129,6 +129,8 @@ class ContainerRecord(Part, frozen=True, kw_only=True):
     """Size of its disk in GiB. Default: the provider's."""
     registry_auth: ShortText | None = None
     """Id, at the provider, of the credentials with which it pulls the image."""
+    node_name: ObjectName | None = None
+    """Virtual node that its pod is bound to. While the pod is bound to another node, the container is not wanted."""
 
 
 class GPUInstanceSpec(Part, frozen=True, kw_only=True):

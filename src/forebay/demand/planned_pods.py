@@ -34,6 +34,28 @@ def planned_nodes(records: Iterable[GPUInstance], among: Collection[str]) -> dic
     return found
 
 
+def live_containers(records: Iterable[GPUInstance]) -> dict[str, GPUInstance]:
+    """The remote container of each pod (by UID) that has one which is not proven gone; the oldest, where two have it.
+
+    Such a pod needs no other capacity, and must not get any: its work would be done twice.
+    """
+    found: dict[str, GPUInstance] = {}
+    for record in records:
+        if record.spec.delivers.has_node or record.state is InstanceState.GONE:
+            continue
+        for pod in record.spec.pods:
+            known = found.get(pod.uid)
+            if known is None or _order(record) < _order(known):
+                found[pod.uid] = record
+    return found
+
+
+def _order(record: GPUInstance) -> tuple[bool, float, str]:
+    created = record.metadata.creation_timestamp
+    # One that the provider was asked for goes before one that it was not: a container may run already.
+    return not (record.status is not None and record.status.attempt), created.timestamp() if created else 0, record.uid
+
+
 def idle_condition(record: GPUInstance) -> Condition | None:
     for each in record.status.conditions if record.status is not None else ():
         if each.type == IDLE_CONDITION:

@@ -15,6 +15,7 @@ from forebay.api.names import OPERATOR_LEASE
 from forebay.engine.apply.applier import Applier
 from forebay.engine.apply.budgets import BudgetActions
 from forebay.engine.apply.capacity_conditions import CapacityConditions
+from forebay.engine.apply.container_specs import ContainerSpecs, RecordedContainers
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.join_credentials import JoinCredentials
 from forebay.engine.apply.launches import Launches
@@ -68,6 +69,7 @@ class Operator:
     - `election_client` has a connection of its own, so that no burst of other requests delays the renewal of the Lease.
     - `startup_client` has one too, for startup taints and tolerations: a node that joins without its taint is open.
     - `make_transport` makes connections to providers.
+    - `container_specs` makes the seam from which launches get the containers of pods that run remotely.
     - `environment` is what environment variables configure besides the GPUNodeClasses in the cluster.
     - `rng` adds jitter to what many replicas would do at the same moment; a seeded one makes a run repeatable.
     """
@@ -88,6 +90,7 @@ class Operator:
         terms: Terms = Terms(),  # noqa: B008 (immutable)
         timing: LoopTiming = LoopTiming(),  # noqa: B008 (immutable)
         startup_client: Client | None = None,
+        container_specs: Callable[[Client, Views], ContainerSpecs] = lambda _client, _views: RecordedContainers(),
         rng: random.Random | None = None,
     ) -> None:
         self.recorder = EventRecorder(client, instance=identity)
@@ -106,6 +109,7 @@ class Operator:
         self._stop_by: float | None = None
         self._client = client
         self._startup_client = startup_client or client
+        self._container_specs = container_specs
         self._server = server
         self._namespace = namespace
         self._clock = clock
@@ -187,6 +191,7 @@ class Operator:
             elector=self.elector,
             cluster=cluster,
             join_credentials=join_credentials,
+            container_specs=self._container_specs(self._client, views),
             clock=self._clock,
             counts=self.counts,
         )

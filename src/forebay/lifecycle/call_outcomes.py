@@ -14,7 +14,7 @@ from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.presence import ABSENCES_NEEDED, NO_ABSENCES
 from forebay.lifecycle.transitions import MACHINE_RUNNING, transition, whole_seconds, with_condition, with_message
-from forebay.lifecycle.wording import describe, launch_noun, termination_noun
+from forebay.lifecycle.wording import describe, launch_noun, termination_noun, termination_phrase
 from forebay.model.reasons import Reason
 from forebay.model.sources import Capabilities, Failure, FailureKind, FailureScope, Instance, InstancePhase
 from forebay.model.spans import human
@@ -23,6 +23,8 @@ from forebay.model.spans import human
 MAX_ATTEMPTS: Final = 3
 #: Pods wait no longer than this for a provider that asks for patience: then they are released and the offer cools down.
 MAX_LAUNCH_WAIT: Final = timedelta(minutes=1)
+#: A container whose pod's Secrets cannot be read is tried at least this often.
+MAX_CONTAINER_WAIT: Final = timedelta(minutes=5)
 #: A termination is repeated at least this often, whatever the provider asks for: the machine costs money meanwhile.
 MAX_TERMINATION_WAIT: Final = timedelta(minutes=5)
 #: A termination that was accepted but does not show is repeated after this long.
@@ -120,18 +122,14 @@ def launch_failed(
         return with_message(status, Reason.OUTCOME_UNKNOWN, sentence, not_before=whole_seconds(now) + wait)
     reason = _REASONS[failure.kind]
     retry = failure.kind in _TRANSIENT and attempts < MAX_ATTEMPTS and asked <= MAX_LAUNCH_WAIT
-    if policy_of(record).launches_alike and _earlier_outcome_unknown(status):
+    policy = policy_of(record)
+    if (policy.launches_alike or policy.runs_its_pod) and _earlier_outcome_unknown(status):
         # This call started nothing, but the one before it may have.
+        earlier = f"An earlier {policy.words.launch_call} call may have succeeded"
         if retry:
-            sentence = (
-                f"{launch} failed: {failure.sentence} An earlier power-on call may have succeeded. "
-                f"Trying again in {human(wait)}."
-            )
+            sentence = f"{launch} failed: {failure.sentence} {earlier}. Trying again in {human(wait)}."
             return with_message(status, reason, sentence, not_before=whole_seconds(now) + wait)
-        sentence = (
-            f"{launch} failed: {failure.sentence} An earlier power-on call may have succeeded, so Forebay powers "
-            f"{describe(record)} off."
-        )
+        sentence = f"{launch} failed: {failure.sentence} {earlier}. {termination_phrase(record)}."
         failures = (status.failures or 0) + 1
         return transition(status, InstanceState.TERMINATING, Reason.LAUNCH_FAILED, sentence, now, failures=failures)
     if retry:
@@ -160,6 +158,45 @@ def launch_failed(
         failure_scope=None if failure.scope is FailureScope.OFFER else failure.scope,
         failure_revision=dict(sorted((revision or {}).items())[:_MOST_VERSIONS]),
     )
+
+
+def launch_prevented(record: GPUInstance, why: str, now: datetime, *, pod_lost: bool) -> GPUInstanceStatus:
+    """The status where the provider was not called after all: its pod is lost, or what the container needs is missing.
+
+    The latter is tried again while the pod exists, as a kubelet does, and less often the longer it lasts.
+    """
+    status = record.status or GPUInstanceStatus()
+    if status.state is not InstanceState.LAUNCHING:
+        return status
+    launch = f"{launch_noun(record)} of {describe(record)}"
+    if pod_lost:
+        if _earlier_outcome_unknown(status):
+            sentence = (
+                f"{launch} cancelled: {why} An earlier launch call may have succeeded. Terminating what it started."
+            )
+            return transition(status, InstanceState.TERMINATING, Reason.NOT_NEEDED, sentence, now)
+        sentence = f"{launch} cancelled before anything was started: {why}"
+        return transition(
+            status, InstanceState.GONE, Reason.NOT_NEEDED, sentence, now, billed_from=None, attempt=_one_less(status)
+        )
+    waited = now - (record.metadata.creation_timestamp or now)
+    wait = min(max(waited / 4, launch_backoff(1)), MAX_CONTAINER_WAIT)
+    sentence = f"{launch} waits: {why} Nothing was started. Trying again in {human(wait)}."
+    return transition(
+        status,
+        InstanceState.REQUESTED,
+        Reason.CONTAINER_CONFIG_ERROR,
+        sentence,
+        now,
+        billed_from=None,
+        attempt=_one_less(status),
+        not_before=whole_seconds(now + wait),
+    )
+
+
+def _one_less(status: GPUInstanceStatus) -> int | None:
+    """Number of launch calls without the one that was not made."""
+    return (status.attempt or 1) - 1 or None
 
 
 def _earlier_outcome_unknown(status: GPUInstanceStatus) -> bool:

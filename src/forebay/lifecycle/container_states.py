@@ -81,7 +81,8 @@ def _not_wanted(ctx: RuleContext) -> RuleResult:
     if (why := revoked(ctx.facts, ctx.now)) is not None:
         return into_terminating(ctx, why[0], f"{termination_phrase(ctx.record)}: {why[1]}.")
     if not ctx.facts.wanted:
-        sentence = f"{termination_phrase(ctx.record)}: pod {for_pods(ctx.record)} has ended or is deleted."
+        clause = ctx.facts.policy.unwanted(ctx.record)
+        sentence = f"{termination_phrase(ctx.record)}: {clause} (pod {for_pods(ctx.record)})."
         return into_terminating(ctx, Reason.NOT_NEEDED, sentence)
     return None
 

@@ -9,6 +9,7 @@ from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceSta
 from forebay.demand.maintenance import maintenance
 from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS, instance_found, launch_backoff
 from forebay.lifecycle.deadlines import deadline
+from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.presence import NO_ABSENCES, Presence, confirmed_present, presence_of, settle_time
 from forebay.lifecycle.revocation import owner_gone, revoked
@@ -60,7 +61,7 @@ def with_request(record: GPUInstance, now: datetime) -> GPUInstanceStatus:
 
 
 def _unwanted(record: GPUInstance) -> str:
-    return f"none of its pods is pending any more (requested for {for_pods(record)})"
+    return f"{policy_of(record).unwanted(record)} (requested for {for_pods(record)})"
 
 
 def made_for_adoption(record: GPUInstance) -> bool:

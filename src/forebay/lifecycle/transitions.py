@@ -42,9 +42,10 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
     S.LAUNCHING: {
         S.LAUNCHING: frozenset({R.LAUNCH_STARTED}),
         S.LAUNCHED: frozenset({R.LAUNCH_ACCEPTED, R.ADOPTED}),
-        S.REQUESTED: frozenset({R.RATE_LIMITED, R.PROVIDER_UNAVAILABLE}),
+        S.REQUESTED: frozenset({R.RATE_LIMITED, R.PROVIDER_UNAVAILABLE, R.CONTAINER_CONFIG_ERROR}),
         S.TERMINATING: _REVOKED | {R.NOT_NEEDED, R.LAUNCH_FAILED, R.LAUNCH_TIMEOUT, R.UNDER_MAINTENANCE},
-        S.GONE: _REFUSED,
+        # Not needed: its pod was lost to another node before the provider was called.
+        S.GONE: _REFUSED | {R.NOT_NEEDED},
     },
     S.LAUNCHED: {
         S.JOINED: frozenset({R.NODE_JOINED}),

@@ -56,6 +56,10 @@ class Reason(StrEnum):
     CONTAINER_FAILED = "ContainerFailed"
     """The remote container could not run or go on: its image cannot be pulled, or its provider stopped it."""
 
+    CONTAINER_CONFIG_ERROR = "ContainerConfigError"
+    """What the remote container needs could not be read, such as a Secret of its pod: the message says what is missing.
+    Forebay tries again while the pod exists; nothing is started or billed meanwhile."""
+
     # GPUInstances: failures.
     NO_CAPACITY = "NoCapacity"
     """The provider has no capacity for this offer now; Forebay tries the next offer."""

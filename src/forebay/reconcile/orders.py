@@ -10,13 +10,22 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState, PoolRef, Purpose
+from forebay.api.gpu_instance import (
+    ContainerRecord,
+    GPUInstance,
+    GPUInstanceSpec,
+    GPUInstanceStatus,
+    InstanceState,
+    PoolRef,
+    Purpose,
+)
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool, NodeMetadata, NodeSpec, NodeTemplate
 from forebay.api.parts import PodRef, Taints
 from forebay.api.values import duration_or_never, duration_text
 from forebay.lifecycle.record_fields import billing_terms, offer_record, planned_node
-from forebay.model.sources import Capabilities, Delivery, OfferKey
+from forebay.model.reasons import Reason
+from forebay.model.sources import Capabilities, Delivery, Offer, OfferKey, SourceKey
 from forebay.model.workloads import Pod
 from forebay.planning.plan import Purchase
 from forebay.reconcile.decisions import CreateInstance
@@ -59,6 +68,19 @@ class OrderTerms(msgspec.Struct, frozen=True, kw_only=True):
         return duration_text(expiry + DEAD_MAN_MARGIN)
 
 
+class ContainerOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """The offer that was chosen for one pod, and why."""
+
+    source: SourceKey
+    offer: Offer
+    delivers: Delivery
+    sentence: str
+    #: Failed launches of this offer so far.
+    failures: int = 0
+    #: The pod may run for this long. The provider ends the container by itself then, where it can.
+    max_run_time: timedelta | None = None
+
+
 def create_instance(
     purchase: Purchase, delivers: Delivery, terms: OrderTerms, failures: int, records: Mapping[str, GPUInstance]
 ) -> CreateInstance:
@@ -93,6 +115,44 @@ def create_instance(
     return CreateInstance(name=name, spec=spec, status=status, reason=purchase.reason, sentence=purchase.sentence)
 
 
+def create_container(
+    pod: Pod, offer: ContainerOffer, container: ContainerRecord, terms: OrderTerms, records: Iterable[GPUInstance]
+) -> CreateInstance:
+    """The GPUInstance for a pod that runs in a remote container.
+
+    Only for a pod without one (`demand.planned_pods.live_containers`): the name follows from the pod and its containers
+    before, so that of two leaders only one creates it, whatever offer each has chosen.
+    """
+    pool = terms.pool
+    before = sorted(each.uid for each in records if not each.spec.delivers.has_node and _is_for(each, pod))
+    digest = hashlib.sha256("\n".join((pod.uid, *before)).encode()).hexdigest()[:10]
+    chosen = offer.offer
+    spec = GPUInstanceSpec(
+        purpose=Purpose.PODS,
+        provider=chosen.provider,
+        delivers=offer.delivers,
+        pool_ref=PoolRef(namespace=pool.key[0], name=pool.key[1]) if pool is not None else None,
+        node_class_name=offer.source.node_class or None,
+        offer=offer_record(chosen),
+        hourly_price=chosen.price.exact(),
+        billing=billing_terms(chosen.billing),
+        container=container,
+        tags=terms.node_class.spec.tags if terms.node_class is not None else {},
+        max_run_time=duration_text(offer.max_run_time) if offer.max_run_time is not None else None,
+        pods=(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid),),
+        why=offer.sentence[:_WHY],
+    )
+    status = GPUInstanceStatus(state=InstanceState.REQUESTED, failures=offer.failures) if offer.failures else None
+    prefix = _prefix(pool.metadata.name if pool is not None else pod.name)
+    return CreateInstance(
+        name=f"{prefix}-{digest}", spec=spec, status=status, reason=Reason.CAPACITY_NEEDED, sentence=offer.sentence
+    )
+
+
+def _is_for(record: GPUInstance, pod: Pod) -> bool:
+    return any(each.uid == pod.uid for each in record.spec.pods)
+
+
 def template_hash(node_class: GPUNodeClass | None, pool: GPUNodePool | None) -> str | None:
     """Hash of what a machine is made of, by its class and pool; None for machines without either.
 
@@ -116,9 +176,13 @@ def _oldest(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: (pod.created, pod.uid))[:_PODS_RECORDED]
 
 
+def _prefix(name: str) -> str:
+    return name.replace(".", "-")[:_LONGEST_PREFIX].rstrip("-")
+
+
 def _name(pool: str, offer: OfferKey, pods: Iterable[Pod], records: Mapping[str, GPUInstance]) -> str:
     # Also the name of the machine and of its node, so one DNS label: no dots, at most 63 characters.
-    prefix = pool.replace(".", "-")[:_LONGEST_PREFIX].rstrip("-")
+    prefix = _prefix(pool)
     # The offer is part of the name: a failed GPUInstance for these pods is kept for a while beside the next attempt.
     parts = [*map(str, offer), *sorted(pod.uid for pod in pods)]
     while True:

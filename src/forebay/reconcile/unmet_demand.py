@@ -4,10 +4,11 @@ from datetime import datetime
 
 import msgspec
 
-from forebay.demand.assessment import Assessment, assess, not_demand
+from forebay.demand.assessment import Assessment, NotDemand, assess, not_demand
 from forebay.demand.free_capacity import free_nodes
-from forebay.demand.planned_pods import planned_nodes
+from forebay.demand.planned_pods import live_containers, planned_nodes
 from forebay.demand.reservation import SCHEDULER_GRACE, Reservations, reserve
+from forebay.lifecycle.wording import describe
 from forebay.model.reasons import Reason
 from forebay.reconcile.snapshot import Snapshot
 
@@ -25,12 +26,31 @@ def assess_demand(snapshot: Snapshot) -> Assessment:
         nodes=snapshot.nodes,
         planned_nodes=planned_nodes(snapshot.records, pending),
     )
+    assessment = _without_containers(snapshot, assessment)
     if not snapshot.pending_claims:
         return assessment
     gpu_resources, now = snapshot.rules.gpu_resources, snapshot.now
     found = (not_demand(pod, gpu_resources, now, nodes=snapshot.nodes) for pod in snapshot.pending_claims)
     told = tuple(each for each in found if each is not None and each.reason is Reason.CLAIMS_NOT_SERVED)
     return msgspec.structs.replace(assessment, not_demand=(*assessment.not_demand, *told))
+
+
+def _without_containers(snapshot: Snapshot, assessment: Assessment) -> Assessment:
+    """The assessment without pods that a remote container is launched for, or may still run."""
+    containers = live_containers(snapshot.records) if assessment.demand else {}
+    if not containers:
+        return assessment
+    told = tuple(
+        NotDemand(
+            pod=pod,
+            reason=Reason.CAPACITY_LAUNCHING,
+            sentence=f"{describe(record)} runs the pod: GPUInstance {record.metadata.name} is {record.state}.",
+        )
+        for pod in assessment.demand
+        if (record := containers.get(pod.uid)) is not None
+    )
+    demand = tuple(pod for pod in assessment.demand if pod.uid not in containers)
+    return Assessment(demand=demand, not_demand=(*assessment.not_demand, *told))
 
 
 def reserve_existing(snapshot: Snapshot, assessment: Assessment) -> Reservations:

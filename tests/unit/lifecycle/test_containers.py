@@ -3,10 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from forebay.lifecycle.call_outcomes import MAX_CONTAINER_WAIT, launch_failed, launch_prevented
 from forebay.lifecycle.container_states import FINISHED_RETENTION
 from forebay.lifecycle.steps import Launch, Terminate, WriteStatus
 from forebay.model.quantities import UsdPerHour
-from forebay.model.sources import Capabilities, Delivery, InstancePhase
+from forebay.model.sources import Capabilities, Delivery, Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.builders import (
     NOW,
     R,
@@ -159,3 +160,45 @@ def test_it_is_gone_when_two_listings_after_the_termination_call_do_not_show_it(
     for wait in (5, 10):
         going = after(next_step(seen(going, now=LATER + seconds(wait)), LATER + seconds(wait)))
     assert (going.state, going.status.reason) == (S.GONE, R.TERMINATED)
+
+
+def launching(*before):
+    """A record at its launch call, after `before` earlier calls whose outcomes are unknown."""
+    step = next_step(facts(fresh_record(spec=SPEC), RUNS, listing=listed()), NOW)
+    for _ in before:
+        step = next_step(facts(after(step), RUNS, listing=listed(asked=LATER)), LATER)
+    return after(step)
+
+
+def test_what_it_needs_is_waited_for_while_nothing_is_billed_or_counted_as_a_call():
+    status = launch_prevented(launching(), "Secret a/b does not exist.", LATER, pod_lost=False)
+
+    assert (status.state, status.reason) == (S.REQUESTED, R.CONTAINER_CONFIG_ERROR)
+    assert (status.attempt, status.failures, status.billed_from) == (None, None, None)
+    assert status.not_before > LATER
+    assert "Secret a/b does not exist." in status.message
+    long_after = launch_prevented(launching(), "No.", LATER + minutes(10_000), pod_lost=False)
+    assert long_after.not_before == LATER + minutes(10_000) + MAX_CONTAINER_WAIT
+
+
+def test_a_pod_that_was_lost_meanwhile_ends_it_and_speaks_against_no_offer():
+    status = launch_prevented(launching(), "Pod a/b is gone.", LATER, pod_lost=True)
+
+    assert (status.state, status.reason) == (S.GONE, R.NOT_NEEDED)
+    assert (status.attempt, status.failures, status.billed_from) == (None, None, None)
+
+
+def test_an_earlier_call_that_may_have_started_it_is_followed_up_before_anything_else_runs_the_pod():
+    again = launching(1)
+    lost = launch_prevented(again, "Pod a/b is gone.", LATER, pod_lost=True)
+    assert (lost.state, lost.reason) == (S.TERMINATING, R.NOT_NEEDED)
+
+    refused = launch_failed(again, Failure(kind=FailureKind.NO_CAPACITY, sentence="None left."), LATER)
+    assert (refused.state, refused.reason) == (S.TERMINATING, R.LAUNCH_FAILED)
+    first = launch_failed(launching(), Failure(kind=FailureKind.NO_CAPACITY, sentence="None left."), LATER)
+    assert (first.state, first.reason) == (S.GONE, R.NO_CAPACITY)
+
+
+def test_an_outcome_that_comes_late_changes_nothing():
+    moved_on = container(S.TERMINATING)
+    assert launch_prevented(moved_on, "No.", LATER, pod_lost=True) == moved_on.status

@@ -7,10 +7,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, Purpose
+from forebay.api.gpu_instance import ContainerRecord, GPUInstance, GPUInstanceSpec, Purpose
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.meta import ObjectMeta
+from forebay.engine.apply.container_specs import container_spec
 from forebay.engine.apply.launch_requests import launch_request
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint
@@ -18,7 +19,7 @@ from forebay.model.secret_text import SecretText
 from forebay.model.sources import Billing, Capabilities, Delivery, Offer, Source, SourceKey
 from forebay.providers.base import BootKind, BootPayload
 from forebay.reconcile.buying import buy
-from forebay.reconcile.orders import template_hash
+from forebay.reconcile.orders import ContainerOffer, OrderTerms, create_container, template_hash
 from forebay.reconcile.snapshot import Snapshot
 from tests.unit.demand.builders import NOW, pod
 
@@ -117,7 +118,8 @@ def test_what_is_secret_in_a_launch_request_is_never_shown_or_stored():
     spec = msgspec.convert(
         {**msgspec.to_builtins(ordered()), "delivers": "Container", "container": container}, GPUInstanceSpec
     )
-    request = launch_request(record(spec), "c", boot=boot, secret_env={"KEY": SecretText("hunter2hunter2")})
+    resolved = container_spec(record(spec), {"KEY": SecretText("hunter2hunter2")})
+    request = launch_request(record(spec), "c", boot=boot, container=resolved)
 
     assert request.boot.text.reveal() == "token: hunter2hunter2"
     assert request.container.secret_env["KEY"].reveal() == "hunter2hunter2"
@@ -151,3 +153,22 @@ def test_the_name_of_a_rented_machine_is_a_dns_label_and_always_the_same(name):
 def test_a_record_of_an_earlier_release_has_a_purpose_too(fields, purpose):
     spec = msgspec.convert({"provider": "simulated", "delivers": "Node", **fields}, GPUInstanceSpec)
     assert record(spec).purpose is purpose
+
+
+def test_the_order_of_a_container_holds_its_one_pod_and_all_that_the_launch_and_the_bill_need():
+    remote = replace(OFFER, delivers=Delivery.CONTAINER)
+    chosen = ContainerOffer(source=SOURCE.key, offer=remote, delivers=Delivery.CONTAINER, sentence="The cheapest.")
+    terms = OrderTerms(pool=pool(), node_class=node_class(tags={"team": "a"}), capabilities=CAPABLE)
+    runs = ContainerRecord(image="busybox", env={"A": "1"}, node_name="far")
+    first = create_container(pod(), chosen, runs, terms, ())
+
+    assert [each.uid for each in first.spec.pods] == [pod().uid]
+    assert (first.spec.purpose, first.spec.node, first.spec.container) == (Purpose.PODS, None, runs)
+    assert (first.spec.tags, first.spec.pool_ref.name, first.spec.node_class_name) == ({"team": "a"}, "pool", "cheap")
+    assert record(first.spec).billing == BILLED
+    request = launch_request(record(first.spec), "c", container=container_spec(record(first.spec)))
+    assert (request.node_name, request.container.image, request.offer.price) == ("", "busybox", OFFER.price)
+
+    dearer = replace(chosen, offer=replace(remote, instance_type="other"))
+    assert create_container(pod(), dearer, runs, terms, ()).name == first.name, "whatever was chosen, one per pod"
+    assert create_container(pod(), chosen, runs, terms, (record(first.spec),)).name != first.name

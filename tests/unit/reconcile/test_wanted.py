@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from forebay.api.gpu_instance import Purpose
+from forebay.api.gpu_instance import ContainerRecord, Purpose
 from forebay.model.sources import Delivery
 from forebay.model.workloads import Phase
 from forebay.reconcile.snapshot import Snapshot
@@ -17,8 +17,8 @@ MACHINE = record(S.LAUNCHING)
 CONTAINER = record(S.RUNNING, spec=replace(rented_spec(), delivers=Delivery.CONTAINER, node=None))
 
 
-def wanted(of, **fields):
-    return Wanted(Snapshot(now=NOW, **fields))(of)
+def wanted(of, *others, **fields):
+    return Wanted(Snapshot(now=NOW, records=(of, *others), **fields))(of)
 
 
 def test_a_machine_is_wanted_while_its_pods_wait_or_are_bound_there():
@@ -45,6 +45,34 @@ def test_a_container_is_wanted_while_its_bound_pod_exists_and_has_not_ended(runs
 
 def test_a_container_whose_pod_is_gone_is_not_wanted():
     assert not wanted(CONTAINER)
+
+
+def named(virtual_node=None, state=S.REQUESTED, **fields):
+    container = ContainerRecord(image="work:1", node_name=virtual_node)
+    return record(state, spec=replace(CONTAINER.spec, container=container), **fields)
+
+
+def test_a_container_is_not_wanted_once_the_scheduler_has_bound_its_pod_to_a_node():
+    here = {FAR.uid: FAR}
+    assert wanted(named("forebay-virtual"), container_pods=here)
+    assert wanted(named("forebay-virtual"), container_pods={FAR.uid: TRAIN})
+    assert not wanted(named("another"), container_pods=here)
+
+
+def test_of_two_containers_for_one_pod_the_first_is_wanted_and_one_that_was_launched_before_one_that_was_not():
+    first, second = named(), named()
+    first.metadata = replace(first.metadata, uid="uid-a")
+    second.metadata = replace(second.metadata, uid="uid-b")
+    here = {FAR.uid: FAR}
+    assert wanted(first, second, container_pods=here)
+    assert not wanted(second, first, container_pods=here)
+    launched = named(state=S.LAUNCHED)
+    launched.metadata = replace(launched.metadata, uid="uid-c")
+    assert wanted(launched, first, container_pods=here)
+    assert not wanted(first, launched, container_pods=here)
+    gone = named(state=S.GONE)
+    gone.metadata = replace(gone.metadata, uid="uid-0")
+    assert wanted(second, gone, container_pods=here)
 
 
 @pytest.mark.parametrize("purpose", [Purpose.STATIC, Purpose.GROUP, Purpose.ADOPTED])

@@ -28,6 +28,7 @@ _WARNINGS: Final = frozenset(
         Reason.NO_CAPACITY,
         Reason.PROVIDER_QUOTA,
         Reason.CONTAINER_FAILED,
+        Reason.CONTAINER_CONFIG_ERROR,
         Reason.RECLAIMED,
         Reason.NODE_IDENTITY_MISMATCH,
         Reason.BAD_CREDENTIALS,
@@ -71,7 +72,7 @@ class Events:
         self._pods_told: OrderedDict[tuple[str, Reason], tuple[int, float]] = OrderedDict()
 
     def transition(self, record: GPUInstance, reason: Reason, sentence: str) -> None:
-        """Records the transition on the GPUInstance, and on its pool, node and pending pods."""
+        """Records the transition on the GPUInstance, its pool, its node, and its pending or remote pods."""
         _log(
             "instance transition",
             warning=reason in _WARNINGS,
@@ -91,7 +92,10 @@ class Events:
             self._event(reference(NODES, node), reason, sentence, instance)
         for planned in record.spec.pods[:_MAX_PODS]:
             pod = self._views.pods.get((planned.namespace, planned.name))
-            if pod is None or pod.uid != planned.uid or pod.node is not None:
+            if pod is None or pod.uid != planned.uid:
+                continue
+            if pod.node is not None and record.spec.delivers.has_node:
+                # It waits no more. A pod with a remote container is bound all the time, and hears how that fares.
                 continue
             if self._is_one_of_few(pod, reason):
                 self._event(reference(PODS, pod), reason, sentence, instance)

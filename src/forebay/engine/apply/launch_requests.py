@@ -1,9 +1,8 @@
 """The launch request for a GPUInstance, made from its record alone, so that the next leader makes the same one."""
 
-from collections.abc import Mapping
 from typing import Final
 
-from forebay.api.gpu_instance import ContainerRecord, GPUInstance
+from forebay.api.gpu_instance import GPUInstance
 from forebay.api.names import STARTUP_TAINT
 from forebay.api.parts import Taints
 from forebay.api.values import duration
@@ -11,10 +10,9 @@ from forebay.demand.startup_taint import startup_taint
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint as NodeTaint
-from forebay.model.secret_text import SecretText
 from forebay.model.sources import AMPLE, Offer
 from forebay.model.workloads import POD_COUNT
-from forebay.providers.base import BootPayload, ContainerPort, ContainerSpec, LaunchRequest
+from forebay.providers.base import BootPayload, ContainerSpec, LaunchRequest
 
 #: Resources that every node has; an amount that the record does not state is taken to be ample.
 _ON_EVERY_NODE: Final = ("cpu", "memory", POD_COUNT)
@@ -25,9 +23,9 @@ def launch_request(
     cluster: str,
     *,
     boot: BootPayload | None = None,
-    secret_env: Mapping[str, SecretText] | None = None,
+    container: ContainerSpec | None = None,
 ) -> LaunchRequest:
-    """The request of the record. `boot` and `secret_env` are secret, so the record has them not: they are made anew for
+    """The request of the record. `boot` and `container` hold secrets that the record does not: they are made anew for
     each request.
     """
     spec, status = record.spec, record.status
@@ -64,7 +62,7 @@ def launch_request(
         attempt=status.attempt if status is not None and status.attempt is not None else 1,
         boot=boot,
         image=spec.image,
-        container=_container(spec.container, secret_env or {}) if spec.container is not None else None,
+        container=container,
         tags=spec.tags,
         max_run_time=duration(spec.max_run_time) if spec.max_run_time is not None else None,
     )
@@ -80,16 +78,3 @@ def _startup_taints(record: GPUInstance) -> tuple[NodeTaint, ...]:
 
 def _taints(taints: Taints) -> tuple[NodeTaint, ...]:
     return tuple(NodeTaint(each.key, each.value or "", each.effect) for each in taints)
-
-
-def _container(container: ContainerRecord, secret_env: Mapping[str, SecretText]) -> ContainerSpec:
-    return ContainerSpec(
-        image=container.image,
-        command=container.command,
-        args=container.args,
-        env=container.env,
-        secret_env=secret_env,
-        ports=tuple(ContainerPort(port=each.port, protocol=each.protocol) for each in container.ports),
-        disk_gib=container.disk_gib,
-        registry_auth=container.registry_auth,
-    )

@@ -14,6 +14,7 @@ import structlog
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus
+from forebay.engine.apply.container_specs import ContainerNotReady, ContainerSpecs, PodLost
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.join_credentials import JoinCredentials
 from forebay.engine.apply.launch_requests import launch_request
@@ -25,13 +26,14 @@ from forebay.join.base import JoinError, JoinRejected
 from forebay.kube.errors import Conflict, KubeError, NotFound
 from forebay.kube.lease import Elector
 from forebay.lifecycle import call_outcomes
+from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.facts import machine_sources, serving_source, source_of
 from forebay.lifecycle.secondary_resources import noted
 from forebay.lifecycle.steps import Launch, Terminate
 from forebay.model.reasons import Reason
 from forebay.model.sources import Failure, FailureKind
 from forebay.net.transport import TransportError
-from forebay.providers.base import Provider, ProviderError
+from forebay.providers.base import ContainerSpec, Provider, ProviderError
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +42,8 @@ _RETRY_AFTER: Final = (0.5, 1.0, 2.0, 4.0, 8.0)
 #: Seconds that a record stays busy after an attempt could not be recorded. The end of a call wakes the loop, which
 #: would otherwise repeat the decision in a hot loop while the API server refuses it or the informer is behind.
 _BUSY_AFTER_FAILURE: Final = 2.0
+#: Seconds in which the container of a pod must be resolved. Much shorter than any launch deadline.
+_CONTAINER_TIMEOUT: Final = 30.0
 
 
 class Launches:
@@ -54,6 +58,7 @@ class Launches:
         events: Events,
         elector: Elector,
         join_credentials: JoinCredentials,
+        container_specs: ContainerSpecs,
         cluster: str,
         clock: Callable[[], datetime],
         counts: Counts,
@@ -64,6 +69,7 @@ class Launches:
         self._events = events
         self._elector = elector
         self._join_credentials = join_credentials
+        self._container_specs = container_specs
         self._cluster = cluster
         self._clock = clock
         self._counts = counts
@@ -91,7 +97,19 @@ class Launches:
             failure = Failure(kind=kind, sentence=str(error))
             await self._record_outcome(record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock()))
             return
-        request = launch_request(record, self._cluster, boot=boot)
+        try:
+            container = await self._container(record)
+        except (ContainerNotReady, PodLost) as error:
+            why, lost = str(error), isinstance(error, PodLost)
+            log.warning("container not launched", instance=record.metadata.name, error=why)
+            await self._record_outcome(
+                record, lambda seen: call_outcomes.launch_prevented(seen, why, self._clock(), pod_lost=lost)
+            )
+            return
+        if not self._elector.still_leader():
+            # What was prepared took long. Whoever leads now has seen the attempt, and resolves it by a listing.
+            return
+        request = launch_request(record, self._cluster, boot=boot, container=container)
         try:
             async with asyncio.timeout(_call_timeout(provider)):
                 instance = await provider.launch(request)
@@ -108,6 +126,18 @@ class Launches:
             await self._record_outcome(
                 record, lambda seen: call_outcomes.launch_succeeded(seen, instance, self._clock(), capabilities)
             )
+
+    async def _container(self, record: GPUInstance) -> ContainerSpec | None:
+        if not policy_of(record).runs_its_pod:
+            return None
+        try:
+            async with asyncio.timeout(_CONTAINER_TIMEOUT):
+                return await self._container_specs.resolve(record)
+        except TimeoutError as error:
+            why = f"What the container needs could not be read within {_CONTAINER_TIMEOUT:.0f} s."
+            raise ContainerNotReady(why) from error
+        except (KubeError, TransportError) as error:
+            raise ContainerNotReady(f"What the container needs could not be read: {error}.") from error
 
     async def _terminate(self, step: Terminate) -> None:
         claimed = await self._claim(step)

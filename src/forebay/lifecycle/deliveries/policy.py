@@ -50,6 +50,8 @@ class DeliveryPolicy:
     repeats_launch: ClassVar[bool] = False
     #: The operator's power-on interval holds for it.
     has_power_on_interval: ClassVar[bool] = False
+    #: A second one beside it would do its work twice: none is launched before the first is proven absent.
+    runs_its_pod: ClassVar[bool] = False
     #: It becomes a node that is new to the cluster, with credentials made for it.
     joins_as_new_node: ClassVar[bool] = False
     #: Found without a record, it is adopted; anything else that is found is terminated.
@@ -132,6 +134,11 @@ class DeliveryPolicy:
 
     def already_there(self, record: GPUInstance, instance: Instance) -> str:
         return f"{self.describe(record)} already exists as {instance.id}. Adopting it."
+
+    def unwanted(self, record: GPUInstance) -> str:
+        """Why it is not wanted any more, as a clause."""
+        del record
+        return "none of its pods is pending any more"
 
     def vanished(self, record: GPUInstance) -> str:
         """What follows from its disappearance."""
