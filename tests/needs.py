@@ -23,6 +23,8 @@ UV = BIN / "uv"
 WHEELS = Path(sys.prefix) / "wheels"
 #: Tables of real offers, which are not ours to distribute.
 PRICES = Path(__file__).parents[2] / "shared/data/prices"
+#: Specs of clouds, which are not ours to distribute either.
+SPECS = Path(__file__).parents[2] / "shared/specs"
 
 
 def kubectl() -> Path | None:
@@ -62,6 +64,13 @@ NEEDS = (
         "tables of real prices",
         "put them into ../shared/data/prices",
         PRICES.is_dir,
+        optional=True,
+    ),
+    Need(
+        "specs",
+        "published specs of the clouds' APIs",
+        "put them into ../shared/specs",
+        SPECS.is_dir,
         optional=True,
     ),
 )

@@ -64,6 +64,8 @@ class CloudDialect(msgspec.Struct, frozen=True, kw_only=True):
     meaning: Callable[[CloudRefusal], ProviderError | None]
     #: Headers that authorize a request with the value of the Secret.
     authorize: Callable[[str, Request], Mapping[str, str]] = lambda key, _request: {"Authorization": f"Bearer {key}"}
+    #: The wait after a 429 that names none.
+    usual_wait: timedelta | None = None
     #: Seconds for a request.
     timeout: float = 30.0
 
@@ -166,7 +168,7 @@ class CloudCalls:
         fact = f'{label} answered {status} ("{said}")' if said else f"{label} answered {status}"
         if status == _TOO_MANY_REQUESTS:
             wait = retry_after(headers, self._clock())
-            later = min(timedelta(seconds=wait), _LONGEST_WAIT) if wait is not None else None
+            later = min(timedelta(seconds=wait), _LONGEST_WAIT) if wait is not None else self._dialect.usual_wait
             return RateLimited(f"{fact}: too many requests. Forebay retries later.", retry_after=later)
         refusal = CloudRefusal(status=status, code=code, message=message, acts=acts, fact=fact)
         if (meant := self._dialect.meaning(refusal)) is not None:

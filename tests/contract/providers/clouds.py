@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.contract.providers.conformance import JOIN_LINE, ConformanceServer
+from tests.contract.providers.lambdalabs import server as lambdalabs
 
 
 class TrialCloud(NamedTuple):
@@ -15,4 +16,6 @@ class TrialCloud(NamedTuple):
     join_line: str = JOIN_LINE
 
 
-CLOUDS: dict[str, TrialCloud] = {}
+CLOUDS: dict[str, TrialCloud] = {
+    "lambdalabs": TrialCloud(lambdalabs.trial, path="/api/v1"),
+}

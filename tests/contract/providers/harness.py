@@ -26,6 +26,7 @@ from forebay.simulate.market_faults import MarketFault
 from forebay.simulate.market_goods import Sku
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
 from tests.contract.providers.faults import FakeSecrets, LaunchFault
+from tests.contract.providers.lambdalabs.harness import LambdaHarness
 from tests.contract.providers.receiver import KEY, TOKEN, Receiver
 from tests.net.faults import Faulty, LoseAnswer, LoseRequest, Reset, When
 
@@ -243,4 +244,4 @@ class MarketHarness:
         self.world.script(MarketCall.LAUNCH, fault)
 
 
-HARNESSES = {"simulated": MarketHarness, "webhook": WebhookHarness}
+HARNESSES = {"lambdalabs": LambdaHarness, "simulated": MarketHarness, "webhook": WebhookHarness}

@@ -1,17 +1,17 @@
 """Published API specs (OpenAPI 3 and Swagger 2), where they lie beside the project. They are not ours to distribute."""
 
 import re
-from pathlib import Path
+from functools import cache
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 import yaml
 
 from tests.contract.providers.json_schema import problems
+from tests.needs import SPECS
 
-SPECS = Path(__file__).parents[4] / "shared/specs"
 
-
+@cache
 def published(path, prefix=""):
     """The spec of that path under ../shared/specs, None where it is absent. `prefix`: base path of its servers."""
     return PublishedSpec(SPECS / path, prefix) if (SPECS / path).exists() else None

@@ -8,6 +8,7 @@ from forebay.net.redaction import HIDDEN, Redactor
 from forebay.net.transport import Response
 from forebay.providers.admission import KNOWN
 from forebay.providers.base import LaunchRequest, Rejected
+from forebay.providers.own import OWN
 from forebay.providers.plugin import ProviderContext, ProviderNotServed
 from forebay.providers.registry import EnvironmentConfig, build_provider, providers, read_environment
 from forebay.providers.secrets import Secrets, UnusableSecret
@@ -88,7 +89,7 @@ def test_a_provider_of_a_later_release_is_refused_with_what_to_do(name):
     with pytest.raises(ProviderNotServed) as caught:
         build(Entry(name=name))
     assert str(caught.value) == (
-        f"This release of Forebay does not serve the provider {name}; there are: simulated, webhook. "
+        f"This release of Forebay does not serve the provider {name}; there are: {', '.join(OWN)}. "
         f"Upgrade Forebay, or set enabled: false on {name}."
     )
 
@@ -97,7 +98,7 @@ def test_a_name_that_nobody_has_is_refused_with_the_names_there_are():
     with pytest.raises(ProviderNotServed) as caught:
         build(Entry(name="my-cloud"))
     assert str(caught.value) == (
-        "There is no provider my-cloud; there are: simulated, webhook. Correct the name, or install the package that "
+        f"There is no provider my-cloud; there are: {', '.join(OWN)}. Correct the name, or install the package that "
         "provides my-cloud beside Forebay."
     )
 

@@ -1,0 +1,99 @@
+"""The SSH key that every launch must name.
+
+Lambda refuses a launch without an SSH key of the account. Forebay needs none, so it adds one of its own, whose private
+half is thrown away: nobody can log in with it. One key serves all machines of the cluster, and is deleted when the last
+of them is gone.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import structlog
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from forebay.providers.base import OutcomeUnknown, ProviderError, Unavailable
+from forebay.providers.cloud_calls import CloudCalls
+from forebay.providers.lambdalabs.errors import ObjectMissing
+from forebay.providers.lambdalabs.wire import SSH_KEYS, LambdaData, LambdaKey, LambdaNewKey
+
+log = structlog.get_logger(__name__)
+
+_PREFIX: Final = "forebay-"
+
+
+class ClusterKey:
+    """The key of one cluster. `settle`: how long after a launch a listing may still lack the machine."""
+
+    def __init__(self, calls: CloudCalls, cluster: str, settle: timedelta, clock: Callable[[], datetime]) -> None:
+        self.name: Final = f"{_PREFIX}{cluster}"
+        self._calls = calls
+        self._settle = settle
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        #: Whether the account has the key, as far as known.
+        self._exists: bool | None = None
+        self._needed_until = clock() + settle
+        self._launches = 0
+
+    async def __aenter__(self) -> None:
+        """Holds the key while a launch names it, and adds it where the account has none."""
+        self._launches += 1
+        try:
+            await self._ensure()
+        except OutcomeUnknown as error:
+            self._launches -= 1
+            raise Unavailable(f"The SSH key for the launch could not be added: {error}") from None
+        except BaseException:
+            self._launches -= 1
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._launches -= 1
+        self._needed_until = self._clock() + self._settle
+
+    async def restore(self) -> None:
+        """Adds the key again, because a launch has not found it. For use while it is held."""
+        self._exists = None
+        await self._ensure()
+
+    async def delete_unused(self) -> None:
+        """Deletes the key, once a listing shows no machine of the cluster. A failure is repeated at the next one."""
+        if self._exists is False or self._in_use():
+            return
+        async with self._lock:
+            if self._in_use():
+                return
+            try:
+                for key in await self._own():
+                    with suppress(ObjectMissing):
+                        await self._calls.act("DELETE", f"{SSH_KEYS}/{key.id}", LambdaData[dict[str, Any]])
+            except ProviderError as error:
+                log.warning("ssh key not deleted", key=self.name, error=str(error))
+            else:
+                self._exists = False
+
+    def _in_use(self) -> bool:
+        return self._launches > 0 or self._clock() < self._needed_until
+
+    async def _ensure(self) -> None:
+        async with self._lock:
+            if self._exists:
+                return
+            if not await self._own():
+                new = LambdaNewKey(name=self.name, public_key=_public_key())
+                await self._calls.act("POST", SSH_KEYS, LambdaData[LambdaKey], new)
+            self._exists = True
+
+    async def _own(self) -> list[LambdaKey]:
+        keys = (await self._calls.get(SSH_KEYS, LambdaData[tuple[LambdaKey, ...]])).data
+        return [each for each in keys if each.name == self.name]
+
+
+def _public_key() -> str:
+    """A new public key, of which nobody has the private half."""
+    public = Ed25519PrivateKey.generate().public_key()
+    return f"{public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()} forebay"
