@@ -31,7 +31,7 @@ class Holder(NamedTuple):
 HeldValues = Mapping[Holder, Mapping[str, bytes] | None]
 
 
-class Environment(msgspec.Struct, frozen=True, kw_only=True):
+class ContainerEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     plain: Mapping[str, str] = {}
     secret: Mapping[str, SecretText] = {}
     #: Why the container cannot be started as it is written, a sentence each.
@@ -67,7 +67,7 @@ def _holders(container: ManifestContainer) -> Iterator[Holder]:
 
 def environment(
     container: ManifestContainer, metadata: PodMetadata, spec: ManifestSpec, held: HeldValues
-) -> Environment:
+) -> ContainerEnvironment:
     """All variables of the container: envFrom in its order, then env, of which the last one of a name counts."""
     return _Builder(container, metadata, spec, held).build()
 
@@ -98,7 +98,7 @@ class _Builder:
         self._secret: set[str] = set()
         self._problems: list[str] = []
 
-    def build(self) -> Environment:
+    def build(self) -> ContainerEnvironment:
         for source in self._container.env_from:
             if source.config_map_ref is not None:
                 self._add_all(source.prefix, HolderKind.CONFIG_MAP, source.config_map_ref)
@@ -106,7 +106,7 @@ class _Builder:
                 self._add_all(source.prefix, HolderKind.SECRET, source.secret_ref)
         for each in self._container.env:
             self._add(each)
-        return Environment(
+        return ContainerEnvironment(
             plain={name: value for name, value in self._values.items() if name not in self._secret},
             secret={name: SecretText(value) for name, value in self._values.items() if name in self._secret},
             problems=tuple(self._problems),

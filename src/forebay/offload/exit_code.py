@@ -41,7 +41,7 @@ done"""
 _LINE: Final = re.compile(r"forebay-(exit|restart) ([0-9a-f]{32}) (\d{1,3})")
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ExitReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the shell reported: the command has exited, and either ends the container or runs again."""
 
     exit_code: int
@@ -76,12 +76,12 @@ def wrapped(
     )
 
 
-def read_report(line: str, nonce: str) -> Report | None:
+def read_report(line: str, nonce: str) -> ExitReport | None:
     """What a line of the log reports; None for a line of the user's own."""
     found = _LINE.fullmatch(line.strip("\r\n"))
     if found is None or found[2] != nonce:
         return None
-    return Report(exit_code=int(found[3]), restarts=found[1] == "restart")
+    return ExitReport(exit_code=int(found[3]), restarts=found[1] == "restart")
 
 
 def is_report(line: str) -> bool:

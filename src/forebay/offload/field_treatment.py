@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 
-class Refused(msgspec.Struct, frozen=True):
+class NotCarried(msgspec.Struct, frozen=True):
     """A field that cannot be carried where it is set: why, or what to do instead."""
 
     why: str
@@ -23,21 +23,21 @@ SCHEDULING: Final = "scheduling"
 #: Without meaning, or without effect, outside a node of the cluster.
 DROPPED: Final = "dropped"
 
-Treatment = str | Refused
-_PROBES: Final = Refused("Nobody can probe a remote container. Remove the probe.")
-_HOST: Final = Refused("There is no host to share. Remove it.")
-_IDENTITY: Final = Refused("A remote container runs as the user of its image. Set USER in the image instead.")
+Treatment = str | NotCarried
+_PROBES: Final = NotCarried("Nobody can probe a remote container. Remove the probe.")
+_HOST: Final = NotCarried("There is no host to share. Remove it.")
+_IDENTITY: Final = NotCarried("A remote container runs as the user of its image. Set USER in the image instead.")
 
 POD: Final[Mapping[str, Treatment]] = {
-    "activeDeadlineSeconds": Refused("Set activeDeadlineSeconds on the Job instead of on its pods."),
+    "activeDeadlineSeconds": NotCarried("Set activeDeadlineSeconds on the Job instead of on its pods."),
     "affinity": SCHEDULING,
     "automountServiceAccountToken": DROPPED,
     "containers": CARRIED,
-    "dnsConfig": Refused("A remote container uses the DNS of its provider. Remove it."),
+    "dnsConfig": NotCarried("A remote container uses the DNS of its provider. Remove it."),
     "dnsPolicy": DROPPED,
     "enableServiceLinks": DROPPED,
-    "ephemeralContainers": Refused("A remote pod has one container."),
-    "hostAliases": Refused("A remote container has the hosts file of its provider. Remove it."),
+    "ephemeralContainers": NotCarried("A remote pod has one container."),
+    "hostAliases": NotCarried("A remote container has the hosts file of its provider. Remove it."),
     "hostIPC": _HOST,
     "hostNetwork": _HOST,
     "hostPID": _HOST,
@@ -45,7 +45,7 @@ POD: Final[Mapping[str, Treatment]] = {
     "hostname": DROPPED,
     "hostnameOverride": DROPPED,
     "imagePullSecrets": CARRIED,
-    "initContainers": Refused("A remote pod has one container. Do that work at the start of its command."),
+    "initContainers": NotCarried("A remote pod has one container. Do that work at the start of its command."),
     "nodeName": CARRIED,
     "nodeSelector": SCHEDULING,
     "os": DROPPED,
@@ -53,8 +53,8 @@ POD: Final[Mapping[str, Treatment]] = {
     "preemptionPolicy": SCHEDULING,
     "priority": SCHEDULING,
     "priorityClassName": SCHEDULING,
-    "readinessGates": Refused("Nothing routes traffic to a remote pod. Remove the gates."),
-    "resourceClaims": Refused("A remote container has no claimed devices. Request nvidia.com/gpu instead."),
+    "readinessGates": NotCarried("Nothing routes traffic to a remote pod. Remove the gates."),
+    "resourceClaims": NotCarried("A remote container has no claimed devices. Request nvidia.com/gpu instead."),
     "resources": SCHEDULING,
     "restartPolicy": CARRIED,
     "runtimeClassName": DROPPED,
@@ -66,7 +66,7 @@ POD: Final[Mapping[str, Treatment]] = {
     "serviceAccountName": CARRIED,
     "setHostnameAsFQDN": DROPPED,
     "shareProcessNamespace": DROPPED,
-    "subdomain": Refused("Cluster DNS does not reach a remote container. Remove it."),
+    "subdomain": NotCarried("Cluster DNS does not reach a remote container. Remove it."),
     "terminationGracePeriodSeconds": DROPPED,
     "tolerations": SCHEDULING,
     "topologySpreadConstraints": SCHEDULING,
@@ -80,23 +80,23 @@ CONTAINER: Final[Mapping[str, Treatment]] = {
     "envFrom": CARRIED,
     "image": CARRIED,
     "imagePullPolicy": DROPPED,
-    "lifecycle": Refused("Hooks cannot run in a remote container. Do their work in its command."),
+    "lifecycle": NotCarried("Hooks cannot run in a remote container. Do their work in its command."),
     "livenessProbe": _PROBES,
     "name": CARRIED,
     "ports": CARRIED,
     "readinessProbe": _PROBES,
     "resizePolicy": DROPPED,
     "resources": CARRIED,
-    "restartPolicy": Refused("Set restartPolicy on the pod instead of on its container."),
-    "restartPolicyRules": Refused("Set restartPolicy on the pod instead of on its container."),
+    "restartPolicy": NotCarried("Set restartPolicy on the pod instead of on its container."),
+    "restartPolicyRules": NotCarried("Set restartPolicy on the pod instead of on its container."),
     "securityContext": CARRIED,
     "startupProbe": _PROBES,
-    "stdin": Refused("Nobody can attach to a remote container. Remove it."),
+    "stdin": NotCarried("Nobody can attach to a remote container. Remove it."),
     "stdinOnce": DROPPED,
     "terminationMessagePath": DROPPED,
     "terminationMessagePolicy": DROPPED,
     "tty": DROPPED,
-    "volumeDevices": Refused("A remote container has no volumes of the cluster. Remove it."),
+    "volumeDevices": NotCarried("A remote container has no volumes of the cluster. Remove it."),
     "volumeMounts": CARRIED,
     "workingDir": CARRIED,
 }
@@ -109,8 +109,8 @@ SECURITY: Final[Mapping[str, Treatment]] = {
     "capabilities": CARRIED,
     "fsGroup": DROPPED,
     "fsGroupChangePolicy": DROPPED,
-    "privileged": Refused("A remote container cannot be privileged. Remove it."),
-    "procMount": Refused("A remote container has the usual /proc. Remove it."),
+    "privileged": NotCarried("A remote container cannot be privileged. Remove it."),
+    "procMount": NotCarried("A remote container has the usual /proc. Remove it."),
     "readOnlyRootFilesystem": DROPPED,
     "runAsGroup": _IDENTITY,
     "runAsNonRoot": DROPPED,
@@ -120,8 +120,8 @@ SECURITY: Final[Mapping[str, Treatment]] = {
     "seccompProfile": DROPPED,
     "supplementalGroups": _IDENTITY,
     "supplementalGroupsPolicy": DROPPED,
-    "sysctls": Refused("Kernel parameters of a remote host cannot be set. Remove them."),
-    "windowsOptions": Refused("Remote containers run Linux. Remove it."),
+    "sysctls": NotCarried("Kernel parameters of a remote host cannot be set. Remove them."),
+    "windowsOptions": NotCarried("Remote containers run Linux. Remove it."),
 }
 
 
@@ -133,5 +133,5 @@ def refusals(written: Mapping[str, Any], table: Mapping[str, Treatment], prefix:
         treatment = table.get(name)
         if treatment is None:
             yield f"{prefix}{name} is unknown to this release of Forebay. Remove it to run the pod remotely."
-        elif isinstance(treatment, Refused):
+        elif isinstance(treatment, NotCarried):
             yield f"{prefix}{name} cannot be carried: {treatment.why}"

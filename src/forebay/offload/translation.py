@@ -9,7 +9,7 @@ import msgspec
 from forebay.model.containers import ContainerPort, ContainerSpec
 from forebay.model.quantities import InvalidQuantity, Quantity
 from forebay.offload.environment import (
-    Environment,
+    ContainerEnvironment,
     HeldValues,
     Holder,
     HolderKind,
@@ -180,7 +180,7 @@ def _scratch_directories(container: ManifestContainer) -> tuple[str, ...]:
     )
 
 
-def _secret_arguments(container: ManifestContainer, env: Environment) -> Iterator[str]:
+def _secret_arguments(container: ManifestContainer, env: ContainerEnvironment) -> Iterator[str]:
     for each in (*container.command, *container.args):
         for name in sorted(references(each) & env.secret.keys()):
             yield (
@@ -189,7 +189,7 @@ def _secret_arguments(container: ManifestContainer, env: Environment) -> Iterato
             )
 
 
-def _cluster_names(container: ManifestContainer, env: Environment) -> Iterator[str]:
+def _cluster_names(container: ManifestContainer, env: ContainerEnvironment) -> Iterator[str]:
     texts = {f"variable {name}": value for name, value in env.plain.items()}
     texts["the command"] = " ".join((*container.command, *container.args))
     for where, text in texts.items():

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from forebay.offload.exit_code import Report, is_report, nonce_of, read_report, shell_words, wrapped
+from forebay.offload.exit_code import ExitReport, is_report, nonce_of, read_report, shell_words, wrapped
 
 NONCE = nonce_of("instance-uid")
 
@@ -33,11 +33,11 @@ def run(*command, until="forebay-exit", **options):
 def test_the_last_line_of_the_log_reports_the_exit_code(code):
     lines = run("sh", "-c", f"echo working; exit {code}")
     assert lines[0] == "working"
-    assert read_report(lines[-1], NONCE) == Report(exit_code=code)
+    assert read_report(lines[-1], NONCE) == ExitReport(exit_code=code)
 
 
 def test_output_without_a_final_newline_does_not_hide_the_report():
-    assert read_report(run("printf", "no newline")[-1], NONCE) == Report(exit_code=0)
+    assert read_report(run("printf", "no newline")[-1], NONCE) == ExitReport(exit_code=0)
 
 
 def test_arguments_reach_the_command_exactly_as_written():
@@ -47,7 +47,7 @@ def test_arguments_reach_the_command_exactly_as_written():
 
 
 def test_a_command_that_does_not_exist_is_reported_as_a_shell_reports_it():
-    assert read_report(run("/no/such/program")[-1], NONCE) == Report(exit_code=127)
+    assert read_report(run("/no/such/program")[-1], NONCE) == ExitReport(exit_code=127)
 
 
 def test_directories_are_made_and_the_command_runs_in_its_own(tmp_path):
@@ -60,16 +60,16 @@ def test_directories_are_made_and_the_command_runs_in_its_own(tmp_path):
 def test_a_directory_that_cannot_be_made_is_reported_too(tmp_path):
     (tmp_path / "file").touch()
     lines = run("true", directories=(str(tmp_path / "file" / "below"),))
-    assert read_report(lines[-1], NONCE) == Report(exit_code=126)
+    assert read_report(lines[-1], NONCE) == ExitReport(exit_code=126)
 
 
 def test_with_restart_policy_on_failure_a_failed_command_is_reported_and_runs_again():
     lines = run("sh", "-c", "exit 3", until="forebay-restart", restart_policy="OnFailure")
-    assert read_report(lines[-1], NONCE) == Report(exit_code=3, restarts=True)
+    assert read_report(lines[-1], NONCE) == ExitReport(exit_code=3, restarts=True)
 
 
 def test_with_restart_policy_on_failure_success_ends_it():
-    assert read_report(run("true", restart_policy="OnFailure")[-1], NONCE) == Report(exit_code=0)
+    assert read_report(run("true", restart_policy="OnFailure")[-1], NONCE) == ExitReport(exit_code=0)
 
 
 @pytest.mark.parametrize(
