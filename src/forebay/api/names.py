@@ -100,3 +100,31 @@ PAUSE_REQUESTED_BY_ANNOTATION: Final = "budget.zxuhan.dev/paused-by"
 PAUSE_REQUESTED_AT_ANNOTATION: Final = "budget.zxuhan.dev/paused-at"
 #: What the Job's pods requested together, in thousandths of the resource that the budget counts.
 PAUSED_RATE_ANNOTATION: Final = "forebay.dev/paused-rate"
+
+# Marks that users of the RunPod Job controller know: "runpod.io/" is part of the names, whoever runs the container.
+# On Jobs (annotation or label) and pods: the Job may run as a remote container; "false" means no.
+MANAGED_MARK: Final = "runpod.io/managed"
+#: On Jobs ("true"): run remotely at once.
+OFFLOAD_ANNOTATION: Final = "runpod.io/offload"
+# On Jobs: what the remote container must have.
+REQUIRED_GPU_MEMORY_ANNOTATION: Final = "runpod.io/required-gpu-memory"
+CLOUD_TYPE_ANNOTATION: Final = "runpod.io/cloud-type"
+DATACENTER_IDS_ANNOTATION: Final = "runpod.io/datacenter-ids"
+GPU_TYPES_ANNOTATION: Final = "runpod.io/gpu-types"
+TEMPLATE_ID_ANNOTATION: Final = "runpod.io/templateId"
+REGISTRY_AUTH_ANNOTATION: Final = "runpod.io/container-registry-auth-id"
+REMOTE_PORTS_ANNOTATION: Final = "runpod.io/ports"
+MAX_PRICE_ANNOTATION: Final = "runpod.io/max-price"
+# What Forebay writes. On pods: the id (label and annotation), the price, and that the pod runs elsewhere; on Jobs: the
+# same of their latest pod, and how often a launch failed.
+REMOTE_ID_MARK: Final = "runpod.io/pod-id"
+REMOTE_COST_ANNOTATION: Final = "runpod.io/cost-per-hr"
+EXTERNAL_ANNOTATION: Final = "runpod.io/external"
+OFFLOADED_ANNOTATION: Final = "runpod.io/offloaded"
+FAILURE_COUNT_ANNOTATION: Final = "runpod.io/failure-count"
+RETRY_AFTER_ANNOTATION: Final = "runpod.io/retry-after"
+
+#: The node that remote pods are bound to, its taint and label, and the RuntimeClass of its pods.
+VIRTUAL_NODE: Final = "runpod-virtual-node"
+VIRTUAL_TAINT: Final = "runpod.io/virtual"
+VIRTUAL_RUNTIME_CLASS: Final = "runpod-virtual"

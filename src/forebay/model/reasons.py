@@ -189,6 +189,12 @@ class Reason(StrEnum):
     SPREAD_IMPOSSIBLE = "SpreadImpossible"
     """The pod's topology spread or anti-affinity allows no more such pods in any zone with offers."""
 
+    # Jobs marked runpod.io/managed.
+    OFFLOAD_NOT_DUE = "OffloadNotDue"
+    """The Job may run as a remote container, but not yet: --max-pending-time and --pending-job-threshold say when."""
+    OFFLOAD_NOT_POSSIBLE = "OffloadNotPossible"
+    """The pod cannot run as a remote container: the message names the field, and what to do instead."""
+
     # Budgets.
     RECONCILED = "Reconciled"
     """The budget is accounted and enforced."""

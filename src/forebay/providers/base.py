@@ -21,6 +21,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
+from forebay.model.containers import ContainerSpec
 from forebay.model.requirements import Taint
 from forebay.model.secret_text import SecretText
 from forebay.model.sources import Capabilities, Check, Failure, FailureKind, FailureScope, Found, Instance, Offer
@@ -95,29 +96,6 @@ class BootPayload(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: BootKind
     text: SecretText
-
-
-class ContainerPort(msgspec.Struct, frozen=True, kw_only=True):
-    port: int
-    protocol: str = "TCP"
-
-
-class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The container to run, as a pod's container is written. Its GPUs are those of the offer."""
-
-    image: str
-    #: Entry point; empty: that of the image.
-    command: tuple[str, ...] = ()
-    #: Arguments; empty: those of the image, unless `command` is set.
-    args: tuple[str, ...] = ()
-    env: Mapping[str, str] = {}
-    #: Environment variables with secret values.
-    secret_env: Mapping[str, SecretText] = {}
-    ports: tuple[ContainerPort, ...] = ()
-    #: Size of its own disk; None: what the provider gives by default.
-    disk_gib: int | None = None
-    #: Id, at the provider, of the credentials with which it pulls the image.
-    registry_auth: str | None = None
 
 
 class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from forebay.api.gpu_instance import GPUInstance
+from forebay.model.containers import ContainerPort, ContainerSpec
 from forebay.model.secret_text import SecretText
-from forebay.providers.base import ContainerPort, ContainerSpec
 
 
 class ContainerNotReady(Exception):

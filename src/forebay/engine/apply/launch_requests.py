@@ -8,11 +8,12 @@ from forebay.api.parts import Taints
 from forebay.api.values import duration
 from forebay.demand.startup_taint import startup_taint
 from forebay.lifecycle.deliveries.policies import policy_of
+from forebay.model.containers import ContainerSpec
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.requirements import Taint as NodeTaint
 from forebay.model.sources import AMPLE, Offer
 from forebay.model.workloads import POD_COUNT
-from forebay.providers.base import BootPayload, ContainerSpec, LaunchRequest
+from forebay.providers.base import BootPayload, LaunchRequest
 
 #: Resources that every node has; an amount that the record does not state is taken to be ample.
 _ON_EVERY_NODE: Final = ("cpu", "memory", POD_COUNT)

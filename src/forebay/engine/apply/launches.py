@@ -30,10 +30,11 @@ from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.facts import machine_sources, serving_source, source_of
 from forebay.lifecycle.secondary_resources import noted
 from forebay.lifecycle.steps import Launch, Terminate
+from forebay.model.containers import ContainerSpec
 from forebay.model.reasons import Reason
 from forebay.model.sources import Failure, FailureKind
 from forebay.net.transport import TransportError
-from forebay.providers.base import ContainerSpec, Provider, ProviderError
+from forebay.providers.base import Provider, ProviderError
 
 log = structlog.get_logger(__name__)
 

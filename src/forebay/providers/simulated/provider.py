@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 from forebay.api.parts import SecretKeyRef
+from forebay.model.containers import ContainerSpec
 from forebay.model.quantities import InvalidQuantity, Resources, UsdPerHour
 from forebay.model.sources import (
     Billing,
@@ -21,7 +22,6 @@ from forebay.model.sources import (
 )
 from forebay.net.transport import Transport
 from forebay.providers.base import (
-    ContainerSpec,
     LaunchRequest,
     LogLine,
     ProviderError,
