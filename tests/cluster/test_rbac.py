@@ -390,7 +390,11 @@ async def test_without_budgets_nothing_is_refused_either(old_rig):
         async with world(old_rig) as made:
             await until(operator.is_ready, "the operator is ready")
             budgets = f"{FOREBAY}/namespaces/default/gpuworkloadbudgets"
-            spec = {"selector": {"matchLabels": {"team": "a"}}, "quota": {"gpuHours": "1", "windowHours": 1}}
+            spec = {
+                "selector": {"matchLabels": {"team": "a"}},
+                "quota": {"gpuHours": "1", "windowHours": 1},
+                "enforcement": {"action": "Pause"},
+            }
             await made.call(
                 "POST",
                 budgets,
