@@ -48,7 +48,7 @@ _RULES: Final[dict[str, Schema]] = {
 }
 
 #: Settings that the chart sets itself, or that have no meaning in a pod.
-_NOT_OFFERED: Final = {"kubeconfig", "context", "namespace", "health_server_address"}
+_NOT_OFFERED: Final = {"kubeconfig", "context", "namespace", "health_server_address", "budgets"}
 
 
 def _map(description: str, **schema: Any) -> Schema:
@@ -150,6 +150,16 @@ def values_schema() -> Schema:
         "settings": _parts(
             "Settings of the operator (docs/reference/cli.md).",
             **{camel(each.name): _setting(each) for each in offered_settings()},
+        ),
+        "budgets": _parts(
+            "GPUWorkloadBudgets.",
+            enabled={
+                "type": "boolean",
+                "default": True,
+                "description": "Serve GPUWorkloadBudgets. Without them the operator gets no permission for Jobs, and "
+                "the admission policies of budgets are left out. Delete the budgets before you switch them off: Jobs "
+                "that one has suspended are then resumed.",
+            },
         ),
         "secrets": _list(
             "Names of Secrets in the release's namespace that the operator may read, besides those that nodeGroups"

@@ -46,6 +46,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             extra={"command": "run"},
         ),
     ] = None
+    budgets: Annotated[
+        Literal["on", "off"],
+        Meta(
+            description="Whether GPUWorkloadBudgets are served. `off`: nothing is counted, held or enforced, each "
+            "budget says so, and the operator needs no access to Jobs (`forebay manifests rbac --budgets off`).",
+            extra={"command": "run"},
+        ),
+    ] = "on"
     idle_delay: Annotated[
         str,
         Meta(

@@ -142,6 +142,7 @@ def rules_of(settings: Settings) -> OperatorRules:
     return OperatorRules(
         namespace=settings.namespace or OPERATOR_NAMESPACE,
         gpu_resources=frozenset(resources) or None,
+        budgets=settings.budgets == "on",
         idle_delay=_duration("idle_delay", settings.idle_delay),
         adoption_grace=_duration("adoption_grace", settings.adoption_grace),
         power_on_interval=_duration("power_on_interval", settings.power_on_interval),
@@ -175,19 +176,19 @@ async def _log_missing_kinds(client: Client) -> None:
             log.error("kinds not installed", error=missing_kinds_text(missing))
 
 
-async def cluster_problems(client: Client, version: Version) -> list[str]:
+async def cluster_problems(client: Client, version: Version, *, budgets: bool = True) -> list[str]:
     """What the cluster lacks of what Forebay needs, besides its kinds: one sentence each."""
-    found = (unsupported_text(version.git_version), await gate_missing(client))
+    found = (unsupported_text(version.git_version), await gate_missing(client) if budgets else None)
     return [each for each in found if each is not None]
 
 
-async def _log_cluster_problems(client: Client) -> None:
+async def _log_cluster_problems(client: Client, *, budgets: bool) -> None:
     """Says at start whether the version is supported, and whether new pods of used-up budgets are held."""
     with suppress(KubeError, TransportError, TimeoutError):
         async with asyncio.timeout(_KINDS_TIMEOUT):
             version = await client.version()
             log.info("cluster", version=version.git_version)
-            for each in await cluster_problems(client, version):
+            for each in await cluster_problems(client, version, budgets=budgets):
                 log.warning("cluster lacks something", error=each)
 
 
@@ -243,5 +244,5 @@ async def run_operator(
         log.info("operator started", server=config.server, source=config.source, namespace=namespace, identity=identity)
         _log_configuration(settings, configured)
         await _log_missing_kinds(client)
-        await _log_cluster_problems(client)
+        await _log_cluster_problems(client, budgets=settings.budgets == "on")
         await operator.run()

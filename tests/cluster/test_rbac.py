@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +20,12 @@ from forebay.api.names import (
     OPERATOR_NAMESPACE,
     RESET_USAGE_ANNOTATION,
 )
-from forebay.install.permissions import CLUSTER_PERMISSIONS, NAMESPACE_PERMISSIONS, secrets_permission
+from forebay.install.permissions import (
+    BUDGET_PERMISSIONS,
+    CLUSTER_PERMISSIONS,
+    NAMESPACE_PERMISSIONS,
+    secrets_permission,
+)
 from forebay.lifecycle.record_fields import INITIAL_STATUS_ANNOTATION
 from forebay.net.transport import Request, Response
 from forebay.simulate.power import Powered, PowerWorld
@@ -67,7 +73,7 @@ def grants() -> set[tuple[str, str, str, str]]:
     return {
         (scope, each.group, resource, verb)
         for scope, permissions in (
-            ("everywhere", CLUSTER_PERMISSIONS),
+            ("everywhere", (*CLUSTER_PERMISSIONS, *BUDGET_PERMISSIONS)),
             ("at home", (*NAMESPACE_PERMISSIONS, secrets_permission([SECRET]))),
         )
         for each in permissions
@@ -94,8 +100,17 @@ SPARE = {
 
 def operators_of(rig: Rig) -> tuple[OperatorProcess, OperatorProcess]:
     """As in its pod: with the token of its account, and nothing else. The second without environment variables."""
+    kubeconfig = account_of(rig, "--secret", SECRET)
+    return (
+        OperatorProcess(rig, "operator", kubeconfig, OPERATOR_NAMESPACE, SPARE),
+        OperatorProcess(rig, "next-operator", kubeconfig, OPERATOR_NAMESPACE),
+    )
+
+
+def account_of(rig: Rig, *options: str) -> Path:
+    """Kubeconfig of the operator's account, with the roles that are printed with these options."""
     printed = subprocess.run(
-        [sys.executable, "-m", "forebay", "manifests", "rbac", "--secret", SECRET],
+        [sys.executable, "-m", "forebay", "manifests", "rbac", *options],
         check=True,
         capture_output=True,
         text=True,
@@ -107,10 +122,7 @@ def operators_of(rig: Rig) -> tuple[OperatorProcess, OperatorProcess]:
     document = yaml.safe_load(kubeconfig.read_text())
     document["users"][0]["user"] = {"token": rig.token_for(f"{OPERATOR_NAMESPACE}/{OPERATOR_NAME}")}
     kubeconfig.write_text(yaml.safe_dump(document))
-    return (
-        OperatorProcess(rig, "operator", kubeconfig, OPERATOR_NAMESPACE, SPARE),
-        OperatorProcess(rig, "next-operator", kubeconfig, OPERATOR_NAMESPACE),
-    )
+    return kubeconfig
 
 
 class RbacCase:
@@ -365,3 +377,42 @@ async def test_everything_granted_is_used_and_nothing_used_is_refused(old_rig):
     assert {"granted and unused": grants() - used, "refused": refused} == nothing
     if failure is not None:
         raise failure
+
+
+@pytest.mark.real_time
+@pytest.mark.timeout(400)
+async def test_without_budgets_nothing_is_refused_either(old_rig):
+    operator = OperatorProcess(
+        old_rig, "operator", account_of(old_rig, "--budgets", "off"), OPERATOR_NAMESPACE, {"FOREBAY_BUDGETS": "off"}
+    )
+    operator.start()
+    try:
+        async with world(old_rig) as made:
+            await until(operator.is_ready, "the operator is ready")
+            budgets = f"{FOREBAY}/namespaces/default/gpuworkloadbudgets"
+            spec = {
+                "selector": {"matchLabels": {"team": "a"}},
+                "quota": {"gpuHours": "1", "windowHours": 1},
+                "enforcement": {"action": "Pause"},
+            }
+            await made.call(
+                "POST",
+                budgets,
+                {
+                    "kind": "GPUWorkloadBudget",
+                    "apiVersion": "forebay.dev/v1alpha1",
+                    "metadata": {"name": "team-a"},
+                    "spec": spec,
+                },
+            )
+
+            async def told() -> bool:
+                found = await made.call("GET", f"{budgets}/team-a")
+                return "BudgetsOff" in {each["reason"] for each in found.get("status", {}).get("conditions", ())}
+
+            await until(told, "the budget says that nothing is done for it")
+    finally:
+        operator.stop()
+    requests = audit.entries(old_rig.audit_log, ACCOUNT)
+    assert {use(each) for each in requests if each.refused} == set()
+    assert {each.resource for each in requests if each.verb == "watch"} == WATCHED - {"jobs"}

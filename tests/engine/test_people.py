@@ -51,6 +51,29 @@ async def test_a_machine_powered_on_by_hand_for_other_work_stays_on_and_nobody_w
             assert world.state("box") == "Gone", "its owner has powered it off"
 
 
+async def test_a_machine_powered_on_by_hand_between_the_plan_and_the_call_is_not_cut():
+    """The pod waits no longer for it than for any machine, and then gets another."""
+    async with lab(BOX, SPARE, Powered(name="first", gpus=2, boot=10)) as world:
+        world.power.script_boots("box", Boot(joins=False, runs_other_work=True))
+        machines = world.configured(status=True, box={"hourly_price": "1"}, spare={"hourly_price": "5"})
+        async with operator(world, machines=machines, power_on_interval=timedelta(minutes=3)):
+            world.pod("other", 2, runs="30s")
+            await asyncio.sleep(10)
+            assert world.asked("start") == ["first"]
+            world.pod("train", 2, runs="30s")
+            await asyncio.sleep(2)
+            assert [each["name"] for each in world.record("box")["spec"]["pods"]] == ["train"]
+            world.power.power_on_by_hand("box")
+            await asyncio.sleep(3600)
+            assert world.power.on == {"box"}, "somebody uses it"
+            assert "box" not in {*world.asked("start"), *world.asked("stop")}
+            assert world.phase("train") == "Succeeded"
+            assert "Forebay did not power it on" in world.record("box")["status"]["message"]
+            world.power.lose_power("box")
+            await asyncio.sleep(120)
+            assert world.state("box") == "Gone", "its owner has powered it off"
+
+
 class _Lost:
     """The first power-on call gets no answer, and arrives ten minutes later."""
 

@@ -45,6 +45,13 @@ def add_rbac_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="a Secret of that namespace that the operator may read; may be repeated (default: none)",
     )
+    parser.add_argument(
+        "--budgets",
+        choices=("on", "off"),
+        default="on",
+        help="off: for an operator that runs with --budgets off, without the permissions that only GPUWorkloadBudgets "
+        "need (default: on)",
+    )
 
 
 def secrets_of(arguments: argparse.Namespace) -> list[str]:
@@ -64,7 +71,8 @@ def print_rbac(arguments: argparse.Namespace, _settings: Settings) -> int:
     from forebay.install.permissions import rbac_manifests
 
     namespace = namespace_of(arguments)
-    print_documents([*rbac_manifests(namespace, secrets_of(arguments)), *join_manifests(namespace)])
+    roles = rbac_manifests(namespace, secrets_of(arguments), budgets=arguments.budgets == "on")
+    print_documents([*roles, *join_manifests(namespace)])
     return 0
 
 
@@ -95,13 +103,18 @@ def print_install(arguments: argparse.Namespace, _settings: Settings) -> int:
 
     if not arguments.image or any(letter.isspace() for letter in arguments.image):
         raise UserError(f"--image is {arguments.image!r}; give a name such as registry.example.com/forebay:1.2.3")
+    budgets = arguments.budgets == "on"
     policies = _budget_policies(arguments)
     manifests = install_manifests(
-        namespace_of(arguments), arguments.image, secrets=secrets_of(arguments), budget_policies=policies
+        namespace_of(arguments),
+        arguments.image,
+        secrets=secrets_of(arguments),
+        budget_policies=policies,
+        budgets=budgets,
     )
     sys.stdout.write(crds_yaml())
     print_documents(manifests)
-    if policies is None and arguments.budget_policies is None:
+    if budgets and policies is None and arguments.budget_policies is None:
         sys.stderr.write(f"forebay: {_LEFT_OUT}\n")
     return 0
 

@@ -136,6 +136,7 @@ class Operator:
             self._server,
             clock=self._clock,
             gpu_resources=self._rules.gpu_resources,
+            budgets=self._rules.budgets,
             rng=self._rng,
         )
         self.views = await self._stack.enter_async_context(views)
@@ -202,10 +203,11 @@ class Operator:
             still_leader=self.elector.still_leader,
             counts=self.counts,
             gpu_resources=self._rules.gpu_resources,
+            budgets=self._rules.budgets,
         )
         conditions = CapacityConditions(self._client, views, self.elector.still_leader)
         refused_tolerations = RefusedTolerations()
-        gate = GateWatch(self._client, views)
+        gate = GateWatch(self._client, views) if self._rules.budgets else None
         environment = Environment(self._environment, views, self._namespace, self._rules.idle_delay)
 
         def configure() -> None:
@@ -247,10 +249,11 @@ class Operator:
         audits = Audits(self._client, budget_accounting, clock=self._clock, counts=self.counts)
         beside = {
             asyncio.create_task(budget_accounting.run(), name="budget accounting"),
-            asyncio.create_task(gate.run(), name="gate of budgets"),
             asyncio.create_task(audits.run(), name="budget audits"),
             asyncio.create_task(conditions.run(), name="capacity conditions"),
         }
+        if gate is not None:
+            beside.add(asyncio.create_task(gate.run(), name="gate of budgets"))
         try:
             await loop.run()
         finally:

@@ -21,6 +21,7 @@ from forebay.net.transport import TransportError
 from forebay.providers.base import Provider, ProviderError
 from forebay.providers.plugin import ProviderContext, ProviderNotServed
 from forebay.reconcile.snapshot import OperatorRules, Snapshot
+from forebay.reconcile.unserved_budgets import is_served
 
 #: Seconds to wait for each kind to be listed.
 _LIST_TIMEOUT: Final = 60.0
@@ -58,6 +59,8 @@ async def survey(client: Client, server: str, context: ProviderContext, rules: O
             budget_accounting=budget_accounting,
         )
         snapshot = observer.observe()
+        served = tuple(filter(is_served, snapshot.budgets))
+        snapshot = replace(snapshot, budgets=served)
     return await with_offers(snapshot, context)
 
 
@@ -65,7 +68,7 @@ async def _read_ledgers(
     client: Client, views: Views, context: ProviderContext, rules: OperatorRules
 ) -> BudgetAccounting | None:
     """Usage of budgets; None where there are no budgets, or where their ledgers may not be read."""
-    if not views.budgets.values():
+    if not any(is_served(budget) for budget in views.budgets.values()):
         return None
     accounting = BudgetAccounting(
         views,

@@ -99,9 +99,13 @@ async def watching(
     *,
     clock: Callable[[], datetime],
     gpu_resources: Collection[str] | None = None,
+    budgets: bool = True,
     rng: random.Random | None = None,
 ) -> AsyncIterator[Views]:
-    """Informers that run for the duration of the `async with` block. They start unsynced: see `Views.error`."""
+    """Informers that run for the duration of the `async with` block. They start unsynced: see `Views.error`.
+
+    Without `budgets` no Job is read: no account has the right to.
+    """
     wake = asyncio.Event()
     used, pods_by_node, pod_changes, claimed_gpus = NodeUsage(), PodsByNode(), PodChanges(clock), ClaimedGPUs()
     pod_decoder = PodDecoder(timed=())
@@ -133,7 +137,15 @@ async def watching(
             wake=wake,
             backoff=Backoff(rng),
         ),
-        paused_jobs=Informer(transport, server, JOBS, label_selector=PAUSED_LABEL, wake=wake, backoff=Backoff(rng)),
+        paused_jobs=Informer(
+            transport,
+            server,
+            JOBS,
+            label_selector=PAUSED_LABEL,
+            disabled=not budgets,
+            wake=wake,
+            backoff=Backoff(rng),
+        ),
         resource_slices=Informer(transport, server, RESOURCE_SLICES, optional=True, wake=wake, backoff=Backoff(rng)),
         device_classes=Informer(transport, server, DEVICE_CLASSES, optional=True, wake=wake, backoff=Backoff(rng)),
         resource_claims=Informer(

@@ -57,24 +57,25 @@ def install_manifests(
     *,
     secrets: Sequence[str] = (),
     budget_policies: str | None = None,
+    budgets: bool = True,
 ) -> list[Json]:
     """All manifests but the CRDs, in an order in which they can be created.
 
     `secrets` are the Secrets that the operator may read. `budget_policies` is the version of MutatingAdmissionPolicies
-    that the cluster serves; None leaves them out.
+    that the cluster serves; None leaves them out. Without `budgets` the operator runs with `--budgets off`.
     """
     operator = (
-        _deployment(namespace, image),
+        _deployment(namespace, image, budgets=budgets),
         _disruption_budget(namespace),
         _service(namespace),
         _network_policy(namespace),
     )
     return [
-        *rbac_manifests(namespace, secrets),
+        *rbac_manifests(namespace, secrets, budgets=budgets),
         *join_manifests(namespace),
         *operator,
         *operator_policies(operator_account(namespace)),
-        *(admission_policies(budget_policies) if budget_policies is not None else ()),
+        *(admission_policies(budget_policies) if budget_policies is not None and budgets else ()),
     ]
 
 
@@ -83,17 +84,18 @@ def _manifest(api_version: str, kind: str, namespace: str, spec: Json) -> Json:
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _deployment(namespace: str, image: str) -> Json:
+def _deployment(namespace: str, image: str, *, budgets: bool) -> Json:
     spec = {
         "replicas": REPLICAS,
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
         "selector": {"matchLabels": dict(LABELS)},
-        "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(image)},
+        "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(image, budgets=budgets)},
     }
     return _manifest("apps/v1", "Deployment", namespace, spec)
 
 
-def _pod(image: str) -> Json:
+def _pod(image: str, *, budgets: bool) -> Json:
+    switched_off = [] if budgets else [{"name": "FOREBAY_BUDGETS", "value": "off"}]
     not_managed = [{"key": label, "operator": "DoesNotExist"} for label in MANAGED_NODE_LABELS]
     return {
         "serviceAccountName": OPERATOR_NAME,
@@ -118,7 +120,7 @@ def _pod(image: str) -> Json:
                 "name": OPERATOR_NAME,
                 "image": image,
                 "args": ["run"],
-                "env": [{"name": "FOREBAY_HEALTH_SERVER_ADDRESS", "value": f":{PORT}"}],
+                "env": [*switched_off, {"name": "FOREBAY_HEALTH_SERVER_ADDRESS", "value": f":{PORT}"}],
                 "ports": [{"name": "http", "containerPort": PORT}],
                 "livenessProbe": _probe("/healthz", every=10),
                 "readinessProbe": _probe("/readyz", every=5),

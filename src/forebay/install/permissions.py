@@ -93,11 +93,29 @@ CLUSTER_PERMISSIONS: Final = (
         verbs=("patch",),
         why="reports status",
     ),
+    Permission(group=GROUP, resources=("gpuworkloadbudgets",), verbs=("list", "watch"), why="reads budgets"),
+    Permission(
+        group="certificates.k8s.io",
+        resources=("certificatesigningrequests",),
+        verbs=("list", "watch"),
+        why="sees the requests of machines that join",
+    ),
+    Permission(group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="records events"),
+    Permission(
+        group="resource.k8s.io",
+        resources=("resourceslices", "deviceclasses", "resourceclaims"),
+        verbs=("list", "watch"),
+        why="counts GPUs that nodes offer, and pods hold, by dynamic resource allocation",
+    ),
+)
+
+#: In the whole cluster too, unless the operator runs with `--budgets off`.
+BUDGET_PERMISSIONS: Final = (
     Permission(
         group=GROUP,
         resources=("gpuworkloadbudgets",),
-        verbs=("list", "watch", "patch"),
-        why="reads budgets, labels them for the admission policies",
+        verbs=("patch",),
+        why="labels budgets for the admission policies",
     ),
     Permission(
         group="batch",
@@ -111,19 +129,6 @@ CLUSTER_PERMISSIONS: Final = (
         names=(GATE_POLICY,),
         verbs=("get",),
         why="sees whether new pods of used-up budgets are held",
-    ),
-    Permission(
-        group="certificates.k8s.io",
-        resources=("certificatesigningrequests",),
-        verbs=("list", "watch"),
-        why="sees the requests of machines that join",
-    ),
-    Permission(group="events.k8s.io", resources=("events",), verbs=("create", "patch"), why="records events"),
-    Permission(
-        group="resource.k8s.io",
-        resources=("resourceslices", "deviceclasses", "resourceclaims"),
-        verbs=("list", "watch"),
-        why="counts GPUs that nodes offer, and pods hold, by dynamic resource allocation",
     ),
 )
 
@@ -211,8 +216,14 @@ UNINSTALL_NAMESPACE_PERMISSIONS: Final = (
 )
 
 
-def rbac_manifests(namespace: str = OPERATOR_NAMESPACE, secrets: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Namespace, ServiceAccount, roles and role bindings of the operator, which may read these Secrets only."""
+def rbac_manifests(
+    namespace: str = OPERATOR_NAMESPACE, secrets: Sequence[str] = (), *, budgets: bool = True
+) -> list[dict[str, Any]]:
+    """Namespace, ServiceAccount, roles and role bindings of the operator, which may read these Secrets only.
+
+    `budgets`: whether the operator serves GPUWorkloadBudgets; one that runs with `--budgets off` needs less.
+    """
+    everywhere = (*CLUSTER_PERMISSIONS, *(BUDGET_PERMISSIONS if budgets else ()))
     at_home = (*NAMESPACE_PERMISSIONS, *((secrets_permission(secrets),) if secrets else ()))
     api = "rbac.authorization.k8s.io/v1"
     group = api.partition("/")[0]
@@ -235,7 +246,7 @@ def rbac_manifests(namespace: str = OPERATOR_NAMESPACE, secrets: Sequence[str] =
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}},
         manifest("v1", "ServiceAccount", namespaced=True),
-        manifest(api, "ClusterRole", namespaced=False, rules=[each.rule() for each in CLUSTER_PERMISSIONS]),
+        manifest(api, "ClusterRole", namespaced=False, rules=[each.rule() for each in everywhere]),
         binding("ClusterRoleBinding", "ClusterRole", namespaced=False),
         manifest(api, "Role", namespaced=True, rules=[each.rule() for each in at_home]),
         binding("RoleBinding", "Role", namespaced=True),

@@ -37,6 +37,7 @@ class Informer(Generic[T]):
         decoder: ObjectDecoder[Any, T] | None = None,
         label_selector: str | None = None,
         optional: bool = False,
+        disabled: bool = False,
         field_selector: str | None = None,
         indexes: Iterable[Index[T]] = (),
         handlers: Iterable[ChangeHandler[T]] = (),
@@ -46,7 +47,11 @@ class Informer(Generic[T]):
         matters: Callable[[T, T], bool] | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        """`optional`: a server that does not serve the resource has no objects of it, and may serve it later."""
+        """`optional`: a server that does not serve the resource has no objects of it, and may serve it later.
+
+        `disabled`: nothing is requested, and there are no objects.
+        """
+        self._disabled = disabled
         self.resource = resource
         self.stale_after = stale_after
         self._view: View[T] = View(
@@ -70,6 +75,9 @@ class Informer(Generic[T]):
     async def run(self) -> NoReturn:
         """Keeps the objects up to date until the task is cancelled."""
         self._loop = asyncio.get_running_loop()
+        if self._disabled:
+            self._reflector.synced.set()
+            await self._loop.create_future()
         await self._reflector.run()
 
     async def __aenter__(self) -> Self:
@@ -133,6 +141,8 @@ class Informer(Generic[T]):
     @property
     def staleness(self) -> float:
         """Seconds since the objects were last known to be up to date; infinite before the first list."""
+        if self._disabled and self.synced:
+            return 0.0
         current_at = self._reflector.current_at
         # `self._loop`, not the running loop: metrics may be collected in another thread.
         return math.inf if self._loop is None or current_at is None else max(0.0, self._loop.time() - current_at)

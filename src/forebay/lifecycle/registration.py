@@ -63,7 +63,7 @@ def launched(ctx: RuleContext) -> RuleResult:
     listed = facts.policy.listed_while_booting
     if listed and (step := reclaimed(ctx, seen) or _running(ctx, seen)) is not None:
         return step
-    if (listed or made_for_adoption(ctx.record)) and (step := vanished(ctx, seen)) is not None:
+    if (listed or made_for_adoption(ctx.record) or _found_on(ctx)) and (step := vanished(ctx, seen)) is not None:
         return step
     timeout = _timeout(ctx, seen)
     if now < timeout.at:
@@ -102,12 +102,17 @@ def _left_alone(ctx: RuleContext, reason: Reason, sentence: str) -> _LeftAlone |
     facts = ctx.facts
     if facts.held is not None:
         reason, why = Reason.UNDER_MAINTENANCE, facts.held
-    elif facts.policy.adopted_when_found and made_for_adoption(ctx.record) and not ctx.status.attempt:
+    elif _found_on(ctx):
         why = "Forebay did not power it on"
     else:
         return None
     told = f"{sentence} It stays on, because {why}; to have it powered off, delete this GPUInstance."
     return _LeftAlone(ctx.write(with_message(ctx.status, reason, told), reason, told))
+
+
+def _found_on(ctx: RuleContext) -> bool:
+    """Whether the machine was on before Forebay made any power-on call, also where its record was made for pods."""
+    return ctx.facts.policy.adopted_when_found and not ctx.status.attempt
 
 
 def _repeat_power_on(ctx: RuleContext, seen: Presence) -> Launch | datetime | None:

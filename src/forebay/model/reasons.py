@@ -221,6 +221,8 @@ class Reason(StrEnum):
     """Usage cannot be stored in the cluster: it counts, but would be lost with this process. See the log."""
     GATE_MISSING = "GateMissing"
     """The API server does not hold new pods of a used-up budget, because it lacks the admission policies of budgets."""
+    BUDGETS_OFF = "BudgetsOff"
+    """The operator runs with --budgets off: it counts, holds and stops nothing for GPUWorkloadBudgets."""
     GATE_INSTALLED = "GateInstalled"
     """The API server holds new pods of a used-up budget."""
     WITHIN_BUDGET = "WithinBudget"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.gpu_instance import GPUInstance
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.facts import source_of
 from forebay.lifecycle.steps import AnyStep, Launch, Terminate
@@ -97,7 +97,7 @@ def _power_ons(snapshot: Snapshot, calls: Iterable[Launch | Terminate]) -> tuple
             and record.status is not None
             and record.status.attempted_at is not None
             # Afterwards it is the time of the power-off call.
-            and record.state in (InstanceState.LAUNCHING, InstanceState.LAUNCHED)
+            and not record.status.termination_attempts
         ),
         default=None,
     )

@@ -118,6 +118,7 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     unusable: tuple[_Unusable, ...] = ()
     claimed_twice: Mapping[str, Mapping[str, str]] = {}
     budgets: tuple[GPUWorkloadBudget, ...] = ()
+    unserved_budgets: tuple[GPUWorkloadBudget, ...] = ()
     budget_state: _BudgetState | None = None
     gate_missing: str | None = None
     unrecorded_cost: frozenset[str] = frozenset()

@@ -39,6 +39,8 @@ class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
     drain_delay: timedelta = timedelta(seconds=3)
     #: Namespace of the operator: its pools are the administrator's.
     namespace: str = OPERATOR_NAMESPACE
+    #: Whether GPUWorkloadBudgets are counted and enforced.
+    budgets: bool = True
     #: The environment variable that states the number of GPUs of each machine which such variables name.
     gpu_count_variables: Mapping[str, str] = {}
 
@@ -124,6 +126,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     #: By class, the machines that it names although another class or the environment already has them, with that owner.
     claimed_twice: Mapping[str, Mapping[str, str]] = {}
     budgets: tuple[GPUWorkloadBudget, ...] = ()
+    #: Budgets in the cluster of an operator that runs without budgets.
+    unserved_budgets: tuple[GPUWorkloadBudget, ...] = ()
     #: None while the ledger is not read yet: nothing may be bought for pods of budgets until it is.
     budget_state: BudgetState | None = None
     #: Why the API server does not hold new pods of used-up budgets; None: it does, or that is not known.

@@ -36,6 +36,7 @@ from forebay.reconcile.reports import report_classes, report_pools, unreadable_i
 from forebay.reconcile.scale_down import scale_down_steps
 from forebay.reconcile.snapshot import Memory, Snapshot
 from forebay.reconcile.unmet_demand import assess_demand, grace_end, reserve_existing
+from forebay.reconcile.unserved_budgets import report_unserved
 
 #: Decisions that make the next decision about the same object possible as soon as they are applied.
 _LEAD_TO_MORE: Final = CreateInstance | Adopt | DeleteRecord | WriteStatus | SetClassFinalizer
@@ -120,6 +121,7 @@ def tick(snapshot: Snapshot) -> TickResult:
         *report_classes(snapshot),
         *unreadable_instances(snapshot),
         *budgets.decisions,
+        *report_unserved(snapshot),
         *gated.released,
         *enforced.decisions,
         *unneeded_pause_requests(snapshot, budgeting.standings),

@@ -11,6 +11,7 @@ from docs.helm_values import offered_settings, values_schema
 from forebay.install.crds import custom_resource_definitions
 from forebay.install.manifests import install_manifests
 from forebay.install.permissions import (
+    BUDGET_PERMISSIONS,
     CLUSTER_PERMISSIONS,
     NAMESPACE_PERMISSIONS,
     UNINSTALL_CLUSTER_PERMISSIONS,
@@ -143,8 +144,17 @@ def test_the_chart_has_the_crds():
 
 def test_the_roles_have_the_permissions_in_the_code():
     manifests = rendered()
-    assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in CLUSTER_PERMISSIONS]
+    everywhere = (*CLUSTER_PERMISSIONS, *BUDGET_PERMISSIONS)
+    assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in everywhere]
     assert the("Role", manifests)["rules"] == [each.rule() for each in NAMESPACE_PERMISSIONS]
+
+
+def test_without_budgets_the_roles_are_smaller_and_nothing_holds_pods():
+    serves = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+    manifests = rendered({"budgets": {"enabled": False}}, serves=serves)
+    assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in CLUSTER_PERMISSIONS]
+    assert not [each for each in manifests if "MutatingAdmissionPolicy" in each["kind"]]
+    assert read_settings({}, environment(manifests)).budgets == "off"
 
 
 def test_no_secret_is_read_that_nobody_named():

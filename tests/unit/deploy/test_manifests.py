@@ -5,7 +5,7 @@ import yaml
 
 from docs.generate import stale
 from docs.helm_chart import CHART
-from forebay.api.names import OPERATOR_NAMESPACE
+from forebay.api.names import OPERATOR_NAME, OPERATOR_NAMESPACE
 from forebay.cli import main
 from forebay.install.crds import custom_resource_definitions
 from forebay.install.manifests import IMAGE, install_manifests
@@ -91,3 +91,16 @@ def test_the_crd_of_a_removed_kind_leaves_the_chart(tmp_path):
     leftover.parent.mkdir(parents=True)
     leftover.write_text("kind: CustomResourceDefinition")
     assert stale(tmp_path)[f"{CHART}/crds/gpurequests.tgp.io.yaml"] == ""
+
+
+def test_without_budgets_no_permission_and_no_policy_of_theirs_is_printed(capsys):
+    found = printed(capsys, "--budgets", "off", "--kube-version", "1.36")
+    assert found == [*custom_resource_definitions(), *install_manifests(OPERATOR_NAMESPACE, IMAGE, budgets=False)]
+    [role] = [each for each in found if each["kind"] == "ClusterRole" and each["metadata"]["name"] == OPERATOR_NAME]
+    assert "jobs" not in {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert not [each for each in found if "MutatingAdmissionPolicy" in each["kind"]]
+    [operator] = [each for each in found if each["kind"] == "Deployment"]
+    [container] = operator["spec"]["template"]["spec"]["containers"]
+    assert {"name": "FOREBAY_BUDGETS", "value": "off"} in container["env"]
+    main(["manifests", "install", "--budgets", "off"])
+    assert capsys.readouterr().err == ""

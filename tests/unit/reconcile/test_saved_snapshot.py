@@ -90,6 +90,7 @@ def a_full_snapshot():
             ),
         ),
         budgets=(budget(),),
+        unserved_budgets=(budget(),),
         gate_missing="Nothing holds new pods.",
         unrecorded_cost=frozenset({"uid-m9"}),
         unreadable_pools=frozenset({("team", "odd")}),

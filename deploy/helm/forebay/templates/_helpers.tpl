@@ -55,6 +55,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- /* Machines and settings as environment variables, in a YAML map. Duplicate names are refused. */ -}}
 {{- define "forebay.env" -}}
 {{- $env := dict "FOREBAY_HEALTH_SERVER_ADDRESS" (printf ":%d" (int .Values.port)) -}}
+{{- if not .Values.budgets.enabled -}}
+{{- $_ := set $env "FOREBAY_BUDGETS" "off" -}}
+{{- end -}}
 {{- range $key, $value := .Values.settings -}}
 {{- $_ := set $env (printf "FOREBAY_%s" ($key | snakecase | upper)) (include "forebay.text" $value) -}}
 {{- end -}}

@@ -44,19 +44,10 @@
 - apiGroups: ["forebay.dev"]
   resources: ["gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status", "gpuworkloadbudgets/status"]
   verbs: ["patch"]
-# reads budgets, labels them for the admission policies
+# reads budgets
 - apiGroups: ["forebay.dev"]
   resources: ["gpuworkloadbudgets"]
-  verbs: ["list", "watch", "patch"]
-# suspends Jobs for a budget and resumes them
-- apiGroups: ["batch"]
-  resources: ["jobs"]
-  verbs: ["list", "watch", "patch"]
-# sees whether new pods of used-up budgets are held
-- apiGroups: ["admissionregistration.k8s.io"]
-  resources: ["mutatingadmissionpolicybindings"]
-  verbs: ["get"]
-  resourceNames: ["forebay-budget-gate"]
+  verbs: ["list", "watch"]
 # sees the requests of machines that join
 - apiGroups: ["certificates.k8s.io"]
   resources: ["certificatesigningrequests"]
@@ -69,6 +60,21 @@
 - apiGroups: ["resource.k8s.io"]
   resources: ["resourceslices", "deviceclasses", "resourceclaims"]
   verbs: ["list", "watch"]
+{{- end }}
+{{- define "forebay.rules.budgets" -}}
+# labels budgets for the admission policies
+- apiGroups: ["forebay.dev"]
+  resources: ["gpuworkloadbudgets"]
+  verbs: ["patch"]
+# suspends Jobs for a budget and resumes them
+- apiGroups: ["batch"]
+  resources: ["jobs"]
+  verbs: ["list", "watch", "patch"]
+# sees whether new pods of used-up budgets are held
+- apiGroups: ["admissionregistration.k8s.io"]
+  resources: ["mutatingadmissionpolicybindings"]
+  verbs: ["get"]
+  resourceNames: ["forebay-budget-gate"]
 {{- end }}
 {{- define "forebay.rules.namespace" -}}
 # elects one leader among the replicas

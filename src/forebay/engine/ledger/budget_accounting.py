@@ -58,7 +58,10 @@ class BudgetAccounting:
         still_leader: Callable[[], bool],
         counts: Counts,
         gpu_resources: Collection[str] | None = None,
+        budgets: bool = True,
     ) -> None:
+        """Without `budgets` only the bill of the machines is kept, and what budgets held before is let go."""
+        self._counts_budgets = budgets
         self._views = views
         self._clock = clock
         self._counts = counts
@@ -124,8 +127,11 @@ class BudgetAccounting:
             self._views.wake.set()
 
     def _other_resources(self) -> frozenset[str]:
-        resources = {budget.spec.gpu_resource_name for budget in self._views.budgets.values()}
+        resources = {budget.spec.gpu_resource_name for budget in self._current()}
         return frozenset(name for name in resources if not name.endswith(GPU_SUFFIX))
+
+    def _current(self) -> Collection[GPUWorkloadBudget]:
+        return self._views.budgets.values() if self._counts_budgets else ()
 
     def update(self, now: datetime) -> BudgetState | None:
         """State of all budgets now; None while the stored ledgers, or the run times of some pods, are not read yet."""
@@ -225,7 +231,7 @@ class BudgetAccounting:
                 yield uid
 
     def _follow_budgets(self, now: datetime) -> None:
-        current = {budget.key: budget for budget in self._views.budgets.values()}
+        current = {budget.key: budget for budget in self._current()}
         changed = [budget for key, budget in current.items() if self._known.get(key) is not budget]
         for key in self._known.keys() - current.keys():
             self._close(key, now)
