@@ -57,6 +57,17 @@ def join_manifests(namespace: str = OPERATOR_NAMESPACE) -> list[dict[str, Any]]:
     def role(kind: str, name: str) -> dict[str, str]:
         return {"apiGroup": _RBAC, "kind": kind, "name": name}
 
+    # What kubeadm reads while it joins, whatever group the cluster's own tokens are in.
+    kubeadm = f"{OPERATOR_NAME}-kubeadm-join"
+    configs = [
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "verbs": ["get"],
+            "resourceNames": ["kubeadm-config", "kubelet-config", "kube-proxy"],
+        }
+    ]
+    own_node = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
     machines = {"apiGroup": _RBAC, "kind": "Group", "name": BOOTSTRAP_GROUP}
     return [
         manifest(
@@ -65,6 +76,10 @@ def join_manifests(namespace: str = OPERATOR_NAMESPACE) -> list[dict[str, Any]]:
             roleRef=role("ClusterRole", "system:node-bootstrapper"),
             subjects=[machines],
         ),
+        manifest("Role", kubeadm, TOKEN_NAMESPACE, rules=configs),
+        manifest("RoleBinding", kubeadm, TOKEN_NAMESPACE, roleRef=role("Role", kubeadm), subjects=[machines]),
+        manifest("ClusterRole", kubeadm, rules=own_node),
+        manifest("ClusterRoleBinding", kubeadm, roleRef=role("ClusterRole", kubeadm), subjects=[machines]),
         manifest("ClusterRole", _NAME, rules=[each.rule() for each in JOIN_CLUSTER_PERMISSIONS]),
         manifest("ClusterRoleBinding", _NAME, roleRef=role("ClusterRole", _NAME), subjects=[operator]),
         manifest("Role", _NAME, TOKEN_NAMESPACE, rules=[each.rule() for each in JOIN_TOKEN_PERMISSIONS]),
