@@ -13,6 +13,7 @@ from forebay.model.signing_requests import KUBELET_CLIENT_SIGNER
 _GROUP: Final = "certificates.k8s.io"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _NAME: Final = f"{OPERATOR_NAME}-join"
+_KUBEADM: Final = f"{OPERATOR_NAME}-kubeadm"
 
 #: In the whole cluster.
 JOIN_CLUSTER_PERMISSIONS: Final = (
@@ -39,6 +40,20 @@ JOIN_TOKEN_PERMISSIONS: Final = (
         why="creates a bootstrap token for each machine and deletes it again; cannot read any Secret there",
     ),
 )
+#: Of machines that join by kubeadm, whatever the cluster grants the tokens of its own: in the whole cluster.
+MACHINE_NODE_PERMISSIONS: Final = (
+    Permission(group="", resources=("nodes",), verbs=("get",), why="sees whether its name is taken"),
+)
+#: And in the namespace of kubeadm's ConfigMaps.
+MACHINE_CONFIG_PERMISSIONS: Final = (
+    Permission(
+        group="",
+        resources=("configmaps",),
+        names=("kubeadm-config", "kubelet-config", "kube-proxy"),
+        verbs=("get",),
+        why="reads how kubelets of this cluster are configured",
+    ),
+)
 
 
 def join_manifests(namespace: str = OPERATOR_NAMESPACE) -> list[dict[str, Any]]:
@@ -57,17 +72,6 @@ def join_manifests(namespace: str = OPERATOR_NAMESPACE) -> list[dict[str, Any]]:
     def role(kind: str, name: str) -> dict[str, str]:
         return {"apiGroup": _RBAC, "kind": kind, "name": name}
 
-    # What kubeadm reads while it joins, whatever group the cluster's own tokens are in.
-    kubeadm = f"{OPERATOR_NAME}-kubeadm-join"
-    configs = [
-        {
-            "apiGroups": [""],
-            "resources": ["configmaps"],
-            "verbs": ["get"],
-            "resourceNames": ["kubeadm-config", "kubelet-config", "kube-proxy"],
-        }
-    ]
-    own_node = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
     machines = {"apiGroup": _RBAC, "kind": "Group", "name": BOOTSTRAP_GROUP}
     return [
         manifest(
@@ -76,10 +80,10 @@ def join_manifests(namespace: str = OPERATOR_NAMESPACE) -> list[dict[str, Any]]:
             roleRef=role("ClusterRole", "system:node-bootstrapper"),
             subjects=[machines],
         ),
-        manifest("Role", kubeadm, TOKEN_NAMESPACE, rules=configs),
-        manifest("RoleBinding", kubeadm, TOKEN_NAMESPACE, roleRef=role("Role", kubeadm), subjects=[machines]),
-        manifest("ClusterRole", kubeadm, rules=own_node),
-        manifest("ClusterRoleBinding", kubeadm, roleRef=role("ClusterRole", kubeadm), subjects=[machines]),
+        manifest("Role", _KUBEADM, TOKEN_NAMESPACE, rules=[each.rule() for each in MACHINE_CONFIG_PERMISSIONS]),
+        manifest("RoleBinding", _KUBEADM, TOKEN_NAMESPACE, roleRef=role("Role", _KUBEADM), subjects=[machines]),
+        manifest("ClusterRole", _KUBEADM, rules=[each.rule() for each in MACHINE_NODE_PERMISSIONS]),
+        manifest("ClusterRoleBinding", _KUBEADM, roleRef=role("ClusterRole", _KUBEADM), subjects=[machines]),
         manifest("ClusterRole", _NAME, rules=[each.rule() for each in JOIN_CLUSTER_PERMISSIONS]),
         manifest("ClusterRoleBinding", _NAME, roleRef=role("ClusterRole", _NAME), subjects=[operator]),
         manifest("Role", _NAME, TOKEN_NAMESPACE, rules=[each.rule() for each in JOIN_TOKEN_PERMISSIONS]),

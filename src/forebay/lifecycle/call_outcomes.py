@@ -102,7 +102,7 @@ def instance_found(  # noqa: PLR0917 (all of them are what is written)
 
 
 def _provider_id(before: GPUInstanceStatus, instance: Instance) -> str | None:
-    """The one that the machine was told to register with, else the provider's own."""
+    """The one that Forebay told the machine to register with, else the provider's own."""
     return before.provider_id if is_own_provider_id(before.provider_id) else instance.provider_id or before.provider_id
 
 
