@@ -11,7 +11,12 @@ import yaml
 from docs.helm_values import Schema, values_schema
 from forebay import __version__
 from forebay.install.admission_policies import admission_policies
-from forebay.install.joining import JOIN_CLUSTER_PERMISSIONS, JOIN_TOKEN_PERMISSIONS
+from forebay.install.joining import (
+    JOIN_CLUSTER_PERMISSIONS,
+    JOIN_TOKEN_PERMISSIONS,
+    MACHINE_CONFIG_PERMISSIONS,
+    MACHINE_NODE_PERMISSIONS,
+)
 from forebay.install.manifests import MANAGED_NODE_LABELS
 from forebay.install.operator_policies import operator_policies
 from forebay.install.permissions import (
@@ -60,6 +65,8 @@ def permissions_template() -> str:
         _rules("secrets", [secrets]),
         _rules("joinCluster", JOIN_CLUSTER_PERMISSIONS),
         _rules("joinTokens", JOIN_TOKEN_PERMISSIONS),
+        _rules("machineNode", MACHINE_NODE_PERMISSIONS),
+        _rules("machineConfig", MACHINE_CONFIG_PERMISSIONS),
         _rules("uninstallCluster", UNINSTALL_CLUSTER_PERMISSIONS),
         _rules("uninstallNamespace", UNINSTALL_NAMESPACE_PERMISSIONS),
         _managed_nodes(),

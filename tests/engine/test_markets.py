@@ -112,17 +112,3 @@ async def test_a_machine_joins_with_its_own_token_and_the_token_is_deleted():
             assert tokens() == []
             await until(lambda: not cloud.running and set(cloud.world.states().values()) <= {"Gone"})
         assert cloud.ledger() == cloud.bill() > 0
-
-
-async def test_a_template_with_an_unknown_variable_launches_nothing_and_says_so():
-    async with clouds(market("alpha", CHEAP)) as cloud:
-        cloud.pool("alpha", cloudInit={"template": "#cloud-config\n# {{.BootstrapToken}} {{.MachineToken}}\n"})
-        (alpha,) = cloud.markets.values()
-        async with cloud_operator(cloud):
-            await asyncio.sleep(10)
-            cloud.world.pod("one", 4)
-            await until(lambda: any(state == "Gone" for state in cloud.world.states().values()))
-            message = next(iter(cloud.world.records().values()))["status"]["message"]
-            assert "The template uses MachineToken, which this release does not fill in" in message
-            assert len(cloud.world.records()) == 1, "the same launch would fail again"
-            assert alpha.instances == {}

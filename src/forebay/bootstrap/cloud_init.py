@@ -1,34 +1,31 @@
-"""Cloud-init user data of a class's own template."""
+"""Boot data of a class's own template: cloud-init user data, or a script."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance
-from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.api.gpu_node_class import GPUNodeClassSpec
+from forebay.bootstrap.node_registration import NODE_VARIABLES, node_variables
+from forebay.bootstrap.tailscale import TAILSCALE_VARIABLES, tailscale_variables
 from forebay.bootstrap.templates import filled_in
-from forebay.demand.startup_taint import startup_taint
+
+#: Variable of the machine's own bootstrap token.
+BOOTSTRAP_TOKEN_VARIABLE: Final = "BootstrapToken"  # noqa: S105 (a variable of templates)
 
 
-def user_data(record: GPUInstance, node_class: GPUNodeClass, values: Mapping[str, str]) -> str | None:
-    """The user data of the record's machine; None where the class has no template. `values` are those of its join
-    credentials. Raises `UnknownVariable`.
-    """
-    if node_class.spec.cloud_init is None:
-        return None
-    return filled_in(node_class.spec.cloud_init.template, {**_variables(record), **values})
+def known_variables(spec: GPUNodeClassSpec) -> frozenset[str]:
+    """Names that the template of the class may use."""
+    tailscale = TAILSCALE_VARIABLES if spec.tailscale_config is not None else frozenset()
+    return NODE_VARIABLES | {BOOTSTRAP_TOKEN_VARIABLE} | tailscale
 
 
-def _variables(record: GPUInstance) -> Mapping[str, str]:
-    node, pool = record.spec.node, record.spec.pool_ref
-    own = startup_taint(record)
-    taints = [f"{own.key}={own.value}:{own.effect}"]
-    if node is not None:
-        planned = (*node.taints, *(each for each in node.startup_taints if each.key != own.key))
-        taints += [f"{each.key}={each.value or ''}:{each.effect}" for each in planned]
-    labels = node.labels if node is not None else {}
-    return {
-        "NodeName": record.node_name or "",
-        "NodePool": pool.name if pool is not None else "",
-        "NodePoolName": pool.name if pool is not None else "",
-        "NodeLabels": ",".join(f"{key}={value}" for key, value in sorted(labels.items())),
-        "NodeTaints": ",".join(taints),
-    }
+def user_data(record: GPUInstance, spec: GPUNodeClassSpec, template: str, values: Mapping[str, str]) -> str:
+    """The boot data of the record's machine. `values` are those of its join credentials. Raises `UnusableTemplate`."""
+    return filled_in(
+        template, {**node_variables(record), **tailscale_variables(record, spec.tailscale_config), **values}
+    )
+
+
+def is_script(template: str) -> bool:
+    """True where the text is a script, and not cloud-init's own format."""
+    return template.startswith("#!")

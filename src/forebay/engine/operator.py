@@ -18,6 +18,7 @@ from forebay.engine.apply.capacity_conditions import CapacityConditions
 from forebay.engine.apply.container_specs import ContainerSpecs, RecordedContainers
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.join_credentials import JoinCredentials
+from forebay.engine.apply.join_payloads import JoinPayloads
 from forebay.engine.apply.launches import Launches
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
@@ -183,7 +184,10 @@ class Operator:
         records = Records(self._client, views)
         events = Events(self.recorder, views)
         methods = JoinMethods(self._client, self._redactor, self._clock)
-        join_credentials = JoinCredentials(methods, records, views, provider_calls, self._clock)
+        payloads = JoinPayloads(self._client, context.secrets, self._redactor, self._namespace)
+        join_credentials = JoinCredentials(
+            methods, payloads, records=records, views=views, provider_calls=provider_calls, clock=self._clock
+        )
         launches = Launches(
             records=records,
             sources=sources,

@@ -13,6 +13,7 @@ from forebay.model.signing_requests import KUBELET_CLIENT_SIGNER
 _GROUP: Final = "certificates.k8s.io"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _NAME: Final = f"{OPERATOR_NAME}-join"
+_KUBEADM: Final = f"{OPERATOR_NAME}-kubeadm"
 
 #: In the whole cluster.
 JOIN_CLUSTER_PERMISSIONS: Final = (
@@ -37,6 +38,20 @@ JOIN_TOKEN_PERMISSIONS: Final = (
         resources=("secrets",),
         verbs=("create", "delete"),
         why="creates a bootstrap token for each machine and deletes it again; cannot read any Secret there",
+    ),
+)
+#: Of machines that join by kubeadm, whatever the cluster grants the tokens of its own: in the whole cluster.
+MACHINE_NODE_PERMISSIONS: Final = (
+    Permission(group="", resources=("nodes",), verbs=("get",), why="sees whether its name is taken"),
+)
+#: And in the namespace of kubeadm's ConfigMaps.
+MACHINE_CONFIG_PERMISSIONS: Final = (
+    Permission(
+        group="",
+        resources=("configmaps",),
+        names=("kubeadm-config", "kubelet-config", "kube-proxy"),
+        verbs=("get",),
+        why="reads how kubelets of this cluster are configured",
     ),
 )
 
@@ -65,6 +80,10 @@ def join_manifests(namespace: str = OPERATOR_NAMESPACE) -> list[dict[str, Any]]:
             roleRef=role("ClusterRole", "system:node-bootstrapper"),
             subjects=[machines],
         ),
+        manifest("Role", _KUBEADM, TOKEN_NAMESPACE, rules=[each.rule() for each in MACHINE_CONFIG_PERMISSIONS]),
+        manifest("RoleBinding", _KUBEADM, TOKEN_NAMESPACE, roleRef=role("Role", _KUBEADM), subjects=[machines]),
+        manifest("ClusterRole", _KUBEADM, rules=[each.rule() for each in MACHINE_NODE_PERMISSIONS]),
+        manifest("ClusterRoleBinding", _KUBEADM, roleRef=role("ClusterRole", _KUBEADM), subjects=[machines]),
         manifest("ClusterRole", _NAME, rules=[each.rule() for each in JOIN_CLUSTER_PERMISSIONS]),
         manifest("ClusterRoleBinding", _NAME, roleRef=role("ClusterRole", _NAME), subjects=[operator]),
         manifest("Role", _NAME, TOKEN_NAMESPACE, rules=[each.rule() for each in JOIN_TOKEN_PERMISSIONS]),

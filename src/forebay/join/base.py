@@ -29,6 +29,8 @@ class Made(NamedTuple):
     resource: SecondaryResource
     #: Values for the template of the boot payload, by variable: secret, never stored or logged.
     values: Mapping[str, str]
+    #: What people should know about how this machine joins, in a sentence.
+    note: str | None = None
 
     def __repr__(self) -> str:
         return f"Made({self.resource.kind} {self.resource.name}, values of {', '.join(self.values)})"

@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from forebay.api.gpu_instance import GPUInstance, ResourceLifetime, SecondaryResource
 from forebay.api.names import BOOTSTRAP_GROUP, BOOTSTRAP_TOKEN, INSTANCE_LABEL, TOKEN_NAMESPACE
+from forebay.bootstrap.k3s import is_k3s
 from forebay.join.base import JoinError, Made
 from forebay.kube.client import Client
 from forebay.kube.errors import KubeError, NotFound
@@ -30,8 +31,18 @@ _NAME_PREFIX: Final = "bootstrap-token-"
 class BootstrapTokens:
     kind: ClassVar[str] = BOOTSTRAP_TOKEN
 
-    def __init__(self, client: Client, redactor: Redactor, *, ttl: timedelta, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        redactor: Redactor,
+        *,
+        ttl: timedelta,
+        clock: Callable[[], datetime],
+        signing: bool = False,
+    ) -> None:
+        """`signing`: the token also proves the cluster to the machine, which kubeadm asks for."""
         self._client = client
+        self._signing = signing
         self._redactor = redactor
         self._ttl = ttl
         self._clock = clock
@@ -57,6 +68,7 @@ class BootstrapTokens:
                 "expiration": expiration.isoformat().replace("+00:00", "Z"),
                 "usage-bootstrap-authentication": "true",
                 "auth-extra-groups": BOOTSTRAP_GROUP,
+                **({"usage-bootstrap-signing": "true"} if self._signing else {}),
             },
         }
         try:
@@ -74,6 +86,39 @@ class BootstrapTokens:
             return
         except (KubeError, TransportError) as error:
             raise JoinError(f"Bootstrap token {resource.name} could not be deleted: {error}") from error
+
+
+class K3sTokens:
+    """Bootstrap tokens where the API server is k3s, whose agents join with them; elsewhere none.
+
+    Which of both holds is found out when one is to be made: the name of a token that was never made is noted too, and
+    its deletion does no harm.
+    """
+
+    kind: ClassVar[str] = BOOTSTRAP_TOKEN
+
+    def __init__(self, tokens: BootstrapTokens, client: Client) -> None:
+        self._tokens = tokens
+        self._client = client
+
+    def planned(self, record: GPUInstance, attempt: int) -> SecondaryResource:
+        return self._tokens.planned(record, attempt)
+
+    async def make(self, record: GPUInstance, planned: SecondaryResource) -> Made:
+        try:
+            version = (await self._client.version()).git_version
+        except (KubeError, TransportError) as error:
+            raise JoinError(f"The version of the cluster could not be read: {error}") from error
+        if is_k3s(version):
+            return await self._tokens.make(record, planned)
+        note = (
+            f"{record.metadata.name} joins with the agent token of its class, which every machine of the class shares: "
+            f"the API server ({version or 'of unknown version'}) is not k3s, so it takes no token of one machine."
+        )
+        return Made(planned, {}, note)
+
+    async def revoke(self, resource: SecondaryResource) -> None:
+        await self._tokens.revoke(resource)
 
 
 def _token_id(identity: str) -> str:

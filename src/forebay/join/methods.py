@@ -8,15 +8,16 @@ from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.names import BOOTSTRAP_TOKEN
 from forebay.api.values import duration
+from forebay.bootstrap.cloud_init import BOOTSTRAP_TOKEN_VARIABLE
+from forebay.bootstrap.templates import variables_of
 from forebay.join.base import JoinCredential
-from forebay.join.bootstrap_tokens import BootstrapTokens
+from forebay.join.bootstrap_tokens import BootstrapTokens, K3sTokens
 from forebay.kube.client import Client
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.net.redaction import Redactor
 
 #: How long a token lives where the class does not say.
 _TOKEN_TTL: Final = timedelta(hours=1)
-_TOKEN_VARIABLE: Final = "{{.BootstrapToken}}"  # noqa: S105 (a variable of templates)
 
 
 class JoinMethods:
@@ -29,7 +30,13 @@ class JoinMethods:
         """The credentials to make for a launch of this record. Owned machines and containers need none."""
         if node_class is None or not policy_of(record).joins_as_new_node:
             return ()
-        return (self._tokens(node_class),) if _needs_token(node_class) else ()
+        spec = node_class.spec
+        if spec.k3s_config is not None:
+            return (K3sTokens(self._tokens(node_class), self._client),)
+        template = spec.cloud_init.template if spec.cloud_init is not None else ""
+        if spec.kubeadm_config is not None or BOOTSTRAP_TOKEN_VARIABLE in variables_of(template):
+            return (self._tokens(node_class),)
+        return ()
 
     def of_kind(self, kind: str, node_class: GPUNodeClass | None) -> JoinCredential | None:
         """What can revoke a credential of this kind; None for a kind of another release of Forebay."""
@@ -38,11 +45,4 @@ class JoinMethods:
     def _tokens(self, node_class: GPUNodeClass | None) -> BootstrapTokens:
         kubeadm = node_class.spec.kubeadm_config if node_class is not None else None
         ttl = duration(kubeadm.token_ttl) if kubeadm is not None else _TOKEN_TTL
-        return BootstrapTokens(self._client, self._redactor, ttl=ttl, clock=self._clock)
-
-
-def _needs_token(node_class: GPUNodeClass) -> bool:
-    spec = node_class.spec
-    return spec.kubeadm_config is not None or (
-        spec.cloud_init is not None and _TOKEN_VARIABLE in spec.cloud_init.template.replace(" ", "")
-    )
+        return BootstrapTokens(self._client, self._redactor, ttl=ttl, clock=self._clock, signing=kubeadm is not None)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
 from forebay.lifecycle.deadlines import deadline
 from forebay.lifecycle.deliveries.policies import policy_of
+from forebay.lifecycle.node_identity import is_own_provider_id
 from forebay.lifecycle.presence import ABSENCES_NEEDED, NO_ABSENCES
 from forebay.lifecycle.transitions import MACHINE_RUNNING, transition, whole_seconds, with_condition, with_message
 from forebay.lifecycle.wording import describe, launch_noun, termination_noun, termination_phrase
@@ -80,7 +81,7 @@ def instance_found(  # noqa: PLR0917 (all of them are what is written)
     before = record.status or GPUInstanceStatus()
     learned = {
         "instance_id": instance.id,
-        "provider_id": instance.provider_id or before.provider_id,
+        "provider_id": _provider_id(before, instance),
         "node_name": instance.node_name or before.node_name or (record.spec.node.name if record.spec.node else None),
         "hourly_price": instance.price.exact() if instance.price is not None else before.hourly_price,
         # The provider's own time is the one that it bills.
@@ -98,6 +99,11 @@ def instance_found(  # noqa: PLR0917 (all of them are what is written)
     if capabilities is not None:
         status = replace(status, deadline=deadline(record, status, capabilities))
     return status
+
+
+def _provider_id(before: GPUInstanceStatus, instance: Instance) -> str | None:
+    """The one that Forebay told the machine to register with, else the provider's own."""
+    return before.provider_id if is_own_provider_id(before.provider_id) else instance.provider_id or before.provider_id
 
 
 def launch_failed(

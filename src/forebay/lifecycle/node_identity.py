@@ -4,9 +4,22 @@ A node is tied to its record by the name that was chosen for it, under which onl
 and by spec.providerID, which the API server lets nobody change. Labels prove nothing: a node writes them itself.
 """
 
+from typing import Final
+
 from forebay.api.gpu_instance import GPUInstance
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.model.nodes import Node
+
+_OWN_SCHEME: Final = "forebay://"
+
+
+def own_provider_id(record: GPUInstance) -> str:
+    """The spec.providerID that a machine registers with where Forebay writes what it boots: known before the launch."""
+    return f"{_OWN_SCHEME}{record.spec.provider}/{record.uid}"
+
+
+def is_own_provider_id(provider_id: str | None) -> bool:
+    return provider_id is not None and provider_id.startswith(_OWN_SCHEME)
 
 
 def is_stranger(record: GPUInstance, node: Node) -> bool:

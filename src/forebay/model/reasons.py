@@ -44,6 +44,9 @@ class Reason(StrEnum):
     NODE_IDENTITY_MISMATCH = "NodeIdentityMismatch"
     """A join credential was used for another node or by another machine than the one it was made for: find out how
     that machine came by the credential."""
+    SHARED_JOIN_TOKEN = "SharedJoinToken"  # noqa: S105 (a reason)
+    """The machine joins with a token that other machines of its class share, because the cluster takes no token of one
+    machine: whoever reads its boot data can join others. The message says why."""
     CLEANUP_FAILED = "CleanupFailed"
     """Something made beside the machine (a join credential, say) could not be deleted; Forebay tries again."""
     NODE_READY = "NodeReady"

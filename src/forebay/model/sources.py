@@ -205,6 +205,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: tuple[Delivery, ...]
     #: How its rented machines can be told to join the cluster. Empty: containers, and machines that are installed.
     joins: frozenset[Join] = frozenset()
+    #: Whether its rented machines are given a shell script at boot, and no cloud-init user data.
+    takes_script: bool = False
     #: Whether a GPUNodeClass must say how the rented machines join.
     needs_join: bool = False
     #: Whether credentialsRef is required. Other providers use Forebay's own identity, or need none.

@@ -12,6 +12,7 @@ from forebay.api.gpu_node_class import JOINS_SET, GPUNodeClassSpec, ProviderEntr
 from forebay.api.node_provisioner import GroupProvider
 from forebay.api.rules import RefusalCause, ValidationRule
 from forebay.api.schema import MoreRules
+from forebay.bootstrap.class_checks import join_problem
 from forebay.model.sources import Capabilities, Delivery, Join
 from forebay.providers.own import OWN
 
@@ -76,7 +77,7 @@ def configuration_problem(entry: ProviderEntry, spec: GPUNodeClassSpec, capabili
     if capabilities.needs_join and chosen not in capabilities.joins:
         possible = " or ".join(sorted(capabilities.joins))
         return f"Machines of {name} cannot join by {chosen}, only by {possible}: move it to another GPUNodeClass."
-    return None
+    return join_problem(spec, capabilities) if capabilities.joins else None
 
 
 def _is_set(spec: GPUNodeClassSpec, join: Join) -> bool:

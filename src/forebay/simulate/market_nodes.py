@@ -20,6 +20,8 @@ from forebay.net.clock import now
 from forebay.simulate.market_goods import Rented
 
 _TOKEN: Final = re.compile(r"\b([a-z0-9]{6})\.([a-z0-9]{16})\b")
+#: The provider id that a machine is told to register with.
+_PROVIDER_ID: Final = re.compile(r"provider-id\b[=:\s\w]*?(forebay://[-\w/]+)")
 #: Seconds between two tries with a token that is refused, and between two looks at a request.
 _RETRY: Final = 10.0
 _LOOK: Final = 1.0
@@ -96,7 +98,7 @@ class EmbeddedKubelets:
             allocatable={**sku.allocatable, sku.gpu_resource: gpus},
             labels=planned.labels,
             taints=[{"key": each.key, "value": each.value, "effect": each.effect} for each in planned.taints],
-            provider_id=rented.provider_id,
+            provider_id=_provider_id(rented),
         )
         if gpus_appear and sku.driver:
             rented.later(sku.driver, partial(self._gpus_allocatable, rented))
@@ -115,8 +117,14 @@ class EmbeddedKubelets:
     def _node(self, rented: Rented) -> Json | None:
         """The Node of this very machine."""
         node = self._store.find(NODE_KIND, None, rented.node_name) if rented.node_name is not None else None
-        own = node is not None and (node.get("spec") or {}).get("providerID") == rented.provider_id
+        own = node is not None and (node.get("spec") or {}).get("providerID") == _provider_id(rented)
         return node if own else None
+
+
+def _provider_id(rented: Rented) -> str | None:
+    """The one that its boot payload says, as kubelets register; else the market's own."""
+    told = _PROVIDER_ID.search(rented.order.boot or "")
+    return told[1] if told is not None else rented.provider_id
 
 
 def _pkcs10(node: str) -> bytes:

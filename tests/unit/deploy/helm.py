@@ -80,7 +80,7 @@ def refusal(values: dict[str, Any]) -> str:
 def the(kind: str, manifests: list[dict[str, Any]]) -> dict[str, Any]:
     """The one of this kind that is not about joining machines."""
     found = [each for each in manifests if each["kind"] == kind]
-    (only,) = (each for each in found if not each["metadata"]["name"].endswith(("-join", "-bootstrap")))
+    (only,) = (each for each in found if not each["metadata"]["name"].endswith(("-join", "-bootstrap", "-kubeadm")))
     return only
 
 

@@ -355,7 +355,10 @@ def test_additional_environment_variables():
 def test_releases_with_different_names_do_not_collide(release, name):
     # Admission policies are the cluster's, with one name each.
     manifests = [each for each in rendered(release=release) if "AdmissionPolicy" not in each["kind"]]
-    assert {each["metadata"]["name"] for each in manifests} == {name, f"{name}-join", f"{name}-bootstrap"}
+    assert {each["metadata"]["name"] for each in manifests} == {
+        name,
+        *(f"{name}-{each}" for each in ("join", "bootstrap", "kubeadm")),
+    }
     assert {each["metadata"]["labels"]["app.kubernetes.io/instance"] for each in manifests} == {release}
 
 

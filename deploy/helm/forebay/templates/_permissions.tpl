@@ -118,6 +118,19 @@
   resources: ["secrets"]
   verbs: ["create", "delete"]
 {{- end }}
+{{- define "forebay.rules.machineNode" -}}
+# sees whether its name is taken
+- apiGroups: [""]
+  resources: ["nodes"]
+  verbs: ["get"]
+{{- end }}
+{{- define "forebay.rules.machineConfig" -}}
+# reads how kubelets of this cluster are configured
+- apiGroups: [""]
+  resources: ["configmaps"]
+  verbs: ["get"]
+  resourceNames: ["kubeadm-config", "kubelet-config", "kube-proxy"]
+{{- end }}
 {{- define "forebay.rules.uninstallCluster" -}}
 # deletes the admission policies, so that new pods get no finalizer or gate
 - apiGroups: ["admissionregistration.k8s.io"]

@@ -9,25 +9,28 @@ import structlog
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, SecondaryResource
 from forebay.api.gpu_node_class import GPUNodeClass
-from forebay.bootstrap.cloud_init import user_data
-from forebay.bootstrap.templates import UnknownVariable
+from forebay.engine.apply.join_payloads import JoinPayloads, registers_as
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
 from forebay.engine.views import Views
-from forebay.join.base import JoinCredential, JoinError, JoinRejected
+from forebay.join.base import JoinCredential, JoinError
 from forebay.join.methods import JoinMethods
 from forebay.kube.errors import KubeError
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.lifecycle.secondary_resources import deleted, noted
 from forebay.lifecycle.steps import DeleteResources
-from forebay.model.secret_text import SecretText
+from forebay.lifecycle.transitions import with_condition
+from forebay.model.reasons import Reason
+from forebay.model.sources import Capabilities
 from forebay.net.transport import TransportError
-from forebay.providers.base import BootKind, BootPayload
+from forebay.providers.base import BootPayload
 
 log = structlog.get_logger(__name__)
 
 #: Seconds for one credential to be made or deleted.
 _TIMEOUT: Final = 30.0
+#: Condition of a GPUInstance: False where its machine joins with a token that others share.
+_OWN_TOKEN: Final = "OwnJoinToken"  # noqa: S105 (a condition)
 
 
 class Planned(NamedTuple):
@@ -41,12 +44,15 @@ class JoinCredentials:
     def __init__(
         self,
         methods: JoinMethods,
+        payloads: JoinPayloads,
+        *,
         records: Records,
         views: Views,
         provider_calls: ProviderCalls,
         clock: Callable[[], datetime],
     ) -> None:
         self._methods = methods
+        self._payloads = payloads
         self._records = records
         self._views = views
         self._provider_calls = provider_calls
@@ -56,12 +62,17 @@ class JoinCredentials:
         needed = self._methods.needed(record, self._class_of(record))
         return tuple(Planned(each, each.planned(record, attempt)) for each in needed)
 
+    def provider_id(self, record: GPUInstance) -> str | None:
+        """The spec.providerID that the machine will be told to register with, if any."""
+        return registers_as(record, self._class_of(record))
+
     async def make(self, record: GPUInstance, planned: tuple[Planned, ...]) -> tuple[GPUInstance, Mapping[str, str]]:
         """Makes what was planned and noted. Returns the record with their ids, and the secret values by variable.
         Raises `JoinError`: what was made by then is deleted like the rest.
         """
         values: dict[str, str] = {}
         made: list[SecondaryResource] = []
+        note: str | None = None
         for credential, resource in planned:
             try:
                 async with asyncio.timeout(_TIMEOUT):
@@ -71,30 +82,33 @@ class JoinCredentials:
             log.info("join credential created", kind=resource.kind, name=resource.name, instance=record.metadata.name)
             values.update(result.values)
             made.append(result.resource)
-        if tuple(made) == tuple(each.resource for each in planned):
+            note = result.note or note
+        if tuple(made) == tuple(each.resource for each in planned) and note is None:
             return record, values
         try:
-            written = await self._records.write_outcome(record, lambda seen: _with(seen, tuple(made)))
+            written = await self._records.write_outcome(
+                record, lambda seen: _with(seen, tuple(made), note, self._clock())
+            )
         except (KubeError, TransportError) as error:
             raise JoinError(f"The ids of join credentials could not be recorded: {error}") from error
         if written is None:
             raise JoinError("The record was changed by somebody else while its join credentials were created.")
         return written, values
 
-    def boot_payload(self, record: GPUInstance, values: Mapping[str, str]) -> BootPayload | None:
+    async def boot_payload(
+        self, record: GPUInstance, values: Mapping[str, str], capabilities: Capabilities
+    ) -> BootPayload | None:
         """What the record's machine is told at its first boot, with the secret values of its credentials; None where
-        the class says nothing. Raises `JoinRejected`.
+        the class says nothing. Raises `JoinError`.
         """
         node_class = self._class_of(record)
         if node_class is None or not policy_of(record).joins_as_new_node:
             return None
         try:
-            text = user_data(record, node_class, values)
-        except UnknownVariable as error:
-            raise JoinRejected(
-                f"cloudInit of GPUNodeClass {node_class.metadata.name} cannot be used: {error}"
-            ) from error
-        return None if text is None else BootPayload(kind=BootKind.CLOUD_INIT, text=SecretText(text))
+            async with asyncio.timeout(_TIMEOUT):
+                return await self._payloads.payload(record, node_class, values, capabilities)
+        except TimeoutError as error:
+            raise JoinError(f"What a machine needs to join could not be read within {_TIMEOUT:.0f} s.") from error
 
     def delete(self, step: DeleteResources) -> None:
         self._provider_calls.start(step.record.metadata.name, self._delete(step))
@@ -136,5 +150,10 @@ class JoinCredentials:
         return self._views.classes.get(("", name)) if name is not None else None
 
 
-def _with(record: GPUInstance, made: tuple[SecondaryResource, ...]) -> GPUInstanceStatus:
-    return noted(record.status or GPUInstanceStatus(), made)
+def _with(
+    record: GPUInstance, made: tuple[SecondaryResource, ...], note: str | None, now: datetime
+) -> GPUInstanceStatus:
+    status = noted(record.status or GPUInstanceStatus(), made)
+    if note is None:
+        return status
+    return with_condition(status, _OWN_TOKEN, holds=False, reason=Reason.SHARED_JOIN_TOKEN, sentence=note, now=now)

@@ -32,7 +32,7 @@ from forebay.lifecycle.secondary_resources import noted
 from forebay.lifecycle.steps import Launch, Terminate
 from forebay.model.containers import ContainerSpec
 from forebay.model.reasons import Reason
-from forebay.model.sources import Failure, FailureKind
+from forebay.model.sources import Failure, FailureKind, FailureScope
 from forebay.net.transport import TransportError
 from forebay.providers.base import Provider, ProviderError
 
@@ -85,17 +85,19 @@ class Launches:
         # Noted in the same write as the attempt: whatever is made for it can be found and deleted by its name.
         planned = self._join_credentials.plan(step.record, step.status.attempt or 1)
         noting = noted(step.status, tuple(each.resource for each in planned))
-        claimed = await self._claim(replace(step, status=noting))
+        registers_as = self._join_credentials.provider_id(step.record)
+        claimed = await self._claim(replace(step, status=replace(noting, provider_id=registers_as)))
         if claimed is None:
             return
         record, provider = claimed
         self._events.transition(record, step.reason, step.sentence)
         try:
             record, values = await self._join_credentials.make(record, planned)
-            boot = self._join_credentials.boot_payload(record, values)
+            boot = await self._join_credentials.boot_payload(record, values, provider.capabilities())
         except JoinError as error:
             kind = FailureKind.REJECTED if isinstance(error, JoinRejected) else FailureKind.UNAVAILABLE
-            failure = Failure(kind=kind, sentence=str(error))
+            # The class says how machines join: every other offer of this source would meet the same.
+            failure = Failure(kind=kind, sentence=str(error), scope=FailureScope.SOURCE)
             await self._record_outcome(record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock()))
             return
         try:
