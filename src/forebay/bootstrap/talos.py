@@ -79,9 +79,7 @@ def known_talos_variables(spec: GPUNodeClassSpec) -> frozenset[str]:
 
 
 def cluster_values(config: TalosConfig, secrets: MachineSecrets | None, kubelet_image: str) -> Mapping[str, str]:
-    """Values of the variables that are the same for all machines of the class. `kubelet_image` is for a class that names
-    none.
-    """
+    """Values of the variables that are the same for all machines of the class, which may name no kubelet image."""
     values = {
         "ControlPlaneEndpoint": config.control_plane_endpoint or "",
         "ClusterName": config.cluster_name,
