@@ -1,5 +1,7 @@
 """Records and classes of machines that join, and everything that Forebay writes for them."""
 
+import base64
+
 import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, OfferRecord, PlannedNode, PoolRef
@@ -7,6 +9,7 @@ from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import TaintEffect, TaintEntry
 from forebay.model.sources import Delivery
+from tests.pki import Authority
 
 PIN = f"sha256:{'5e' * 32}"
 K3S = {"serverURL": "https://10.0.0.1:6443", "tokenSecretRef": {"name": "k3s", "key": "token"}}
@@ -49,3 +52,50 @@ def spec_of(**fields):
 
 def class_of(**fields):
     return GPUNodeClass(metadata=ObjectMeta(name="rented"), spec=spec_of(**fields))
+
+
+def talos_bundle():
+    """Machine secrets in the form of `talosctl gen secrets`, as far as a worker needs them."""
+
+    def crt(name):
+        return {"crt": base64.b64encode(Authority(name).certificate).decode(), "key": "c2VjcmV0"}
+
+    return {
+        "cluster": {"id": "Y2x1c3Rlci1pZA==", "secret": "Y2x1c3Rlci1zZWNyZXQ="},
+        "secrets": {"bootstraptoken": "aaaaaa.bbbbbbbbbbbbbbbb", "secretboxencryptionsecret": "Ym94"},
+        "trustdinfo": {"token": "machine-token"},
+        "certs": {"etcd": crt("etcd"), "k8s": crt("k8s"), "os": crt("os")},
+    }
+
+
+TALOS = {
+    "image": "talos-nvidia",
+    "secretsRef": {"name": "talos", "key": "secrets.yaml"},
+    "controlPlaneEndpoint": "https://10.0.0.1:6443",
+}
+#: A template with everything that a worker needs.
+TALOS_TEMPLATE = """\
+version: v1alpha1
+machine:
+  type: worker
+  token: {{.MachineToken}}
+  ca:
+    crt: {{.MachineCA}}
+  network:
+    hostname: {{.NodeName}}
+  kubelet:
+    image: {{.KubeletImage}}
+    extraArgs:
+      node-labels: {{.NodeLabels}}
+      register-with-taints: {{.NodeTaints}}
+      provider-id: {{.ProviderID}}
+cluster:
+  id: {{.ClusterID}}
+  secret: {{.ClusterSecret}}
+  token: {{.BootstrapToken}}
+  ca:
+    crt: {{.ClusterCA}}
+  clusterName: {{.ClusterName}}
+  controlPlane:
+    endpoint: {{.ControlPlaneEndpoint}}
+"""

@@ -8,6 +8,7 @@ import yaml
 from forebay.embedded.api.kinds import CONFIG_MAP_KIND, NODE_KIND, SECRET_KIND
 from forebay.simulate.market_goods import Sku
 from tests.engine.market_world import cloud_operator, clouds, market
+from tests.joining import TALOS, talos_bundle
 from tests.pki import Authority
 
 SKU = Sku(instance_type="l40s.4x", gpus=4, gpu_type="L40S", hourly_price="2.40", region="west", boot=60, driver=10)
@@ -143,3 +144,41 @@ async def test_a_template_that_cannot_be_filled_in_is_an_error_of_the_class_befo
             )
             assert ready["status"] == "False"
             assert "The template uses MachineToken, which has no value here" in ready["message"]
+
+
+async def test_a_talos_machine_boots_a_config_written_from_the_cluster_s_machine_secrets():
+    async with clouds(market("alpha", SKU)) as cloud:
+        bundle = talos_bundle()
+        secret(cloud, "talos", **{"secrets.yaml": yaml.safe_dump(bundle)})
+        cloud.pool("alpha", talosConfig=TALOS)
+        (alpha,) = cloud.markets.values()
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("one", 4)
+            await until(lambda: alpha.running)
+            (token,), (machine,) = tokens(cloud), alpha.instances.values()
+            main, hostname = yaml.safe_load_all(machine.order.boot)
+            own = base64.b64decode(token["data"]["token-secret"]).decode()
+            assert main["cluster"]["token"].endswith(own)
+            assert main["machine"]["ca"]["crt"] == bundle["certs"]["os"]["crt"]
+            assert main["machine"]["kubelet"]["image"].startswith("ghcr.io/siderolabs/kubelet:v1.")
+            assert hostname["hostname"] == machine.node_name
+            await until(lambda: cloud.world.phase("one") == "Running")
+            assert tokens(cloud) == []
+            await until(lambda: not cloud.running and set(cloud.world.states().values()) <= {"Gone"})
+        assert cloud.ledger() == cloud.bill() > 0
+
+
+async def test_machine_secrets_that_are_none_rent_nothing_and_name_the_secret():
+    async with clouds(market("alpha", SKU)) as cloud:
+        secret(cloud, "talos", **{"secrets.yaml": "cluster: {id: x, secret: s3cret}"})
+        cloud.pool("alpha", talosConfig=TALOS)
+        (alpha,) = cloud.markets.values()
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("one", 4)
+            await until(lambda: "Gone" in cloud.world.states().values())
+            said = message(cloud)
+            assert "key secrets.yaml of Secret kube-system/talos: this is not what talosctl gen secrets writes" in said
+            assert "s3cret" not in said
+            assert alpha.instances == {}

@@ -29,8 +29,8 @@ class TalosConfig(Part, frozen=True, kw_only=True):
         ),
         ValidationRule(
             "has(self.secretsRef) || !has(self.machineConfigTemplate) || !self.machineConfigTemplate"
-            ".matches('[{][{]-? *[.](MachineToken|ClusterCA|ClusterID|ClusterSecret) *-?[}][}]')",
-            "machineConfigTemplate uses MachineToken, ClusterCA, ClusterID or ClusterSecret:"
+            ".matches('[{][{]-? *[.](MachineToken|MachineCA|ClusterCA|ClusterID|ClusterSecret) *-?[}][}]')",
+            "machineConfigTemplate uses MachineToken, MachineCA, ClusterCA, ClusterID or ClusterSecret:"
             " set secretsRef to the Secret they come from",
             reason=RefusalCause.REQUIRED,
             field_path=".secretsRef",
@@ -38,8 +38,8 @@ class TalosConfig(Part, frozen=True, kw_only=True):
     )
 
     image: ShortText | None = None
-    """Talos image to boot, such as ghcr.io/siderolabs/talos:v1.13.9, or the name of an image at the provider. Default:
-    the image of version with the NVIDIA and Tailscale extensions."""
+    """Image that machines boot: the name of a Talos image at the provider, made by Talos' Image Factory with the NVIDIA
+    extensions, and with the Tailscale extension where tailscaleConfig is set."""
     version: Annotated[str, _VERSION] = "v1.13.9"
     """Talos version that the machine config is written for."""
     machine_config_template: (
@@ -69,13 +69,19 @@ class TalosConfig(Part, frozen=True, kw_only=True):
         | None
     ) = None
     """Talos machine config of a worker, as a template. Variables such as {{.NodeName}} are filled in for every machine:
-    MachineToken, ClusterCA, ClusterID, ClusterSecret, ControlPlaneEndpoint, ClusterName, TailscaleAuthKey, NodeName,
-    NodePool, NodePoolName, NodeIndex, NodeLabels, NodeTaints, TalosImage, KubeletImage, TailscaleHostname,
-    TailscaleTags and TailscaleFlags. Default: written by Forebay from secretsRef."""
+    MachineToken, MachineCA, ClusterCA, ClusterID, ClusterSecret, BootstrapToken, ControlPlaneEndpoint, ClusterName,
+    NodeName, NodePool, NodePoolName, NodeIndex, NodeLabels, NodeTaints, InstanceType, Region, ProviderID, TalosImage,
+    KubeletImage, TailscaleAuthKey, TailscaleHostname, TailscaleTags and TailscaleFlags; there is no logic. Default:
+    written by Forebay from secretsRef."""
     secrets_ref: SecretKeyRef | None = None
     """The cluster's machine secrets, in the form that talosctl gen secrets writes."""
     kubelet_image: ShortText | None = None
-    """Kubelet image. Default: the one that belongs to the Talos version."""
+    """Kubelet image. Default: the one of the cluster's own version."""
+    control_plane_endpoint: Url | None = None
+    """URL of the API server as the machines reach it, such as https://10.0.0.1:6443. Needed unless the template states
+    it."""
+    cluster_name: ShortText = "kubernetes"
+    """Name of the cluster in machine configs."""
 
 
 class K3sConfig(Part, frozen=True, kw_only=True):
@@ -112,8 +118,10 @@ class CloudInit(Part, frozen=True, kw_only=True):
     """Machines boot the provider's Linux with user data of yours."""
 
     template: Annotated[str, _TEMPLATE]
-    """Cloud-init user data, as a template with the variables of talosConfig.machineConfigTemplate. It must make the
-    machine join the cluster under the name {{.NodeName}}."""
+    """Cloud-init user data, or a script that begins with #!, as a template. It must make the machine join the cluster
+    under the name {{.NodeName}}. Further variables: BootstrapToken, NodeLabels, NodeTaints, ProviderID, NodePool,
+    NodePoolName, NodeIndex, InstanceType, Region, and with tailscaleConfig TailscaleAuthKey, TailscaleHostname,
+    TailscaleTags and TailscaleFlags; there is no logic."""
 
 
 class OAuthCredentialsSecretRef(Part, frozen=True, kw_only=True):

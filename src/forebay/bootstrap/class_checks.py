@@ -1,8 +1,11 @@
 """What is wrong with how a class says its machines join: found before anything is rented."""
 
 from forebay.api.gpu_node_class import GPUNodeClassSpec
+from forebay.api.joining import TalosConfig
 from forebay.bootstrap.cloud_init import is_script, known_variables
 from forebay.bootstrap.node_registration import NODE_VARIABLES
+from forebay.bootstrap.talos import known_talos_variables
+from forebay.bootstrap.talos_checks import template_fault
 from forebay.bootstrap.templates import template_problem
 from forebay.model.sources import Capabilities
 
@@ -16,9 +19,27 @@ def join_problem(spec: GPUNodeClassSpec, capabilities: Capabilities) -> str | No
         problem = template_problem(tailscale.hostname, NODE_VARIABLES)
         if problem is not None:
             return f"tailscaleConfig.hostname cannot be used: {problem}"
+    if spec.talos_config is not None:
+        return _talos_problem(spec.talos_config, spec)
     if spec.cloud_init is not None:
         return _cloud_init_problem(spec.cloud_init.template, spec, capabilities)
     return None
+
+
+def _talos_problem(config: TalosConfig, spec: GPUNodeClassSpec) -> str | None:
+    if config.image is None:
+        return (
+            "talosConfig.image is not set: name the Talos image at the provider. The provider's usual image is not "
+            "Talos, so that its machines would never join."
+        )
+    endpoint = (config.control_plane_endpoint or "").startswith("https://")
+    template = config.machine_config_template
+    if template is None and not endpoint:
+        return "talosConfig.controlPlaneEndpoint is not set: set the https URL of the API server as machines reach it."
+    if template is None:
+        return None
+    fault = template_fault(template, known_talos_variables(spec), endpoint=endpoint)
+    return f"talosConfig.machineConfigTemplate cannot be used: {fault}." if fault is not None else None
 
 
 def _cloud_init_problem(template: str, spec: GPUNodeClassSpec, capabilities: Capabilities) -> str | None:

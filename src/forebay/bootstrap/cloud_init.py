@@ -13,6 +13,13 @@ from forebay.bootstrap.templates import filled_in
 BOOTSTRAP_TOKEN_VARIABLE: Final = "BootstrapToken"  # noqa: S105 (a variable of templates)
 
 
+def boot_template(spec: GPUNodeClassSpec) -> str | None:
+    """The class's own template of what machines boot; None where Forebay writes that."""
+    if spec.cloud_init is not None:
+        return spec.cloud_init.template
+    return spec.talos_config.machine_config_template if spec.talos_config is not None else None
+
+
 def known_variables(spec: GPUNodeClassSpec) -> frozenset[str]:
     """Names that the template of the class may use."""
     tailscale = TAILSCALE_VARIABLES if spec.tailscale_config is not None else frozenset()

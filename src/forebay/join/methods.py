@@ -8,7 +8,7 @@ from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.names import BOOTSTRAP_TOKEN
 from forebay.api.values import duration
-from forebay.bootstrap.cloud_init import BOOTSTRAP_TOKEN_VARIABLE
+from forebay.bootstrap.cloud_init import BOOTSTRAP_TOKEN_VARIABLE, boot_template
 from forebay.bootstrap.templates import variables_of
 from forebay.join.base import JoinCredential
 from forebay.join.bootstrap_tokens import BootstrapTokens, K3sTokens
@@ -33,8 +33,10 @@ class JoinMethods:
         spec = node_class.spec
         if spec.k3s_config is not None:
             return (K3sTokens(self._tokens(node_class), self._client),)
-        template = spec.cloud_init.template if spec.cloud_init is not None else ""
-        if spec.kubeadm_config is not None or BOOTSTRAP_TOKEN_VARIABLE in variables_of(template):
+        writes = spec.kubeadm_config is not None or (
+            spec.talos_config is not None and spec.talos_config.machine_config_template is None
+        )
+        if writes or BOOTSTRAP_TOKEN_VARIABLE in variables_of(boot_template(spec) or ""):
             return (self._tokens(node_class),)
         return ()
 

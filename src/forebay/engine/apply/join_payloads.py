@@ -4,13 +4,14 @@ from collections.abc import Mapping
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec
-from forebay.api.joining import K3sConfig, KubeadmConfig
+from forebay.api.joining import K3sConfig, KubeadmConfig, TalosConfig
 from forebay.api.parts import SecretKeyRef
-from forebay.bootstrap.cloud_init import BOOTSTRAP_TOKEN_VARIABLE, is_script, user_data
+from forebay.bootstrap.cloud_init import BOOTSTRAP_TOKEN_VARIABLE, boot_template, is_script, user_data
 from forebay.bootstrap.k3s import is_k3s, join_token, k3s_script
 from forebay.bootstrap.kubeadm import authority_hashes, kubeadm_script
 from forebay.bootstrap.scripts import cloud_config
 from forebay.bootstrap.tailscale import AUTH_KEY, tailscale_step
+from forebay.bootstrap.talos import UnusableMachineSecrets, cluster_values, machine_config, machine_secrets
 from forebay.bootstrap.templates import UnusableTemplate, variables_of
 from forebay.join.base import JoinError, JoinRejected
 from forebay.kube.authority import cluster_authority
@@ -62,6 +63,10 @@ class JoinPayloads:
             text = user_data(record, spec, spec.cloud_init.template, values)
             kind = BootKind.SCRIPT if capabilities.takes_script and is_script(text) else BootKind.CLOUD_INIT
             return BootPayload(kind=kind, text=SecretText(text))
+        if spec.talos_config is not None:
+            shared = await self._talos_values(spec.talos_config)
+            text = machine_config(record, spec, {**shared, **values})
+            return BootPayload(kind=BootKind.TALOS, text=SecretText(text))
         if spec.k3s_config is not None:
             text = await self._k3s(record, spec.k3s_config, values, network)
         elif spec.kubeadm_config is not None:
@@ -88,10 +93,23 @@ class JoinPayloads:
     async def _kubeadm(
         self, record: GPUInstance, config: KubeadmConfig, values: Mapping[str, str], network: str | None
     ) -> str:
-        version = config.kubernetes_version or (await self._version()).partition("+")[0].partition("-")[0]
+        version = config.kubernetes_version or _release(await self._version())
         pins = config.ca_cert_hashes or await self._pins()
         token = values[BOOTSTRAP_TOKEN_VARIABLE]
         return kubeadm_script(record, config, token=token, version=version, pins=pins, network=network)
+
+    async def _talos_values(self, config: TalosConfig) -> Mapping[str, str]:
+        secrets = None
+        if config.secrets_ref is not None:
+            try:
+                secrets = machine_secrets(await self._secret(config.secrets_ref))
+            except UnusableMachineSecrets as error:
+                where = f"Secret {config.secrets_ref.namespace or self._namespace}/{config.secrets_ref.name}"
+                raise UnusableSecret(f"key {config.secrets_ref.key} of {where}: {error}") from error
+            for each in (secrets.trustdinfo.token, secrets.cluster.secret):
+                self._redactor.register(each)
+        image = f"ghcr.io/siderolabs/kubelet:{_release(await self._version())}"
+        return cluster_values(config, secrets, image)
 
     async def _pins(self) -> tuple[str, ...]:
         found = await cluster_authority(self._client, self._namespace)
@@ -123,11 +141,17 @@ class JoinPayloads:
         return text
 
 
+def _release(version: str) -> str:
+    """The release of Kubernetes that a server's version is built from: v1.36.4 of v1.36.4-gke.100."""
+    return version.partition("+")[0].partition("-")[0]
+
+
 def registers_as(record: GPUInstance, node_class: GPUNodeClass | None) -> str | None:
     """The spec.providerID that the machine is told to register with; None: it gets one from its provider, or none."""
     if node_class is None or not policy_of(record).joins_as_new_node:
         return None
     spec = node_class.spec
-    template = spec.cloud_init.template if spec.cloud_init is not None else ""
-    told = spec.k3s_config is not None or spec.kubeadm_config is not None or "ProviderID" in variables_of(template)
+    template = boot_template(spec)
+    joins = any(each is not None for each in (spec.k3s_config, spec.kubeadm_config, spec.talos_config))
+    told = joins if template is None else "ProviderID" in variables_of(template)
     return own_provider_id(record) if told else None
