@@ -80,7 +80,7 @@ class CloudHarness:
             redactor=self.redactor,
         )
         entry = Entry(name=self.name, endpoint=base + self.path, credentials_ref=SecretKeyRef(name="cloud", key="key"))
-        spec = GPUNodeClassSpec(providers=(entry,), cloud_init=CloudInit(template="#cloud-config"))
+        spec = GPUNodeClassSpec(providers=(entry,), cloud_init=CloudInit(template=self.boot))
         self.provider = self.unpaced(context, entry) if self.sockets else build_provider(entry, spec, context)
         try:
             yield

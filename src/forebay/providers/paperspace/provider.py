@@ -56,6 +56,7 @@ NAME: Final = "paperspace"
 CAPABILITIES: Final = Capabilities(
     deliveries=(Delivery.NODE,),
     joins=frozenset(Join) - {Join.TALOS},
+    takes_script=True,
     needs_join=True,
     needs_credentials=True,
     identity=Identity.NAME,
