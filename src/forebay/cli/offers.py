@@ -45,21 +45,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def all_rows(arguments: argparse.Namespace, settings: Settings) -> tuple[list["Row"], list[str]]:
     """All offers, and notes about providers whose offers are unknown."""
     from forebay.cli.plan.inputs import read_cluster, read_offers
-    from forebay.planning.offer_table import Row
+    from forebay.reporting.offers import live_rows
 
     if arguments.from_file is not None:
         return read_offers(arguments.from_file), []
     given = read_cluster(settings)
     snapshot = given.snapshot
     notes = [*given.notes, *(f"GPUNodeClass {key.node_class}: {why}" for key, why in snapshot.unusable.items())]
-    # Classes that share a provider have the same offers.
-    rows: dict[tuple[object, ...], Row] = {}
-    for key, source in sorted(snapshot.sources.items()):
-        if source.offers is None:
-            notes.append(f"Offers of {key.provider} in GPUNodeClass {key.node_class} are unknown: {source.error}")
-        for offer in source.offers or ():
-            rows[offer.key, offer.price] = Row(offer=offer, gpus=Fraction(offer.gpu_count))
-    return list(rows.values()), notes
+    rows, unknown = live_rows(snapshot.sources)
+    return rows, [*notes, *unknown]
 
 
 def chosen_rows(rows: Iterable["Row"], arguments: argparse.Namespace) -> list["Row"]:

@@ -4,7 +4,7 @@ A *source* is one provider as configured by one GPUNodeClass.
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -120,6 +120,8 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     gpu_resource: str = "nvidia.com/gpu"
     gpu_memory_gib: int | None = None
     price: UsdPerHour
+    #: Date of a list price that comes with Forebay, because the provider's API has none. None: a live price.
+    price_as_of: date | None = None
     #: How many can be launched; None where the provider does not say. A listing of a marketplace is one machine.
     stock: int | None = None
     #: What pods can use: capacity less kubelet reservations. AMPLE where the amount is unknown.

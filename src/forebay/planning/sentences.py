@@ -36,7 +36,8 @@ def described(candidate: Candidate) -> str:
     where = offer.zone or offer.region
     spot = "spot " if offer.spot else ""
     instance = f"{offer.provider} {offer.instance_type}" if offer.instance_type != model else offer.provider
-    return f"{spot}{count}{f' in {where}' if where else ''} at {offer.price} ({instance})"
+    dated = f", list price of {offer.price_as_of}" if offer.price_as_of is not None else ""
+    return f"{spot}{count}{f' in {where}' if where else ''} at {offer.price} ({instance}{dated})"
 
 
 def _gpus(count: int) -> str:

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from forebay.providers.lambdalabs.plugin import PLUGIN as LAMBDALABS
+from forebay.providers.paperspace.plugin import PLUGIN as PAPERSPACE
 from forebay.providers.plugin import ProviderPlugin
 from forebay.providers.simulated.plugin import PLUGIN as SIMULATED
 from forebay.providers.webhook.plugin import PLUGIN as WEBHOOK
 
 OWN: Final[Mapping[str, ProviderPlugin]] = {
     "lambdalabs": LAMBDALABS,
+    "paperspace": PAPERSPACE,
     "simulated": SIMULATED,
     "webhook": WEBHOOK,
 }

@@ -1,13 +1,14 @@
 """Offers for `forebay offers`: filtered, sorted by the price of one GPU, and as a JSON document."""
 
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 import msgspec
 
 from forebay.model.gpu_models import canonical
 from forebay.model.quantities import UsdPerHour
+from forebay.model.sources import Source, SourceKey
 from forebay.planning.offer_table import Row
 
 
@@ -48,6 +49,22 @@ def _order(row: Row) -> tuple[object, ...]:
 
 def _units_per_gpu(row: Row) -> Fraction:
     return row.offer.price.units / row.gpus if row.gpus else Fraction(0)
+
+
+def live_rows(sources: Mapping[SourceKey, Source]) -> tuple[list[Row], list[str]]:
+    """Offers of the sources, with notes: whose offers are unknown, and whose prices are not live."""
+    notes: list[str] = []
+    # Classes that share a provider have the same offers.
+    rows: dict[tuple[object, ...], Row] = {}
+    for key, source in sorted(sources.items()):
+        if source.offers is None:
+            notes.append(f"Offers of {key.provider} in GPUNodeClass {key.node_class} are unknown: {source.error}")
+        for offer in source.offers or ():
+            as_of = offer.price_as_of.isoformat() if offer.price_as_of is not None else ""
+            rows[offer.key, offer.price] = Row(offer=offer, gpus=Fraction(offer.gpu_count), as_of=as_of)
+    dated = sorted({(row.offer.provider, row.as_of) for row in rows.values() if row.as_of})
+    notes += [f"Prices of {provider} are list prices of {as_of}: its API has none." for provider, as_of in dated]
+    return list(rows.values()), notes
 
 
 def price_per_gpu(row: Row) -> UsdPerHour:

@@ -19,7 +19,7 @@ spec:
       credentialsRef: {{name: {name}-trial, key: api-key}}
   cloudInit:
     template: |
-      #cloud-config
+      {shebang}
       # {join}
 
 with the key that it accepts:
@@ -32,7 +32,12 @@ async def _serve(name, port):
     cloud = CLOUDS[name]
     server = cloud.make()
     async with serving(server.answer, port=port) as base:
-        print(_CLASS.format(name=name, base=base, path=cloud.path, key=server.key, join=cloud.join_line), flush=True)
+        print(
+            _CLASS.format(
+                name=name, base=base, path=cloud.path, key=server.key, join=cloud.join_line, shebang=cloud.shebang
+            ),
+            flush=True,
+        )
         shown = 0
         while True:
             await asyncio.sleep(1)

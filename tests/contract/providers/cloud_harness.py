@@ -32,6 +32,8 @@ class CloudHarness:
     #: Name of the provider.
     name = ""
     secrets = (KEY, JOIN_SECRET)
+    #: What the machines run.
+    boot = BOOT
     #: Path of the API under the server's base URL.
     path = ""
     #: Machine types with 1, 4 and 8 GPUs.
@@ -53,6 +55,7 @@ class CloudHarness:
         self.sockets = sockets
         self.world = self.server()
         self.redactor = Redactor()
+        self._offers = ()
         self.secret_store = FakeSecrets({("forebay", "cloud"): {"key": KEY.encode()}})
         self.plan = When(lambda _: False, Reset())
 
@@ -77,7 +80,7 @@ class CloudHarness:
             redactor=self.redactor,
         )
         entry = Entry(name=self.name, endpoint=base + self.path, credentials_ref=SecretKeyRef(name="cloud", key="key"))
-        spec = GPUNodeClassSpec(providers=(entry,), cloud_init=CloudInit(template="#cloud-config"))
+        spec = GPUNodeClassSpec(providers=(entry,), cloud_init=CloudInit(template=self.boot))
         self.provider = self.unpaced(context, entry) if self.sockets else build_provider(entry, spec, context)
         try:
             yield
@@ -85,8 +88,8 @@ class CloudHarness:
             await self.provider.close()
 
     async def request(self, uid="uid-1", machine="four", attempt=1):
-        offers = await self.provider.offers()
-        offer = next(each for each in offers if each.instance_type == self.types[machine])
+        self._offers = self._offers or await self.provider.offers()
+        offer = next(each for each in self._offers if each.instance_type == self.types[machine])
         return LaunchRequest(
             uid=uid,
             name=f"gpu-{uid}",
@@ -94,7 +97,7 @@ class CloudHarness:
             offer=offer,
             node_name=f"gpu-{uid}",
             attempt=attempt,
-            boot=BootPayload(kind=BootKind.CLOUD_INIT, text=SecretText(BOOT)),
+            boot=BootPayload(kind=BootKind.CLOUD_INIT, text=SecretText(self.boot)),
         )
 
     def _faults(self, request):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from tests.contract.providers.conformance import JOIN_LINE, ConformanceServer
 from tests.contract.providers.lambdalabs import server as lambdalabs
+from tests.contract.providers.paperspace import server as paperspace
 
 
 class TrialCloud(NamedTuple):
@@ -14,8 +15,11 @@ class TrialCloud(NamedTuple):
     #: Path of the API under the server's base URL.
     path: str = ""
     join_line: str = JOIN_LINE
+    #: First line of what its machines run.
+    shebang: str = "#cloud-config"
 
 
 CLOUDS: dict[str, TrialCloud] = {
     "lambdalabs": TrialCloud(lambdalabs.trial, path="/api/v1"),
+    "paperspace": TrialCloud(paperspace.trial, path="/v1", shebang="#!/bin/sh"),
 }

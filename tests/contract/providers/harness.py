@@ -27,6 +27,7 @@ from forebay.simulate.market_goods import Sku
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
 from tests.contract.providers.faults import FakeSecrets, LaunchFault
 from tests.contract.providers.lambdalabs.harness import LambdaHarness
+from tests.contract.providers.paperspace.harness import PaperspaceHarness
 from tests.contract.providers.receiver import KEY, TOKEN, Receiver
 from tests.net.faults import Faulty, LoseAnswer, LoseRequest, Reset, When
 
@@ -244,4 +245,9 @@ class MarketHarness:
         self.world.script(MarketCall.LAUNCH, fault)
 
 
-HARNESSES = {"lambdalabs": LambdaHarness, "simulated": MarketHarness, "webhook": WebhookHarness}
+HARNESSES = {
+    "lambdalabs": LambdaHarness,
+    "paperspace": PaperspaceHarness,
+    "simulated": MarketHarness,
+    "webhook": WebhookHarness,
+}

@@ -1,0 +1,88 @@
+"""Startup scripts: how a machine is told to join, and what must not stay behind.
+
+A script holds the credentials with which its machine joins. It has the machine's name, by which it is found again, and
+is deleted as soon as it can no longer be needed: its machine is gone or was never made, or has had the time to join.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from urllib.parse import quote
+
+import structlog
+
+from forebay.providers.base import OutcomeUnknown, ProviderError, Unavailable
+from forebay.providers.cloud_calls import CloudCalls
+from forebay.providers.paperspace.errors import NothingThere
+from forebay.providers.paperspace.pages import all_pages
+from forebay.providers.paperspace.wire import SCRIPTS, PaperspaceNewScript, PaperspaceScript
+
+log = structlog.get_logger(__name__)
+
+
+class StartupScripts:
+    """The scripts of one cluster: those whose name begins with `prefix`."""
+
+    def __init__(
+        self,
+        calls: CloudCalls,
+        prefix: str,
+        clock: Callable[[], datetime],
+        *,
+        launch_takes: timedelta,
+        join_takes: timedelta,
+    ) -> None:
+        self._calls = calls
+        self._prefix = prefix
+        self._clock = clock
+        self._launch_takes = launch_takes
+        self._join_takes = join_takes
+        #: False: the account has none of this cluster, so that nothing must be listed.
+        self._may_exist = True
+
+    async def add(self, name: str, text: str) -> str:
+        """Id of a new script. Nothing is launched yet, so a failure never leaves the launch unknown."""
+        self._may_exist = True
+        try:
+            new = PaperspaceNewScript(name=name, script=text)
+            return (await self._calls.act("POST", SCRIPTS, PaperspaceScript, new)).id
+        except OutcomeUnknown as error:
+            raise Unavailable(f"The startup script could not be made: {error}") from None
+
+    async def discard(self, script_id: str) -> None:
+        """Deletes the script of a launch that failed. Where that fails too, `sweep` does it."""
+        with suppress(ProviderError):
+            await self._delete(script_id)
+
+    async def sweep(self, machines: Mapping[str, bool]) -> None:
+        """Deletes the scripts that are not needed (any more). `machines`: names, and whether each may still boot.
+
+        A failure is logged and repeated with the next listing.
+        """
+        if not self._may_exist:
+            return
+        try:
+            own = [each for each in await all_pages(self._calls, SCRIPTS, PaperspaceScript) if self._is_own(each)]
+            left = len(own)
+            for script in own:
+                if not self._needed(script, may_boot=machines.get(script.name)):
+                    await self._delete(script.id)
+                    left -= 1
+        except ProviderError as error:
+            log.warning("startup scripts not deleted", prefix=self._prefix, error=str(error))
+        else:
+            self._may_exist = left > 0
+
+    def _is_own(self, script: PaperspaceScript) -> bool:
+        return script.name.startswith(self._prefix) and script.dt_deleted is None
+
+    def _needed(self, script: PaperspaceScript, *, may_boot: bool | None) -> bool:
+        if may_boot is False:
+            return False
+        age = self._clock() - script.dt_created if script.dt_created is not None else timedelta.max
+        # Without a machine, the launch may still be on its way, or the listing lag.
+        return age < (self._launch_takes if may_boot is None else self._join_takes)
+
+    async def _delete(self, script_id: str) -> None:
+        with suppress(NothingThere):
+            await self._calls.act("DELETE", f"{SCRIPTS}/{quote(script_id, safe='')}", PaperspaceScript)
