@@ -53,7 +53,7 @@ def scale_down_steps(
             steps.append(WriteStatus(record=each.record, reason=each.reason, sentence=each.sentence, status=status))
     steps += [
         WriteStatus(record=update.record, reason=update.reason, sentence=update.sentence, status=update.status)
-        for update in idle_updates(machines, now)
+        for update in idle_updates(machines, now, consolidation.kept_while_paid(machines, now, rules))
         if update.record.metadata.name not in excluded | leaving.keys()
     ]
     return ScaleDownSteps(tuple(steps), consolidation.next_scale_down(machines, now, rules))
