@@ -11,6 +11,7 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionReason
 from forebay.api.values import NEVER, duration_or_never
 from forebay.demand.maintenance import must_stay
+from forebay.disruption.drift import drifted
 from forebay.disruption.machine_use import MachineUse
 from forebay.disruption.node_budgets import allowed_disruptions
 from forebay.disruption.paid_time import LEAD, goes_at, paid_until
@@ -31,13 +32,15 @@ class ScaleDownRules(msgspec.Struct, frozen=True, kw_only=True):
     cycle: timedelta = timedelta(seconds=10)
     #: By namespace and name of the GPUNodePool. Nodes of a pool that is missing here are kept.
     pools: Mapping[PoolName, Disruption] = {}
+    #: Hash of what machines of the pool are made of now. Nodes of a pool that is missing here have not drifted.
+    templates: Mapping[PoolName, str] = {}
 
 
 class ScaleDown(msgspec.Struct, frozen=True, kw_only=True):
     """Drain this node, then terminate it or power it off."""
 
     record: GPUInstance
-    #: IDLE or EXPIRED.
+    #: IDLE, EXPIRED or DRIFTED.
     reason: Reason
     sentence: str
 
@@ -47,7 +50,7 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
 
     `machines` must cover all records, Gone ones included: they show when the last owned machine was drained, and how
     many nodes of each pool are on their way out. Owned machines go one per cycle; nodes of a pool, owned or not, as its
-    `disruption` says. An owned machine does not expire, because nothing newer could replace it.
+    `disruption` says. An owned machine neither expires nor drifts, because nothing newer could replace it.
     """
     machines = tuple(machines)
     idle = [(each, why) for each in machines if each.idle and (why := _idle_long_enough(each, now, rules)) is not None]
@@ -57,7 +60,8 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
         for each in machines
         if expiring and _pool(each) in expiring and (why := _expired(each, now, rules)) is not None
     ]
-    if not idle and not old:
+    changed = [(each, why) for each in machines if (why := drifted(each, rules.templates)) is not None]
+    if not idle and not old and not changed:
         return ()
     pools = _PoolBudgets(machines, rules.pools, now)
     may_power_off = _may_power_off(machines, now, rules.cycle)
@@ -71,6 +75,13 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
     for machine, sentence in sorted(old, key=lambda pair: _oldest_first(pair[0])):
         if machine.name not in found and pools.admit(machine, DisruptionReason.EXPIRED):
             found[machine.name] = ScaleDown(record=machine.record, reason=Reason.EXPIRED, sentence=sentence)
+    for machine, sentence in sorted(changed, key=lambda pair: _oldest_first(pair[0])):
+        if (
+            machine.name not in found
+            and _pool(machine) in rules.pools
+            and pools.admit(machine, DisruptionReason.DRIFTED)
+        ):
+            found[machine.name] = ScaleDown(record=machine.record, reason=Reason.DRIFTED, sentence=sentence)
     return tuple(found.values())
 
 
