@@ -29,6 +29,19 @@ async def until(answer: Callable[[], Awaitable[T]], what: str, within: float = P
     return found
 
 
+async def until_progress_ends(
+    answer: Callable[[], Awaitable[T]], progress: Callable[[], object], what: str, without: float = PATIENCE
+) -> T:
+    """Its answer, however long it takes while `progress` goes on changing: a busy machine is slow, and not stuck."""
+    last, deadline = progress(), time.monotonic() + without
+    while not (found := await answer()):
+        if (now := progress()) != last:
+            last, deadline = now, time.monotonic() + without
+        assert time.monotonic() < deadline, f"nothing has changed for {without:g} s, and not yet: {what}"
+        await asyncio.sleep(0.05)
+    return found
+
+
 class OperatorProcess:
     """`forebay run`, or with a `lease` of so many seconds what is like it but for that (`hasty_operator`)."""
 

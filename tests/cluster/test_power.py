@@ -14,14 +14,14 @@ from forebay.kube.informer import Informer
 from forebay.kube.pods import PODS
 from forebay.simulate.power import Powered
 from tests.cluster import audit
-from tests.cluster.operators import until
+from tests.cluster.operators import until, until_progress_ends
 from tests.cluster.powered import Administrator, gpu_pod, power_api, rig_client
 from tests.cluster.worlds import FOREBAY, install_definitions, world
 from tests.rig import Rig, Tier
 from tests.rig.parts import PLAY
 from tests.rig.plugin import require
 
-pytestmark = [pytest.mark.real_time, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(900)]
 
 #: GPUs of twenty machines, and of two hundred pods: more than twice what fits at once.
 MACHINES = [1] * 4 + [2] * 6 + [4] * 6 + [8] * 4
@@ -29,6 +29,10 @@ PODS_ASKING = [1] * 140 + [2] * 40 + [4] * 14 + [8] * 6
 #: Seconds; the shortest that a Lease can say.
 LEASE = 1.0
 KILLED_EVERY = 2.0
+#: Seconds more that a leader is given to get anything done, before it is killed all the same.
+MERCY = 10
+#: Seconds in which something must change until all is done.
+STUCK = 90.0
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +76,10 @@ class Lab:
         records = self.administrator.call("GET", f"{FOREBAY}/gpuinstances")["items"]
         return {each["metadata"]["name"]: each.get("status", {}).get("state") for each in records}
 
+    def progress(self):
+        """What changes while anything goes on: who is bound, what has ended, and what machines were asked."""
+        return len(self.bound), len(self.ended), len(self.power.calls), len(self.power.on)
+
     async def ended_well(self, *users):
         """All that was promised, told from outside."""
 
@@ -82,9 +90,9 @@ class Lab:
             return not self.power.on and set(self.states().values()) == {"Gone"}
 
         began = time.monotonic()
-        await until(all_bound, "every pod has run", within=150)
+        await until_progress_ends(all_bound, self.progress, "every pod has run", STUCK)
         served = time.monotonic() - began
-        await until(all_off, "every machine is off", within=100)
+        await until_progress_ends(all_off, self.progress, "every machine is off", STUCK)
         sys.stderr.write(f"power: pods served after {served:.0f} s, all off after {time.monotonic() - began:.0f} s\n")
         assert len(self.bound) == len(PODS_ASKING)
         assert set(self.bound.values()) <= set(self.power.machines)
@@ -143,7 +151,12 @@ async def test_the_same_although_whoever_leads_is_killed_every_two_seconds(whole
 
         async def kill_leaders():
             while True:
+                before = scene.progress()
                 await asyncio.sleep(KILLED_EVERY)
+                # On a busy machine two seconds are too few to do anything at all: such a story would never end.
+                for _ in range(MERCY):
+                    if scene.progress() == before:
+                        await asyncio.sleep(1)
                 victim = await until(leader, "somebody leads")
                 fallen.add(victim.said("operator started")[-1]["identity"])
                 victim.stop()

@@ -117,7 +117,8 @@ class Disruption(Part, frozen=True, kw_only=True):
     """WhenIdle: terminate nodes that run only DaemonSet pods. WhenUnderutilized: also nodes whose pods fit on other
     nodes or on a cheaper one. Never: nodes stay until they expire or the pool is deleted."""
     consolidate_after: DurationOrNever = "5m"
-    """How long a node must have been idle or under-utilized. 0s: terminate it at once."""
+    """How long a node must have been idle or under-utilized. A machine that its provider bills by the hour, or with a
+    minimum, is kept to near the end of the time that is paid. 0s: terminate it at once."""
     expire_after: DurationOrNever = "Never"
     """Age at which a node is replaced, even if pods run on it."""
     budgets: Annotated[tuple[DisruptionBudget, ...], Meta(max_length=32), ATOMIC_LIST] = (DisruptionBudget(),)

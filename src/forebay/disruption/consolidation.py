@@ -11,8 +11,10 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState, Purpose
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionReason
 from forebay.api.values import NEVER, duration_or_never
 from forebay.demand.maintenance import must_stay
+from forebay.disruption.drift import drifted
 from forebay.disruption.machine_use import MachineUse
 from forebay.disruption.node_budgets import allowed_disruptions
+from forebay.disruption.paid_time import LEAD, goes_at, paid_until
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import pod_names
@@ -30,13 +32,15 @@ class ScaleDownRules(msgspec.Struct, frozen=True, kw_only=True):
     cycle: timedelta = timedelta(seconds=10)
     #: By namespace and name of the GPUNodePool. Nodes of a pool that is missing here are kept.
     pools: Mapping[PoolName, Disruption] = {}
+    #: Hash of what machines of the pool are made of now. Nodes of a pool that is missing here have not drifted.
+    templates: Mapping[PoolName, str] = {}
 
 
 class ScaleDown(msgspec.Struct, frozen=True, kw_only=True):
     """Drain this node, then terminate it or power it off."""
 
     record: GPUInstance
-    #: IDLE or EXPIRED.
+    #: IDLE, EXPIRED or DRIFTED.
     reason: Reason
     sentence: str
 
@@ -46,7 +50,7 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
 
     `machines` must cover all records, Gone ones included: they show when the last owned machine was drained, and how
     many nodes of each pool are on their way out. Owned machines go one per cycle; nodes of a pool, owned or not, as its
-    `disruption` says. An owned machine does not expire, because nothing newer could replace it.
+    `disruption` says. An owned machine neither expires nor drifts, because nothing newer could replace it.
     """
     machines = tuple(machines)
     idle = [(each, why) for each in machines if each.idle and (why := _idle_long_enough(each, now, rules)) is not None]
@@ -56,7 +60,8 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
         for each in machines
         if expiring and _pool(each) in expiring and (why := _expired(each, now, rules)) is not None
     ]
-    if not idle and not old:
+    changed = [(each, why) for each in machines if (why := drifted(each, rules.templates)) is not None]
+    if not idle and not old and not changed:
         return ()
     pools = _PoolBudgets(machines, rules.pools, now)
     may_power_off = _may_power_off(machines, now, rules.cycle)
@@ -70,6 +75,13 @@ def scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRu
     for machine, sentence in sorted(old, key=lambda pair: _oldest_first(pair[0])):
         if machine.name not in found and pools.admit(machine, DisruptionReason.EXPIRED):
             found[machine.name] = ScaleDown(record=machine.record, reason=Reason.EXPIRED, sentence=sentence)
+    for machine, sentence in sorted(changed, key=lambda pair: _oldest_first(pair[0])):
+        if (
+            machine.name not in found
+            and _pool(machine) in rules.pools
+            and pools.admit(machine, DisruptionReason.DRIFTED)
+        ):
+            found[machine.name] = ScaleDown(record=machine.record, reason=Reason.DRIFTED, sentence=sentence)
     return tuple(found.values())
 
 
@@ -83,9 +95,9 @@ def next_scale_down(machines: Iterable[MachineUse], now: datetime, rules: ScaleD
     expiring = {name for name, disruption in rules.pools.items() if disruption.expire_after != NEVER}
     waits_for_cycle = False
     for machine in machines:
-        if machine.idle and (goes_at := _goes_at(machine, now, rules)) is not None:
-            due += [goes_at] if goes_at > now else []
-            waits_for_cycle = waits_for_cycle or (goes_at <= now and machine.policy.leaves_one_by_one)
+        if machine.idle and (goes := _goes_at(machine, now, rules)) is not None:
+            due += [goes] if goes > now else []
+            waits_for_cycle = waits_for_cycle or (goes <= now and machine.policy.leaves_one_by_one)
         if expiring and _pool(machine) in expiring and (expires_at := _expires_at(machine, rules)) is not None:
             due += [expires_at] if expires_at > now else []
     if waits_for_cycle:
@@ -106,16 +118,30 @@ def _goes_at(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> datet
     if delay is None:
         return None
     idle_until = (machine.idle_since or now) + delay
+    if delay and machine.refused is None:
+        # Pods may come while it is paid. One that the scheduler refuses helps nobody, and 0s means at once.
+        idle_until = goes_at(machine.record, idle_until, now)
     created = machine.record.metadata.creation_timestamp
     if machine.adopted and created is not None:
         return max(idle_until, created + rules.adoption_grace)
     return idle_until
 
 
+def kept_while_paid(machines: Iterable[MachineUse], now: datetime, rules: ScaleDownRules) -> Mapping[str, str]:
+    """By name of the machine, the sentence for idle nodes that stay because their time is paid."""
+    found: dict[str, str] = {}
+    for machine in machines:
+        delay = _idle_delay(machine, rules)
+        end = paid_until(machine.record, max((machine.idle_since or now) + delay, now)) if delay else None
+        if end is not None and machine.idle and machine.refused is None and end - LEAD > now:
+            found[machine.name] = f"It is paid until {end:%H:%M} UTC and kept to near that time, as pods may come."
+    return found
+
+
 def _idle_long_enough(machine: MachineUse, now: datetime, rules: ScaleDownRules) -> str | None:
     """Why the idle node goes now; None while it is kept."""
-    goes_at = _goes_at(machine, now, rules)
-    if machine.node is None or goes_at is None or now < goes_at:
+    goes = _goes_at(machine, now, rules)
+    if machine.node is None or goes is None or now < goes:
         return None
     span = now - (machine.idle_since or now)
     node, words = machine.node.name, machine.policy.words

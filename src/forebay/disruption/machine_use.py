@@ -167,13 +167,20 @@ class IdleUpdate(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-def idle_updates(machines: Iterable[MachineUse], now: datetime) -> tuple[IdleUpdate, ...]:
-    """Updates for the nodes in service whose Idle condition is missing or no longer true."""
+def idle_updates(
+    machines: Iterable[MachineUse], now: datetime, kept: Mapping[str, str] | None = None
+) -> tuple[IdleUpdate, ...]:
+    """Updates for the nodes in service whose Idle condition is missing or no longer true.
+
+    `kept` has, by name of a machine, a sentence that says why it stays though it is idle.
+    """
     found: list[IdleUpdate] = []
     for machine in machines:
         if not machine.in_service:
             continue
         truth, reason, sentence = _idleness(machine)
+        if truth is Truth.TRUE and kept and machine.name in kept:
+            sentence = f"{sentence} {kept[machine.name]}"
         recorded = idle_condition(machine.record)
         if recorded is not None and recorded.status is truth and recorded.reason == reason:
             continue

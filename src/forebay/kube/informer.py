@@ -18,8 +18,9 @@ from typing import Any, Final, Generic, NoReturn, Self
 from forebay.kube.backoff import Backoff
 from forebay.kube.decoders import ObjectDecoder
 from forebay.kube.index import ChangeHandler, Index, ObjectKey
-from forebay.kube.reflector import PAGE_SIZE, Counters, Reflector
+from forebay.kube.reflector import PAGE_SIZE, Reflector
 from forebay.kube.resources import Resource, T
+from forebay.kube.sync_state import Counters
 from forebay.kube.view import ObjectChange, View
 from forebay.net.transport import Transport
 

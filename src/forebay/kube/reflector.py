@@ -7,11 +7,10 @@ expiry    410 at any point means that deletions may have been missed: list again
 """
 
 import asyncio
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import Mapping
+from contextlib import aclosing
 from itertools import islice
-from typing import Any, ClassVar, Final, Generic, NoReturn, cast
+from typing import Any, Final, Generic, NoReturn
 from urllib.parse import urlencode
 
 import msgspec
@@ -19,13 +18,8 @@ import structlog
 
 from forebay.kube.backoff import Backoff
 from forebay.kube.decoders import (
-    Batch,
-    Bookmark,
     LineSplitter,
     ObjectDecoder,
-    UndecodableObject,
-    Upserts,
-    WatchEvent,
     decoder_for,
 )
 from forebay.kube.errors import (
@@ -34,15 +28,12 @@ from forebay.kube.errors import (
     Expired,
     Invalid,
     NotFound,
-    ServerUnavailable,
-    Status,
-    TooManyRequests,
     Unreadable,
     Unsupported,
     from_response,
-    from_status,
 )
 from forebay.kube.resources import Resource, T
+from forebay.kube.sync_state import Counters, MustRelist, SyncState
 from forebay.kube.view import View
 from forebay.net.transport import Headers, Request, Response, Timeouts, Transport, TransportError
 
@@ -76,24 +67,6 @@ _NOT_SERVED_RECHECK: Final = 60.0
 _WATCH_LIST: Final = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
 
-class Counters(msgspec.Struct):
-    """Totals since the start."""
-
-    lists: int = 0
-    watches: int = 0
-    events: int = 0
-    bookmarks: int = 0
-    #: Lists after the first.
-    relists: int = 0
-    failures: int = 0
-    undecodable: int = 0
-    unknown_events: int = 0
-
-
-class _MustRelist(Exception):
-    """Deletions may have been missed: there is no version to resume the watch from."""
-
-
 class _TokenExpired(Exception):
     """The server no longer has the version of a continue token."""
 
@@ -111,9 +84,6 @@ class _Failure(msgspec.Struct, frozen=True):
 
 class Reflector(Generic[T]):
     """Runs lists and watches of one resource, as client-go's Reflector does, and feeds the view."""
-
-    #: Whether any reflector has frozen the garbage collector. `gc.get_freeze_count` would count all objects.
-    _gc_is_frozen: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -140,34 +110,42 @@ class Reflector(Generic[T]):
         self._page_size = page_size
         self._backoff = backoff or Backoff()
         self._watch_list = True
-        self._failed_watch_lists = 0
-        #: Whether the view is complete, so that a watch can resume from its version.
-        self._complete = False
-        self._listed_at: float | None = None
         self._busy_since = 0.0
-        self._froze_gc = False
         self._log = log.bind(resource=resource.plural)
-        self.counters = Counters()
-        self.synced = asyncio.Event()
-        #: Cleared during a relist.
-        self.relisted = asyncio.Event()
-        #: Loop time at which the view was last known to be up to date.
-        self.current_at: float | None = None
-        #: Why the view is not up to date. None while it is.
-        self.last_error: str | None = None
+        self._sync = SyncState(view, self._decoder, self._url, self._backoff.reset, self._log)
+
+    @property
+    def counters(self) -> Counters:
+        return self._sync.counters
+
+    @property
+    def synced(self) -> asyncio.Event:
+        return self._sync.synced
+
+    @property
+    def relisted(self) -> asyncio.Event:
+        return self._sync.relisted
+
+    @property
+    def current_at(self) -> float | None:
+        return self._sync.current_at
+
+    @property
+    def last_error(self) -> str | None:
+        return self._sync.last_error
 
     async def run(self) -> NoReturn:
         """Runs until the task is cancelled."""
         while True:
-            started, progress = _now(), self._progress
+            started, progress = _now(), self._sync.progress
             failure = await self._attempt(progress)
-            if self._progress == progress and _now() - started >= _HEALTHY_WATCH:
+            if self._sync.progress == progress and _now() - started >= _HEALTHY_WATCH:
                 self._backoff.reset()
             if failure is None:
-                if self._progress > progress or _now() - started >= _SHORT_WATCH:
+                if self._sync.progress > progress or _now() - started >= _SHORT_WATCH:
                     continue
                 failure = _Failure("the server ends every watch at once")
-            self.last_error = failure.error
+            self._sync.last_error = failure.error
             self.counters.failures += 1
             wait = 0.0 if failure.at_once else self._backoff.next_wait(failure.retry_after)
             self._log.warning(
@@ -177,53 +155,55 @@ class Reflector(Generic[T]):
 
     def require_list(self) -> None:
         """Makes the next `run` start with a list. Call it only while `run` is not running."""
-        self._complete = False
+        self._sync.complete = False
         self.relisted.clear()
 
     async def _attempt(self, progress: int) -> _Failure | None:
         """One watch, or one list with its watch, until it ends. None if it ended normally."""
         try:
-            if self._complete:
+            if self._sync.complete:
                 await self._watch()
             else:
                 await self._list_and_watch()
         except _NotServed:
             self._view.begin_list()
-            self._listed(self._view.resource_version, as_of=_now())
-            self._complete = False
+            self._sync.listed(self._view.resource_version, as_of=_now())
+            self._sync.complete = False
             await asyncio.sleep(_NOT_SERVED_RECHECK)
             return None
-        except (Expired, _MustRelist) as error:
-            self._complete = False
-            return _Failure(str(error), at_once=self._listed_at is not None and _now() - self._listed_at > _RELIST_SOON)
+        except (Expired, MustRelist) as error:
+            self._sync.complete = False
+            listed_at = self._sync.listed_at
+            return _Failure(str(error), at_once=listed_at is not None and _now() - listed_at > _RELIST_SOON)
         except Unreadable as error:
-            self._complete = False
+            self._sync.complete = False
             return _Failure(str(error))
         except ApiError as error:
             if any(cause.reason == "ResourceVersionTooLarge" for cause in error.causes):
                 # The server is at an older version than before: restored from a backup, or a lagging replica.
-                self._complete = False
+                self._sync.complete = False
             return _Failure(str(error), retry_after=error.retry_after)
         except TransportError as error:
-            return _Failure(str(error), at_once=self._complete and self._progress > progress)
+            return _Failure(str(error), at_once=self._sync.complete and self._sync.progress > progress)
         except TimeoutError:
             return _Failure(
-                "the server sent nothing for too long", at_once=self._complete and self._progress > progress
+                "the server sent nothing for too long", at_once=self._sync.complete and self._sync.progress > progress
             )
-        return None if self._complete else _Failure("the server ended the WatchList before it had sent every object")
-
-    @property
-    def _progress(self) -> int:
-        return self.counters.events + self.counters.bookmarks
+        return (
+            None if self._sync.complete else _Failure("the server ended the WatchList before it had sent every object")
+        )
 
     async def _list_and_watch(self) -> None:
         if self.synced.is_set():
             self.counters.relists += 1
-        with self._frozen_gc():
+        self._sync.gc.freeze()
+        try:
             await self._list_then_watch()
+        finally:
+            self._sync.gc.unfreeze()
 
     async def _list_then_watch(self) -> None:
-        if self._watch_list and self._failed_watch_lists < _MAX_FAILED_WATCH_LISTS:
+        if self._watch_list and self._sync.failed_watch_lists < _MAX_FAILED_WATCH_LISTS:
             try:
                 await self._watch()
             except (BadRequest, Invalid, Unsupported) as refusal:
@@ -233,24 +213,6 @@ class Reflector(Generic[T]):
                 return
         await self._list()
         await self._watch()
-
-    @contextmanager
-    def _frozen_gc(self) -> Iterator[None]:
-        """Hides existing objects from the garbage collector, which the new objects of a list would trigger often."""
-        # If something else has frozen the collector, leave that alone: `unfreeze` would undo it.
-        self._froze_gc = not Reflector._gc_is_frozen and gc.get_freeze_count() == 0
-        if self._froze_gc:
-            Reflector._gc_is_frozen = True
-            gc.freeze()
-        try:
-            yield
-        finally:
-            self._unfreeze_gc()
-
-    def _unfreeze_gc(self) -> None:
-        if self._froze_gc:
-            self._froze_gc = Reflector._gc_is_frozen = False
-            gc.unfreeze()
 
     async def _list(self) -> None:
         started = _now()
@@ -263,7 +225,7 @@ class Reflector(Generic[T]):
                 version = await self._read_pages(self._page_size)
             except _TokenExpired:
                 version = await self._read_pages(None)
-        self._listed(version, as_of=started)
+        self._sync.listed(version, as_of=started)
 
     async def _read_pages(self, limit: int | None) -> int:
         """Stores every object in the view; returns the resourceVersion of the list."""
@@ -279,7 +241,7 @@ class Reflector(Generic[T]):
                     raise _TokenExpired from error
                 raise
             while some := list(islice(objects, _CHECK_EVERY)):
-                self._apply(some, _now())
+                self._sync.apply(some, _now())
                 await self._yield_if_busy()
             if version is None:
                 version = int(meta.resource_version)
@@ -294,7 +256,7 @@ class Reflector(Generic[T]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(self._backoff.between(*_WATCH_SECONDS)),
         }
-        if self._complete:
+        if self._sync.complete:
             query["resourceVersion"] = str(self._view.resource_version)
         else:
             self._view.begin_list()
@@ -304,12 +266,12 @@ class Reflector(Generic[T]):
         async with asyncio.timeout(self._silence_limit) as silence:
             async with await self._open(query, _WATCH_TIMEOUTS) as response, aclosing(response.chunks()) as chunks:
                 # A WatchList counts as cut off until its end bookmark has come.
-                self._failed_watch_lists += not self._complete
+                self._sync.failed_watch_lists += not self._sync.complete
                 async for chunk in chunks:
                     arrived = _now()
                     silence.reschedule(arrived + self._silence_limit)
                     for batch in lines.feed(chunk):
-                        self._handle_batch(batch, _now())
+                        self._sync.handle_batch(batch, _now())
                         await self._yield_if_busy()
                     # Again: with the end of the list the limit of a watch begins to hold, not that of a list.
                     silence.reschedule(arrived + self._silence_limit)
@@ -317,7 +279,7 @@ class Reflector(Generic[T]):
 
     @property
     def _silence_limit(self) -> float:
-        return SILENCE_LIMIT if self._complete else _INITIAL_SILENCE_LIMIT
+        return SILENCE_LIMIT if self._sync.complete else _INITIAL_SILENCE_LIMIT
 
     async def _open(self, query: Mapping[str, str], timeouts: Timeouts) -> Response:
         url = f"{self._url}?{urlencode({**self._selectors, **query})}"
@@ -327,78 +289,6 @@ class Reflector(Generic[T]):
             error = from_response(response.status, response.headers, await response.read(), call=str(request))
             raise _NotServed if self._optional and isinstance(error, NotFound) else error
         return response
-
-    def _handle_batch(self, batch: Batch, now: float) -> None:
-        for found in self._decoder.events(batch):
-            if isinstance(found, list):
-                self._apply(found, now)
-                changes = len(found)
-            else:
-                changes = self._handle_event(found, now)
-            if self._complete:
-                self.counters.events += changes
-                self._healthy(now)
-
-    def _handle_event(self, event: WatchEvent[T], now: float) -> int:
-        """Handles any event but ADDED and MODIFIED. Returns the number of changes."""
-        kind, object_ = event
-        if isinstance(object_, Status):
-            self._raise_status(object_)
-        if isinstance(object_, Bookmark):
-            self._handle_bookmark(object_, now)
-        elif object_ is None:
-            self.counters.unknown_events += 1
-            self._log.warning("unknown watch event type", type=kind)
-        else:
-            self._view.apply_deleted(object_)
-            return 1
-        return 0
-
-    def _handle_bookmark(self, mark: Bookmark, now: float) -> None:
-        if self._complete:
-            self.counters.bookmarks += 1
-            self._view.apply_bookmark(mark.resource_version, now)
-            if self._view.has_lost_write(now):
-                raise _MustRelist("the watch does not show a write that the server confirmed")
-        elif mark.ends_initial_events:
-            self._listed(mark.resource_version, as_of=now)
-
-    def _raise_status(self, status: Status) -> NoReturn:
-        error = from_status(status, call=f"watch of {self._url}")
-        if isinstance(error, Expired | TooManyRequests | ServerUnavailable):
-            raise error
-        raise _MustRelist(str(error))
-
-    def _apply(self, found: Upserts[T], now: float) -> None:
-        if UndecodableObject not in set(map(type, found)):
-            self._view.apply_all(cast("list[T]", found), now)
-            return
-        for each in found:
-            if isinstance(each, UndecodableObject):
-                self.counters.undecodable += 1
-                self._log.error("object not decodable", object="/".join(each.key).lstrip("/"), error=each.error)
-                self._view.apply_undecodable(each)
-            else:
-                self._view.apply(each, now)
-
-    def _listed(self, version: int, as_of: float) -> None:
-        now = _now()
-        self._view.end_list(version, now)
-        self._unfreeze_gc()
-        self._complete = True
-        self.relisted.set()
-        self._listed_at = now
-        self._failed_watch_lists = 0
-        self.current_at = as_of
-        self.last_error = None
-        if not self.synced.is_set():
-            self._log.info("informer synced", objects=len(self._view), resource_version=version)
-            self.synced.set()
-
-    def _healthy(self, now: float) -> None:
-        self.current_at = now
-        self.last_error = None
-        self._backoff.reset()
 
     async def _yield_if_busy(self) -> None:
         if _now() - self._busy_since > _MAX_BUSY:

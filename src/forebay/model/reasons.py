@@ -108,6 +108,8 @@ class Reason(StrEnum):
     """No GPU pod runs on the node: nothing but DaemonSet pods, or pods that Forebay evicts before it goes."""
     EXPIRED = "Expired"
     """The node is older than its pool's expireAfter."""
+    DRIFTED = "Drifted"
+    """The template of the node's pool, or the way in which machines of its class join, has changed since the launch."""
     NOT_NEEDED = "NotNeeded"
     """None of the pods that the GPUInstance was requested for waits any more, or the pod of the container has ended."""
     POOL_GONE = "PoolGone"

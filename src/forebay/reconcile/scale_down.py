@@ -13,6 +13,7 @@ from forebay.disruption.node_budgets import allowed_disruptions
 from forebay.lifecycle.steps import WriteStatus
 from forebay.lifecycle.transitions import transition
 from forebay.reconcile.isolation import Faults, ObjectId
+from forebay.reconcile.orders import template_hash
 from forebay.reconcile.snapshot import Snapshot
 
 
@@ -43,6 +44,7 @@ def scale_down_steps(
         cycle=snapshot.rules.scale_down_interval,
         # Nodes of a pool that is missing here are kept.
         pools={pool.key: pool.spec.disruption for pool in snapshot.pools if _understood(pool, now, faults)},
+        templates=_templates(snapshot),
     )
     leaving = {each.record.metadata.name: each for each in consolidation.scale_down(machines, now, rules)}
     excluded = with_step | snapshot.calls_in_flight | snapshot.unreadable_records.keys()
@@ -53,10 +55,18 @@ def scale_down_steps(
             steps.append(WriteStatus(record=each.record, reason=each.reason, sentence=each.sentence, status=status))
     steps += [
         WriteStatus(record=update.record, reason=update.reason, sentence=update.sentence, status=update.status)
-        for update in idle_updates(machines, now)
+        for update in idle_updates(machines, now, consolidation.kept_while_paid(machines, now, rules))
         if update.record.metadata.name not in excluded | leaving.keys()
     ]
     return ScaleDownSteps(tuple(steps), consolidation.next_scale_down(machines, now, rules))
+
+
+def _templates(snapshot: Snapshot) -> dict[tuple[str, str], str]:
+    """By pool, what its machines are made of now. Without those whose class is not there: it may come back."""
+    classes = {each.metadata.name: each for each in snapshot.classes}
+    found = ((pool, classes.get(pool.spec.node_class_ref.name)) for pool in snapshot.pools)
+    hashes = ((pool.key, template_hash(node_class, pool)) for pool, node_class in found if node_class is not None)
+    return {key: made_of for key, made_of in hashes if made_of is not None}
 
 
 def _understood(pool: GPUNodePool, now: datetime, faults: Faults) -> bool:
@@ -65,6 +75,7 @@ def _understood(pool: GPUNodePool, now: datetime, faults: Faults) -> bool:
     with faults.of("GPUNodePool", *pool.key):
         allowed_disruptions(disruption.budgets, DisruptionReason.IDLE, nodes=1, disrupted=0, now=now)
         allowed_disruptions(disruption.budgets, DisruptionReason.EXPIRED, nodes=1, disrupted=0, now=now)
+        allowed_disruptions(disruption.budgets, DisruptionReason.DRIFTED, nodes=1, disrupted=0, now=now)
         duration_or_never(disruption.consolidate_after)
         duration_or_never(disruption.expire_after)
     return ObjectId("GPUNodePool", *pool.key) not in faults.errors
