@@ -11,7 +11,9 @@ from forebay.providers.cloud_calls import CloudDialect, CloudRefusal
 from forebay.providers.runpod.wire import RunpodProblem
 
 #: Words of a 400 that is about stock. It has no code of its own.
-_STOCK: Final = re.compile(r"capacity|no (longer )?.{0,20}(instances|machines|gpus)|out of stock|could not be placed", re.I)
+_STOCK: Final = re.compile(
+    r"capacity|no (longer )?.{0,20}(instances|machines|gpus)|out of stock|could not be placed", re.IGNORECASE
+)
 
 
 class PodNotFound(Rejected):

@@ -1,4 +1,4 @@
-"""RunPod's catalogue as offers: one for each GPU type, number of GPUs and, where regions are configured, data center."""
+"""RunPod's catalogue as offers: one for each GPU type, number of GPUs and, with regions configured, data center."""
 
 from collections.abc import Iterable, Iterator
 from decimal import Decimal

@@ -129,7 +129,9 @@ class RunpodProvider:
             made = await self._calls.act("POST", PODS, RunpodPod, order)
         except RefusedOrder as error:
             raise await self._explained(error, request.offer) from None
-        self._created[made.id] = self._clock()
+        now = self._clock()
+        self._created = {key: at for key, at in self._created.items() if now < at + CAPABILITIES.settle_time}
+        self._created[made.id] = now
         return _instance(made, request.uid)
 
     async def _explained(self, error: RefusedOrder, offer: Offer) -> ProviderError:
@@ -173,6 +175,7 @@ class RunpodProvider:
             if await self._may_exist(instance_id):
                 raise Unavailable(f"RunPod does not know pod {instance_id} yet. Terminating it again later.") from None
             raise InstanceGone(f"RunPod has no pod {instance_id} any more.") from None
+        self._created.pop(instance_id, None)
 
     async def _may_exist(self, instance_id: str) -> bool:
         """Whether a pod that DELETE does not find may exist all the same: it is listed, or was created just now."""

@@ -69,6 +69,8 @@ class RunpodCloud(ConformanceServer):
         self.fresh_unknown = fresh_unknown
         #: How many of the next log streams break off after what was written so far.
         self.cut_logs = 0
+        #: How many of the next ones end there, as if there were no more to come.
+        self.closed_logs = 0
         self._registry_numbers = itertools.count(1)
         self._written = asyncio.Event()
 
@@ -244,6 +246,7 @@ class RunpodCloud(ConformanceServer):
         else:
             first = max(len(rented.log) - int(query.get("tail", 100)), 0)
         cut, self.cut_logs = self.cut_logs > 0, max(self.cut_logs - 1, 0)
+        closed, self.closed_logs = self.closed_logs > 0, max(self.closed_logs - 1, 0)
         while True:
             written = self._written
             for number in range(first, len(rented.log)):
@@ -254,7 +257,7 @@ class RunpodCloud(ConformanceServer):
             first = len(rented.log)
             if cut:
                 raise AnswerCut("the connection was closed", request)
-            if rented.gone_at is not None or rented.phase is InstancePhase.FINISHED:
+            if closed or rented.gone_at is not None or rented.phase is InstancePhase.FINISHED:
                 return
             await written.wait()
 
