@@ -30,7 +30,6 @@ _NOT_SERVED: Final[dict[str, Capabilities]] = {
     "crusoe": _CLOUD,
     "gcp": Capabilities(deliveries=(Delivery.NODE,), joins=_TALOS_TOO, needs_join=True, has_groups=True),
     "nebius": _CLOUD,
-    "runpod": _CONTAINERS,
     "vast": _CONTAINERS,
 }
 _SERVED: Final[dict[str, Capabilities]] = {

@@ -192,6 +192,23 @@ class RunsContainers(Protocol):
         ...
 
 
+@runtime_checkable
+class KeepsRegistryCredentials(Protocol):
+    """What a provider of containers adds that pulls private images with credentials kept at the provider."""
+
+    async def registry_credentials(self) -> Mapping[str, str]:
+        """Ids of all credentials of the account, by name: a complete answer or an error."""
+        ...
+
+    async def create_registry_credential(self, name: str, username: str, password: SecretText) -> str:
+        """Creates credentials and returns their id. After `OutcomeUnknown` they are found by their name."""
+        ...
+
+    async def delete_registry_credential(self, credential_id: str) -> None:
+        """Deletes credentials. Those that do not exist (any more) are deleted already."""
+        ...
+
+
 class GroupMember(msgspec.Struct, frozen=True, kw_only=True):
     """One machine of an instance group, or one that the group was asked for."""
 

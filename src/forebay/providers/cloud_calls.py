@@ -12,7 +12,8 @@
 What a provider's own codes mean comes before this table: `CloudDialect.meaning`.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
@@ -97,6 +98,33 @@ class CloudCalls:
         """A call that has an effect. A response that cannot be read leaves its outcome unknown."""
         sent = await self._call(method, path, None if body is None else msgspec.json.encode(body), acts=True)
         return self._decoded(sent, answer, OutcomeUnknown)
+
+    async def delete(self, path: str) -> None:
+        """A deletion, whose response has nothing to read."""
+        await self._call("DELETE", path, None, acts=True)
+
+    async def stream(
+        self, path: str, headers: Mapping[str, str], *, quiet: float | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The body of a response that is written while it is read, until it ends or, with `quiet`, until nothing has
+        come for so many seconds. A body that breaks off raises `Unavailable`.
+        """
+        if self._closed:
+            raise Unavailable("No call was sent, because the source was reconfigured or Forebay is shutting down.")
+        url = self._base + path
+        timeouts = Timeouts(connect=self._dialect.timeout, read=None, total=None)
+        request = Request(method="GET", url=url, headers=Headers(headers), timeouts=timeouts)
+        granted = request.headers.with_(self._dialect.authorize(await self._credentials(), request))
+        try:
+            response = await self._transport.request(msgspec.structs.replace(request, headers=granted))
+            async with response:
+                if not response.ok:
+                    raise self._error(response.status, response.headers, await _read(response), acts=False)
+                chunks = response.chunks()
+                while (chunk := await _next(chunks, quiet)) is not None:
+                    yield chunk
+        except TransportError as error:
+            raise Unavailable(f"{self._redacted(str(error))}.") from None
 
     async def close(self) -> None:
         if not self._closed:
@@ -190,6 +218,15 @@ class CloudCalls:
 
     def _redacted(self, text: str) -> str:
         return self._secrets.redactor.text(text)
+
+
+async def _next(chunks: AsyncIterator[bytes], quiet: float | None) -> bytes | None:
+    """The next chunk; None at the end, or where none came in time."""
+    try:
+        async with asyncio.timeout(quiet):
+            return await anext(chunks, None)
+    except TimeoutError:
+        return None
 
 
 async def _read(response: Response) -> bytes:

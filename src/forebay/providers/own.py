@@ -6,12 +6,14 @@ from typing import Final
 from forebay.providers.lambdalabs.plugin import PLUGIN as LAMBDALABS
 from forebay.providers.paperspace.plugin import PLUGIN as PAPERSPACE
 from forebay.providers.plugin import ProviderPlugin
+from forebay.providers.runpod.plugin import PLUGIN as RUNPOD
 from forebay.providers.simulated.plugin import PLUGIN as SIMULATED
 from forebay.providers.webhook.plugin import PLUGIN as WEBHOOK
 
 OWN: Final[Mapping[str, ProviderPlugin]] = {
     "lambdalabs": LAMBDALABS,
     "paperspace": PAPERSPACE,
+    "runpod": RUNPOD,
     "simulated": SIMULATED,
     "webhook": WEBHOOK,
 }

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from tests.contract.providers.conformance import JOIN_LINE, ConformanceServer
 from tests.contract.providers.lambdalabs import server as lambdalabs
 from tests.contract.providers.paperspace import server as paperspace
+from tests.contract.providers.runpod import server as runpod
 
 
 class TrialCloud(NamedTuple):
@@ -22,4 +23,5 @@ class TrialCloud(NamedTuple):
 CLOUDS: dict[str, TrialCloud] = {
     "lambdalabs": TrialCloud(lambdalabs.trial, path="/api/v1"),
     "paperspace": TrialCloud(paperspace.trial, path="/v1", shebang="#!/bin/sh"),
+    "runpod": TrialCloud(runpod.trial),
 }

@@ -29,6 +29,7 @@ from tests.contract.providers.faults import FakeSecrets, LaunchFault
 from tests.contract.providers.lambdalabs.harness import LambdaHarness
 from tests.contract.providers.paperspace.harness import PaperspaceHarness
 from tests.contract.providers.receiver import KEY, TOKEN, Receiver
+from tests.contract.providers.runpod.harness import RunpodHarness
 from tests.net.faults import Faulty, LoseAnswer, LoseRequest, Reset, When
 
 
@@ -248,6 +249,7 @@ class MarketHarness:
 HARNESSES = {
     "lambdalabs": LambdaHarness,
     "paperspace": PaperspaceHarness,
+    "runpod": RunpodHarness,
     "simulated": MarketHarness,
     "webhook": WebhookHarness,
 }

@@ -31,6 +31,7 @@ _CHECKED = {
     "const",
     "enum",
     "format",
+    "if",
     "items",
     "maxItems",
     "maxLength",
@@ -38,11 +39,14 @@ _CHECKED = {
     "minItems",
     "minLength",
     "minimum",
+    "not",
     "oneOf",
     "pattern",
     "properties",
     "required",
+    "then",
     "type",
+    "unevaluatedProperties",
 }
 _TYPES = {
     "array": list,
@@ -145,6 +149,13 @@ def _combined(value, schema, document, path, *, closed):
     for each in schema.get("allOf", ()):
         # Each part names some of the properties only.
         yield from problems(value, each, document, path=path, closed=False)
+    if "if" in schema and not problems(value, schema["if"], document, closed=False):
+        yield from problems(value, schema.get("then", {}), document, path=path, closed=False)
+    if "not" in schema and not problems(value, schema["not"], document, closed=False):
+        yield f"{path}: is what it must not be"
+    if schema.get("unevaluatedProperties") is False and isinstance(value, dict):
+        known = _named(schema, document)
+        yield from (f"{path}: {name} is not known" for name in value if name not in known)
     for keyword in ("anyOf", "oneOf"):
         if keyword in schema:
             failed = [problems(value, each, document, path=path, closed=closed) for each in schema[keyword]]
@@ -153,3 +164,10 @@ def _combined(value, schema, document, path, *, closed):
                 yield min(failed, key=len)[0]
             elif keyword == "oneOf" and valid > 1:
                 yield f"{path}: {valid} of the alternatives are valid"
+
+
+def _named(schema, document):
+    """Properties that a schema and the parts it is composed of name."""
+    while "$ref" in schema:
+        schema = _referred(schema["$ref"], document)
+    return set(schema.get("properties", ())).union(*(_named(each, document) for each in schema.get("allOf", ())))

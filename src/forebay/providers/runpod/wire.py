@@ -1,0 +1,129 @@
+"""RunPod's REST API v2: paths and bodies, as far as Forebay uses them."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+
+BASE: Final = "https://api.runpod.io"
+PODS: Final = "/v2/pods"
+GPUS: Final = "/v2/catalog/gpus"
+DATA_CENTERS: Final = "/v2/catalog/datacenters"
+REGISTRIES: Final = "/v2/registries"
+
+SECURE: Final = "SECURE"
+#: Stock level of what cannot be had now.
+NONE: Final = "NONE"
+
+
+class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    pass
+
+
+class RunpodGpu(_Wire, frozen=True, kw_only=True):
+    id: str
+    count: int = msgspec.field(default=1)
+
+
+class RunpodOrder(_Wire, frozen=True, kw_only=True):
+    """Body of a creation. What it does not name, RunPod chooses."""
+
+    name: str
+    image: str
+    gpu: RunpodGpu
+    cloud: str
+    env: Mapping[str, str]
+    args: str | None = None
+    data_center_ids: tuple[str, ...] = ()
+    ports: tuple[str, ...] = ()
+    disk: int | None = None
+    registry: str | None = None
+
+
+class RunpodPod(_Wire, frozen=True, kw_only=True):
+    id: str
+    name: str
+    status: str
+    env: Mapping[str, str] = {}
+    #: US dollars an hour; 0 while it is not billed by the hour.
+    cost: Decimal = Decimal(0)
+    created_at: datetime | None = None
+
+
+class RunpodPods(_Wire, frozen=True, kw_only=True):
+    pods: tuple[RunpodPod, ...]
+
+
+class RunpodPrice(_Wire, frozen=True, kw_only=True):
+    """US dollars an hour for a single GPU."""
+
+    secure: Decimal
+    community: Decimal
+
+
+class RunpodMaxCount(_Wire, frozen=True, kw_only=True):
+    secure: int
+    community: int
+
+
+class RunpodPlace(_Wire, frozen=True, kw_only=True):
+    """A data center, with its stock of one GPU type."""
+
+    id: str
+    availability: str = NONE
+
+
+class RunpodGpuType(_Wire, frozen=True, kw_only=True):
+    id: str
+    name: str
+    manufacturer: str
+    #: GB of memory.
+    memory: int
+    secure: bool
+    price: RunpodPrice
+    max_count: RunpodMaxCount
+    #: None where the catalogue does not tell.
+    availability: str | None = None
+    data_centers: tuple[RunpodPlace, ...] = ()
+
+
+class RunpodGpuTypes(_Wire, frozen=True, kw_only=True):
+    gpus: tuple[RunpodGpuType, ...]
+
+
+class RunpodDataCenter(_Wire, frozen=True, kw_only=True):
+    id: str
+
+
+class RunpodDataCenters(msgspec.Struct, frozen=True, kw_only=True):
+    data_centers: tuple[RunpodDataCenter, ...] = msgspec.field(name="dataCenters")
+
+
+class RunpodRegistry(_Wire, frozen=True, kw_only=True):
+    id: str
+    name: str
+
+
+class RunpodRegistries(_Wire, frozen=True, kw_only=True):
+    registries: tuple[RunpodRegistry, ...]
+
+
+class RunpodRegistryOrder(_Wire, frozen=True, kw_only=True):
+    name: str
+    username: str
+    password: str
+
+
+class RunpodLogEvent(_Wire, frozen=True, kw_only=True):
+    line: str
+    ts: datetime | None = None
+
+
+class RunpodProblem(_Wire, frozen=True, kw_only=True):
+    """Body of an error."""
+
+    title: str = ""
+    detail: str = ""
+    errors: tuple[str, ...] = ()

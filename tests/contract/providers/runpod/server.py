@@ -1,0 +1,304 @@
+"""Conformance server of RunPod: containers that run, exit, write logs and are billed.
+
+A container obeys SIMULATED_RUN_TIME and SIMULATED_EXIT_CODE of its environment. One whose command runs under Forebay's
+shell goes on after its report, as that shell does; any other becomes EXITED.
+"""
+
+import asyncio
+import itertools
+import shlex
+from datetime import datetime, timedelta
+from functools import partial
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from forebay.api.values import duration
+from forebay.model.sources import Delivery, InstancePhase
+from forebay.net.clock import now
+from forebay.net.transport import AnswerCut, Headers, Response
+from forebay.providers.simulated.wire import MarketLogLine
+from forebay.simulate.market_faults import MarketFault
+from forebay.simulate.market_goods import EXIT_CODE, RUN_TIME, Sku
+from tests.contract.providers.conformance import ConformanceServer, Refused
+from tests.contract.providers.runpod.contract import ERROR, OPERATIONS
+
+REGISTRIES = "registries"
+_STATUS = {
+    InstancePhase.STARTING: "PROVISIONING",
+    InstancePhase.RUNNING: "RUNNING",
+    InstancePhase.FINISHED: "EXITED",
+    InstancePhase.FAILED: "ERROR",
+    InstancePhase.STOPPED: "EXITED",
+    # A pod that is being deleted looks as before until it is gone.
+    InstancePhase.ENDING: "RUNNING",
+}
+_TITLES = {400: "Bad Request", 401: "Unauthorized", 402: "Payment Required", 403: "Forbidden", 404: "Not Found"}
+_NO_STOCK = "There are no longer any instances available with the requested specifications."
+
+
+def gpu(gpu_id, *, price, memory, counts=(1, 2, 4, 8), places=("US-TX-3",), **fields):
+    """Skus of one GPU type: one for each number of GPUs in each data center."""
+    return [
+        Sku(
+            instance_type=gpu_id,
+            gpus=count,
+            hourly_price=f"{float(price) * count:.2f}",
+            gpu_memory_gib=memory,
+            region=place,
+            zone=str(count),
+            delivers=Delivery.CONTAINER,
+            **{"boot": 0.05, "shutdown": 0, "minimum": 0, **fields},
+        )
+        for count in counts
+        for place in places
+    ]
+
+
+class RunpodCloud(ConformanceServer):
+    """One account. `fresh_unknown`: seconds for which DELETE does not find a new pod."""
+
+    operations = OPERATIONS
+    error = ERROR
+    spec = ("runpod/rest-v2.openapi.json", "")
+    limits = ((None, 60, 60),)
+
+    def __init__(self, skus, nodes=None, *, name="runpod", fresh_unknown=0.0, **options):
+        super().__init__(skus, nodes, name=name, **options)
+        self.orders = {}
+        self.fresh_unknown = fresh_unknown
+        #: How many of the next log streams break off after what was written so far.
+        self.cut_logs = 0
+        #: How many of the next ones end there, as if there were no more to come.
+        self.closed_logs = 0
+        self._registry_numbers = itertools.count(1)
+        self._written = asyncio.Event()
+
+    def refusal(self, status, message="", code=None):  # noqa: ARG002 (of all clouds)
+        body = {"title": _TITLES.get(status, "Error"), "status": status, "detail": message}
+        return MarketFault(
+            status=status, body=msgspec.json.encode(body), headers={"Content-Type": "application/problem+json"}
+        )
+
+    def no_capacity(self):
+        return self.refusal(400, _NO_STOCK)
+
+    def quota_reached(self):
+        return self.refusal(402, "Insufficient balance.")
+
+    def rate_limited(self, seconds):
+        headers = {
+            "Retry-After": str(int(seconds)),
+            "RateLimit": f'"minute";r=0;t={int(seconds)}',
+            "RateLimit-Policy": '"minute";q=60;w=60, "hour";q=3000;w=3600, "day";q=50000;w=86400',
+        }
+        return msgspec.structs.replace(self.refusal(429, "rate limit exceeded"), headers=headers)
+
+    def create(self, **order):
+        """A pod that somebody made by hand."""
+        body = {"image": "example.test/other:1", "gpu": {"id": next(iter(self._skus))[0]}, "env": {}, **order}
+        return self._create(body, 1).id
+
+    def leave_behind(self, instance_type, cluster, owner="nobody"):
+        env = {"FOREBAY_CLUSTER": cluster, "FOREBAY_INSTANCE": owner}
+        return self.create(name="leftover", gpu={"id": instance_type}, env=env)
+
+    def write(self, pod, text):
+        """Adds a line to the container's log."""
+        self.instances[pod].log.append(MarketLogLine(at=now(), text=text))
+        self._wake()
+
+    def fail(self, pod):
+        self._fail(self.instances[pod])
+        self._wake()
+
+    def _wake(self):
+        self._written.set()
+        self._written = asyncio.Event()
+
+    # Operations.
+
+    def on_create_pod(self, call):
+        return self._shown(self._create(call.body, call.copies))
+
+    def _create(self, order, copies):
+        count = order["gpu"].get("count", 1)
+        wanted = order.get("dataCenterIds") or [sku.region for sku in self._skus.values()]
+        keys = [
+            key
+            for place in dict.fromkeys(wanted)
+            if (key := self.key_of(order["gpu"]["id"], place, zone=str(count))) is not None
+        ]
+        if not keys:
+            raise Refused(self.refusal(400, f"gpu.id {order['gpu']['id']} is not offered like that"))
+        if order.get("registry") and order["registry"] not in self.others[REGISTRIES]:
+            raise Refused(self.refusal(404, "registry not found"))
+        key = next((each for each in keys if self._stock[each] != 0), keys[0])
+        made = self.rent(key, name=order["name"], owner=order["env"].get("FOREBAY_INSTANCE", ""), copies=copies)
+        for each in made:
+            self.orders[each.id] = order
+            self._plan(each, order["env"])
+        return made[0]
+
+    def _plan(self, rented, env):
+        if RUN_TIME in env:
+            after = rented.sku.boot + duration(env[RUN_TIME]).total_seconds()
+            rented.later(after, partial(self._exits, rented, int(env.get(EXIT_CODE, "0"))))
+
+    def _exits(self, rented, code):
+        words = shlex.split(self.orders[rented.id].get("args", ""))
+        if words[:2] == ["/bin/sh", "-c"] and words[3:4] == ["forebay"]:
+            self.write(rented.id, f"forebay-exit {words[4]} {code}")
+            return
+        rented.enters(InstancePhase.FINISHED)
+        rented.stop_billing()
+        self._wake()
+
+    def on_list_pods(self, _call):
+        return {"pods": [self._shown(each) for each in self.listed()]}
+
+    def on_get_pod(self, call):
+        return self._shown(self._found(call.parameters["id"]))
+
+    def on_delete_pod(self, call):
+        rented = self._found(call.parameters["id"])
+        if now() < rented.line.created + timedelta(seconds=self.fresh_unknown):
+            raise Refused(self.refusal(404, "pod not found"))
+        self.end(rented.id)
+        self._wake()
+
+    def _found(self, pod):
+        rented = self.instances.get(pod)
+        if rented is None or rented.gone_at is not None:
+            raise Refused(self.refusal(404, "pod not found"))
+        return rented
+
+    def on_list_gpus(self, call):
+        count = str(call.query.get("count", 1))
+        found = {}
+        for key, sku in self._skus.items():
+            found.setdefault(sku.instance_type, []).append((key, sku))
+        return {"gpus": [self._gpu_type(name, skus, count) for name, skus in found.items()]}
+
+    def _gpu_type(self, name, skus, count):
+        places = [
+            {"id": sku.region, "name": sku.region, "availability": "NONE" if self._stock[key] == 0 else "HIGH"}
+            for key, sku in skus
+            if sku.zone == count
+        ]
+        price = next(float(sku.hourly_price) / sku.gpus for _, sku in skus)
+        available = any(each["availability"] != "NONE" for each in places)
+        return {
+            "id": name,
+            "name": name.removeprefix("NVIDIA ").removeprefix("GeForce "),
+            "pool": None,
+            "manufacturer": "AMD" if name.startswith("AMD") else "NVIDIA",
+            "memory": skus[0][1].gpu_memory_gib,
+            "secure": True,
+            "community": False,
+            "price": {"secure": round(price, 4), "community": 0.0},
+            "maxCount": {"secure": max(sku.gpus for _, sku in skus), "community": 0},
+            "availability": "HIGH" if available else "NONE",
+            **({"dataCenters": places} if available else {}),
+        }
+
+    def on_list_data_centers(self, _call):
+        names = dict.fromkeys(sku.region for sku in self._skus.values())
+        fields = {"region": "NORTH_AMERICA", "networkVolumeTypes": [], "compliance": [], "globalNetwork": False}
+        return {"dataCenters": [{"id": name, "name": name, **fields} for name in names]}
+
+    def on_list_registries(self, _call):
+        return {"registries": [{"id": key, "name": each["name"]} for key, each in self.others[REGISTRIES].items()]}
+
+    def on_create_registry(self, call):
+        made = f"reg{next(self._registry_numbers)}"
+        self.others[REGISTRIES][made] = call.body
+        return {"id": made, "name": call.body["name"]}
+
+    def on_delete_registry(self, call):
+        if self.others[REGISTRIES].pop(call.parameters["id"], None) is None:
+            raise Refused(self.refusal(404, "registry not found"))
+
+    # Log streams.
+
+    async def answer(self, request):
+        operation, parameters = self._matched(request)
+        if operation is None or operation.name != "logs":
+            return await super().answer(request)
+        refused = self._refused(operation, request)
+        rented = None
+        try:
+            rented = self._found(parameters["id"])
+        except Refused as error:
+            refused = refused or error.fault
+        if refused is not None:
+            return Response(refused.status, Headers(refused.headers), refused.body)
+        return Response(200, Headers({"Content-Type": "text/event-stream"}), self._events(rented, request))
+
+    async def _events(self, rented, request):
+        query = dict(parse_qsl(urlsplit(request.url).query))
+        last = request.headers.get("Last-Event-ID")
+        if last is not None:
+            first = int(last.rpartition("/")[2]) + 1
+        elif "since" in query:
+            since = datetime.fromisoformat(query["since"])
+            first = sum(each.at < since for each in rented.log)
+        else:
+            first = max(len(rented.log) - int(query.get("tail", 100)), 0)
+        cut, self.cut_logs = self.cut_logs > 0, max(self.cut_logs - 1, 0)
+        closed, self.closed_logs = self.closed_logs > 0, max(self.closed_logs - 1, 0)
+        while True:
+            written = self._written
+            for number in range(first, len(rented.log)):
+                line = rented.log[number]
+                at = line.at.isoformat().replace("+00:00", "Z")
+                data = msgspec.json.encode({"source": "container", "line": line.text, "ts": at})
+                yield b"id: %s/%012d\ndata: %s\n\n" % (at.encode(), number, data)
+            first = len(rented.log)
+            if cut:
+                raise AnswerCut("the connection was closed", request)
+            if closed or rented.gone_at is not None or rented.phase is InstancePhase.FINISHED:
+                return
+            await written.wait()
+
+    def _shown(self, rented):
+        order, running = self.orders[rented.id], rented.phase is InstancePhase.RUNNING
+        billed = rented.line.ended is None
+        return {
+            "id": rented.id,
+            "name": order["name"],
+            "status": _STATUS[rented.phase],
+            "actions": ["terminate"],
+            "image": order["image"],
+            "args": order.get("args", ""),
+            "disk": order.get("disk", 20),
+            "mounts": {},
+            "ports": order.get("ports", []),
+            "env": order["env"],
+            "registry": order.get("registry"),
+            "gpu": {"id": order["gpu"]["id"], "count": order["gpu"].get("count", 1)},
+            "cloud": order.get("cloud", "SECURE"),
+            "dataCenterId": rented.sku.region,
+            "cudaVersion": None,
+            "ssh": {"proxy": None, "direct": None},
+            "template": None,
+            "cost": float(rented.sku.hourly_price) if billed else 0.0,
+            "locked": False,
+            "runtime": {"uptime": 1} if running else None,
+            "createdAt": rented.line.created.isoformat(),
+            "startedAt": None,
+            "globalNetworking": {"enabled": False},
+        }
+
+
+def trial():
+    """The cloud that is started by hand."""
+    fields = {"boot": 10, "places": ("US-TX-3", "EU-RO-1")}
+    return RunpodCloud(
+        [
+            *gpu("NVIDIA GeForce RTX 4090", price="0.44", memory=24, **fields),
+            *gpu("NVIDIA A40", price="0.39", memory=48, **fields),
+            *gpu("NVIDIA H100 80GB HBM3", price="2.69", memory=80, **fields),
+        ],
+        key="trial-key",
+    )
