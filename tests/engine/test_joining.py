@@ -2,13 +2,15 @@
 
 import asyncio
 import base64
+import re
 
 import yaml
 
 from forebay.embedded.api.kinds import CONFIG_MAP_KIND, NODE_KIND, SECRET_KIND
 from forebay.simulate.market_goods import Sku
+from tests.contract.tailnets.server import CLIENT, TailscaleServer
 from tests.engine.market_world import cloud_operator, clouds, market
-from tests.joining import TALOS, talos_bundle
+from tests.joining import TAILSCALE, TALOS, talos_bundle
 from tests.pki import Authority
 
 SKU = Sku(instance_type="l40s.4x", gpus=4, gpu_type="L40S", hourly_price="2.40", region="west", boot=60, driver=10)
@@ -181,4 +183,101 @@ async def test_machine_secrets_that_are_none_rent_nothing_and_name_the_secret():
             said = message(cloud)
             assert "key secrets.yaml of Secret kube-system/talos: this is not what talosctl gen secrets writes" in said
             assert "s3cret" not in said
+            assert alpha.instances == {}
+
+
+def tailnet_of(cloud):
+    """Tailscale's API in the world of this cloud."""
+    server, others = TailscaleServer(), cloud.answer
+
+    async def answer(request):
+        return await (server.answer if "//api.tailscale.com/" in request.url else others)(request)
+
+    cloud.answer = answer
+    secret(cloud, "tailscale-oauth", **{"client-id": CLIENT[0], "client-secret": CLIENT[1]})
+    return server
+
+
+KEY = re.compile(r"tskey-auth-[-\w]+")
+
+
+async def test_a_machine_enters_the_tailnet_with_its_own_key_and_nothing_of_it_is_left_there():
+    async with clouds(market("alpha", SKU)) as cloud:
+        server = tailnet_of(cloud)
+        secret(cloud, "k3s", token="shared")
+        cloud.pool("alpha", k3sConfig={**K3S, "version": "v1.36.4+k3s1"}, tailscaleConfig=TAILSCALE)
+        (alpha,) = cloud.markets.values()
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("one", 4)
+            await until(lambda: alpha.running)
+            (machine,) = alpha.instances.values()
+            (key,) = set(KEY.findall(machine.order.boot))
+            device = server.joins(key, machine.node_name)
+            assert device in server.devices
+            await until(lambda: cloud.world.phase("one") == "Running")
+            await until(lambda: server.keys == {})
+            (record,) = cloud.world.records().values()
+            (tied,) = record["status"]["secondaryResources"]
+            assert (tied["kind"], tied["name"], tied["id"]) == ("TailscaleDevice", machine.node_name, device)
+            assert KEY.search(str(record)) is None
+            await until(lambda: set(cloud.world.states().values()) <= {"Gone"} and not cloud.running)
+            await until(lambda: server.devices == {})
+        assert cloud.ledger() == cloud.bill() > 0
+
+
+async def test_a_key_whose_creation_was_not_answered_is_revoked_and_the_next_launch_has_another():
+    async with clouds(market("alpha", SKU)) as cloud:
+        server = tailnet_of(cloud)
+        server.fail("POST", "/tailnet/-/keys", "lost")
+        secret(cloud, "k3s", token="shared")
+        cloud.pool("alpha", k3sConfig={**K3S, "version": "v1.36.4+k3s1"}, tailscaleConfig=TAILSCALE)
+        (alpha,) = cloud.markets.values()
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("one", 4)
+            await until(lambda: alpha.running)
+            (machine,) = alpha.instances.values()
+            (key,) = set(KEY.findall(machine.order.boot))
+            await until(lambda: [each["key"] for each in server.keys.values()] in ([key], []))
+            await until(lambda: cloud.world.phase("one") == "Running")
+            await until(lambda: server.keys == {})
+            assert len(alpha.instances) == 1
+            await until(lambda: not cloud.running and set(cloud.world.states().values()) <= {"Gone"})
+
+
+async def test_a_tailnet_that_cannot_be_asked_delays_no_termination_and_is_asked_again():
+    async with clouds(market("alpha", SKU)) as cloud:
+        server = tailnet_of(cloud)
+        secret(cloud, "k3s", token="shared")
+        cloud.pool("alpha", k3sConfig={**K3S, "version": "v1.36.4+k3s1"}, tailscaleConfig=TAILSCALE)
+        (alpha,) = cloud.markets.values()
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("one", 4)
+            await until(lambda: alpha.running)
+            (machine,) = alpha.instances.values()
+            server.joins(next(iter(KEY.findall(machine.order.boot))), machine.node_name)
+            await until(lambda: cloud.world.phase("one") == "Running")
+            await until(lambda: server.keys == {})
+            for _ in range(3):
+                server.fail("GET", "/tailnet/-/devices", 503)
+            await until(lambda: not cloud.running and set(cloud.world.states().values()) <= {"Gone"})
+            assert len(server.devices) == 1
+            await until(lambda: server.devices == {})
+        assert cloud.ledger() == cloud.bill() > 0
+
+
+async def test_a_wrong_oauth_client_rents_nothing_and_says_what_to_correct():
+    async with clouds(market("alpha", SKU)) as cloud:
+        tailnet_of(cloud)
+        wrong = {**TAILSCALE, "oauthCredentialsSecretRef": {"name": "tailscale-oauth", "clientSecretKey": "client-id"}}
+        secret(cloud, "k3s", token="shared")
+        cloud.pool("alpha", k3sConfig={**K3S, "version": "v1.36.4+k3s1"}, tailscaleConfig=wrong)
+        (alpha,) = cloud.markets.values()
+        async with cloud_operator(cloud):
+            await asyncio.sleep(10)
+            cloud.world.pod("one", 4)
+            await until(lambda: "Gone" in cloud.world.states().values())
+            assert "the OAuth client must exist, have the scopes auth_keys and devices:core" in message(cloud)
             assert alpha.instances == {}

@@ -71,6 +71,9 @@ MAINTENANCE_ANNOTATION: Final = "forebay.dev/maintenance"
 ENVIRONMENT_LABEL: Final = "forebay.dev/environment"
 #: Kind of the secondary resource that lets a machine request the certificate of its node.
 BOOTSTRAP_TOKEN: Final = "BootstrapToken"  # noqa: S105 (a kind)
+#: Kinds of the key with which a machine enters a tailnet, and of the device that it becomes there.
+TAILSCALE_KEY: Final = "TailscaleKey"
+TAILSCALE_DEVICE: Final = "TailscaleDevice"
 #: Group of machines that hold such a token: may request a certificate; who gets one is for Forebay to approve.
 BOOTSTRAP_GROUP: Final = "system:bootstrappers:forebay"
 #: The API server looks for tokens only here.

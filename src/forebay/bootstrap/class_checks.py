@@ -4,9 +4,10 @@ from forebay.api.gpu_node_class import GPUNodeClassSpec
 from forebay.api.joining import TalosConfig
 from forebay.bootstrap.cloud_init import is_script, known_variables
 from forebay.bootstrap.node_registration import NODE_VARIABLES
+from forebay.bootstrap.tailscale import AUTH_KEY
 from forebay.bootstrap.talos import known_talos_variables
 from forebay.bootstrap.talos_checks import template_fault
-from forebay.bootstrap.templates import template_problem
+from forebay.bootstrap.templates import template_problem, variables_of
 from forebay.model.sources import Capabilities
 
 
@@ -46,6 +47,11 @@ def _cloud_init_problem(template: str, spec: GPUNodeClassSpec, capabilities: Cap
     problem = template_problem(template, known_variables(spec))
     if problem is not None:
         return f"cloudInit.template cannot be used: {problem}"
+    if spec.tailscale_config is not None and AUTH_KEY not in variables_of(template):
+        return (
+            "cloudInit.template does not use {{.TailscaleAuthKey}}: let it enter the tailnet, or remove "
+            "tailscaleConfig."
+        )
     if not template.startswith(("#", "## template: jinja", "Content-Type:", "MIME-Version:")):
         return (
             "cloudInit.template cannot be used: it begins with neither #cloud-config nor #!, so that no machine would "

@@ -46,7 +46,7 @@ def k3s_script(record: GPUInstance, config: K3sConfig, *, token: str, version: s
         "node-taint": [taint_text(each) for each in registered_taints(record)],
         "kubelet-arg": [f"provider-id={registration['ProviderID']}"],
     }
-    arguments = " ".join(map(_unit_word, config.extra_args))
+    command = " ".join(("/usr/local/bin/k3s agent", *map(_unit_word, config.extra_args)))
     unit = f"""\
 [Unit]
 Description=k3s agent of Forebay
@@ -57,7 +57,7 @@ After=network-online.target tailscaled.service
 Type=exec
 ExecStartPre=-/sbin/modprobe br_netfilter
 ExecStartPre=-/sbin/modprobe overlay
-ExecStart=/usr/local/bin/k3s agent {arguments}
+ExecStart={command}
 KillMode=process
 Delegate=yes
 LimitNOFILE=1048576

@@ -183,8 +183,14 @@ class Operator:
         provider_calls = ProviderCalls(views.wake.set)
         records = Records(self._client, views)
         events = Events(self.recorder, views)
-        methods = JoinMethods(self._client, self._redactor, self._clock)
         payloads = JoinPayloads(self._client, context.secrets, self._redactor, self._namespace)
+        methods = JoinMethods(
+            self._client,
+            self._redactor,
+            self._clock,
+            read_secret=payloads.read_secret,
+            make_transport=self._make_transport,
+        )
         join_credentials = JoinCredentials(
             methods, payloads, records=records, views=views, provider_calls=provider_calls, clock=self._clock
         )
@@ -270,6 +276,7 @@ class Operator:
                 timeout = 0.0
             await asyncio.gather(provider_calls.finish(timeout), budget_accounting.finish(timeout))
             await sources.close()
+            await methods.close()
 
     async def _cluster(self, views: Views) -> str:
         """UID of the namespace kube-system, which identifies the cluster: clusters with a common provider account must

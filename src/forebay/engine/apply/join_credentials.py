@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, SecondaryResource
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState, SecondaryResource
 from forebay.api.gpu_node_class import GPUNodeClass
+from forebay.api.names import TAILSCALE_DEVICE
 from forebay.engine.apply.join_payloads import JoinPayloads, registers_as
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
@@ -29,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds for one credential to be made or deleted.
 _TIMEOUT: Final = 30.0
+#: States in which the machine has entered its networks.
+_JOINED: Final = frozenset({InstanceState.JOINED, InstanceState.READY})
 #: Condition of a GPUInstance: False where its machine joins with a token that others share.
 _OWN_TOKEN: Final = "OwnJoinToken"  # noqa: S105 (a condition)
 
@@ -122,6 +125,7 @@ class JoinCredentials:
                 gone.append(resource)
             except JoinError as error:
                 failed[resource] = str(error)
+        tied = await self._tied(step.record)
         called = log.bind(instance=step.record.metadata.name)
         for resource in gone:
             called.info("secondary resource deleted", kind=resource.kind, name=resource.name)
@@ -129,16 +133,35 @@ class JoinCredentials:
             called.warning("secondary resource not deleted", kind=resource.kind, name=resource.name, error=why)
         try:
             await self._records.write_outcome(
-                step.record, lambda seen: deleted(seen, tuple(gone), failed, self._clock())
+                step.record, lambda seen: deleted(_tied_to(seen, tied), tuple(gone), failed, self._clock())
             )
         except (KubeError, TransportError) as error:
             # The resources are still noted: they are deleted again, which does no harm.
             called.warning("deletion not recorded", error=str(error))
 
+    async def _tied(self, record: GPUInstance) -> tuple[SecondaryResource, ...]:
+        """Devices of a machine that has joined, with their ids, so that no other of the name is ever taken for them."""
+        devices, status = self._methods.device(self._class_of(record)), record.status
+        if devices is None or status is None or record.state not in _JOINED:
+            return ()
+        unknown = [each for each in status.secondary_resources if each.kind == TAILSCALE_DEVICE and each.id is None]
+        found = []
+        for each in unknown:
+            try:
+                async with asyncio.timeout(_TIMEOUT):
+                    found.append(await devices.found(each))
+            except (JoinError, TimeoutError) as error:
+                # Its name is noted, by which it is found when it is deleted.
+                log.warning("tailnet device not read", instance=record.metadata.name, error=str(error))
+        return tuple(each for each in found if each.id is not None)
+
     async def _revoke(self, record: GPUInstance, resource: SecondaryResource) -> None:
         credential = self._methods.of_kind(resource.kind, self._class_of(record))
         if credential is None:
-            raise JoinError(f"This release of Forebay does not know the kind {resource.kind}: upgrade, or delete it.")
+            raise JoinError(
+                f"Neither the class nor this release of Forebay says how a {resource.kind} is deleted: put "
+                "tailscaleConfig back into the class, or upgrade."
+            )
         try:
             async with asyncio.timeout(_TIMEOUT):
                 await credential.revoke(resource)
@@ -148,6 +171,12 @@ class JoinCredentials:
     def _class_of(self, record: GPUInstance) -> GPUNodeClass | None:
         name = record.spec.node_class_name
         return self._views.classes.get(("", name)) if name is not None else None
+
+
+def _tied_to(record: GPUInstance, devices: tuple[SecondaryResource, ...]) -> GPUInstance:
+    if record.status is None or not devices:
+        return record
+    return GPUInstance(metadata=record.metadata, spec=record.spec, status=noted(record.status, devices))
 
 
 def _with(

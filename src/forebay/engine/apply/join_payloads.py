@@ -53,6 +53,15 @@ class JoinPayloads:
         except (KubeError, TransportError) as error:
             raise JoinError(f"The cluster could not be asked for what a machine needs to join: {error}") from error
 
+    async def read_secret(self, namespace: str | None, name: str) -> Mapping[str, bytes]:
+        """The data of a Secret for join credentials. Raises `JoinError`."""
+        try:
+            return await self._secrets.get(namespace or self._namespace, name)
+        except UnusableSecret as error:
+            raise JoinRejected(f"{error}.") from error
+        except SecretsUnavailable as error:
+            raise JoinError(f"{error}.") from error
+
     async def _payload(
         self, record: GPUInstance, spec: GPUNodeClassSpec, values: Mapping[str, str], capabilities: Capabilities
     ) -> BootPayload | None:
