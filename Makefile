@@ -82,7 +82,7 @@ mutants: env ## put small faults into the core rooms (EACH=25 a room, SEED=1) an
 
 .PHONY: deep
 deep: env ## the Hypothesis laws with many more examples
-	@HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -n $(WORKERS) -m law --timeout 3600
+	@HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -n $(WORKERS) -m law
 
 .PHONY: kubectl
 kubectl: env # the kubectl that tests drive: the machine's, else Debian's

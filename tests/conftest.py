@@ -18,16 +18,27 @@ settings.register_profile(
 )
 settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
-if settings.default is not None and settings.default.derandomize:
+if settings.default.derandomize:
     # Hypothesis mixes in the constants of every module that is loaded, so that the examples of a test would depend on
     # which tests ran before it in the same process.
     providers.is_local_module_file = lambda _: False
+
+#: Seconds for a law on a busy machine, and for one with many more examples.
+_LAW_TIMEOUT = 900 if settings.default.derandomize else 3600
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "real_time: the async test uses sockets or processes, so it runs on a real loop")
     config.addinivalue_line("markers", "since: the minor of Kubernetes from which on a real server answers like this")
     config.addinivalue_line("markers", "law: a Hypothesis law; `make deep` runs these with many more examples")
+
+
+def pytest_collection_modifyitems(items):
+    # A law that fails goes on to look for a smaller example. Cut short in the middle of a world, its tasks would be
+    # blamed on whichever test runs next.
+    for item in items:
+        if item.get_closest_marker("law") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_LAW_TIMEOUT))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -19,10 +19,10 @@ from forebay.planning.work import Work
 _INFINITY = highspy.kHighsInf
 _ROUNDING = 1e-9
 #: Seconds of work for a linear program: to run it, for each row and column to read, and for each iteration by row.
-_RUN = 2e-4
+_RUN = 4e-4
 _READ = 2e-7
 _ITERATION = 1e-5
-_ITERATION_BY_ROW = 1e-7
+_ITERATION_BY_ROW = 2e-7
 
 
 class Column(NamedTuple):

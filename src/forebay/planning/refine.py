@@ -13,6 +13,7 @@ from forebay.planning.candidate_groups import LARGEST_TIE, Inventory
 from forebay.planning.greedy import Packer, Solution
 from forebay.planning.knapsack import exact
 from forebay.planning.linear import Column, Duals, Master
+from forebay.planning.pattern_bound import worth_bound
 from forebay.planning.pricing import Filler, UpperBounds
 from forebay.planning.rounding import build_solution, dive
 from forebay.planning.work import Work
@@ -25,7 +26,7 @@ _ENOUGH_COLUMNS = 40
 _EFFORTS = ((3000, 100_000), (20_000, 500_000))
 #: Seconds of work: for such a search, for each of its steps, and for a table cell.
 _SEARCH = 7e-4
-_SEARCH_STEP = 1.5e-6
+_SEARCH_STEP = 2.5e-6
 _CELL = 1e-8
 #: Shares of the work that remain when rounding starts, when columns are generated again, and for the proof.
 _TO_ROUND = 0.55
@@ -103,10 +104,31 @@ class Refinement:
         while self._packer.score(best) > self._bound * (1 + _NEAR) and work.left() > whole * _TO_END:
             # More columns improve both the bound and the rounding.
             self._generate(work.keeping(whole * _TO_PROVE))
-            if not self._master.add(self._price(self._master.solve(), work.keeping(whole * _TO_END), prove=True)):
+            if not self._master.add(self._price(self._master.solve(), work.keeping(whole * _TO_END), _EFFORTS)):
                 break
         self._master.solve()
-        return self._round(best, (1.0, None, 0.8, 0.0), rank, work)
+        best = self._round(best, (1.0, None, 0.8, 0.0), rank, work)
+        if self._packer.score(best) > self._bound * (1 + _NEAR):
+            self._prove(self._master.solve(), work)
+        return best
+
+    def _prove(self, duals: Duals, work: Work) -> None:
+        """Raises the lower bound by integer programs, for the candidate groups that limit it most."""
+        arrays = self._arrays
+        proven = self._upper_bounds.all(duals.worth)
+        target = np.maximum(duals.node, _EPSILON)
+        asked = np.zeros(len(proven), dtype=bool)
+        while work.left() > 0:
+            ratio = np.where(asked, 0.0, proven / target)
+            candidate_group = int(ratio.argmax())
+            if ratio[candidate_group] <= max(1 + _PROVEN, float((proven[asked] / target[asked]).max(initial=0.0))):
+                break
+            asked[candidate_group] = True
+            value = duals.worth - arrays.preference_cost[candidate_group]
+            capacity, most = arrays.capacity[candidate_group], arrays.most[candidate_group]
+            bound = worth_bound(value, arrays.need, capacity, most, work)
+            proven[candidate_group] = min(bound, proven[candidate_group])
+        self._bound = max(self._bound, _lagrangian(arrays, self._master, duals, proven))
 
     def _round(self, best: Solution, ways: tuple[float | None, ...], rank: Rank, work: Work) -> Solution:
         """The best of several roundings; stops when one is near enough to the linear program.
@@ -150,20 +172,20 @@ class Refinement:
                 duals, gaining, work, thorough=True
             )
             if not master.add(columns[:_COLUMNS_A_ROUND]):
-                columns = self._price(duals, work, prove=False) or self._price(duals, work, prove=True)
+                columns = self._price(duals, work, _EFFORTS[:1]) or self._price(duals, work, _EFFORTS)
                 if self._bound >= master.value * DOLLAR * (1 - _PROVEN) or not master.add(columns):
                     return
             duals = master.solve()
 
-    def _price(self, duals: Duals, work: Work, *, prove: bool) -> list[Column]:
-        """Patterns worth more than their node. Raises the lower bound; `prove` searches longer for that."""
+    def _price(self, duals: Duals, work: Work, efforts: Sequence[tuple[int, int]]) -> list[Column]:
+        """Patterns worth more than their node. Raises the lower bound; more efforts search longer for that."""
         arrays = self._arrays
         found: list[Column] = []
         proven = self._upper_bounds.all(duals.worth)
         target = duals.node * (1 + _EPSILON)
+        prove = len(efforts) > 1
         if prove:
             self._upper_bounds.tighten(proven, duals.worth, np.flatnonzero(proven > target))
-        efforts = _EFFORTS if prove else _EFFORTS[:1]
         tried = np.zeros(len(arrays.candidate_groups), dtype=np.int64)
         while work.left() > 0 and (prove or len(found) < _ENOUGH_COLUMNS):
             # The candidate group with the largest ratio limits the bound, and its resource prices say most about

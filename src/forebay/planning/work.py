@@ -14,10 +14,14 @@ _PATIENCE: Final = 5.0
 class Work:
     """Seconds of work that are left, of which parts can be handed out."""
 
-    def __init__(self, seconds: float, is_late: Callable[[], bool], whole: Optional["Work"] = None) -> None:
+    def __init__(
+        self, seconds: float, is_late: Callable[[], bool], whole: Optional["Work"] = None, kept: float = 0.0
+    ) -> None:
         self._left = seconds
         self._is_late = is_late
         self._whole = whole
+        #: Seconds of the whole that are not for this part, whoever spends the others.
+        self._kept = kept
 
     @classmethod
     def within(cls, seconds: float, clock: Callable[[], float]) -> "Work":
@@ -31,7 +35,8 @@ class Work:
 
     def left(self) -> float:
         """Seconds that are left; 0 or less: stop."""
-        return min(self._left, 0.0) if self._is_late() else self._left
+        left = self._left if self._whole is None else min(self._left, self._whole.left() - self._kept)
+        return min(left, 0.0) if self._is_late() else left
 
     def is_late(self) -> bool:
         """Whether the clock ends the search."""
@@ -39,8 +44,9 @@ class Work:
 
     def part(self, share: float) -> "Work":
         """A share of what is left. What is spent of it is spent here too."""
-        return Work(self.left() * share, self._is_late, self)
+        left = self.left()
+        return Work(left * share, self._is_late, self, left * (1 - share))
 
     def keeping(self, seconds: float) -> "Work":
         """All that is left but so many seconds."""
-        return Work(self.left() - seconds, self._is_late, self)
+        return Work(self.left() - seconds, self._is_late, self, seconds)
