@@ -49,11 +49,16 @@ $(VENV)-run/.stamp: requirements/demo.txt requirements/build.txt pyproject.toml
 test: env ## run all tests; the first time builds a real control plane (about 9 minutes)
 	@$(BIN)/python -m tests.rig.build || [ "$$CI" != true ]
 	@tests/install-kubectl
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not parts"
+
+.PHONY: parts
+parts: env ## what machines boot, shown to the programs that read it: Talos, kubeadm, cloud-init, shellcheck, Headscale, tailscaled (first run: about 9 minutes)
+	@$(BIN)/python -m tests.parts.build $(if $(filter small,$(FOREBAY_PARTS)),--small) || [ "$$CI" != true ]
+	@$(BIN)/python -m pytest -q tests/parts
 
 .PHONY: quick
 quick: env ## run the tests that need nothing but `make env`
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not cluster and not kubectl"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not cluster and not kubectl and not parts"
 
 .PHONY: rig
 rig: env ## find or build the real control plane that tests run against

@@ -96,6 +96,7 @@ def summary(reasons: Iterable[str]) -> list[str]:
 def pytest_configure(config: pytest.Config) -> None:
     for need in NEEDS:
         config.addinivalue_line("markers", f"{need.marker}: the test needs {need.what}")
+    config.addinivalue_line("markers", "parts: the test needs programs of others, which `make parts` builds")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,7 +20,15 @@ PROGRAMS: Mapping[str, tuple[str, str, str]] = {
     "kubectl": ("control-plane", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok"),
 }
-
+#: Programs of others that machines join with, for `make parts`; the control plane needs none of them.
+PARTS: Mapping[str, tuple[str, str, str]] = {
+    "talosval": ("talos", ".", "github.com/siderolabs/talos/pkg/machinery"),
+    "kubeadm": ("control-plane", "k8s.io/kubernetes/cmd/kubeadm", "k8s.io/kubernetes"),
+    "tailscaled": ("tailscale", "tailscale.com/cmd/tailscaled", "tailscale.com"),
+    "tailscale": ("tailscale", "tailscale.com/cmd/tailscale", "tailscale.com"),
+    "headscale": ("headscale", "github.com/juanfont/headscale/cmd/headscale", "github.com/juanfont/headscale"),
+}
+ALL: Mapping[str, tuple[str, str, str]] = {**PROGRAMS, **PARTS}
 
 HOW_TO_GET = (
     "run `make rig` (about 9 minutes, once), "
@@ -56,13 +64,13 @@ def policies_flags() -> list[str]:
 
 def go_module(program: str) -> Path:
     """The directory of the Go module that pins the program."""
-    directory = PROGRAMS[program][0]
+    directory = ALL[program][0]
     return GO_MODULES / (CONTROL_PLANES[minor()] if directory == "control-plane" else directory)
 
 
 def pinned_version(program: str) -> str:
     """The version that our `go.mod` pins, as its module spells it (`v1.36.4`)."""
-    module = PROGRAMS[program][2]
+    module = ALL[program][2]
     text = (go_module(program) / "go.mod").read_text()
     found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", text, re.MULTILINE)
     if found is None:
@@ -75,8 +83,10 @@ def cache_root() -> Path:
     return Path(base) / "forebay" / "rig"
 
 
-def cache_directory() -> Path:
+def cache_directory(program: str = "etcd") -> Path:
     """The cache of exactly the pinned versions: a bumped pin never meets an old binary."""
+    if program in PARTS:
+        return cache_root() / f"{program}-{pinned_version(program)}"
     versions = {name: pinned_version(name) for name in ("kube-apiserver", "etcd", "kwok")}
     return cache_root() / f"{versions['kube-apiserver']}-etcd-{versions['etcd']}-kwok-{versions['kwok']}"
 
@@ -88,7 +98,7 @@ def given_directories() -> list[Path]:
 
 def find(program: str) -> Path | None:
     # One by one: an envtest directory (KUBEBUILDER_ASSETS) has no scheduler and no controller-manager.
-    for directory in [*given_directories(), cache_directory()]:
+    for directory in [*given_directories(), cache_directory(program)]:
         path = directory / program
         if path.is_file() and os.access(path, os.X_OK):
             return path

