@@ -15,7 +15,7 @@ from forebay.model.label_syntax import value_problem
 from forebay.model.quantities import UsdPerHour
 
 
-def binding(namespace: str, name: str, uid: str) -> dict[str, Any]:
+def binding(namespace: str, name: str, uid: str, node: str = VIRTUAL_NODE) -> dict[str, Any]:
     """Body of `pods/binding`: atomic, so that either the scheduler or Forebay wins. The UID is a precondition.
 
     The marks ride in the same write where the API server takes them over (1.36 does, 1.34 drops them): whoever needs
@@ -31,7 +31,7 @@ def binding(namespace: str, name: str, uid: str) -> dict[str, Any]:
             "labels": {MANAGED_MARK: "true"},
             "annotations": {EXTERNAL_ANNOTATION: "true"},
         },
-        "target": {"apiVersion": "v1", "kind": "Node", "name": VIRTUAL_NODE},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
 
 
