@@ -45,7 +45,7 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     registry_auth: str | None = None
     #: With the protocol that the provider serves them by (http, tcp).
     ports: tuple[ContainerPort, ...] = ()
-    #: Most that one container may cost; None: what --max-gpu-price says.
+    #: Most that one GPU may cost; None: what --max-gpu-price says.
     max_price: UsdPerHour | None = None
 
 

@@ -1,0 +1,131 @@
+"""Which remote containers a pod may have: enough GPU memory, price under the cap, cheapest first."""
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from forebay.api.names import GPU_TYPE_LABEL, PROVIDER_LABEL, REGION_LABEL, VIRTUAL_NODE
+from forebay.model.fit import selects
+from forebay.model.gpu_models import canonical, matching_models
+from forebay.model.nodes import Node
+from forebay.model.quantities import UsdPerHour
+from forebay.model.reasons import Reason
+from forebay.model.sources import CooldownKey, Offer, Source, SourceKey, cooldown_keys
+from forebay.model.workloads import Pod
+from forebay.offload.marks import Marks
+from forebay.offload.virtual_node import LABELS
+
+#: The cloud of offers that name no zone of their own.
+_USUAL_CLOUD: Final = "SECURE"
+
+
+class ContainerChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One remote container that the pod may have."""
+
+    source: SourceKey
+    offer: Offer
+    #: By which offers of several providers are compared: price x (1 + 0.1 x priority).
+    effective_price: UsdPerHour
+
+
+class NoContainer(msgspec.Struct, frozen=True, kw_only=True):
+    """Why no offer will do: the reason that excludes the offers which come nearest."""
+
+    reason: Reason
+    sentence: str
+
+
+#: From far to near: what excludes an offer, the last being easiest to mend.
+_ORDER: Final = (
+    Reason.NO_OFFER_FITS,
+    Reason.NOT_ALLOWED,
+    Reason.PRICE_TOO_HIGH,
+    Reason.OUT_OF_STOCK,
+    Reason.COOLING_DOWN,
+)
+
+
+def container_choices(
+    pod: Pod, marks: Marks, sources: Iterable[Source], max_gpu_price: UsdPerHour, cooling: Collection[CooldownKey]
+) -> tuple[ContainerChoice, ...] | NoContainer:
+    """All offers of containers for the pod, cheapest first: after a capacity error the next one is tried at once."""
+    found: list[ContainerChoice] = []
+    nearest: tuple[int, str] | None = None
+    for source in sources:
+        for offer in source.offers or ():
+            if not source.enabled or source.delivery_of(offer).has_node:
+                continue
+            why = _why_not(pod, marks, source, offer, max_gpu_price, cooling)
+            if why is None:
+                units = offer.price.units * (10 + source.priority) // 10
+                choice = ContainerChoice(source=source.key, offer=offer, effective_price=UsdPerHour.from_units(units))
+                found.append(choice)
+            elif nearest is None or _ORDER.index(why[0]) > nearest[0]:
+                nearest = _ORDER.index(why[0]), why[1]
+    if found:
+        return tuple(sorted(found, key=lambda each: (each.effective_price.units, each.source, each.offer.key)))
+    if nearest is None:
+        sentence = "No provider of remote containers has an offer. Name one, such as runpod, in a GPUNodeClass."
+        return NoContainer(reason=Reason.NO_CAPACITY_CONFIGURED, sentence=sentence)
+    return NoContainer(reason=_ORDER[nearest[0]], sentence=nearest[1])
+
+
+def _why_not(  # noqa: PLR0917 (what is compared)
+    pod: Pod,
+    marks: Marks,
+    source: Source,
+    offer: Offer,
+    max_gpu_price: UsdPerHour,
+    cooling: Collection[CooldownKey],
+) -> tuple[Reason, str] | None:
+    name = f"{offer.instance_type} of {offer.provider}"
+    if not pod.shape.requests.fits_within(offer.allocatable):
+        short = ", ".join(pod.shape.requests.short_of(offer.allocatable))
+        return Reason.NO_OFFER_FITS, f"{name} has too little {short}."
+    if not selects(pod.shape, _as_node(offer, pod.created)):
+        return Reason.NO_OFFER_FITS, f"The pod's node selector or affinity excludes {name}."
+    if (offer.gpu_memory_gib or 0) < marks.gpu_memory_gib:
+        return Reason.NOT_ALLOWED, f"{name} has {offer.gpu_memory_gib or 0} GiB a GPU, below {marks.gpu_memory_gib}."
+    if marks.gpu_types and not _is_one_of(offer, marks.gpu_types):
+        return Reason.NOT_ALLOWED, f"The Job asks for {' or '.join(marks.gpu_types)}, and {name} is neither."
+    if marks.data_centers and offer.region not in marks.data_centers:
+        places = ", ".join(marks.data_centers)
+        return Reason.NOT_ALLOWED, f"The Job asks for {places}: name these as regions of the provider."
+    if (marks.cloud or _USUAL_CLOUD) != (offer.zone or _USUAL_CLOUD):
+        return Reason.NOT_ALLOWED, f"The Job asks for the {marks.cloud or _USUAL_CLOUD} cloud, and {name} is elsewhere."
+    cap = (marks.max_price or max_gpu_price) * max(int(pod.shape.gpus((offer.gpu_resource,))), 1)
+    if offer.price > cap:
+        return Reason.PRICE_TOO_HIGH, f"{name} costs {offer.price} an hour, and the Job may cost {cap}."
+    if offer.stock == 0:
+        return Reason.OUT_OF_STOCK, f"{offer.provider} has no {offer.instance_type} now."
+    if any(key in cooling for key in cooldown_keys(source.key, offer.key)):
+        return Reason.COOLING_DOWN, f"{name} failed lately and is cooling down."
+    return None
+
+
+def _is_one_of(offer: Offer, names: Iterable[str]) -> bool:
+    """By the provider's own id, or by a model in any spelling."""
+    plain = offer.instance_type.removeprefix(f"{offer.gpu_count}x ").lower()
+    model = canonical(offer.gpu_type) if offer.gpu_type else None
+    return any(plain == each.lower() or model in matching_models(each) for each in names)
+
+
+def _as_node(offer: Offer, created: datetime) -> Node:
+    """The virtual node as it would look with this offer alone."""
+    labels = {**LABELS, **offer.labels, PROVIDER_LABEL: offer.provider}
+    if offer.gpu_type:
+        labels[GPU_TYPE_LABEL] = offer.gpu_type
+    if offer.region:
+        labels[REGION_LABEL] = offer.region
+    return Node(
+        name=VIRTUAL_NODE,
+        uid="",
+        resource_version=0,
+        created=created,
+        labels=labels,
+        capacity=offer.allocatable,
+        allocatable=offer.allocatable,
+        ready=True,
+    )

@@ -1,0 +1,108 @@
+"""What the record of a container says about the container of its pod."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState, Transition
+from forebay.model.reasons import Reason
+from forebay.offload.pod_status import RemoteContainer, RemoteEnd
+
+#: The provider took the container away. Nothing that ran in it can have failed by itself.
+_LOST: Final = frozenset({Reason.VANISHED, Reason.RECLAIMED})
+
+
+class ReportedExit(msgspec.Struct, frozen=True, kw_only=True):
+    """What the shell around the command has reported in the log so far."""
+
+    #: None while the command runs.
+    exit_code: int | None = None
+    at: datetime | None = None
+    restarts: int = 0
+    last_exit_code: int | None = None
+
+
+def remote_container(
+    records: Iterable[GPUInstance], container: str, image: str, reported: ReportedExit | None = None
+) -> RemoteContainer:
+    """The container of a pod by its records, of which all but the last are proven gone; `reported` is of the last one.
+
+    A container that never ran is no end of its pod: Forebay launches another one, and the pod waits. One that ran and
+    was lost is: what it did is gone, and the pod's own controller decides what follows.
+    """
+    told = reported or ReportedExit()
+    in_order = sorted(records, key=_created)
+    # A pod runs once: the first container that did anything for it decides, whatever was ordered later.
+    last = next(filter(_did_anything, in_order), in_order[-1] if in_order else None)
+    if last is None:
+        return RemoteContainer(container=container, image=image, message="Waiting for a remote container.")
+    status = last.status
+    shown = RemoteContainer(
+        container=container,
+        image=image,
+        id=status.instance_id if status is not None else None,
+        started=_at(_entered(last, InstanceState.RUNNING)),
+        restarts=told.restarts,
+        last_exit_code=told.last_exit_code,
+        message=(status.message or "") if status is not None else "",
+    )
+    if told.exit_code is not None:
+        return msgspec.structs.replace(
+            shown,
+            # A command may be over before a listing has shown that its container runs.
+            started=shown.started or told.at,
+            ended=RemoteEnd.EXITED,
+            exit_code=told.exit_code,
+            finished=told.at,
+            message="",
+        )
+    return _with_end(shown, last)
+
+
+def _with_end(shown: RemoteContainer, record: GPUInstance) -> RemoteContainer:
+    finished = _entered(record, InstanceState.FINISHED)
+    if finished is not None:
+        if finished.reason == Reason.CONTAINER_FINISHED:
+            exit_code = record.status.exit_code if record.status is not None else None
+            return msgspec.structs.replace(
+                shown, ended=RemoteEnd.EXITED, exit_code=exit_code, finished=finished.at, message=""
+            )
+        # What the provider stopped after it had run was lost; what never ran could not start.
+        end = RemoteEnd.LOST if shown.started is not None else RemoteEnd.BROKEN
+        return msgspec.structs.replace(shown, ended=end, finished=finished.at, message=finished.message)
+    if shown.started is None or not _is_over(record):
+        return msgspec.structs.replace(shown, id=None) if _is_over(record) else shown
+    ending = _entered(record, InstanceState.TERMINATING) or _entered(record, InstanceState.GONE)
+    lost = [each for each in _transitions(record) if each.reason in _LOST]
+    why = lost[0] if lost else ending
+    if why is None:
+        return shown
+    # Also where somebody deleted the record: the pod did not end by itself.
+    return msgspec.structs.replace(shown, ended=RemoteEnd.LOST, finished=why.at, message=why.message)
+
+
+def _did_anything(record: GPUInstance) -> bool:
+    return any(_entered(record, state) is not None for state in (InstanceState.RUNNING, InstanceState.FINISHED))
+
+
+def _is_over(record: GPUInstance) -> bool:
+    return record.state in {InstanceState.TERMINATING, InstanceState.GONE}
+
+
+def _transitions(record: GPUInstance) -> tuple[Transition, ...]:
+    return record.status.transitions if record.status is not None else ()
+
+
+def _entered(record: GPUInstance, state: InstanceState) -> Transition | None:
+    return next((each for each in _transitions(record) if each.state is state), None)
+
+
+def _at(transition: Transition | None) -> datetime | None:
+    return None if transition is None else transition.at
+
+
+def _created(record: GPUInstance) -> tuple[float, str]:
+    created = record.metadata.creation_timestamp
+    return created.timestamp() if created is not None else 0.0, record.uid
