@@ -30,6 +30,7 @@ _MARGIN: Final = timedelta(minutes=4)
 #: Requests of one refresh: a subject token, its exchange, an impersonation, and room.
 _MOST_REQUESTS: Final = 6
 _MAX_BODY: Final = 1024 * 1024
+_LONGEST_QUOTE: Final = 200
 _OK: Final = 200
 _TOO_MANY: Final = 429
 _SERVER_ERROR: Final = 500
@@ -163,8 +164,9 @@ class GoogleIdentity:
                 f"Key {key.key} of {self.described} is not JSON. Write the service account's key file, or a workload "
                 "identity federation config, into it."
             ) from None
-        # The Secret's value is registered as a whole; errors of Google's may quote the private key alone.
-        self._secrets.redactor.register(str(found.get("private_key", "")))
+        # The Secret's value is registered as a whole; an error may quote a part of it.
+        for part in ("private_key", "private_key_id", "client_secret"):
+            self._secrets.redactor.register(str(found.get(part, "")))
         return found
 
     async def _refresh(self) -> None:
@@ -181,7 +183,7 @@ class GoogleIdentity:
                 answers.append(await self._send(needed.request))
             except Exception as error:  # noqa: BLE001 (google-auth raises several kinds, and ValueError for a bad key)
                 self._credentials = None
-                said = self._secrets.redactor.text(str(error).partition("\n")[0])[:200]
+                said = self._said(error)
                 raise BadCredentials(
                     f'Google gave no access token for {self.described} ("{said}"). Correct it.'
                 ) from None
@@ -191,6 +193,11 @@ class GoogleIdentity:
                 self._keep(credentials.token, lifetime)
                 return
         raise Unavailable(f"Google gave no access token for {self.described} after {_MOST_REQUESTS} requests.")
+
+    def _said(self, error: Exception) -> str:
+        """What google-auth says in one line: its errors have details after the message."""
+        text = str(error.args[0]) if error.args else type(error).__name__
+        return self._secrets.redactor.text(text.partition("\n")[0])[:_LONGEST_QUOTE].rstrip(".")
 
     def _keep(self, token: str | None, lifetime: timedelta) -> None:
         if token:
@@ -211,7 +218,7 @@ class GoogleIdentity:
 
                 return _federated(identity_pool.Credentials, config)
         except Exception as error:  # noqa: BLE001 (its constructors raise several kinds)
-            said = self._secrets.redactor.text(str(error).partition("\n")[0])[:200]
+            said = self._said(error)
             raise BadCredentials(f'Key {key.key} of {self.described} cannot be used ("{said}"). Correct it.') from None
         raise BadCredentials(
             f'Key {key.key} of {self.described} has the type "{kind}". Write a service account\'s key file '

@@ -54,14 +54,16 @@ class ZoneList(NamedTuple):
 class GoogleCalls:
     """Sends calls for one project. `root` replaces the hosts of both APIs."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (its dependencies)
         self,
         transport: Transport,
         identity: GoogleIdentity,
         redactor: Redactor,
         clock: Callable[[], datetime],
         root: str | None = None,
+        call_seconds: float = CALL_SECONDS,
     ) -> None:
+        self._call_seconds = call_seconds
         self._transport = transport
         self._redactor = redactor
         self._compute = f"{(root or COMPUTE).rstrip('/')}/compute/v1"
@@ -70,7 +72,7 @@ class GoogleCalls:
         self.identity = identity
         self.errors = GoogleErrors(redactor, clock)
 
-    async def get(self, path: str, answer: type[T], *, seconds: float = CALL_SECONDS) -> T:
+    async def get(self, path: str, answer: type[T], *, seconds: float | None = None) -> T:
         """What is at `path` of the project. Raises `InstanceGone` where nothing is there."""
         body = await self._call("GET", await self._url(path), seconds=seconds)
         return self._decoded(body, answer, Unavailable)
@@ -154,10 +156,11 @@ class GoogleCalls:
             raise Unavailable("No call was sent, because the source was reconfigured or Forebay is shutting down.")
 
     async def _call(
-        self, method: str, url: str, body: bytes | None = None, *, acts: bool = False, seconds: float = CALL_SECONDS
+        self, method: str, url: str, body: bytes | None = None, *, acts: bool = False, seconds: float | None = None
     ) -> bytes:
         """Body of a 2xx response. `acts`: an unanswered call may have had an effect."""
         self._check_open()
+        seconds = seconds or self._call_seconds
         token = await self.identity.token()
         status, headers, text = await self._send(method, url, body, token, acts=acts, seconds=seconds)
         if status == _UNAUTHORIZED:

@@ -16,8 +16,6 @@ from forebay.providers.gcp.wire import ComputeMachineType, last_part
 TYPES_FILTER: Final = 'name eq "((a2|a3|a4|g2|g4)-.*|n1-standard-(4|8|16|32|64))"'
 ACCELERATORS_FILTER: Final = 'name eq "nvidia-tesla-(t4|v100|p100|p4)"'
 
-_MIB: Final = 2**20
-
 
 class GpuKind(msgspec.Struct, frozen=True):
     """A GPU as Google names it, and how its price is described in the catalog."""
@@ -99,11 +97,6 @@ class GpuMachine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def region(self) -> str:
         return self.zone.rpartition("-")[0]
-
-    @property
-    def memory(self) -> int:
-        """In bytes."""
-        return self.memory_mib * _MIB
 
     @property
     def series(self) -> tuple[str, ...]:

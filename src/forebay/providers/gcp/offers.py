@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from forebay.model.gpu_models import canonical
-from forebay.model.quantities import NVIDIA_GPU, UsdPerHour
+from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Billing, Offer
 from forebay.providers.base import Unavailable
 from forebay.providers.gcp.calls import GoogleCalls, ZoneList
 from forebay.providers.gcp.machines import ACCELERATORS_FILTER, TYPES_FILTER, GpuMachine, machines
 from forebay.providers.gcp.prices import PriceTable
-from forebay.providers.node_allocatable import node_allocatable
+from forebay.providers.node_size import allocatable
 
 NAME: Final = "gcp"
 #: Google bills by the second, and for a minute at least.
@@ -90,12 +90,11 @@ def _offer(machine: GpuMachine, price: UsdPerHour, *, spot: bool) -> Offer:
         gpu_count=machine.gpu_count,
         gpu_memory_gib=machine.gpu.memory_gib,
         price=price,
-        allocatable=node_allocatable(
-            cores=machine.cores,
-            memory=machine.memory,
+        allocatable=allocatable(
+            vcpus=machine.cores,
+            memory_gib=machine.memory_mib // 1024,
             gpus=machine.gpu_count,
-            gpu_resource=NVIDIA_GPU,
-            disk=BOOT_DISK_GB * 10**9,
+            storage_gib=BOOT_DISK_GB,
         ),
         labels={"kubernetes.io/arch": "arm64" if machine.arm else "amd64"},
         billing=BILLING,

@@ -28,7 +28,7 @@ def label_text(text: str) -> str:
 
 
 def request_id(request: LaunchRequest) -> str:
-    """Id under which Google does the same request once only. Each attempt has its own: a failed one would stay failed."""
+    """Id under which Google does a request once only. Each attempt has its own: a failed one would stay failed."""
     return str(uuid5(REQUEST_NAMESPACE, f"{request.cluster}/{request.uid}/{request.attempt}"))
 
 
