@@ -1,6 +1,7 @@
 """Google's discovery documents, where they lie beside the project: what a `PublishedSpec` is for other clouds."""
 
 import re
+from functools import cache
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -12,6 +13,7 @@ from tests.contract.providers.published import SPECS
 _KEPT = ("type", "format", "enum", "pattern")
 
 
+@cache
 def discovered(*paths, ignoring=()):
     """The documents under ../shared/specs, as one; None where one is absent. `ignoring`: paths that they lack."""
     if not all((SPECS / path).exists() for path in paths):

@@ -24,6 +24,8 @@ SCOPES: Final = ("https://www.googleapis.com/auth/compute", "https://www.googlea
 METADATA: Final = "http://metadata.google.internal/computeMetadata/v1"
 #: Key of the Secret that names the project, beside the key with the credentials.
 PROJECT_KEY: Final = "project"
+_KEY_FILE: Final = "service_account"
+_KINDS: Final = frozenset({_KEY_FILE, "external_account"})
 _TIMEOUTS: Final = Timeouts(connect=5.0, read=10.0, total=10.0)
 #: A token is renewed so long before its end: a call that begins with it must not outlive it.
 _MARGIN: Final = timedelta(minutes=4)
@@ -164,6 +166,11 @@ class GoogleIdentity:
                 f"Key {key.key} of {self.described} is not JSON. Write the service account's key file, or a workload "
                 "identity federation config, into it."
             ) from None
+        if (kind := found.get("type")) not in _KINDS:
+            raise BadCredentials(
+                f'Key {key.key} of {self.described} has the type "{kind}". Write a service account\'s key file '
+                "(service_account) or a workload identity federation config (external_account) into it."
+            )
         # The Secret's value is registered as a whole; an error may quote a part of it.
         for part in ("private_key", "private_key_id", "client_secret"):
             self._secrets.redactor.register(str(found.get(part, "")))
@@ -183,6 +190,7 @@ class GoogleIdentity:
                 answers.append(await self._send(needed.request))
             except Exception as error:  # noqa: BLE001 (google-auth raises several kinds, and ValueError for a bad key)
                 self._credentials = None
+                self._secrets.invalidate(self._key)
                 said = self._said(error)
                 raise BadCredentials(
                     f'Google gave no access token for {self.described} ("{said}"). Correct it.'
@@ -206,24 +214,17 @@ class GoogleIdentity:
         self._renew_at = self._clock() + max(lifetime - _MARGIN, lifetime / 2)
 
     def _parsed(self, config: Mapping[str, Any], key: SecretKeyRef) -> _GoogleCredentials:
-        kind = config.get("type")
+        # Imported here: google-auth costs every command tens of milliseconds.
+        from google.auth import identity_pool  # noqa: PLC0415
+        from google.oauth2 import service_account  # noqa: PLC0415
+
         try:
-            if kind == "service_account":
-                # Imported here: cryptography and google-auth cost every command tens of milliseconds.
-                from google.oauth2 import service_account  # noqa: PLC0415
-
+            if config["type"] == _KEY_FILE:
                 return _of_key(service_account.Credentials, config)
-            if kind == "external_account":
-                from google.auth import identity_pool  # noqa: PLC0415
-
-                return _federated(identity_pool.Credentials, config)
+            return _federated(identity_pool.Credentials, config)
         except Exception as error:  # noqa: BLE001 (its constructors raise several kinds)
             said = self._said(error)
             raise BadCredentials(f'Key {key.key} of {self.described} cannot be used ("{said}"). Correct it.') from None
-        raise BadCredentials(
-            f'Key {key.key} of {self.described} has the type "{kind}". Write a service account\'s key file '
-            "(service_account) or a workload identity federation config (external_account) into it."
-        )
 
     async def _refresh_by_metadata(self) -> None:
         scopes = ",".join(SCOPES)

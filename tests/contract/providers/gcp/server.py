@@ -227,13 +227,19 @@ class ComputeEngine(ConformanceServer):
         return f"{order.zone}/{order.name}"
 
     def leave_behind(self, instance_type, cluster, owner="nobody"):
-        found = super().leave_behind(instance_type, cluster, owner)
-        rented = self.instances[found]
-        rented.order = msgspec.structs.replace(
-            rented.order, tags={"forebay-cluster": cluster, "forebay-instance": owner}
+        sku = next(sku for sku in self._skus.values() if sku.instance_type == instance_type)
+        order = MarketOrder(
+            instance_type=instance_type,
+            region=sku.region,
+            zone=sku.zone,
+            cluster=cluster,
+            owner=owner,
+            name=f"leftover-{len(self.instances)}",
+            tags={"forebay-cluster": cluster, "forebay-instance": owner},
         )
+        rented = self._rent(sku, order)
         rented.deletes = False
-        return found
+        return rented.id
 
     def _preempt(self, rented):
         super()._preempt(rented)
