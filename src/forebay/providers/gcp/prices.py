@@ -20,14 +20,14 @@ _MIB_PER_GIB: Final = 1024
 _USAGE: Final = {"OnDemand": False, "Preemptible": True}
 
 
-class Part(StrEnum):
+class _SkuPart(StrEnum):
     CORE = "Instance Core"
     MEMORY = "Instance Ram"
 
 
 #: What the catalog's prices for machines with GPUs begin with.
 _KNOWN: Final = frozenset(
-    {f"{name} {part}" for name in SERIES_NAMES for part in Part}
+    {f"{name} {part}" for name in SERIES_NAMES for part in _SkuPart}
     | {name for kind in GPUS.values() for name in kind.priced_as}
 )
 
@@ -67,8 +67,8 @@ class PriceTable:
 
     def of(self, machine: GpuMachine, *, spot: bool) -> UsdPerHour | None:
         """What the machine costs; None where a part of it has no price in that region."""
-        core = self._find((f"{each} {Part.CORE}" for each in machine.series), machine.region, spot=spot)
-        memory = self._find((f"{each} {Part.MEMORY}" for each in machine.series), machine.region, spot=spot)
+        core = self._find((f"{each} {_SkuPart.CORE}" for each in machine.series), machine.region, spot=spot)
+        memory = self._find((f"{each} {_SkuPart.MEMORY}" for each in machine.series), machine.region, spot=spot)
         gpu = self._find(machine.gpu.priced_as, machine.region, spot=spot)
         if core is None or memory is None or gpu is None:
             return None
