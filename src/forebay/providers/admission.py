@@ -28,7 +28,6 @@ _CONTAINERS: Final = Capabilities(deliveries=(Delivery.CONTAINER,), needs_creden
 _NOT_SERVED: Final[dict[str, Capabilities]] = {
     "aws": _TALOS_CLOUD,
     "crusoe": _CLOUD,
-    "gcp": Capabilities(deliveries=(Delivery.NODE,), joins=_TALOS_TOO, needs_join=True, has_groups=True),
     "nebius": _CLOUD,
     "vast": _CONTAINERS,
 }

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from forebay.providers.gcp.plugin import PLUGIN as GCP
 from forebay.providers.lambdalabs.plugin import PLUGIN as LAMBDALABS
 from forebay.providers.paperspace.plugin import PLUGIN as PAPERSPACE
 from forebay.providers.plugin import ProviderPlugin
@@ -11,6 +12,7 @@ from forebay.providers.simulated.plugin import PLUGIN as SIMULATED
 from forebay.providers.webhook.plugin import PLUGIN as WEBHOOK
 
 OWN: Final[Mapping[str, ProviderPlugin]] = {
+    "gcp": GCP,
     "lambdalabs": LAMBDALABS,
     "paperspace": PAPERSPACE,
     "runpod": RUNPOD,

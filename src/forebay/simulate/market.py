@@ -236,10 +236,13 @@ class Market:
         rented = [self._rent(sku, order) for _ in range(copies)]
         return _json(_CREATED, rented[0].shown())
 
+    def _new_id(self, order: MarketOrder) -> str:  # noqa: ARG002 (of clouds whose ids are names)
+        return f"{self.name}-{next(self._numbers)}"
+
     def _rent(self, sku: Sku, order: MarketOrder) -> Rented:
         stock = self._stock[sku.key]
         self._stock[sku.key] = None if stock is None else max(stock - 1, 0)
-        rented = Rented(f"{self.name}-{next(self._numbers)}", self.name, sku, order)
+        rented = Rented(self._new_id(order), self.name, sku, order)
         self.instances[rented.id] = rented
         boot = self._boots.popleft() if self._boots else Boot()
         after = sku.boot if boot.after is None else boot.after

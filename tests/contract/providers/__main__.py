@@ -24,7 +24,7 @@ spec:
 
 with the key that it accepts:
 
-kubectl --namespace kube-system create secret generic {name}-trial --from-literal=api-key={key}
+kubectl --namespace kube-system create secret generic {name}-trial --from-literal=api-key='{key}'
 """
 
 
@@ -32,10 +32,9 @@ async def _serve(name, port):
     cloud = CLOUDS[name]
     server = cloud.make()
     async with serving(server.answer, port=port) as base:
+        key = server.key if cloud.credentials is None else cloud.credentials(server, base)
         print(
-            _CLASS.format(
-                name=name, base=base, path=cloud.path, key=server.key, join=cloud.join_line, shebang=cloud.shebang
-            ),
+            _CLASS.format(name=name, base=base, path=cloud.path, key=key, join=cloud.join_line, shebang=cloud.shebang),
             flush=True,
         )
         shown = 0

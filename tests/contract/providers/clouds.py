@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.contract.providers.conformance import JOIN_LINE, ConformanceServer
+from tests.contract.providers.gcp import server as gcp
+from tests.contract.providers.gcp.tokens import trial_key_file
 from tests.contract.providers.lambdalabs import server as lambdalabs
 from tests.contract.providers.paperspace import server as paperspace
 from tests.contract.providers.runpod import server as runpod
@@ -13,6 +15,8 @@ class TrialCloud(NamedTuple):
     """A server as it is started by hand."""
 
     make: Callable[[], ConformanceServer]
+    #: What to write into the Secret, by the server and its base URL. None: the server's key.
+    credentials: Callable[[ConformanceServer, str], str] | None = None
     #: Path of the API under the server's base URL.
     path: str = ""
     join_line: str = JOIN_LINE
@@ -21,6 +25,7 @@ class TrialCloud(NamedTuple):
 
 
 CLOUDS: dict[str, TrialCloud] = {
+    "gcp": TrialCloud(lambda: gcp.ComputeEngine(gcp.goods(), key="trial-key"), credentials=trial_key_file),
     "lambdalabs": TrialCloud(lambdalabs.trial, path="/api/v1"),
     "paperspace": TrialCloud(paperspace.trial, path="/v1", shebang="#!/bin/sh"),
     "runpod": TrialCloud(runpod.trial),

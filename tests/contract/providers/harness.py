@@ -26,6 +26,7 @@ from forebay.simulate.market_faults import MarketFault
 from forebay.simulate.market_goods import Sku
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
 from tests.contract.providers.faults import FakeSecrets, LaunchFault
+from tests.contract.providers.gcp.harness import GcpHarness
 from tests.contract.providers.lambdalabs.harness import LambdaHarness
 from tests.contract.providers.paperspace.harness import PaperspaceHarness
 from tests.contract.providers.receiver import KEY, TOKEN, Receiver
@@ -247,6 +248,7 @@ class MarketHarness:
 
 
 HARNESSES = {
+    "gcp": GcpHarness,
     "lambdalabs": LambdaHarness,
     "paperspace": PaperspaceHarness,
     "runpod": RunpodHarness,

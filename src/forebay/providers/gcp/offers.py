@@ -1,0 +1,102 @@
+"""Offers: machine types of all zones, each with the sum of its prices."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from forebay.model.gpu_models import canonical
+from forebay.model.quantities import UsdPerHour
+from forebay.model.sources import Billing, Offer
+from forebay.providers.base import Unavailable
+from forebay.providers.gcp.calls import GoogleCalls, ZoneList
+from forebay.providers.gcp.machines import ACCELERATORS_FILTER, TYPES_FILTER, GpuMachine, machines
+from forebay.providers.gcp.prices import PriceTable
+from forebay.providers.node_size import allocatable
+
+NAME: Final = "gcp"
+#: Google bills by the second, and for a minute at least.
+BILLING: Final = Billing(minimum=timedelta(minutes=1), increment=timedelta(seconds=1))
+BOOT_DISK_GB: Final = 200
+#: The catalog has ten thousands of prices, and Google renews it once a day.
+_PRICES_HOLD: Final = timedelta(hours=6)
+#: Machine types of a zone seldom change; that a machine is to be had is found out by launching it.
+_TYPES_HOLD: Final = timedelta(minutes=10)
+#: Google reclaims a few of a hundred spot machines in a day; it publishes no number.
+_SPOT_RECLAIMS: Final = 4_000
+
+
+class OfferList:
+    """The offers of a project, with the prices and machine types that they are made of."""
+
+    def __init__(self, calls: GoogleCalls, clock: Callable[[], datetime], regions: Collection[str]) -> None:
+        self._calls = calls
+        self._clock = clock
+        self._regions = frozenset(regions)
+        self._lock = asyncio.Lock()
+        self._prices: PriceTable | None = None
+        self._priced_at: datetime | None = None
+        self._machines: tuple[GpuMachine, ...] = ()
+        self._listed_at: datetime | None = None
+
+    async def offers(self) -> Sequence[Offer]:
+        async with self._lock:
+            prices = await self._current_prices()
+            found = await self._current_machines()
+        return tuple(
+            _offer(machine, price, spot=spot)
+            for machine in found
+            for spot in (False, True)
+            if (price := prices.of(machine, spot=spot)) is not None
+        )
+
+    async def _current_prices(self) -> PriceTable:
+        now = self._clock()
+        if self._prices is None or self._priced_at is None or now - self._priced_at >= _PRICES_HOLD:
+            table = PriceTable(())
+            async for page in self._calls.skus():
+                for sku in page.skus:
+                    table.add(sku)
+            if not len(table):
+                raise Unavailable("Google's catalog has no price for any machine with GPUs.")
+            self._prices, self._priced_at = table, now
+        return self._prices
+
+    async def _current_machines(self) -> tuple[GpuMachine, ...]:
+        now = self._clock()
+        if self._listed_at is None or now - self._listed_at >= _TYPES_HOLD:
+            types = await self._reachable("machineTypes", TYPES_FILTER)
+            accelerators = await self._reachable("acceleratorTypes", ACCELERATORS_FILTER)
+            unique = {(each.name, each.zone): each for each in machines(types, accelerators)}
+            self._machines = tuple(
+                each for each in unique.values() if not self._regions or each.region in self._regions
+            )
+            self._listed_at = now
+        return self._machines
+
+    async def _reachable(self, resource: str, matching: str) -> list[ZoneList]:
+        """The list, without zones that Google itself cannot reach: nothing can be launched there."""
+        return [each async for each in self._calls.aggregated(resource, matching) if each.missing is None]
+
+
+def _offer(machine: GpuMachine, price: UsdPerHour, *, spot: bool) -> Offer:
+    return Offer(
+        provider=NAME,
+        instance_type=machine.name,
+        region=machine.region,
+        zone=machine.zone,
+        spot=spot,
+        gpu_type=canonical(machine.gpu.model, machine.gpu.memory_gib),
+        gpu_count=machine.gpu_count,
+        gpu_memory_gib=machine.gpu.memory_gib,
+        price=price,
+        allocatable=allocatable(
+            vcpus=machine.cores,
+            memory_gib=machine.memory_mib // 1024,
+            gpus=machine.gpu_count,
+            storage_gib=BOOT_DISK_GB,
+        ),
+        labels={"kubernetes.io/arch": "arm64" if machine.arm else "amd64"},
+        billing=BILLING,
+        reclaims_per_million_hours=_SPOT_RECLAIMS if spot else 0,
+    )

@@ -1,0 +1,23 @@
+"""The provider `gcp` as it is registered."""
+
+from typing import Final
+
+from forebay.api.gpu_node_class import ProviderEntry as Entry
+from forebay.providers.base import Provider
+from forebay.providers.gcp.auth import GoogleIdentity
+from forebay.providers.gcp.calls import GoogleCalls
+from forebay.providers.gcp.provider import CAPABILITIES, GcpProvider
+from forebay.providers.pacing import paced
+from forebay.providers.plugin import ProviderContext, ProviderPlugin
+from forebay.providers.secrets import Secrets
+
+
+def _build(entry: Entry, context: ProviderContext) -> Provider:
+    transport = paced(context.make_transport(None), CAPABILITIES)
+    secrets = Secrets(context.secrets, context.namespace, context.redactor)
+    identity = GoogleIdentity(transport, secrets, entry.credentials_ref, context.clock)
+    calls = GoogleCalls(transport, identity, context.redactor, context.clock, entry.endpoint)
+    return GcpProvider(calls, context.cluster, context.clock, entry.regions)
+
+
+PLUGIN: Final = ProviderPlugin(capabilities=CAPABILITIES, build=_build)
