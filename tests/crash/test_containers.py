@@ -51,7 +51,7 @@ FAULTS = {
     "termination refused, then lost": world(end(faults.server_error(500), faults.request_lost())),
     "listings fail": world(listing(*[faults.server_error(503)] * 6)),
     "preempted": world(later=((30.0, reclaim(0)),)),
-    "vanished": world(later=((30.0, vanish),), traceless=True),
+    "vanished": world(later=((30.0, vanish),)),
     "credentials refused for a while": world(later=((6.0, refuse),)),
     "credentials refused at the end": world(later=((45.0, refuse),)),
 }

@@ -174,6 +174,28 @@ class Ledger:
         self.profile.ended(_last_end(intervals))
         self.chunk_log.put(uid, intervals)
 
+    def take_back(self, uid: str, after: int) -> None:
+        """Take back what is recorded of `uid` after that second. Safe to repeat; what is compacted stays."""
+        intervals = self._intervals.get(uid)
+        if intervals is None or uid in self._open or _last_end(intervals) <= after:
+            return
+        self.profile.ended(_last_end(intervals), -1)
+        kept = []
+        for start, end, rate in intervals:
+            assert end is not None
+            if end > after:
+                self.profile.change(max(start, after), -rate)
+                self.profile.change(end, rate)
+            if start < after or end <= after:
+                kept.append(Interval(start, min(end, after), rate))
+        intervals[:] = kept
+        if kept:
+            self.profile.ended(_last_end(intervals))
+            self.chunk_log.put(uid, intervals)
+        else:
+            del self._intervals[uid]
+            self.chunk_log.remove(uid)
+
     def note_end(self, uid: str, at: int) -> None:
         """Note that nothing of a recorded pod is missing before `at`, by an empty interval."""
         intervals = self._intervals.get(uid)
