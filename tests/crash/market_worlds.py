@@ -109,7 +109,22 @@ class MarketOutcome(WorldOutcome):
         if self.quiet_at is not None:
             yield from self._miscounted("records", self.cloud.ledger())
             yield from self._miscounted("stored ledgers", self.stored)
-        yield from self.too_many_requests(1500)
+        yield from self._too_many_calls()
+
+    def _too_many_calls(self):
+        """Requests to Kubernetes, and calls to markets.
+
+        A start lists 14 kinds, and reports on each market's class and pool. A record is created, walks through its
+        states, gets and loses its join credential, and each transition is told to the record, its pool and its pods.
+        A market is listed every two seconds at the most, while a launch or an end waits for what the listing says.
+        """
+        markets, records = len(self.cloud.markets), len(self.cloud.records)
+        starts, changes = 1 + len(self.ledger.died), len(self.scenario.later)
+        faults = 8 * self.ledger.faults
+        kube = 30 * starts + 20 * markets + 75 * records + 60 * changes * markets + faults
+        yield from self.too_many_requests(kube, lambda sent: sent.url.startswith(SERVER) and not sent.is_lease)
+        calls = (310 + 20 + 20) * markets + 10 * records + 8 * starts + faults
+        yield from self.too_many_requests(calls, lambda sent: not sent.url.startswith(SERVER))
 
     def _bought_twice(self):
         if self.scenario.rents_twice:

@@ -8,6 +8,7 @@ from forebay.simulate.market_goods import Sku
 from forebay.simulate.power_faults import Boot
 from tests.crash.market_worlds import MarketScenario, rents
 from tests.crash.mortal import Moment
+from tests.crash.places import deaths_of, survives
 from tests.crash.worlds import Work
 
 _PARTS = 8
@@ -120,3 +121,14 @@ def test_no_request_is_a_bad_one_to_die_at_with_rented_machines(moment, part):
         outcome = rents(MIXED, {number: moment})
         killed = [f"{moment} {sent}" for sent, moment in outcome.ledger.died]
         assert (killed, outcome.found) == (killed[:1], ())
+
+
+@pytest.mark.law
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_fault_and_crash_together_do_more_harm_than_either(fault):
+    found = [
+        breach
+        for death in deaths_of(FAULTS[fault], few=2, nth=list(FAULTS).index(fault))
+        for breach in survives(FAULTS[fault], death)
+    ]
+    assert found == []
