@@ -55,9 +55,15 @@ class Ledger:
         return ledger, damages
 
     @classmethod
-    def from_summary(cls, owner: str, summary: LedgerSummary) -> "Ledger":
-        """Ledger with the same usage as the summarised one. It can be read, but not stored."""
+    def from_summary(
+        cls, owner: str, summary: LedgerSummary, intervals: Mapping[str, Sequence[Interval]] | None = None
+    ) -> "Ledger":
+        """Ledger with the same usage as the summarised one. It can be read, but not stored.
+
+        `intervals` are those of some pods, for `consumed_by`: the summary does not say who used what.
+        """
         ledger = cls(owner)
+        ledger._intervals = {uid: list(each) for uid, each in (intervals or {}).items()}
         ledger.profile.change_at_marks(summary.changes)
         for at, pods in summary.ends.items():
             ledger.profile.ended(at, pods)
