@@ -262,8 +262,8 @@ def _join_restricted(approved: SigningRequest) -> Fact:
         return Fact(_JOIN_RESTRICTED, Truth.TRUE, Reason.NODE_CERTIFICATE_APPROVED, sentence)
     why = approved.approval_reason or "no reason given"
     sentence = (
-        f"The cluster approves the certificates of joining machines by itself ({why}), for any node name. Forebay cannot "
-        "refuse a machine that joins under another name with a token of this class: it cordons and reports such a "
+        f"The cluster approves the certificates of joining machines by itself ({why}), for any node name. Forebay "
+        "cannot refuse a machine that joins under another name with a token of this class: it cordons and reports such a "
         "node. Where your cluster can leave approval to Forebay, remove the ClusterRoleBinding that lets it approve "
         "them (such as the one of bootstrappers to nodeclient)."
     )
