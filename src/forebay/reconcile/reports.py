@@ -263,8 +263,8 @@ def _join_restricted(approved: SigningRequest) -> Fact:
     why = approved.approval_reason or "no reason given"
     sentence = (
         f"The cluster approves the certificates of joining machines by itself ({why}), for any node name. Forebay "
-        "cannot refuse a machine that joins under another name with a token of this class: it cordons and reports such a "
-        "node. Where your cluster can leave approval to Forebay, remove the ClusterRoleBinding that lets it approve "
+        "cannot refuse a machine that joins under another name with a token of this class: it cordons and reports such "
+        "a node. Where your cluster can leave approval to Forebay, remove the ClusterRoleBinding that lets it approve "
         "them (such as the one of bootstrappers to nodeclient)."
     )
     return Fact(_JOIN_RESTRICTED, Truth.FALSE, Reason.NODE_CERTIFICATE_AUTO_APPROVED, sentence)
