@@ -24,12 +24,12 @@ class WorldOutcome:
         """Whether the time limit is over or the operator floods the API server."""
         return asyncio.get_running_loop().time() > _TIME_LIMIT or self.ledger.stormed
 
-    def too_many_requests(self, allowed):
+    def too_many_requests(self, allowed, counts=lambda sent: not sent.is_lease):
         if self.ledger.stormed:
-            yield f"requests without end at {self.ledger.requests[-1].at:.3f} s: {self._frequent()}"
-        most = self.most_requests()
+            yield f"requests without end at {self.ledger.requests[-1].at:.3f} s: {self._frequent(counts)}"
+        most = self.most_requests(counts)
         if most > allowed:
-            yield f"{most} requests within {_WINDOW:.0f} s, where {allowed} should do: {self._frequent()}"
+            yield f"{most} requests within {_WINDOW:.0f} s, where {allowed} should do: {self._frequent(counts)}"
 
     def most_requests(self, counts=lambda sent: not sent.is_lease):
         """In any window: those that count, by default all but for the lease."""
@@ -51,5 +51,5 @@ class WorldOutcome:
         launches = self.most_requests(lambda sent: (sent.method, sent.path) == ("POST", _RECORDS))
         return 30 * starts + 8 * self.ledger.faults + 20 * len(self.scenario.machines) + 55 * launches
 
-    def _frequent(self):
-        return Counter((sent.method, sent.path) for sent in self.ledger.requests if not sent.is_lease).most_common(5)
+    def _frequent(self, counts):
+        return Counter((sent.method, sent.path) for sent in self.ledger.requests if counts(sent)).most_common(5)

@@ -4,10 +4,10 @@ import pytest
 
 from forebay.simulate import market_faults as faults
 from forebay.simulate.market import MarketCall
-from forebay.simulate.power_faults import Boot
 from tests.crash.market_worlds import MarketScenario, rents
 from tests.crash.mortal import Moment
-from tests.crash.test_markets import boots, end, launch, listing, reclaim, refuse, vanish
+from tests.crash.places import deaths_of, survives
+from tests.crash.test_markets import end, launch, listing, reclaim, refuse, vanish
 from tests.crash.worlds import Work
 from tests.engine.container_world import container_sku
 
@@ -18,6 +18,7 @@ SKUS = {
         container_sku("0.90", instance_type="l4", region="east"),
     ),
 }
+NEVER = container_sku("0.50", instance_type="t4", region="south", boot=100_000.0)
 REMOTE = (Work("one", 1, at=5, runs=40), Work("two", 1, at=8, runs=70))
 
 
@@ -46,12 +47,12 @@ FAULTS = {
     "slow launch": world(launch(faults.slow_call(4))),
     "two containers for one order": world(launch(faults.rents_twice()), rents_twice=True),
     "two containers and no answer": world(launch(faults.rents_twice(lost=True)), rents_twice=True),
-    "one that never runs": world(boots(Boot(joins=False))),
+    "one that never runs": MarketScenario(skus={"alpha": (NEVER, SKUS["alpha"][1])}, remote=REMOTE),
     "answer to the termination lost": world(end(faults.answer_lost())),
     "termination refused, then lost": world(end(faults.server_error(500), faults.request_lost())),
     "listings fail": world(listing(*[faults.server_error(503)] * 6)),
     "preempted": world(later=((30.0, reclaim(0)),)),
-    "vanished": world(later=((30.0, vanish),), traceless=True),
+    "vanished": world(later=((30.0, vanish),)),
     "credentials refused for a while": world(later=((6.0, refuse),)),
     "credentials refused at the end": world(later=((45.0, refuse),)),
 }
@@ -83,3 +84,14 @@ def test_no_request_is_a_bad_one_to_die_at_with_remote_containers(moment, part):
         outcome = rents(MIXED, {number: moment})
         killed = [f"{moment} {sent}" for sent, moment in outcome.ledger.died]
         assert (killed, outcome.found) == (killed[:1], ())
+
+
+@pytest.mark.law
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_fault_and_crash_together_do_more_harm_than_either(fault):
+    found = [
+        breach
+        for death in deaths_of(FAULTS[fault], few=2, nth=list(FAULTS).index(fault))
+        for breach in survives(FAULTS[fault], death)
+    ]
+    assert found == []

@@ -8,6 +8,7 @@ from forebay.simulate.market_goods import Sku
 from forebay.simulate.power_faults import Boot
 from tests.crash.market_worlds import MarketScenario, rents
 from tests.crash.mortal import Moment
+from tests.crash.places import deaths_of, survives
 from tests.crash.worlds import Work
 
 _PARTS = 8
@@ -85,9 +86,9 @@ FAULTS = {
     "answer to the termination lost": world(end(faults.answer_lost())),
     "termination refused, then lost": world(end(faults.server_error(500), faults.request_lost())),
     "listings fail": world(listing(*[faults.server_error(503)] * 6)),
-    "preempted without notice": world(later=((60.0, reclaim(0)),), preempted=True),
-    "preempted with notice": world(later=((45.0, reclaim(20)),), preempted=True),
-    "vanished": world(later=((50.0, vanish),), traceless=True),
+    "preempted without notice": world(later=((60.0, reclaim(0)),)),
+    "preempted with notice": world(later=((45.0, reclaim(20)),)),
+    "vanished": world(later=((50.0, vanish),)),
     "credentials refused for a while": world(later=((6.0, refuse),)),
     "credentials refused at the end": world(later=((60.0, refuse),)),
     "a leftover": world(later=((10.0, leave),)),
@@ -120,3 +121,14 @@ def test_no_request_is_a_bad_one_to_die_at_with_rented_machines(moment, part):
         outcome = rents(MIXED, {number: moment})
         killed = [f"{moment} {sent}" for sent, moment in outcome.ledger.died]
         assert (killed, outcome.found) == (killed[:1], ())
+
+
+@pytest.mark.law
+@pytest.mark.parametrize("fault", FAULTS)
+def test_no_fault_and_crash_together_do_more_harm_than_either(fault):
+    found = [
+        breach
+        for death in deaths_of(FAULTS[fault], few=2, nth=list(FAULTS).index(fault))
+        for breach in survives(FAULTS[fault], death)
+    ]
+    assert found == []

@@ -85,7 +85,7 @@ class VirtualNode:
             return
         if meta["uid"] in live_containers(records) or meta.get("deletionTimestamp") or meta["name"] in self.ended:
             return
-        failed = sum(each.spec.pods[0].uid == meta["uid"] for each in records)
+        failed = sum(any(pod.uid == meta["uid"] for pod in each.spec.pods) for each in records)
         sku = sorted(self.skus, key=lambda each: float(each.hourly_price))[failed % len(self.skus)]
         offer = Offer(
             provider="simulated",

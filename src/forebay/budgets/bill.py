@@ -3,9 +3,9 @@
     bill.see_instances(records, ...)      bill.see_pod(pod, at)      bill.pod_gone(pod, at)
     bill.update(now)
 
-Costs are *recorded* to the second: once an hour, when a pod that pays is deleted, and when the machine ends. Recorded
-costs never change. Costs since then are *provisional*: they count, are never stored, and are corrected by what is
-learned later.
+Costs are *recorded* to the second: once an hour, when a pod that pays is deleted, and when the machine ends. Who paid
+recorded costs never changes; where the provider tells in the end that it billed for less time, the rest is taken back.
+Costs since then are *provisional*: they count, are never stored, and are corrected by what is learned later.
 
 The machine ledger holds until when the cost of each machine is recorded. It is stored after all other ledgers: after a
 crash in between, costs that some ledgers already hold are not shared out again, and only the missing rest is.
@@ -133,6 +133,9 @@ class Bill:
             return
         paid = billed(machine.record)
         if paid is not None:
+            self._unrecorded_from(machine, paid, seconds(now))
+            if paid.end is not None:
+                self._take_back(machine, paid.end, seconds(now))
             self._record(machine, paid._replace(end=paid.end or max(seconds(now), paid.start)))
         self._set_provisional(machine, ())
         self._unindex_node(machine)
@@ -207,6 +210,7 @@ class Bill:
             return
         start = self._unrecorded_from(machine, paid, at)
         if paid.end is not None:
+            self._take_back(machine, paid.end, at)
             self._record(machine, paid)
             self._set_provisional(machine, ())
             self._unindex_node(machine)
@@ -253,6 +257,25 @@ class Bill:
         self.machine_ledger.record(machine.record.uid, start, end, paid.rate)
         machine.recorded_until, machine.unverified = end, False
         machine.pods = {uid: each for uid, each in machine.pods.items() if each.run.end is None or each.run.end > end}
+
+    def _take_back(self, machine: _Machine, end: int, at: int) -> None:
+        """Take back costs that are recorded beyond the end of a machine, which became known only later.
+
+        Ledgers may hold costs that the machine ledger does not, until this process has recorded one. The machine ledger
+        is stored last, so that after a crash in between it is all done again.
+        """
+        last = max(machine.recorded_until or 0, at if machine.unverified else 0)
+        if last <= end:
+            return
+        pool_and_class = machine.key("")[1:]
+        ledgers = [ledger for key, ledger in self.ledgers.items() if key[1:] == pool_and_class]
+        ledgers.extend(each.money for each in self._accounts if not each.money.is_empty)
+        for hour in range(end // HOUR, last // HOUR + 1):
+            key = hour_key(machine.record.uid, hour)
+            for ledger in ledgers:
+                ledger.take_back(key, end)
+        self.machine_ledger.take_back(machine.record.uid, end)
+        machine.recorded_until = min(machine.recorded_until or 0, end)
 
     def _set_provisional(self, machine: _Machine, found: Iterable[Share]) -> None:
         by_ledger = self._by_ledger(machine, found)

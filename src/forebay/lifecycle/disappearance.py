@@ -34,5 +34,5 @@ def vanished(ctx: RuleContext, seen: Presence) -> RuleResult:
         absences=counted.absences,
         absent_since=counted.absent_since,
         absent_at=counted.absent_at,
-        billed_until=billing_ended(ctx.facts, ctx.now) if status.billed_from is not None else None,
+        billed_until=billing_ended(ctx.facts, counted, ctx.now) if status.billed_from is not None else None,
     )

@@ -54,12 +54,7 @@ def certificate_decisions(
     now: datetime,
 ) -> list[CertificateDecision]:
     """What to do about the requests that were made with a token of ours."""
-    by_token = {
-        resource.name: record
-        for record in records
-        for resource in (record.status.secondary_resources if record.status is not None else ())
-        if resource.kind == BOOTSTRAP_TOKEN
-    }
+    by_token = _by_token(records)
     if not by_token:
         return []
     ours: dict[str, tuple[GPUInstance, list[SigningRequest]]] = {}
@@ -73,6 +68,28 @@ def certificate_decisions(
         for decision in (_misuse(record, made, nodes, now), _approval(record, made))
         if decision is not None
     ]
+
+
+def approvals_by_class(records: Iterable[GPUInstance], requests: Iterable[SigningRequest]) -> dict[str, SigningRequest]:
+    """By class, the latest approved request of a machine that joins now: whose reason it has says who approved it."""
+    by_token = _by_token(records)
+    found: dict[str, SigningRequest] = {}
+    if not by_token:
+        return found
+    for request in sorted(requests, key=lambda each: (each.created, each.name)):
+        record = by_token.get(request.token_id or "")
+        if request.approved and record is not None and record.spec.node_class_name is not None:
+            found[record.spec.node_class_name] = request
+    return found
+
+
+def _by_token(records: Iterable[GPUInstance]) -> dict[str, GPUInstance]:
+    return {
+        resource.name: record
+        for record in records
+        for resource in (record.status.secondary_resources if record.status is not None else ())
+        if resource.kind == BOOTSTRAP_TOKEN
+    }
 
 
 def _approval(record: GPUInstance, requests: Sequence[SigningRequest]) -> ApproveCertificate | None:

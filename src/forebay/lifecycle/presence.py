@@ -127,12 +127,15 @@ def count_absences(status: GPUInstanceStatus, seen: Presence, after: datetime) -
     return replace(status, absences=absences, absent_since=status.absent_since or asked, absent_at=asked)
 
 
-def billing_ended(facts: Facts, now: datetime) -> datetime:
-    """When the instance, which is gone, ceased to be billed: the provider's own time, or else now, the latest it can
-    be.
+def billing_ended(facts: Facts, status: GPUInstanceStatus, now: datetime) -> datetime:
+    """When the instance, which is gone, ceased to be billed: the provider's own time, or else the latest it can be.
+
+    That is when the last of the listings that prove it was requested: the one before did not show it any more.
     """
     known = instance_id(facts.record)
     told = facts.listing.found.ended.get(known) if facts.listing is not None and known is not None else None
+    if told is None and (status.absences or 0) >= ABSENCES_NEEDED:
+        told = status.absent_at
     return whole_seconds(min(told, now) if told is not None else now)
 
 

@@ -361,7 +361,7 @@ def _gone(ctx: RuleContext, status: GPUInstanceStatus, proof: str) -> RuleResult
         sentence,
         ctx.now,
         billed_from=None if never else status.billed_from,
-        billed_until=None if never or status.billed_from is None else billing_ended(ctx.facts, ctx.now),
+        billed_until=None if never or status.billed_from is None else billing_ended(ctx.facts, status, ctx.now),
     )
     return WriteStatus(record=ctx.record, reason=Reason.TERMINATED, sentence=sentence, status=gone)
 

@@ -47,6 +47,9 @@ class Reason(StrEnum):
     SHARED_JOIN_TOKEN = "SharedJoinToken"  # noqa: S105 (a reason)
     """The machine joins with a token that other machines of its class share, because the cluster takes no token of one
     machine: whoever reads its boot data can join others. The message says why."""
+    NODE_CERTIFICATE_AUTO_APPROVED = "NodeCertificateAutoApproved"
+    """The cluster approved the certificate of a machine by itself, before Forebay judged the request: it approves every
+    machine with a bootstrap token, for any node name. Let only Forebay approve them where your cluster can."""
     CLEANUP_FAILED = "CleanupFailed"
     """Something made beside the machine (a join credential, say) could not be deleted; Forebay tries again."""
     NODE_READY = "NodeReady"

@@ -12,9 +12,11 @@ from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.parts import Condition, Truth
 from forebay.api.values import Figure
 from forebay.lifecycle.cooldown import Cooldown, cooldowns
+from forebay.lifecycle.node_certificates import approvals_by_class
 from forebay.lifecycle.transitions import shortened
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
+from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import CooldownKey, SourceKey
 from forebay.planning.pool_permissions import pool_refusal, unserved_namespaces
 from forebay.reconcile.decisions import ReportClass, ReportPool, UnreadableInstance
@@ -23,6 +25,8 @@ from forebay.reconcile.snapshot import Snapshot, revisions
 
 _COSTS_NOTHING: Final = frozenset({InstanceState.REQUESTED, InstanceState.GONE})
 _FREE: Final = UsdPerHour(0)
+#: Condition of a class: whether Forebay alone approves the certificates of its machines.
+_JOIN_RESTRICTED: Final = "JoinRestricted"
 #: Condition of a pool while some of its machines cannot go.
 _TERMINATION_BLOCKED: Final = "TerminationBlocked"
 #: Pods have this long to leave a node that is drained before the pool says that they do not.
@@ -109,10 +113,13 @@ def report_classes(snapshot: Snapshot) -> Iterable[ReportClass]:
         return
     totals = _totals(snapshot.records, lambda record: ("", record.spec.node_class_name or ""))
     cooling = cooldowns(snapshot.records, snapshot.now, revisions(snapshot))
+    approvals = approvals_by_class(snapshot.records, snapshot.signing_requests)
     for node_class in snapshot.classes:
         if node_class.metadata.deletion_timestamp is not None or not node_class.uid:
             continue
         facts = _class_facts(node_class, snapshot, snapshot.claimed_twice.get(node_class.metadata.name, {}), cooling)
+        if (approved := approvals.get(node_class.metadata.name)) is not None:
+            facts = (*facts, _join_restricted(approved))
         status = node_class.status
         current = status.conditions if status is not None else ()
         conditions = merge_conditions(current, facts, node_class.metadata.generation, snapshot.now)
@@ -246,6 +253,21 @@ def _class_facts(
         Fact("ProviderValidation", Truth.TRUE, Reason.PROVIDERS_READY, sentence),
         *facts,
     )
+
+
+def _join_restricted(approved: SigningRequest) -> Fact:
+    """Whether only Forebay lets the machines of the class join. What the last join has shown holds until the next."""
+    if approved.approval_reason == Reason.NODE_CERTIFICATE_APPROVED:
+        sentence = "A machine gets the certificate of its own node only: Forebay approves each request."
+        return Fact(_JOIN_RESTRICTED, Truth.TRUE, Reason.NODE_CERTIFICATE_APPROVED, sentence)
+    why = approved.approval_reason or "no reason given"
+    sentence = (
+        f"The cluster approves the certificates of joining machines by itself ({why}), for any node name. Forebay "
+        "cannot refuse a machine that joins under another name with a token of this class: it cordons and reports such "
+        "a node. Where your cluster can leave approval to Forebay, remove the ClusterRoleBinding that lets it approve "
+        "them (such as the one of bootstrappers to nodeclient)."
+    )
+    return Fact(_JOIN_RESTRICTED, Truth.FALSE, Reason.NODE_CERTIFICATE_AUTO_APPROVED, sentence)
 
 
 def provider_condition(provider: str) -> str:

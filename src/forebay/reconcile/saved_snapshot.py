@@ -1,11 +1,12 @@
 """Snapshots as files: the input of a tick, to be inspected and planned for elsewhere.
 
 Each pod shape is written once, because the many pods of a template share it. Orphans are not saved: every operator
-starts without any. Of the budgets, usage over time and running pods are saved: enough to see which pods must wait for a
-budget, not enough to see which ones it would evict.
+starts without any. Of the budgets, usage over time is saved, and which of the running pods has used how much: the tick
+that is replayed decides the same, also whom a budget evicts or pauses.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -19,7 +20,9 @@ from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.budgets.accounts import Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor
+from forebay.budgets.enforcement import EvictionBackoff, PausedJob
 from forebay.budgets.ledger.ledger import Ledger, LedgerSummary
+from forebay.budgets.usage import Interval
 from forebay.demand.reservation import Reservations
 from forebay.model.encoding import dec_hook, enc_hook
 from forebay.model.nodes import Node
@@ -72,11 +75,29 @@ class _Ledger(msgspec.Struct):
     running: tuple[str, ...]
 
 
+class _PodUsage(msgspec.Struct):
+    """One interval in which a pod counted."""
+
+    uid: str
+    start: int
+    #: None: it counts still.
+    end: int | None
+    rate: int
+
+
 class _Account(msgspec.Struct):
     budget: BudgetKey
     gpu_hours: _Ledger
     dollars: _Ledger
     pods: tuple[_Pod, ...]
+    #: Of these pods.
+    usage: tuple[_PodUsage, ...] = ()
+
+
+class _Backoff(msgspec.Struct):
+    owner: str
+    since: datetime
+    until: datetime
 
 
 class _BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -84,6 +105,15 @@ class _BudgetState(msgspec.Struct, kw_only=True, omit_defaults=True):
     gated: tuple[_Pod, ...] = ()
     damages: tuple[tuple[BudgetKey, str], ...] = ()
     invalid: tuple[tuple[BudgetKey, str], ...] = ()
+    rewritten: tuple[tuple[BudgetKey, str], ...] = ()
+    unstored: str | None = None
+    blocked: frozenset[str] = frozenset()
+    backoffs: tuple[_Backoff, ...] = ()
+    awaiting: frozenset[BudgetKey] = frozenset()
+    paused: tuple[PausedJob, ...] = ()
+    enforced: tuple[tuple[BudgetKey, datetime], ...] = ()
+    pause_requested: tuple[_Pod, ...] = ()
+    recorded: tuple[_Pod, ...] = ()
 
 
 class _Unusable(msgspec.Struct):
@@ -131,6 +161,8 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     intolerant: frozenset[str] = frozenset()
     #: Since when each pod (by UID) has seemed to fit on a ready node.
     fitting: Mapping[str, datetime] = {}
+    #: When the status of each budget was last written.
+    reported: tuple[tuple[BudgetKey, datetime], ...] = ()
     calls_in_flight: frozenset[str] = frozenset()
     rules: OperatorRules = OperatorRules()
 
@@ -185,6 +217,7 @@ def save_snapshot(snapshot: Snapshot) -> bytes:
         told_but_bound=shapes.pods(snapshot.told_but_bound),
         pending_claims=shapes.pods(snapshot.pending_claims),
         fitting=snapshot.memory.reservations.fitting,
+        reported=tuple(sorted(snapshot.memory.reported.items())),
         budget_state=None if snapshot.budget_state is None else _saved_budgets(snapshot.budget_state, shapes),
         classes=tuple(_without_credentials(each) for each in snapshot.classes),
         **{name: getattr(snapshot, name) for name in _COMMON if name not in _CONVERTED},
@@ -211,7 +244,7 @@ def load_snapshot(data: bytes) -> Snapshot:
             unreadable_pods=tuple((_pods((each.pod,), shapes)[0], each.why) for each in saved.unreadable_pods),
             told_but_bound=_pods(saved.told_but_bound, shapes),
             pending_claims=_pods(saved.pending_claims, shapes),
-            memory=Memory(reservations=Reservations(fitting=saved.fitting)),
+            memory=Memory(reservations=Reservations(fitting=saved.fitting), reported=dict(saved.reported)),
             budget_state=None
             if saved.budget_state is None
             else _loaded_budgets(saved.budget_state, saved.budgets, saved.now, shapes),
@@ -260,12 +293,27 @@ def _saved_budgets(state: BudgetState, shapes: "_Shapes") -> _BudgetState:
     accounts = sorted(state.accounts, key=lambda each: each.key)
     return _BudgetState(
         accounts=tuple(
-            _Account(each.key, _saved_ledger(each.ledger), _saved_ledger(each.money), shapes.pods(each.pods.values()))
+            _Account(
+                each.key,
+                _saved_ledger(each.ledger),
+                _saved_ledger(each.money),
+                shapes.pods(each.pods.values()),
+                tuple(_PodUsage(uid, *interval) for uid in each.pods for interval in each.ledger.intervals(uid)),
+            )
             for each in accounts
         ),
         gated=shapes.pods(state.gated),
         damages=tuple(sorted(state.damages.items())),
         invalid=tuple(sorted(state.invalid.items())),
+        rewritten=tuple(sorted(state.rewritten.items())),
+        unstored=state.unstored,
+        blocked=state.blocked,
+        backoffs=tuple(_Backoff(uid, *each) for uid, each in sorted(state.backoffs.items())),
+        awaiting=state.awaiting,
+        paused=state.paused,
+        enforced=tuple(sorted(state.enforced.items())),
+        pause_requested=shapes.pods(state.pause_requested),
+        recorded=shapes.pods(state.recorded),
     )
 
 
@@ -274,12 +322,15 @@ def _saved_ledger(ledger: Ledger) -> _Ledger:
     return _Ledger(tuple((at, str(part)) for at, part in changes.items()), tuple(ends.items()), running)
 
 
-def _loaded_ledger(owner: str, saved: _Ledger) -> Ledger:
+def _loaded_ledger(owner: str, saved: _Ledger, usage: Iterable[_PodUsage] = ()) -> Ledger:
     try:
         changes = {at: int(part) for at, part in saved.changes}
     except ValueError as error:
         raise NotASnapshot(f"the snapshot is incomplete or damaged: {error}") from error
-    return Ledger.from_summary(owner, LedgerSummary(changes, dict(saved.ends), saved.running))
+    intervals: defaultdict[str, list[Interval]] = defaultdict(list)
+    for each in usage:
+        intervals[each.uid].append(Interval(each.start, each.end, each.rate))
+    return Ledger.from_summary(owner, LedgerSummary(changes, dict(saved.ends), saved.running), intervals)
 
 
 def _loaded_budgets(
@@ -291,7 +342,10 @@ def _loaded_budgets(
         budget = by_key.get(each.budget)
         if budget is None:
             raise NotASnapshot(f"it has an account of budget {'/'.join(each.budget)} but not the budget itself")
-        hours, dollars = (_loaded_ledger(budget.uid, ledger) for ledger in (each.gpu_hours, each.dollars))
+        hours, dollars = (
+            _loaded_ledger(budget.uid, each.gpu_hours, each.usage),
+            _loaded_ledger(budget.uid, each.dollars),
+        )
         account = accounts.open(budget, now, ledger=hours, money=dollars)
         account.pods.update((pod.uid, pod) for pod in _pods(each.pods, shapes))
     return BudgetState(
@@ -300,6 +354,15 @@ def _loaded_budgets(
         gated=_pods(saved.gated, shapes),
         damages=dict(saved.damages),
         invalid=dict(saved.invalid),
+        rewritten=dict(saved.rewritten),
+        unstored=saved.unstored,
+        blocked=saved.blocked,
+        backoffs={each.owner: EvictionBackoff(each.since, each.until) for each in saved.backoffs},
+        awaiting=saved.awaiting,
+        paused=saved.paused,
+        enforced=dict(saved.enforced),
+        pause_requested=_pods(saved.pause_requested, shapes),
+        recorded=_pods(saved.recorded, shapes),
     )
 
 

@@ -243,6 +243,33 @@ def test_a_pod_whose_cost_was_recorded_beyond_its_end_does_not_pay_forever():
     assert it.costs(2000) == {"ann": Usd("1.00"), "": Usd("1.00")}
 
 
+@pytest.mark.parametrize("steps", [0, 1, 2, 10**9])
+def test_costs_beyond_an_end_that_becomes_known_later_are_taken_back_whenever_the_operator_dies(steps):
+    it = Operator()
+    launched = machine()
+    it.update(0, launched)
+    it.see(running_pod("a", 0), 10)
+    it.update(500, launched)
+    it.lose("uid-a", 4000)
+    it.store(4000)
+    assert it.costs(4000) == {"ann": Usd("4.00")}
+    assert it.paid(4000) == Usd("4.00")
+
+    ended = machine(end=3000)
+    it.update(5000, ended)
+    assert it.costs(5000) == {"ann": Usd("3.00")}
+    it.store(5000, steps)
+    it.begin(5010)
+    it.update(5010, ended)
+    assert it.costs(5010) == {"ann": Usd("3.00")}
+    assert it.paid(5010) == Usd("3.00")
+    assert it.store(5010)
+    assert it.bill.is_stored(ended)
+    it.begin(5020)
+    it.update(5020)
+    assert (it.costs(5020), it.paid(5020)) == ({"ann": Usd("3.00")}, Usd("3.00"))
+
+
 def test_a_budget_created_later_pays_from_then_on():
     it = Operator()
     it.update(0, machine())

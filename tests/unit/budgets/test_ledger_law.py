@@ -177,3 +177,26 @@ def test_the_forecast_is_the_first_moment_at_which_the_window_holds_the_quota(hi
         assert held(found) >= amount
         assert found == now * MICRO or held(found - 1) < amount
         assert all(held(mark) < amount for mark in marks if mark < found)
+
+
+@pytest.mark.law
+@given(histories, st.integers(0, 70 * HOUR), st.integers(0, 80 * HOUR * MICRO), st.integers(1, 60))
+def test_what_is_taken_back_counts_no_more_also_after_a_restart(history, after, now, window):
+    ledger, store = Ledger(OWNER), Store()
+    for uid, start, length, rate in history:
+        ledger.record(uid, start, start + length, rate)
+    kept = [
+        (each.start, min(each.end, after), each.rate)
+        for uid in UIDS
+        for each in ledger.intervals(uid)
+        if each.start < after
+    ]
+    for _ in range(2):
+        for uid in UIDS:
+            ledger.take_back(uid, after)
+    for write in ledger.chunk_log.writes(0):
+        store.objects[write.serial] = write.data
+        ledger.chunk_log.wrote(write)
+    span = window * HOUR * MICRO
+    for each in (ledger, store.load(OWNER)):
+        assert each.consumed(now, span) == integral(kept, now - span, now)

@@ -12,6 +12,8 @@ from forebay.api.gpu_instance import (
     InstanceState,
     OfferRecord,
     PoolRef,
+    ResourceLifetime,
+    SecondaryResource,
     Transition,
 )
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, GPUNodeClassStatus
@@ -19,6 +21,7 @@ from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec, GPUNodePoolS
 from forebay.api.meta import ObjectMeta
 from forebay.api.parts import Condition, LabelSelectorEntry, NodeClassRef, Truth
 from forebay.model.reasons import Reason
+from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import Delivery
 from forebay.reconcile.reports import report_classes, report_pools
 from forebay.reconcile.snapshot import Snapshot
@@ -263,3 +266,41 @@ def test_a_class_is_written_when_only_its_figures_change_and_not_when_nothing_do
     assert reports(seen) == []
     (second,) = reports(seen, made)
     assert (second.active_nodes, second.hourly_cost, second.conditions) == (1, "2", first.conditions)
+
+
+def joining(approval_reason=None, token="abc123"):
+    """A machine of class c that joins with a token of its own, and its request for a certificate."""
+    made = SecondaryResource(kind="BootstrapToken", name="abc123", until=ResourceLifetime.JOINED, attempt=1)
+    machine = stuck("pool-abc", InstanceState.LAUNCHED, NOW, secondary_resources=(made,))
+    machine.spec = replace(machine.spec, delivers=Delivery.NODE, node_class_name="c")
+    asked = SigningRequest(
+        name="csr-1",
+        uid="uid-1",
+        resource_version=5,
+        created=NOW,
+        username=f"system:bootstrap:{token}",
+        node_name="pool-abc",
+        public_key="key",
+        approved=approval_reason is not None,
+        approval_reason=approval_reason,
+    )
+    return Snapshot(now=NOW, classes=(node_class(),), pools=(pool(),), records=(machine,), signing_requests=(asked,))
+
+
+def restricted(snapshot):
+    (decision,) = report_classes(snapshot)
+    return next((each for each in decision.conditions if each.type == "JoinRestricted"), None)
+
+
+def test_a_class_says_when_the_cluster_approves_every_machine_by_itself():
+    said = restricted(joining("AutoApproved"))
+    assert (said.status, said.reason) == (Truth.FALSE, Reason.NODE_CERTIFICATE_AUTO_APPROVED)
+    assert "approves the certificates of joining machines by itself (AutoApproved), for any node name" in said.message
+
+    ours = restricted(joining(Reason.NODE_CERTIFICATE_APPROVED))
+    assert (ours.status, ours.reason) == (Truth.TRUE, Reason.NODE_CERTIFICATE_APPROVED)
+
+
+def test_requests_that_nobody_approved_and_those_of_strangers_say_nothing_about_the_class():
+    assert restricted(joining()) is None
+    assert restricted(joining("AutoApproved", token="zzz999")) is None

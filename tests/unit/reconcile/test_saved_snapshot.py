@@ -7,12 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
+from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import BUDGET_GATE
 from forebay.api.parts import Limits
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
+from forebay.budgets.enforcement import Evict, EvictionBackoff, Pause, PausedJob, Resume
 from forebay.budgets.usage import seconds
 from forebay.demand.reservation import Reservations
 from forebay.model.quantities import Resources, UsdPerHour
@@ -33,6 +35,7 @@ from forebay.model.sources import (
 from forebay.model.workloads import Owner, PodShape
 from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load_snapshot, save_snapshot
 from forebay.reconcile.snapshot import BudgetState, Memory, OperatorRules, Snapshot
+from forebay.reconcile.tick import tick
 from tests.unit.budgets.factories import at, budget
 from tests.unit.budgets.factories import pod as counted_pod
 from tests.unit.reporting.objects import NOW, node, pod, pool, record, running
@@ -182,6 +185,50 @@ def test_budgets_are_the_same_after_saving_and_loading():
     assert after.budget_state.gated == before.budget_state.gated
     assert after.budget_state.damages == before.budget_state.damages
     assert save_snapshot(after) == save_snapshot(before)
+
+
+def exceeded(action, **state):
+    """A used-up budget: one pod that has used most may not be stopped, another has used more than a third one."""
+    mine, accounts = budget(hours="1", action=action, since=at(-3600)), Accounts()
+    accounts.open(mine, at(0))
+    for name, gpus, started in (("most", 8, -7200), ("more", 4, -7200), ("less", 4, -600)):
+        accounts.see(counted_pod(name, gpus, started=started, job=name), at(0))
+    accounts.see(counted_pod("ended", 8, started=-7200, finished=-3600), at(0))
+    before = BudgetState(accounts=accounts, assessor=Assessor(), blocked=frozenset({"uid-most"}), **state)
+    return Snapshot(now=at(0), budgets=(mine,), budget_state=before)
+
+
+PAUSED = PausedJob(
+    namespace="default", job=Owner("Job", "earlier", "uid-earlier"), budget=("default", "deleted"), since=at(-60)
+)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "decision", "about"),
+    [
+        (exceeded(EnforcementAction.EVICT), Evict, "more"),
+        (exceeded(EnforcementAction.PAUSE), Pause, "more"),
+        (exceeded(EnforcementAction.EVICT, awaiting=frozenset({("default", "team-a")})), None, None),
+        (
+            exceeded(
+                EnforcementAction.EVICT,
+                backoffs={"uid-of-job-more": EvictionBackoff(at(-2 * 86_400), at(60))},
+            ),
+            Evict,
+            "less",
+        ),
+        (exceeded(EnforcementAction.ALERT_ONLY, paused=(PAUSED,)), Resume, None),
+    ],
+    ids=["evicts", "pauses", "under way", "spared for a while", "of a deleted budget"],
+)
+def test_a_replayed_tick_stops_the_same_pods(snapshot, decision, about):
+    first, again = tick(snapshot), tick(load_snapshot(save_snapshot(snapshot)))
+
+    assert again.decisions == first.decisions
+    assert again.requeue_at == first.requeue_at
+    stopped = [each for each in first.decisions if isinstance(each, Evict | Pause | Resume)]
+    assert [type(each) for each in stopped] == ([] if decision is None else [decision])
+    assert [each.pod.name for each in stopped if about is not None] == ([] if about is None else [about])
 
 
 def test_an_account_without_its_budget_is_rejected():

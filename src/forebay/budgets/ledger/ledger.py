@@ -55,9 +55,15 @@ class Ledger:
         return ledger, damages
 
     @classmethod
-    def from_summary(cls, owner: str, summary: LedgerSummary) -> "Ledger":
-        """Ledger with the same usage as the summarised one. It can be read, but not stored."""
+    def from_summary(
+        cls, owner: str, summary: LedgerSummary, intervals: Mapping[str, Sequence[Interval]] | None = None
+    ) -> "Ledger":
+        """Ledger with the same usage as the summarised one. It can be read, but not stored.
+
+        `intervals` are those of some pods, for `consumed_by`: the summary does not say who used what.
+        """
         ledger = cls(owner)
+        ledger._intervals = {uid: list(each) for uid, each in (intervals or {}).items()}
         ledger.profile.change_at_marks(summary.changes)
         for at, pods in summary.ends.items():
             ledger.profile.ended(at, pods)
@@ -173,6 +179,28 @@ class Ledger:
         _merge_adjacent(intervals)
         self.profile.ended(_last_end(intervals))
         self.chunk_log.put(uid, intervals)
+
+    def take_back(self, uid: str, after: int) -> None:
+        """Take back what is recorded of `uid` after that second. Safe to repeat; what is compacted stays."""
+        intervals = self._intervals.get(uid)
+        if intervals is None or uid in self._open or _last_end(intervals) <= after:
+            return
+        self.profile.ended(_last_end(intervals), -1)
+        kept = []
+        for start, end, rate in intervals:
+            assert end is not None
+            if end > after:
+                self.profile.change(max(start, after), -rate)
+                self.profile.change(end, rate)
+            if start < after or end <= after:
+                kept.append(Interval(start, min(end, after), rate))
+        intervals[:] = kept
+        if kept:
+            self.profile.ended(_last_end(intervals))
+            self.chunk_log.put(uid, intervals)
+        else:
+            del self._intervals[uid]
+            self.chunk_log.remove(uid)
 
     def note_end(self, uid: str, at: int) -> None:
         """Note that nothing of a recorded pod is missing before `at`, by an empty interval."""

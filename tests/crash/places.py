@@ -1,0 +1,42 @@
+"""At which requests a process dies: all of them under `make deep`, a few of each world in the everyday suite."""
+
+import os
+
+import msgspec
+
+from tests.crash.market_worlds import rents
+from tests.crash.mortal import Moment
+from tests.engine.power_world import SERVER
+
+DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+
+
+class Death(msgspec.Struct, frozen=True):
+    number: int
+    moment: Moment
+
+
+def deaths_of(scenario, *, few, nth=0):
+    """Deaths to try in the world: at every request until it is at rest, or at `few` that change something.
+
+    `nth` makes different worlds die at different places.
+    """
+    whole = rents(scenario)
+    assert whole.found == ()
+    requests = [sent for sent in whole.ledger.requests if sent.at <= whole.quiet_at + 35]
+    if not DEEP:
+        requests = [sent for sent in requests if _changes(sent)]
+        step = max(1, len(requests) // few)
+        requests = requests[nth % step :: step][:few]
+    return [Death(sent.number, moment) for sent in requests for moment in Moment]
+
+
+def _changes(sent):
+    return not sent.is_lease and (sent.method != "GET" or not sent.url.startswith(SERVER))
+
+
+def survives(scenario, death):
+    """Breaches of the world in which the operator dies there, with where that was."""
+    outcome = rents(scenario, {death.number: death.moment})
+    killed = [f"{moment} {sent}" for sent, moment in outcome.ledger.died]
+    return (*killed, *outcome.found) if outcome.found else ()
