@@ -139,6 +139,9 @@ class MarketOutcome(WorldOutcome):
         starts, changes = 1 + len(self.ledger.died), len(self.scenario.later)
         faults = 8 * self.ledger.faults
         kube = 30 * starts + 20 * markets + 75 * records + 60 * changes * markets + faults
+        if any(each.groups for each in self.cloud.markets.values()):
+            # A NodeProvisioner reports each change of its sizes, and its nodes are labelled, tainted and untainted.
+            kube += 15 * records + 20 * starts
         yield from self.too_many_requests(kube, lambda sent: sent.url.startswith(SERVER) and not sent.is_lease)
         calls = (310 + 20 + 20) * markets + 10 * records + 8 * starts + faults
         yield from self.too_many_requests(calls, lambda sent: not sent.url.startswith(SERVER))
