@@ -47,6 +47,8 @@ class MarketScenario(msgspec.Struct, frozen=True, kw_only=True):
     later: tuple[tuple[float, Callable], ...] = ()
     #: The market makes mistakes that cost: two machines for one order.
     rents_twice: bool = False
+    #: Configures what serves the pods, in place of pools; gets the cloud.
+    configure: Callable | None = None
     seed: int = 7
 
 
@@ -60,13 +62,27 @@ class MarketOutcome(WorldOutcome):
         self.done = set()
         self.stored = None
         self.errors = []
+        #: When pods ran, by their node.
+        self.ran = defaultdict(list)
         # A pod is collected with the node on which it ended.
         cloud.store.subscribe(POD_KIND, self._pod_changed)
 
     def _pod_changed(self, change):
+        self._note_running(change.new)
         name = (change.new["metadata"].get("labels") or {}).get("work")
         if name is not None and (change.new.get("status") or {}).get("phase") == "Succeeded":
             self.done.add(name)
+
+    def _note_running(self, pod):
+        """Remembers since when, and until when, each pod runs on its node."""
+        node, phase = pod["spec"].get("nodeName"), (pod.get("status") or {}).get("phase")
+        uid, now = pod["metadata"]["uid"], clock.now()
+        spans = self.ran[node]
+        known = next((each for each in spans if each[0] == uid), None)
+        if node is not None and phase == "Running" and known is None:
+            spans.append([uid, now, None])
+        elif known is not None and phase in {"Succeeded", "Failed"}:
+            known[2] = known[2] or now
 
     @property
     def rented(self):
@@ -105,6 +121,7 @@ class MarketOutcome(WorldOutcome):
         if self.tokens():
             yield f"left behind: {self.tokens()}"
         yield from self._bought_twice()
+        yield from self._used_nodes_deleted()
         yield from self._run_twice()
         if self.quiet_at is not None:
             yield from self._miscounted("records", self.cloud.ledger())
@@ -122,19 +139,30 @@ class MarketOutcome(WorldOutcome):
         starts, changes = 1 + len(self.ledger.died), len(self.scenario.later)
         faults = 8 * self.ledger.faults
         kube = 30 * starts + 20 * markets + 75 * records + 60 * changes * markets + faults
+        if any(each.groups for each in self.cloud.markets.values()):
+            # A NodeProvisioner reports each change of its sizes, and its nodes are labelled, tainted and untainted.
+            kube += 15 * records + 20 * starts
         yield from self.too_many_requests(kube, lambda sent: sent.url.startswith(SERVER) and not sent.is_lease)
         calls = (310 + 20 + 20) * markets + 10 * records + 8 * starts + faults
         yield from self.too_many_requests(calls, lambda sent: not sent.url.startswith(SERVER))
+
+    def _used_nodes_deleted(self):
+        for group in (group for each in self.cloud.markets.values() for group in each.groups.values()):
+            for at, name in group.shrunk:
+                if any(since <= at and (until is None or at < until) for _, since, until in self.ran[name]):
+                    yield f"{name} of {group.name} was deleted under a pod"
 
     def _bought_twice(self):
         if self.scenario.rents_twice:
             return
         by_owner = {}
         for each in sorted(self.rented, key=lambda each: each.line.created):
-            before = by_owner.get(each.order.owner)
+            # A member of a group is known by its name.
+            owner = each.order.owner or each.order.name
+            before = by_owner.get(owner)
             if before is not None and (before.line.ended is None or before.line.ended > each.line.created):
                 yield f"bought twice: {before.id} and {each.id} for {each.order.name}"
-            by_owner[each.order.owner] = each
+            by_owner[owner] = each
 
     def _run_twice(self):
         """Containers of one pod at the same time, whatever records they are of."""
@@ -167,7 +195,9 @@ def rents(scenario, deaths=()):
 async def _rents(scenario, deaths):
     makers = [market(name, *skus, **scenario.options) for name, skus in scenario.skus.items()]
     async with clouds(*makers, seed=scenario.seed, events=False) as cloud:
-        for name in cloud.markets:
+        if scenario.configure is not None:
+            scenario.configure(cloud)
+        for name in cloud.markets if scenario.configure is None else ():
             cloud.pool(name, **JOINS, instanceRequirements={"spotAllowed": True})
         if scenario.script is not None:
             scenario.script(cloud)

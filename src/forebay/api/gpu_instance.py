@@ -42,6 +42,8 @@ class ProvisionerRef(Part, frozen=True, kw_only=True):
 
     name: ObjectName
     """Name of the NodeProvisioner."""
+    group: ShortText | None = None
+    """The instance group of which it is a member."""
 
 
 class Purpose(StrEnum):

@@ -8,7 +8,7 @@ from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn, 
 from forebay.api.meta import Object
 from forebay.api.parts import Observed, Part, SecretKeyRef
 from forebay.api.providers import ProviderName
-from forebay.api.rules import AS_SET, INT32, RefusalCause, ValidationRule, checked, immutable
+from forebay.api.rules import AS_SET, ATOMIC_LIST, INT32, RefusalCause, ValidationRule, checked, immutable
 from forebay.api.values import Count, Duration, PositiveCount, ShortText, Url
 
 
@@ -44,16 +44,26 @@ class NodeProvisionerSpec(Part, frozen=True, kw_only=True):
             "minUnutilizedGPUNodes must not be larger than maxNodes",
             field_path=".minUnutilizedGPUNodes",
         ),
+        ValidationRule(
+            "!has(self.maxGPUUtilizationPercent) || !has(self.minGPUUtilizationPercent)"
+            " || self.minGPUUtilizationPercent <= self.maxGPUUtilizationPercent",
+            "minGPUUtilizationPercent must not be larger than maxGPUUtilizationPercent",
+            field_path=".maxGPUUtilizationPercent",
+        ),
     )
 
     existing_instance_group_names: Annotated[tuple[ShortText, ...], Meta(min_length=1, max_length=16), AS_SET]
-    """Instance groups that this NodeProvisioner sizes. They must exist, and their nodes must have the label
-    nodeprovisioner.compute.baseten.co/provisioner-name with the name of this NodeProvisioner."""
+    """Instance groups that this NodeProvisioner sizes. They must exist. Forebay gives their nodes the label
+    nodeprovisioner.compute.baseten.co/provisioner-name with the name of this NodeProvisioner, where they lack it."""
     min_gpu_utilization_percent: Annotated[int, Meta(ge=1, le=100), INT32] | None = field(
         name="minGPUUtilizationPercent", default=None
     )
     """Least share of nodes in use, in percent. Below that, empty nodes are removed: the target is the largest size at
     which at least this share is in use."""
+    max_gpu_utilization_percent: Annotated[int, Meta(ge=1, le=100), INT32] | None = field(
+        name="maxGPUUtilizationPercent", default=None
+    )
+    """Largest share of nodes in use, in percent. Above that, nodes are added before pods have to wait."""
     min_unutilized_gpu_nodes: Count | None = field(name="minUnutilizedGPUNodes", default=None)
     """Empty nodes that are always kept ready."""
     scale_down_delay: Duration = "10m"
@@ -65,7 +75,7 @@ class NodeProvisionerSpec(Part, frozen=True, kw_only=True):
 
 
 class NodeProvisionerStatus(Observed, frozen=True, kw_only=True):
-    """What Forebay sees. Condition: Ready."""
+    """What Forebay sees. Conditions: Ready, and GrowthBlocked while the provider cannot create members."""
 
     current_size: Count | None = None
     """Nodes in the groups now."""
@@ -79,6 +89,8 @@ class NodeProvisionerStatus(Observed, frozen=True, kw_only=True):
     """Why the target is what it is, in one word."""
     message: Annotated[str, Meta(max_length=1024)] | None = None
     """The same in a sentence."""
+    arithmetic: Annotated[tuple[Annotated[str, Meta(max_length=1024)], ...], Meta(max_length=16), ATOMIC_LIST] = ()
+    """How the target was computed, one step a line, with its numbers."""
 
 
 class NodeProvisioner(Object, kw_only=True):

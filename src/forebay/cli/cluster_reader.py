@@ -9,6 +9,7 @@ from typing import NoReturn
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.names import OPERATOR_LEASE, OPERATOR_NAMESPACE
+from forebay.api.node_provisioner import NodeProvisioner
 from forebay.cli.parser import UserError
 from forebay.demand.devices import devices_by_node, with_devices
 from forebay.kube.client import Client
@@ -19,7 +20,7 @@ from forebay.kube.errors import Forbidden, NotFound
 from forebay.kube.events import CONTROLLER
 from forebay.kube.jobs import JOBS, Job
 from forebay.kube.nodes import NODES
-from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_POOLS
+from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_POOLS, NODE_PROVISIONERS
 from forebay.kube.pods import PODS
 from forebay.kube.resources import Resource, T
 from forebay.kube.types import EVENTS, LEASES, Event, Lease
@@ -54,6 +55,9 @@ class ClusterReader:
 
     async def record(self, name: str) -> GPUInstance:
         return await self._one(GPU_INSTANCES, name)
+
+    async def provisioner(self, name: str) -> NodeProvisioner:
+        return await self._one(NODE_PROVISIONERS, name)
 
     async def pods(self, namespace: str | None = None, *, node: str | None = None) -> list[Pod]:
         fields = "" if node is None else f"spec.nodeName={node}"

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from forebay.api.gpu_instance import GPUInstance
+from forebay.api.node_provisioner import NodeProvisioner
 from forebay.engine.counts import Counts
 from forebay.engine.views import Views
 from forebay.kube.pods import PENDING_GPU
@@ -25,6 +26,10 @@ GAUGES: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
         ("provider",),
         "GPUInstances whose last terminate call failed. Their machines may still cost money.",
     ),
+    ("group_nodes", ("provisioner",), "Nodes in the instance groups of a NodeProvisioner."),
+    ("group_target_nodes", ("provisioner",), "Nodes that the groups of a NodeProvisioner should have."),
+    ("group_utilized_nodes", ("provisioner",), "Nodes of the groups whose GPUs pods use."),
+    ("group_tainted_nodes", ("provisioner",), "Empty nodes of the groups that are tainted and will be deleted."),
 )
 COUNTERS: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
     ("ticks", (), "Ticks of the reconcile loop."),
@@ -60,6 +65,7 @@ class OperatorCollector(Collector):
             "instances": dict(Counter((_provider(each), each.state.value) for each in records)),
             "hourly_cost_usd": _costs(records),
             "terminations_failing": dict(Counter((_provider(each),) for each in failing)),
+            **_groups([] if views is None else list(views.provisioners.values())),
         }
         counters: dict[str, dict[tuple[str, ...], float]] = {
             "ticks": {(): self._counts.ticks},
@@ -79,6 +85,20 @@ class OperatorCollector(Collector):
             for values, amount in counters[name].items():
                 counter.add_metric(values, amount)
             yield counter
+
+
+def _groups(provisioners: list[NodeProvisioner]) -> dict[str, dict[tuple[str, ...], float]]:
+    """Sizes of instance groups, as last reported."""
+    found = {(each.metadata.name,): each.status for each in provisioners if each.status is not None}
+    sizes = {
+        "group_nodes": {key: status.current_size for key, status in found.items()},
+        "group_target_nodes": {key: status.target_size for key, status in found.items()},
+        "group_utilized_nodes": {key: status.utilized_nodes for key, status in found.items()},
+        "group_tainted_nodes": {key: status.tainted_nodes for key, status in found.items()},
+    }
+    return {
+        name: {key: float(size) for key, size in values.items() if size is not None} for name, values in sizes.items()
+    }
 
 
 def _provider(record: GPUInstance) -> str:

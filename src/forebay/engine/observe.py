@@ -84,6 +84,7 @@ class Observer:
             cluster=self._cluster,
             classes=classes,
             pools=pools,
+            provisioners=tuple(views.provisioners.values()),
             namespaces={each.metadata.name: each.metadata.labels for each in views.namespaces.values()},
             nodes=nodes,
             last_seen_nodes=self._remember_nodes(sources.values(), nodes),
@@ -106,6 +107,7 @@ class Observer:
             unrecorded_cost=frozenset() if accounting is None else accounting.unrecorded_cost(),
             unreadable_pools=frozenset(views.pools.undecodable),
             unreadable_classes=frozenset(name for _, name in views.classes.undecodable),
+            unreadable_provisioners=frozenset(name for _, name in views.provisioners.undecodable),
             unreadable_records={name: why for (_, name), why in views.instances.undecodable.items()},
             unreadable_pods=tuple(
                 (pod, why)

@@ -30,7 +30,7 @@ from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.engine.ledger.store import LedgerStore
 from forebay.engine.loop import Loop, LoopTiming
 from forebay.engine.observe import Observer
-from forebay.engine.sources.configuration import source_configs
+from forebay.engine.sources.configuration import group_configs, source_configs
 from forebay.engine.sources.environment import Environment
 from forebay.engine.sources.secrets import ClusterSecrets
 from forebay.engine.sources.sources import Sources
@@ -222,7 +222,8 @@ class Operator:
 
         def configure() -> None:
             objects = environment.objects()
-            sources.configure(source_configs(objects.classes, context, environment.node_class(objects)))
+            of_classes = source_configs(objects.classes, context, environment.node_class(objects))
+            sources.configure((*of_classes, *group_configs(views.provisioners.values(), context)))
 
         loop = Loop(
             views=views,

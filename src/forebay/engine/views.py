@@ -14,6 +14,7 @@ from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import PAUSED_LABEL
+from forebay.api.node_provisioner import NodeProvisioner
 from forebay.budgets.claims import ClaimedGPUs
 from forebay.engine.pod_changes import PodChanges
 from forebay.engine.pods_by_node import PodsByNode
@@ -23,7 +24,13 @@ from forebay.kube.informer import Informer
 from forebay.kube.jobs import JOBS, Job
 from forebay.kube.node_usage import NodeUsage
 from forebay.kube.nodes import NODES
-from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS, GPU_WORKLOAD_BUDGETS
+from forebay.kube.own_kinds import (
+    GPU_INSTANCES,
+    GPU_NODE_CLASSES,
+    GPU_NODE_POOLS,
+    GPU_WORKLOAD_BUDGETS,
+    NODE_PROVISIONERS,
+)
 from forebay.kube.pods import PODS, PodDecoder, changes_more_than_capacity, pod_indexes
 from forebay.kube.signing_requests import SIGNING_REQUESTS
 from forebay.kube.types import NAMESPACES, Namespace
@@ -46,6 +53,7 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Informer[Namespace]
     classes: Informer[GPUNodeClass]
     pools: Informer[GPUNodePool]
+    provisioners: Informer[NodeProvisioner]
     instances: Informer[GPUInstance]
     budgets: Informer[GPUWorkloadBudget]
     #: Only requests for kubelets' client certificates.
@@ -71,6 +79,7 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
             self.namespaces,
             self.classes,
             self.pools,
+            self.provisioners,
             self.instances,
             self.budgets,
             self.signing_requests,
@@ -127,6 +136,7 @@ async def watching(
         namespaces=Informer(transport, server, NAMESPACES, wake=wake, backoff=Backoff(rng)),
         classes=Informer(transport, server, GPU_NODE_CLASSES, wake=wake, backoff=Backoff(rng)),
         pools=Informer(transport, server, GPU_NODE_POOLS, wake=wake, backoff=Backoff(rng)),
+        provisioners=Informer(transport, server, NODE_PROVISIONERS, wake=wake, backoff=Backoff(rng)),
         instances=Informer(transport, server, GPU_INSTANCES, wake=wake, backoff=Backoff(rng)),
         budgets=Informer(transport, server, GPU_WORKLOAD_BUDGETS, wake=wake, backoff=Backoff(rng)),
         signing_requests=Informer(

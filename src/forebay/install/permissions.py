@@ -65,9 +65,9 @@ CLUSTER_PERMISSIONS: Final = (
     ),
     Permission(
         group=GROUP,
-        resources=("gpunodeclasses", "gpunodepools", "gpuinstances"),
+        resources=("gpunodeclasses", "gpunodepools", "gpuinstances", "nodeprovisioners"),
         verbs=("list", "watch"),
-        why="reads classes, pools and records",
+        why="reads classes, pools, records and the instance groups to size",
     ),
     Permission(
         group=GROUP,
@@ -89,7 +89,13 @@ CLUSTER_PERMISSIONS: Final = (
     ),
     Permission(
         group=GROUP,
-        resources=("gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status", "gpuworkloadbudgets/status"),
+        resources=(
+            "gpunodeclasses/status",
+            "gpunodepools/status",
+            "gpuinstances/status",
+            "gpuworkloadbudgets/status",
+            "nodeprovisioners/status",
+        ),
         verbs=("patch",),
         why="reports status",
     ),

@@ -58,6 +58,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def users(self) -> tuple[Pod, ...]:
         """Those of the pods that keep an idle machine; the others are evicted from one."""
+        if self.policy.every_pod_keeps_it:
+            return self.pods
         return tuple(pod for pod in self.pods if keeps_machine(pod, self.gpu_resources))
 
     @property
@@ -76,6 +78,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def source_of(record: GPUInstance) -> SourceKey:
     """The source that the GPUInstance came from."""
+    if record.spec.provisioner_ref is not None:
+        return SourceKey.of_provisioner(record.spec.provisioner_ref.name, record.spec.provider)
     return SourceKey(record.spec.node_class_name or "", record.spec.provider)
 
 

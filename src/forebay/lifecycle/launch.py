@@ -57,7 +57,8 @@ def with_request(record: GPUInstance, now: datetime) -> GPUInstanceStatus:
         return record.status
     why = record.spec.why or f"Requested for {for_pods(record)}."
     created = record.metadata.creation_timestamp or now
-    return transition(record.status, InstanceState.REQUESTED, Reason.CAPACITY_NEEDED, why, created)
+    reason = Reason.GROUP_TARGET if record.purpose is Purpose.GROUP else Reason.CAPACITY_NEEDED
+    return transition(record.status, InstanceState.REQUESTED, reason, why, created)
 
 
 def _unwanted(record: GPUInstance) -> str:

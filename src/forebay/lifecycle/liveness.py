@@ -54,6 +54,9 @@ def _unhealthy(ctx: RuleContext) -> RuleResult:
     if (held := _held(ctx)) is not None:
         sentence = f"Node {name} is {how}, but {held}: Forebay leaves its machine as it is."
         return _note_unready(ctx, ctx.status, Reason.UNDER_MAINTENANCE, sentence)
+    if not facts.policy.replaced_when_unhealthy:
+        sentence = f"Node {name} is {how}. Its instance group may repair it; Forebay deletes it only when it is empty."
+        return _note_unready(ctx, ctx.status, Reason.UNHEALTHY, sentence)
     limit = unhealthy_after(ctx)
     if before is None or before.status is not Truth.FALSE or before.reason == Reason.UNDER_MAINTENANCE:
         sentence = f"Node {name} is {how}. If this lasts for {human(limit)}, it is {terminated(ctx.record)}."

@@ -8,6 +8,7 @@ from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.lifecycle.call_outcomes import MAX_ATTEMPTS
 from forebay.lifecycle.container_states import container_finished, container_launched, container_running
 from forebay.lifecycle.facts import Facts
+from forebay.lifecycle.group_members import recreated
 from forebay.lifecycle.launch import abandon_unlaunched, launching, made_for_adoption, requested
 from forebay.lifecycle.liveness import ready
 from forebay.lifecycle.presence import ABSENCES_NEEDED
@@ -70,7 +71,7 @@ def _apply_rule(facts: Facts, now: datetime) -> RuleResult:
     if ctx.status.reason == Reason.PROVIDER_NOT_CONFIGURED:
         sentence = f"Provider {ctx.record.spec.provider} is configured again."
         return ctx.write(restore_message(ctx.status), Reason.ADOPTED, sentence)
-    if (noticed := pool_noticed(ctx)) is not None:
+    if (noticed := pool_noticed(ctx) or recreated(ctx)) is not None:
         return noticed
     rules = _RULES if facts.record.spec.delivers.has_node else _CONTAINER_RULES
     result = rules[state](ctx)

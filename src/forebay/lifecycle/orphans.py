@@ -103,7 +103,8 @@ class _Recorded:
     def orphan_reason(self, instance: Instance, source: Source) -> Reason | None:
         """Why the instance is an orphan; None where it has a record, or may be the result of a launch under way."""
         provider = source.key.provider
-        if (provider, instance.id) in self._ids:
+        if source.key.provisioner is not None or (provider, instance.id) in self._ids:
+            # Members of groups are adopted by `group_members`, and never terminated for having no record.
             return None
         if policy_for(source.delivery_of(instance)).adopted_when_found:
             return Reason.ADOPTED if instance.phase is InstancePhase.RUNNING else None

@@ -103,10 +103,11 @@ def _left_alone(ctx: RuleContext, reason: Reason, sentence: str) -> _LeftAlone |
     if facts.held is not None:
         reason, why = Reason.UNDER_MAINTENANCE, facts.held
     elif _found_on(ctx):
-        why = "Forebay did not power it on"
+        why = f"Forebay did not {facts.policy.words.launch_it}"
     else:
         return None
-    told = f"{sentence} It stays on, because {why}; to have it powered off, delete this GPUInstance."
+    left = terminated(ctx.record)
+    told = f"{sentence} {facts.policy.stays}, because {why}; to have it {left}, delete this GPUInstance."
     return _LeftAlone(ctx.write(with_message(ctx.status, reason, told), reason, told))
 
 
@@ -162,7 +163,7 @@ def joined(ctx: RuleContext) -> RuleResult:
         return left.step
     # Whether pods still run on a NotReady node cannot be known: they are waited for only this long.
     lost_at = None
-    if node is not None and not node.ready:
+    if node is not None and not node.ready and facts.policy.replaced_when_unhealthy:
         lost_at = (node.unready_since or ctx.since) + unhealthy_after(ctx)
     if facts.pods and (lost_at is None or now < lost_at):
         waiting = (

@@ -351,7 +351,9 @@ def _check_absence(ctx: RuleContext, seen: Presence) -> RuleResult:
 
 def _gone(ctx: RuleContext, status: GPUInstanceStatus, proof: str) -> RuleResult:
     # An instance that no listing has ever shown was never there to be billed.
-    never = status.instance_id is None and not ctx.facts.policy.configured_by_name
+    policy = ctx.facts.policy
+    never = status.instance_id is None and not policy.configured_by_name
+    never = never or not policy.was_created(ctx.record, ctx.facts.listing)
     state = "was never started" if never else ctx.facts.policy.words.gone
     sentence = f"{describe(ctx.record)} {state}: {proof}."
     gone = transition(
@@ -379,7 +381,7 @@ def expired_record(facts: Facts, now: datetime) -> RuleResult:
         # may have taken effect late: the record tells so, until an adoption replaces it.
         sentence = f"{describe(facts.record)} is on again. Deleting this record, so that a new one can be created."
         return DeleteRecord(record=facts.record, reason=Reason.TERMINATED, sentence=sentence)
-    if node is not None and goes_with(facts.record, node):
+    if node is not None and goes_with(facts.record, node) and cause(facts.status) != Reason.LEFT_IN_GROUP:
         sentence = f"Deleting node {node.name}: its machine, {describe(facts.record)}, is gone."
         return DeleteNode(record=facts.record, reason=Reason.TERMINATED, sentence=sentence, node=node)
     if node is not None and cordon_is_ours(node) and facts.policy.node_outlives_it:

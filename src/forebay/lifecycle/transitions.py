@@ -17,6 +17,8 @@ R = Reason
 _REVOKED: Final = frozenset({R.DELETED, R.POOL_GONE})
 _NO_NODE: Final = frozenset({R.LAUNCH_TIMEOUT, R.JOIN_TIMEOUT})
 _NO_GPUS: Final = frozenset({R.JOIN_TIMEOUT, R.GPUS_MISSING})
+#: Its NodeProvisioner was deleted, which leaves the member in its group.
+_LEFT_IN_GROUP: Final = frozenset({R.LEFT_IN_GROUP})
 _VANISHED: Final = frozenset({R.VANISHED})
 _RECLAIMED: Final = frozenset({R.RECLAIMED})
 _CONTAINER_ENDED: Final = frozenset({R.CONTAINER_FINISHED, R.CONTAINER_FAILED})
@@ -28,7 +30,7 @@ _REFUSED: Final = frozenset(
 #: Which state may follow which, and for which reasons. None: the record has just been created.
 TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reason]]]] = {
     None: {
-        S.REQUESTED: frozenset({R.CAPACITY_NEEDED}),
+        S.REQUESTED: frozenset({R.CAPACITY_NEEDED, R.GROUP_TARGET}),
         S.LAUNCHED: frozenset({R.ADOPTED}),
         S.JOINED: frozenset({R.ADOPTED}),
         S.READY: frozenset({R.ADOPTED}),
@@ -37,7 +39,9 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
     S.REQUESTED: {
         S.LAUNCHING: frozenset({R.LAUNCH_STARTED}),
         S.LAUNCHED: frozenset({R.ADOPTED}),
-        S.GONE: _REVOKED | {R.NOT_NEEDED, R.PROVIDER_NOT_CONFIGURED, R.COOLING_DOWN, R.UNDER_MAINTENANCE},
+        S.GONE: _REVOKED
+        | _LEFT_IN_GROUP
+        | {R.NOT_NEEDED, R.PROVIDER_NOT_CONFIGURED, R.COOLING_DOWN, R.UNDER_MAINTENANCE},
     },
     S.LAUNCHING: {
         S.LAUNCHING: frozenset({R.LAUNCH_STARTED}),
@@ -45,7 +49,7 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
         S.REQUESTED: frozenset({R.RATE_LIMITED, R.PROVIDER_UNAVAILABLE, R.CONTAINER_CONFIG_ERROR}),
         S.TERMINATING: _REVOKED | {R.NOT_NEEDED, R.LAUNCH_FAILED, R.LAUNCH_TIMEOUT, R.UNDER_MAINTENANCE},
         # Not needed: its pod was lost to another node before the provider was called.
-        S.GONE: _REFUSED | {R.NOT_NEEDED},
+        S.GONE: _REFUSED | _LEFT_IN_GROUP | {R.NOT_NEEDED},
     },
     S.LAUNCHED: {
         S.JOINED: frozenset({R.NODE_JOINED}),
@@ -53,18 +57,18 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
         S.FINISHED: _CONTAINER_ENDED,
         S.DRAINING: _REVOKED | _NO_NODE | _RECLAIMED,
         S.TERMINATING: _REVOKED | _NO_NODE | _RECLAIMED | {R.LAUNCH_FAILED, R.NOT_NEEDED},
-        S.GONE: _VANISHED,
+        S.GONE: _VANISHED | _LEFT_IN_GROUP,
     },
     S.JOINED: {
         S.READY: frozenset({R.NODE_READY}),
         S.DRAINING: _REVOKED | _NO_GPUS | _RECLAIMED,
         S.TERMINATING: _REVOKED | _NO_GPUS | _RECLAIMED | {R.LAUNCH_FAILED},
-        S.GONE: _VANISHED,
+        S.GONE: _VANISHED | _LEFT_IN_GROUP,
     },
     S.READY: {
         S.DRAINING: _REVOKED | _RECLAIMED | {R.IDLE, R.EXPIRED, R.DRIFTED, R.UNHEALTHY},
         S.TERMINATING: _REVOKED | _RECLAIMED | {R.UNHEALTHY},
-        S.GONE: _VANISHED,
+        S.GONE: _VANISHED | _LEFT_IN_GROUP,
     },
     S.RUNNING: {
         S.FINISHED: _CONTAINER_ENDED,
@@ -80,12 +84,12 @@ TABLE: Final[Mapping[InstanceState | None, Mapping[InstanceState, frozenset[Reas
         # It was to go if it stayed empty; now it has to go.
         S.DRAINING: _REVOKED,
         S.TERMINATING: _REVOKED | _NO_NODE | _NO_GPUS | _RECLAIMED | {R.IDLE, R.EXPIRED, R.DRIFTED, R.UNHEALTHY},
-        S.GONE: _VANISHED,
+        S.GONE: _VANISHED | _LEFT_IN_GROUP,
     },
     S.TERMINATING: {
         # No termination was accepted, and pods wait for the machine.
         S.READY: frozenset({R.BACK_IN_USE}),
-        S.GONE: frozenset({R.TERMINATED}),
+        S.GONE: frozenset({R.TERMINATED}) | _LEFT_IN_GROUP,
     },
     S.GONE: {},
 }

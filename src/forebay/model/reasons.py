@@ -28,6 +28,18 @@ class Reason(StrEnum):
     CLAIMED_TWICE = "ClaimedTwice"
     """Two classes, or a class and the environment, name the same machine: name it in one place."""
 
+    # NodeProvisioners.
+    GROUPS_READY = "GroupsReady"
+    """The instance groups of the NodeProvisioner can be listed and sized."""
+    GROUPS_NOT_LISTED = "GroupsNotListed"
+    """The instance groups of the NodeProvisioner are not listed yet: nothing is decided about them before."""
+    GROUP_TARGET = "GroupTarget"
+    """The target size of the NodeProvisioner asks for one more member of the group."""
+    GROUP_GROWS = "GroupGrows"
+    """The provider creates the members that were asked for."""
+    LEFT_IN_GROUP = "LeftInGroup"
+    """The NodeProvisioner was deleted. Its groups stay as they are, and Forebay no longer counts their members."""
+
     # GPUInstances: launch, registration, initialization.
     CAPACITY_NEEDED = "CapacityNeeded"
     """Pending pods fit nowhere else; Forebay chose this capacity for them."""

@@ -59,10 +59,24 @@ class Identity(StrEnum):
     MACHINE = "Machine"
 
 
+#: What the key of a NodeProvisioner's groups begins with. No GPUNodeClass has a slash in its name.
+_OF_PROVISIONER: Final = "nodeprovisioner/"
+
+
 class SourceKey(NamedTuple):
     #: Name of the GPUNodeClass; "" for offers that `forebay plan` reads from a table, without a class.
     node_class: str
     provider: str
+
+    @classmethod
+    def of_provisioner(cls, name: str, provider: str) -> "SourceKey":
+        """The source of the instance groups that a NodeProvisioner sizes."""
+        return cls(_OF_PROVISIONER + name, provider)
+
+    @property
+    def provisioner(self) -> str | None:
+        """Name of the NodeProvisioner whose instance groups the source is; None for a source of a class."""
+        return self.node_class.removeprefix(_OF_PROVISIONER) if self.node_class.startswith(_OF_PROVISIONER) else None
 
 
 class Billing(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +196,18 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     delivers: Delivery | None = None
 
 
+class ListedGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """An instance group as its provider lists it. Its members are among the instances of the listing."""
+
+    name: str
+    #: How many members the group tries to have.
+    target: int
+    #: What a member is, where the provider tells.
+    offer: Offer | None = None
+    #: Why members could not be created so far, by their names; the group goes on trying.
+    failures: Mapping[str, "Failure"] = {}
+
+
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """A complete listing: an instance that is not in it does not exist. A provider that is not sure raises."""
 
@@ -190,6 +216,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     unknown: frozenset[str] = frozenset()
     #: When the billing of instances ended that do not exist any more, by id, where the provider tells.
     ended: Mapping[str, datetime] = {}
+    #: The instance groups, where the source is that of a NodeProvisioner.
+    groups: tuple[ListedGroup, ...] = ()
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,8 +6,6 @@ knows nothing: `configuration_problem` says the same about any provider, and is 
 
 from typing import Final
 
-from msgspec.structs import replace
-
 from forebay.api.gpu_node_class import JOINS_SET, GPUNodeClassSpec, ProviderEntry
 from forebay.api.node_provisioner import GroupProvider
 from forebay.api.rules import RefusalCause, ValidationRule
@@ -31,11 +29,7 @@ _NOT_SERVED: Final[dict[str, Capabilities]] = {
     "nebius": _CLOUD,
     "vast": _CONTAINERS,
 }
-_SERVED: Final[dict[str, Capabilities]] = {
-    **{name: plugin.capabilities for name, plugin in OWN.items()},
-    # Its groups come with the NodeProvisioner, which no release serves yet.
-    "simulated": replace(OWN["simulated"].capabilities, has_groups=True),
-}
+_SERVED: Final[dict[str, Capabilities]] = {name: plugin.capabilities for name, plugin in OWN.items()}
 #: Capabilities of every provider that Forebay knows by name.
 KNOWN: Final[dict[str, Capabilities]] = dict(sorted((_NOT_SERVED | _SERVED).items()))
 #: Providers whose instance groups are found by their zone or region.

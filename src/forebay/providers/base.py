@@ -130,6 +130,8 @@ class LaunchRequest(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = {}
     #: The provider ends the instance by itself after this long. Given only where it has a dead-man switch.
     max_run_time: timedelta | None = None
+    #: Instance group that gets one more member; only for groups of a NodeProvisioner.
+    group: str | None = None
 
 
 class Provider(Protocol):
@@ -226,6 +228,10 @@ class GroupMembers(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[GroupMember, ...] = ()
     #: How many the group tries to have.
     target: int
+    #: When the billing of members ended that are no members any more, by name, where the provider tells.
+    ended: Mapping[str, datetime] = {}
+    #: What a member is, with its price; None where that is not known (yet): then the group is not grown.
+    offer: Offer | None = None
 
 
 @runtime_checkable
@@ -250,3 +256,7 @@ class HasGroups(Protocol):
         neither choose others nor replace these. Names that are no members (any more) are ignored. Safe to repeat.
         """
         ...
+
+
+class GroupsProvider(Provider, HasGroups, Protocol):
+    """A provider of instance groups."""

@@ -6,12 +6,13 @@ from datetime import datetime
 import msgspec
 
 from forebay.api.gpu_node_class import ProviderEntry as Entry
+from forebay.api.node_provisioner import GroupProvider
 from forebay.model.sources import Capabilities
 from forebay.net import clock as wall
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import Transport
-from forebay.providers.base import Provider
+from forebay.providers.base import GroupsProvider, Provider
 from forebay.providers.secrets import SecretReader
 
 
@@ -49,6 +50,8 @@ class ProviderPlugin(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: Capabilities
     #: The provider of an entry. It makes no call yet.
     build: Callable[[Entry, ProviderContext], Provider]
+    #: The provider of the instance groups of a NodeProvisioner; None: it has no groups.
+    build_groups: Callable[[GroupProvider, ProviderContext], GroupsProvider] | None = None
     #: What environment variables of the operator configure; None: nothing, ever.
     from_environment: Callable[[Mapping[str, str]], EnvironmentEntry] | None = None
 

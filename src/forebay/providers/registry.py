@@ -15,10 +15,12 @@ import structlog
 
 from forebay.api.gpu_node_class import GPUNodeClassSpec
 from forebay.api.gpu_node_class import ProviderEntry as Entry
+from forebay.api.node_provisioner import NodeProvisionerSpec
 from forebay.api.providers import ProviderName
 from forebay.model.sources import Delivery
 from forebay.providers.admission import KNOWN, configuration_problem
 from forebay.providers.base import Provider
+from forebay.providers.instance_groups import InstanceGroups
 from forebay.providers.own import OWN
 from forebay.providers.plugin import ProviderContext, ProviderNotServed, ProviderPlugin
 
@@ -47,6 +49,18 @@ def build_provider(entry: Entry, spec: GPUNodeClassSpec, context: ProviderContex
     if (problem := configuration_problem(entry, spec, plugin.capabilities)) is not None:
         raise ProviderNotServed(problem)
     return plugin.build(entry, context)
+
+
+def build_groups(groups: NodeProvisionerSpec, context: ProviderContext) -> Provider:
+    """The instance groups of a NodeProvisioner as a source of members. Raises `ProviderNotServed`."""
+    name = groups.provider.name
+    plugin = providers().get(name)
+    if plugin is None:
+        raise ProviderNotServed(_not_served(name))
+    if plugin.build_groups is None:
+        having = ", ".join(sorted(each for each, found in providers().items() if found.build_groups is not None))
+        raise ProviderNotServed(f"Provider {name} has no instance groups; these have: {having}. Correct provider.name.")
+    return InstanceGroups(plugin.build_groups(groups.provider, context), groups.existing_instance_group_names)
 
 
 def deliveries() -> Mapping[str, Delivery]:

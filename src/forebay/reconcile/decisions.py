@@ -58,6 +58,22 @@ class ReportClass(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
+class ReportProvisioner(msgspec.Struct, frozen=True, kw_only=True):
+    """Write the status of a NodeProvisioner."""
+
+    name: str
+    uid: str
+    #: Version that the tick saw: the API server refuses the write where the object has changed since.
+    resource_version: int
+    generation: int
+    #: The complete list, conditions of other writers included.
+    conditions: tuple[Condition, ...]
+    #: Values by the name of their status field; None removes the field.
+    figures: Mapping[str, Any]
+    reason: Reason
+    sentence: str
+
+
 class ReportBudget(msgspec.Struct, frozen=True, kw_only=True):
     """Write the status of a GPUWorkloadBudget, and the labels by which admission policies select budgets."""
 
@@ -212,6 +228,7 @@ BudgetDecision = (
 Decision = (
     ReportPool
     | ReportClass
+    | ReportProvisioner
     | CreateInstance
     | Adopt
     | AnyStep
@@ -239,6 +256,8 @@ def subject(decision: Decision) -> tuple[str, str, str]:
             return ("pool", decision.namespace, decision.name)
         case ReportClass():
             return ("class", "", decision.name)
+        case ReportProvisioner():
+            return ("provisioner", "", decision.name)
         case SetClassFinalizer():
             return ("class", "", decision.node_class.metadata.name)
         case Publish():

@@ -1,7 +1,7 @@
 """Due lifecycle steps: at most one for each GPUInstance, and adoption of orphans (instances without a GPUInstance)."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -21,6 +21,7 @@ from forebay.lifecycle.facts import (
     serving_source,
     source_of,
 )
+from forebay.lifecycle.group_members import left_in_group
 from forebay.lifecycle.next_step import step_or_wait
 from forebay.lifecycle.node_identity import is_stranger
 from forebay.lifecycle.orphans import Orphans, adoptions, orphans_seen, powered_on_late
@@ -58,7 +59,8 @@ def paused_replacements(snapshot: Snapshot) -> Mapping[Pool, str]:
     """
     by_pool: defaultdict[Pool, list[GPUInstance]] = defaultdict(list)
     for record in snapshot.records:
-        by_pool[_pool(record)].append(record)
+        if record.spec.provisioner_ref is None:
+            by_pool[_pool(record)].append(record)
     found = {pool: replacement_paused(records, snapshot.nodes) for pool, records in by_pool.items()}
     return {pool: why for pool, why in found.items() if why is not None}
 
@@ -85,6 +87,7 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
         if any(entry.endpoints_from is EndpointsFrom.ENVIRONMENT for entry in each.spec.providers)
     }
     wanted = Wanted(snapshot)
+    groups = {each.metadata.name: each.spec.existing_instance_group_names for each in snapshot.provisioners}
     machines = machine_sources(snapshot.sources)
     cooling = _cooling_down(snapshot)
     steps: list[AnyStep] = []
@@ -99,7 +102,7 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
             facts = msgspec.structs.replace(
                 facts,
                 pool_exists=record.spec.pool_ref is None or _pool(record) in pools,
-                class_exists=not source.node_class or source.node_class in classes,
+                class_exists=not source.node_class or source.provisioner is not None or source.node_class in classes,
                 gpu_count_variable=_gpu_count_variable(record, snapshot.rules)
                 if not source.node_class or source.node_class in of_environment
                 else None,
@@ -108,7 +111,9 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
             if _is_unconfigured(record, snapshot.sources.get(source), machines):
                 # No longer configured: no listing can show the machine, and nobody can power it off.
                 facts = msgspec.structs.replace(facts, capabilities=None)
-            step, at = _initial_step(record) or step_or_wait(facts, snapshot.now)
+            step, at = (
+                _initial_step(record) or _left_in_group(facts, groups, snapshot) or step_or_wait(facts, snapshot.now)
+            )
         except Exception as error:  # noqa: BLE001 (the boundary between records; the loop logs and counts it)
             errors[record.metadata.name] = error
             continue
@@ -126,6 +131,18 @@ def due_steps(snapshot: Snapshot, paused: Mapping[Pool, str]) -> DueSteps:
         and not (isinstance(step, DeleteRecord) and step.record.uid in snapshot.unrecorded_cost)
     )
     return DueSteps(tuple(steps), tuple(allowed), min(due, default=None), errors)
+
+
+def _left_in_group(
+    facts: Facts, groups: Mapping[str, Collection[str]], snapshot: Snapshot
+) -> tuple[AnyStep, None] | None:
+    """The end of the record of a member whose NodeProvisioner was deleted, or no longer names its group."""
+    reference = facts.record.spec.provisioner_ref
+    if reference is None or facts.record.state is InstanceState.GONE:
+        return None
+    if reference.name in snapshot.unreadable_provisioners or reference.group in groups.get(reference.name, ()):
+        return None
+    return left_in_group(facts, snapshot.now), None
 
 
 def _cooling_down(snapshot: Snapshot) -> Mapping[CooldownKey, Cooldown]:

@@ -18,6 +18,7 @@ from forebay.api.gpu_instance import GPUInstance
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
+from forebay.api.node_provisioner import NodeProvisioner
 from forebay.budgets.accounts import Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
@@ -132,6 +133,7 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     cluster: str = ""
     classes: tuple[GPUNodeClass, ...] = ()
     pools: tuple[GPUNodePool, ...] = ()
+    provisioners: tuple[NodeProvisioner, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = {}
     nodes: Mapping[str, Node] = {}
     shapes: tuple[PodShape, ...] = ()
@@ -154,6 +156,7 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     unrecorded_cost: frozenset[str] = frozenset()
     unreadable_pools: frozenset[tuple[str, str]] = frozenset()
     unreadable_classes: frozenset[str] = frozenset()
+    unreadable_provisioners: frozenset[str] = frozenset()
     unreadable_records: Mapping[str, str] = {}
     unreadable_pods: tuple[_UnreadablePod, ...] = ()
     told_but_bound: tuple[_Pod, ...] = ()

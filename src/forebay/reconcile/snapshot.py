@@ -10,6 +10,7 @@ from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget
 from forebay.api.names import OPERATOR_NAMESPACE
+from forebay.api.node_provisioner import NodeProvisioner
 from forebay.budgets.accounts import Accounts, BudgetKey
 from forebay.budgets.assessment import Assessor
 from forebay.budgets.enforcement import EvictionBackoff, PausedJob
@@ -96,6 +97,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""
     classes: tuple[GPUNodeClass, ...] = ()
     pools: tuple[GPUNodePool, ...] = ()
+    provisioners: tuple[NodeProvisioner, ...] = ()
     #: Labels, by name of the namespace.
     namespaces: Mapping[str, Mapping[str, str]] = {}
     nodes: Mapping[str, Node] = {}
@@ -137,6 +139,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     #: Pools and classes that exist but do not decode: their machines are kept.
     unreadable_pools: frozenset[tuple[str, str]] = frozenset()
     unreadable_classes: frozenset[str] = frozenset()
+    #: NodeProvisioners (by name) that exist but do not decode: their members stay as they are.
+    unreadable_provisioners: frozenset[str] = frozenset()
     #: GPUInstances (by name) that exist but do not decode, and why. Nothing is decided about them, nor is anything
     #: launched, adopted or terminated that may be theirs. `records` may have an older state of them.
     unreadable_records: Mapping[str, str] = {}

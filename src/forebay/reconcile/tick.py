@@ -28,6 +28,8 @@ from forebay.reconcile.capacity_conditions import report_capacity
 from forebay.reconcile.class_finalizers import class_finalizers
 from forebay.reconcile.decisions import CreateInstance, Decision, PodEvent, SetClassFinalizer
 from forebay.reconcile.due_steps import adopt_orphans, due_steps, paused_replacements
+from forebay.reconcile.group_reports import report_provisioners
+from forebay.reconcile.group_sizing import adopt_members, size_groups
 from forebay.reconcile.isolation import Faults, ObjectId, without_faulty
 from forebay.reconcile.node_changes import out_of_service, record_refusals, reserve_nodes, sync_nodes
 from forebay.reconcile.pod_events import per_owner, pod_events
@@ -81,9 +83,9 @@ def tick(snapshot: Snapshot) -> TickResult:
         return assessment, reservations, purchases(seen, assessed, reservations)
 
     served, left_out = without_faulty(snapshot, serve, faults)
-    assessment, reservations, (admitted, bought, budgeting) = served
+    assessment, reservations, (admitted, bought, grown, budgeting) = served
     gated = gates(snapshot, budgeting)
-    held = (*admitted.held, *bought.held, *gated.held)
+    held = (*admitted.held, *grown.held, *bought.held, *gated.held)
 
     # New nodes: reserved for the pods they were launched for, then with planned labels and taints.
     reserved = reserve_nodes(snapshot, reservations, due.allowed)
@@ -92,6 +94,8 @@ def tick(snapshot: Snapshot) -> TickResult:
     # 7. Disrupt: drain idle machines, never one that the reservations count on.
     with_step = {step.record.metadata.name for step in due.steps}
     scaled_down = scale_down_steps(snapshot, reservations, with_step, faults)
+    # Instance groups: one pass towards the target of each NodeProvisioner.
+    sized = size_groups(snapshot, reservations, grown, with_step, faults)
 
     # 8. Enforce: evict or pause pods of exceeded budgets.
     enforced = enforcement(snapshot, budgeting.standings, faults)
@@ -112,13 +116,16 @@ def tick(snapshot: Snapshot) -> TickResult:
         *certificate_decisions(snapshot.records, snapshot.signing_requests, snapshot.nodes, snapshot.now),
         *class_finalizers(snapshot),
         *adopted,
+        *adopt_members(snapshot),
         *bought.decisions,
+        *sized.decisions,
         *synced,
         *out_of_service(snapshot),
         *record_refusals(snapshot, reservations),
         *scaled_down.steps,
         *report_pools(snapshot, paused, faults),
         *report_classes(snapshot),
+        *report_provisioners(snapshot, sized.sizes, faults),
         *unreadable_instances(snapshot),
         *budgets.decisions,
         *report_unserved(snapshot),
@@ -134,6 +141,7 @@ def tick(snapshot: Snapshot) -> TickResult:
         requeue_at=_earliest(
             due.requeue_at,
             scaled_down.requeue_at,
+            sized.requeue_at,
             bought.requeue_at,
             grace_end(reservations, snapshot.now),
             next_taint_change(snapshot.records, snapshot.nodes, snapshot.now),

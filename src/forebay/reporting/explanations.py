@@ -9,6 +9,8 @@ import msgspec
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import BUDGET_GATE, PAUSED_AT_ANNOTATION, PAUSED_BY_ANNOTATION
+from forebay.api.node_provisioner import NodeProvisioner, NodeProvisionerStatus
+from forebay.api.parts import Truth
 from forebay.demand.assessment import not_demand
 from forebay.demand.planned_pods import planned_nodes
 from forebay.lifecycle.deliveries.policies import policy_of
@@ -21,6 +23,7 @@ from forebay.reporting.budget_waits import is_gated
 from forebay.reporting.cluster_view import ClusterView, EventLine, JobView
 from forebay.reporting.machines import MachineView, machine_view, price
 from forebay.reporting.next_steps import (
+    NO_OPERATOR,
     NOT_INSTALLED,
     next_of_gated_pod,
     next_of_instance,
@@ -172,6 +175,46 @@ def explain_node(node: Node, view: ClusterView, events: list[EventLine] | None) 
         machines=[machine],
         events=events,
     )
+
+
+def explain_provisioner(provisioner: NodeProvisioner, view: ClusterView, events: list[EventLine] | None) -> Explanation:
+    """The target of the instance groups with the arithmetic that led to it, and what happens to their nodes."""
+    status, spec = provisioner.status or NodeProvisionerStatus(), provisioner.spec
+    name = provisioner.metadata.name
+    ready = next((each for each in status.conditions if each.type == "Ready"), None)
+    blocked = [each.message for each in status.conditions if each.type == "GrowthBlocked" and each.status is Truth.TRUE]
+    about = f"NodeProvisioner {name}"
+    if status.target_size is None:
+        answer = ready.message if ready is not None else "Forebay has not sized its instance groups yet."
+        following = (
+            "The groups are sized when they can be listed." if view.operator_running is not False else NO_OPERATOR
+        )
+        reason = ready.reason if ready is not None else Reason.GROUPS_NOT_LISTED
+        return Explanation(about=about, reason=reason, answer=answer, next=following, events=events)
+    answer = " ".join((*status.arithmetic, *(f"Growth is blocked: {each}" for each in blocked)))
+    if ready is not None and ready.status is not Truth.TRUE:
+        answer = f"{answer} {ready.message}"
+    return Explanation(
+        about=about,
+        reason=status.reason or Reason.GROUPS_READY,
+        answer=answer,
+        next=_next_of_groups(status, spec.scale_down_delay) if view.operator_running is not False else NO_OPERATOR,
+        events=events,
+    )
+
+
+def _next_of_groups(status: NodeProvisionerStatus, delay: str) -> str:
+    current, target = status.current_size or 0, status.target_size or 0
+    if target > current:
+        return f"{target - current} members are created."
+    if status.tainted_nodes:
+        return (
+            f"{status.tainted_nodes} empty nodes are tainted and deleted {delay} after that, unless a pod comes or the "
+            "target rises."
+        )
+    if target < current:
+        return "Nodes go when they are empty: nodes with pods are never deleted."
+    return "Nothing, until pods come or leave."
 
 
 def record_of_node(name: str, records: Sequence[GPUInstance]) -> GPUInstance | None:

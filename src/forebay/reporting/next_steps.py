@@ -24,7 +24,7 @@ NOT_INSTALLED: Final = (
     "Forebay is not installed in this cluster, so no capacity will be launched. Install it: forebay manifests install "
     "| kubectl apply --server-side -f -"
 )
-_NO_OPERATOR: Final = (
+NO_OPERATOR: Final = (
     "No operator is running, so nothing will change. Check the operator's Deployment, or start one with forebay run."
 )
 
@@ -41,7 +41,7 @@ def next_of_waiting_pod(
     """What comes next for a pod that waits for capacity; `for_pod` are its GPUInstances, oldest first."""
     if view.records is None:
         return NOT_INSTALLED
-    no_operator = f" {_NO_OPERATOR}" if view.operator_running is False else ""
+    no_operator = f" {NO_OPERATOR}" if view.operator_running is False else ""
     live = [each for each in for_pod if each.state is not InstanceState.GONE and not is_terminating(each)]
     if live:
         return next_of_instance(live[-1], view)
@@ -52,14 +52,14 @@ def next_of_waiting_pod(
     if told is not None:
         return f"{told}{no_operator}"
     if view.operator_running is False:
-        return _NO_OPERATOR
+        return NO_OPERATOR
     return f"The operator has not decided yet; it does within seconds after {scheduler_name(pod)} reports no node."
 
 
 def next_of_gated_pod(pod: Pod, view: ClusterView, events: list[EventLine] | None) -> str:
     """What comes next for a pod behind the scheduling gate of budgets."""
     if view.operator_running is False:
-        return _NO_OPERATOR
+        return NO_OPERATOR
     wait, told = view.budget_waits.get(pod.uid), _told(pod, events, view.now)
     if wait is not None and wait.sentence is not None:
         return wait.sentence
@@ -114,7 +114,7 @@ def next_of_other_pod(pod: Pod, reason: Reason, view: ClusterView) -> str:
 def next_of_instance(record: GPUInstance, view: ClusterView) -> str:
     """What comes next for a GPUInstance, in each of its states."""
     if view.operator_running is False and record.state is not InstanceState.GONE:
-        return _NO_OPERATOR
+        return NO_OPERATOR
     status, name, provider = record.status, record.metadata.name, record.spec.provider
     match record.state:
         case InstanceState.REQUESTED:

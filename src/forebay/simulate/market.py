@@ -24,10 +24,12 @@ from forebay.net.clock import now
 from forebay.net.transport import AnswerLost, Handler, Headers, Request, Response
 from forebay.providers.simulated.wire import (
     ACCOUNT,
+    GROUPS,
     INSTANCES,
     OFFERS,
     MarketListing,
     MarketLog,
+    MarketNames,
     MarketOffers,
     MarketOrder,
     MarketRefusal,
@@ -36,6 +38,7 @@ from forebay.providers.simulated.wire import (
 from forebay.simulate.market_bill import BillLine, total
 from forebay.simulate.market_faults import MarketFault
 from forebay.simulate.market_goods import Rented, RentedNodes, Sku
+from forebay.simulate.market_groups import SimulatedGroup
 from forebay.simulate.power_faults import Boot
 
 #: Part of its boot time after which a machine is listed as running.
@@ -54,6 +57,9 @@ class MarketCall(StrEnum):
     LIST = "list"
     TERMINATE = "terminate"
     LOGS = "logs"
+    GROUP = "group"
+    GROW = "grow"
+    SHRINK = "shrink"
 
 
 class ReceivedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +92,7 @@ class Market:
         self.name = name
         self.calls: Final[list[ReceivedCall]] = []
         self.instances: Final[dict[str, Rented]] = {}
+        self.groups: Final[dict[str, SimulatedGroup]] = {}
         self.list_lag = list_lag
         self.key = key
         self.quota = quota
@@ -116,6 +123,8 @@ class Market:
     def restock(self, instance_type: str, stock: int | None) -> None:
         """Sets how many there are, in every zone."""
         self._stock |= {key: stock for key, sku in self._skus.items() if sku.instance_type == instance_type}
+        for group in self.groups.values():
+            group.fill()
 
     def reprice(self, instance_type: str, hourly_price: str) -> None:
         """Sets the price of later orders."""
@@ -145,6 +154,22 @@ class Market:
             instance_type=instance_type, region=sku.region, zone=sku.zone, cluster=cluster, owner=owner, name="leftover"
         )
         return self._rent(sku, order).id
+
+    def add_group(
+        self, name: str, instance_type: str, members: Iterable[str] = (), labels: Mapping[str, str] | None = None
+    ) -> SimulatedGroup:
+        """An instance group of the account's owner, with these members."""
+        sku = next(sku for sku in self._skus.values() if sku.instance_type == instance_type)
+        group = self.groups[name] = SimulatedGroup(name, sku, self._rent_member, labels or {})
+        group.grow(members)
+        return group
+
+    def recreate(self, group: str, member: str) -> None:
+        """Replaces the machine of a member under the same name, as autohealing does."""
+        rented = self.groups[group].members[member]
+        if rented is not None:
+            self._end(rented)
+        self.groups[group].recreate(member)
 
     def stop(self) -> None:
         """Cancels all pending state changes."""
@@ -218,6 +243,26 @@ class Market:
                 return self._terminate(about)
             case MarketCall.LOGS:
                 return self._logs(about)
+            case MarketCall.GROUP | MarketCall.GROW | MarketCall.SHRINK:
+                return self._group(asked, about, request.body or b"")
+
+    def _group(self, asked: MarketCall, name: str, body: bytes) -> Response:
+        group = self.groups.get(name)
+        if group is None:
+            return _refused(404, f"there is no group {name}")
+        if asked is MarketCall.GROUP:
+            seen = now() - timedelta(seconds=self.list_lag)
+            return _json(_OK, group.shown(self._stock[group.sku.key], lambda rented: rented.listed_at(seen)))
+        names = msgspec.json.decode(body, type=MarketNames).names
+        if asked is MarketCall.GROW:
+            group.grow(names)
+        else:
+            for rented in group.shrink(names):
+                self._terminate(rented.id)
+        return _json(_ACCEPTED, {"group": name})
+
+    def _rent_member(self, sku: Sku, order: MarketOrder) -> Rented | None:
+        return None if self._stock[sku.key] == 0 else self._rent(sku, order)
 
     def _launch(self, body: bytes, *, copies: int) -> Response:
         try:
@@ -345,6 +390,14 @@ def _asked(method: str, path: str) -> tuple[MarketCall | None, str]:
         about = unquote(name)
         asked = {("DELETE", ""): MarketCall.TERMINATE, ("GET", "logs"): MarketCall.LOGS}.get((method, rest))
         return asked, about
+    if path.startswith(f"{GROUPS}/"):
+        name, _, rest = path.removeprefix(f"{GROUPS}/").partition("/")
+        calls = {
+            ("GET", ""): MarketCall.GROUP,
+            ("POST", "grow"): MarketCall.GROW,
+            ("POST", "shrink"): MarketCall.SHRINK,
+        }
+        return calls.get((method, rest)), unquote(name)
     found = {
         ("GET", ACCOUNT): MarketCall.ACCOUNT,
         ("GET", OFFERS): MarketCall.OFFERS,

@@ -215,6 +215,8 @@ REFUSALS = [
             "spec.minGPUUtilizationPercent", "should be less than or equal to 100"),
     Refusal("more spare nodes than nodes", _GROUP, _spec(maxNodes=1),
             "spec.minUnutilizedGPUNodes", "must not be larger than maxNodes"),
+    Refusal("minimum above the maximum", _GROUP, _spec(minGPUUtilizationPercent=90, maxGPUUtilizationPercent=80),
+            "spec.maxGPUUtilizationPercent", "must not be larger than maxGPUUtilizationPercent"),
     Refusal("a delay in words", _GROUP, _spec(scaleDownDelay="a while"), "spec.scaleDownDelay", _DURATION),
     Refusal("a group in no zone", _GROUP, _spec(provider={"location": None}),
             "spec.provider.location", "gcp needs the zone or region of the instance groups"),

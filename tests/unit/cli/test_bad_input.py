@@ -108,8 +108,8 @@ def test_an_invalid_setting(tmp_path):
         (["demo", "--until-idle", "--serve"], "leave out one of them"),
         (["demo", "--serve", "--output", "json"], "leave out --serve or --output json"),
         (["demo", "--port", "8001"], "add --serve"),
-        (["explain", "train-0"], "give pod/NAME, job/NAME, node/NAME or gi/NAME"),
-        (["explain", "deployment/web"], "give pod/NAME, job/NAME, node/NAME or gi/NAME"),
+        (["explain", "train-0"], "give pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME"),
+        (["explain", "deployment/web"], "give pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME"),
     ],
 )
 def test_options_that_exclude_each_other(arguments, expected):

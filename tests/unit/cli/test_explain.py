@@ -22,5 +22,5 @@ def test_objects_are_named_as_kubectl_names_them(text, kind, name):
 
 @pytest.mark.parametrize("text", ["x", "pod/", "/x", "deployment/x", ""])
 def test_the_error_about_another_object_names_the_kinds_that_can_be_explained(text):
-    with pytest.raises(UserError, match="give pod/NAME, job/NAME, node/NAME or gi/NAME"):
+    with pytest.raises(UserError, match="give pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME"):
         target(text)

@@ -11,6 +11,7 @@ from forebay.api.gpu_workload_budget import EnforcementAction
 from forebay.api.machines import Machine
 from forebay.api.meta import ObjectMeta
 from forebay.api.names import BUDGET_GATE
+from forebay.api.node_provisioner import GroupProvider, NodeProvisioner, NodeProvisionerSpec
 from forebay.api.parts import Limits
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
@@ -50,6 +51,15 @@ CONSTRAINED = PodShape(
 )
 
 
+def provisioner():
+    spec = NodeProvisionerSpec(
+        existing_instance_group_names=("a3-a",),
+        min_gpu_utilization_percent=80,
+        provider=GroupProvider(name="simulated", endpoint="http://market"),
+    )
+    return NodeProvisioner(metadata=ObjectMeta(name="a3"), spec=spec)
+
+
 def a_full_snapshot():
     offer = Offer(
         provider="webhook",
@@ -66,6 +76,7 @@ def a_full_snapshot():
         cluster="c-1",
         classes=(GPUNodeClass(metadata=ObjectMeta(name="owned", finalizers=["f"]), spec=OWNED),),
         pools=(pool(),),
+        provisioners=(provisioner(),),
         namespaces={"team": {"kind": "lab"}},
         nodes={"m1": node()},
         pending=(
@@ -98,6 +109,7 @@ def a_full_snapshot():
         unrecorded_cost=frozenset({"uid-m9"}),
         unreadable_pools=frozenset({("team", "odd")}),
         unreadable_classes=frozenset({"odd"}),
+        unreadable_provisioners=frozenset({"odd"}),
         unreadable_records={"odd": "Invalid enum value"},
         unreadable_pods=((running("odd"), "Expected `int`"),),
         told_but_bound=(running("placed", capacity="NoOfferFits: None."),),

@@ -24,9 +24,9 @@
 - apiGroups: [""]
   resources: ["pods/eviction"]
   verbs: ["create"]
-# reads classes, pools and records
+# reads classes, pools, records and the instance groups to size
 - apiGroups: ["forebay.dev"]
-  resources: ["gpunodeclasses", "gpunodepools", "gpuinstances"]
+  resources: ["gpunodeclasses", "gpunodepools", "gpuinstances", "nodeprovisioners"]
   verbs: ["list", "watch"]
 # records each machine before it is launched, deletes the record after it is gone
 - apiGroups: ["forebay.dev"]
@@ -42,7 +42,7 @@
   verbs: ["create", "delete"]
 # reports status
 - apiGroups: ["forebay.dev"]
-  resources: ["gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status", "gpuworkloadbudgets/status"]
+  resources: ["gpunodeclasses/status", "gpunodepools/status", "gpuinstances/status", "gpuworkloadbudgets/status", "nodeprovisioners/status"]
   verbs: ["patch"]
 # reads budgets
 - apiGroups: ["forebay.dev"]

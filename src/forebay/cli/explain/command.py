@@ -1,4 +1,4 @@
-"""`forebay explain`: why a pod or Job waits, why a node or GPUInstance exists, and what comes next."""
+"""`forebay explain`: why a pod or Job waits, why a node or GPUInstance exists, how large instance groups should be."""
 
 import argparse
 import asyncio
@@ -24,13 +24,14 @@ _KINDS: Final = {
     **dict.fromkeys(("job", "jobs"), "job"),
     **dict.fromkeys(("node", "nodes", "no"), "node"),
     **dict.fromkeys(("gi", "gpuinstance", "gpuinstances"), "gi"),
+    **dict.fromkeys(("np", "nodeprovisioner", "nodeprovisioners"), "np"),
 }
 #: Pods of a Job that are shown; the others are counted.
 _MOST_PODS: Final = 20
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("object", metavar="KIND/NAME", help="pod/NAME, job/NAME, node/NAME or gi/NAME")
+    parser.add_argument("object", metavar="KIND/NAME", help="pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME")
     parser.add_argument(
         "-n",
         "--namespace",
@@ -46,7 +47,7 @@ def target(text: str) -> tuple[str, str]:
     kind, slash, name = text.partition("/")
     known = _KINDS.get(kind.partition(".")[0].lower())
     if not slash or not name or known is None:
-        raise UserError(f"{text!r} cannot be explained; give pod/NAME, job/NAME, node/NAME or gi/NAME")
+        raise UserError(f"{text!r} cannot be explained; give pod/NAME, job/NAME, node/NAME, gi/NAME or np/NAME")
     return known, name
 
 
@@ -62,7 +63,13 @@ async def explanation_of(
     reader: "ClusterReader", settings: Settings, kind: str, name: str, namespace: str | None
 ) -> "tuple[Explanation, datetime]":
     """`explain` with a given reader."""
-    from forebay.reporting.explanations import explain_instance, explain_job, explain_node, explain_pod
+    from forebay.reporting.explanations import (
+        explain_instance,
+        explain_job,
+        explain_node,
+        explain_pod,
+        explain_provisioner,
+    )
 
     in_namespace = namespace or reader.namespace
     match kind:
@@ -82,6 +89,10 @@ async def explanation_of(
             node = await reader.node(name)
             view = await read_cluster_view(reader, settings)
             return explain_node(node, view, await reader.events("Node", name=name)), view.now
+        case "np":
+            provisioner = await reader.provisioner(name)
+            view = await read_cluster_view(reader, settings)
+            return explain_provisioner(provisioner, view, await reader.events("NodeProvisioner", name=name)), view.now
         case _:
             record = await reader.record(name)
             view = await read_cluster_view(reader, settings)
@@ -220,10 +231,12 @@ COMMAND = Command(
     summary="explain why a pod or Job waits, or why a node or GPUInstance exists, and what comes next",
     description="For a pod or Job: whether it waits for capacity and why, the GPUInstances launched for it,\n"
     "Forebay's events, and what comes next. For a node or GPUInstance: why it was launched, its\n"
-    "history and cost, and when it is terminated:\n\n"
+    "history and cost, and when it is terminated. For a NodeProvisioner: the target of its instance\n"
+    "groups, with the arithmetic:\n\n"
     "  forebay explain pod/train-0 -n team\n"
     "  forebay explain job/train\n"
     "  forebay explain node/gpu-1\n"
+    "  forebay explain np/a3-pool\n"
     "  forebay explain gi/gpu-1 --output json",
     options=add_options,
     run=run,

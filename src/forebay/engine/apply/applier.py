@@ -30,7 +30,7 @@ from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from forebay.kube.lease import Elector
-from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS
+from forebay.kube.own_kinds import GPU_NODE_CLASSES, GPU_NODE_POOLS, NODE_PROVISIONERS
 from forebay.kube.signing_requests import approve
 from forebay.kube.types import reference
 from forebay.lifecycle.node_certificates import ApproveCertificate, ReportMisuse
@@ -55,6 +55,7 @@ from forebay.reconcile.decisions import (
     ReportCapacity,
     ReportClass,
     ReportPool,
+    ReportProvisioner,
     SetClassFinalizer,
     SyncNode,
     Unpublish,
@@ -189,6 +190,8 @@ class Applier:
                 await self._report_pool(decision)
             case ReportClass():
                 await self._report_class(decision)
+            case ReportProvisioner():
+                await self._report_provisioner(decision)
             case _:
                 await self._budgets.act(decision)
 
@@ -243,6 +246,25 @@ class Applier:
         earlier = () if before is None or before.status is None else before.status.conditions
         self._events.condition(
             reference(GPU_NODE_POOLS, pool), earlier, decision.conditions, decision.reason, decision.sentence
+        )
+
+    async def _report_provisioner(self, decision: ReportProvisioner) -> None:
+        patch = writes.merge_patch(
+            {
+                "metadata": {"uid": decision.uid, "resourceVersion": str(decision.resource_version)},
+                "status": {
+                    "observedGeneration": decision.generation,
+                    "conditions": decision.conditions,
+                    **decision.figures,
+                },
+            }
+        )
+        before = self._views.provisioners.get(("", decision.name))
+        changed = await self._client.patch(NODE_PROVISIONERS, decision.name, patch, subresource="status")
+        self._views.provisioners.observe(changed)
+        earlier = () if before is None or before.status is None else before.status.conditions
+        self._events.condition(
+            reference(NODE_PROVISIONERS, changed), earlier, decision.conditions, decision.reason, decision.sentence
         )
 
     async def _report_class(self, decision: ReportClass) -> None:

@@ -12,7 +12,7 @@ from forebay.api.parts import Condition, Truth
 from forebay.engine.views import Views
 from forebay.kube.events import EventRecorder
 from forebay.kube.nodes import NODES
-from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_POOLS
+from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_POOLS, NODE_PROVISIONERS
 from forebay.kube.pods import PODS
 from forebay.kube.types import ObjectReference, reference
 from forebay.model.reasons import Reason
@@ -87,6 +87,10 @@ class Events:
             pool = self._views.pools.get((record.spec.pool_ref.namespace, record.spec.pool_ref.name))
             if pool is not None:
                 self._event(reference(GPU_NODE_POOLS, pool), reason, sentence, instance)
+        if record.spec.provisioner_ref is not None:
+            provisioner = self._views.provisioners.get(("", record.spec.provisioner_ref.name))
+            if provisioner is not None:
+                self._event(reference(NODE_PROVISIONERS, provisioner), reason, sentence, instance)
         node = self._views.nodes.get(("", record.spec.node.name)) if record.spec.node is not None else None
         if node is not None:
             self._event(reference(NODES, node), reason, sentence, instance)

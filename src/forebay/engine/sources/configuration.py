@@ -13,13 +13,15 @@ import msgspec
 
 from forebay.api.gpu_node_class import EndpointsFrom, GPUNodeClass, GPUNodeClassSpec
 from forebay.api.gpu_node_class import ProviderEntry as Entry
+from forebay.api.node_provisioner import NodeProvisioner, NodeProvisionerSpec
 from forebay.engine.sources.environment import EnvironmentClass
 from forebay.engine.sources.secrets import TrackedSecrets
 from forebay.engine.sources.sources import SourceConfig
 from forebay.model.sources import SourceKey
 from forebay.providers.base import Provider
 from forebay.providers.plugin import ProviderContext, ProviderNotServed
-from forebay.providers.registry import build_provider
+from forebay.providers.registry import build_groups, build_provider
+from forebay.sizing.claims import groups_claimed_twice, own_groups
 
 #: Creation time of a class that is only in a file.
 _NOT_CREATED: Final = datetime.max.replace(tzinfo=UTC)
@@ -48,6 +50,33 @@ def source_configs(
             misplaced = environment is not None and entry.endpoints_from is EndpointsFrom.ENVIRONMENT
             build = _refuse if misplaced else build_provider
             yield _source_config(name, used, node_class.spec, context, build)
+
+
+def group_configs(provisioners: Iterable[NodeProvisioner], context: ProviderContext) -> Iterator[SourceConfig]:
+    """Configuration of the instance groups of every NodeProvisioner, each group with one of them."""
+    provisioners = tuple(provisioners)
+    claimed = groups_claimed_twice(provisioners)
+    for each in provisioners:
+        groups = own_groups(each, claimed)
+        if not groups:
+            continue
+        spec = msgspec.structs.replace(each.spec, existing_instance_group_names=groups)
+        versions: dict[str, str] = {}
+        yield SourceConfig(
+            key=SourceKey.of_provisioner(each.metadata.name, spec.provider.name),
+            digest=hashlib.sha256(msgspec.json.encode((spec.provider, groups))).hexdigest(),
+            priority=0,
+            enabled=True,
+            build=_group_builder(spec, context, versions),
+            secret_versions=versions.copy,
+        )
+
+
+def _group_builder(
+    spec: NodeProvisionerSpec, context: ProviderContext, versions: dict[str, str]
+) -> Callable[[], Provider]:
+    tracked = msgspec.structs.replace(context, secrets=TrackedSecrets(context.secrets, versions))
+    return lambda: build_groups(spec, tracked)
 
 
 def claimed_twice(

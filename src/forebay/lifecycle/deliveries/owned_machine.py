@@ -15,6 +15,7 @@ LISTING_MAX_AGE: Final = timedelta(minutes=2)
 class OwnedMachine(DeliveryPolicy):
     words: ClassVar[DeliveryWords] = DeliveryWords(
         launch="power on",
+        launch_it="power it on",
         launched="powered on",
         launching="powering on",
         launch_call="power-on",

@@ -5,6 +5,7 @@ from typing import Final
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.lifecycle.deliveries.container import Container
+from forebay.lifecycle.deliveries.group_member import GroupMemberNode
 from forebay.lifecycle.deliveries.owned_machine import OwnedMachine
 from forebay.lifecycle.deliveries.policy import DeliveryPolicy
 from forebay.lifecycle.deliveries.rented_node import RentedNode
@@ -16,10 +17,12 @@ _POLICIES: Final[Mapping[Delivery, DeliveryPolicy]] = {
     Delivery.CONTAINER: Container(),
 }
 
+_GROUP_MEMBER: Final = GroupMemberNode()
+
 
 def policy_for(delivery: Delivery) -> DeliveryPolicy:
     return _POLICIES[delivery]
 
 
 def policy_of(record: GPUInstance) -> DeliveryPolicy:
-    return _POLICIES[record.spec.delivers]
+    return _GROUP_MEMBER if record.spec.provisioner_ref is not None else _POLICIES[record.spec.delivers]

@@ -6,7 +6,7 @@ from typing import ClassVar, Final, NamedTuple
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.values import duration
 from forebay.model.nodes import Node
-from forebay.model.sources import Capabilities, Instance
+from forebay.model.sources import Capabilities, Instance, Listing
 
 #: A node that has been NotReady for this long is replaced.
 UNHEALTHY_AFTER: Final = timedelta(minutes=5)
@@ -16,6 +16,7 @@ class DeliveryWords(NamedTuple):
     """How sentences tell what happens to it."""
 
     launch: str = "launch"
+    launch_it: str = "launch it"
     launched: str = "launched"
     launching: str = "launching"
     launch_call: str = "launch"
@@ -57,6 +58,9 @@ class DeliveryPolicy:
     #: Found without a record, it is adopted; anything else that is found is terminated.
     adopted_when_found: ClassVar[bool] = False
 
+    #: What is told of one that Forebay did not launch and that does not become a usable node.
+    stays: ClassVar[str] = "It stays on"
+
     def instance_id(self, record: GPUInstance) -> str | None:
         """Id at the provider, once known."""
         return record.status.instance_id if record.status is not None else None
@@ -77,6 +81,11 @@ class DeliveryPolicy:
         """
         ordered = record.metadata.creation_timestamp
         return node.ready or ordered is None or node.created >= ordered
+
+    def was_created(self, record: GPUInstance, listing: Listing | None) -> bool:
+        """Whether an instance whose id is known was there at all, and so was billed."""
+        del record, listing
+        return True
 
     # Which deadlines hold?
 
@@ -109,6 +118,10 @@ class DeliveryPolicy:
 
     # What holds or uses it, and how does it leave?
 
+    #: Every pod but those of DaemonSets keeps it, and not only those that use its GPUs.
+    every_pod_keeps_it: ClassVar[bool] = False
+    #: It is terminated, with the pods on it, when its node has been NotReady for too long.
+    replaced_when_unhealthy: ClassVar[bool] = True
     #: A cordon by people keeps it as it is: whoever cordons a rented node wants to be rid of it.
     held_by_cordon: ClassVar[bool] = False
     #: At most one begins to leave in the operator's scale-down interval.

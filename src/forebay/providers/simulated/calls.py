@@ -34,7 +34,7 @@ from forebay.providers.base import (
     Unavailable,
 )
 from forebay.providers.secrets import Secrets, SecretsUnavailable, UnusableSecret
-from forebay.providers.simulated.wire import INSTANCES, MarketRefusal, RefusalCode
+from forebay.providers.simulated.wire import GROUPS, INSTANCES, MarketRefusal, RefusalCode
 
 T = TypeVar("T")
 
@@ -99,6 +99,8 @@ class MarketCalls:
             return text
         if status == _NOT_FOUND and path.startswith(f"{INSTANCES}/"):
             raise InstanceGone("The market has nothing of that id any more.")
+        if status == _NOT_FOUND and path.startswith(f"{GROUPS}/"):
+            raise Rejected("The market has no such instance group. Correct existingInstanceGroupNames.")
         raise self._error(status, headers, text, acts=acts)
 
     async def _api_key(self) -> str | None:

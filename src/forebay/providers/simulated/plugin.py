@@ -3,7 +3,8 @@
 from typing import Final
 
 from forebay.api.gpu_node_class import ProviderEntry as Entry
-from forebay.providers.base import Provider
+from forebay.api.node_provisioner import GroupProvider
+from forebay.providers.base import GroupsProvider, Provider
 from forebay.providers.plugin import ProviderContext, ProviderNotServed, ProviderPlugin
 from forebay.providers.secrets import Secrets
 from forebay.providers.simulated.provider import CAPABILITIES, NAME, SimulatedProvider
@@ -26,4 +27,17 @@ def _build(entry: Entry, context: ProviderContext) -> Provider:
     )
 
 
-PLUGIN: Final = ProviderPlugin(capabilities=CAPABILITIES, build=_build)
+def _build_groups(groups: GroupProvider, context: ProviderContext) -> GroupsProvider:
+    if groups.endpoint is None:
+        raise ProviderNotServed(f"{NAME} has the instance groups of a simulated market: set endpoint to its URL.")
+    return SimulatedProvider(
+        groups.endpoint,
+        context.cluster,
+        context.make_transport(None),
+        Secrets(context.secrets, context.namespace, context.redactor),
+        context.clock,
+        key=groups.credentials_ref,
+    )
+
+
+PLUGIN: Final = ProviderPlugin(capabilities=CAPABILITIES, build=_build, build_groups=_build_groups)

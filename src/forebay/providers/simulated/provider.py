@@ -1,7 +1,7 @@
 """`Provider` over the API of a simulated market."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import quote
@@ -14,6 +14,8 @@ from forebay.model.sources import (
     Capabilities,
     Check,
     Delivery,
+    Failure,
+    FailureKind,
     Found,
     Identity,
     Instance,
@@ -22,6 +24,8 @@ from forebay.model.sources import (
 )
 from forebay.net.transport import Transport
 from forebay.providers.base import (
+    GroupMember,
+    GroupMembers,
     LaunchRequest,
     LogLine,
     ProviderError,
@@ -31,23 +35,29 @@ from forebay.providers.secrets import Secrets
 from forebay.providers.simulated.calls import CALL_SECONDS, MarketCalls
 from forebay.providers.simulated.wire import (
     ACCOUNT,
+    GROUPS,
     INSTANCES,
     OFFERS,
     MarketContainer,
+    MarketGroup,
     MarketInstance,
     MarketListing,
     MarketLog,
+    MarketMember,
+    MarketNames,
     MarketNode,
     MarketOffer,
     MarketOffers,
     MarketOrder,
     MarketTaint,
+    RefusalCode,
 )
 
 NAME: Final = "simulated"
 CAPABILITIES: Final = Capabilities(
     deliveries=(Delivery.NODE, Delivery.CONTAINER),
     joins=frozenset(Join),
+    has_groups=True,
     spot=True,
     identity=Identity.TAGS,
     # As most real ones: a launch that is repeated blindly rents a second machine.
@@ -125,6 +135,23 @@ class SimulatedProvider:
     async def close(self) -> None:
         await self._calls.close()
 
+    # Instance groups.
+
+    async def members(self, group: str) -> GroupMembers:
+        found = await self._calls.get(_group(group), MarketGroup)
+        return GroupMembers(
+            members=tuple(_member(each) for each in found.members),
+            target=found.target,
+            ended=found.ended,
+            offer=_offer(found.offer),
+        )
+
+    async def grow(self, group: str, names: Collection[str]) -> None:
+        await self._calls.post(f"{_group(group)}/grow", MarketNames(names=tuple(names)), dict[str, str])
+
+    async def shrink(self, group: str, names: Collection[str]) -> None:
+        await self._calls.post(f"{_group(group)}/shrink", MarketNames(names=tuple(names)), dict[str, str])
+
     async def logs(
         self, instance_id: str, *, follow: bool = False, since: datetime | None = None, tail: int | None = None
     ) -> AsyncIterator[LogLine]:
@@ -140,6 +167,20 @@ class SimulatedProvider:
             if not follow or not log.open:
                 return
             await asyncio.sleep(_FOLLOW)
+
+
+def _group(name: str) -> str:
+    return f"{GROUPS}/{quote(name, safe='')}"
+
+
+def _member(member: MarketMember) -> GroupMember:
+    kinds = {RefusalCode.QUOTA: FailureKind.QUOTA}
+    failure = None
+    if member.message:
+        kind = kinds.get(RefusalCode(member.code), FailureKind.NO_CAPACITY) if member.code else FailureKind.REJECTED
+        failure = Failure(kind=kind, sentence=f"The market cannot create it: {member.message}.")
+    instance = None if member.instance is None else _instance(member.instance)
+    return GroupMember(name=member.name, instance=instance, failure=failure)
 
 
 def _offer(offer: MarketOffer) -> Offer:

@@ -6,6 +6,9 @@
     GET    /v1/instances?cluster=UID&page=N     MarketListing
     DELETE /v1/instances/{id}                   202; 404 once it is gone
     GET    /v1/instances/{id}/logs              MarketLog
+    GET    /v1/groups/{name}                    MarketGroup
+    POST   /v1/groups/{name}/grow    MarketNames    202
+    POST   /v1/groups/{name}/shrink  MarketNames    202
 
 A refusal is a MarketRefusal. Amounts of money are decimal text, times RFC 3339.
 """
@@ -22,6 +25,7 @@ from forebay.model.sources import Delivery, InstancePhase
 ACCOUNT: Final = "/v1/account"
 OFFERS: Final = "/v1/offers"
 INSTANCES: Final = "/v1/instances"
+GROUPS: Final = "/v1/groups"
 
 
 class _Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -124,6 +128,31 @@ class MarketListing(_Wire, frozen=True, kw_only=True):
     ended: Mapping[str, datetime] = {}
     #: Number of the next page.
     next: int | None = None
+
+
+class MarketMember(_Wire, frozen=True, kw_only=True):
+    """A member of an instance group."""
+
+    name: str
+    #: None while the group could not create it.
+    instance: MarketInstance | None = None
+    #: Why it could not, as in a refusal.
+    code: str = ""
+    message: str = ""
+
+
+class MarketGroup(_Wire, frozen=True, kw_only=True):
+    target: int
+    members: tuple[MarketMember, ...] = ()
+    #: When members ended that are not listed any more, by name.
+    ended: Mapping[str, datetime] = {}
+    offer: MarketOffer
+
+
+class MarketNames(_Wire, frozen=True, kw_only=True):
+    """Members to add or to delete."""
+
+    names: tuple[str, ...]
 
 
 class MarketLogLine(_Wire, frozen=True, kw_only=True):

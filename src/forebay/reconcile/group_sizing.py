@@ -1,0 +1,270 @@
+"""Sizing of instance groups in one tick: members are adopted, created, tainted, drained and left in their group."""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+import msgspec
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState
+from forebay.api.node_provisioner import NodeProvisionerSpec
+from forebay.api.values import duration
+from forebay.demand.maintenance import held_by_people, keeps_machine
+from forebay.demand.planned_pods import is_leaving
+from forebay.demand.reservation import Reservations
+from forebay.lifecycle.cooldown import failures_so_far
+from forebay.lifecycle.group_members import member_adoptions, member_spec
+from forebay.lifecycle.steps import Adopt, WriteStatus
+from forebay.lifecycle.transitions import transition
+from forebay.model.nodes import Node
+from forebay.model.reasons import Reason
+from forebay.model.spans import human
+from forebay.reconcile.decisions import CreateInstance, SyncNode
+from forebay.reconcile.group_growth import (
+    GroupGrowth,
+    GrowthForPods,
+    SizedProvisioner,
+    provisioner_source,
+    sized_provisioners,
+)
+from forebay.reconcile.isolation import Faults
+from forebay.reconcile.snapshot import Snapshot
+from forebay.sizing.passes import (
+    MemberNode,
+    Pass,
+    deletion_time,
+    next_expiry,
+    next_pass,
+    scale_down_taint,
+    scale_down_taints,
+)
+from forebay.sizing.target import GroupUse, SizingRules, TargetSize, target_size
+
+#: A DNS label of 63 characters, less a hyphen and the digest.
+_LONGEST_PREFIX: Final = 50
+#: Records of one provisioner that are created in one tick: the next tick follows at once.
+_MOST_CREATED: Final = 500
+#: What is said of a member that does not become a usable node.
+_LATE: Final = frozenset(
+    {Reason.LAUNCH_TIMEOUT, Reason.JOIN_TIMEOUT, Reason.GPUS_MISSING, Reason.NODE_IDENTITY_MISMATCH}
+)
+
+
+class SizedGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups of one NodeProvisioner in this tick."""
+
+    sized: SizedProvisioner
+    use: GroupUse
+    target: TargetSize
+    #: Empty nodes that are tainted.
+    tainted: int
+
+
+class GroupDecisions(NamedTuple):
+    decisions: tuple[CreateInstance | WriteStatus | SyncNode, ...]
+    #: By name of the NodeProvisioner.
+    sizes: Mapping[str, SizedGroups]
+    requeue_at: datetime | None
+
+
+def adopt_members(snapshot: Snapshot) -> tuple[Adopt, ...]:
+    """Records for members of groups that have none."""
+    if not snapshot.provisioners or snapshot.unreadable_records:
+        # What seems to have no record may be the member of one that cannot be read.
+        return ()
+    records = {record.metadata.name: record for record in snapshot.records}
+    found: list[Adopt] = []
+    for each in snapshot.provisioners:
+        source = snapshot.sources.get(provisioner_source(each))
+        if source is not None and each.metadata.deletion_timestamp is None:
+            found += member_adoptions(each, source, records, snapshot.nodes, snapshot.now)
+    return tuple(found)
+
+
+def size_groups(
+    snapshot: Snapshot, reservations: Reservations, grown: GrowthForPods, with_step: Collection[str], faults: Faults
+) -> GroupDecisions:
+    """One pass over the groups of every NodeProvisioner.
+
+    `with_step` names GPUInstances for which this tick has decided a step already.
+    """
+    decisions: list[CreateInstance | WriteStatus | SyncNode] = []
+    sizes: dict[str, SizedGroups] = {}
+    due: list[datetime] = []
+    reserved = {each.node for each in reservations.placed.values()}
+    excluded = {*with_step, *snapshot.calls_in_flight}
+    for each in sized_provisioners(snapshot):
+        with faults.of("NodeProvisioner", "", each.name):
+            members = tuple(_members(each, snapshot, reserved))
+            growth = grown.by_provisioner.get(each.name, GroupGrowth())
+            use = _use(members, growth.count)
+            target = target_size(use, sizing_rules(each.provisioner.spec))
+            nodes = [member.node for member in members if member.node is not None]
+            change = next_pass(nodes, use.size, target.size, snapshot.now)
+            decisions += _carry_out(each, change, growth, members, target, snapshot, excluded)
+            tainted = sum(node.delete_at is not None for node in nodes)
+            sizes[each.name] = SizedGroups(sized=each, use=use, target=target, tainted=tainted)
+            if (expiry := next_expiry(nodes, snapshot.now)) is not None:
+                due.append(expiry)
+            due += (cooldown.until for group in each.groups if (cooldown := each.cooldown(group)) is not None)
+    decisions += _stray_taints(snapshot)
+    return GroupDecisions(tuple(decisions), sizes, min(due, default=None))
+
+
+def sizing_rules(spec: NodeProvisionerSpec) -> SizingRules:
+    return SizingRules(
+        min_utilization=spec.min_gpu_utilization_percent,
+        max_utilization=spec.max_gpu_utilization_percent,
+        min_unutilized=spec.min_unutilized_gpu_nodes or 0,
+        max_nodes=spec.max_nodes,
+    )
+
+
+class _Member(NamedTuple):
+    """One member that is not leaving."""
+
+    record: GPUInstance
+    used: bool
+    usable: bool
+    #: None: it has no node that could be tainted and deleted.
+    node: MemberNode | None
+
+
+def _members(each: SizedProvisioner, snapshot: Snapshot, reserved: Collection[str]) -> Iterator[_Member]:
+    for record in each.members:
+        if is_leaving(record):
+            continue
+        name = record.node_name or ""
+        node, pods = snapshot.nodes.get(name), snapshot.pods_by_node.get(name, ())
+        used = name in reserved or any(keeps_machine(pod, snapshot.rules.gpu_resources) for pod in pods)
+        usable = _is_usable(record, node)
+        member = None
+        if node is not None and record.state is InstanceState.READY:
+            member = MemberNode(
+                name=name,
+                empty=not used and not pods,
+                usable=usable,
+                delete_at=deletion_time(node),
+                held=held_by_people(record, node, held_by_cordon=False) is not None,
+                hourly_price=_price(each, record),
+            )
+        yield _Member(record, used, usable, member)
+
+
+def _is_usable(record: GPUInstance, node: Node | None) -> bool:
+    """Whether the member takes pods, or will: one that boots is counted on until its deadline."""
+    if node is not None and record.state is InstanceState.READY:
+        return node.ready and not node.unschedulable and node.deleted is None
+    return record.state is not InstanceState.READY and (record.status is None or record.status.reason not in _LATE)
+
+
+def _price(each: SizedProvisioner, record: GPUInstance) -> Fraction:
+    reference = record.spec.provisioner_ref
+    offer = each.offers.get(reference.group or "") if reference is not None else None
+    return Fraction(offer.price.amount) if offer is not None else Fraction(0)
+
+
+def _use(members: Collection[_Member], needed: int) -> GroupUse:
+    return GroupUse(
+        size=len(members),
+        used=sum(member.used for member in members),
+        unusable=sum(not member.usable and not member.used for member in members),
+        needed=needed,
+    )
+
+
+def _carry_out(  # noqa: PLR0917 (all that one pass depends on)
+    each: SizedProvisioner,
+    change: Pass,
+    growth: GroupGrowth,
+    members: Collection[_Member],
+    target: TargetSize,
+    snapshot: Snapshot,
+    excluded: Collection[str],
+) -> Iterator[CreateInstance | WriteStatus | SyncNode]:
+    by_node = {member.node.name: member.record for member in members if member.node is not None}
+    delay = duration(each.provisioner.spec.scale_down_delay)
+    yield from _expand(each, change.expand, growth, target, snapshot)
+    for name in change.delete:
+        record = by_node[name]
+        if record.metadata.name in excluded:
+            continue
+        sentence = (
+            f"Node {name} has been empty and tainted for {human(delay)}, and NodeProvisioner {each.name} needs "
+            f"{target.size} of {each.size} nodes. Draining it; a pod that comes keeps it."
+        )
+        status = transition(record.status, InstanceState.DRAINING, Reason.IDLE, sentence, snapshot.now)
+        yield WriteStatus(record=record, reason=Reason.IDLE, sentence=sentence, status=status)
+    taint = scale_down_taint(snapshot.now, delay)
+    for name in change.taint:
+        node = snapshot.nodes[name]
+        yield SyncNode(record=by_node[name], node=node, labels={}, taints=(taint,), remove=scale_down_taints(node))
+    for name in change.untaint:
+        node = snapshot.nodes[name]
+        yield SyncNode(record=by_node[name], node=node, labels={}, taints=(), remove=scale_down_taints(node))
+
+
+def _expand(
+    each: SizedProvisioner, count: int, growth: GroupGrowth, target: TargetSize, snapshot: Snapshot
+) -> Iterator[CreateInstance]:
+    """New members: first in the groups that waiting pods need, the rest in the cheapest group that may grow."""
+    groups = each.growable()
+    if not count or not groups:
+        return
+    wanted = [group for group, nodes in growth.nodes.items() for _ in range(nodes)]
+    wanted += [groups[0]] * (count - len(wanted))
+    taken = {record.metadata.name for record in snapshot.records} | snapshot.nodes.keys()
+    failures: dict[str, int] = {}
+    for group in wanted[: min(count, _MOST_CREATED)]:
+        offer = each.offers[group]
+        if group not in failures:
+            failures[group] = failures_so_far(snapshot.records, each.source.key, offer.key)
+        name = _new_name(each, taken)
+        taken.add(name)
+        sentence = (
+            f"NodeProvisioner {each.name} has {each.size} nodes and needs {target.size} ({target.reason}): one more "
+            f"member of instance group {group} ({offer.instance_type}, {offer.price})."
+        )
+        failed = failures[group]
+        yield CreateInstance(
+            name=name,
+            spec=member_spec(each.name, group, name, each.source.key.provider, offer, sentence),
+            # A cooldown grows with each failure, across GPUInstances.
+            status=GPUInstanceStatus(state=InstanceState.REQUESTED, failures=failed) if failed else None,
+            reason=Reason.GROUP_TARGET,
+            sentence=sentence,
+        )
+
+
+def _new_name(each: SizedProvisioner, taken: Collection[str]) -> str:
+    """Name of the next member: the same for every replica that sees the same cluster, so that only one creates it."""
+    prefix = re.sub(r"[^a-z0-9-]", "-", each.name)[:_LONGEST_PREFIX].strip("-")
+    # Clouds want names to begin with a letter.
+    prefix = prefix if prefix[:1].isalpha() else f"n{prefix}"
+    slot = len(each.members)
+    while True:
+        digest = hashlib.sha256(f"{each.provisioner.uid}\n{slot}".encode()).hexdigest()[:10]
+        name = f"{prefix}-{digest}"
+        if name not in taken:
+            return name
+        slot += 1
+
+
+def _stray_taints(snapshot: Snapshot) -> Iterator[SyncNode]:
+    """Nodes that carry the taint although no NodeProvisioner will delete them."""
+    if snapshot.unreadable_provisioners or snapshot.unreadable_records:
+        return
+    live = {each.metadata.name for each in snapshot.provisioners}
+    members = {
+        record.node_name
+        for record in snapshot.records
+        if record.spec.provisioner_ref is not None
+        and record.spec.provisioner_ref.name in live
+        and record.state is not InstanceState.GONE
+    }
+    for node in snapshot.nodes.values():
+        if node.taints and node.name not in members and (taints := scale_down_taints(node)):
+            yield SyncNode(record=None, node=node, labels={}, taints=(), remove=taints)

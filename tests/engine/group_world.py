@@ -1,0 +1,44 @@
+"""A market with instance groups, and a NodeProvisioner that sizes them."""
+
+from forebay.embedded.api.kinds import NODE_KIND
+
+KIND = ("forebay.dev/v1alpha1", "NodeProvisioner")
+
+
+def provision(cloud, name="pool", groups=("group",), at="alpha", **spec):
+    kind = cloud.store.kinds.named(*KIND)
+    provider = {"name": "simulated", "endpoint": f"http://{at}"}
+    spec = {"existingInstanceGroupNames": list(groups), "provider": provider, "scaleDownDelay": "10m", **spec}
+    return cloud.store.create(kind, {"metadata": {"name": name}, "spec": spec})
+
+
+def change(cloud, name="pool", **spec):
+    cloud.world.change(cloud.store.kinds.named(*KIND), name, lambda found: found["spec"].update(spec))
+
+
+def remove(cloud, name="pool"):
+    cloud.store.delete(cloud.store.kinds.named(*KIND), None, name)
+
+
+def status(cloud, name="pool"):
+    return cloud.store.get(cloud.store.kinds.named(*KIND), None, name).get("status") or {}
+
+
+def condition(cloud, kind, name="pool"):
+    found = [each for each in status(cloud, name).get("conditions", ()) if each["type"] == kind]
+    return (found[0]["status"], found[0]["reason"]) if found else None
+
+
+def sizes(cloud, name="pool"):
+    """Size, target, nodes in use and tainted ones, as reported."""
+    found = status(cloud, name)
+    return tuple(found.get(each) for each in ("currentSize", "targetSize", "utilizedNodes", "taintedNodes"))
+
+
+def tainted(cloud):
+    return {
+        node["metadata"]["name"]
+        for node in cloud.store.list(NODE_KIND)
+        for taint in node["spec"].get("taints") or ()
+        if taint["key"] == "forebay.dev/scale-down"
+    }
