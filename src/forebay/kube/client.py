@@ -127,10 +127,18 @@ class Client:
         return self._responses.object(resource, body, call)
 
     async def delete(
-        self, resource: Resource[T], name: str, namespace: str | None = None, *, uid: str | None = None
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        grace_seconds: int | None = None,
     ) -> T | None:
         """The object if the server returned it (finalizers or a grace period may keep it), else None."""
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", **writes.preconditions(uid)}
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", **writes.preconditions(uid)}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
         path = _object_path(resource, name, namespace)
         body, call = await self._calls.body("DELETE", path, body=msgspec.json.encode(options))
         return None if is_status(body) else self._responses.object(resource, body, call)

@@ -1,0 +1,129 @@
+"""Statuses of remote pods, and the end of pods whose container is proven gone: what their kubelet would do."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.engine.virtual_node.pod_containers import WHOLE_PODS, WholePod
+from forebay.kube import writes
+from forebay.kube.client import Client
+from forebay.kube.errors import Conflict, KubeError, NotFound
+from forebay.model.quantities import UsdPerHour
+from forebay.model.workloads import Pod
+from forebay.net.transport import TransportError
+from forebay.offload.binding import pod_marks
+from forebay.offload.pod_status import pod_status, unsupported_status
+from forebay.offload.record_progress import ReportedExit, remote_container
+
+log = structlog.get_logger(__name__)
+
+_NOTHING: Final = ReportedExit()
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What does not change of a bound pod."""
+
+    #: Images of its containers, by name.
+    images: Mapping[str, str]
+    bound: datetime
+
+
+class RemotePods:
+    """Writes statuses of pods on the virtual node, and deletes pods once it is proven that nothing runs for them."""
+
+    def __init__(self, client: Client, clock: Callable[[], datetime]) -> None:
+        self._client = client
+        self._clock = clock
+        self._known: dict[str, _Known] = {}
+        #: What was written last, by UID of the pod: the same is not written again.
+        self._written: dict[str, bytes] = {}
+
+    async def sync(
+        self, pods: Iterable[Pod], records: Iterable[GPUInstance], reports: Mapping[str, ReportedExit]
+    ) -> None:
+        """One round over all pods of the virtual node. `reports` are by UID of the record.
+
+        A failed write costs only its own pod its turn, until the next round.
+        """
+        of_pod: dict[str, list[GPUInstance]] = defaultdict(list)
+        for record in records:
+            for ref in record.spec.pods:
+                of_pod[ref.uid].append(record)
+        current = tuple(pods)
+        for pod in current:
+            try:
+                await self._sync(pod, of_pod.get(pod.uid, []), reports)
+            except (NotFound, Conflict):
+                # Gone, or another pod of that name: the informer will show it.
+                continue
+            except (KubeError, TransportError) as error:
+                log.warning("remote pod not updated", pod=f"{pod.namespace}/{pod.name}", error=str(error))
+        here = {pod.uid for pod in current}
+        self._known = {uid: each for uid, each in self._known.items() if uid in here}
+        self._written = {uid: each for uid, each in self._written.items() if uid in here}
+
+    async def _sync(self, pod: Pod, records: list[GPUInstance], reports: Mapping[str, ReportedExit]) -> None:
+        if pod.deleted is not None and all(each.state is InstanceState.GONE for each in records):
+            await self._remove(pod)
+            return
+        if pod.phase.ended:
+            return
+        known = await self._about(pod)
+        status, marks = self._wanted(known, records, reports)
+        body = msgspec.json.encode((status, marks), order="sorted")
+        if self._written.get(pod.uid) == body:
+            return
+        # The UID is a precondition: another pod of that name has a status of its own.
+        if marks:
+            patch = writes.merge_patch({"metadata": {"uid": pod.uid, **marks}})
+            await self._client.patch(WHOLE_PODS, pod.name, patch, pod.namespace)
+        patch = writes.strategic_merge_patch({"metadata": {"uid": pod.uid}, "status": status})
+        await self._client.patch(WHOLE_PODS, pod.name, patch, pod.namespace, subresource="status")
+        self._written[pod.uid] = body
+
+    def _wanted(
+        self, known: _Known, records: list[GPUInstance], reports: Mapping[str, ReportedExit]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Status and marks of the pod, by what is known now."""
+        if not records:
+            return unsupported_status(known.images, known.bound), {}
+        name, image = next(iter(known.images.items()))
+        report = next((reports[each.uid] for each in records if each.uid in reports), _NOTHING)
+        remote = remote_container(records, name, image, report)
+        price = next((found for each in records if (found := _price(each, remote.id)) is not None), None)
+        marks = pod_marks(remote.id, UsdPerHour(str(price)) if price is not None else None)
+        return pod_status(remote, known.bound, self._clock()), marks["metadata"]
+
+    async def _about(self, pod: Pod) -> _Known:
+        known = self._known.get(pod.uid)
+        if known is None:
+            whole = await self._client.get(WHOLE_PODS, pod.name, pod.namespace)
+            if whole.uid != pod.uid:
+                raise Conflict(f"pod {pod.name} is another one by now", status=409)
+            images = {each["name"]: each.get("image", "") for each in whole.spec.get("containers", ())}
+            known = self._known[pod.uid] = _Known(images, _bound(whole) or pod.created)
+        return known
+
+    async def _remove(self, pod: Pod) -> None:
+        """Deletes the object of a pod that was deleted, now that nothing runs for it any more."""
+        await self._client.delete(WHOLE_PODS, pod.name, pod.namespace, uid=pod.uid, grace_seconds=0)
+
+
+def _price(record: GPUInstance, instance_id: str | None) -> str | int | None:
+    """Price of the record, if it is the one of that instance."""
+    status = record.status
+    if status is None or instance_id is None or status.instance_id != instance_id:
+        return None
+    return status.hourly_price or record.spec.hourly_price
+
+
+def _bound(pod: WholePod) -> datetime | None:
+    for each in pod.status.get("conditions", ()):
+        if each.get("type") == "PodScheduled" and each.get("status") == "True" and each.get("lastTransitionTime"):
+            return datetime.fromisoformat(each["lastTransitionTime"])
+    return None

@@ -1,0 +1,110 @@
+"""Exit codes come back through the logs of a provider, whatever becomes of the streams."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceSpec, GPUInstanceStatus, InstanceState
+from forebay.api.meta import ObjectMeta
+from forebay.engine.virtual_node.exit_reports import ExitReports
+from forebay.model.sources import Delivery
+from forebay.net.clock import now
+from forebay.offload.exit_code import nonce_of, wrapped
+from forebay.offload.record_progress import ReportedExit
+from forebay.simulate.market_goods import EXIT_CODE, RUN_TIME
+from tests.contract.providers.runpod.harness import CONTAINER, RunpodHarness
+
+NONCE = nonce_of("uid-1")
+
+
+def record(pod, state=InstanceState.RUNNING, uid="uid-1"):
+    return GPUInstance(
+        metadata=ObjectMeta(name="gpu-1", uid=uid),
+        spec=GPUInstanceSpec(provider="runpod", delivers=Delivery.CONTAINER),
+        status=GPUInstanceStatus(state=state, instance_id=pod),
+    )
+
+
+@asynccontextmanager
+async def followed(run_time="30s", exit_code="7"):
+    """A container that ends by itself, and the reports of its log."""
+    container = replace(CONTAINER, command=wrapped(("train",), NONCE), env={RUN_TIME: run_time, EXIT_CODE: exit_code})
+    async with RunpodHarness().open() as harness:
+        made = await harness.provider.launch(await harness.request(container=container))
+        changes = []
+        reports = ExitReports(lambda _: harness.provider, now, lambda: changes.append(now()))
+        try:
+            yield harness, made.id, reports, changes
+        finally:
+            await reports.close()
+
+
+async def test_the_exit_code_is_known_as_soon_as_it_is_written():
+    async with followed() as (_harness, pod, reports, changes):
+        reports.follow([record(pod)])
+        await asyncio.sleep(29)
+        assert reports.reports == {}
+        before = now()
+        await asyncio.sleep(3)
+        assert reports.reports["uid-1"].exit_code == 7
+        assert len(changes) == 1
+        assert (changes[0] - before).total_seconds() <= 2
+
+
+async def test_lines_of_another_container_and_of_the_program_are_no_reports():
+    async with followed() as (harness, pod, reports, _changes):
+        reports.follow([record(pod)])
+        await asyncio.sleep(5)
+        harness.world.write(pod, f"forebay-exit {nonce_of('other')} 0")
+        harness.world.write(pod, "forebay-exit 0")
+        await asyncio.sleep(5)
+        assert reports.reports == {}
+
+
+async def test_a_stream_that_breaks_off_is_opened_again_and_nothing_counts_twice():
+    async with followed() as (harness, pod, reports, _changes):
+        reports.follow([record(pod)])
+        await asyncio.sleep(5)
+        harness.world.write(pod, f"forebay-restart {NONCE} 3")
+        await asyncio.sleep(1)
+        await reports.close()
+        harness.world.cut_logs = 2
+        reports.follow([record(pod)])
+        await asyncio.sleep(60)
+        found = reports.reports["uid-1"]
+        assert (found.restarts, found.last_exit_code, found.exit_code) == (1, 3, 7)
+
+
+async def test_the_next_leader_finds_the_same():
+    async with followed() as (harness, pod, reports, _changes):
+        await asyncio.sleep(40)
+        reports.follow([record(pod)])
+        await asyncio.sleep(1)
+        later = ExitReports(lambda _: harness.provider, now, lambda: None)
+        later.follow([record(pod)])
+        await asyncio.sleep(1)
+        assert later.reports == reports.reports
+        assert isinstance(later.reports["uid-1"], ReportedExit)
+        await later.close()
+
+
+async def test_containers_that_are_gone_are_followed_no_more():
+    async with followed("1000h") as (_harness, pod, reports, _changes):
+        reports.follow([record(pod)])
+        await asyncio.sleep(1)
+        assert len(reports._tasks) == 1
+        reports.follow([])
+        assert reports._tasks == {}
+        reports.follow([record(pod, InstanceState.TERMINATING)])
+        assert reports._tasks == {}
+
+
+async def test_one_container_costs_one_request_however_long_it_runs():
+    async with followed("10h") as (harness, pod, reports, _changes):
+        seen = []
+        harness.plan = seen.append
+        for _ in range(100):
+            reports.follow([record(pod)])
+            await asyncio.sleep(10)
+        assert len(seen) == 1
