@@ -13,8 +13,11 @@ from forebay.api.gpu_node_pool import GPU_NODE_POOL
 from forebay.api.gpu_workload_budget import GPU_WORKLOAD_BUDGET
 from forebay.budgets.accounts import Accounts
 from forebay.budgets.assessment import Assessor
-from forebay.kube.decoders import UndecodableObject
+from forebay.kube.decoders import UndecodableObject, decoder_for
+from forebay.kube.nodes import NODES
+from forebay.kube.own_kinds import GPU_INSTANCES
 from forebay.kube.pods import PodDecoder
+from forebay.model.nodes import Node
 from forebay.model.workloads import POD_COUNT
 from forebay.reconcile.snapshot import BudgetState, Snapshot
 from forebay.reconcile.tick import tick
@@ -202,3 +205,131 @@ def test_no_pool_that_is_admitted_breaks_a_tick(own_rig, team, disruption):
     if stored is not None:
         pool = decode(GPU_NODE_POOL, json.dumps(stored).encode())
         assert tick(Snapshot(now=NOW, pools=(pool,))).errors == {}
+
+
+def paged(decoder, stored):
+    """The object as an informer would decode it."""
+    stored = {**stored, "metadata": {**stored["metadata"], "resourceVersion": "7"}}
+    _, (found,) = decoder.page(json.dumps({"metadata": {"resourceVersion": "9"}, "items": [stored]}).encode())
+    return found
+
+
+NODE_TAINTS = st.fixed_dictionaries(
+    {"key": KEYS, "effect": st.sampled_from(["NoSchedule", "NoExecute", "PreferNoSchedule"])},
+    optional={"value": TEXTS, "timeAdded": st.sampled_from(["2029-12-31T00:00:00Z", "0001-01-01T00:00:00Z", None])},
+)
+CONDITIONS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["Ready", "MemoryPressure", "Odd"]), "status": st.sampled_from(["True", "False", "x"])},
+    optional={"lastTransitionTime": st.sampled_from(["2029-12-31T00:00:00Z", None]), "reason": TEXTS},
+)
+NODE_STATUSES = st.fixed_dictionaries(
+    {"capacity": REQUESTS, "allocatable": REQUESTS},
+    optional={"conditions": st.lists(CONDITIONS, max_size=2), "addresses": st.just([{"type": "Odd", "address": ""}])},
+)
+
+
+@pytest.mark.law
+@given(st.dictionaries(KEYS, TEXTS), st.lists(NODE_TAINTS, max_size=3), NODE_STATUSES, st.booleans())
+def test_no_node_that_is_admitted_breaks_a_tick(own_rig, labels, taints, status, cordoned):
+    spec = {"taints": taints, "unschedulable": cordoned, "providerID": "odd://x"}
+    body = {"metadata": {"name": "odd.node", "labels": labels}, "spec": spec, "status": status}
+    stored = admitted(own_rig, "/api/v1/nodes", body)
+    event(f"admitted: {stored is not None}")
+    if stored is None:
+        return
+    node = paged(decoder_for(NODES), stored)
+    node = node.salvaged if isinstance(node, UndecodableObject) else node
+    assert isinstance(node, Node), "a node that cannot be read would count as gone, and its machine with it"
+    assert tick(Snapshot(now=NOW, nodes={node.name: node})).errors == {}
+
+
+TIMES = st.sampled_from(["2029-12-31T00:00:00Z", "0001-01-01T00:00:00Z", "2999-01-01T00:00:00Z"])
+CONTAINER_STATES = st.one_of(
+    st.fixed_dictionaries({"running": st.fixed_dictionaries({}, optional={"startedAt": TIMES})}),
+    st.fixed_dictionaries(
+        {
+            "terminated": st.fixed_dictionaries(
+                {"exitCode": st.integers(-(2**31), 2**31 - 1)}, optional={"startedAt": TIMES, "finishedAt": TIMES}
+            )
+        }
+    ),
+    st.just({"waiting": {"reason": "x" * 300}}),
+    st.just({}),
+)
+CONTAINER_STATUSES = st.fixed_dictionaries(
+    {"name": st.just("main"), "image": TEXTS, "imageID": TEXTS, "ready": st.booleans(), "restartCount": st.just(-1)},
+    optional={"state": CONTAINER_STATES, "lastState": CONTAINER_STATES},
+)
+POD_CONDITIONS = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["PodScheduled", "forebay.dev/Refused", "forebay.dev/Capacity", "DisruptionTarget"]),
+        "status": st.sampled_from(["True", "False", "Unknown"]),
+    },
+    optional={"reason": st.sampled_from(["Unschedulable", "SchedulerError", ""]), "lastTransitionTime": TIMES},
+)
+POD_STATUSES = st.fixed_dictionaries(
+    {"phase": st.sampled_from(["", "Pending", "Running", "Succeeded", "Failed", "Unknown"])},
+    optional={
+        "startTime": TIMES,
+        "containerStatuses": st.lists(CONTAINER_STATUSES, max_size=1),
+        "conditions": st.lists(POD_CONDITIONS, max_size=3, unique_by=lambda each: each["type"]),
+        "nominatedNodeName": st.sampled_from(["", "n1", "none.such"]),
+    },
+)
+
+
+@pytest.mark.law
+@given(POD_STATUSES)
+def test_no_pod_status_that_is_admitted_breaks_a_tick_or_hides_the_pod(own_rig, team, status):
+    path = f"/api/v1{team}/pods"
+    container = {"name": "main", "image": "work:1", "resources": {"limits": {GPU: "3"}}}
+    stored = admitted(own_rig, path, {"metadata": {"name": "odd"}, "spec": {"containers": [container]}})
+    for node in (None, "n1"):
+        # The API server stores a status as it is given: what it checks are transitions from the one before.
+        seen = {**stored, "status": status, "spec": {**stored["spec"], **({} if node is None else {"nodeName": node})}}
+        pod = paged(PodDecoder(), seen)
+        pod = pod.salvaged if isinstance(pod, UndecodableObject) else pod
+        assert int(pod.shape.gpus()) == 3
+        assert tick(Snapshot(now=NOW, pending=() if node else (pod,))).errors == {}
+        if status["phase"] not in {"Succeeded", "Failed"}:
+            assert pod.occupies_node
+
+
+PRICES = st.none() | st.sampled_from([1, "0", "999999999.999999", "0.000001"])
+DURATIONS = st.none() | SPANS
+INSTANCES = st.fixed_dictionaries(
+    {
+        "provider": st.sampled_from(["webhook", "simulated", "none-such"]),
+        "purpose": st.sampled_from(["Pods", "Static", "Group", "Adopted"]),
+        "hourlyPrice": PRICES,
+        "billing": st.fixed_dictionaries({}, optional={"minimum": SPANS, "increment": SPANS}),
+        "maxRunTime": DURATIONS,
+        "offer": st.fixed_dictionaries({"instanceType": TEXTS, "gpuCount": st.integers(0, 2**31 - 1)}),
+        "node": st.none()
+        | st.fixed_dictionaries(
+            {"name": st.sampled_from(["n1", "a.b"]), "allocatable": REQUESTS, "taints": st.just([])}
+        ),
+        "poolRef": st.none() | st.just({"namespace": "none", "name": "such"}),
+        "templateHash": st.none() | TEXTS,
+    }
+)
+
+
+@pytest.mark.law
+@given(INSTANCES, st.sampled_from([None, "Requested", "Launched", "Ready", "Draining", "Gone"]), TIMES)
+def test_no_gpu_instance_that_is_admitted_breaks_a_tick(own_rig, spec, state, time):
+    body = {
+        "apiVersion": "forebay.dev/v1alpha1",
+        "kind": "GPUInstance",
+        "metadata": {"name": "odd"},
+        "spec": {name: value for name, value in spec.items() if value is not None},
+    }
+    stored = admitted(own_rig, "/apis/forebay.dev/v1alpha1/gpuinstances", body)
+    event(f"admitted: {stored is not None}")
+    if stored is None:
+        return
+    if state is not None:
+        stored["status"] = {"state": state, "since": time, "billedFrom": time, "deadline": time, "nodeName": "n1"}
+    record = paged(decoder_for(GPU_INSTANCES), stored)
+    assert not isinstance(record, UndecodableObject)
+    assert tick(Snapshot(now=NOW, records=(record,))).errors == {}

@@ -240,8 +240,7 @@ class _PoolBudgets:
         or a termination that fails, keeps no idle node on.
         """
         pool = _pool(machine)
-        if pool is None:
-            return True
+        assert pool is not None, "a machine without a pool is neither idle, nor expired, nor drifted"
         budgets = self._pools[pool].budgets
         empty = reason is DisruptionReason.IDLE and not machine.pods
         disrupted = 0 if empty else self._disrupted[pool]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -12,7 +12,7 @@ from forebay.kube.interning import Interned, interned_strings
 from forebay.kube.pods import ANNOTATION_PREFIXES
 from forebay.kube.resources import Resource
 from forebay.model.nodes import Node
-from forebay.model.quantities import Resources
+from forebay.model.quantities import InvalidQuantity, Quantity, Resources
 from forebay.model.requirements import Taint
 
 _ABSENT: Final = Raw()
@@ -66,6 +66,7 @@ class _NodeOnWire(msgspec.Struct, gc=False):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
+_wire = msgspec.json.Decoder(_NodeOnWire)
 _quantities = msgspec.json.Decoder(dict[str, str | int] | None)
 
 
@@ -73,7 +74,7 @@ class NodeDecoder(ObjectDecoder[_NodeOnWire, Node]):
     """Decodes nodes. Resource lists and strings that many nodes share are one object for all of them."""
 
     def __init__(self) -> None:
-        super().__init__(_NodeOnWire, self.build)
+        super().__init__(_NodeOnWire, self.build, salvage=self._salvaged)
         self._strings = interned_strings(65_536)
         self._resources: Interned[bytes, Resources] = Interned(_make_resources, 16_384)
 
@@ -106,6 +107,17 @@ class NodeDecoder(ObjectDecoder[_NodeOnWire, Node]):
             finalizers=meta.finalizers or (),
         )
 
+    def _salvaged(self, body: dict[str, Any]) -> Node | None:
+        """The node without quantities that cannot be read: its machine is there, but takes no pods by them."""
+        status = dict(body.get("status") or {})
+        for name in ("capacity", "allocatable"):
+            written = status.get(name) or {}
+            status[name] = {each: quantity for each, quantity in written.items() if _is_readable(quantity)}
+        try:
+            return self.build(_wire.decode(msgspec.json.encode({**body, "status": status})))
+        except ValueError:
+            return None
+
     def _interned(self, labels: Mapping[str, str]) -> Mapping[str, str]:
         strings = self._strings
         return {strings[key]: strings[value] for key, value in labels.items()}
@@ -113,6 +125,14 @@ class NodeDecoder(ObjectDecoder[_NodeOnWire, Node]):
 
 def _make_resources(text: bytes) -> Resources:
     return Resources.parse((_quantities.decode(text) if text else None) or {})
+
+
+def _is_readable(quantity: Any) -> bool:
+    try:
+        Quantity.parse(quantity)
+    except (InvalidQuantity, TypeError):
+        return False
+    return True
 
 
 NODES: Final = Resource(

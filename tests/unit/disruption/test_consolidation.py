@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import InstanceState as State
-from forebay.api.gpu_instance import Transition
+from forebay.api.gpu_instance import Purpose, Transition
 from forebay.api.gpu_node_pool import ConsolidationPolicy, Disruption, DisruptionBudget
 from forebay.api.parts import Condition, Truth
 from forebay.disruption.consolidation import ScaleDownRules, must_stay, next_scale_down, scale_down
@@ -356,3 +356,55 @@ def test_nothing_goes_between_now_and_the_next_look(idle_for, after, cycle):
     due = next_scale_down(machines, NOW, rules)
     assert scale_down(machines, due - timedelta(seconds=1), rules) == ()
     assert names(scale_down(machines, due, rules)) == ["r1"]
+
+
+def with_spec(machine, **fields):
+    return replace(machine, record=replace(machine.record, spec=replace(machine.record.spec, **fields)))
+
+
+def test_an_expired_node_that_has_lost_its_pods_still_counts_as_disrupted_and_an_idle_one_does_not():
+    rules = pool_rules(expire_after="24h", budgets=(DisruptionBudget(nodes=1),))
+    for reason, goes in ((Reason.EXPIRED, []), (Reason.IDLE, ["old"])):
+        empty = rented("leaving", State.TERMINATING, **leaving(reason))
+        assert names(scale_down([empty, expired("old")], NOW, rules)) == goes
+
+
+@pytest.mark.parametrize("purpose", [Purpose.STATIC, Purpose.GROUP])
+def test_a_machine_that_somebody_sizes_stays_though_no_pod_uses_it(purpose):
+    sized = with_spec(machine(), purpose=purpose)
+    assert scale_down([sized], NOW, AT_ONCE) == ()
+    assert next_scale_down([sized], NOW, AT_ONCE) is None
+    assert names(scale_down([with_spec(machine(), purpose=Purpose.PODS)], NOW, AT_ONCE)) == ["n1"]
+
+
+def test_a_machine_of_unknown_size_goes_after_one_with_a_gpu():
+    unknown = with_spec(machine("a"), offer=None)
+    assert names(scale_down([unknown, machine("b", gpus=1)], NOW, AT_ONCE)) == ["b"]
+
+
+def test_a_machine_found_on_whose_age_is_not_known_has_no_grace():
+    rules = ScaleDownRules(pools=AT_ONCE.pools, adoption_grace=timedelta(hours=9))
+    found = with_spec(machine(), purpose=Purpose.ADOPTED)
+    assert scale_down([found], NOW, rules) == ()
+    metadata = replace(found.record.metadata, creation_timestamp=None)
+    assert names(scale_down([replace(found, record=replace(found.record, metadata=metadata))], NOW, rules)) == ["n1"]
+
+
+def test_a_machine_whose_provider_is_not_configured_is_not_in_service():
+    lost = machine(reason=Reason.PROVIDER_NOT_CONFIGURED)
+    assert not lost.in_service
+    assert scale_down([lost], NOW, AT_ONCE) == ()
+    assert idle_updates([lost], NOW) == ()
+
+
+def test_the_next_look_is_a_cycle_later_where_the_last_cycle_ends_now():
+    cycle = AT_ONCE.cycle
+    assert next_scale_down([machine(), drained(NOW - cycle)], NOW, AT_ONCE) == NOW + cycle
+    assert next_scale_down([machine(), drained(NOW - cycle / 2)], NOW, AT_ONCE) == NOW + cycle / 2
+
+
+def test_an_idle_condition_of_the_same_reason_but_another_truth_is_written_again():
+    wrong = (Condition(type="Idle", status=Truth.FALSE, reason="Idle", last_transition_time=ago(hours=1)),)
+    (update,) = idle_updates([machine(conditions=wrong)], NOW)
+    (written,) = update.status.conditions
+    assert (written.status, written.last_transition_time) == (Truth.TRUE, NOW)

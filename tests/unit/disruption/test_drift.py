@@ -8,6 +8,7 @@ from forebay.api.gpu_node_pool import Disruption, DisruptionBudget
 from forebay.disruption.consolidation import ScaleDownRules, scale_down
 from forebay.disruption.drift import may_be_moved
 from forebay.model.reasons import Reason
+from forebay.model.sources import Delivery
 from forebay.model.workloads import Owner
 from tests.unit.demand.builders import NOW, ago, running
 from tests.unit.disruption.test_consolidation import POOL, machine, names, rented
@@ -59,7 +60,11 @@ def test_an_owned_machine_does_not_drift():
 
 
 def test_only_nodes_in_service_drift():
-    assert scale_down([launched(state=State.DRAINING)], NOW, rules()) == ()
+    assert scale_down([launched(state=State.DRAINING)], NOW, rules(budgets=())) == ()
+
+
+def test_a_node_without_a_pool_does_not_drift():
+    assert scale_down([launched(pool=None, make=machine, delivers=Delivery.NODE)], NOW, rules()) == ()
 
 
 @pytest.mark.parametrize(

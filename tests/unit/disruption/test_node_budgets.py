@@ -25,6 +25,11 @@ def test_a_share_of_the_pool_is_rounded_up(written, nodes, most):
     assert allowed(DisruptionBudget(nodes=written), nodes=nodes) == most
 
 
+def test_a_share_is_of_a_hundred():
+    assert allowed(DisruptionBudget(nodes="1%"), nodes=100) == 1
+    assert allowed(DisruptionBudget(nodes="1%"), nodes=101) == 2
+
+
 def test_nodes_that_are_disrupted_already_count():
     assert allowed(DisruptionBudget(nodes=3), disrupted=2) == 1
     assert allowed(DisruptionBudget(nodes=3), disrupted=9) == 0

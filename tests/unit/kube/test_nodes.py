@@ -83,3 +83,25 @@ def test_nodes_with_equal_resources_share_one_object():
 def test_a_broken_quantity_is_an_error():
     with pytest.raises(ValueError, match="eight"):
         read(status={"capacity": {"cpu": "eight"}})
+
+
+def test_a_node_with_an_unreadable_quantity_is_there_without_that_resource():
+    allocatable = {"cpu": "9" * 5000, "nvidia.com/gpu": "4"}
+    body = {
+        "metadata": {"name": "n1", "uid": "u", "resourceVersion": "3", "creationTimestamp": "2030-01-01T00:00:00Z"},
+        "spec": {"unschedulable": True},
+        "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    page = {"metadata": {"resourceVersion": "9"}, "items": [body]}
+    _, (found,) = decoder_for(NODES).page(json.dumps(page).encode())
+    assert "more than 4000 digits" in found.error
+    node = found.salvaged
+    assert (node.name, node.ready, node.unschedulable) == ("n1", True, True)
+    assert dict(node.allocatable) == {"nvidia.com/gpu": 4}
+
+
+def test_of_a_node_that_cannot_be_read_otherwise_nothing_is_salvaged():
+    body = {"metadata": {"name": "n1", "uid": "u", "resourceVersion": "3"}, "spec": {"taints": 7}}
+    page = {"metadata": {"resourceVersion": "9"}, "items": [body]}
+    _, (found,) = decoder_for(NODES).page(json.dumps(page).encode())
+    assert found.salvaged is None
