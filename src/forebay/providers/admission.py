@@ -25,7 +25,6 @@ _CONTAINERS: Final = Capabilities(deliveries=(Delivery.CONTAINER,), needs_creden
 #: could never work is refused today, and not by the release that serves it.
 _NOT_SERVED: Final[dict[str, Capabilities]] = {
     "aws": _TALOS_CLOUD,
-    "crusoe": _CLOUD,
     "nebius": _CLOUD,
     "vast": _CONTAINERS,
 }
