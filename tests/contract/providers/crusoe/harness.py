@@ -3,21 +3,16 @@
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
-from msgspec.structs import replace
-
-from forebay.model.secret_text import SecretText
-from forebay.providers.base import BootKind, BootPayload
 from forebay.providers.crusoe.provider import CrusoeProvider
 from forebay.providers.secrets import Secrets
 from tests.contract.providers.cloud_harness import JOIN_SECRET, KEY, CloudHarness
 from tests.contract.providers.crusoe.server import CrusoeCloud, account_file, goods
 
-SCRIPT = BootPayload(kind=BootKind.SCRIPT, text=SecretText(f"#!/bin/sh\n# join as node-1 with {JOIN_SECRET}\n"))
-
 
 class CrusoeHarness(CloudHarness):
     name = "crusoe"
     path = "/v1"
+    boot = f"#!/bin/sh\n# join as node-1 with {JOIN_SECRET}\n"
     types: ClassVar = {"one": "l40s-48gb.1x", "four": "a100-80gb.4x", "eight": "h100-80gb-sxm-ib.8x"}
 
     def server(self):
@@ -40,9 +35,6 @@ class CrusoeHarness(CloudHarness):
             context.clock,
             call_seconds=1.0,
         )
-
-    async def request(self, uid="uid-1", machine="four", attempt=1):
-        return replace(await super().request(uid, machine, attempt), boot=SCRIPT)
 
     def is_launch(self, request):
         return request.method == "POST"
