@@ -25,7 +25,6 @@ _CONTAINERS: Final = Capabilities(deliveries=(Delivery.CONTAINER,), needs_creden
 #: could never work is refused today, and not by the release that serves it.
 _NOT_SERVED: Final[dict[str, Capabilities]] = {
     "aws": _TALOS_CLOUD,
-    "crusoe": _CLOUD,
     "nebius": _CLOUD,
     "vast": _CONTAINERS,
 }
@@ -46,6 +45,7 @@ def provider_rules() -> MoreRules:
             *(_must_join(name) for name, each in KNOWN.items() if each.needs_join),
             *(_cannot_boot_talos(name, each) for name, each in KNOWN.items() if _refuses_talos(each)),
             *map(_unused, Join),
+            _must_be_script(*(name for name, each in KNOWN.items() if each.takes_script)),
         ),
         GroupProvider: (_groups(), *map(_location, _GROUPS_BY_LOCATION)),
     }
@@ -154,6 +154,15 @@ def _unused(join: Join) -> ValidationRule:
         f"no enabled provider can use {join}: it is for {', '.join(users)}; remove it or add such a provider",
         reason=RefusalCause.FORBIDDEN,
         field_path=f".{join}",
+    )
+
+
+def _must_be_script(*names: str) -> ValidationRule:
+    return ValidationRule(
+        f"!has(self.cloudInit) || self.cloudInit.template.startsWith('#!') || !{_enabled(*names)}",
+        f"machines of {' and '.join(names)} run a script at boot and do not read cloud-init's own format: begin the "
+        "template with #!/bin/sh, or move the provider to another GPUNodeClass",
+        field_path=".cloudInit",
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from forebay.providers.crusoe.plugin import PLUGIN as CRUSOE
 from forebay.providers.gcp.plugin import PLUGIN as GCP
 from forebay.providers.lambdalabs.plugin import PLUGIN as LAMBDALABS
 from forebay.providers.paperspace.plugin import PLUGIN as PAPERSPACE
@@ -12,6 +13,7 @@ from forebay.providers.simulated.plugin import PLUGIN as SIMULATED
 from forebay.providers.webhook.plugin import PLUGIN as WEBHOOK
 
 OWN: Final[Mapping[str, ProviderPlugin]] = {
+    "crusoe": CRUSOE,
     "gcp": GCP,
     "lambdalabs": LAMBDALABS,
     "paperspace": PAPERSPACE,

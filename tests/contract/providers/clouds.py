@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.contract.providers.conformance import JOIN_LINE, ConformanceServer
+from tests.contract.providers.crusoe import server as crusoe
 from tests.contract.providers.gcp import server as gcp
 from tests.contract.providers.gcp.tokens import trial_key_file
 from tests.contract.providers.lambdalabs import server as lambdalabs
@@ -25,6 +26,7 @@ class TrialCloud(NamedTuple):
 
 
 CLOUDS: dict[str, TrialCloud] = {
+    "crusoe": TrialCloud(crusoe.trial, credentials=crusoe.trial_account, path="/v1", shebang="#!/bin/sh"),
     "gcp": TrialCloud(lambda: gcp.ComputeEngine(gcp.goods(), key="trial-key"), credentials=trial_key_file),
     "lambdalabs": TrialCloud(lambdalabs.trial, path="/api/v1"),
     "paperspace": TrialCloud(paperspace.trial, path="/v1", shebang="#!/bin/sh"),

@@ -25,6 +25,7 @@ from forebay.simulate.market import Market, MarketCall
 from forebay.simulate.market_faults import MarketFault
 from forebay.simulate.market_goods import Sku
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
+from tests.contract.providers.crusoe.harness import CrusoeHarness
 from tests.contract.providers.faults import FakeSecrets, LaunchFault
 from tests.contract.providers.gcp.harness import GcpHarness
 from tests.contract.providers.lambdalabs.harness import LambdaHarness
@@ -248,6 +249,7 @@ class MarketHarness:
 
 
 HARNESSES = {
+    "crusoe": CrusoeHarness,
     "gcp": GcpHarness,
     "lambdalabs": LambdaHarness,
     "paperspace": PaperspaceHarness,

@@ -89,6 +89,13 @@ REFUSALS = [
             "spec.kubeadmConfig", "no enabled provider can use kubeadmConfig"),
     Refusal("cloud-init for containers only", "gpunodeclass-runpod", _spec(cloudInit={"template": "#cloud-config"}),
             "spec.cloudInit", "no enabled provider can use cloudInit"),
+    *(
+        Refusal(f"cloud-init's own format at {name}, whose machines run a script", _CLASS,
+                _spec(providers=[{"name": name, "credentialsRef": _KEY}], k3sConfig=None,
+                      cloudInit={"template": "#cloud-config"}),
+                "spec.cloudInit", "begin the template with #!/bin/sh")
+        for name in ("crusoe", "paperspace")
+    ),
     Refusal("Talos for machines that are installed already", _OWNED, _spec(talosConfig=_TALOS),
             "spec.talosConfig", "no enabled provider can use talosConfig: it is for aws, gcp, simulated"),
     Refusal("kubeadm without a port", _CLASS,
