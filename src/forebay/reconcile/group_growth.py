@@ -1,6 +1,6 @@
 """Growth of instance groups for waiting pods: the first NodeProvisioner whose nodes fit a pod adds nodes for it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -43,6 +43,8 @@ class GrowthForPods(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[Held, ...] = ()
     #: By UID of a pod: why a group that would fit it does not grow.
     notes: Mapping[str, str] = {}
+    #: The NodeProvisioners that were looked at; empty where no pod waits.
+    sized: tuple["SizedProvisioner", ...] = ()
 
 
 class SizedProvisioner(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +117,7 @@ def provisioner_source(provisioner: NodeProvisioner) -> SourceKey:
 
 
 def grow_for_pods(
-    snapshot: Snapshot, pods: tuple[Pod, ...], admission: Admission | None, sized: Iterable[SizedProvisioner]
+    snapshot: Snapshot, pods: tuple[Pod, ...], admission: Admission | None, sized: tuple[SizedProvisioner, ...]
 ) -> GrowthForPods:
     """Nodes for the pods, in the order of NodeProvisioners and of their groups' prices."""
     left, held = pods, list[Held]()
@@ -143,6 +145,7 @@ def grow_for_pods(
         left=left,
         held=tuple(held),
         notes={uid: note for uid, note in notes.items() if uid in waiting},
+        sized=sized,
     )
 
 

@@ -47,6 +47,7 @@ from forebay.sizing.target import GroupUse, SizingRules, TargetSize, target_size
 _LONGEST_PREFIX: Final = 50
 #: Records of one provisioner that are created in one tick: the next tick follows at once.
 _MOST_CREATED: Final = 500
+_FREE: Final = Fraction(0)
 #: What is said of a member that does not become a usable node.
 _LATE: Final = frozenset(
     {Reason.LAUNCH_TIMEOUT, Reason.JOIN_TIMEOUT, Reason.GPUS_MISSING, Reason.NODE_IDENTITY_MISMATCH}
@@ -96,7 +97,7 @@ def size_groups(
     due: list[datetime] = []
     reserved = {each.node for each in reservations.placed.values()}
     excluded = {*with_step, *snapshot.calls_in_flight}
-    for each in sized_provisioners(snapshot):
+    for each in grown.sized or sized_provisioners(snapshot):
         with faults.of("NodeProvisioner", "", each.name):
             members = tuple(_members(each, snapshot, reserved))
             growth = grown.by_provisioner.get(each.name, GroupGrowth())
@@ -134,6 +135,7 @@ class _Member(NamedTuple):
 
 
 def _members(each: SizedProvisioner, snapshot: Snapshot, reserved: Collection[str]) -> Iterator[_Member]:
+    prices = {group: Fraction(offer.price.amount) for group, offer in each.offers.items()}
     for record in each.members:
         if is_leaving(record):
             continue
@@ -149,7 +151,7 @@ def _members(each: SizedProvisioner, snapshot: Snapshot, reserved: Collection[st
                 usable=usable,
                 delete_at=deletion_time(node),
                 held=held_by_people(record, node, held_by_cordon=False) is not None,
-                hourly_price=_price(each, record),
+                hourly_price=_price(record, prices),
             )
         yield _Member(record, used, usable, member)
 
@@ -161,10 +163,9 @@ def _is_usable(record: GPUInstance, node: Node | None) -> bool:
     return record.state is not InstanceState.READY and (record.status is None or record.status.reason not in _LATE)
 
 
-def _price(each: SizedProvisioner, record: GPUInstance) -> Fraction:
+def _price(record: GPUInstance, prices: Mapping[str, Fraction]) -> Fraction:
     reference = record.spec.provisioner_ref
-    offer = each.offers.get(reference.group or "") if reference is not None else None
-    return Fraction(offer.price.amount) if offer is not None else Fraction(0)
+    return prices.get(reference.group or "", _FREE) if reference is not None else _FREE
 
 
 def _use(members: Collection[_Member], needed: int) -> GroupUse:

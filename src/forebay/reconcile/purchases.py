@@ -24,7 +24,7 @@ class Purchases(NamedTuple):
 def purchases(snapshot: Snapshot, budgeting: Budgeting, reservations: Reservations) -> Purchases:
     """What is bought for the pods without a reservation, and which of them budgets hold back."""
     admitted = admit(snapshot, budgeting, reservations)
-    sized = sized_provisioners(snapshot)
+    sized = sized_provisioners(snapshot) if admitted.pods else ()
     grown = grow_for_pods(snapshot, admitted.pods, budgeting.admission, sized)
     bought = buy(snapshot, grown.left, budgeting.admission, reserved=reservations.placed)
     found = Purchases(admitted=admitted, bought=_with_notes(bought, grown), grown=grown, budgeting=budgeting)
