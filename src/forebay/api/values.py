@@ -7,6 +7,7 @@ needs them parses them: quantities and dollars by `forebay.model.quantities`, du
 import re
 from datetime import timedelta
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -112,6 +113,7 @@ class NotADuration(ValueError):
         super().__init__(f'"{text}" is not a duration: write it like 30s, 5m or 1h30m')
 
 
+@lru_cache(maxsize=1024)
 def duration(text: str) -> timedelta:
     """The duration of a text such as `1h30m`, as Go reads it but without signs and units below a millisecond.
 

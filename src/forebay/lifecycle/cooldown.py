@@ -54,8 +54,10 @@ def cooldowns(
     """Offers, zones and sources that are cooling down now, each until when and why."""
     found: dict[CooldownKey, Cooldown] = {}
     for record in records:
-        key, failure = _cooling_key(record), _failure(record)
-        if key is None or failure is None or _mended(record, failure, revisions or {}):
+        # First what is cheap: most of thousands of records have not failed.
+        if (failure := _failure(record)) is None or (key := _cooling_key(record)) is None:
+            continue
+        if _mended(record, failure, revisions or {}):
             continue
         until = failure.at + cooldown_span(failures_of(record))
         if until <= now or (key in found and found[key].until >= until):
