@@ -39,4 +39,20 @@ EQUIVALENT: Final = {
         "without `key in asked`",
     ): "saves work: other gangs are counted and not returned",
     ("forebay/kube/pods.py", "4096 -> 4097"): "entries of a cache",
+    (
+        "forebay/demand/best_fit.py",
+        "without `not (anti_affinity or self.anti_affinity)`",
+    ): "saves work: without any anti-affinity none is violated",
+    (
+        "forebay/demand/startup_taint.py",
+        "without `self.anti_affinity or has_anti_affinity(pod)`",
+    ): "saves work: without any anti-affinity none is violated",
+    (
+        "forebay/demand/reservation.py",
+        "sorted -> list",
+    ): "key of a cache: pods with another order of labels are searched for once more",
+    (
+        "forebay/disruption/node_budgets.py",
+        "without `budget.duration is None`",
+    ): "for the type checker: the CRD refuses a schedule without a duration",
 }

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from forebay.api.gpu_instance import InstanceState, Transition
 from forebay.api.names import STARTUP_TAINT
 from forebay.api.parts import TaintEffect, TaintEntry
-from forebay.demand.initialization import gpus_allocatable, is_initialized
+from forebay.demand.initialization import gpus_allocatable, has_a_gpu, is_initialized
 from forebay.model.requirements import Taint
 from tests.unit.demand.builders import GPU, NOW, node, record
 
@@ -74,3 +74,9 @@ def test_other_devices_of_the_plan_must_be_allocatable_too():
     of = record(planned={"allocatable": {GPU: 8, "rdma/hca": 1}})
 
     assert not gpus_allocatable(of, node())
+
+
+def test_a_gpu_is_one_of_the_devices_that_were_planned():
+    planned = record(planned={"allocatable": {GPU: 8, "cpu": 8}})
+    assert has_a_gpu(planned, node(gpus=1, cpu=0))
+    assert not has_a_gpu(planned, node(gpus=0, cpu=64_000))

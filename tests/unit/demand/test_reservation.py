@@ -42,6 +42,13 @@ def test_a_pod_is_placed_on_the_node_with_the_fewest_free_gpus():
     assert "right has room" in placed.sentence
 
 
+def test_of_two_nodes_that_were_launched_for_a_pod_the_one_with_room_is_used():
+    train = pod("train", 8)
+    nodes = [free_node("full", 4, planned_for=[train]), free_node("right", 8, planned_for=[train])]
+    assert places(reserve([train], nodes, NOW)) == {"train": "right"}
+    assert "launched for the pod" in reserve([train], nodes, NOW).placed["uid-train"].sentence
+
+
 def test_ready_nodes_come_before_launching_nodes():
     reservations = reserve([pod("a"), pod("b")], [free_node("soon", 1, launching="gi-1"), free_node("there", 1)], NOW)
     assert places(reservations) == {"a": "there", "b": "soon"}

@@ -1,0 +1,63 @@
+"""Machines that people hold, and pods that keep a machine."""
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.demand.maintenance import keeps_machine, must_stay, waits_for_its_node
+from forebay.model.requirements import Toleration
+from tests.unit.demand.builders import running, shape
+
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+
+
+def tolerating(*tolerations, **fields):
+    return replace(running(**fields), shape=shape(tolerations=tolerations))
+
+
+def for_ever(key, **fields):
+    return Toleration(key, "Exists", **fields)
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "waits"),
+    [
+        ((for_ever(NOT_READY), for_ever(UNREACHABLE)), True),
+        ((for_ever(""),), True),
+        ((for_ever(NOT_READY),), False),
+        ((for_ever(NOT_READY), for_ever(UNREACHABLE, toleration_seconds=300)), False),
+        ((for_ever("other"), for_ever("another")), False),
+        ((for_ever(NOT_READY, effect="NoSchedule"), for_ever(UNREACHABLE)), False),
+        ((), False),
+    ],
+)
+def test_a_pod_that_tolerates_a_lost_node_without_a_limit_waits_for_it(tolerations, waits):
+    assert waits_for_its_node([tolerating(*tolerations)]) == ("default/train" if waits else None)
+
+
+def test_one_pod_that_waits_is_enough_and_is_named():
+    pods = [running("a"), tolerating(for_ever(""), name="b"), running("c")]
+    assert waits_for_its_node(pods) == "default/b"
+    assert waits_for_its_node([]) is None
+
+
+@pytest.mark.parametrize(
+    ("annotations", "stays"),
+    [
+        ({"forebay.dev/do-not-disrupt": "true"}, True),
+        ({"karpenter.sh/do-not-disrupt": "true"}, True),
+        ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, True),
+        ({"forebay.dev/do-not-disrupt": "false"}, False),
+        ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, False),
+        ({}, False),
+    ],
+)
+def test_a_pod_whose_owner_says_so_must_stay(annotations, stays):
+    pod = replace(running(gpus=0), annotations=annotations)
+    assert must_stay(pod) is stays
+    assert keeps_machine(pod, None) is stays
+    assert waits_for_its_node([pod]) == ("default/train" if stays else None)
+
+
+def test_a_pod_with_a_gpu_keeps_its_machine():
+    assert keeps_machine(running(gpus=1), None)
+    assert not keeps_machine(running(gpus=1), {"example.com/gpu"})
