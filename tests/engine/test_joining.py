@@ -7,6 +7,7 @@ import re
 import yaml
 
 from forebay.embedded.api.kinds import CONFIG_MAP_KIND, NODE_KIND, SECRET_KIND
+from forebay.net.transport import Response
 from forebay.simulate.market_goods import Sku
 from tests.contract.tailnets.server import CLIENT, TailscaleServer
 from tests.engine.market_world import cloud_operator, clouds, market
@@ -281,3 +282,41 @@ async def test_a_wrong_oauth_client_rents_nothing_and_says_what_to_correct():
             await until(lambda: "Gone" in cloud.world.states().values())
             assert "the OAuth client must exist, have the scopes auth_keys and devices:core" in message(cloud)
             assert alpha.instances == {}
+
+
+class OnK3s:
+    """A transport to an API server that says it is k3s."""
+
+    def __init__(self, inner):
+        self._inner = inner
+
+    async def request(self, request):
+        if request.url.endswith("/version"):
+            return Response(200, {"Content-Type": "application/json"}, b'{"gitVersion": "v1.36.4+k3s1"}')
+        return await self._inner.request(request)
+
+    async def close(self):
+        await self._inner.close()
+
+
+async def test_where_the_server_is_k3s_each_machine_has_a_token_of_its_own_and_the_server_s_version():
+    async with clouds(market("alpha", SKU)) as cloud:
+        secret(cloud, "k3s", token="K10cafe::node:shared")
+        cloud.pool("alpha", k3sConfig=K3S)
+        (alpha,) = cloud.markets.values()
+        async with cloud_operator(cloud, wrap=OnK3s):
+            await asyncio.sleep(10)
+            cloud.world.pod("one", 4)
+            await until(lambda: alpha.running)
+            (token,), (machine,) = tokens(cloud), alpha.instances.values()
+            data = {key: base64.b64decode(value).decode() for key, value in token["data"].items()}
+            text = script_of(machine)
+            config = yaml.safe_load(written(text, "/etc/rancher/k3s/config.yaml"))
+            assert config["token"] == f"K10cafe::{data['token-id']}.{data['token-secret']}"
+            assert "shared" not in text, "no machine sees the token that others could join with"
+            assert "version=v1.36.4+k3s1\n" in text
+            (record,) = cloud.world.records().values()
+            assert condition(record, "OwnJoinToken") is None
+            await until(lambda: cloud.world.phase("one") == "Running")
+            assert tokens(cloud) == []
+            await until(lambda: not cloud.running and set(cloud.world.states().values()) <= {"Gone"})
