@@ -35,7 +35,11 @@ JOINS = {"cloudInit": {"template": "#cloud-config\n# join as {{.NodeName}} with 
 
 
 class MarketScenario(msgspec.Struct, frozen=True, kw_only=True):
-    skus: dict[str, tuple[Sku, ...]]
+    skus: dict[str, tuple[Sku, ...]] = {}
+    #: Clouds instead of markets of these goods: each gets the kubelets.
+    clouds: tuple[Callable, ...] = ()
+    #: How machines join.
+    joins: dict = msgspec.field(default_factory=lambda: JOINS)
     work: tuple[Work, ...] = ()
     #: Work of pods that run in containers of the first market.
     remote: tuple[Work, ...] = ()
@@ -49,6 +53,8 @@ class MarketScenario(msgspec.Struct, frozen=True, kw_only=True):
     rents_twice: bool = False
     #: Configures what serves the pods, in place of pools; gets the cloud.
     configure: Callable | None = None
+    #: Seconds by which the end of any machine may be noticed late, with rounding: its cloud does not tell when it was.
+    seen_late: int = 0
     seed: int = 7
 
 
@@ -93,6 +99,15 @@ class MarketOutcome(WorldOutcome):
         names = (each["metadata"]["name"] for each in secrets)
         return [name for name in names if name.startswith("bootstrap-token-")]
 
+    def left_behind(self):
+        """What clouds have beside machines: keys, scripts."""
+        return [
+            f"{kind}: {sorted(items)}"
+            for market in self.cloud.markets.values()
+            for kind, items in getattr(market, "others", {}).items()
+            if items
+        ]
+
     def nodes(self):
         names = (each["metadata"]["name"] for each in self.cloud.store.list(NODE_KIND))
         return [name for name in names if name != VIRTUAL_NODE]
@@ -108,6 +123,7 @@ class MarketOutcome(WorldOutcome):
             and not self.cloud.running
             and not self.tokens()
             and not self.nodes()
+            and not self.left_behind()
             and all(state == "Gone" for state in self.world.states().values())
         )
 
@@ -120,6 +136,9 @@ class MarketOutcome(WorldOutcome):
             yield f"nodes left behind: {nodes}"
         if self.tokens():
             yield f"left behind: {self.tokens()}"
+        yield from (f"left behind: {each}" for each in self.left_behind())
+        for each in self.cloud.markets.values():
+            yield from getattr(each, "violations", ())
         yield from self._bought_twice()
         yield from self._used_nodes_deleted()
         yield from self._run_twice()
@@ -183,6 +202,8 @@ class MarketOutcome(WorldOutcome):
         theirs = self.cloud.bill()
         untold = [each for each in self.rented if each.traceless]
         unseen = sum((Fraction(each.line.tariff.hourly_price) for each in untold), Fraction(0)) / 3600 * _UNSEEN
+        hourly = sum((Fraction(each.line.tariff.hourly_price) for each in self.rented), Fraction(0))
+        unseen += hourly / 3600 * self.scenario.seen_late
         if not theirs <= ours <= theirs + unseen * (1 + len(self.ledger.died)):
             yield f"{what} come to {float(ours):.6f} $, the markets' bill to {float(theirs):.6f} $"
 
@@ -193,12 +214,12 @@ def rents(scenario, deaths=()):
 
 
 async def _rents(scenario, deaths):
-    makers = [market(name, *skus, **scenario.options) for name, skus in scenario.skus.items()]
+    makers = scenario.clouds or [market(name, *skus, **scenario.options) for name, skus in scenario.skus.items()]
     async with clouds(*makers, seed=scenario.seed, events=False) as cloud:
         if scenario.configure is not None:
             scenario.configure(cloud)
         for name in cloud.markets if scenario.configure is None else ():
-            cloud.pool(name, **JOINS, instanceRequirements={"spotAllowed": True})
+            cloud.pool(name, **scenario.joins, instanceRequirements={"spotAllowed": True})
         if scenario.script is not None:
             scenario.script(cloud)
         ledger = Ledger(deaths)

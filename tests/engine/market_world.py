@@ -1,6 +1,7 @@
 """A cluster, machines with power switches, rented ones of simulated markets, and the operator between them."""
 
 import asyncio
+import base64
 from contextlib import AsyncExitStack, asynccontextmanager
 from fractions import Fraction
 
@@ -9,6 +10,7 @@ import msgspec
 from forebay.api.codec import decode
 from forebay.api.gpu_instance import GPU_INSTANCE
 from forebay.budgets.bill_shares import billed
+from forebay.embedded.api.kinds import SECRET_KIND
 from forebay.engine.operator import Operator
 from forebay.kube.client import Client
 from forebay.net import clock
@@ -16,6 +18,7 @@ from forebay.net.in_process import InProcess
 from forebay.reconcile.snapshot import OperatorRules
 from forebay.simulate.market import Market, by_host
 from forebay.simulate.market_nodes import EmbeddedKubelets
+from tests.contract.providers.conformance import ConformanceServer
 from tests.engine.power_world import POWER, SERVER, environment, lab
 
 
@@ -34,6 +37,16 @@ class Cloud:
 
     def pool(self, market, *, disruption=None, **spec):
         entry = {"name": "simulated", "endpoint": f"http://{market}"}
+        server = self.markets[market]
+        if isinstance(server, ConformanceServer):
+            key = {"name": market, "namespace": "kube-system"}
+            secret = {"metadata": key, "data": {"api-key": base64.b64encode(server.key.encode()).decode()}}
+            self.store.create(SECRET_KIND, secret)
+            entry = {
+                "name": server.provider,
+                "endpoint": f"http://{market}{server.prefix}",
+                "credentialsRef": {"name": market, "key": "api-key"},
+            }
         self._create("GPUNodeClass", {"name": market}, {"providers": [entry], **spec})
         pool = {"nodeClassRef": {"name": market}, "disruption": disruption or {"consolidateAfter": "30s"}}
         self._create("GPUNodePool", {"name": market, "namespace": "kube-system"}, pool)
@@ -56,7 +69,7 @@ class Cloud:
         for each in self.records.values():
             record = decode(GPU_INSTANCE, msgspec.json.encode(each))
             span = billed(record)
-            if record.spec.provider == "simulated" and span is not None:
+            if record.spec.provider != "webhook" and span is not None:
                 assert span.end is not None, record.metadata.name
                 paid += Fraction(span.rate, 10**24) * (span.end - span.start) / 3600
         return paid

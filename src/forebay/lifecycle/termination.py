@@ -221,7 +221,7 @@ def terminating(ctx: RuleContext) -> RuleResult:
     if target is None:
         # The instance was never listed, and no answer gave its id: only a listing can tell.
         return None
-    if (step := _clear_node(ctx, node)) is not None:
+    if not _is_stopped(seen, node) and (step := _clear_node(ctx, node)) is not None:
         return step
     accepted = status.termination_accepted_at
     still_on = facts.policy.still_on(node)
@@ -268,6 +268,12 @@ def _back_in_use(ctx: RuleContext) -> RuleResult:
     return ctx.move(
         InstanceState.READY, Reason.BACK_IN_USE, sentence, termination_attempts=None, failures=None, **NO_ABSENCES
     )
+
+
+def _is_stopped(seen: Presence, node: Node | None) -> bool:
+    """True where the provider has stopped the machine: its pods have ended, although nobody can see them end."""
+    stopped = seen.present and all(each.phase is InstancePhase.STOPPED for each in seen.instances)
+    return stopped and (node is None or not node.ready)
 
 
 def _clear_node(ctx: RuleContext, node: Node | None) -> RuleResult:

@@ -75,6 +75,8 @@ class Refused(Exception):
 class ConformanceServer(Market):
     """A cloud. Subclasses have the attributes and methods of the first part."""
 
+    #: Name of the provider that rents there.
+    provider = ""
     #: Path of all operations.
     prefix = ""
     operations = ()

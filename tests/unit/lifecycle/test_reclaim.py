@@ -2,7 +2,7 @@
 
 import pytest
 
-from forebay.lifecycle.steps import Drain
+from forebay.lifecycle.steps import Drain, Terminate
 from forebay.model.sources import InstancePhase
 from tests.unit.lifecycle.builders import (
     NOW,
@@ -48,6 +48,19 @@ def test_one_that_has_not_come_up_yet_is_terminated_at_once(state):
 def test_one_that_the_provider_has_stopped_is_terminated_because_it_may_be_billed(state):
     leaving = step(record(state), InstancePhase.STOPPED, node=node(ready=False) if state is not S.LAUNCHED else None)
     assert (leaving.status.state, leaving.reason) == (S.TERMINATING, R.RECLAIMED)
+
+
+def test_pods_of_one_that_the_provider_has_stopped_do_not_delay_its_termination():
+    """They have ended, but with the kubelet nobody is left to say so."""
+    leaving = record(S.TERMINATING, because=R.RECLAIMED)
+    stopped = step(leaving, InstancePhase.STOPPED, node=node(ready=False), pods=(pod(),))
+    assert isinstance(stopped, Terminate)
+    assert stopped.given_up == {pod().uid}
+
+    running = step(leaving, InstancePhase.RUNNING, node=node(ready=False), pods=(pod(),))
+    assert isinstance(running, Drain)
+    ready = step(leaving, InstancePhase.STOPPED, node=node(), pods=(pod(),))
+    assert isinstance(ready, Drain)
 
 
 @pytest.mark.parametrize(("state", "reason"), [(S.LAUNCHED, R.LAUNCH_FAILED), (S.READY, R.UNHEALTHY)])

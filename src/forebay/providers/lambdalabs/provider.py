@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from forebay.api.parts import SecretKeyRef
@@ -63,6 +63,8 @@ CAPABILITIES: Final = Capabilities(
 #: Tags of every instance: the cluster, and the GPUInstance it was launched for.
 _CLUSTER: Final = "forebay-cluster"
 _UID: Final = "forebay-uid"
+#: And when that was, because Lambda does not tell: a machine that is found later is billed from then on.
+_LAUNCHED: Final = "forebay-launched"
 _PHASES: Final = {
     "booting": InstancePhase.STARTING,
     "active": InstancePhase.RUNNING,
@@ -96,6 +98,7 @@ class LambdaProvider:
     ) -> None:
         self._calls = CloudCalls(dialect, base, transport, secrets, key, clock)
         self._cluster = cluster
+        self._clock = clock
         self._regions = frozenset(regions)
         self._key = ClusterKey(self._calls, cluster, CAPABILITIES.settle_time, clock)
 
@@ -107,7 +110,7 @@ class LambdaProvider:
         return offers(stock.values(), self._regions)
 
     async def launch(self, request: LaunchRequest) -> Instance:
-        order = _order(request, self._key.name)
+        order = _order(request, self._key.name, self._clock())
         async with self._key:
             try:
                 launched = await self._launch(order)
@@ -165,7 +168,7 @@ class LambdaProvider:
         await self._calls.close()
 
 
-def _order(request: LaunchRequest, ssh_key: str) -> LambdaLaunch:
+def _order(request: LaunchRequest, ssh_key: str, now: datetime) -> LambdaLaunch:
     """Raises `Rejected` for what Lambda cannot launch."""
     boot, user_data = request.boot, None
     if boot is not None:
@@ -185,7 +188,9 @@ def _order(request: LaunchRequest, ssh_key: str) -> LambdaLaunch:
         hostname=request.node_name if _HOSTNAME.fullmatch(request.node_name) else None,
         image=_image(request.image),
         user_data=user_data,
-        tags=_tags({**request.tags, _CLUSTER: request.cluster, _UID: request.uid}),
+        tags=_tags(
+            {**request.tags, _CLUSTER: request.cluster, _UID: request.uid, _LAUNCHED: now.astimezone(UTC).isoformat()}
+        ),
     )
 
 
@@ -214,6 +219,16 @@ def _instance(instance: LambdaInstance) -> Instance:
         phase=phase or InstancePhase.RUNNING,
         owner=instance.tag(_UID),
         price=hourly_price(instance.instance_type),
+        created=_time(instance.tag(_LAUNCHED)),
         node_name=instance.hostname,
         message=None if phase in {InstancePhase.STARTING, InstancePhase.RUNNING} else f"Lambda: {instance.status}",
     )
+
+
+def _time(text: str | None) -> datetime | None:
+    """The time in a tag; None where somebody has changed it."""
+    try:
+        time = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return time if time.tzinfo is not None else None

@@ -39,3 +39,5 @@ TYPES: Final = (
 
 #: Regions by their short names, with the names that the API takes.
 REGIONS: Final = {"ny2": "East Coast (NY2)", "ca1": "West Coast (CA1)", "ams1": "Europe (AMS1)"}
+#: List prices by the name of the type.
+PRICES: Final = {each.name: each.price for each in TYPES}

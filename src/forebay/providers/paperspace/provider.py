@@ -35,7 +35,7 @@ from forebay.providers.cloud_calls import CloudCalls, CloudDialect
 from forebay.providers.node_size import allocatable
 from forebay.providers.paperspace.errors import DIALECT, NothingThere
 from forebay.providers.paperspace.pages import all_pages
-from forebay.providers.paperspace.price_list import AS_OF, REGIONS, TYPES, ListedType
+from forebay.providers.paperspace.price_list import AS_OF, PRICES, REGIONS, TYPES, ListedType
 from forebay.providers.paperspace.scripts import StartupScripts
 from forebay.providers.paperspace.wire import (
     AVAILABILITY,
@@ -100,6 +100,8 @@ class PaperspaceProvider:
         self._calls = CloudCalls(dialect, base, transport, secrets, key, clock)
         self._regions = tuple(regions)
         self._prefix = f"forebay-{hashlib.sha256(cluster.encode()).hexdigest()[:12]}-"
+        #: Names of machines, by id: a script has the name of its machine.
+        self._names: dict[str, str] = {}
         self._scripts = StartupScripts(
             self._calls,
             self._prefix,
@@ -166,6 +168,7 @@ class PaperspaceProvider:
             if isinstance(error, Rejected) and not await self._still_available(request.offer):
                 raise NoCapacity(f"{error} {request.offer.instance_type} is not available there now.") from None
             raise
+        self._names[made.data.id] = name
         return _instance(made.data, request.uid, InstancePhase.STARTING)
 
     async def instances(self) -> Found:
@@ -177,11 +180,15 @@ class PaperspaceProvider:
         present = [each for each in machines if each.dt_deleted is None]
         instances = [await self._listed(each) for each in present]
         ended = {each.id: each.dt_deleted for each in machines if each.dt_deleted is not None}
-        await self._scripts.sweep({each.name: each.state not in _OFF for each in present})
+        self._names = {each.id: each.name for each in present}
+        gone = {each.name: False for each in machines if each.dt_deleted is not None}
+        await self._scripts.sweep(gone | {each.name: each.state not in _OFF for each in present})
         return Found(instances=tuple(instances), ended=ended)
 
     async def terminate(self, instance_id: str) -> None:
-        """The script of the machine goes with the next listing that does not show the machine any more."""
+        """The script of the machine goes with the next listing."""
+        if (name := self._names.get(instance_id)) is not None:
+            self._scripts.machine_ended(name)
         try:
             await self._calls.act("DELETE", f"{MACHINES}/{quote(instance_id, safe='')}", PaperspaceMade)
         except NothingThere:
@@ -288,4 +295,12 @@ def _script(request: LaunchRequest) -> str | None:
 
 
 def _instance(machine: PaperspaceMachine, uid: str, phase: InstancePhase, message: str | None = None) -> Instance:
-    return Instance(id=machine.id, phase=phase, owner=uid, created=machine.dt_created, message=message)
+    listed = PRICES.get(machine.machine_type)
+    return Instance(
+        id=machine.id,
+        phase=phase,
+        owner=uid,
+        price=UsdPerHour(listed) if listed is not None else None,
+        created=machine.dt_created,
+        message=message,
+    )

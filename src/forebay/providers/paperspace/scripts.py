@@ -39,6 +39,8 @@ class StartupScripts:
         self._join_takes = join_takes
         #: False: the account has none of this cluster, so that nothing must be listed.
         self._may_exist = True
+        #: Names of machines that were terminated.
+        self._ended: set[str] = set()
 
     async def add(self, name: str, text: str) -> str:
         """Id of a new script. Nothing is launched yet, so a failure never leaves the launch unknown."""
@@ -54,6 +56,10 @@ class StartupScripts:
         with suppress(ProviderError):
             await self._delete(script_id)
 
+    def machine_ended(self, name: str) -> None:
+        """Notes that the machine of this name was terminated: its script goes with the next listing."""
+        self._ended.add(name)
+
     async def sweep(self, machines: Mapping[str, bool]) -> None:
         """Deletes the scripts that are not needed (any more). `machines`: names, and whether each may still boot.
 
@@ -65,13 +71,15 @@ class StartupScripts:
             own = [each for each in await all_pages(self._calls, SCRIPTS, PaperspaceScript) if self._is_own(each)]
             left = len(own)
             for script in own:
-                if not self._needed(script, may_boot=machines.get(script.name)):
+                may_boot = False if script.name in self._ended else machines.get(script.name)
+                if not self._needed(script, may_boot=may_boot):
                     await self._delete(script.id)
                     left -= 1
         except ProviderError as error:
             log.warning("startup scripts not deleted", prefix=self._prefix, error=str(error))
         else:
             self._may_exist = left > 0
+            self._ended &= machines.keys()
 
     def _is_own(self, script: PaperspaceScript) -> bool:
         return script.name.startswith(self._prefix) and script.dt_deleted is None

@@ -43,6 +43,7 @@ class PaperspaceMachine(_Wire, frozen=True, kw_only=True):
     name: str
     #: off, starting, stopping, restarting, serviceready, ready, upgrading or provisioning; a later API may have others.
     state: str
+    machine_type: str = ""
     dt_created: datetime | None = None
     dt_deleted: datetime | None = None
 

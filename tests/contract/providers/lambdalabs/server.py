@@ -34,6 +34,7 @@ _CODES = {
 class LambdaCloud(ConformanceServer):
     """One account. `shows_terminated`: listings also have what is gone, as terminated."""
 
+    provider = "lambdalabs"
     prefix = "/api/v1"
     operations = OPERATIONS
     error = ERROR

@@ -1,6 +1,7 @@
 """What is special to Lambda Cloud, beyond the contract of all providers."""
 
 import asyncio
+from datetime import datetime
 
 import msgspec
 import pytest
@@ -76,8 +77,10 @@ async def test_a_launch_names_its_cluster_and_record_in_tags_and_carries_the_use
     async with lone.open():
         request = await lone.request("uid-7")
         await lone.provider.launch(msgspec.structs.replace(request, tags={"Team/Name": "vision", "7": "x" * 200}))
+        (listed,) = (await lone.provider.instances()).instances
     (rented,) = lone.world.instances.values()
-    assert rented.order.tags == {
+    assert listed.created == datetime.fromisoformat(rented.order.tags["forebay-launched"])
+    assert {key: value for key, value in rented.order.tags.items() if key != "forebay-launched"} == {
         "forebay-cluster": CLUSTER,
         "forebay-uid": "uid-7",
         "team-name": "vision",

@@ -34,6 +34,7 @@ _CODES = {
 class Paperspace(ConformanceServer):
     """One team. `shows_deleted`: listings also have machines that were deleted, with the time."""
 
+    provider = "paperspace"
     prefix = "/v1"
     operations = OPERATIONS
     error = ERROR

@@ -121,9 +121,20 @@ async def test_no_script_outlives_its_machine():
         assert len(scripts(lone.world)) == 1
         await lone.provider.terminate(launched.id)
         lone.world.script("delete_script", market_faults.server_error(500))
-        await asyncio.sleep(LAUNCH_TAKES + 1)
         await lone.provider.instances()
         assert len(scripts(lone.world)) == 1, "its deletion failed"
+        await lone.provider.instances()
+    assert scripts(lone.world) == []
+
+
+async def test_the_script_of_a_machine_that_vanished_or_that_an_earlier_process_ended_is_deleted():
+    lone = harness()
+    async with lone.open():
+        launched = await lone.provider.launch(await lone.request())
+        lone.world.vanish(launched.id)
+        await lone.provider.instances()
+        assert scripts(lone.world), "the listing may lag"
+        await asyncio.sleep(LAUNCH_TAKES + 1)
         await lone.provider.instances()
     assert scripts(lone.world) == []
 
