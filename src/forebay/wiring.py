@@ -29,11 +29,13 @@ from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS, PodDecoder, pod_indexes
 from forebay.kube.versions import unsupported_text
 from forebay.model.nodes import Node
+from forebay.model.quantities import UsdPerHour
 from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import TransportError
+from forebay.offload.departure import OffloadRules
 from forebay.providers.registry import EnvironmentConfig, read_environment
 from forebay.reconcile.snapshot import OperatorRules
 from forebay.reporting.printable import printable
@@ -43,6 +45,7 @@ from forebay.web.pages import pages
 
 log = structlog.get_logger(__name__)
 
+_MOST_DIGITS = 9
 _LARGEST_PORT = 65535
 #: Seconds for the question which kinds are installed.
 _KINDS_TIMEOUT = 5.0
@@ -147,6 +150,11 @@ def rules_of(settings: Settings) -> OperatorRules:
         adoption_grace=_duration("adoption_grace", settings.adoption_grace),
         power_on_interval=_duration("power_on_interval", settings.power_on_interval),
         scale_down_interval=_duration("scale_down_interval", settings.scale_down_interval),
+        offload=OffloadRules(
+            max_pending=_duration("max_pending_time", settings.max_pending_time),
+            pending_threshold=_count("pending_job_threshold", settings.pending_job_threshold),
+            max_gpu_price=_price("max_gpu_price", settings.max_gpu_price),
+        ),
     )
 
 
@@ -155,6 +163,22 @@ def _duration(setting: str, text: str) -> timedelta:
         return duration(text)
     except NotADuration as error:
         raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
+
+
+def _count(setting: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise SettingsError(f"--{setting.replace('_', '-')}: {text!r} is not a whole number")
+    return int(text)
+
+
+def _price(setting: str, text: str) -> UsdPerHour:
+    try:
+        price = UsdPerHour(text)
+    except ValueError as error:
+        raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
+    if price <= UsdPerHour.zero():
+        raise SettingsError(f"--{setting.replace('_', '-')}: {text!r} is not more than 0")
+    return price
 
 
 def _log_configuration(settings: Settings, configured: EnvironmentConfig) -> None:
