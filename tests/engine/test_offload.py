@@ -37,6 +37,9 @@ async def test_a_marked_job_runs_remotely_to_its_end_and_nothing_is_left():
             assert pod["metadata"]["annotations"]["runpod.io/pod-id"] == rented
             assert pod["metadata"]["annotations"]["runpod.io/cost-per-hr"] == "0.39"
             assert far.runpod.orders[rented]["gpu"]["id"] == A40
+            await until(lambda: "runpod.io/offloaded" in far.the_job("train")["metadata"]["annotations"])
+            marks = far.the_job("train")["metadata"]["annotations"]
+            assert (marks["runpod.io/pod-id"], marks["runpod.io/cost-per-hr"]) == (rented, "0.39")
             await until(lambda: far.ended("train") is not None)
             assert far.ended("train") == "Complete"
             assert far.the_job("train")["status"]["succeeded"] == 1

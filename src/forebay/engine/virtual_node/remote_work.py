@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
-from typing import Final, NamedTuple, NoReturn, cast
+from typing import Any, Final, NamedTuple, NoReturn, cast
 
 import structlog
 
-from forebay.api.gpu_instance import GPUInstance
+from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import VIRTUAL_NODE
 from forebay.demand.planned_pods import live_containers
 from forebay.engine.sources.sources import Sources
@@ -20,16 +20,19 @@ from forebay.engine.views import Views
 from forebay.engine.virtual_node.exit_reports import ExitReports
 from forebay.engine.virtual_node.node_keeper import VirtualNodeKeeper
 from forebay.engine.virtual_node.pod_containers import WHOLE_PODS, manifest_of
-from forebay.engine.virtual_node.pod_statuses import RemotePods
+from forebay.engine.virtual_node.pod_statuses import RemotePods, price_of
+from forebay.kube import writes
 from forebay.kube.client import Client
-from forebay.kube.errors import KubeError, NotFound
+from forebay.kube.errors import Conflict, KubeError, NotFound
 from forebay.kube.informer import Informer
 from forebay.kube.jobs import JOBS, Job
 from forebay.kube.pods import BY_NODE
 from forebay.lifecycle.facts import source_of
+from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Delivery, Source
 from forebay.model.workloads import Pod
 from forebay.net.transport import TransportError
+from forebay.offload.binding import job_marks
 from forebay.offload.departure import MarkedJob, PortablePod
 from forebay.offload.marks import is_managed
 from forebay.offload.translation import obstacles, pull_secrets
@@ -138,6 +141,36 @@ class RemoteWork:
         records = tuple(each for each in self._views.instances.values() if not each.spec.delivers.has_node)
         self._reports.follow(records)
         await self._statuses.sync(self._views.pods.by(BY_NODE, VIRTUAL_NODE), records, self._reports.reports)
+        await self._mark_jobs(records)
+
+    async def _mark_jobs(self, records: Iterable[GPUInstance]) -> None:
+        """Says on each Job which container its latest pod runs in, and what that costs."""
+        latest: dict[str, tuple[Job, dict[str, Any]]] = {}
+        for record in sorted(records, key=lambda each: each.resource_version):
+            running = record.status.instance_id if record.status is not None else None
+            ref = record.spec.pods[0] if record.spec.pods else None
+            pod = None if ref is None else self._views.pods.get((ref.namespace, ref.name))
+            if (
+                running is None
+                or ref is None
+                or pod is None
+                or pod.uid != ref.uid
+                or record.state is InstanceState.GONE
+            ):
+                continue
+            if (job := self._job_of(pod)) is not None:
+                price = price_of(record, running)
+                latest[job.uid] = job, job_marks(running, None if price is None else UsdPerHour(str(price)))
+        for job, marks in latest.values():
+            if marks["metadata"]["annotations"].items() <= job.metadata.annotations.items():
+                continue
+            patch = writes.merge_patch({"metadata": {"uid": job.uid, **marks["metadata"]}})
+            try:
+                await self._client.patch(JOBS, job.metadata.name, patch, job.metadata.namespace)
+            except (NotFound, Conflict):
+                continue
+            except (KubeError, TransportError) as error:
+                log.warning("job not marked", job="/".join(job.key), error=str(error))
 
     async def _read_pods(self) -> None:
         """Reads whole pods that may leave: informers keep only what planning needs of a pod."""
