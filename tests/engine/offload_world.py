@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from fractions import Fraction
 
 from forebay.embedded.api.kinds import JOB_KIND, NODE_KIND, POD_KIND, SECRET_KIND
+from forebay.model.quantities import Quantity
 from forebay.simulate.market_goods import EXIT_CODE, RUN_TIME
 from tests.contract.providers.runpod.server import RunpodCloud, gpu
 from tests.engine.market_world import clouds
@@ -43,6 +44,19 @@ class Offload:
 
     def _create(self, kind, metadata, spec):
         self.store.create(self.store.kinds.named("forebay.dev/v1alpha1", kind), {"metadata": metadata, "spec": spec})
+
+    def budget(self, *, action="Evict", **quota):
+        spec = {
+            "selector": {"matchExpressions": [{"key": "job-name", "operator": "Exists"}]},
+            "gpuResourceName": "nvidia.com/gpu",
+            "quota": {"windowHours": 24, **quota},
+            "enforcement": {"action": action, "gracePeriodSeconds": 30},
+        }
+        self._create("GPUWorkloadBudget", {"name": "team", "namespace": "default"}, spec)
+
+    def consumed(self, field):
+        kind = self.store.kinds.named("forebay.dev/v1alpha1", "GPUWorkloadBudget")
+        return float(Quantity.parse(self.store.get(kind, "default", "team")["status"][field]).nano) / 1e9
 
     def job(self, name, *, runs="60s", exit_code=0, marks=None, pod=None, backoff=0, **spec):
         """A marked Job whose container runs for so long."""

@@ -1,6 +1,9 @@
 """A marked Job runs at RunPod and looks like a Job: bound, run, ended by its exit code, billed, and nothing left."""
 
 import asyncio
+import random
+
+import pytest
 
 from forebay.api.names import VIRTUAL_NODE
 from forebay.embedded.api.kinds import NODE_KIND
@@ -11,6 +14,7 @@ from forebay.simulate.power import Powered
 from tests.engine.market_world import cloud_operator, market
 from tests.engine.offload_world import A40, MANAGED, RTX, offload
 from tests.engine.test_markets import until
+from tests.net.faults import Faulty, LoseAnswer, Reset
 
 #: Seconds that the ledger may have beyond the bill of one container.
 MOST_OVER = 10
@@ -244,3 +248,57 @@ async def test_without_a_provider_of_containers_there_is_no_virtual_node():
             far.job("train")
             await until(lambda: far.ended("train") == "Complete", 600)
             assert far.store.find(NODE_KIND, None, VIRTUAL_NODE) is None
+
+
+async def test_a_budget_of_dollars_that_is_used_up_refuses_the_next_container():
+    async with offload() as far:
+        far.pool()
+        far.budget(usd="0.08")
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("first", runs="10m")
+            await until(lambda: far.ended("first") == "Complete", 900)
+            await until(lambda: far.is_idle)
+            await asyncio.sleep(60)
+            assert far.consumed("consumedUsd") == pytest.approx(float(far.cloud.ledger()), abs=1e-6)
+            far.job("second", runs="10m")
+            await asyncio.sleep(120)
+            assert len(far.runpod.instances) == 1
+            reason, sentence = far.capacity("second")
+            assert reason == "HeldByBudget"
+            assert "left of" in sentence
+
+
+async def test_a_budget_that_is_exceeded_pauses_the_job_and_ends_its_container():
+    async with offload() as far:
+        far.pool()
+        far.budget(action="Pause", gpuHours="0.1")
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="5h")
+            await until(lambda: far.phase("train") == "Running")
+            await until(lambda: far.the_job("train")["spec"].get("suspend"), 1200)
+            await until(lambda: far.is_idle and not far.pods(), 300)
+            assert far.consumed("consumedGpuHours") >= 0.1
+            await asyncio.sleep(600)
+            assert far.is_idle
+        assert settled(far)
+
+
+async def test_faults_on_every_side_cost_time_and_never_a_second_container():
+    def shaky(transport):
+        rng = random.Random(5)
+        return Faulty(transport, lambda _request: rng.choice((Reset(), LoseAnswer())) if rng.random() < 0.1 else None)
+
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud, wrap=shaky):
+            await asyncio.sleep(30)
+            for number in range(6):
+                far.job(f"train-{number}", runs="120s", exit_code=number % 2)
+            await until(lambda: all(far.ended(f"train-{number}") for number in range(6)), 3600)
+            found = [far.ended(f"train-{number}") for number in range(6)]
+            assert found == ["Complete", "Failed"] * 3
+            await until(lambda: far.is_idle, 3600)
+        owners = [each.order.owner for each in far.runpod.instances.values()]
+        assert len(owners) == len(set(owners)) == 6
