@@ -106,6 +106,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             extra={"command": "run"},
         ),
     ] = "0.5"
+    reconcile_interval: Annotated[
+        str,
+        Meta(
+            description="Longest time between two looks at everything while nothing changes. Changes are acted on at "
+            "once, whatever it says.",
+            extra={"command": "run"},
+        ),
+    ] = "30s"
     health_server_address: Annotated[
         str,
         Meta(description="Address of `/healthz`, `/readyz` and `/metrics`.", extra={"command": "run"}),

@@ -17,6 +17,7 @@ from structlog.typing import EventDict, Processor
 from forebay.api.kinds import KINDS
 from forebay.api.names import API_VERSION, OPERATOR_NAMESPACE
 from forebay.api.values import NotADuration, duration
+from forebay.engine.loop import LoopTiming
 from forebay.engine.operator import Operator
 from forebay.kube.admission import gate_missing
 from forebay.kube.client import Client, Version
@@ -46,6 +47,7 @@ from forebay.web.pages import pages
 log = structlog.get_logger(__name__)
 
 _MOST_DIGITS = 9
+_SHORTEST_INTERVAL = timedelta(seconds=1)
 _LARGEST_PORT = 65535
 #: Seconds for the question which kinds are installed.
 _KINDS_TIMEOUT = 5.0
@@ -158,6 +160,14 @@ def rules_of(settings: Settings) -> OperatorRules:
     )
 
 
+def timing_of(settings: Settings) -> LoopTiming:
+    """The intervals that settings state. Raises `SettingsError` for a value that cannot be parsed."""
+    interval = _duration("reconcile_interval", settings.reconcile_interval)
+    if interval < _SHORTEST_INTERVAL:
+        raise SettingsError(f"--reconcile-interval: {settings.reconcile_interval!r} is less than a second")
+    return LoopTiming(resync=interval.total_seconds())
+
+
 def _duration(setting: str, text: str) -> timedelta:
     try:
         return duration(text)
@@ -253,6 +263,7 @@ async def run_operator(
             make_transport=lambda tls: AiohttpTransport(tls=tls or TlsOptions()),
             redactor=redactor,
             environment=configured,
+            timing=timing_of(settings),
             rules=rules_of(settings),
             terms=terms,
             startup_client=startup,

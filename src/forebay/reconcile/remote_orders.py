@@ -37,6 +37,10 @@ from forebay.reconcile.snapshot import Snapshot, revisions
 
 #: Reasons of the plan of nodes that say less than why no remote container will do either.
 _SAYS_LESS: Final = frozenset({Reason.NO_CAPACITY_CONFIGURED, Reason.NO_OFFER_FITS})
+_ABANDONED: Final = (
+    "The pod is bound to the virtual node, but its Job is gone or not marked to run remotely any more, so no container "
+    "is launched for it. Delete the pod."
+)
 _PRICES: Final = RememberedPrices()
 
 
@@ -75,7 +79,7 @@ def order_containers(snapshot: Snapshot, pods: tuple[Pod, ...], admission: Admis
     """Orders for those of the pods that leave now, and for pods that left and whose container could not start."""
     if snapshot.unread:
         pods = tuple(pod for pod in pods if pod.uid not in snapshot.unread)
-    if not snapshot.portable:
+    if not snapshot.portable and not snapshot.stranded:
         return RemoteOrders(left=pods)
     return _Desk(snapshot, admission).serve(pods)
 
@@ -146,7 +150,10 @@ class _Desk:
         ran = {pod.uid for each in self._snapshot.records if did_anything(each) for pod in each.spec.pods}
         for pod in sorted(self._snapshot.stranded, key=lambda each: (each.created, each.uid)):
             found = self._snapshot.portable.get(pod.uid)
-            if found is None or pod.uid in live or pod.uid in ran:
+            if pod.uid in live or pod.uid in ran or pod.uid in self._snapshot.unread:
+                continue
+            if found is None:
+                left_out.append(LeftOut(pod=pod, reason=Reason.OFFLOAD_NOT_POSSIBLE, sentence=_ABANDONED))
                 continue
             try:
                 marks = read_marks(found.job.annotations)

@@ -105,7 +105,7 @@ class RemoteWork:
         stranded = tuple(
             pod
             for pod in self._views.pods.by(BY_NODE, VIRTUAL_NODE)
-            if pod.uid not in live and pod.deleted is None and not pod.phase.ended
+            if _is_of_job(pod) and pod.uid not in live and pod.deleted is None and not pod.phase.ended
         )
         jobs = {pod.uid: (pod, job) for pod in (*pending, *stranded) if (job := self._job_of(pod)) is not None}
         self._wanted = {uid: pod for uid, (pod, _) in jobs.items()}
@@ -127,7 +127,11 @@ class RemoteWork:
             stack.push_async_callback(_ended, keeper)
             while True:
                 self._changed.clear()
-                await self._round()
+                try:
+                    await self._round()
+                except Exception:  # a bug; the next round may fare better, and the log says what it is
+                    log.exception("remote pods not looked after")
+                    await asyncio.sleep(_ROUND)
                 try:
                     async with asyncio.timeout(_ROUND):
                         await self._changed.wait()
