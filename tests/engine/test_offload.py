@@ -14,7 +14,7 @@ from forebay.simulate.power import Powered
 from tests.engine.market_world import cloud_operator, market
 from tests.engine.offload_world import A40, MANAGED, RTX, offload
 from tests.engine.test_markets import until
-from tests.net.faults import Faulty, LoseAnswer, Reset
+from tests.net.faults import Answer, Faulty, LoseAnswer, Reset
 
 #: Seconds that the ledger may have beyond the bill of one container.
 MOST_OVER = 10
@@ -237,6 +237,28 @@ async def test_a_cheaper_machine_is_rented_instead():
             await until(lambda: far.ended("train") == "Complete" and far.ended("forced") == "Complete", 600)
             assert far.pods("train")[0]["spec"]["nodeName"] != VIRTUAL_NODE
             assert far.pods("forced")[0]["spec"]["nodeName"] == VIRTUAL_NODE
+
+
+async def test_an_operator_that_may_not_read_pods_says_so_and_asks_now_and_then():
+    asked = []
+
+    def forbidden(request):
+        if request.method != "GET" or "/namespaces/default/pods/" not in request.url:
+            return None
+        asked.append(request.url)
+        return Answer(403)
+
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud, wrap=lambda transport: Faulty(transport, forbidden)):
+            await asyncio.sleep(10)
+            far.job("train")
+            await asyncio.sleep(120)
+            reason, sentence = far.capacity("train")
+            assert reason == "OffloadNotPossible"
+            assert "could not read the pod" in sentence
+            assert 10 <= len(asked) <= 15
+        assert far.runpod.instances == {}
 
 
 async def test_without_a_provider_of_containers_there_is_no_virtual_node():

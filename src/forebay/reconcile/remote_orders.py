@@ -17,7 +17,7 @@ from forebay.demand.planned_pods import live_containers
 from forebay.lifecycle.cooldown import cooldowns, failures_so_far
 from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
-from forebay.model.sources import CooldownKey, Offer, Source
+from forebay.model.sources import CooldownKey, Offer, OfferKey, Source, SourceKey
 from forebay.model.workloads import Pod
 from forebay.offload.departure import Leaves, departures
 from forebay.offload.marks import InvalidMark, Marks, read_marks
@@ -113,6 +113,12 @@ class _Desk:
         #: Why pools refuse the offers that they refuse; the first such reason.
         self._refused: tuple[Reason, str] | None = None
         self._counters = tuple(self._open())
+        self._known: dict[tuple[int, str, Marks], tuple[Sequence[_Chosen], tuple[Reason, str]]] = {}
+        self._failures: dict[tuple[SourceKey, OfferKey], int] = {}
+        self._records: dict[str, list[GPUInstance]] = {}
+        for each in snapshot.records:
+            for ref in each.spec.pods if not each.spec.delivers.has_node else ():
+                self._records.setdefault(ref.uid, []).append(each)
         self._notes: dict[str, tuple[Reason, str]] = {}
         self._decisions: list[CreateInstance] = []
         self._held: list[Held] = []
@@ -205,6 +211,17 @@ class _Desk:
         if problems:
             self._notes[pod.uid] = (Reason.OFFLOAD_NOT_POSSIBLE, " ".join(problems))
             return ()
+        # Jobs are many and shapes few: pods of one template share theirs, and what one may have, all may.
+        key = (id(pod.shape), pod.namespace, marks)
+        if key not in self._known:
+            self._known[key] = self._found(pod, marks)
+        found, why = self._known[key]
+        if not found:
+            self._notes[pod.uid] = why
+        return found
+
+    def _found(self, pod: Pod, marks: Marks) -> tuple[Sequence[_Chosen], tuple[Reason, str]]:
+        """Containers for pods of that shape and namespace, and why there is none where there is none."""
         found: list[_Chosen] = []
         why: NoContainer | None = None
         for each in self._counters:
@@ -218,9 +235,8 @@ class _Desk:
                     why = got
             else:
                 found += (_Chosen(each.pool, each.node_class, choice) for choice in got)
-        if not found:
-            self._notes[pod.uid] = self._why_none(why)
-        return sorted(found, key=lambda each: (each.choice.effective_price, -each.pool.spec.weight, each.pool.key))
+        found.sort(key=lambda each: (each.choice.effective_price, -each.pool.spec.weight, each.pool.key))
+        return found, self._why_none(why)
 
     def _why_none(self, why: NoContainer | None) -> tuple[Reason, str]:
         if why is not None and why.reason is not Reason.NO_CAPACITY_CONFIGURED:
@@ -285,12 +301,15 @@ class _Desk:
             f"{why}{offer.instance_type} of {offer.provider} at {offer.price} is the cheapest remote container for pod "
             f"{pod.namespace}/{pod.name}."
         )
+        key = (choice.source, offer.key)
+        if key not in self._failures:
+            self._failures[key] = failures_so_far(snapshot.records, *key)
         ordered = ContainerOffer(
             source=choice.source,
             offer=offer,
             delivers=source.delivery_of(offer),
             sentence=sentence,
-            failures=failures_so_far(snapshot.records, choice.source, offer.key),
+            failures=self._failures[key],
         )
         container = ContainerRecord(
             image=snapshot.portable[pod.uid].image,
@@ -299,4 +318,4 @@ class _Desk:
             node_name=VIRTUAL_NODE,
         )
         terms = OrderTerms(pool=chosen.pool, node_class=chosen.node_class, capabilities=source.capabilities)
-        return create_container(pod, ordered, container, terms, snapshot.records)
+        return create_container(pod, ordered, container, terms, self._records.get(pod.uid, ()))

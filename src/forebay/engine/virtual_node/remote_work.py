@@ -42,6 +42,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds after which everything is looked at again without a change: writes that failed are repeated then.
 _ROUND: Final = 10.0
+#: Pods that are read in one round: the statuses of running ones must not wait for a crowd of new ones.
+_MOST_READS: Final = 50
 
 
 class Offloading(NamedTuple):
@@ -82,7 +84,8 @@ class RemoteWork:
         self._reports = ExitReports(self._provider_of, clock, self._changed_now)
         self._statuses = RemotePods(client, clock)
         self._read: dict[str, _Read] = {}
-        self._failed: set[str] = set()
+        #: When pods that could not be read are tried again, by the clock of the event loop.
+        self._failed: dict[str, float] = {}
         self._wanted: dict[str, Pod] = {}
         self._needed = asyncio.Event()
         self._changed = asyncio.Event()
@@ -178,25 +181,37 @@ class RemoteWork:
 
     async def _read_pods(self) -> None:
         """Reads whole pods that may leave: informers keep only what planning needs of a pod."""
-        new = [pod for uid, pod in self._wanted.items() if uid not in self._read or uid in self._failed]
-        self._failed = set()
+        now = asyncio.get_running_loop().time()
+        self._failed = {uid: retry for uid, retry in self._failed.items() if uid in self._wanted}
+        new = [pod for uid, pod in self._wanted.items() if self._failed.get(uid, 0.0) <= now and not self._is_read(uid)]
+        if len(new) > _MOST_READS:
+            del new[_MOST_READS:]
+            self._changed.set()
         for pod in new:
-            try:
-                whole = await self._client.get(WHOLE_PODS, pod.name, pod.namespace)
-            except NotFound:
-                continue
-            except (KubeError, TransportError) as error:
-                log.warning("pod not read", pod=f"{pod.namespace}/{pod.name}", error=str(error))
-                # A node may serve it meanwhile. It is read again in the next round.
-                self._failed.add(pod.uid)
-                self._read[pod.uid] = _Read("", (f"Forebay could not read the pod: {error}.",), ())
-                continue
-            if whole.uid == pod.uid:
-                manifest, containers = manifest_of(whole), whole.spec.get("containers") or [{}]
-                image = containers[0].get("image", "")
-                self._read[pod.uid] = _Read(image, obstacles(manifest), pull_secrets(manifest))
-        if new:
-            self._views.wake.set()
+            before = self._read.get(pod.uid)
+            await self._read_pod(pod)
+            if self._read.get(pod.uid) != before:
+                self._views.wake.set()
+
+    def _is_read(self, uid: str) -> bool:
+        return uid in self._read and uid not in self._failed
+
+    async def _read_pod(self, pod: Pod) -> None:
+        self._failed[pod.uid] = asyncio.get_running_loop().time() + _ROUND
+        try:
+            whole = await self._client.get(WHOLE_PODS, pod.name, pod.namespace)
+        except NotFound:
+            return
+        except (KubeError, TransportError) as error:
+            log.warning("pod not read", pod=f"{pod.namespace}/{pod.name}", error=str(error))
+            # A node may serve it meanwhile. It is read again after a while.
+            self._read[pod.uid] = _Read("", (f"Forebay could not read the pod: {error}.",), ())
+            return
+        if whole.uid == pod.uid:
+            manifest, containers = manifest_of(whole), whole.spec.get("containers") or [{}]
+            image = containers[0].get("image", "")
+            self._read[pod.uid] = _Read(image, obstacles(manifest), pull_secrets(manifest))
+            del self._failed[pod.uid]
 
     def _job_of(self, pod: Pod) -> Job | None:
         if pod.owner is None or not _is_of_job(pod):
