@@ -161,6 +161,15 @@ def values_schema() -> Schema:
                 "that one has suspended are then resumed.",
             },
         ),
+        "offload": _parts(
+            "Jobs marked `runpod.io/managed` that may run as remote containers.",
+            enabled={
+                "type": "boolean",
+                "default": False,
+                "description": "Grant the operator what it needs as the kubelet of the virtual node: to create that "
+                "node, bind pods to it, write their status, and read and mark Jobs.",
+            },
+        ),
         "secrets": _list(
             "Names of Secrets in the release's namespace that the operator may read, besides those that nodeGroups"
             " name: those that GPUNodeClasses name. The chart grants no access to other Secrets.",

@@ -82,6 +82,38 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             extra={"command": "run"},
         ),
     ] = "1s"
+    max_pending_time: Annotated[
+        str,
+        Meta(
+            description="How long a Job marked `runpod.io/managed` waits for a node before it may run as "
+            "a remote container. `0s`: not at all.",
+            extra={"command": "run"},
+        ),
+    ] = "0s"
+    pending_job_threshold: Annotated[
+        str,
+        Meta(
+            description="So many marked Jobs, the oldest, go on waiting for nodes within `--max-pending-time`; all "
+            "others run remotely at once.",
+            extra={"command": "run"},
+        ),
+    ] = "1"
+    max_gpu_price: Annotated[
+        str,
+        Meta(
+            description="Most that one GPU of a remote container may cost, in US dollars an hour, for Jobs without the "
+            "annotation `runpod.io/max-price`.",
+            extra={"command": "run"},
+        ),
+    ] = "0.5"
+    reconcile_interval: Annotated[
+        str,
+        Meta(
+            description="Longest time between two looks at everything while nothing changes. Changes are acted on at "
+            "once, whatever it says.",
+            extra={"command": "run"},
+        ),
+    ] = "30s"
     health_server_address: Annotated[
         str,
         Meta(description="Address of `/healthz`, `/readyz` and `/metrics`.", extra={"command": "run"}),

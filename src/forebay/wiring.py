@@ -17,6 +17,7 @@ from structlog.typing import EventDict, Processor
 from forebay.api.kinds import KINDS
 from forebay.api.names import API_VERSION, OPERATOR_NAMESPACE
 from forebay.api.values import NotADuration, duration
+from forebay.engine.loop import LoopTiming
 from forebay.engine.operator import Operator
 from forebay.kube.admission import gate_missing
 from forebay.kube.client import Client, Version
@@ -29,11 +30,13 @@ from forebay.kube.nodes import NODES
 from forebay.kube.pods import PODS, PodDecoder, pod_indexes
 from forebay.kube.versions import unsupported_text
 from forebay.model.nodes import Node
+from forebay.model.quantities import UsdPerHour
 from forebay.model.workloads import Pod
 from forebay.net import clock
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import TransportError
+from forebay.offload.departure import OffloadRules
 from forebay.providers.registry import EnvironmentConfig, read_environment
 from forebay.reconcile.snapshot import OperatorRules
 from forebay.reporting.printable import printable
@@ -43,6 +46,8 @@ from forebay.web.pages import pages
 
 log = structlog.get_logger(__name__)
 
+_MOST_DIGITS = 9
+_SHORTEST_INTERVAL = timedelta(seconds=1)
 _LARGEST_PORT = 65535
 #: Seconds for the question which kinds are installed.
 _KINDS_TIMEOUT = 5.0
@@ -147,7 +152,20 @@ def rules_of(settings: Settings) -> OperatorRules:
         adoption_grace=_duration("adoption_grace", settings.adoption_grace),
         power_on_interval=_duration("power_on_interval", settings.power_on_interval),
         scale_down_interval=_duration("scale_down_interval", settings.scale_down_interval),
+        offload=OffloadRules(
+            max_pending=_duration("max_pending_time", settings.max_pending_time),
+            pending_threshold=_count("pending_job_threshold", settings.pending_job_threshold),
+            max_gpu_price=_price("max_gpu_price", settings.max_gpu_price),
+        ),
     )
+
+
+def timing_of(settings: Settings) -> LoopTiming:
+    """The intervals that settings state. Raises `SettingsError` for a value that cannot be parsed."""
+    interval = _duration("reconcile_interval", settings.reconcile_interval)
+    if interval < _SHORTEST_INTERVAL:
+        raise SettingsError(f"--reconcile-interval: {settings.reconcile_interval!r} is less than a second")
+    return LoopTiming(resync=interval.total_seconds())
 
 
 def _duration(setting: str, text: str) -> timedelta:
@@ -155,6 +173,22 @@ def _duration(setting: str, text: str) -> timedelta:
         return duration(text)
     except NotADuration as error:
         raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
+
+
+def _count(setting: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise SettingsError(f"--{setting.replace('_', '-')}: {text!r} is not a whole number")
+    return int(text)
+
+
+def _price(setting: str, text: str) -> UsdPerHour:
+    try:
+        price = UsdPerHour(text)
+    except ValueError as error:
+        raise SettingsError(f"--{setting.replace('_', '-')}: {error}") from error
+    if price <= UsdPerHour.zero():
+        raise SettingsError(f"--{setting.replace('_', '-')}: {text!r} is not more than 0")
+    return price
 
 
 def _log_configuration(settings: Settings, configured: EnvironmentConfig) -> None:
@@ -229,6 +263,7 @@ async def run_operator(
             make_transport=lambda tls: AiohttpTransport(tls=tls or TlsOptions()),
             redactor=redactor,
             environment=configured,
+            timing=timing_of(settings),
             rules=rules_of(settings),
             terms=terms,
             startup_client=startup,

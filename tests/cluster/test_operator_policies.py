@@ -27,10 +27,10 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases"
 def guarded(own_rig):
     """A control plane with the operator's roles and the policies, and a tenant who may everything in `team`."""
     rig = own_rig
-    for manifest in rbac_manifests(secrets=("power-api",)):
+    for manifest in rbac_manifests(secrets=("power-api",), offload=True):
         create(rig, manifest)
     install_operator_policies(rig, OPERATOR)
-    for namespace in ("team", "kube-system"):
+    for namespace in ("team", "kube-system", "kube-node-lease"):
         create(rig, {"kind": "Namespace", "metadata": {"name": namespace}})
         create(rig, {"kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}})
     for user in (TENANT, DAEMONSETS):
@@ -278,6 +278,8 @@ JOB_CHANGES = {
     "another image": (403, {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}),
     "another's label": (403, {"metadata": {"labels": {"a": "b"}}}),
     "a finalizer": (403, {"metadata": {"finalizers": ["a.dev/b"]}}),
+    "marks it as remote": (200, {"metadata": {"annotations": {"runpod.io/offloaded": "true"}}}),
+    "sends it away": (403, {"metadata": {"annotations": {"runpod.io/managed": "true"}}}),
 }
 
 
@@ -331,6 +333,63 @@ def test_the_operator_writes_its_ledgers_and_its_lease_and_reads_the_secrets_tha
     assert ask(guarded, OPERATOR, "GET", f"{HOME}/secrets/other")[0] == 403
     # It may be read, and is not there.
     assert ask(guarded, OPERATOR, "GET", f"{HOME}/secrets/power-api")[0] == 404
+
+
+VIRTUAL = "runpod-virtual-node"
+REMOTE_CHANGES = {
+    # What a kubelet does, and its marks.
+    ("", "marks"): (200, {"metadata": {"labels": {"runpod.io/managed": "true", "runpod.io/pod-id": "p1"}}}),
+    ("", "annotates"): (200, {"metadata": {"annotations": {"runpod.io/external": "true", "runpod.io/pod-id": "p1"}}}),
+    ("", "tolerates for ever"): (200, [{"op": "remove", "path": "/spec/tolerations/0/tolerationSeconds"}]),
+    ("/status", "says that it runs"): (200, {"status": {"phase": "Running"}}),
+    ("/status", "says that it is ready"): (200, {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
+    # What a thief would like.
+    ("", "moves it into a Service"): (403, {"metadata": {"labels": {"app": "bank"}}}),
+    ("", "changes the image"): (403, {"spec": {"containers": [{"name": "main", "image": "evil:1"}]}}),
+    ("", "tolerates everything"): (403, [{"op": "add", "path": "/spec/tolerations/-", "value": ANYTHING}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("suffix", "story"), REMOTE_CHANGES)
+def test_the_operators_changes_of_remote_pods(guarded, suffix, story):
+    expected, change = REMOTE_CHANGES[suffix, story]
+    name = named()
+    limited = {"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    guarded.call("POST", PODS, pod(name, [limited]))
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name},
+        "target": {"kind": "Node", "name": VIRTUAL},
+    }
+    elsewhere = {**binding, "target": {"kind": "Node", "name": "probe"}}
+    assert ask(guarded, OPERATOR, "DELETE", f"{PODS}/{name}")[0] == 403
+    assert ask(guarded, OPERATOR, "POST", f"{PODS}/{name}/binding", elsewhere)[0] == 403
+    bound, message, _ = ask(guarded, OPERATOR, "POST", f"{PODS}/{name}/binding", binding)
+    assert bound == 201, message
+
+    content = JSON_PATCH if isinstance(change, list) else STRATEGIC
+    status, message, _ = ask(guarded, OPERATOR, "PATCH", f"{PODS}/{name}{suffix}", change, content)
+
+    assert status == expected, message
+    assert ask(guarded, OPERATOR, "DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")[0] == 200
+
+
+def test_the_operator_keeps_the_virtual_node_and_no_other(guarded):
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    lease = {"spec": {"holderIdentity": "a", "leaseDurationSeconds": 40}}
+
+    assert ask(guarded, OPERATOR, "POST", "/api/v1/nodes", node(named()))[0] == 403
+    assert ask(guarded, OPERATOR, "PATCH", "/api/v1/nodes/probe/status", ready, STRATEGIC)[0] == 403
+    status, message, _ = ask(guarded, OPERATOR, "POST", "/api/v1/nodes", node(VIRTUAL))
+    assert status == 201, message
+    assert ask(guarded, OPERATOR, "PATCH", f"/api/v1/nodes/{VIRTUAL}/status", ready, STRATEGIC)[0] == 200
+    label = {"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": "true"}}}
+    assert ask(guarded, OPERATOR, "PATCH", f"/api/v1/nodes/{VIRTUAL}", label, MERGE)[0] == 200
+    assert ask(guarded, OPERATOR, "POST", leases, {"metadata": {"name": VIRTUAL}, **lease})[0] == 201
+    assert ask(guarded, OPERATOR, "POST", leases, {"metadata": {"name": "probe"}, **lease})[0] == 403
+    guarded.call("DELETE", f"/api/v1/nodes/{VIRTUAL}")
 
 
 def test_nobody_else_is_concerned(guarded):

@@ -52,6 +52,13 @@ def add_rbac_options(parser: argparse.ArgumentParser) -> None:
         help="off: for an operator that runs with --budgets off, without the permissions that only GPUWorkloadBudgets "
         "need (default: on)",
     )
+    parser.add_argument(
+        "--offload",
+        choices=("on", "off"),
+        default="off",
+        help="on: with the permissions that the operator needs to run marked Jobs remotely, such as at RunPod "
+        "(default: off)",
+    )
 
 
 def secrets_of(arguments: argparse.Namespace) -> list[str]:
@@ -71,7 +78,9 @@ def print_rbac(arguments: argparse.Namespace, _settings: Settings) -> int:
     from forebay.install.permissions import rbac_manifests
 
     namespace = namespace_of(arguments)
-    roles = rbac_manifests(namespace, secrets_of(arguments), budgets=arguments.budgets == "on")
+    roles = rbac_manifests(
+        namespace, secrets_of(arguments), budgets=arguments.budgets == "on", offload=arguments.offload == "on"
+    )
     print_documents([*roles, *join_manifests(namespace)])
     return 0
 
@@ -111,6 +120,7 @@ def print_install(arguments: argparse.Namespace, _settings: Settings) -> int:
         secrets=secrets_of(arguments),
         budget_policies=policies,
         budgets=budgets,
+        offload=arguments.offload == "on",
     )
     sys.stdout.write(crds_yaml())
     print_documents(manifests)

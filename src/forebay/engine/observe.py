@@ -17,6 +17,7 @@ from forebay.engine.sources.configuration import claimed_twice
 from forebay.engine.sources.environment import Environment
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
+from forebay.engine.virtual_node.remote_work import Offloading, RemoteWork
 from forebay.kube.pods import BY_NODE, PENDING_CLAIMS, PENDING_GPU, TOLD_BUT_BOUND
 from forebay.model.nodes import Node
 from forebay.model.sources import Source
@@ -51,6 +52,7 @@ class Observer:
         budget_accounting: BudgetAccounting | None = None,
         gate: GateWatch | None = None,
         refused_tolerations: RefusedTolerations | None = None,
+        remote: RemoteWork | None = None,
     ) -> None:
         self._views = views
         self._sources = sources
@@ -62,6 +64,7 @@ class Observer:
         self._budget_accounting = budget_accounting
         self._gate = gate
         self._refused_tolerations = refused_tolerations or RefusedTolerations()
+        self._remote = remote
         self._last_known: dict[str, Node] = {}
         #: Nodes with GPUs of ResourceSlices, as observed and as they are given to ticks.
         self._with_devices: dict[str, tuple[Node, Mapping[str, int], Node]] = {}
@@ -79,6 +82,8 @@ class Observer:
         pending = (*views.pods.by(PENDING_GPU, True), *self._bound_to_machines_off(sources.values(), nodes, records))
         now = self._clock()
         accounting = self._budget_accounting
+        remote = self._remote
+        leaving = Offloading({}, ()) if remote is None else remote.look(sources.values(), pending, records)
         return Snapshot(
             now=now,
             cluster=self._cluster,
@@ -95,6 +100,9 @@ class Observer:
             daemons=views.used.daemons(),
             pods_by_node=self._pods_by_node(records, nodes, pending),
             container_pods=self._container_pods(records),
+            portable=leaving.portable,
+            stranded=leaving.stranded,
+            unread=leaving.unread,
             records=records,
             signing_requests=tuple(views.signing_requests.values()),
             sources=sources,

@@ -15,7 +15,7 @@ from forebay.api.names import OPERATOR_LEASE
 from forebay.engine.apply.applier import Applier
 from forebay.engine.apply.budgets import BudgetActions
 from forebay.engine.apply.capacity_conditions import CapacityConditions
-from forebay.engine.apply.container_specs import ContainerSpecs, RecordedContainers
+from forebay.engine.apply.container_specs import ContainerSpecs
 from forebay.engine.apply.events import Events
 from forebay.engine.apply.join_credentials import JoinCredentials
 from forebay.engine.apply.join_payloads import JoinPayloads
@@ -35,6 +35,8 @@ from forebay.engine.sources.environment import Environment
 from forebay.engine.sources.secrets import ClusterSecrets
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views, watching
+from forebay.engine.virtual_node.pod_containers import PodContainers
+from forebay.engine.virtual_node.remote_work import RemoteWork
 from forebay.join.methods import JoinMethods
 from forebay.kube.client import Client
 from forebay.kube.events import EventRecorder
@@ -70,7 +72,8 @@ class Operator:
     - `election_client` has a connection of its own, so that no burst of other requests delays the renewal of the Lease.
     - `startup_client` has one too, for startup taints and tolerations: a node that joins without its taint is open.
     - `make_transport` makes connections to providers.
-    - `container_specs` makes the seam from which launches get the containers of pods that run remotely.
+    - `container_specs` makes the seam from which launches get the containers of pods that run remotely; whoever gives
+      one orders these containers and keeps their virtual node too. Default: marked Jobs run remotely (`offload`).
     - `environment` is what environment variables configure besides the GPUNodeClasses in the cluster.
     - `rng` adds jitter to what many replicas would do at the same moment; a seeded one makes a run repeatable.
     """
@@ -91,7 +94,7 @@ class Operator:
         terms: Terms = Terms(),  # noqa: B008 (immutable)
         timing: LoopTiming = LoopTiming(),  # noqa: B008 (immutable)
         startup_client: Client | None = None,
-        container_specs: Callable[[Client, Views], ContainerSpecs] = lambda _client, _views: RecordedContainers(),
+        container_specs: Callable[[Client, Views], ContainerSpecs] | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.recorder = EventRecorder(client, instance=identity)
@@ -202,7 +205,11 @@ class Operator:
             elector=self.elector,
             cluster=cluster,
             join_credentials=join_credentials,
-            container_specs=self._container_specs(self._client, views),
+            container_specs=(
+                PodContainers(self._client)
+                if self._container_specs is None
+                else self._container_specs(self._client, views)
+            ),
             clock=self._clock,
             counts=self.counts,
         )
@@ -218,6 +225,17 @@ class Operator:
         conditions = CapacityConditions(self._client, views, self.elector.still_leader)
         refused_tolerations = RefusedTolerations()
         gate = GateWatch(self._client, views) if self._rules.budgets else None
+        remote = None
+        if self._container_specs is None:
+            remote = RemoteWork(
+                self._client,
+                self._server,
+                views,
+                sources,
+                identity=self.elector.identity,
+                still_leader=self.elector.still_leader,
+                clock=self._clock,
+            )
         environment = Environment(self._environment, views, self._namespace, self._rules.idle_delay)
 
         def configure() -> None:
@@ -239,6 +257,7 @@ class Operator:
                 budget_accounting=budget_accounting,
                 gate=gate,
                 refused_tolerations=refused_tolerations,
+                remote=remote,
             ),
             applier=Applier(
                 self._client,
@@ -265,6 +284,8 @@ class Operator:
         }
         if gate is not None:
             beside.add(asyncio.create_task(gate.run(), name="gate of budgets"))
+        if remote is not None:
+            beside.add(asyncio.create_task(remote.run(), name="remote pods"))
         try:
             await loop.run()
         finally:

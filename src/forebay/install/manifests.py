@@ -58,11 +58,13 @@ def install_manifests(
     secrets: Sequence[str] = (),
     budget_policies: str | None = None,
     budgets: bool = True,
+    offload: bool = False,
 ) -> list[Json]:
     """All manifests but the CRDs, in an order in which they can be created.
 
     `secrets` are the Secrets that the operator may read. `budget_policies` is the version of MutatingAdmissionPolicies
-    that the cluster serves; None leaves them out. Without `budgets` the operator runs with `--budgets off`.
+    that the cluster serves; None leaves them out. Without `budgets` the operator runs with `--budgets off`; with
+    `offload` it may run Jobs remotely.
     """
     operator = (
         _deployment(namespace, image, budgets=budgets),
@@ -71,7 +73,7 @@ def install_manifests(
         _network_policy(namespace),
     )
     return [
-        *rbac_manifests(namespace, secrets, budgets=budgets),
+        *rbac_manifests(namespace, secrets, budgets=budgets, offload=offload),
         *join_manifests(namespace),
         *operator,
         *operator_policies(operator_account(namespace)),

@@ -38,7 +38,7 @@ _RESOURCE: Final = (
     "request.resource.resource + (request.?subResource.orValue('') == '' ? '' : '/' + request.?subResource.orValue(''))"
 )
 #: Resources of which the operator also creates and deletes objects.
-_WHOLE: Final = ("configmaps", "gpunodeclasses", "gpunodepools", "leases", "secrets")
+_WHOLE: Final = ("configmaps", "gpunodeclasses", "gpunodepools", "leases", "nodes", "pods", "pods/binding", "secrets")
 
 
 def operator_account(namespace: str = OPERATOR_NAMESPACE, name: str = OPERATOR_NAME) -> str:
@@ -81,7 +81,10 @@ def _writes(account: str) -> Json:
 
 def _scope(rule: WriteRule) -> str:
     """Which other operations a rule says nothing about: it compares the object with the one before."""
-    compares = not rule.whole and any(_GROUPS[each.partition("/")[0]] == GROUP for each in rule.resources)
+    compared = (
+        each for each in rule.resources if _GROUPS[each.partition("/")[0]] == GROUP or each in {"nodes", "pods"}
+    )
+    compares = not rule.whole and any(compared)
     return "request.operation != 'UPDATE' || " if compares else ""
 
 

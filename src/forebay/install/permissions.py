@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.api.names import GATE_POLICY, GROUP, OPERATOR_LEASE, OPERATOR_NAME, OPERATOR_NAMESPACE
+from forebay.api.names import GATE_POLICY, GROUP, OPERATOR_LEASE, OPERATOR_NAME, OPERATOR_NAMESPACE, VIRTUAL_NODE
 from forebay.install.admission_policies import FINALIZER_POLICY
 from forebay.install.operator_policies import POLICIES
 
@@ -138,6 +138,33 @@ BUDGET_PERMISSIONS: Final = (
     ),
 )
 
+#: In the whole cluster too, where Jobs may run remotely: the operator is the kubelet of one virtual node.
+OFFLOAD_PERMISSIONS: Final = (
+    Permission(
+        group="", resources=("nodes",), verbs=("get", "create"), why="keeps the virtual node of pods that run remotely"
+    ),
+    Permission(group="", resources=("nodes/status",), verbs=("patch",), why="reports that node as ready"),
+    Permission(
+        group="", resources=("pods",), verbs=("get", "delete"), why="reads pods that may leave, ends those of that node"
+    ),
+    Permission(group="", resources=("pods/binding",), verbs=("create",), why="binds pods to that node"),
+    Permission(
+        group="batch",
+        resources=("jobs",),
+        verbs=("list", "watch", "patch"),
+        why="sees which Jobs may run remotely, and marks those that do",
+    ),
+    Permission(
+        group="coordination.k8s.io",
+        resources=("leases",),
+        names=(VIRTUAL_NODE,),
+        verbs=("get", "update"),
+        why="renews the Lease of that node",
+    ),
+    # A name cannot be asked of a create: an admission policy does.
+    Permission(group="coordination.k8s.io", resources=("leases",), verbs=("create",), why="creates that Lease"),
+)
+
 #: In the operator's own namespace (Role).
 NAMESPACE_PERMISSIONS: Final = (
     Permission(
@@ -223,13 +250,18 @@ UNINSTALL_NAMESPACE_PERMISSIONS: Final = (
 
 
 def rbac_manifests(
-    namespace: str = OPERATOR_NAMESPACE, secrets: Sequence[str] = (), *, budgets: bool = True
+    namespace: str = OPERATOR_NAMESPACE, secrets: Sequence[str] = (), *, budgets: bool = True, offload: bool = False
 ) -> list[dict[str, Any]]:
     """Namespace, ServiceAccount, roles and role bindings of the operator, which may read these Secrets only.
 
-    `budgets`: whether the operator serves GPUWorkloadBudgets; one that runs with `--budgets off` needs less.
+    `budgets`: whether the operator serves GPUWorkloadBudgets; one that runs with `--budgets off` needs less. `offload`:
+    whether Jobs may run remotely, for which it needs more.
     """
-    everywhere = (*CLUSTER_PERMISSIONS, *(BUDGET_PERMISSIONS if budgets else ()))
+    everywhere = (
+        *CLUSTER_PERMISSIONS,
+        *(BUDGET_PERMISSIONS if budgets else ()),
+        *(OFFLOAD_PERMISSIONS if offload else ()),
+    )
     at_home = (*NAMESPACE_PERMISSIONS, *((secrets_permission(secrets),) if secrets else ()))
     api = "rbac.authorization.k8s.io/v1"
     group = api.partition("/")[0]

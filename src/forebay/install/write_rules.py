@@ -13,18 +13,26 @@ from forebay.api.names import (
     CLASS_FINALIZER,
     CORDONED_ANNOTATION,
     ENVIRONMENT_LABEL,
+    EXTERNAL_ANNOTATION,
+    FAILURE_COUNT_ANNOTATION,
     GROUP,
     INSTANCE_LABEL,
     KUBERNETES_DOMAINS,
     LEDGER_PREFIX,
+    MANAGED_MARK,
+    OFFLOADED_ANNOTATION,
     OPERATOR_LEASE,
     OUT_OF_SERVICE_TAINT,
     OUT_OF_SERVICE_VALUE,
     PAUSE_REQUESTED_AT_ANNOTATION,
     PAUSE_REQUESTED_BY_ANNOTATION,
     PREDECESSOR_PREFIX,
+    REMOTE_COST_ANNOTATION,
+    REMOTE_ID_MARK,
+    RETRY_AFTER_ANNOTATION,
     STARTUP_TAINT,
     USAGE_FINALIZER,
+    VIRTUAL_NODE,
     WELL_KNOWN_LABELS,
 )
 
@@ -60,7 +68,17 @@ def _only_finalizer(name: str) -> str:
     return f"{new}.all(f, f in {old} || f == '{name}') && {old}.all(f, f in {new} || f == '{name}')"
 
 
-_OWN_ANNOTATION: Final = f"({_OURS} || k in {[PAUSE_REQUESTED_BY_ANNOTATION, PAUSE_REQUESTED_AT_ANNOTATION]})"
+#: Marks of remote pods and their Jobs that users of the RunPod Job controller know.
+_REMOTE_MARKS: Final = [
+    EXTERNAL_ANNOTATION,
+    REMOTE_ID_MARK,
+    REMOTE_COST_ANNOTATION,
+    OFFLOADED_ANNOTATION,
+    FAILURE_COUNT_ANNOTATION,
+    RETRY_AFTER_ANNOTATION,
+]
+_OWN_ANNOTATIONS: Final = [PAUSE_REQUESTED_BY_ANNOTATION, PAUSE_REQUESTED_AT_ANNOTATION, *_REMOTE_MARKS]
+_OWN_ANNOTATION: Final = f"({_OURS} || k in {_OWN_ANNOTATIONS})"
 _OWN_LABEL: Final = f"({_OURS} || k.startsWith('{PREDECESSOR_PREFIX}'))"
 _NEW_NODE_LABEL: Final = f"(!k.matches('{KUBERNETES_DOMAINS}') || k in {list(WELL_KNOWN_LABELS)})"
 _NEW_TAINTS: Final = "object.spec.?taints.orValue([])"
@@ -70,6 +88,10 @@ _OUT_OF_SERVICE: Final = f"(t.key == '{OUT_OF_SERVICE_TAINT}' && t.?value.orValu
 _NOT_READY: Final = "!object.?status.?conditions.orValue([]).exists(c, c.type == 'Ready' && c.status == 'True')"
 NEW_TOLERATIONS: Final = "object.spec.?tolerations.orValue([])"
 OLD_TOLERATIONS: Final = "oldObject.spec.?tolerations.orValue([])"
+#: That the pod runs remotely: the operator is its kubelet.
+_REMOTE: Final = f"oldObject.spec.?nodeName.orValue('') == '{VIRTUAL_NODE}'"
+_REMOTE_LABEL: Final = f"k in {[MANAGED_MARK, REMOTE_ID_MARK]}"
+_SAME_BUT_SECONDS: Final = "o.?key == t.?key && o.?operator == t.?operator && o.?value == t.?value"
 _FOREIGN_CONDITIONS: Final = f"{{}}.?status.?conditions.orValue([]).filter(c, !c.type.startsWith('{GROUP}/'))"
 
 #: That the object shows the machines of the operator's environment variables, and is not a user's own.
@@ -92,7 +114,7 @@ WRITE_RULES: Final = (
     ),
     WriteRule(
         NODES,
-        _map_changes("labels", _NEW_NODE_LABEL, _OWN_LABEL, "false"),
+        f"object.metadata.name == '{VIRTUAL_NODE}' || ({_map_changes('labels', _NEW_NODE_LABEL, _OWN_LABEL, 'false')})",
         f"add labels to nodes (of kubernetes.io and k8s.io: {', '.join(WELL_KNOWN_LABELS)}) and change labels under "
         f"{GROUP}/ and {PREDECESSOR_PREFIX}",
     ),
@@ -124,7 +146,27 @@ WRITE_RULES: Final = (
         _only_finalizer(USAGE_FINALIZER),
         f"add and remove the finalizer {USAGE_FINALIZER} of pods",
     ),
-    WriteRule((*PODS, *POD_STATUS), _same("metadata.labels"), "read the labels of pods"),
+    WriteRule(
+        (*PODS, *POD_STATUS),
+        f"{_same('metadata.labels')} || ({_REMOTE} && {_map_changes('labels', _REMOTE_LABEL, _REMOTE_LABEL, 'false')})",
+        f"read the labels of pods, and mark remote ones ({MANAGED_MARK}, {REMOTE_ID_MARK})",
+    ),
+    WriteRule(
+        PODS,
+        f"request.operation != 'DELETE' || {_REMOTE}",
+        f"delete pods of node {VIRTUAL_NODE}, whose kubelet it is,",
+        whole=True,
+    ),
+    WriteRule(
+        ("pods/binding",), f"object.target.name == '{VIRTUAL_NODE}'", f"bind pods to node {VIRTUAL_NODE}", whole=True
+    ),
+    WriteRule(
+        NODES,
+        f"request.operation != 'CREATE' || object.metadata.name == '{VIRTUAL_NODE}'",
+        f"create node {VIRTUAL_NODE}",
+        whole=True,
+    ),
+    WriteRule(("nodes/status",), f"object.metadata.name == '{VIRTUAL_NODE}'", f"report the status of {VIRTUAL_NODE}"),
     WriteRule(
         PODS,
         _same(
@@ -141,10 +183,12 @@ WRITE_RULES: Final = (
     ),
     WriteRule(
         PODS,
-        f"{NEW_TOLERATIONS}.all(t, t in {OLD_TOLERATIONS} ||"
+        f"({NEW_TOLERATIONS}.all(t, t in {OLD_TOLERATIONS} ||"
         f" (t.?key.orValue('') == '{STARTUP_TAINT}' && t.?operator.orValue('Equal') == 'Equal')) &&"
-        f" {OLD_TOLERATIONS}.all(t, t in {NEW_TOLERATIONS})",
-        f"add tolerations of one value of {STARTUP_TAINT} to pods",
+        f" {OLD_TOLERATIONS}.all(t, t in {NEW_TOLERATIONS})) ||"
+        f" ({_REMOTE} && {NEW_TOLERATIONS}.size() == {OLD_TOLERATIONS}.size() && {NEW_TOLERATIONS}.all(t,"
+        f" {OLD_TOLERATIONS}.exists(o, {_SAME_BUT_SECONDS} && o.?effect == t.?effect)))",
+        f"add tolerations of one value of {STARTUP_TAINT} to pods, and change for how long remote pods tolerate",
     ),
     WriteRule(
         PODS,
@@ -154,7 +198,8 @@ WRITE_RULES: Final = (
     ),
     WriteRule(
         POD_STATUS,
-        " && ".join(
+        f"{_REMOTE} || "
+        + " && ".join(
             (
                 f"{_FOREIGN_CONDITIONS.format('object')} == {_FOREIGN_CONDITIONS.format('oldObject')}",
                 _same(
@@ -170,7 +215,7 @@ WRITE_RULES: Final = (
                 ),
             )
         ),
-        f"write conditions under {GROUP}/ and the nominated node to the status of pods",
+        f"write conditions under {GROUP}/ and the nominated node to the status of pods that are not remote",
     ),
     WriteRule(
         JOBS,
@@ -189,7 +234,7 @@ WRITE_RULES: Final = (
     WriteRule(
         (*NODES, *PODS, *POD_STATUS, *JOBS, *OWN_KINDS),
         _map_changes("annotations", _OWN_ANNOTATION, _OWN_ANNOTATION, _OWN_ANNOTATION),
-        f"change annotations under {GROUP}/, {PAUSE_REQUESTED_BY_ANNOTATION} and {PAUSE_REQUESTED_AT_ANNOTATION}",
+        f"change annotations under {GROUP}/, {', '.join(_OWN_ANNOTATIONS)}",
     ),
     WriteRule(
         (*NODES, *PODS, *POD_STATUS, *JOBS, *OWN_KINDS), _same("metadata.ownerReferences"), "read owner references"
@@ -229,5 +274,10 @@ WRITE_RULES: Final = (
         " && request.operation != 'UPDATE'",
         f"create and delete bootstrap tokens that it labels with {INSTANCE_LABEL}",
     ),
-    WriteRule(("leases",), f"request.name == '{OPERATOR_LEASE}'", f"write the Lease {OPERATOR_LEASE}"),
+    WriteRule(
+        ("leases",),
+        f"request.name == '{OPERATOR_LEASE}' ||"
+        f" (request.name == '{VIRTUAL_NODE}' && request.namespace == 'kube-node-lease')",
+        f"write the Leases {OPERATOR_LEASE} and kube-node-lease/{VIRTUAL_NODE}",
+    ),
 )

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from forebay.demand.assessment import not_demand
+from forebay.model.quantities import UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
 from forebay.model.workloads import Pod
@@ -13,12 +14,14 @@ from forebay.offload.marks import InvalidMark, Marks, is_managed, read_marks
 
 
 class OffloadRules(msgspec.Struct, frozen=True, kw_only=True):
-    """When marked Jobs leave (--max-pending-time, --pending-job-threshold)."""
+    """When marked Jobs leave, and for how much (--max-pending-time, --pending-job-threshold, --max-gpu-price)."""
 
     #: A Job that has waited for longer leaves.
     max_pending: timedelta = timedelta(0)
     #: So many of the Jobs that wait may go on waiting for the cluster, the oldest ones; all others leave.
     pending_threshold: int = 1
+    #: Most that one GPU of a remote container may cost, where the Job does not say.
+    max_gpu_price: UsdPerHour = UsdPerHour("0.5")
 
 
 class MarkedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +35,17 @@ class MarkedJob(msgspec.Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str] = {}
     suspended: bool = False
     deleted: bool = False
+
+
+class PortablePod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod of a marked Job, as far as its remote container needs it."""
+
+    job: MarkedJob
+    image: str
+    #: Why it cannot run remotely, a sentence each.
+    obstacles: tuple[str, ...] = ()
+    #: Secrets with which the image is pulled.
+    pull_secrets: tuple[str, ...] = ()
 
 
 class Leaves(msgspec.Struct, frozen=True, kw_only=True):

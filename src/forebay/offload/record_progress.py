@@ -35,7 +35,7 @@ def remote_container(
     told = reported or ReportedExit()
     in_order = sorted(records, key=_created)
     # A pod runs once: the first container that did anything for it decides, whatever was ordered later.
-    last = next(filter(_did_anything, in_order), in_order[-1] if in_order else None)
+    last = next(filter(did_anything, in_order), in_order[-1] if in_order else None)
     if last is None:
         return RemoteContainer(container=container, image=image, message="Waiting for a remote container.")
     status = last.status
@@ -83,7 +83,8 @@ def _with_end(shown: RemoteContainer, record: GPUInstance) -> RemoteContainer:
     return msgspec.structs.replace(shown, ended=RemoteEnd.LOST, finished=why.at, message=why.message)
 
 
-def _did_anything(record: GPUInstance) -> bool:
+def did_anything(record: GPUInstance) -> bool:
+    """Whether the container has run, or has ended: its pod has had its run then."""
     return any(_entered(record, state) is not None for state in (InstanceState.RUNNING, InstanceState.FINISHED))
 
 

@@ -63,5 +63,8 @@ def hourly_price(record: GPUInstance) -> UsdPerHour:
 
 
 def _amounts(record: GPUInstance) -> Resources:
-    node = record.spec.node
-    return Resources() if node is None else Resources.parse(node.allocatable)
+    spec = record.spec
+    if not spec.delivers.has_node and spec.offer is not None:
+        # A remote container: how much CPU and memory come with its GPUs is the provider's matter.
+        return Resources({spec.offer.gpu_resource: spec.offer.gpu_count})
+    return Resources() if spec.node is None else Resources.parse(spec.node.allocatable)

@@ -9,6 +9,7 @@ from forebay.demand.reservation import Reservations
 from forebay.reconcile.budgeting import Admitted, Budgeting, admit, assess_budgets
 from forebay.reconcile.buying import BuyResult, buy, plan_for
 from forebay.reconcile.group_growth import GrowthForPods, grow_for_pods, sized_provisioners
+from forebay.reconcile.remote_orders import order_containers
 from forebay.reconcile.snapshot import Snapshot
 
 
@@ -24,14 +25,32 @@ class Purchases(NamedTuple):
 def purchases(snapshot: Snapshot, budgeting: Budgeting, reservations: Reservations) -> Purchases:
     """What is bought for the pods without a reservation, and which of them budgets hold back."""
     admitted = admit(snapshot, budgeting, reservations)
-    sized = sized_provisioners(snapshot) if admitted.pods else ()
-    grown = grow_for_pods(snapshot, admitted.pods, budgeting.admission, sized)
-    bought = buy(snapshot, grown.left, budgeting.admission, reserved=reservations.placed)
-    found = Purchases(admitted=admitted, bought=_with_notes(bought, grown), grown=grown, budgeting=budgeting)
+    bought, grown = _served(snapshot, admitted, budgeting, reservations)
+    found = Purchases(admitted=admitted, bought=bought, grown=grown, budgeting=budgeting)
     state = snapshot.budget_state
     if state is None or not bought.left_out or not (admitted.held or state.gated):
         return found
     return _without_unservable(snapshot, reservations, found)
+
+
+def _served(
+    snapshot: Snapshot, admitted: Admitted, budgeting: Budgeting, reservations: Reservations
+) -> tuple[BuyResult, GrowthForPods]:
+    """Remote containers first, then nodes of instance groups, then machines."""
+    remote = order_containers(snapshot, admitted.pods, budgeting.admission)
+    counted = remote.counted(snapshot)
+    sized = sized_provisioners(counted) if remote.left else ()
+    grown = grow_for_pods(counted, remote.left, budgeting.admission, sized)
+    bought = _with_notes(buy(counted, grown.left, budgeting.admission, reserved=reservations.placed), grown)
+    due = [at for at in (bought.requeue_at, remote.requeue_at) if at is not None]
+    found = msgspec.structs.replace(
+        bought,
+        decisions=(*remote.decisions, *bought.decisions),
+        left_out=(*remote.explained(bought.left_out), *remote.left_out),
+        held=(*remote.held, *bought.held),
+        requeue_at=min(due, default=None),
+    )
+    return found, grown
 
 
 def _without_unservable(snapshot: Snapshot, reservations: Reservations, first: Purchases) -> Purchases:
@@ -39,20 +58,21 @@ def _without_unservable(snapshot: Snapshot, reservations: Reservations, first: P
 
     An admitted pod that is too large for every machine would otherwise hold back the pods after it for ever.
     """
-    waiting = [each.pod for each in first.admitted.held if isinstance(each, Held)]
+    # Whether a pod that may run remotely can be served is for the first pass to say: no plan of nodes knows.
+    held = (each.pod for each in first.admitted.held if isinstance(each, Held))
+    waiting = [pod for pod in held if pod.uid not in snapshot.portable]
     reserved = reservations.placed
-    left_out = first.bought.left_out
+    left_out = tuple(each for each in first.bought.left_out if each.pod.node is None)
     if waiting:
         left_out += plan_for(snapshot, waiting, reserved=reserved).left_out
     unservable = {each.pod.uid for each in left_out}
     rest = tuple(pod for pod in reservations.left if pod.uid not in unservable)
     budgeting = assess_budgets(snapshot)
     admitted = admit(snapshot, budgeting, msgspec.structs.replace(reservations, left=rest))
-    grown = grow_for_pods(snapshot, admitted.pods, budgeting.admission, sized_provisioners(snapshot))
-    bought = buy(snapshot, grown.left, budgeting.admission, reserved=reserved)
+    bought, grown = _served(snapshot, admitted, budgeting, reservations)
     return Purchases(
         admitted=admitted,
-        bought=msgspec.structs.replace(bought, left_out=(*left_out, *_with_notes(bought, grown).left_out)),
+        bought=msgspec.structs.replace(bought, left_out=(*left_out, *bought.left_out)),
         grown=grown,
         budgeting=budgeting,
     )

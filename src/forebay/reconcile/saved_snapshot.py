@@ -31,6 +31,7 @@ from forebay.model.quantities import Resources
 from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Owner, Phase, Pod, PodShape
+from forebay.offload.departure import PortablePod
 from forebay.reconcile.snapshot import BudgetState, Memory, OperatorRules, Snapshot
 
 FORMAT: Final = "forebay.dev/snapshot.v1"
@@ -144,6 +145,9 @@ class _Saved(msgspec.Struct, kw_only=True, omit_defaults=True):
     last_seen_nodes: Mapping[str, Node] = {}
     pods_by_node: Mapping[str, tuple[_Pod, ...]] = {}
     container_pods: tuple[_Pod, ...] = ()
+    portable: Mapping[str, PortablePod] = {}
+    stranded: tuple[_Pod, ...] = ()
+    unread: frozenset[str] = frozenset()
     records: tuple[GPUInstance, ...] = ()
     signing_requests: tuple[SigningRequest, ...] = ()
     sources: tuple[Source, ...] = ()
@@ -186,6 +190,7 @@ _CONVERTED: Final = frozenset(
         "classes",
         "pods_by_node",
         "container_pods",
+        "stranded",
         "sources",
         "unusable",
         "budget_state",
@@ -214,6 +219,7 @@ def save_snapshot(snapshot: Snapshot) -> bytes:
         daemons=tuple(map(shapes.index, snapshot.daemons)),
         pods_by_node={name: shapes.pods(pods) for name, pods in snapshot.pods_by_node.items()},
         container_pods=shapes.pods(snapshot.container_pods.values()),
+        stranded=shapes.pods(snapshot.stranded),
         sources=tuple(snapshot.sources.values()),
         unusable=tuple(_Unusable(key, why) for key, why in snapshot.unusable.items()),
         unreadable_pods=tuple(_UnreadablePod(shapes.pods([pod])[0], why) for pod, why in snapshot.unreadable_pods),
@@ -242,6 +248,7 @@ def load_snapshot(data: bytes) -> Snapshot:
             daemons=tuple(shapes[index] for index in saved.daemons),
             pods_by_node={name: _pods(pods, shapes) for name, pods in saved.pods_by_node.items()},
             container_pods={pod.uid: pod for pod in _pods(saved.container_pods, shapes)},
+            stranded=_pods(saved.stranded, shapes),
             sources={source.key: source for source in saved.sources},
             unusable={each.key: each.why for each in saved.unusable},
             unreadable_pods=tuple((_pods((each.pod,), shapes)[0], each.why) for each in saved.unreadable_pods),

@@ -21,6 +21,7 @@ from forebay.model.quantities import Resources
 from forebay.model.signing_requests import SigningRequest
 from forebay.model.sources import Source, SourceKey
 from forebay.model.workloads import Pod, PodShape
+from forebay.offload.departure import OffloadRules, PortablePod
 
 
 class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +45,8 @@ class OperatorRules(msgspec.Struct, frozen=True, kw_only=True):
     budgets: bool = True
     #: The environment variable that states the number of GPUs of each machine which such variables name.
     gpu_count_variables: Mapping[str, str] = {}
+    #: When marked Jobs leave the cluster for remote containers.
+    offload: OffloadRules = OffloadRules()
 
 
 class BudgetState(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +121,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     pods_by_node: Mapping[str, tuple[Pod, ...]] = {}
     #: Pods that remote containers run, by UID, as far as they exist.
     container_pods: Mapping[str, Pod] = {}
+    #: Pods of Jobs that may run remotely, by UID, as far as they are read: pending ones, and those of `stranded`.
+    portable: Mapping[str, PortablePod] = {}
+    #: Pods bound to the virtual node, with no remote container that may still run: they need one.
+    stranded: tuple[Pod, ...] = ()
+    #: UIDs of pending pods of which it is not known yet whether they may run remotely: a moment later it is.
+    unread: frozenset[str] = frozenset()
     #: All GPUInstances. Each is the durable record of one machine.
     records: tuple[GPUInstance, ...] = ()
     #: Requests for kubelets' client certificates, by whomever.

@@ -14,6 +14,7 @@ from forebay.install.permissions import (
     BUDGET_PERMISSIONS,
     CLUSTER_PERMISSIONS,
     NAMESPACE_PERMISSIONS,
+    OFFLOAD_PERMISSIONS,
     UNINSTALL_CLUSTER_PERMISSIONS,
     UNINSTALL_NAMESPACE_PERMISSIONS,
 )
@@ -155,6 +156,12 @@ def test_without_budgets_the_roles_are_smaller_and_nothing_holds_pods():
     assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in CLUSTER_PERMISSIONS]
     assert not [each for each in manifests if "MutatingAdmissionPolicy" in each["kind"]]
     assert read_settings({}, environment(manifests)).budgets == "off"
+
+
+def test_where_jobs_may_run_remotely_the_operator_may_be_a_kubelet():
+    manifests = rendered({"offload": {"enabled": True}})
+    everywhere = (*CLUSTER_PERMISSIONS, *BUDGET_PERMISSIONS, *OFFLOAD_PERMISSIONS)
+    assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in everywhere]
 
 
 def test_no_secret_is_read_that_nobody_named():

@@ -34,6 +34,7 @@ from forebay.model.sources import (
     SourceKey,
 )
 from forebay.model.workloads import Owner, PodShape
+from forebay.offload.departure import MarkedJob, PortablePod
 from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load_snapshot, save_snapshot
 from forebay.reconcile.snapshot import BudgetState, Memory, OperatorRules, Snapshot
 from forebay.reconcile.tick import tick
@@ -58,6 +59,9 @@ def provisioner():
         provider=GroupProvider(name="simulated", endpoint="http://market"),
     )
     return NodeProvisioner(metadata=ObjectMeta(name="a3"), spec=spec)
+
+
+JOB = MarkedJob(namespace="team", name="j", uid="u", created=NOW, annotations={"runpod.io/managed": "true"})
 
 
 def a_full_snapshot():
@@ -91,6 +95,9 @@ def a_full_snapshot():
         last_seen_nodes={"m2": node("m2")},
         pods_by_node={"m1": (running(),)},
         container_pods={"uid-far": replace(running("far"), uid="uid-far")},
+        portable={"uid-d": PortablePod(job=JOB, image="work:1", obstacles=("It has a volume.",), pull_secrets=("s",))},
+        unread=frozenset({"uid-c"}),
+        stranded=(replace(running("lost"), uid="uid-lost"),),
         records=(record(),),
         signing_requests=(
             SigningRequest(

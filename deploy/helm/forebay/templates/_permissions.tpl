@@ -76,6 +76,37 @@
   verbs: ["get"]
   resourceNames: ["forebay-budget-gate"]
 {{- end }}
+{{- define "forebay.rules.offload" -}}
+# keeps the virtual node of pods that run remotely
+- apiGroups: [""]
+  resources: ["nodes"]
+  verbs: ["get", "create"]
+# reports that node as ready
+- apiGroups: [""]
+  resources: ["nodes/status"]
+  verbs: ["patch"]
+# reads pods that may leave, ends those of that node
+- apiGroups: [""]
+  resources: ["pods"]
+  verbs: ["get", "delete"]
+# binds pods to that node
+- apiGroups: [""]
+  resources: ["pods/binding"]
+  verbs: ["create"]
+# sees which Jobs may run remotely, and marks those that do
+- apiGroups: ["batch"]
+  resources: ["jobs"]
+  verbs: ["list", "watch", "patch"]
+# renews the Lease of that node
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  verbs: ["get", "update"]
+  resourceNames: ["runpod-virtual-node"]
+# creates that Lease
+- apiGroups: ["coordination.k8s.io"]
+  resources: ["leases"]
+  verbs: ["create"]
+{{- end }}
 {{- define "forebay.rules.namespace" -}}
 # elects one leader among the replicas
 - apiGroups: ["coordination.k8s.io"]

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance
 from forebay.api.meta import Object
@@ -19,7 +20,7 @@ from forebay.kube.client import Client
 from forebay.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from forebay.kube.resources import Resource
 from forebay.kube.secrets import read_secret
-from forebay.model.containers import ContainerSpec
+from forebay.model.containers import ContainerPort, ContainerSpec
 from forebay.model.workloads import Phase
 from forebay.offload.binding import binding, pod_marks, without_time_limits
 from forebay.offload.environment import Holder, HolderKind
@@ -46,6 +47,20 @@ _CONFIG_MAPS: Final = Resource(
     group="", version="v1", plural="configmaps", kind="ConfigMap", namespaced=True, type=HeldConfigMap
 )
 WHOLE_PODS: Final = Resource(group="", version="v1", plural="pods", kind="Pod", namespaced=True, type=WholePod)
+
+
+def manifest_of(pod: WholePod, node: str = VIRTUAL_NODE) -> PodManifest:
+    """The pod as it is translated, bound to that node."""
+    return PodManifest(
+        metadata=PodMetadata(
+            name=pod.metadata.name,
+            namespace=pod.metadata.namespace or "",
+            uid=pod.uid,
+            labels=pod.metadata.labels or {},
+            annotations=pod.metadata.annotations or {},
+        ),
+        spec={**pod.spec, "nodeName": node},
+    )
 
 
 class PodContainers:
@@ -77,16 +92,7 @@ class PodContainers:
 
     async def _container(self, record: GPUInstance, pod: WholePod, node: str) -> ContainerSpec:
         """Raises `ContainerNotReady` with everything that must be corrected."""
-        manifest = PodManifest(
-            metadata=PodMetadata(
-                name=pod.metadata.name,
-                namespace=pod.metadata.namespace or "",
-                uid=pod.uid,
-                labels=pod.metadata.labels or {},
-                annotations=pod.metadata.annotations or {},
-            ),
-            spec={**pod.spec, "nodeName": node},
-        )
+        manifest = manifest_of(pod, node)
         problems = obstacles(manifest)
         if problems:
             raise ContainerNotReady(f"The pod cannot run remotely. {' '.join(problems)}")
@@ -96,7 +102,9 @@ class PodContainers:
         found = translate(manifest, held, nonce_of(record.uid), registry_auth=registry_auth)
         if found.container is None:
             raise ContainerNotReady(f"The pod cannot run remotely. {' '.join(found.problems)}")
-        return found.container
+        recorded = record.spec.container.ports if record.spec.container is not None else ()
+        extra = tuple(ContainerPort(port=each.port, protocol=each.protocol) for each in recorded)
+        return replace(found.container, ports=tuple(dict.fromkeys((*found.container.ports, *extra))))
 
     async def _held(self, namespace: str, holder: Holder) -> Mapping[str, bytes] | None:
         try:

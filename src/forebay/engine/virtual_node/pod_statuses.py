@@ -95,7 +95,7 @@ class RemotePods:
         name, image = next(iter(known.images.items()))
         report = next((reports[each.uid] for each in records if each.uid in reports), _NOTHING)
         remote = remote_container(records, name, image, report)
-        price = next((found for each in records if (found := _price(each, remote.id)) is not None), None)
+        price = next((found for each in records if (found := price_of(each, remote.id)) is not None), None)
         marks = pod_marks(remote.id, UsdPerHour(str(price)) if price is not None else None)
         return pod_status(remote, known.bound, self._clock()), marks["metadata"]
 
@@ -114,7 +114,7 @@ class RemotePods:
         await self._client.delete(WHOLE_PODS, pod.name, pod.namespace, uid=pod.uid, grace_seconds=0)
 
 
-def _price(record: GPUInstance, instance_id: str | None) -> str | int | None:
+def price_of(record: GPUInstance, instance_id: str | None) -> str | int | None:
     """Price of the record, if it is the one of that instance."""
     status = record.status
     if status is None or instance_id is None or status.instance_id != instance_id:

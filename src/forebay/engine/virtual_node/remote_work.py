@@ -1,0 +1,261 @@
+"""Remote pods beside the reconcile loop: which pods may leave, the virtual node, exit codes and statuses.
+
+Nothing of it runs, and no Job is watched, before some provider offers remote containers: a cluster without one pays
+nothing for them.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from datetime import datetime
+from typing import Any, Final, NamedTuple, NoReturn, cast
+
+import structlog
+
+from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.api.names import VIRTUAL_NODE
+from forebay.demand.planned_pods import live_containers
+from forebay.engine.sources.sources import Sources
+from forebay.engine.views import Views
+from forebay.engine.virtual_node.exit_reports import ExitReports
+from forebay.engine.virtual_node.node_keeper import VirtualNodeKeeper
+from forebay.engine.virtual_node.pod_containers import WHOLE_PODS, manifest_of
+from forebay.engine.virtual_node.pod_statuses import RemotePods, price_of
+from forebay.kube import writes
+from forebay.kube.client import Client
+from forebay.kube.errors import Conflict, KubeError, NotFound
+from forebay.kube.informer import Informer
+from forebay.kube.jobs import JOBS, Job
+from forebay.kube.pods import BY_NODE
+from forebay.lifecycle.facts import source_of
+from forebay.model.quantities import UsdPerHour
+from forebay.model.sources import Delivery, Source
+from forebay.model.workloads import Pod
+from forebay.net.transport import TransportError
+from forebay.offload.binding import job_marks
+from forebay.offload.departure import MarkedJob, PortablePod
+from forebay.offload.marks import is_managed
+from forebay.offload.translation import obstacles, pull_secrets
+from forebay.providers.base import RunsContainers
+
+log = structlog.get_logger(__name__)
+
+#: Seconds after which everything is looked at again without a change: writes that failed are repeated then.
+_ROUND: Final = 10.0
+#: Pods that are read in one round: the statuses of running ones must not wait for a crowd of new ones.
+_MOST_READS: Final = 50
+
+
+class Offloading(NamedTuple):
+    """What a tick needs to know of pods that may run remotely, or do."""
+
+    portable: Mapping[str, PortablePod]
+    stranded: tuple[Pod, ...]
+    unread: frozenset[str] = frozenset()
+
+
+class _Read(NamedTuple):
+    image: str
+    obstacles: tuple[str, ...]
+    pull_secrets: tuple[str, ...]
+
+
+class RemoteWork:
+    """Runs while this process leads. `look` is called at each tick, and starts it as soon as there is a reason to."""
+
+    def __init__(
+        self,
+        client: Client,
+        server: str,
+        views: Views,
+        sources: Sources,
+        *,
+        identity: str,
+        still_leader: Callable[[], bool],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._views = views
+        self._sources = sources
+        self._still_leader = still_leader
+        self._clock = clock
+        self._jobs: Informer[Job] = Informer(client.transport, server, JOBS, wake=views.wake)
+        self._keeper = VirtualNodeKeeper(client, identity, still_leader, clock)
+        self._reports = ExitReports(self._provider_of, clock, self._changed_now)
+        self._statuses = RemotePods(client, clock)
+        self._read: dict[str, _Read] = {}
+        #: When pods that could not be read are tried again, by the clock of the event loop.
+        self._failed: dict[str, float] = {}
+        self._wanted: dict[str, Pod] = {}
+        self._needed = asyncio.Event()
+        self._changed = asyncio.Event()
+
+    def look(self, sources: Iterable[Source], pending: Iterable[Pod], records: Iterable[GPUInstance]) -> Offloading:
+        """Pods of marked Jobs, as far as they are read. The next tick knows those that are not yet."""
+        records = tuple(records)
+        if not self._needed.is_set():
+            if not (any(map(_offers_containers, sources)) or any(not each.spec.delivers.has_node for each in records)):
+                return Offloading({}, ())
+            self._needed.set()
+        self._changed.set()
+        if not self._jobs.synced:
+            # Where Jobs cannot be listed at all, their pods are served by nodes meanwhile.
+            trying = self._jobs.last_error is None
+            return Offloading(
+                {}, (), frozenset(pod.uid for pod in pending if _is_of_job(pod)) if trying else frozenset()
+            )
+        live = live_containers(records)
+        stranded = tuple(
+            pod
+            for pod in self._views.pods.by(BY_NODE, VIRTUAL_NODE)
+            if _is_of_job(pod) and pod.uid not in live and pod.deleted is None and not pod.phase.ended
+        )
+        jobs = {pod.uid: (pod, job) for pod in (*pending, *stranded) if (job := self._job_of(pod)) is not None}
+        self._wanted = {uid: pod for uid, (pod, _) in jobs.items()}
+        self._read = {uid: each for uid, each in self._read.items() if uid in jobs}
+        portable = {
+            uid: PortablePod(job=_marked(job), **read._asdict())
+            for uid, (_, job) in jobs.items()
+            if (read := self._read.get(uid)) is not None
+        }
+        return Offloading(portable, stranded, frozenset(jobs.keys() - portable.keys()))
+
+    async def run(self) -> NoReturn:
+        await self._needed.wait()
+        log.info("remote containers are offered", node=VIRTUAL_NODE)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._jobs)
+            stack.push_async_callback(self._reports.close)
+            keeper = asyncio.create_task(self._keeper.run(), name="virtual node")
+            stack.push_async_callback(_ended, keeper)
+            while True:
+                self._changed.clear()
+                try:
+                    await self._round()
+                except Exception:  # a bug; the next round may fare better, and the log says what it is
+                    log.exception("remote pods not looked after")
+                    await asyncio.sleep(_ROUND)
+                try:
+                    async with asyncio.timeout(_ROUND):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+
+    async def _round(self) -> None:
+        if not self._still_leader() or self._views.error() is not None:
+            return
+        await self._read_pods()
+        records = tuple(each for each in self._views.instances.values() if not each.spec.delivers.has_node)
+        self._reports.follow(records)
+        await self._statuses.sync(self._views.pods.by(BY_NODE, VIRTUAL_NODE), records, self._reports.reports)
+        await self._mark_jobs(records)
+
+    async def _mark_jobs(self, records: Iterable[GPUInstance]) -> None:
+        """Says on each Job which container its latest pod runs in, and what that costs."""
+        latest: dict[str, tuple[Job, dict[str, Any]]] = {}
+        for record in sorted(records, key=lambda each: each.resource_version):
+            running = record.status.instance_id if record.status is not None else None
+            ref = record.spec.pods[0] if record.spec.pods else None
+            pod = None if ref is None else self._views.pods.get((ref.namespace, ref.name))
+            if (
+                running is None
+                or ref is None
+                or pod is None
+                or pod.uid != ref.uid
+                or record.state is InstanceState.GONE
+            ):
+                continue
+            if (job := self._job_of(pod)) is not None:
+                price = price_of(record, running)
+                latest[job.uid] = job, job_marks(running, None if price is None else UsdPerHour(str(price)))
+        for job, marks in latest.values():
+            if marks["metadata"]["annotations"].items() <= job.metadata.annotations.items():
+                continue
+            patch = writes.merge_patch({"metadata": {"uid": job.uid, **marks["metadata"]}})
+            try:
+                await self._client.patch(JOBS, job.metadata.name, patch, job.metadata.namespace)
+            except (NotFound, Conflict):
+                continue
+            except (KubeError, TransportError) as error:
+                log.warning("job not marked", job="/".join(job.key), error=str(error))
+
+    async def _read_pods(self) -> None:
+        """Reads whole pods that may leave: informers keep only what planning needs of a pod."""
+        now = asyncio.get_running_loop().time()
+        self._failed = {uid: retry for uid, retry in self._failed.items() if uid in self._wanted}
+        new = [pod for uid, pod in self._wanted.items() if self._failed.get(uid, 0.0) <= now and not self._is_read(uid)]
+        if len(new) > _MOST_READS:
+            del new[_MOST_READS:]
+            self._changed.set()
+        for pod in new:
+            before = self._read.get(pod.uid)
+            await self._read_pod(pod)
+            if self._read.get(pod.uid) != before:
+                self._views.wake.set()
+
+    def _is_read(self, uid: str) -> bool:
+        return uid in self._read and uid not in self._failed
+
+    async def _read_pod(self, pod: Pod) -> None:
+        self._failed[pod.uid] = asyncio.get_running_loop().time() + _ROUND
+        try:
+            whole = await self._client.get(WHOLE_PODS, pod.name, pod.namespace)
+        except NotFound:
+            return
+        except (KubeError, TransportError) as error:
+            log.warning("pod not read", pod=f"{pod.namespace}/{pod.name}", error=str(error))
+            # A node may serve it meanwhile. It is read again after a while.
+            self._read[pod.uid] = _Read("", (f"Forebay could not read the pod: {error}.",), ())
+            return
+        if whole.uid == pod.uid:
+            manifest, containers = manifest_of(whole), whole.spec.get("containers") or [{}]
+            image = containers[0].get("image", "")
+            self._read[pod.uid] = _Read(image, obstacles(manifest), pull_secrets(manifest))
+            del self._failed[pod.uid]
+
+    def _job_of(self, pod: Pod) -> Job | None:
+        if pod.owner is None or not _is_of_job(pod):
+            return None
+        job = self._jobs.get((pod.namespace, pod.owner.name))
+        if job is None or job.uid != pod.owner.uid or not is_managed(job.metadata.labels, job.metadata.annotations):
+            return None
+        return job
+
+    def _provider_of(self, record: GPUInstance) -> RunsContainers | None:
+        key = source_of(record)
+        provider = self._sources.provider(key)
+        return cast("RunsContainers", provider) if hasattr(provider, "logs") else None
+
+    def _changed_now(self) -> None:
+        self._changed.set()
+
+
+def _is_of_job(pod: Pod) -> bool:
+    return pod.owner is not None and pod.owner.kind == "Job"
+
+
+def _offers_containers(source: Source) -> bool:
+    deliveries = source.capabilities.deliveries
+    if Delivery.CONTAINER not in deliveries:
+        return False
+    return not deliveries[0].has_node or any(not source.delivery_of(each).has_node for each in source.offers or ())
+
+
+def _marked(job: Job) -> MarkedJob:
+    meta = job.metadata
+    assert meta.creation_timestamp is not None, "every object of an API server has one"
+    return MarkedJob(
+        namespace=meta.namespace or "",
+        name=meta.name,
+        uid=meta.uid,
+        created=meta.creation_timestamp,
+        labels=meta.labels,
+        annotations=meta.annotations,
+        suspended=job.spec.suspend,
+        deleted=meta.deletion_timestamp is not None,
+    )
+
+
+async def _ended(task: "asyncio.Task[NoReturn]") -> None:
+    task.cancel()
+    await asyncio.wait({task})

@@ -1,0 +1,326 @@
+"""A marked Job runs at RunPod and looks like a Job: bound, run, ended by its exit code, billed, and nothing left."""
+
+import asyncio
+import random
+
+import pytest
+
+from forebay.api.names import VIRTUAL_NODE
+from forebay.embedded.api.kinds import NODE_KIND
+from forebay.model.quantities import UsdPerHour
+from forebay.offload.departure import OffloadRules
+from forebay.simulate.market_goods import Sku
+from forebay.simulate.power import Powered
+from tests.engine.market_world import cloud_operator, market
+from tests.engine.offload_world import A40, MANAGED, RTX, offload
+from tests.engine.test_markets import until
+from tests.net.faults import Answer, Faulty, LoseAnswer, Reset
+
+#: Seconds that the ledger may have beyond the bill of one container.
+MOST_OVER = 10
+
+
+def settled(far):
+    """Nothing is left, and the ledger has all of the bill."""
+    assert far.runpod.bill() > 0
+    assert 0 <= far.overcharge() <= MOST_OVER
+    return True
+
+
+async def test_a_marked_job_runs_remotely_to_its_end_and_nothing_is_left():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="90s")
+            await until(lambda: far.phase("train") == "Running")
+            pod = far.the_pod("train")
+            assert pod["spec"]["nodeName"] == VIRTUAL_NODE
+            assert pod["metadata"]["labels"]["runpod.io/managed"] == "true"
+            (rented,) = far.runpod.instances
+            assert pod["metadata"]["annotations"]["runpod.io/pod-id"] == rented
+            assert pod["metadata"]["annotations"]["runpod.io/cost-per-hr"] == "0.39"
+            assert far.runpod.orders[rented]["gpu"]["id"] == A40
+            await until(lambda: "runpod.io/offloaded" in far.the_job("train")["metadata"]["annotations"])
+            marks = far.the_job("train")["metadata"]["annotations"]
+            assert (marks["runpod.io/pod-id"], marks["runpod.io/cost-per-hr"]) == (rented, "0.39")
+            await until(lambda: far.ended("train") is not None)
+            assert far.ended("train") == "Complete"
+            assert far.the_job("train")["status"]["succeeded"] == 1
+            await until(lambda: far.is_idle)
+            # Nothing was said that was not so.
+            assert far.world.events("NoCapacityConfigured") == []
+        assert settled(far)
+
+
+async def test_its_exit_code_reaches_the_job():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", exit_code=3, backoff=1)
+            await until(lambda: far.ended("train") is not None, 300)
+            assert far.ended("train") == "Failed"
+            assert far.the_job("train")["status"]["failed"] == 2
+            codes = [
+                each["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] for each in far.pods("train")
+            ]
+            assert codes == [3, 3]
+            await until(lambda: far.is_idle)
+        assert len(far.runpod.instances) == 2
+        assert settled(far)
+
+
+async def test_a_job_that_is_deleted_midway_leaves_no_container_and_no_pod():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="10h")
+            await until(lambda: far.phase("train") == "Running")
+            far.delete_job("train")
+            await until(lambda: far.is_idle and not far.pods())
+            assert far.the_job("train") is None
+        assert len(far.runpod.instances) == 1
+        assert settled(far)
+
+
+async def test_a_suspended_job_gives_its_container_back_and_gets_another_when_it_is_resumed():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="60s")
+            await until(lambda: far.phase("train") == "Running")
+            far.suspend("train")
+            await until(lambda: far.is_idle and not far.pods())
+            far.suspend("train", suspended=False)
+            await until(lambda: far.ended("train") == "Complete", 300)
+            await until(lambda: far.is_idle)
+        assert len(far.runpod.instances) == 2
+        assert settled(far)
+
+
+async def test_an_operator_that_was_away_while_the_command_ended_still_learns_its_exit_code():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud, "a"):
+            await asyncio.sleep(10)
+            far.job("good", runs="120s")
+            far.job("bad", runs="120s", exit_code=7)
+            await until(lambda: (far.phase("good"), far.phase("bad")) == ("Running", "Running"))
+        # Longer than any node may be silent before its pods are evicted.
+        await asyncio.sleep(900)
+        assert far.phase("good") == "Running"
+        async with cloud_operator(far.cloud, "b"):
+            await until(lambda: far.ended("good") and far.ended("bad"), 120)
+            assert (far.ended("good"), far.ended("bad")) == ("Complete", "Failed")
+            await until(lambda: far.is_idle)
+        assert len(far.runpod.instances) == 2
+        assert settled(far)
+
+
+async def test_an_operator_that_dies_between_order_and_launch_is_continued_by_the_next():
+    async with offload() as far:
+        far.pool()
+        for number in range(12):
+            async with cloud_operator(far.cloud, f"r{number}"):
+                if number == 0:
+                    await asyncio.sleep(10)
+                    far.job("train", runs="60s")
+                await asyncio.sleep(0.4 + 0.3 * number)
+        async with cloud_operator(far.cloud, "last"):
+            await until(lambda: far.ended("train") == "Complete", 300)
+            await until(lambda: far.is_idle)
+        assert len(far.runpod.instances) == 1
+        assert settled(far)
+
+
+async def test_where_there_is_none_left_the_next_gpu_type_is_tried_at_once():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.runpod.script("create_pod", far.runpod.no_capacity())
+            far.job("train")
+            await until(lambda: far.ended("train") == "Complete", 200)
+            (rented,) = far.runpod.instances
+            assert far.runpod.orders[rented]["gpu"]["id"] == RTX
+            await until(lambda: far.is_idle)
+
+
+async def test_only_marked_jobs_leave():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("plain", marks={})
+            far.job("refused", marks={"runpod.io/managed": "false"})
+            await asyncio.sleep(120)
+            assert far.runpod.instances == {}
+            assert far.world.records() == {}
+            assert far.capacity("plain")[0] == "NoCapacityConfigured"
+
+
+async def test_what_cannot_be_carried_is_said_before_a_cent_is_spent():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", pod={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]})
+            await asyncio.sleep(60)
+            reason, sentence = far.capacity("train")
+            assert reason == "OffloadNotPossible"
+            assert "Volume data is a persistentVolumeClaim" in sentence
+            assert far.world.records() == {}
+        assert far.runpod.instances == {}
+
+
+async def test_a_job_costs_no_more_than_its_mark_the_operator_and_the_pool_allow():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud, offload=OffloadRules(max_gpu_price=UsdPerHour("0.40"))):
+            await asyncio.sleep(10)
+            far.job("cheap", marks={**MANAGED, "runpod.io/max-price": "0.20"})
+            far.job("large", marks={**MANAGED, "runpod.io/gpu-types": "RTX 4090"})
+            far.job("right")
+            await until(lambda: far.ended("right") == "Complete", 200)
+            assert far.capacity("cheap")[0] == "PriceTooHigh"
+            assert far.capacity("large")[0] == "PriceTooHigh"
+            assert "$0.44" in far.capacity("large")[1]
+        assert len(far.runpod.instances) == 1
+
+
+async def test_limits_of_the_pool_hold():
+    async with offload() as far:
+        far.pool(limits={"maxNodes": 2})
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            for number in range(4):
+                far.job(f"train-{number}", runs="60s")
+            most = 0
+            for _ in range(200):
+                await asyncio.sleep(2)
+                most = max(most, len(far.runpod.running))
+                reasons = {(far.capacity(f"train-{n}") or ("",))[0] for n in range(4) if far.phase(f"train-{n}")}
+                if "LimitReached" in reasons:
+                    break
+            else:
+                raise AssertionError("nobody was told of the limit")
+            await until(lambda: all(far.ended(f"train-{number}") for number in range(4)), 900)
+            assert len(far.runpod.running) <= 2
+            await until(lambda: far.is_idle)
+        assert most <= 2
+        assert settled(far)
+
+
+async def test_a_gpu_of_the_cluster_is_used_before_one_is_rented():
+    async with offload(machines=(Powered(name="own", gpus=1, boot=60),)) as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train")
+            await until(lambda: far.ended("train") == "Complete", 600)
+            assert far.pods("train")[0]["spec"]["nodeName"] == "own"
+        assert far.runpod.instances == {}
+
+
+async def test_a_cheaper_machine_is_rented_instead():
+    sku = Sku(instance_type="l4.1x", gpus=1, gpu_type="L4", gpu_memory_gib=24, hourly_price="0.20", boot=30)
+    async with offload(market("alpha", sku)) as far:
+        far.pool()
+        far.cloud.pool("alpha")
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train")
+            far.job("forced", marks={**MANAGED, "runpod.io/offload": "true"})
+            await until(lambda: far.ended("train") == "Complete" and far.ended("forced") == "Complete", 600)
+            assert far.pods("train")[0]["spec"]["nodeName"] != VIRTUAL_NODE
+            assert far.pods("forced")[0]["spec"]["nodeName"] == VIRTUAL_NODE
+
+
+async def test_an_operator_that_may_not_read_pods_says_so_and_asks_now_and_then():
+    asked = []
+
+    def forbidden(request):
+        if request.method != "GET" or "/namespaces/default/pods/" not in request.url:
+            return None
+        asked.append(request.url)
+        return Answer(403)
+
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud, wrap=lambda transport: Faulty(transport, forbidden)):
+            await asyncio.sleep(10)
+            far.job("train")
+            await asyncio.sleep(120)
+            reason, sentence = far.capacity("train")
+            assert reason == "OffloadNotPossible"
+            assert "could not read the pod" in sentence
+            assert 10 <= len(asked) <= 15
+        assert far.runpod.instances == {}
+
+
+async def test_without_a_provider_of_containers_there_is_no_virtual_node():
+    sku = Sku(instance_type="l4.1x", gpus=1, gpu_type="L4", hourly_price="0.20", boot=30)
+    async with offload(market("alpha", sku)) as far:
+        far.cloud.pool("alpha")
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(30)
+            far.job("train")
+            await until(lambda: far.ended("train") == "Complete", 600)
+            assert far.store.find(NODE_KIND, None, VIRTUAL_NODE) is None
+
+
+async def test_a_budget_of_dollars_that_is_used_up_refuses_the_next_container():
+    async with offload() as far:
+        far.pool()
+        far.budget(usd="0.08")
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("first", runs="10m")
+            await until(lambda: far.ended("first") == "Complete", 900)
+            await until(lambda: far.is_idle)
+            await asyncio.sleep(60)
+            assert far.consumed("consumedUsd") == pytest.approx(float(far.cloud.ledger()), abs=1e-6)
+            far.job("second", runs="10m")
+            await asyncio.sleep(120)
+            assert len(far.runpod.instances) == 1
+            reason, sentence = far.capacity("second")
+            assert reason == "HeldByBudget"
+            assert "left of" in sentence
+
+
+async def test_a_budget_that_is_exceeded_pauses_the_job_and_ends_its_container():
+    async with offload() as far:
+        far.pool()
+        far.budget(action="Pause", gpuHours="0.1")
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="5h")
+            await until(lambda: far.phase("train") == "Running")
+            await until(lambda: far.the_job("train")["spec"].get("suspend"), 1200)
+            await until(lambda: far.is_idle and not far.pods(), 300)
+            assert far.consumed("consumedGpuHours") >= 0.1
+            await asyncio.sleep(600)
+            assert far.is_idle
+        assert settled(far)
+
+
+async def test_faults_on_every_side_cost_time_and_never_a_second_container():
+    def shaky(transport):
+        rng = random.Random(5)
+        return Faulty(transport, lambda _request: rng.choice((Reset(), LoseAnswer())) if rng.random() < 0.1 else None)
+
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud, wrap=shaky):
+            await asyncio.sleep(30)
+            for number in range(6):
+                far.job(f"train-{number}", runs="120s", exit_code=number % 2)
+            await until(lambda: all(far.ended(f"train-{number}") for number in range(6)), 3600)
+            found = [far.ended(f"train-{number}") for number in range(6)]
+            assert found == ["Complete", "Failed"] * 3
+            await until(lambda: far.is_idle, 3600)
+        owners = [each.order.owner for each in far.runpod.instances.values()]
+        assert len(owners) == len(set(owners)) == 6

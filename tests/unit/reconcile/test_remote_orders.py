@@ -1,0 +1,176 @@
+"""Which pods of a tick leave for remote containers, and which limits, prices and plans keep them."""
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import GPUInstance, GPUInstanceStatus, InstanceState, Transition
+from forebay.api.gpu_node_class import GPUNodeClass, GPUNodeClassSpec, ProviderEntry
+from forebay.api.gpu_node_pool import GPUNodePool, GPUNodePoolSpec, NodeClassRef
+from forebay.api.meta import ObjectMeta
+from forebay.api.names import CLASS_FINALIZER
+from forebay.api.parts import Limits
+from forebay.model.reasons import Reason
+from forebay.model.workloads import Owner
+from forebay.offload.departure import MarkedJob, OffloadRules, PortablePod
+from forebay.reconcile.remote_orders import order_containers
+from forebay.reconcile.snapshot import OperatorRules, Snapshot
+from tests.unit.demand.builders import NOW, pod
+from tests.unit.offload.test_offer_choice import offer, source
+
+MANAGED = {"runpod.io/managed": "true"}
+
+
+def job(name, **annotations):
+    return MarkedJob(namespace="default", name=name, uid=f"job-{name}", created=NOW, annotations=MANAGED | annotations)
+
+
+def waiting(name, **fields):
+    return pod(name, owner=Owner("Job", name, f"job-{name}"), **fields)
+
+
+def snapshot(*pods, offers=(offer(),), limits=None, jobs=None, **fields):  # noqa: B008 (immutable)
+    entry = ProviderEntry(name="runpod")
+    metadata = ObjectMeta(name="remote", finalizers=[CLASS_FINALIZER])
+    pool = GPUNodePool(
+        metadata=ObjectMeta(name="pool", namespace="forebay-system"),
+        spec=GPUNodePoolSpec(node_class_ref=NodeClassRef(name="remote"), limits=limits),
+    )
+    found = source(*offers)
+    portable = {
+        each.uid: PortablePod(job=(jobs or {}).get(each.name) or job(each.name), image="work:1") for each in pods
+    }
+    return Snapshot(
+        **{
+            "now": NOW,
+            "classes": (GPUNodeClass(metadata=metadata, spec=GPUNodeClassSpec(providers=(entry,))),),
+            "pools": (pool,),
+            "namespaces": {"default": {}, "forebay-system": {}},
+            "sources": {found.key: found},
+            "pending": pods,
+            "portable": portable,
+            **fields,
+        }
+    )
+
+
+def ordered(given):
+    return order_containers(given, given.pending, None)
+
+
+def test_a_pod_that_leaves_is_ordered_a_container_and_no_node():
+    found = ordered(snapshot(waiting("a")))
+    (created,) = found.decisions
+    assert found.left == ()
+    assert created.spec.container.node_name == "runpod-virtual-node"
+    assert created.spec.container.image == "work:1"
+    assert (created.spec.pool_ref.name, created.spec.node_class_name) == ("pool", "remote")
+    assert [each.name for each in created.spec.pods] == ["a"]
+
+
+def test_the_same_snapshot_gives_the_same_order_so_that_two_leaders_cannot_order_two():
+    given = snapshot(waiting("a"))
+    assert ordered(given).decisions[0].name == ordered(given).decisions[0].name
+
+
+@pytest.mark.parametrize(
+    ("limits", "most"),
+    [
+        (Limits(max_nodes=2), 2),
+        (Limits(max_hourly_cost="0.85"), 2),
+        (Limits(resources={"nvidia.com/gpu": "1"}), 1),
+        (Limits(resources={"nvidia.com/gpu": "0"}), 0),
+        (Limits(resources={"amd.com/gpu": "1"}), 3),
+    ],
+)
+def test_limits_hold_within_one_tick(limits, most):
+    found = ordered(snapshot(waiting("a"), waiting("b"), waiting("c"), limits=limits))
+    assert len(found.decisions) == most
+    assert len(found.left) == 3 - most
+    assert {each[0] for each in found.notes.values()} <= {Reason.LIMIT_REACHED}
+    assert len(found.notes) == 3 - most
+
+
+def test_containers_that_run_count_against_the_limits():
+    first = ordered(snapshot(waiting("a"))).decisions[0]
+    record = GPUInstance(metadata=ObjectMeta(name=first.name, uid="r1"), spec=first.spec)
+    limits = Limits(resources={"nvidia.com/gpu": "1"})
+    assert ordered(snapshot(waiting("b"), limits=limits, records=(record,))).decisions == ()
+    gone = GPUInstance(metadata=record.metadata, spec=record.spec, status=GPUInstanceStatus(state=InstanceState.GONE))
+    assert len(ordered(snapshot(waiting("b"), limits=limits, records=(gone,))).decisions) == 1
+
+
+def test_nothing_is_decided_about_a_pod_that_is_not_read_yet():
+    a, b = waiting("a"), waiting("b")
+    given = snapshot(a, b)
+    found = ordered(replace(given, portable={a.uid: given.portable[a.uid]}, unread=frozenset({b.uid})))
+    assert [each.spec.pods[0].name for each in found.decisions] == ["a"]
+    # No node is bought for it either.
+    assert found.left == ()
+
+
+def test_a_pod_that_waits_for_nodes_is_looked_at_again_in_time():
+    rules = OperatorRules(offload=OffloadRules(max_pending=timedelta(minutes=5)))
+    found = ordered(snapshot(waiting("a"), rules=rules))
+    assert found.decisions == ()
+    assert [each.name for each in found.left] == ["a"]
+    assert found.notes[found.left[0].uid][0] is Reason.OFFLOAD_NOT_DUE
+    assert NOW < found.requeue_at <= NOW + timedelta(minutes=5)
+
+
+def stranded(record_state, *reached):
+    """A pod that is bound to the virtual node, with one earlier container that went so far."""
+    bound = waiting("a", node="runpod-virtual-node")
+    first = ordered(snapshot(waiting("a"))).decisions[0]
+    steps = tuple(Transition(state=each, at=NOW, reason="NoCapacity") for each in (*reached, record_state))
+    status = GPUInstanceStatus(state=record_state, transitions=steps)
+    record = GPUInstance(metadata=ObjectMeta(name=first.name, uid="r1"), spec=first.spec, status=status)
+    given = snapshot(waiting("a"))
+    return replace(given, pending=(), stranded=(bound,), records=(record,)), first
+
+
+def test_a_bound_pod_whose_container_could_not_start_gets_the_next_one():
+    given, first = stranded(InstanceState.GONE)
+    (again,) = ordered(given).decisions
+    assert again.name != first.name
+
+
+@pytest.mark.parametrize("reached", [(), (InstanceState.RUNNING,)])
+def test_a_pod_whose_container_lives_or_has_run_gets_no_other(reached):
+    given, _ = stranded(InstanceState.GONE if reached else InstanceState.TERMINATING, *reached)
+    assert ordered(given).decisions == ()
+
+
+def test_a_bound_pod_whose_job_is_not_marked_any_more_is_told_so():
+    given, _ = stranded(InstanceState.GONE)
+    (left,) = ordered(replace(given, portable={})).left_out
+    assert left.reason is Reason.OFFLOAD_NOT_POSSIBLE
+    assert "Delete the pod" in left.sentence
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"obstacles": ("Volume data is a hostPath.",)}, "hostPath"),
+        ({"pull_secrets": ("registry",)}, "runpod.io/container-registry-auth-id"),
+        ({"job": job("a", **{"runpod.io/templateId": "t"})}, "runpod.io/templateId"),
+    ],
+)
+def test_what_cannot_be_carried_is_a_reason_and_no_order(changed, words):
+    given = snapshot(waiting("a"))
+    ((uid, portable),) = given.portable.items()
+    found = ordered(replace(given, portable={uid: replace(portable, **changed)}))
+    assert found.decisions == ()
+    reason, sentence = found.notes[uid]
+    assert reason is Reason.OFFLOAD_NOT_POSSIBLE
+    assert words in sentence
+
+
+def test_a_pool_that_serves_other_namespaces_orders_nothing():
+    given = snapshot(waiting("a"))
+    (pool,) = given.pools
+    elsewhere = GPUNodePool(metadata=ObjectMeta(name="pool", namespace="team"), spec=pool.spec)
+    found = ordered(replace(given, pools=(elsewhere,)))
+    assert found.decisions == ()
+    assert found.notes
