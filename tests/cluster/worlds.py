@@ -27,6 +27,7 @@ PATHS = {
     "gpunodepools": f"{FOREBAY}/gpunodepools",
     "gpuinstances": f"{FOREBAY}/gpuinstances",
     "gpuworkloadbudgets": f"{FOREBAY}/gpuworkloadbudgets",
+    "nodeprovisioners": f"{FOREBAY}/nodeprovisioners",
     "certificatesigningrequests": "/apis/certificates.k8s.io/v1/certificatesigningrequests",
     "resourceslices": "/apis/resource.k8s.io/v1/resourceslices",
     "deviceclasses": "/apis/resource.k8s.io/v1/deviceclasses",

@@ -14,13 +14,14 @@ import msgspec
 
 #: Arguments: the nonce, the restart policy, the working directory (or ""), the number of directories to make, those,
 #: then the command. Only what POSIX demands of a shell is used. `wait` ends early at a signal: hence the loop.
+#: A signal that comes while the report is written has set `stop`, which is asked for once nothing sets it any more.
 _SCRIPT: Final = """\
 nonce=$1 policy=$2 dir=$3 n=$4 child= stop=
 shift 4
 end() {
 printf '\\nforebay-exit %s %s\\n' "$nonce" "$1"
+trap 'kill "$child" 2>/dev/null; exit 0' TERM INT
 [ -z "$stop" ] || exit "$1"
-trap 'kill "$child"; exit 0' TERM INT
 while :; do sleep 3600 >/dev/null 2>&1 & child=$!; wait "$child"; done
 }
 while [ "$n" -gt 0 ]; do mkdir -p "$1" || end 126; shift; n=$((n-1)); done
