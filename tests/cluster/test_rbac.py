@@ -33,7 +33,7 @@ from tests.cluster import audit
 from tests.cluster.operators import OperatorProcess, until
 from tests.cluster.powered import gpu_pod, power_api
 from tests.cluster.worlds import FOREBAY, World, create, install_definitions, install_operator_policies, world
-from tests.rig import Rig, RigFailed, Tier
+from tests.rig import Rig, Tier
 from tests.rig.parts import PLAY
 from tests.rig.plugin import require
 
@@ -165,21 +165,10 @@ class RbacCase:
         await until(self.published(count=1), "the machine of the environment is published")
         path = f"{FOREBAY}/namespaces/{OPERATOR_NAMESPACE}/gpunodepools/environment"
 
-        async def changed() -> bool:
-            pool = await self.made.call("GET", path)
-            pool["spec"]["weight"] = 99
-            try:
-                await self.made.call("PUT", path, pool)
-            except RigFailed as failure:
-                if ": 409 " not in str(failure):
-                    raise
-                return False
-            return True
-
         async def set_back() -> bool:
             return bool((await self.made.call("GET", path))["spec"]["weight"] == 10)
 
-        await until(changed, "somebody changes the pool")
+        await self.made.change_spec(path, {"weight": 99})
         await until(set_back, "the pool is set back")
 
     def published(self, count: int) -> Callable[[], Awaitable[bool]]:
@@ -289,7 +278,8 @@ class RbacCase:
         job = {"metadata": {"name": "work"}, "spec": {"template": template}}
         await self.made.call("POST", f"{BATCH}/namespaces/{self.made.name}/jobs", job)
         await until(self.job_runs, "the Job runs")
-        await self.lower_the_quota(f"{path}/team")
+        quota = budget["spec"]["quota"] | {"gpuHours": "1u"}
+        await self.made.change_spec(f"{path}/team", {"quota": quota})
         await until(self.suspended(True), "the Job is suspended")
         # KWOK ends no pod before it deletes it, as kubelets do: after a minute it is not waited for.
         await until(self.nobody, "its pod was let go, which its ledger was written over for", within=150)
@@ -305,20 +295,6 @@ class RbacCase:
             return ledger not in await self.ledger_names()
 
         await until(is_gone, "the ledger before the reset is deleted")
-
-    async def lower_the_quota(self, path: str) -> None:
-        async def is_done() -> bool:
-            budget = await self.made.call("GET", path)
-            budget["spec"]["quota"]["gpuHours"] = "1u"
-            try:
-                await self.made.call("PUT", path, budget)
-            except RigFailed as failure:
-                if ": 409 " not in str(failure):
-                    raise
-                return False
-            return True
-
-        await until(is_done, "the quota is lower")
 
     async def job_runs(self) -> bool:
         return any(pod["status"].get("phase") == "Running" for pod in (await self.pods_of_job())["items"])

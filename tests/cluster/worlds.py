@@ -92,6 +92,21 @@ class World:
     async def call(self, method: str, path: str, body: object = None) -> Any:
         return await asyncio.to_thread(self.rig.call, method, path, body)
 
+    async def change_spec(self, path: str, changes: Mapping[str, Any]) -> None:
+        """Replaces fields of the spec, as often as the operator writes the object's status in between."""
+
+        async def changed() -> bool:
+            found = await self.call("GET", path)
+            try:
+                await self.call("PUT", path, {**found, "spec": {**found["spec"], **changes}})
+            except RigFailed as failure:
+                if ": 409 " not in str(failure):
+                    raise
+                return False
+            return True
+
+        await until(changed, f"{path} is changed")
+
     async def create_class(self, machine: Any = None, *, allowed: Mapping[str, Any] | None = NOBODY_EXCLUDED) -> None:
         """The one that all pools name. Without a machine, with one that nobody answers for."""
         machine = machine or {
