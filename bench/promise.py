@@ -102,7 +102,7 @@ async def with_forebay() -> dict[str, Any]:
         nodes.subscribe(up.note)
         world.pods.subscribe(bound.note)
         began = time.monotonic()
-        with world.operator(power.environment(base)) as operator:
+        with world.operator({**power.environment(base), "FOREBAY_POWER_ON_INTERVAL": "0s"}) as operator:
             await world.settled(world.bound, len(world.pods))
             took = time.monotonic() - began
             administrator = Administrator(world.rig)
