@@ -58,6 +58,13 @@ NEEDS = (
     CONTROL_PLANE,
     Need("kubectl", "kubectl", "run `make kubectl`, or put kubectl on PATH", lambda: kubectl() is not None),
     Need("helm", "Helm", "put helm on PATH (its package has no wheel for this platform)", lambda: helm() is not None),
+    Need(
+        "shells",
+        "zsh and fish",
+        "install the packages zsh and fish",
+        lambda: all(map(shutil.which, ("zsh", "fish"))),
+        optional=True,
+    ),
     Need("image", "the wheels of the image", "run `make env`", lambda: UV.exists() and WHEELS.is_dir()),
     Need(
         "prices",

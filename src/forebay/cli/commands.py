@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from forebay.cli import embedded, manifests, offers, providers, run, status, uninstall
+from forebay.cli import completion, embedded, manifests, offers, providers, run, status, uninstall, version
 from forebay.cli.budgets import command as budgets
 from forebay.cli.demo import command as demo
 from forebay.cli.explain import command as explain
@@ -21,4 +21,6 @@ COMMANDS: Final[tuple[Command, ...]] = (
     manifests.COMMAND,
     uninstall.COMMAND,
     embedded.COMMAND,
+    completion.COMMAND,
+    version.COMMAND,
 )

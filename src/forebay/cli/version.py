@@ -1,0 +1,55 @@
+"""`forebay version`: of the command, of its Python, and of the cluster it would talk to."""
+
+import argparse
+import asyncio
+import os
+import platform
+
+from forebay import __version__
+from forebay.cli.output import add_output_option, print_json, print_line
+from forebay.cli.parser import Command
+from forebay.settings import Settings
+
+
+async def cluster_version(settings: Settings) -> tuple[str, str | None]:
+    """The version of the cluster's API server, and what is wrong with that version, if something is."""
+    from forebay.kube.connection import connected_client
+    from forebay.kube.versions import unsupported_text
+    from forebay.wiring import cluster_config, configure_logging
+
+    client = connected_client(cluster_config(settings, os.environ), configure_logging(settings))
+    try:
+        found = await client.version()
+    finally:
+        await client.close()
+    return found.git_version, unsupported_text(found.git_version)
+
+
+def run(arguments: argparse.Namespace, settings: Settings) -> int:
+    cluster, problem = (None, None) if arguments.client else asyncio.run(cluster_version(settings))
+    if arguments.output == "json":
+        print_json(
+            {"forebay": __version__, "python": platform.python_version(), "kubernetes": cluster, "problem": problem}
+        )
+        return 0
+    print_line(f"Forebay      {__version__} (Python {platform.python_version()})")
+    if cluster is not None:
+        print_line(f"Kubernetes   {cluster}")
+    if problem:
+        print_line(f"Problem      {problem}")
+    return 0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--client", action="store_true", help="only the version of this command; ask no cluster")
+    add_output_option(parser)
+
+
+COMMAND = Command(
+    name="version",
+    summary="the version of this command and of the cluster",
+    description="Show the version of this command, and the version of the cluster with a sentence if Forebay does not\n"
+    "support it.\n\nExit codes: 0; 2 no cluster (with --client none is asked).",
+    options=add_options,
+    run=run,
+)

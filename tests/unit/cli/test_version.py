@@ -1,0 +1,35 @@
+"""`forebay version`: what runs here, and what it talks to."""
+
+import json
+import platform
+
+import pytest
+
+from forebay import __version__
+from tests.unit.cli.test_commands import forebay, running
+
+
+def test_the_version_of_the_command_needs_no_cluster():
+    done = forebay("version", "--client")
+    assert (done.returncode, done.stdout) == (0, f"Forebay      {__version__} (Python {platform.python_version()})\n")
+
+
+def test_without_a_cluster_one_sentence_says_so():
+    done = forebay("version")
+    assert done.returncode == 2
+    assert done.stderr.startswith("forebay: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_the_version_of_the_cluster_is_asked_of_its_api_server(output):
+    with running("embedded", "--port", "0") as (_, kubeconfig):
+        done = forebay("version", "--output", output, KUBECONFIG=str(kubeconfig))
+    assert done.returncode == 0, done.stderr
+    if output == "text":
+        assert "Kubernetes   v1." in done.stdout
+    else:
+        document = json.loads(done.stdout)
+        assert document["forebay"] == __version__
+        assert document["kubernetes"].startswith("v1.")
+        assert document["problem"] is None
