@@ -2,7 +2,19 @@
 
 from typing import Final
 
-from forebay.cli import completion, embedded, manifests, offers, providers, run, status, uninstall, version
+from forebay.cli import (
+    bench,
+    completion,
+    embedded,
+    manifests,
+    offers,
+    providers,
+    run,
+    status,
+    uninstall,
+    version,
+    workload,
+)
 from forebay.cli.budgets import command as budgets
 from forebay.cli.demo import command as demo
 from forebay.cli.explain import command as explain
@@ -21,6 +33,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
     manifests.COMMAND,
     uninstall.COMMAND,
     embedded.COMMAND,
+    workload.COMMAND,
+    bench.COMMAND,
     completion.COMMAND,
     version.COMMAND,
 )

@@ -22,8 +22,8 @@ def test_without_a_cluster_one_sentence_says_so():
 
 
 @pytest.mark.parametrize("output", ["text", "json"])
-def test_the_version_of_the_cluster_is_asked_of_its_api_server(output):
-    with running("embedded", "--port", "0") as (_, kubeconfig):
+def test_the_version_of_the_cluster_is_asked_of_its_api_server(output, tmp_path):
+    with running("embedded", "--write-kubeconfig", str(tmp_path / "kubeconfig")) as (_, kubeconfig):
         done = forebay("version", "--output", output, KUBECONFIG=str(kubeconfig))
     assert done.returncode == 0, done.stderr
     if output == "text":
