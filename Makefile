@@ -140,6 +140,20 @@ lock: env ## refresh the hash-locked requirements
 	@echo hatchling | $(LOCK) - --constraint requirements/dev.txt -o requirements/build.txt
 	@$(LOCK) pyproject.toml --extra embedded --extra fast --group dev --group bench -o requirements/bench.txt
 
+IMAGE ?= forebay
+TAG ?= $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/forebay/__init__.py)
+.PHONY: wheel
+wheel: env ## build the package's wheel and source archive into dist/
+	@$(BIN)/uv build --quiet --require-hashes --build-constraint requirements/build.txt --out-dir dist .
+
+.PHONY: image
+image: ## build the operator's image (IMAGE=forebay, TAG= the version) with docker
+	@docker build --tag $(IMAGE):$(TAG) .
+
+.PHONY: chart
+chart: env ## package the Helm chart into dist/
+	@$(BIN)/helm package --destination dist deploy/helm/forebay
+
 .PHONY: clean
 clean: ## remove what make created
-	@rm -rf $(VENV) $(VENV)-run $(VENV)-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
+	@rm -rf $(VENV) $(VENV)-run $(VENV)-bench dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov
