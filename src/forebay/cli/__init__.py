@@ -21,13 +21,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     from forebay.cli.commands import COMMANDS
     from forebay.cli.output import print_line
     from forebay.cli.parser import UserError, parse
+    from forebay.cli.watching import run_again_and_again
     from forebay.kube.errors import KubeError
     from forebay.net.transport import TransportError
 
+    errors = (UserError, KubeError, TransportError)
     try:
         command, arguments, settings = parse(COMMANDS, sys.argv[1:] if argv is None else argv, os.environ)
+        if command.watchable and arguments.watch:
+            return run_again_and_again(command, arguments, settings, errors)
         return command.run(arguments, settings)
-    except (UserError, KubeError, TransportError) as error:
+    except errors as error:
         print_line(f"forebay: {error}", error=True)
         return 2
     except KeyboardInterrupt:

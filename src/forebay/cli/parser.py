@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from forebay import __version__
+from forebay.cli.watching import add_watch_option
 from forebay.settings import Settings, SettingsError, all_settings, read_settings
 
 
@@ -24,6 +25,8 @@ class Command:
     commands: tuple["Command", ...] = ()
     #: Whether the command takes the settings. Commands that need no cluster do not.
     uses_settings: bool = True
+    #: Whether `--watch` shows its output again and again.
+    watchable: bool = False
 
 
 def build(commands: tuple[Command, ...]) -> argparse.ArgumentParser:
@@ -53,6 +56,8 @@ def _add(parser: argparse.ArgumentParser, tree: tuple[Command, ...]) -> None:
             _add(subparser, command.commands)
             continue
         command.options(subparser)
+        if command.watchable:
+            add_watch_option(subparser)
         if command.uses_settings:
             _add_settings(subparser, command.name)
         subparser.set_defaults(command=command)

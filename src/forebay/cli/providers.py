@@ -65,6 +65,7 @@ COMMAND = Command(
             "Exit codes: 0 every enabled provider passed; 1 one has not; 2 no cluster.",
             options=add_output_option,
             run=run,
+            watchable=True,
         ),
     ),
 )

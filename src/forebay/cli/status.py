@@ -188,4 +188,5 @@ COMMAND = Command(
     "charged to.",
     options=add_output_option,
     run=run,
+    watchable=True,
 )

@@ -139,4 +139,5 @@ COMMAND = Command(
     "quota (line) and forecast (dots).",
     options=add_options,
     run=run,
+    watchable=True,
 )

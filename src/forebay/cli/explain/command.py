@@ -240,4 +240,5 @@ COMMAND = Command(
     "  forebay explain gi/gpu-1 --output json",
     options=add_options,
     run=run,
+    watchable=True,
 )

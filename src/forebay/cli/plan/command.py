@@ -150,4 +150,5 @@ COMMAND = Command(
     "Exit codes: 0 all waiting pods would be served; 1 some are left out; 2 bad input, or no cluster.",
     options=add_options,
     run=run,
+    watchable=True,
 )
