@@ -84,12 +84,13 @@ class ManagedGroup:
             victims = [name for name, each in self.asked.items() if each.action != "DELETING"][: self.target - size]
             self.delete(victims)
 
-    def delete(self, names):
+    def delete(self, names, *, by_hand=False):
         for name in names:
             member = self.asked.get(name)
             if member is None or member.action in {"DELETING", "ABANDONING"}:
                 continue
-            self.shrunk.append((now(), name))
+            if not by_hand:
+                self.shrunk.append((now(), name))
             self.target -= 1
             member.action, member.target_status = "DELETING", "DELETED"
             if member.rented is None or member.rented.gone_at is not None:
@@ -146,13 +147,10 @@ class ManagedGroup:
             return
         if member.action == "DELETING":
             del self.asked[member.name]
-        elif member.action == "RECREATING" or not rented.traceless:
+        else:
+            # Also where somebody has deleted it past the group.
             member.rented, member.action = None, "RECREATING"
             self.server.loop_call(1, partial(self._create, member))
-        else:
-            # Deleted by hand past the group, whose owner has lowered the target too.
-            self.target -= 1
-            del self.asked[member.name]
 
     def preempted(self, rented):
         """A group starts machines again that Google has stopped."""
