@@ -87,6 +87,10 @@ def each_member(do):
     return happens
 
 
+def delete_by_hand(_server, group, name, _rented):
+    group.delete([name], by_hand=True)
+
+
 FAULTS = {
     "nothing": world(),
     "answer to the growth lost": world(script(GROW, faults.answer_lost())),
@@ -105,7 +109,7 @@ FAULTS = {
     "a machine that never joins": world(lambda s: s.script_boots(Boot(joins=False))),
     "tokens end early": world(later=((20.0, lambda s: s.desk.expire()), (60.0, lambda s: s.desk.expire()))),
     "key refused for a while": world(later=((6.0, lambda s: s.refuse_credentials(60)),)),
-    "deleted by hand": world(later=((50.0, each_member(lambda _s, group, name, _r: group.delete([name], by_hand=True))),)),
+    "deleted by hand": world(later=((50.0, each_member(delete_by_hand)),)),
     "a member added by hand": world(later=((12.0, lambda s: s.groups["first"].grow(["by-hand"])),)),
     "resized by hand": world(later=((12.0, lambda s: s.groups["second"].resize(3)),)),
     "regional": world(configure=partial(groups, regional=True)),

@@ -35,6 +35,12 @@ class GroupHarness:
     def __init__(self, **options):
         self.world = self.server(**options)
         self.group = "group"
+        #: Requests of the provider.
+        self.sent = []
+
+    async def _answer(self, request):
+        self.sent.append(request)
+        return await self.world.answer(request)
 
     def add(self):
         self.world.add_group("group", self.kind, ["first", "second"])
@@ -44,7 +50,7 @@ class GroupHarness:
         self.add()
         held = {("forebay", "cloud"): {"key": self.credentials()}}
         context = ProviderContext(
-            make_transport=lambda _tls: InProcess(self.world.answer),
+            make_transport=lambda _tls: InProcess(self._answer),
             secrets=FakeSecrets(held),
             namespace="forebay",
             cluster=CLUSTER,
