@@ -32,7 +32,7 @@ from forebay.lifecycle.transitions import TABLE, cause, transition, whole_second
 from forebay.lifecycle.wording import describe, terminated, termination_noun, termination_phrase
 from forebay.model.nodes import Node
 from forebay.model.reasons import Reason
-from forebay.model.sources import InstancePhase
+from forebay.model.sources import FailureScope, InstancePhase
 from forebay.model.spans import human
 from forebay.model.workloads import Pod, pod_names
 
@@ -65,9 +65,13 @@ def begin_termination(ctx: RuleContext, reason: Reason, sentence: str, *, failed
     return ctx.move(InstanceState.DRAINING, reason, sentence, failures=failures)
 
 
-def into_terminating(ctx: RuleContext, reason: Reason, sentence: str, *, failed: bool = False) -> WriteStatus:
+def into_terminating(
+    ctx: RuleContext, reason: Reason, sentence: str, *, failed: bool = False, scope: FailureScope | None = None
+) -> WriteStatus:
+    """`scope`: what the failure speaks against, where that is more than the offer."""
     failures = (ctx.status.failures or 0) + 1 if failed else ctx.status.failures
-    return ctx.move(InstanceState.TERMINATING, reason, sentence, failures=failures, **NO_ABSENCES)
+    learned = {} if scope is None else {"failure_scope": scope}
+    return ctx.move(InstanceState.TERMINATING, reason, sentence, failures=failures, **learned, **NO_ABSENCES)
 
 
 def uncordon(ctx: RuleContext, node: Node) -> Uncordon:

@@ -206,6 +206,8 @@ class ListedGroup(msgspec.Struct, frozen=True, kw_only=True):
     offer: Offer | None = None
     #: Why members could not be created so far, by their names; the group goes on trying.
     failures: Mapping[str, "Failure"] = {}
+    #: Whether the group names new members itself.
+    chooses_names: bool = False
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):

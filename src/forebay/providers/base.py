@@ -232,6 +232,10 @@ class GroupMembers(msgspec.Struct, frozen=True, kw_only=True):
     ended: Mapping[str, datetime] = {}
     #: What a member is, with its price; None where that is not known (yet): then the group is not grown.
     offer: Offer | None = None
+    #: Whether the group names new members itself.
+    chooses_names: bool = False
+    #: What works against Forebay in this group, and what to do about it.
+    problem: str | None = None
 
 
 @runtime_checkable
@@ -244,10 +248,12 @@ class HasGroups(Protocol):
         """
         ...
 
-    async def grow(self, group: str, names: Collection[str]) -> None:
+    async def grow(self, group: str, names: Collection[str]) -> Mapping[str, str]:
         """Adds members of exactly these names. Names that are members already are left as they are, so that a repeated
         call creates no second machine. Returns when the provider has accepted; `members` shows what comes of it. Any
         error but `OutcomeUnknown` promises that nothing was created.
+
+        Of a group that names its members itself, it returns their names by those that were asked for; of others {}.
         """
         ...
 

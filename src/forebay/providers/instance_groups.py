@@ -5,7 +5,7 @@ before the member is created, and a name that is a member already is not created
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -67,10 +67,9 @@ class InstanceGroups:
         group = request.group
         if group is None or group not in self._growing:
             raise Rejected(f"{group} is not (or no longer) a group of this NodeProvisioner.")
-        await self._growing[group].call(request.node_name)
-        return Instance(
-            id=member_id(group, request.node_name), phase=InstancePhase.STARTING, node_name=request.node_name
-        )
+        named = await self._growing[group].call(request.node_name)
+        name = named.get(request.node_name, request.node_name)
+        return Instance(id=member_id(group, name), phase=InstancePhase.STARTING, node_name=name)
 
     async def instances(self) -> Found:
         """The members of all groups. One group that cannot be listed makes the whole listing an error."""
@@ -85,6 +84,7 @@ class InstanceGroups:
                     target=of.target,
                     offer=of.offer,
                     failures={each.name: each.failure for each in of.members if each.failure is not None},
+                    chooses_names=of.chooses_names,
                 )
                 for group, of in found.items()
             ),
@@ -101,9 +101,12 @@ class InstanceGroups:
         if not found.ok:
             return found
         try:
-            sizes = [f"{group} ({len((await self._provider.members(group)).members)})" for group in self._groups]
+            listed = {group: await self._provider.members(group) for group in self._groups}
         except ProviderError as error:
             return Check(ok=False, sentence=str(error))
+        if problems := [each.problem for each in listed.values() if each.problem is not None]:
+            return Check(ok=False, sentence=" ".join(problems))
+        sizes = [f"{group} ({len(each.members)})" for group, each in listed.items()]
         return Check(ok=True, sentence=f"Instance groups and their members: {', '.join(sizes)}.")
 
     async def close(self) -> None:
@@ -130,18 +133,19 @@ class _Batch:
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.request: asyncio.Task[None] | None = None
+        self.request: asyncio.Task[Mapping[str, str]] | None = None
 
 
 class _Collected:
     """Calls that arrive within a moment go out as one request, and all get its outcome."""
 
-    def __init__(self, send: Callable[[Collection[str]], Awaitable[None]]) -> None:
+    def __init__(self, send: Callable[[Collection[str]], Awaitable[Mapping[str, str] | None]]) -> None:
         self._send = send
         self._open: _Batch | None = None
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[Mapping[str, str]]] = set()
 
-    async def call(self, name: str) -> None:
+    async def call(self, name: str) -> Mapping[str, str]:
+        """The answer to the request that the name went out with."""
         batch = self._open
         if batch is None or len(batch.names) >= _MOST_NAMES:
             batch = self._open = _Batch()
@@ -151,15 +155,15 @@ class _Collected:
             self._running.add(batch.request)
             batch.request.add_done_callback(self._ended)
         # One caller that gives up must not cancel the request of the others.
-        await asyncio.shield(batch.request)
+        return await asyncio.shield(batch.request)
 
-    async def _request(self, batch: _Batch) -> None:
+    async def _request(self, batch: _Batch) -> Mapping[str, str]:
         await asyncio.sleep(_COLLECTED)
         if self._open is batch:
             self._open = None
-        await self._send(tuple(dict.fromkeys(batch.names)))
+        return await self._send(tuple(dict.fromkeys(batch.names))) or {}
 
-    def _ended(self, request: asyncio.Task[None]) -> None:
+    def _ended(self, request: asyncio.Task[Mapping[str, str]]) -> None:
         self._running.discard(request)
         if not request.cancelled():
             # Retrieved here too: all callers may have given up.

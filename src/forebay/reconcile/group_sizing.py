@@ -71,8 +71,8 @@ class GroupDecisions(NamedTuple):
     requeue_at: datetime | None
 
 
-def adopt_members(snapshot: Snapshot) -> tuple[Adopt, ...]:
-    """Records for members of groups that have none."""
+def adopt_members(snapshot: Snapshot, claimed: Collection[str] = ()) -> tuple[Adopt, ...]:
+    """Records for members of groups that have none, but for those that are `claimed` by a record, by id."""
     if not snapshot.provisioners or snapshot.unreadable_records:
         # What seems to have no record may be the member of one that cannot be read.
         return ()
@@ -81,7 +81,8 @@ def adopt_members(snapshot: Snapshot) -> tuple[Adopt, ...]:
     for each in snapshot.provisioners:
         source = snapshot.sources.get(provisioner_source(each))
         if source is not None and each.metadata.deletion_timestamp is None:
-            found += member_adoptions(each, source, records, snapshot.nodes, snapshot.now)
+            adoptions = member_adoptions(each, source, records, snapshot.nodes, snapshot.now)
+            found += (adopt for adopt in adoptions if (adopt.status.instance_id or "") not in claimed)
     return tuple(found)
 
 

@@ -31,6 +31,7 @@ from forebay.reconcile.due_steps import adopt_orphans, due_steps, paused_replace
 from forebay.reconcile.group_reports import report_provisioners
 from forebay.reconcile.group_sizing import adopt_members, size_groups
 from forebay.reconcile.isolation import Faults, ObjectId, without_faulty
+from forebay.reconcile.member_claims import claim_members
 from forebay.reconcile.node_changes import out_of_service, record_refusals, reserve_nodes, sync_nodes
 from forebay.reconcile.pod_events import per_owner, pod_events
 from forebay.reconcile.purchases import Purchases, purchases
@@ -68,6 +69,7 @@ def tick(snapshot: Snapshot) -> TickResult:
     due = due_steps(snapshot, paused)
     faults.add("GPUInstance", {("", name): error for name, error in due.errors.items()})
     adopted, orphans = adopt_orphans(snapshot)
+    claimed = claim_members(snapshot)
 
     # 3. Account: usage and forecast of every budget, from the ledger and the running pods.
     assessed = assess_budgets(snapshot)
@@ -112,11 +114,12 @@ def tick(snapshot: Snapshot) -> TickResult:
     decisions: tuple[Decision, ...] = (
         # Before the launches, so that the node has its startup taint when the machine comes up.
         *reserved,
-        *due.allowed,
+        *claimed.without(due.allowed),
+        *claimed.claims,
         *certificate_decisions(snapshot.records, snapshot.signing_requests, snapshot.nodes, snapshot.now),
         *class_finalizers(snapshot),
         *adopted,
-        *adopt_members(snapshot),
+        *adopt_members(snapshot, claimed.members),
         *bought.decisions,
         *sized.decisions,
         *synced,

@@ -88,6 +88,9 @@ class EmbeddedKubelets:
 
     def _register(self, rented: Rented, *, gpus_appear: bool) -> None:
         planned, sku = rented.order.node, rented.sku
+        if (own := self._node(rented)) is not None:
+            self._revive(own)
+            return
         if planned is None or self._store.find(NODE_KIND, None, planned.name) is not None:
             # Another machine has this name: the API server refuses a second Node.
             return
@@ -102,6 +105,12 @@ class EmbeddedKubelets:
         )
         if gpus_appear and sku.driver:
             rented.later(sku.driver, partial(self._gpus_allocatable, rented))
+
+    def _revive(self, node: Json) -> None:
+        """The machine of this Node was recreated under its name: its kubelet takes the Node over."""
+        meta = node["metadata"]
+        annotations = {key: value for key, value in (meta.get("annotations") or {}).items() if key != KUBELET}
+        self._store.update(NODE_KIND, {**node, "metadata": {**meta, "annotations": annotations}})
 
     def _gpus_allocatable(self, rented: Rented) -> None:
         node = self._node(rented)

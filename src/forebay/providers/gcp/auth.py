@@ -96,10 +96,12 @@ class GoogleIdentity:
         secrets: Secrets,
         key: SecretKeyRef | None,
         clock: Callable[[], datetime],
+        project: str | None = None,
     ) -> None:
         self._transport = transport
         self._secrets = secrets
         self._key = key
+        self._configured_project = project
         self._clock = clock
         self._lock = asyncio.Lock()
         self._credentials: _GoogleCredentials | None = None
@@ -122,7 +124,9 @@ class GoogleIdentity:
             return self._token
 
     async def project(self) -> str:
-        """Id of the project to rent in."""
+        """Id of the project to rent in: the configured one, else that of the credentials."""
+        if self._configured_project is not None:
+            return self._configured_project
         if self._project is None:
             if self._key is None:
                 self._project = (await self._metadata("project/project-id")).decode().strip()

@@ -78,9 +78,15 @@ class GoogleCalls:
         return self._decoded(body, answer, Unavailable)
 
     async def post(self, path: str, body: object, answer: type[T]) -> T:
-        """Raises `NameTaken` where there is something of that name already."""
-        sent = await self._call("POST", await self._url(path), msgspec.json.encode(body), acts=True)
+        """Raises `NameTaken` where there is something of that name already. `body` None: the call has none."""
+        text = None if body is None else msgspec.json.encode(body)
+        sent = await self._call("POST", await self._url(path), text, acts=True)
         return self._decoded(sent, answer, OutcomeUnknown)
+
+    async def read(self, path: str, answer: type[T]) -> T:
+        """What a POST without a body returns that acts on nothing."""
+        sent = await self._call("POST", await self._url(path), seconds=LIST_SECONDS)
+        return self._decoded(sent, answer, Unavailable)
 
     async def delete(self, path: str) -> Operation:
         """Raises `InstanceGone` where nothing is there."""

@@ -96,7 +96,9 @@ class GoogleErrors:
             return OutcomeUnknown(f"{fact}. Google may have acted before it failed.")
         return Unavailable(f"{fact}.")
 
-    def of_operation(self, operation: Operation, *, what: str) -> ProviderError | NameTaken | None:
+    def of_operation(
+        self, operation: Operation, *, what: str, correct: str = "Correct what the class asks for."
+    ) -> ProviderError | NameTaken | None:
         """Why the operation failed; None where it did not."""
         items = operation.error.errors if operation.error is not None else ()
         status = operation.http_error_status_code
@@ -112,7 +114,7 @@ class GoogleErrors:
             return known
         if codes & _BROKEN or (status is not None and status >= _SERVER_ERROR):
             return OutcomeUnknown(f"{fact}. Google may have acted before it failed.")
-        return Rejected(f"{fact}. Correct what the class asks for.")
+        return Rejected(f"{fact}. {correct}")
 
     def _of_codes(self, codes: set[str], fact: str, text: str, wait: float | None) -> ProviderError | None:
         if codes & _NO_SUCH_MACHINE_LEFT:

@@ -4,13 +4,30 @@ Accelerator-optimized types (A2, A3, A4, G2, G4) come with their GPUs, and the A
 are attached to N1 machines of any size; a few pairs of the two are offered, as `n1-standard-8+2xT4`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from forebay.model.sources import InstancePhase
 from forebay.providers.gcp.calls import ZoneList
 from forebay.providers.gcp.wire import ComputeMachineType, last_part
+
+#: What the status of an instance is for Forebay.
+PHASES: Final = {
+    "PROVISIONING": InstancePhase.STARTING,
+    "STAGING": InstancePhase.STARTING,
+    "PENDING": InstancePhase.STARTING,
+    "RUNNING": InstancePhase.RUNNING,
+    "REPAIRING": InstancePhase.FAILED,
+    "PENDING_STOP": InstancePhase.ENDING,
+    "STOPPING": InstancePhase.ENDING,
+    "DEPROVISIONING": InstancePhase.ENDING,
+    "SUSPENDING": InstancePhase.STOPPED,
+    "SUSPENDED": InstancePhase.STOPPED,
+    "STOPPED": InstancePhase.STOPPED,
+    "TERMINATED": InstancePhase.STOPPED,
+}
 
 #: Filters of the two lists, RE2.
 TYPES_FILTER: Final = 'name eq "((a2|a3|a4|g2|g4)-.*|n1-standard-(4|8|16|32|64))"'
@@ -131,6 +148,18 @@ def machines(types: Iterable[ZoneList], accelerators: Iterable[ZoneList]) -> Ite
             if found is not None and accelerator in there:
                 gpu = GPUS[accelerator]
                 yield _machine(found, f"{machine_type}+{count}x{gpu.model}", gpu, count)
+
+
+def machine_of(found: ComputeMachineType, attached: Sequence[tuple[str, int]]) -> GpuMachine | None:
+    """The machine of a type with these GPUs attached, by accelerator type; None for GPUs or series without a price."""
+    own = [(each.guest_accelerator_type, each.guest_accelerator_count) for each in found.accelerators]
+    gpus = own or [*attached]
+    # Cores and memory of custom types have prices of their own.
+    known = _series_key(found.name) in _SERIES and "custom" not in found.name
+    if len(gpus) != 1 or gpus[0][0] not in GPUS or not known:
+        return None
+    kind, count = GPUS[gpus[0][0]], gpus[0][1]
+    return _machine(found, found.name if own else f"{found.name}+{count}x{kind.model}", kind, count)
 
 
 def ordered(instance_type: str) -> Ordered:

@@ -4,14 +4,19 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
+from urllib.parse import quote
+
+import msgspec
 
 from forebay.model.gpu_models import canonical
 from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import Billing, Offer
-from forebay.providers.base import Unavailable
+from forebay.providers.base import InstanceGone, Unavailable
 from forebay.providers.gcp.calls import GoogleCalls, ZoneList
-from forebay.providers.gcp.machines import ACCELERATORS_FILTER, TYPES_FILTER, GpuMachine, machines
+from forebay.providers.gcp.group_wire import TemplateProperties
+from forebay.providers.gcp.machines import ACCELERATORS_FILTER, TYPES_FILTER, GpuMachine, machine_of, machines
 from forebay.providers.gcp.prices import PriceTable
+from forebay.providers.gcp.wire import ComputeMachineType, last_part
 from forebay.providers.node_size import allocatable
 
 NAME: Final = "gcp"
@@ -38,6 +43,8 @@ class OfferList:
         self._priced_at: datetime | None = None
         self._machines: tuple[GpuMachine, ...] = ()
         self._listed_at: datetime | None = None
+        #: Machine types of templates, by zone and name.
+        self._types: dict[tuple[str, str], ComputeMachineType] = {}
 
     async def offers(self) -> Sequence[Offer]:
         async with self._lock:
@@ -49,6 +56,30 @@ class OfferList:
             for spot in (False, True)
             if (price := prices.of(machine, spot=spot)) is not None
         )
+
+    async def of_template(self, template: TemplateProperties, zones: Sequence[str], *, regional: bool) -> Offer | None:
+        """What an instance of the template is, in the first of these zones that has it; None without a known price."""
+        async with self._lock:
+            prices = await self._current_prices()
+        for zone in zones:
+            machine = await self._machine_of(template, zone)
+            price = None if machine is None else prices.of(machine, spot=template.spot)
+            if machine is not None and price is not None:
+                offer = _offer(machine, price, spot=template.spot)
+                return msgspec.structs.replace(offer, zone=None) if regional else offer
+        return None
+
+    async def _machine_of(self, template: TemplateProperties, zone: str) -> GpuMachine | None:
+        name = last_part(template.machine_type)
+        key = (zone, name)
+        if key not in self._types:
+            path = f"zones/{quote(zone, safe='')}/machineTypes/{quote(name, safe='')}"
+            try:
+                self._types[key] = await self._calls.get(path, ComputeMachineType)
+            except InstanceGone:
+                return None
+        attached = [(last_part(each.accelerator_type), each.accelerator_count) for each in template.guest_accelerators]
+        return machine_of(self._types[key], attached)
 
     async def _current_prices(self) -> PriceTable:
         now = self._clock()

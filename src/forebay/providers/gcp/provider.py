@@ -24,6 +24,7 @@ from forebay.model.sources import (
 )
 from forebay.providers.base import InstanceGone, LaunchRequest, OutcomeUnknown, ProviderError, Rejected, Unavailable
 from forebay.providers.gcp.calls import CALL_SECONDS, OPERATION_SECONDS, GoogleCalls, NameTaken
+from forebay.providers.gcp.machines import PHASES
 from forebay.providers.gcp.offers import BILLING, NAME, OfferList
 from forebay.providers.gcp.order import (
     CLUSTER_LABEL,
@@ -54,21 +55,6 @@ CAPABILITIES: Final = Capabilities(
 )
 #: A disk without an instance is a leftover at this age: before, its instance may be about to appear.
 _DISK_SETTLES: Final = timedelta(minutes=10)
-
-_PHASES: Final = {
-    "PROVISIONING": InstancePhase.STARTING,
-    "STAGING": InstancePhase.STARTING,
-    "PENDING": InstancePhase.STARTING,
-    "RUNNING": InstancePhase.RUNNING,
-    "REPAIRING": InstancePhase.FAILED,
-    "PENDING_STOP": InstancePhase.ENDING,
-    "STOPPING": InstancePhase.ENDING,
-    "DEPROVISIONING": InstancePhase.ENDING,
-    "SUSPENDING": InstancePhase.STOPPED,
-    "SUSPENDED": InstancePhase.STOPPED,
-    "STOPPED": InstancePhase.STOPPED,
-    "TERMINATED": InstancePhase.STOPPED,
-}
 
 
 class GcpProvider:
@@ -209,7 +195,7 @@ class GcpProvider:
         zone = last_part(found.zone)
         return Instance(
             id=f"{zone}/{found.name}",
-            phase=_PHASES.get(found.status, InstancePhase.RUNNING),
+            phase=PHASES.get(found.status, InstancePhase.RUNNING),
             owner=found.labels.get(OWNER_LABEL) or None,
             created=found.creation_timestamp,
             node_name=found.name,

@@ -1,7 +1,7 @@
 """`Provider` over the API of a simulated market."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import quote
@@ -146,8 +146,9 @@ class SimulatedProvider:
             offer=_offer(found.offer),
         )
 
-    async def grow(self, group: str, names: Collection[str]) -> None:
+    async def grow(self, group: str, names: Collection[str]) -> Mapping[str, str]:
         await self._calls.post(f"{_group(group)}/grow", MarketNames(names=tuple(names)), dict[str, str])
+        return {}
 
     async def shrink(self, group: str, names: Collection[str]) -> None:
         await self._calls.post(f"{_group(group)}/shrink", MarketNames(names=tuple(names)), dict[str, str])

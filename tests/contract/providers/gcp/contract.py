@@ -86,6 +86,8 @@ OPERATION = an_object(
     status={"type": "string", "enum": ["PENDING", "RUNNING", "DONE"]},
     progress=NUMBER,
     insertTime=TIME,
+    endTime=TIME,
+    region=TEXT,
     error=an_object(["errors"], errors=a_list(an_object(["code", "message"], code=TEXT, message=TEXT))),
     httpErrorStatusCode=NUMBER,
     httpErrorMessage=TEXT,

@@ -15,6 +15,8 @@ from forebay.simulate.market_goods import Sku
 from tests.contract.providers.conformance import ConformanceServer, Refused, planned_node
 from tests.contract.providers.discovery import discovered
 from tests.contract.providers.gcp.contract import ERROR, OPERATIONS
+from tests.contract.providers.gcp.group_contract import GROUP_OPERATIONS
+from tests.contract.providers.gcp.group_server import GroupServer
 from tests.contract.providers.gcp.tokens import PROJECT, TokenDesk
 
 ZONES = ("us-central1-a", "us-central1-b", "europe-west4-a")
@@ -57,6 +59,19 @@ def region_of(zone):
     return zone.rpartition("-")[0]
 
 
+def machine_types(zone):
+    """The machine types of a zone."""
+    types = {
+        name: {
+            "guestCpus": cores,
+            "memoryMb": memory,
+            "accelerators": [{"guestAcceleratorType": gpu, "guestAcceleratorCount": gpus}],
+        }
+        for name, (cores, memory, gpu, gpus) in TYPES.items()
+    } | {name: {"guestCpus": cores, "memoryMb": memory} for name, (cores, memory) in N1.items()}
+    return [{"name": name, "zone": zone, "architecture": "X86_64", **fields} for name, fields in types.items()]
+
+
 def _share(nanos, *, spot):
     return int(Decimal(nanos) * (_SPOT if spot else 1))
 
@@ -96,10 +111,10 @@ def goods(**terms):
     ]
 
 
-class ComputeEngine(ConformanceServer):
+class ComputeEngine(GroupServer, ConformanceServer):
     """One project. An instance exists from its insert on; the operation is done `operation_seconds` later."""
 
-    operations = OPERATIONS
+    operations = (*OPERATIONS, *GROUP_OPERATIONS)
     error = ERROR
     limits = ((None, 1500, 60),)
 
@@ -243,11 +258,14 @@ class ComputeEngine(ConformanceServer):
 
     def _preempt(self, rented):
         super()._preempt(rented)
-        if rented.deletes:
+        if (group := self._group_of(rented)) is not None:
+            group.preempted(rented)
+        elif rented.deletes:
             rented.later(30, lambda: self._end(rented))
 
     def _end(self, rented):
         super()._end(rented)
+        self._member_ended(rented)
         disk = self.others["disks"].get(rented.id)
         if disk is None or not disk["users"]:
             return
@@ -291,19 +309,7 @@ class ComputeEngine(ConformanceServer):
         return self._aggregated(call, "disks", [each for each in shown if _matches(call, each[1])])
 
     def on_list_machine_types(self, call):
-        types = {
-            name: {
-                "guestCpus": cores,
-                "memoryMb": memory,
-                "accelerators": [{"guestAcceleratorType": gpu, "guestAcceleratorCount": gpus}],
-            }
-            for name, (cores, memory, gpu, gpus) in TYPES.items()
-        } | {name: {"guestCpus": cores, "memoryMb": memory} for name, (cores, memory) in N1.items()}
-        shown = [
-            (zone, {"name": name, "zone": zone, "architecture": "X86_64", **fields})
-            for zone in ZONES
-            for name, fields in types.items()
-        ]
+        shown = [(zone, each) for zone in ZONES for each in machine_types(zone)]
         return self._aggregated(call, "machineTypes", [each for each in shown if _matches(call, each[1])])
 
     def on_list_accelerator_types(self, call):
@@ -347,6 +353,25 @@ class ComputeEngine(ConformanceServer):
 
     # Parts.
 
+    def on_get_machine_type(self, call):
+        for each in machine_types(call.parameters["zone"]):
+            if each["name"] == call.parameters["name"] and call.parameters["zone"] in ZONES:
+                return each
+        raise Refused(self.refusal(404, "The machine type was not found"))
+
+    def parts_of(self, kind):
+        """Machine type of a kind, and its accelerators where they are attached."""
+        return (kind, None) if kind in TYPES else (ATTACHED[kind][0], ATTACHED[kind][1:])
+
+    def region_of(self, zone):
+        return region_of(zone)
+
+    def url(self, path):
+        return _url(path)
+
+    def status_of(self, rented):
+        return _STATUS[rented.phase]
+
     def _check_project(self, call):
         if call.parameters["project"] != PROJECT:
             raise Refused(self.refusal(404, f"The project {call.parameters['project']} was not found"))
@@ -368,7 +393,7 @@ class ComputeEngine(ConformanceServer):
             raise Refused(self.refusal(404, "The disk was not found"))
         return disk
 
-    def _operation(self, kind, zone, error=None):
+    def _operation(self, kind, zone, error=None, region=None):
         number = next(self._operation_numbers)
         name = f"operation-{number}"
         operation = {
@@ -376,13 +401,15 @@ class ComputeEngine(ConformanceServer):
             "id": str(number),
             "name": name,
             "operationType": kind,
-            "status": "DONE" if error and not zone else "RUNNING",
+            "status": "DONE" if error and not (zone or region) else "RUNNING",
             "insertTime": _time(now()),
         }
         if zone:
             operation["zone"] = _url(f"zones/{zone}")
+        if region:
+            operation["region"] = _url(f"regions/{region}")
         if error is not None:
-            # Shown once it is done.
+            # Shown once the operation is done.
             operation["error"] = {"errors": [{"code": error[0], "message": error[1]}]}
         self._done[name] = operation
         return operation
@@ -400,7 +427,7 @@ class ComputeEngine(ConformanceServer):
         said = {"statusMessage": rented.shown().message} if rented.shown().message else {}
         return {
             "kind": "compute#instance",
-            "id": str(int.from_bytes(rented.id.encode()[-6:])),
+            "id": self.number_of(rented),
             "name": rented.order.name,
             "zone": _url(f"zones/{rented.order.zone}"),
             "status": status,

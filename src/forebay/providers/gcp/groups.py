@@ -1,0 +1,299 @@
+"""`GcpGroups`: managed instance groups, zonal and regional.
+
+A group is named as in the class, in the location of the provider, or as `LOCATION/NAME` in another zone or region.
+Google answers a request with an operation that is done when the action is *scheduled*: whether a machine comes of it is
+told by `listManagedInstances` only. Members are created under names that Forebay chooses, so that a repeated request
+finds the name taken; a group that chooses names itself is resized up, and the new names are read from its list. Members
+are deleted by name: of a group that is resized down, Google would choose the victims.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+from uuid import uuid5
+
+from forebay.model.sources import Check, Offer
+from forebay.providers.base import GroupMembers, InstanceGone, OutcomeUnknown, ProviderError, Rejected, Unavailable
+from forebay.providers.gcp.calls import LIST_SECONDS, GoogleCalls
+from forebay.providers.gcp.errors import NameTaken
+from forebay.providers.gcp.group_members import LEAVING, counts, exists, instance_key, member, zone_of
+from forebay.providers.gcp.group_wire import (
+    InstanceGroupManager,
+    InstanceTemplate,
+    ManagedInstance,
+    ManagedPage,
+    OperationPage,
+)
+from forebay.providers.gcp.order import REQUEST_NAMESPACE
+from forebay.providers.gcp.provider import GcpProvider
+from forebay.providers.gcp.wire import Operation, last_part
+
+_PAGE: Final = 500
+_MOST_PAGES: Final = 500
+#: Names in one filter: the URL must not become too long.
+_NAMES_AT_ONCE: Final = 40
+#: How long the end of a member is remembered.
+_ENDS_HOLD: Final = timedelta(hours=2)
+#: Looks at the list of a group that was resized, and seconds between them, until it names the new members.
+_LOOKS: Final = 20
+_LOOK: Final = 1.0
+
+
+class GroupPlace:
+    """Where a group is: its path, and that of its operations."""
+
+    def __init__(self, group: str, location: str) -> None:
+        where, slash, name = group.rpartition("/")
+        self.location: Final = where if slash else location
+        self.name: Final = name
+        # A zone is its region with a letter behind: us-central1-a.
+        last = self.location.rpartition("-")[2]
+        self.regional: Final = not (len(last) == 1 and last.isalpha())
+        self.scope: Final = f"{'regions' if self.regional else 'zones'}/{quote(self.location, safe='')}"
+        self.path: Final = f"{self.scope}/instanceGroupManagers/{quote(name, safe='')}"
+
+
+class GcpGroups(GcpProvider):
+    """The instance groups of one project, beside its single instances."""
+
+    def __init__(self, calls: GoogleCalls, cluster: str, clock: Callable[[], datetime], location: str) -> None:
+        super().__init__(calls, cluster, clock)
+        self._location = location
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._templates: dict[str, InstanceTemplate] = {}
+        #: When machines were created, by their id.
+        self._created: dict[str, datetime | None] = {}
+        #: Machines of the last list of each group, as ZONE/NAME by member; None before the first one.
+        self._last: dict[str, Mapping[str, str]] = {}
+        self._ended: dict[str, dict[str, datetime]] = defaultdict(dict)
+        #: Groups that have refused a member of a name that was asked for.
+        self._choose_names: set[str] = set()
+
+    async def members(self, group: str) -> GroupMembers:
+        place = GroupPlace(group, self._location)
+        manager = await self._manager(place)
+        listed = [each async for each in self._listed(place) if counts(each)]
+        await self._learn_creation(listed)
+        zones = _zones(place, manager, listed)
+        await self._learn_ends(group, zones, listed)
+        project = await self.calls.identity.project()
+        members = tuple(
+            member(each, project, self._created.get(each.id), self.calls.errors, repairs=manager.repairs)
+            for each in listed
+        )
+        return GroupMembers(
+            members=members,
+            target=manager.target_size,
+            ended=dict(self._ended[group]),
+            offer=await self._offer(manager, place, zones),
+            chooses_names=self._chooses_names(group, manager),
+            problem=_problem(group, manager),
+        )
+
+    async def grow(self, group: str, names: Collection[str]) -> Mapping[str, str]:
+        place = GroupPlace(group, self._location)
+        async with self._locks[group]:
+            manager = await self._manager(place)
+            there = {each.name: each async for each in self._listed(place)}
+            leaving = [name for name in names if name in there and there[name].current_action in LEAVING]
+            if leaving:
+                raise Unavailable(f"Earlier members of group {group} are still being deleted: {', '.join(leaving)}.")
+            new = [name for name in names if name not in there]
+            if not new:
+                return {}
+            if self._chooses_names(group, manager):
+                return await self._resize(group, place, manager, there, new)
+            return await self._create(group, place, manager, there, new)
+
+    async def shrink(self, group: str, names: Collection[str]) -> None:
+        place = GroupPlace(group, self._location)
+        listed = [each async for each in self._listed(place)]
+        there = [each for each in listed if each.name in names and each.current_action not in LEAVING]
+        # Queued members have no URL. Names and URLs cannot be in one request.
+        urls = [_partial(each) for each in there if each.instance]
+        queued = [each.name for each in there if not each.instance]
+        for some in (urls, queued):
+            if some:
+                body = {"instances": some, "skipInstancesOnValidationError": True}
+                await self._act(place, "deleteInstances", body, f"Deletion of {len(some)} members of group {group}")
+
+    async def check(self) -> Check:
+        """Whether the identity is accepted; `members` tells about each group."""
+        try:
+            project = await self.calls.identity.project()
+            await self.calls.identity.token()
+        except ProviderError as error:
+            return Check(ok=False, sentence=str(error))
+        return Check(ok=True, sentence=f"Google accepts the identity of {self.calls.identity.described} in {project}.")
+
+    # Growth.
+
+    async def _create(
+        self,
+        group: str,
+        place: GroupPlace,
+        manager: InstanceGroupManager,
+        there: Mapping[str, ManagedInstance],
+        names: Sequence[str],
+    ) -> Mapping[str, str]:
+        body = {"instances": [{"name": name} for name in names]}
+        try:
+            await self._act(place, "createInstances", body, f"Creation of {len(names)} members of group {group}")
+        except NameTaken:
+            raise OutcomeUnknown(
+                f"A name of a new member of group {group} is taken already: an earlier request may have been heeded."
+            ) from None
+        except Rejected as error:
+            if "name" not in str(error).lower() or "not supported" not in str(error).lower():
+                raise
+            # Known from now on: the group chooses names itself.
+            self._choose_names.add(group)
+            return await self._resize(group, place, manager, there, names)
+        return {}
+
+    async def _resize(
+        self,
+        group: str,
+        place: GroupPlace,
+        manager: InstanceGroupManager,
+        there: Mapping[str, ManagedInstance],
+        names: Sequence[str],
+    ) -> Mapping[str, str]:
+        """More members under names of the group's choice, which are returned by the names that were asked for."""
+        size = manager.target_size + len(names)
+        what = f"Growth of group {group} by {len(names)}"
+        await self._act(place, "resize", None, what, {"size": str(size)})
+        for _ in range(_LOOKS):
+            new = sorted([each.name async for each in self._listed(place) if each.name not in there])
+            if len(new) >= len(names):
+                return dict(zip(names, new, strict=False))
+            await asyncio.sleep(_LOOK)
+        raise OutcomeUnknown(f"{what} was accepted, but its list does not show the new members.")
+
+    def _chooses_names(self, group: str, manager: InstanceGroupManager) -> bool:
+        return group in self._choose_names or not manager.takes_names
+
+    async def _act(
+        self, place: GroupPlace, action: str, body: Any, what: str, query: Mapping[str, str] | None = None
+    ) -> None:
+        """Sends a request that acts on the group, and waits until it is scheduled."""
+        unique = uuid5(REQUEST_NAMESPACE, f"{place.path}/{action}/{body}/{query}/{self._clock()}")
+        path = f"{place.path}/{action}?{urlencode({**(query or {}), 'requestId': str(unique)})}"
+        try:
+            operation = await self.calls.post(path, body, Operation)
+            operation = await self.calls.finished(place.scope, operation, what=what)
+        except InstanceGone:
+            raise _no_group(place) from None
+        failure = self.calls.errors.of_operation(operation, what=what, correct="Correct the instance group.")
+        if failure is not None:
+            raise failure
+
+    # Lists.
+
+    async def _manager(self, place: GroupPlace) -> InstanceGroupManager:
+        try:
+            return await self.calls.get(place.path, InstanceGroupManager)
+        except InstanceGone:
+            raise _no_group(place) from None
+
+    async def _listed(self, place: GroupPlace) -> AsyncIterator[ManagedInstance]:
+        """All members, standby ones and those that are being deleted included."""
+        token = ""
+        for _ in range(_MOST_PAGES):
+            query = {"maxResults": str(_PAGE)} | ({"pageToken": token} if token else {})
+            try:
+                page = await self.calls.read(f"{place.path}/listManagedInstances?{urlencode(query)}", ManagedPage)
+            except InstanceGone:
+                raise _no_group(place) from None
+            for each in page.managed_instances:
+                yield each
+            token = page.next_page_token
+            if not token:
+                return
+        raise Unavailable(f"Google's list of the members of {place.name} has no end after {_MOST_PAGES} pages.")
+
+    async def _learn_creation(self, listed: Iterable[ManagedInstance]) -> None:
+        """When machines that are new here were created: their list does not say."""
+        unknown = {instance_key(each.instance): each.id for each in listed if exists(each) and each.instance}
+        unknown = {key: found for key, found in unknown.items() if found not in self._created}
+        names = sorted({key.partition("/")[2] for key in unknown})
+        for first in range(0, len(names), _NAMES_AT_ONCE):
+            matching = f'name eq "{"|".join(names[first : first + _NAMES_AT_ONCE])}"'
+            async for zone in self.calls.aggregated("instances", matching):
+                for each in zone.listed.instances:
+                    found = unknown.get(f"{last_part(each.zone)}/{each.name}")
+                    if found is not None:
+                        self._created[found] = each.creation_timestamp
+
+    async def _learn_ends(self, group: str, zones: Iterable[str], listed: Iterable[ManagedInstance]) -> None:
+        """When machines were deleted that were in the group, from the operations of their zones."""
+        now = {each.name: instance_key(each.instance) for each in listed if exists(each) and each.instance}
+        before = self._last.get(group)
+        # At the start, members may have gone that this process has never seen.
+        missing = None if before is None else {name: key for name, key in before.items() if name not in now}
+        ended = self._ended[group]
+        for name in now:
+            ended.pop(name, None)
+        for zone in zones if missing is None else {key.partition("/")[0] for key in missing.values()}:
+            for key, at in await self._deletions(zone):
+                name = key.partition("/")[2]
+                if name not in now and (missing is None or missing.get(name) == key):
+                    ended[name] = max(at, ended.get(name, at))
+        oldest = self._clock() - _ENDS_HOLD
+        for name in [name for name, at in ended.items() if at < oldest]:
+            del ended[name]
+        self._last[group] = now
+
+    async def _deletions(self, zone: str) -> list[tuple[str, datetime]]:
+        """The latest deletions of a zone's instances: ZONE/NAME, and when each was done."""
+        query = {"filter": 'operationType="delete"', "orderBy": "creationTimestamp desc", "maxResults": str(_PAGE)}
+        path = f"zones/{quote(zone, safe='')}/operations?{urlencode(query)}"
+        page = await self.calls.get(path, OperationPage, seconds=LIST_SECONDS)
+        return [
+            (instance_key(each.target_link), each.end_time)
+            for each in page.items
+            if each.end_time is not None and "/instances/" in each.target_link
+        ]
+
+    async def _offer(self, manager: InstanceGroupManager, place: GroupPlace, zones: Sequence[str]) -> Offer | None:
+        url = manager.template
+        if not url:
+            return None
+        if url not in self._templates:
+            path = url.partition("/projects/")[2].partition("/")[2] or url
+            try:
+                self._templates[url] = await self.calls.get(path, InstanceTemplate)
+            except InstanceGone:
+                return None
+        return await self._offers.of_template(self._templates[url].properties, zones, regional=place.regional)
+
+
+def _partial(found: ManagedInstance) -> str:
+    return f"zones/{zone_of(found)}/instances/{found.name}"
+
+
+def _zones(place: GroupPlace, manager: InstanceGroupManager, listed: Iterable[ManagedInstance]) -> Sequence[str]:
+    """Zones in which the group has members, or may have."""
+    if not place.regional:
+        return [place.location]
+    policy = manager.distribution_policy
+    stated = [last_part(each.zone) for each in policy.zones] if policy is not None else []
+    return stated or sorted({zone_of(each) for each in listed} - {""})
+
+
+def _problem(group: str, manager: InstanceGroupManager) -> str | None:
+    """What works against Forebay in the group."""
+    if not manager.status.autoscaler:
+        return None
+    autoscaler = last_part(manager.status.autoscaler)
+    return f"Instance group {group} has an autoscaler ({autoscaler}), which resizes it too. Turn one of the two off."
+
+
+def _no_group(place: GroupPlace) -> Rejected:
+    return Rejected(
+        f"There is no managed instance group {place.name} in {place.location}. Correct existingInstanceGroupNames, or "
+        "provider.location."
+    )
