@@ -2,7 +2,7 @@
 
 import asyncio
 
-from forebay.embedded.api.kinds import NODE_KIND, POD_KIND
+from forebay.embedded.api.kinds import EVENT_KIND, NODE_KIND, POD_KIND
 from forebay.simulate.market import MarketCall
 from forebay.simulate.market_goods import Sku
 from tests.engine.group_world import change, condition, provision, remove, sizes, status, tainted
@@ -142,6 +142,12 @@ async def test_a_group_without_stock_backs_off_and_the_next_group_is_tried():
             assert cloud.world.record(cloud.world.where("train"))["spec"]["provisionerRef"]["group"] == "other"
             assert alpha.groups["group"].target == 0
             assert condition(cloud, "GrowthBlocked") == ("True", "CoolingDown")
+            told = [
+                each for each in cloud.store.list(EVENT_KIND) if each["involvedObject"]["kind"] == "NodeProvisioner"
+            ]
+            (blocked,) = [each for each in told if each["reason"] == "CoolingDown"]
+            assert (blocked["type"], "no a3.8x left" in blocked["message"]) == ("Warning", True)
+            assert [each["type"] for each in told if each["reason"] == "GroupsNotListed"] == ["Normal"]
 
 
 async def test_no_more_than_max_nodes_and_the_pod_is_told_why():
@@ -200,7 +206,7 @@ async def test_a_larger_minimum_grows_the_group_and_the_arithmetic_is_in_its_sta
             await until(lambda: sizes(cloud) == (3, 3, 0, 0))
             await until(lambda: list(cloud.world.states().values()) == ["Ready"] * 3)
             assert status(cloud)["arithmetic"] == [
-                "0 of 3 nodes are in use.",
+                "0 of 3 nodes are in use (0 %).",
                 "At least 3 nodes: 0 in use, 3 with minUnutilizedGPUNodes 3.",
                 "Target 3: no change (AtTarget).",
             ]

@@ -40,6 +40,7 @@ def for_pods(record: GPUInstance) -> str:
     """The pods that the record was created for: `team/a and 4 more`."""
     pods = record.spec.pods
     if not pods:
-        return "no pod in particular"
+        reference = record.spec.provisioner_ref
+        return "no pod in particular" if reference is None else f"the target of NodeProvisioner {reference.name}"
     first = f"{pods[0].namespace}/{pods[0].name}"
     return first if len(pods) == 1 else f"{first} and {len(pods) - 1} more"

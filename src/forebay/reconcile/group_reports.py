@@ -18,6 +18,8 @@ from forebay.reconcile.snapshot import Snapshot
 from forebay.sizing.claims import groups_claimed_twice
 
 GROWTH_BLOCKED: Final = "GrowthBlocked"
+#: The status of a condition that asks for attention, where that is not False.
+BAD_TRUTHS: Final = {GROWTH_BLOCKED: Truth.TRUE}
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 1024
 

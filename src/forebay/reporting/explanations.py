@@ -42,6 +42,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     #: The state in one word, for programs, and in sentences.
     reason: str
     answer: str
+    #: How the answer was computed, one step a line.
+    steps: list[str] = []
     #: What happens next, or what the user can do.
     next: str
     #: Of a pod: whether it is Unschedulable and needs capacity.
@@ -191,13 +193,14 @@ def explain_provisioner(provisioner: NodeProvisioner, view: ClusterView, events:
         )
         reason = ready.reason if ready is not None else Reason.GROUPS_NOT_LISTED
         return Explanation(about=about, reason=reason, answer=answer, next=following, events=events)
-    answer = " ".join((*status.arithmetic, *(f"Growth is blocked: {each}" for each in blocked)))
+    answer = " ".join((status.message or "", *(f"Growth is blocked: {each}" for each in blocked)))
     if ready is not None and ready.status is not Truth.TRUE:
         answer = f"{answer} {ready.message}"
     return Explanation(
         about=about,
         reason=status.reason or Reason.GROUPS_READY,
         answer=answer,
+        steps=[each for each in status.arithmetic if each != status.message],
         next=_next_of_groups(status, spec.scale_down_delay) if view.operator_running is not False else NO_OPERATOR,
         events=events,
     )

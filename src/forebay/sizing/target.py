@@ -79,13 +79,14 @@ class TargetSize(msgspec.Struct, frozen=True, kw_only=True):
 def target_size(use: GroupUse, rules: SizingRules) -> TargetSize:
     """The target of the groups as they are used now."""
     used = use.used + use.needed
-    steps = [f"{use.used} of {use.size} nodes are in use{_unusable(use)}{_needed(use)}."]
+    share = f" ({use.used * 100 // use.size} %)" if use.size else ""
+    steps = [f"{use.used} of {_nodes(use.size)} are in use{share}{_unusable(use)}{_needed(use)}."]
     least, floor_reason, floor_step = _least(use, rules)
     steps.append(floor_step)
     most = None if rules.min_utilization is None else used * 100 // rules.min_utilization
     if most is not None:
         steps.append(
-            f"minGPUUtilizationPercent {rules.min_utilization}: at most {most} nodes "
+            f"minGPUUtilizationPercent {rules.min_utilization}: at most {_nodes(most)} "
             f"(the largest size with {used} in use at {rules.min_utilization} % or more)."
         )
     if least > use.serviceable:
@@ -123,7 +124,11 @@ def _least(use: GroupUse, rules: SizingRules) -> tuple[int, TargetReason, str]:
         reason = TargetReason.TOO_FEW_UNUTILIZED
     else:
         reason = TargetReason.ABOVE_MAX_UTILIZATION
-    return least, reason, f"At least {least} nodes: {', '.join(parts)}."
+    return least, reason, f"At least {_nodes(least)}: {', '.join(parts)}."
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node" if count == 1 else f"{count} nodes"
 
 
 def _unusable(use: GroupUse) -> str:

@@ -1,10 +1,14 @@
-"""Starts a conformance server by hand: `python -m tests.contract.providers lambdalabs --port 8600`."""
+"""Starts a conformance server by hand: `python -m tests.contract.providers lambdalabs --port 8600`.
+
+With `--kubeconfig`, its machines become nodes of that cluster, which must be one of `forebay embedded`.
+"""
 
 import argparse
 import asyncio
 
 from forebay.net.serve import serving
 from tests.contract.providers.clouds import CLOUDS
+from tests.contract.providers.kubectl_nodes import KubectlNodes
 
 _CLASS = """\
 {name} is served at {base}. Point a GPUNodeClass at it:
@@ -28,15 +32,41 @@ kubectl --namespace kube-system create secret generic {name}-trial --from-litera
 """
 
 
-async def _serve(name, port):
+_GROUPS = """
+It has the managed instance groups {groups}. Size them by a NodeProvisioner, with the same Secret:
+
+apiVersion: forebay.dev/v1alpha1
+kind: NodeProvisioner
+metadata: {{name: trial}}
+spec:
+  existingInstanceGroupNames: [{groups}]
+  minGPUUtilizationPercent: 80
+  minUnutilizedGPUNodes: 1
+  scaleDownDelay: 1m
+  provider:
+    name: {name}
+    location: us-central1-a
+    endpoint: {base}
+    credentialsRef: {{name: {name}-trial, namespace: kube-system, key: api-key}}
+"""
+
+
+async def _serve(name, port, kubeconfig):
     cloud = CLOUDS[name]
     server = cloud.make()
+    if kubeconfig is not None:
+        server.joins(KubectlNodes(kubeconfig))
     async with serving(server.answer, port=port) as base:
         key = server.key if cloud.credentials is None else cloud.credentials(server, base)
         print(
             _CLASS.format(name=name, base=base, path=cloud.path, key=key, join=cloud.join_line, shebang=cloud.shebang),
             flush=True,
         )
+        for group, kind, members in cloud.groups:
+            server.add_group(group, kind, members)
+        if cloud.groups:
+            named = ", ".join(each[0] for each in cloud.groups)
+            print(_GROUPS.format(name=name, base=base, groups=named), flush=True)
         shown = 0
         while True:
             await asyncio.sleep(1)
@@ -49,9 +79,10 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tests.contract.providers", description=__doc__)
     parser.add_argument("name", choices=sorted(CLOUDS))
     parser.add_argument("--port", type=int, default=0, help="default: any that is free")
+    parser.add_argument("--kubeconfig", help="of an embedded cluster, whose nodes the machines become; default: none")
     arguments = parser.parse_args()
     try:
-        asyncio.run(_serve(arguments.name, arguments.port))
+        asyncio.run(_serve(arguments.name, arguments.port, arguments.kubeconfig))
     except KeyboardInterrupt:
         print()
 

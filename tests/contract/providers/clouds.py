@@ -23,11 +23,17 @@ class TrialCloud(NamedTuple):
     join_line: str = JOIN_LINE
     #: First line of what its machines run.
     shebang: str = "#cloud-config"
+    #: Instance groups that it has at first: name, kind of machine, names of the members.
+    groups: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
 
 CLOUDS: dict[str, TrialCloud] = {
     "crusoe": TrialCloud(crusoe.trial, credentials=crusoe.trial_account, path="/v1", shebang="#!/bin/sh"),
-    "gcp": TrialCloud(lambda: gcp.ComputeEngine(gcp.goods(), key="trial-key"), credentials=trial_key_file),
+    "gcp": TrialCloud(
+        lambda: gcp.ComputeEngine(gcp.goods(boot=10, driver=0), key="trial-key"),
+        credentials=trial_key_file,
+        groups=(("l4-pool", "g2-standard-8", ("l4-pool-a1b2", "l4-pool-c3d4")), ("h100-pool", "a3-highgpu-8g", ())),
+    ),
     "lambdalabs": TrialCloud(lambdalabs.trial, path="/api/v1"),
     "paperspace": TrialCloud(paperspace.trial, path="/v1", shebang="#!/bin/sh"),
     "runpod": TrialCloud(runpod.trial),

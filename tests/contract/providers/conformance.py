@@ -120,6 +120,10 @@ class ConformanceServer(Market):
             (re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", each.path) + "$"), each) for each in self.operations
         ]
 
+    def joins(self, nodes):
+        """Machines that boot from now on become nodes there, as `RentedNodes` says."""
+        self._nodes = nodes
+
     def script(self, call, *faults):
         """Faults of the next such calls, in order. `call`: the name of an operation, or what it is for markets."""
         names = {each.name for each in self.operations if call in {each.name, each.asks}}

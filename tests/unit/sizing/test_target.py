@@ -103,7 +103,7 @@ def test_examples(use, rules, size, reason):
 def test_the_arithmetic_is_told_with_its_numbers():
     rules = SizingRules(min_utilization=80, min_unutilized=5, max_nodes=200)
     assert target_size(GroupUse(size=120, used=80), rules).steps == (
-        "80 of 120 nodes are in use.",
+        "80 of 120 nodes are in use (66 %).",
         "At least 85 nodes: 80 in use, 85 with minUnutilizedGPUNodes 5.",
         "minGPUUtilizationPercent 80: at most 100 nodes (the largest size with 80 in use at 80 % or more).",
         "Target 100: shrink by 20 (BelowMinUtilization).",

@@ -133,6 +133,8 @@ async def read_cluster_view(reader: "ClusterReader", settings: Settings, about: 
 def show(explanation: "Explanation", now: datetime) -> None:
     print_paragraph(f"{explanation.about}: {explanation.reason}")
     print_paragraph(explanation.answer, indent=2)
+    for step in explanation.steps:
+        print_paragraph(step, indent=4)
     print_paragraph(f"Next: {explanation.next}", indent=2)
     for machine in explanation.machines:
         print()

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from forebay.api.names import CLASS_FINALIZER
+from forebay.api.parts import Truth
 from forebay.demand.refusal import RecordRefusal
 from forebay.demand.startup_taint import AddToleration, OpenNode, ReserveNode
 from forebay.engine.apply.budgets import BudgetActions
@@ -45,6 +46,7 @@ from forebay.lifecycle.steps import (
     Uncordon,
     WriteStatus,
 )
+from forebay.model.reasons import Reason
 from forebay.net.transport import TransportError
 from forebay.reconcile.decisions import (
     CreateInstance,
@@ -62,6 +64,7 @@ from forebay.reconcile.decisions import (
     UnreadableInstance,
     subject,
 )
+from forebay.reconcile.group_reports import BAD_TRUTHS
 
 log = structlog.get_logger(__name__)
 
@@ -263,9 +266,10 @@ class Applier:
         changed = await self._client.patch(NODE_PROVISIONERS, decision.name, patch, subresource="status")
         self._views.provisioners.observe(changed)
         earlier = () if before is None or before.status is None else before.status.conditions
-        self._events.condition(
-            reference(NODE_PROVISIONERS, changed), earlier, decision.conditions, decision.reason, decision.sentence
-        )
+        for each in decision.conditions:
+            own = [condition for condition in earlier if condition.type == each.type]
+            regarding, bad = reference(NODE_PROVISIONERS, changed), BAD_TRUTHS.get(each.type, Truth.FALSE)
+            self._events.condition(regarding, own, [each], Reason(each.reason), each.message, bad=bad)
 
     async def _report_class(self, decision: ReportClass) -> None:
         patch = writes.merge_patch(

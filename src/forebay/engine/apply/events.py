@@ -188,8 +188,13 @@ class Events:
         after: Iterable[Condition],
         reason: Reason,
         sentence: str,
+        *,
+        bad: Truth | None = None,
     ) -> None:
-        """Records an event where the status or reason of a condition has changed; a new message alone makes none."""
+        """Records an event where the status or reason of a condition has changed; a new message alone makes none.
+
+        `bad`: the status that is a warning; None: any but True.
+        """
         earlier = {each.type: each for each in before}
         changed = [
             each
@@ -198,7 +203,7 @@ class Events:
             or (earlier[each.type].status, earlier[each.type].reason) != (each.status, each.reason)
         ]
         if changed:
-            warning = any(each.status is not Truth.TRUE for each in changed)
+            warning = any(each.status is bad if bad is not None else each.status is not Truth.TRUE for each in changed)
             self.about(regarding, reason, sentence, warning=warning)
 
     def _event(
