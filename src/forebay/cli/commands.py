@@ -20,6 +20,7 @@ from forebay.cli.demo import command as demo
 from forebay.cli.explain import command as explain
 from forebay.cli.parser import Command
 from forebay.cli.plan import command as plan
+from forebay.cli.simulate import command as simulate
 
 COMMANDS: Final[tuple[Command, ...]] = (
     run.COMMAND,
@@ -27,6 +28,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     status.COMMAND,
     explain.COMMAND,
     plan.COMMAND,
+    simulate.COMMAND,
     offers.COMMAND,
     providers.COMMAND,
     budgets.COMMAND,

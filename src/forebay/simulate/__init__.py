@@ -1,5 +1,5 @@
-"""Simulations in virtual time: the event loops, and simulated machines with a power switch.
+"""Simulations in virtual time: the event loops, simulated machines and markets, and replays of traces.
 
-Belongs here: event loops with a virtual clock, and what is simulated on them. Does not belong here: any behaviour of
-the operator; a simulation runs the production code.
+Belongs here: event loops with a virtual clock, what is simulated on them, and traces replayed against the planner. Does
+not belong here: any behaviour of the operator; a simulation runs the production code.
 """

@@ -1,0 +1,1 @@
+"""`forebay simulate`: its inputs, and what it prints."""

@@ -1,0 +1,206 @@
+"""`forebay simulate`: a trace of pods against offers: cost, waits and use, for Forebay and for other policies."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from forebay.cli.output import add_output_option, print_json, print_line, print_paragraph, print_table
+from forebay.cli.parser import Command
+from forebay.settings import Settings
+
+if TYPE_CHECKING:
+    from forebay.model.quantities import Usd
+    from forebay.reporting.simulation import PolicyRow, SimulationReport
+    from forebay.simulate.hindsight import AlwaysOn
+    from forebay.simulate.replay import Outcome
+    from forebay.simulate.traces import TracedPod
+
+_HOUR: Final = 3600
+_DAY: Final = 86_400
+_NEVER: Final = 2**62
+_NOTES: Final = (
+    "forebay: the operator's planner, for all pods that wait.",
+    "first fit: the cheapest machine for one pod after the other. Both use free and booting machines first.",
+    "always on: the planner's machines for the busiest second, rented from the first pod to the last.",
+    "hindsight bound: every pod pays for its own GPUs only, at the lowest price of any machine it fits on.",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    from forebay.cli.workload import span
+
+    parser.add_argument(
+        "--trace", required=True, metavar="FILE", help="table of pods (CSV, plain or gzip): openb, Philly or your own"
+    )
+    parser.add_argument("--offers", required=True, metavar="FILE", help="table of offers (CSV, plain or gzip)")
+    parser.add_argument("--provider", action="append", default=[], help="only offers of this provider; may be repeated")
+    parser.add_argument(
+        "--gpu", action="append", default=[], metavar="MODEL", help="GPU model by any of its names; may be repeated"
+    )
+    parser.add_argument("--after", type=_seconds, default=0, help="leave out pods before this second of the trace")
+    parser.add_argument("--before", type=_seconds, default=_NEVER, help="leave out pods from this second on")
+    parser.add_argument("--boot", type=span, default=span("3m"), help="from purchase to a ready node (default: 3m)")
+    parser.add_argument(
+        "--idle", type=span, default=span("30s"), help="time without pods before a machine ends (default: 30s)"
+    )
+    parser.add_argument("--max-nodes", type=int, help="most machines at a time")
+    parser.add_argument("--max-hourly-cost", metavar="USD", help="most dollars an hour at a time")
+    parser.add_argument(
+        "--budget", metavar="GPU_HOURS/WINDOW", help="GPU-hours in a rolling window, such as 500/24h: beyond, pods wait"
+    )
+    parser.add_argument("--spot", action="store_true", help="use spot offers too")
+    parser.add_argument(
+        "--reclaims", type=float, default=0.0, metavar="RATE", help="reclaims of a spot machine an hour (default: 0)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the reclaims: the same seed, the same run (default: 1)")
+    add_output_option(parser)
+
+
+def _seconds(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+
+
+@contextmanager
+def _progress(task: str) -> Iterator[Callable[[float], None]]:
+    """A bar on the terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        number = bar.add_task(task, total=1.0)
+        yield lambda share: bar.update(number, completed=share)
+
+
+def simulate(arguments: argparse.Namespace) -> "SimulationReport":
+    from forebay.cli.simulate.inputs import limits_of, read_candidates, read_pods, terms_of
+    from forebay.reporting.simulation import SimulationReport
+    from forebay.simulate.hindsight import always_on, hindsight_bound
+    from forebay.simulate.policies import FirstFitPolicy, PlannerPolicy
+    from forebay.simulate.replay import Replay
+
+    trace, found = read_pods(arguments.trace, arguments.after, arguments.before), read_candidates(arguments)
+    terms, limits = terms_of(arguments), limits_of(arguments)
+    outcomes = []
+    for policy in (PlannerPolicy(found, limits), FirstFitPolicy(found, limits)):
+        with _progress(policy.name) as progress:
+            outcomes.append(Replay(trace.pods, policy, found, terms).run(progress))
+    bound, always = hindsight_bound(trace.pods, found), always_on(trace.pods, found)
+    return SimulationReport(
+        pods=len(trace.pods),
+        skipped=trace.skipped,
+        gpu_hours=round(sum(_gpu_seconds(each) for each in trace.pods) / _HOUR, 3),
+        days=round(always.seconds / _DAY, 2),
+        offers=len(found),
+        policies=(
+            *(_row(each, bound) for each in outcomes),
+            _always_row(always, trace.pods, bound),
+        ),
+        hindsight_bound=bound.decimals(2),
+    )
+
+
+def _gpu_seconds(traced: "TracedPod") -> int:
+    return traced.duration * int(traced.pod.shape.gpus())
+
+
+def _row(outcome: "Outcome", bound: "Usd") -> "PolicyRow":
+    from forebay.reporting.simulation import PolicyRow, percentile, ratio
+
+    return PolicyRow(
+        policy=outcome.policy,
+        cost=outcome.cost.decimals(2),
+        times_bound=ratio(outcome.cost, bound),
+        machines=outcome.machines,
+        gpu_utilisation=round(outcome.utilisation, 4),
+        wait_median_s=percentile(outcome.waits, 0.5),
+        wait_p95_s=percentile(outcome.waits, 0.95),
+        wait_longest_s=percentile(outcome.waits, 1.0),
+        unserved=outcome.unserved,
+        left_waiting=outcome.left_waiting,
+        interruptions=outcome.interruptions,
+        gpu_hours_lost=round(outcome.gpu_seconds_lost / _HOUR, 3),
+    )
+
+
+def _always_row(always: "AlwaysOn", pods: "Sequence[TracedPod]", bound: "Usd") -> "PolicyRow":
+    from forebay.reporting.simulation import PolicyRow, ratio
+
+    rented = always.gpus * always.seconds
+    return PolicyRow(
+        policy="always on",
+        cost=always.cost.decimals(2),
+        times_bound=ratio(always.cost, bound),
+        machines=always.machines,
+        gpu_utilisation=round(sum(map(_gpu_seconds, pods)) / rented, 4) if rented else 0.0,
+        wait_median_s=0,
+        wait_p95_s=0,
+        wait_longest_s=0,
+        unserved=0,
+        left_waiting=0,
+    )
+
+
+def show(report: "SimulationReport") -> None:
+    from forebay.model.spans import human
+
+    print_paragraph(
+        f"{report.pods:,} pods, {report.gpu_hours:,.0f} GPU-hours in {report.days:g} days, on {report.offers:,} "
+        f"offers; {report.skipped:,} rows of the trace request no GPU or never ran."
+    )
+    print_line("")
+    rows = [
+        (
+            each.policy,
+            f"${float(each.cost):,.2f}",
+            f"{each.times_bound:.2f}" if each.times_bound is not None else "-",
+            f"{each.machines:,}",
+            f"{each.gpu_utilisation:.0%}",
+            *(human(timedelta(seconds=wait)) for wait in (each.wait_median_s, each.wait_p95_s, each.wait_longest_s)),
+            str(each.interruptions),
+            str(each.unserved + each.left_waiting),
+        )
+        for each in report.policies
+    ]
+    rows.append(("hindsight bound", f"${float(report.hindsight_bound):,.2f}", "1.00", *("-",) * 7))
+    print_table(
+        ("POLICY", "COST", "X BOUND", "MACHINES", "GPUS USED", "WAIT", "P95", "LONGEST", "RECLAIMS", "NOT RUN"), rows
+    )
+    print_line("")
+    for note in _NOTES:
+        print_paragraph(note, hanging=2)
+
+
+def run(arguments: argparse.Namespace, _settings: Settings) -> int:
+    import msgspec
+
+    report = simulate(arguments)
+    if arguments.output == "json":
+        print_json(msgspec.to_builtins(report))
+    else:
+        show(report)
+    return 0
+
+
+COMMAND = Command(
+    name="simulate",
+    summary="replay a trace of pods against offers: cost, waits and use, and what other policies would cost",
+    description="Replay a trace of pods against a table of offers, and show what the operator's planner would have\n"
+    "cost, how long pods would have waited, and the same for other policies. No cluster is needed:\n\n"
+    "  forebay simulate --trace pods.csv --offers prices.csv.gz\n"
+    "  forebay simulate --trace pods.csv --offers prices.csv.gz --gpu A100 --max-hourly-cost 20 --budget 500/24h\n\n"
+    "A trace of your own has the columns submitted (seconds or a time), duration (seconds) and gpus, and where you\n"
+    "know them cpu, memory, namespace and name (docs/simulate.md).\n\n"
+    "Exit codes: 0; 2 bad input.",
+    options=add_options,
+    run=run,
+    uses_settings=False,
+)

@@ -1,0 +1,99 @@
+"""Inputs of `forebay simulate`: a trace, a table of offers, and how the simulated world behaves."""
+
+import argparse
+import gzip
+import io
+import zlib
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from forebay.api.values import NotADuration, duration
+from forebay.cli.parser import UserError
+from forebay.cli.plan.inputs import read_offers
+from forebay.model.gpu_models import matching_models
+from forebay.model.quantities import UsdPerHour
+from forebay.planning.candidates import CandidateContext, candidates
+from forebay.planning.plan import Candidate
+from forebay.providers.registry import deliveries
+from forebay.reconcile.snapshot import Snapshot
+from forebay.reporting.what_if import with_table
+from forebay.simulate.policies import SpendingLimits
+from forebay.simulate.replay import ReplayTerms
+from forebay.simulate.traces import Trace, TraceError, read_trace
+
+#: Bytes of a trace after unpacking.
+_MOST_UNPACKED: Final = 512 << 20
+_GZIP: Final = b"\x1f\x8b"
+_MOST_RECLAIMS: Final = 3600
+
+
+def read_pods(name: str, after: int, before: int) -> Trace:
+
+    try:
+        data = Path(name).read_bytes()
+        if data.startswith(_GZIP):
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+                data = file.read(_MOST_UNPACKED + 1)
+        if len(data) > _MOST_UNPACKED:
+            raise UserError(f"{name} unpacks to more than {_MOST_UNPACKED >> 20} MiB: too large for a trace")
+        found = read_trace(io.StringIO(data.decode("utf-8"), newline=""))
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except (UnicodeDecodeError, TraceError) as error:
+        raise UserError(f"{name}: {error}") from error
+    kept = [each for each in found.pods if after <= each.submitted < before]
+    if not kept:
+        raise UserError(f"{name} has no pod that requests a GPU{' in that time' if found.pods else ''}")
+    first = kept[0].submitted
+    return Trace(pods=tuple(each._replace(submitted=each.submitted - first) for each in kept), skipped=found.skipped)
+
+
+def read_candidates(arguments: argparse.Namespace) -> Sequence[Candidate]:
+
+    models = {model for name in arguments.gpu for model in matching_models(name)}
+    offers = [
+        row.offer
+        for row in read_offers(arguments.offers)
+        if (not arguments.provider or row.offer.provider in arguments.provider)
+        and (not arguments.gpu or row.offer.gpu_type in models)
+    ]
+    now = datetime.now(UTC)
+    snapshot = with_table(Snapshot(now=now), offers, deliveries(), spot=arguments.spot)
+    found = candidates(snapshot.sources, (), (), CandidateContext(now=now)).candidates
+    if not found:
+        raise UserError(f"{arguments.offers} has no offer of a machine that is left by --provider, --gpu and --spot")
+    return found
+
+
+def terms_of(arguments: argparse.Namespace) -> ReplayTerms:
+
+    quota, window = None, timedelta(days=1)
+    if arguments.budget is not None:
+        hours, _, text = arguments.budget.partition("/")
+        try:
+            quota, window = int(hours), duration(text)
+        except (ValueError, NotADuration):
+            raise UserError(f"--budget is GPU_HOURS/WINDOW, such as 500/24h, and not {arguments.budget!r}") from None
+        if quota < 1 or not window:
+            raise UserError("--budget: hours and window must be more than 0")
+    if not 0 <= arguments.reclaims <= _MOST_RECLAIMS:
+        raise UserError(f"--reclaims is a number from 0 to {_MOST_RECLAIMS}, and not {arguments.reclaims}")
+    return ReplayTerms(
+        boot=int(arguments.boot.total_seconds()),
+        idle=int(arguments.idle.total_seconds()),
+        reclaims=arguments.reclaims,
+        seed=arguments.seed,
+        quota=quota,
+        window=int(window.total_seconds()),
+    )
+
+
+def limits_of(arguments: argparse.Namespace) -> SpendingLimits:
+
+    try:
+        hourly = None if arguments.max_hourly_cost is None else UsdPerHour(arguments.max_hourly_cost)
+    except ValueError as error:
+        raise UserError(f"--max-hourly-cost: {error}") from error
+    return SpendingLimits(arguments.max_nodes, hourly)

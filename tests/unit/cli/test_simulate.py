@@ -1,0 +1,77 @@
+"""`forebay simulate`, as users call it."""
+
+import gzip
+import json
+
+import pytest
+
+from tests.unit.cli.test_commands import forebay
+
+OFFERS = """provider,instance_type,gpu_model,gpu_count,vcpus,memory_gib,price_ondemand_usd_h,price_spot_usd_h,region
+cloud,one,A100,1,16,64,1.00,0.40,eu
+cloud,four,A100,4,64,256,3.00,1.20,eu
+other,one,L4,1,16,64,0.50,,us
+"""
+PODS = "submitted,duration,gpus\n" + "".join(f"{second},3600,1\n" for second in (0, 0, 0, 0, 9000))
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "offers.csv").write_text(OFFERS)
+    (tmp_path / "pods.csv.gz").write_bytes(gzip.compress(PODS.encode()))
+    return ("simulate", "--trace", str(tmp_path / "pods.csv.gz"), "--offers", str(tmp_path / "offers.csv"))
+
+
+def policies(done):
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    return report, {each["policy"]: each for each in report["policies"]}
+
+
+def test_the_table_compares_policies_and_ends_with_the_bound(files):
+    done = forebay(*files)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("5 pods, 5 GPU-hours")
+    assert [line.split("  ")[0] for line in lines[3:7]] == ["forebay", "first fit", "always on", "hindsight bound"]
+
+
+def test_scripts_get_the_same_as_json_with_the_cost_to_the_cent(files):
+    report, found = policies(forebay(*files, "--provider", "cloud", "--boot", "0s", "--idle", "0s", "--output", "json"))
+    assert report["hindsight_bound"] == "3.75"
+    # Four pods share the machine of four GPUs; the fifth gets one of its own.
+    assert found["forebay"]["cost"] == "4"
+    assert found["first fit"]["cost"] == "5"
+    # Four GPUs from the first second to 12,600.
+    assert found["always on"]["cost"] == "10.5"
+
+
+def test_offers_are_chosen_by_model_and_spot_only_where_told(files):
+    report, _ = policies(forebay(*files, "--gpu", "L4", "--output", "json"))
+    assert report["offers"] == 1
+    report, _ = policies(forebay(*files, "--spot", "--output", "json"))
+    assert report["offers"] == 5
+
+
+def test_a_part_of_a_trace_is_replayed_from_its_own_first_second(files):
+    report, _ = policies(forebay(*files, "--after", "100", "--output", "json"))
+    assert (report["pods"], report["days"]) == (1, round(3600 / 86_400, 2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--budget", "500"), "--budget is GPU_HOURS/WINDOW"),
+        (("--budget", "0/24h"), "more than 0"),
+        (("--max-hourly-cost", "much"), "--max-hourly-cost"),
+        (("--provider", "nobody"), "has no offer of a machine"),
+        (("--after", "999999"), "no pod that requests a GPU in that time"),
+        (("--reclaims", "-1"), "--reclaims"),
+        (("--trace", "missing.csv"), "missing.csv cannot be read"),
+    ],
+)
+def test_bad_input_is_one_sentence(files, arguments, sentence):
+    done = forebay(*files, *arguments)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
