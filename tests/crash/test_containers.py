@@ -3,7 +3,7 @@
 import pytest
 
 from forebay.simulate import market_faults as faults
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from tests.crash.market_worlds import MarketScenario, rents
 from tests.crash.mortal import Moment
 from tests.crash.places import deaths_of, survives

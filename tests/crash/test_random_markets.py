@@ -5,8 +5,8 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from forebay.simulate import market_faults as faults
-from forebay.simulate.market import MarketCall
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power_faults import Boot
 from tests.crash.market_worlds import MarketScenario, rents
 from tests.crash.mortal import Moment

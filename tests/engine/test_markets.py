@@ -5,8 +5,8 @@ import base64
 
 from forebay.embedded.api.kinds import SECRET_KIND, SIGNING_REQUEST_KIND
 from forebay.simulate import market_faults
-from forebay.simulate.market import MarketCall
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power import Powered
 from tests.engine.market_world import cloud_operator, clouds, market
 

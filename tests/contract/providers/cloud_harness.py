@@ -16,7 +16,7 @@ from forebay.providers.base import BootKind, BootPayload, LaunchRequest
 from forebay.providers.plugin import ProviderContext
 from forebay.providers.registry import build_provider
 from forebay.simulate import market_faults
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.faults import FakeSecrets, LaunchFault
 from tests.net.faults import Faulty, LoseAnswer, LoseRequest, Reset, When
 

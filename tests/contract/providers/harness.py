@@ -21,9 +21,10 @@ from forebay.providers.registry import build_provider
 from forebay.providers.simulated.wire import MarketRefusal
 from forebay.simulate import market_faults
 from forebay.simulate import power_faults as faults
-from forebay.simulate.market import Market, MarketCall
+from forebay.simulate.market import Market
 from forebay.simulate.market_faults import MarketFault
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
 from tests.contract.providers.crusoe.harness import CrusoeHarness
 from tests.contract.providers.faults import FakeSecrets, LaunchFault

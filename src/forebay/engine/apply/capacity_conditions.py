@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from forebay.api.names import CAPACITY_CONDITION
-from forebay.engine.boundary import logged_bugs
+from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
 from forebay.engine.views import Views
 from forebay.kube import writes
@@ -86,7 +86,7 @@ class CapacityConditions:
     async def _try(self, pod: Pod, change: CapacityChange) -> bool:
         """Writes the condition. False where the API server is unwell, or would not have it from us at all."""
         # A bug must not end the task: nobody else would write the other pods' conditions.
-        with logged_bugs("capacity condition not written", self._counts, pod="/".join(pod.key)):
+        with LoggedBugs("capacity condition not written", self._counts, pod="/".join(pod.key)):
             return await self._write(pod, change)
         return False
 

@@ -9,7 +9,7 @@ import structlog
 
 from forebay.budgets.accounts import BudgetKey, selector_of
 from forebay.budgets.audit import audit, ghosts
-from forebay.engine.boundary import logged_bugs
+from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
 from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.kube.audited import AUDITED_BUDGETS, AUDITED_PODS
@@ -48,7 +48,7 @@ class Audits:
         accuracy = self._accounting.accuracy
         for key in list(self._accounting.budgets):
             ratio = None
-            with logged_bugs("budget not audited", self._counts, namespace=key[0], budget=key[1]):
+            with LoggedBugs("budget not audited", self._counts, namespace=key[0], budget=key[1]):
                 try:
                     ratio = await self._audit(key)
                 except (KubeError, TransportError) as error:

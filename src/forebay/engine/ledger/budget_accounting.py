@@ -16,7 +16,7 @@ from forebay.budgets.assessment import Assessor, QuotaLimits
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import seconds
 from forebay.engine.apply.pending_enforcement import PendingEnforcement, paused
-from forebay.engine.boundary import logged_bugs
+from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
 from forebay.engine.ledger.bill_accounting import BillAccounting
 from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
@@ -99,7 +99,7 @@ class BudgetAccounting:
 
     async def _run_once(self) -> None:
         # A bug must not end this task: what is not stored would be lost with this process.
-        with logged_bugs("ledger sync failed", self._counts):
+        with LoggedBugs("ledger sync failed", self._counts):
             await self.count_resources()
             await self.sync.store_next()
             return
@@ -253,7 +253,7 @@ class BudgetAccounting:
             self.bill_accounting.bill.budgets_changed(others)
 
     def _try_open(self, budget: GPUWorkloadBudget, now: datetime) -> bool:
-        with logged_bugs("budget not counted", self._counts, namespace=budget.key[0], budget=budget.key[1]):
+        with LoggedBugs("budget not counted", self._counts, namespace=budget.key[0], budget=budget.key[1]):
             return self._open(budget, now)
         self._invalid[budget.key] = "Forebay failed to open the account of the budget: see its log."
         return False

@@ -15,7 +15,7 @@ import structlog
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import VIRTUAL_NODE
 from forebay.demand.planned_pods import live_containers
-from forebay.engine.boundary import logged_bugs
+from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
@@ -142,7 +142,7 @@ class RemoteWork:
                     continue
 
     async def _round_or_pause(self) -> None:
-        with logged_bugs("remote pods not looked after", self._counts):
+        with LoggedBugs("remote pods not looked after", self._counts):
             await self._round()
             return
         await asyncio.sleep(_ROUND)

@@ -32,7 +32,7 @@ from forebay.providers.base import (
     Unavailable,
 )
 from forebay.providers.secrets import Secrets
-from forebay.providers.simulated.calls import CALL_SECONDS, MarketCalls
+from forebay.providers.simulated.calls import CALL_SECONDS, market_calls
 from forebay.providers.simulated.wire import (
     ACCOUNT,
     GROUPS,
@@ -90,7 +90,7 @@ class SimulatedProvider:
         key: SecretKeyRef | None = None,
         regions: Sequence[str] = (),
     ) -> None:
-        self._calls = MarketCalls(base, transport, secrets, key, clock)
+        self._calls = market_calls(base, transport, secrets, key, clock)
         self._cluster = cluster
         self._regions = frozenset(regions)
 
@@ -102,7 +102,7 @@ class SimulatedProvider:
         return tuple(_offer(each) for each in found if not self._regions or each.region in self._regions)
 
     async def launch(self, request: LaunchRequest) -> Instance:
-        return _instance(await self._calls.post(INSTANCES, _order(request), MarketInstance))
+        return _instance(await self._calls.act("POST", INSTANCES, MarketInstance, _order(request)))
 
     async def instances(self) -> Found:
         """All pages. A page that cannot be read makes the whole listing an error."""
@@ -147,11 +147,11 @@ class SimulatedProvider:
         )
 
     async def grow(self, group: str, names: Collection[str]) -> Mapping[str, str]:
-        await self._calls.post(f"{_group(group)}/grow", MarketNames(names=tuple(names)), dict[str, str])
+        await self._calls.act("POST", f"{_group(group)}/grow", dict[str, str], MarketNames(names=tuple(names)))
         return {}
 
     async def shrink(self, group: str, names: Collection[str]) -> None:
-        await self._calls.post(f"{_group(group)}/shrink", MarketNames(names=tuple(names)), dict[str, str])
+        await self._calls.act("POST", f"{_group(group)}/shrink", dict[str, str], MarketNames(names=tuple(names)))
 
     async def logs(
         self, instance_id: str, *, follow: bool = False, since: datetime | None = None, tail: int | None = None
