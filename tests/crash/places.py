@@ -21,14 +21,29 @@ def deaths_of(scenario, *, few, nth=0):
 
     `nth` makes different worlds die at different places.
     """
-    whole = rents(scenario)
-    assert whole.found == ()
-    requests = [sent for sent in whole.ledger.requests if sent.at <= whole.quiet_at + 35]
+    requests = _until_rest(rests(scenario))
     if not DEEP:
         requests = [sent for sent in requests if _changes(sent)]
         step = max(1, len(requests) // few)
         requests = requests[nth % step :: step][:few]
     return [Death(sent.number, moment) for sent in requests for moment in Moment]
+
+
+def rests(scenario):
+    """The outcome of the world in which nobody dies, and nothing is wrong."""
+    whole = rents(scenario)
+    assert whole.found == ()
+    return whole
+
+
+def part_of_deaths(whole, moment, part, parts):
+    """Deaths at every request of the world, divided into parts, so that they can be tried side by side."""
+    places = len(_until_rest(whole))
+    return [Death(number, moment) for number in range(1 + part, places + 1, parts)]
+
+
+def _until_rest(whole):
+    return [sent for sent in whole.ledger.requests if sent.at <= whole.quiet_at + 35]
 
 
 def _changes(sent):
@@ -39,4 +54,11 @@ def survives(scenario, death):
     """Breaches of the world in which the operator dies there, with where that was."""
     outcome = rents(scenario, {death.number: death.moment})
     killed = [f"{moment} {sent}" for sent, moment in outcome.ledger.died]
+    assert len(killed) <= 1
     return (*killed, *outcome.found) if outcome.found else ()
+
+
+def breaches_with_crashes(faults, name):
+    """Breaches of the world of that name, with a few deaths of the operator besides its fault."""
+    deaths = deaths_of(faults[name], few=2, nth=list(faults).index(name))
+    return [breach for death in deaths for breach in survives(faults[name], death)]

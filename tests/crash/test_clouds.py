@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from forebay.simulate import market_faults as faults
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power_faults import Boot
 from tests.contract.providers.conformance import JOIN_LINE
 from tests.contract.providers.lambdalabs.harness import skus as lambda_skus

@@ -11,7 +11,7 @@ import pytest
 
 from forebay.embedded.api.kinds import SECRET_KIND
 from forebay.simulate import market_faults as faults
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power_faults import Boot
 from tests.contract.providers.gcp.server import ComputeEngine, goods
 from tests.contract.providers.gcp.tokens import key_file

@@ -5,11 +5,12 @@ node is deleted under a pod, nothing is bought twice, and the bill is exact.
 import pytest
 
 from forebay.simulate import market_faults as faults
-from forebay.simulate.market import MarketCall
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power_faults import Boot
 from tests.crash.market_worlds import MarketScenario, rents
 from tests.crash.mortal import Moment
+from tests.crash.places import part_of_deaths, rests, survives
 from tests.crash.worlds import Work
 from tests.engine.group_world import provision
 
@@ -103,10 +104,5 @@ def test_no_fault_leaks_doubles_or_loses_anything_of_a_group(fault):
 @pytest.mark.parametrize("part", range(_PARTS))
 @pytest.mark.parametrize("moment", Moment)
 def test_no_request_is_a_bad_one_to_die_at_with_instance_groups(moment, part):
-    whole = rents(MIXED)
-    assert whole.found == ()
-    places = sum(sent.at <= whole.quiet_at + 35 for sent in whole.ledger.requests)
-    for number in range(1 + part, places + 1, _PARTS):
-        outcome = rents(MIXED, {number: moment})
-        killed = [f"{moment} {sent}" for sent, moment in outcome.ledger.died]
-        assert (killed, outcome.found) == (killed[:1], ())
+    for death in part_of_deaths(rests(MIXED), moment, part, _PARTS):
+        assert survives(MIXED, death) == ()

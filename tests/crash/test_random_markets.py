@@ -5,12 +5,12 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from forebay.simulate import market_faults as faults
-from forebay.simulate.market import MarketCall
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power_faults import Boot
+from tests.crash.market_scripts import reclaim, refuse, vanish
 from tests.crash.market_worlds import MarketScenario, rents
 from tests.crash.mortal import Moment
-from tests.crash.test_markets import reclaim, refuse, vanish
 from tests.crash.worlds import Work
 from tests.engine.container_world import container_sku
 

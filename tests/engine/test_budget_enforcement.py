@@ -224,14 +224,15 @@ async def test_a_job_that_was_resumed_by_hand_may_be_paused_again():
         assert len(it.told("work", "Paused")) == 2
 
 
-async def test_a_deployment_that_is_not_held_at_the_gate_is_not_evicted_over_and_over():
+@pytest.mark.parametrize("where", [{}, {"nodeName": "n1"}], ids=["scheduled", "names its node"])
+async def test_a_deployment_that_is_not_held_at_the_gate_is_not_evicted_over_and_over(where):
     """The cluster of this test stores admission policies and does not run them, as one that serves none."""
     async with world() as it, operator(it):
         it.budget(hours="0.1", grace=0)
         container = {"name": "main", "image": "work:1", "resources": {"limits": {"nvidia.com/gpu": 1}}}
         template = {
             "metadata": {"labels": {"team": "a"}},
-            "spec": {"containers": [container], "terminationGracePeriodSeconds": 1},
+            "spec": {"containers": [container], "terminationGracePeriodSeconds": 1, **where},
         }
         spec = {"replicas": 2, "selector": {"matchLabels": {"team": "a"}}, "template": template}
         it.store.create(kinds.REPLICA_SET_KIND, {"metadata": {"name": "web", "namespace": "default"}, "spec": spec})

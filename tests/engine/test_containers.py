@@ -9,7 +9,7 @@ from forebay.embedded.api.kinds import POD_KIND, SECRET_KIND
 from forebay.engine.apply.container_specs import ContainerNotReady
 from forebay.model.sources import Delivery
 from forebay.simulate import market_faults
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from tests.engine.container_world import PODS, VIRTUAL_NODE, BoundContainers, VirtualNode, container_sku
 from tests.engine.market_world import cloud_operator, clouds, market
 from tests.engine.test_markets import until

@@ -3,8 +3,8 @@
 import asyncio
 
 from forebay.embedded.api.kinds import EVENT_KIND, NODE_KIND, POD_KIND
-from forebay.simulate.market import MarketCall
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from tests.engine.group_world import change, condition, provision, remove, sizes, status, tainted
 from tests.engine.market_world import cloud_operator, clouds, market
 from tests.engine.test_markets import until

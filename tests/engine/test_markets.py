@@ -3,10 +3,10 @@
 import asyncio
 import base64
 
-from forebay.embedded.api.kinds import SECRET_KIND, SIGNING_REQUEST_KIND
+from forebay.embedded.api.kinds import EVENT_KIND, POD_KIND, REPLICA_SET_KIND, SECRET_KIND, SIGNING_REQUEST_KIND
 from forebay.simulate import market_faults
-from forebay.simulate.market import MarketCall
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power import Powered
 from tests.engine.market_world import cloud_operator, clouds, market
 
@@ -112,3 +112,38 @@ async def test_a_machine_joins_with_its_own_token_and_the_token_is_deleted():
             assert tokens() == []
             await until(lambda: not cloud.running and set(cloud.world.states().values()) <= {"Gone"})
         assert cloud.ledger() == cloud.bill() > 0
+
+
+async def test_pods_that_come_back_to_a_cordoned_node_do_not_keep_a_rented_machine():
+    async with clouds(market("alpha", CHEAP)) as cloud, cloud_operator(cloud):
+        cloud.pool("alpha")
+        (alpha,) = cloud.markets.values()
+        cloud.world.pod("train", 4, runs="120s")
+        await until(lambda: cloud.world.phase("train") == "Running")
+        pod = {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {
+                "containers": [{"name": "web", "image": "web:1"}],
+                "tolerations": [{"operator": "Exists"}],
+                "terminationGracePeriodSeconds": 1,
+            },
+        }
+        spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": pod}
+        cloud.store.create(REPLICA_SET_KIND, {"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
+        await until(lambda: cloud.world.phase("train") == "Succeeded")
+        ended = asyncio.get_running_loop().time()
+
+        await until(lambda: not cloud.running)
+
+        assert 300 < asyncio.get_running_loop().time() - ended < 480, "their evictions come first"
+        await until(lambda: set(cloud.world.states().values()) == {"Gone"})
+        told = [each["message"] for each in cloud.store.list(EVENT_KIND) if each["reason"] == "Idle"]
+        assert any("came to it although it is cordoned" in each for each in told)
+
+        def where():
+            pods = (each for each in cloud.store.list(POD_KIND) if each["metadata"]["name"].startswith("web-"))
+            return [each["spec"].get("nodeName") for each in pods]
+
+        await until(lambda: where() == [None])
+        assert len(alpha.calls_of(MarketCall.LAUNCH)) == 1
+    assert cloud.ledger() == cloud.bill() > 0

@@ -11,6 +11,7 @@ from forebay.api.gpu_workload_budget import EnforcementAction, GPUWorkloadBudget
 from forebay.budgets.accounts import Account, Accounts, BudgetKey
 from forebay.budgets.ledger.profile import Profile
 from forebay.budgets.usage import described, from_microseconds, microseconds
+from forebay.model.boundary import Boundary
 from forebay.model.quantities import GpuHours, Usd, UsdPerHour
 from forebay.model.reasons import Reason
 from forebay.model.spans import human
@@ -133,16 +134,14 @@ class Assessor:
         """Standing of every budget that has an account and can be assessed; `errors` names the others."""
         at = microseconds(now)
         found: dict[BudgetKey, Standing] = {}
-        errors: dict[BudgetKey, Exception] = {}
+        boundary: Boundary[BudgetKey] = Boundary()
         for budget in budgets:
             account = accounts.get(budget.key)
             if account is None:
                 continue
-            try:
+            with boundary.of(budget.key):
                 found[budget.key] = self._standing(budget, account, at)
-            except Exception as error:  # noqa: BLE001 (the boundary between budgets; the tick logs and reports it)
-                errors[budget.key] = error
-        self.errors = errors
+        self.errors = boundary.errors
         if len(self._limits) > len(found):
             self._limits = {key: kept for key, kept in self._limits.items() if key in found}
             self._forecasts = {key: kept for key, kept in self._forecasts.items() if key in found}

@@ -222,7 +222,7 @@ class Operator:
             gpu_resources=self._rules.gpu_resources,
             budgets=self._rules.budgets,
         )
-        conditions = CapacityConditions(self._client, views, self.elector.still_leader)
+        conditions = CapacityConditions(self._client, views, self.elector.still_leader, self.counts)
         refused_tolerations = RefusedTolerations()
         gate = GateWatch(self._client, views) if self._rules.budgets else None
         remote = None
@@ -235,6 +235,7 @@ class Operator:
                 identity=self.elector.identity,
                 still_leader=self.elector.still_leader,
                 clock=self._clock,
+                counts=self.counts,
             )
         environment = Environment(self._environment, views, self._namespace, self._rules.idle_delay)
 

@@ -12,6 +12,7 @@ from forebay.budgets.audit import AuditedBudget, AuditedPod, ContainerTimes
 from forebay.kube.decoders import ObjectDecoder
 from forebay.kube.own_kinds import GPU_WORKLOAD_BUDGETS
 from forebay.kube.resources import Resource
+from forebay.kube.wire_metadata import WireMetadata
 from forebay.model.notation import Quantity
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -26,12 +27,7 @@ class _ManagedFields(msgspec.Struct, rename="camel"):
     fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="fieldsV1")
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str
-    uid: str
-    resource_version: str
-    creation_timestamp: datetime
-    namespace: str = ""
+class _Meta(WireMetadata):
     managed_fields: list[_ManagedFields] | None = None
 
 

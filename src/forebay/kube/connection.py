@@ -1,6 +1,7 @@
 """Transports and clients for a `Config`: authentication, rate limit, redaction."""
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
 import msgspec
@@ -62,13 +63,11 @@ class Authenticating:
             await transport.close()
 
     async def _renewed(self, credential: Credential, response: Response) -> Credential:
-        try:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(response.close)
             renewed = await self._credentials.renewed(credential)
-        except BaseException:
-            await response.close()
-            raise
-        if renewed != credential:
-            await response.close()
+            if renewed == credential:
+                stack.pop_all()  # the response is the caller's
         return renewed
 
     async def _send(self, request: Request, credential: Credential) -> Response:

@@ -1,26 +1,18 @@
 """Decoders of ResourceSlices, DeviceClasses and ResourceClaims (dynamic resource allocation)."""
 
-from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from forebay.kube.decoders import ObjectDecoder
 from forebay.kube.resources import Resource
+from forebay.kube.wire_metadata import WireMetadata
 from forebay.model.devices import AttributeValue, Device, DeviceClass, ResourceClaim, ResourceSlice
 from forebay.model.requirements import Effect
 
 #: On claims that the scheduler makes for pods that request an extended resource: their requests say it already.
 _EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 _REPELLING: Final = (Effect.NO_SCHEDULE, Effect.NO_EXECUTE)
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str
-    uid: str
-    resource_version: str
-    creation_timestamp: datetime
-    namespace: str = ""
 
 
 class _Attribute(msgspec.Struct):
@@ -53,7 +45,7 @@ class _SliceSpec(msgspec.Struct, rename="camel"):
 
 
 class _SliceOnWire(msgspec.Struct):
-    metadata: _Meta
+    metadata: WireMetadata
     spec: _SliceSpec
 
 
@@ -71,7 +63,7 @@ class _ClassSpec(msgspec.Struct, rename="camel"):
 
 
 class _ClassOnWire(msgspec.Struct):
-    metadata: _Meta
+    metadata: WireMetadata
     spec: _ClassSpec = msgspec.field(default_factory=_ClassSpec)
 
 
@@ -111,7 +103,7 @@ def _class(wire: _ClassOnWire) -> DeviceClass:
     )
 
 
-class _ClaimMeta(_Meta):
+class _ClaimMeta(WireMetadata):
     annotations: dict[str, str] | None = None
 
 

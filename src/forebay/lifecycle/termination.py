@@ -42,6 +42,9 @@ RECORD_RETENTION: Final = timedelta(hours=1)
 EVICTION_INTERVAL: Final = timedelta(seconds=10)
 #: The longest interval for pods that come back although the node is cordoned.
 RETURN_INTERVAL: Final = timedelta(minutes=10)
+#: A rented machine whose pods were all created so long after its cordon is not kept for them: their controllers put
+#: every pod that is evicted there again.
+RETURNED_FOR: Final = timedelta(minutes=5)
 #: Pods on a NotReady node cannot be seen to end: after this long they count as lost.
 PODS_LOST_AFTER: Final = timedelta(minutes=10)
 #: A machine whose node is still Ready this long after a termination call that failed has not been terminated by it.
@@ -151,7 +154,12 @@ def _drained(ctx: RuleContext) -> AnyStep:
     reason = Reason(why) if why in EVICTING else Reason.IDLE
     lost = ctx.facts.pods
     state = "its node is empty"
-    if lost:
+    if lost and ctx.facts.node is not None and ctx.facts.node.ready:
+        state = (
+            f"{pod_names(lost)} came to it although it is cordoned, as pods that tolerate "
+            "node.kubernetes.io/unschedulable do after each eviction. They end with the node"
+        )
+    elif lost:
         how = "NotReady" if ctx.facts.node is not None else "missing"
         state = f"{pod_names(lost)} cannot be seen to end, because node {ctx.record.node_name} is {how}"
     step = into_terminating(ctx, reason, f"{termination_phrase(ctx.record)}: {state}.")
@@ -175,7 +183,7 @@ def _pods_lost_at(ctx: RuleContext) -> datetime:
 
 
 def _evict(ctx: RuleContext, node: Node) -> RuleResult:
-    """Evicts the pods on the node, or waits for them; None once they count as lost."""
+    """Evicts the pods on the node, or waits for them; None once they count as lost, or end with the machine."""
     status, now = ctx.status, ctx.now
     if not node.ready and now >= _pods_lost_at(ctx):
         return None
@@ -183,6 +191,8 @@ def _evict(ctx: RuleContext, node: Node) -> RuleResult:
     cordoned = cordoned_at(node, ctx.facts.since) or now
     # Those that came in spite of the cordon would come again, so they are evicted when no other pod is left.
     to_evict = tuple(pod for pod in there if pod.created <= cordoned + ctx.facts.cordon_wait)
+    if there and not to_evict and _only_returned(ctx, cordoned):
+        return None
     if there and not to_evict:
         return _evict_returned(ctx, node, there, now - cordoned)
     if status.not_before is not None and now < status.not_before:
@@ -197,6 +207,16 @@ def _evict(ctx: RuleContext, node: Node) -> RuleResult:
     return Drain(
         record=ctx.record, reason=Reason.DRAINING, sentence=sentence, node=node, evict=to_evict, status=updated
     )
+
+
+def _only_returned(ctx: RuleContext, cordoned: datetime) -> bool:
+    """True where nothing but pods that come back again and again keeps a machine whose node goes with it.
+
+    Evictions work, as otherwise older pods would be there: the next one would be one more. Not for an owned machine:
+    its Node object stays, and kube-scheduler would bind such pods to a machine that is off, where they wait for ever.
+    """
+    returned = all(pod.created > cordoned + RETURNED_FOR for pod in ctx.facts.pods)
+    return returned and not ctx.facts.policy.node_outlives_it
 
 
 def _evict_returned(ctx: RuleContext, node: Node, pods: tuple[Pod, ...], cordoned_for: timedelta) -> RuleResult:

@@ -48,6 +48,8 @@ class CloudRefusal(msgspec.Struct, frozen=True, kw_only=True):
     #: The provider's own code; "" where it has none.
     code: str = ""
     message: str = ""
+    #: Of the URL, below the API's own.
+    path: str = ""
     #: The call may have had an effect.
     acts: bool = False
     #: The beginning of a sentence: who answered what.
@@ -59,6 +61,8 @@ class CloudDialect(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Name of the cloud, in sentences.
     label: str
+    #: Without a Secret no call is sent.
+    needs_key: bool = True
     #: Code and message in the body of an error.
     read_error: Callable[[bytes], tuple[str, str]]
     #: The error that a refusal stands for by the provider's own codes; None: the table above holds.
@@ -69,6 +73,11 @@ class CloudDialect(msgspec.Struct, frozen=True, kw_only=True):
     usual_wait: timedelta | None = None
     #: Seconds for a request.
     timeout: float = 30.0
+
+    @property
+    def subject(self) -> str:
+        """The label at the beginning of a sentence."""
+        return self.label[:1].upper() + self.label[1:]
 
 
 class CloudCalls:
@@ -114,12 +123,12 @@ class CloudCalls:
         url = self._base + path
         timeouts = Timeouts(connect=self._dialect.timeout, read=None, total=None)
         request = Request(method="GET", url=url, headers=Headers(headers), timeouts=timeouts)
-        granted = request.headers.with_(self._dialect.authorize(await self._credentials(), request))
+        granted = self._authorized(request, await self._credentials())
         try:
-            response = await self._transport.request(msgspec.structs.replace(request, headers=granted))
+            response = await self._transport.request(granted)
             async with response:
                 if not response.ok:
-                    raise self._error(response.status, response.headers, await _read(response), acts=False)
+                    raise self._error(path, response.status, response.headers, await _read(response), acts=False)
                 chunks = response.chunks()
                 while (chunk := await _next(chunks, quiet)) is not None:
                     yield chunk
@@ -144,13 +153,16 @@ class CloudCalls:
                 status, headers, text = await self._send(method, path, body, current, acts=acts)
         if 200 <= status < 300:  # noqa: PLR2004 (HTTP's own numbers)
             return text
-        raise self._error(status, headers, text, acts=acts)
+        raise self._error(path, status, headers, text, acts=acts)
 
-    async def _credentials(self) -> str:
+    async def _credentials(self) -> str | None:
+        """None: the API needs none."""
         label = self._dialect.label
+        if self._key is None and not self._dialect.needs_key:
+            return None
         if self._key is None:
             raise BadCredentials(
-                f"{label} needs an API key: set credentialsRef to the Secret and the key that hold it."
+                f"{self._dialect.subject} needs an API key: set credentialsRef to the Secret and the key that hold it."
             )
         try:
             return (await self._secrets.value(self._key)).decode().strip()
@@ -163,7 +175,7 @@ class CloudCalls:
             raise Unavailable(f"The API key of {label} cannot be read: {error}.") from None
 
     async def _send(
-        self, method: str, path: str, body: bytes | None, key: str, *, acts: bool
+        self, method: str, path: str, body: bytes | None, key: str | None, *, acts: bool
     ) -> tuple[int, Headers, bytes]:
         seconds = self._dialect.timeout
         request = Request(
@@ -173,11 +185,8 @@ class CloudCalls:
             body=body,
             timeouts=Timeouts(connect=seconds, read=seconds, total=seconds),
         )
-        authorized = msgspec.structs.replace(
-            request, headers=request.headers.with_(self._dialect.authorize(key, request))
-        )
         try:
-            response = await self._transport.request(authorized)
+            response = await self._transport.request(self._authorized(request, key))
             async with response:
                 return response.status, response.headers, await _read(response)
         except NeverSent as error:
@@ -185,12 +194,18 @@ class CloudCalls:
         except TransportError as error:
             if acts:
                 raise OutcomeUnknown(
-                    f"{self._redacted(str(error))}. {self._dialect.label} may have acted all the same."
+                    f"{self._redacted(str(error))}. {self._dialect.subject} may have acted all the same."
                 ) from None
             raise Unavailable(f"{self._redacted(str(error))}.") from None
 
-    def _error(self, status: int, headers: Headers, text: bytes, *, acts: bool) -> ProviderError:
-        label = self._dialect.label
+    def _authorized(self, request: Request, key: str | None) -> Request:
+        if key is None:
+            return request
+        headers = request.headers.with_(self._dialect.authorize(key, request))
+        return msgspec.structs.replace(request, headers=headers)
+
+    def _error(self, path: str, status: int, headers: Headers, text: bytes, *, acts: bool) -> ProviderError:
+        label = self._dialect.subject
         code, message = self._dialect.read_error(text)
         said = self._redacted(message or code)[:_LONGEST_QUOTE]
         fact = f'{label} answered {status} ("{said}")' if said else f"{label} answered {status}"
@@ -198,12 +213,14 @@ class CloudCalls:
             wait = retry_after(headers, self._clock())
             later = min(timedelta(seconds=wait), _LONGEST_WAIT) if wait is not None else self._dialect.usual_wait
             return RateLimited(f"{fact}: too many requests. Forebay retries later.", retry_after=later)
-        refusal = CloudRefusal(status=status, code=code, message=message, acts=acts, fact=fact)
+        refusal = CloudRefusal(status=status, code=code, message=message, path=path, acts=acts, fact=fact)
         if (meant := self._dialect.meaning(refusal)) is not None:
             return meant
         if status in _UNAUTHORIZED:
-            where = f" in {self._secrets.describe(self._key)}" if self._key is not None else ""
-            return BadCredentials(f"{fact}: it does not accept the API key{where}. Correct it.")
+            if self._key is None:
+                return BadCredentials(f"{fact}: it does not accept calls without an API key. Set credentialsRef.")
+            where = self._secrets.describe(self._key)
+            return BadCredentials(f"{fact}: it does not accept the API key in {where}. Correct it.")
         if 300 <= status < 500:  # noqa: PLR2004
             return Rejected(f"{fact}. Correct endpoint of the provider, or what the class asks for.")
         if acts:

@@ -1,11 +1,12 @@
 """Isolation: an object that Forebay cannot handle costs that object its turn, and nobody else's."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from forebay.model.boundary import Boundary
 from forebay.model.workloads import Pod
 from forebay.reconcile.snapshot import Snapshot
 
@@ -26,18 +27,15 @@ class Faults:
     """Objects that one tick could not handle because of a bug of Forebay, with the error."""
 
     def __init__(self) -> None:
-        self.errors: dict[ObjectId, Exception] = {}
+        self._boundary: Boundary[ObjectId] = Boundary()
+        self.errors = self._boundary.errors
 
     def add(self, kind: str, errors: Mapping[tuple[str, str], Exception]) -> None:
         self.errors.update({ObjectId(kind, *key): error for key, error in errors.items()})
 
-    @contextmanager
-    def of(self, kind: str, namespace: str, name: str) -> Iterator[None]:
+    def of(self, kind: str, namespace: str, name: str) -> AbstractContextManager[None, bool]:
         """Catches whatever the block raises: it then counts as a fault of this object."""
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 (the boundary between objects; the loop logs and counts it)
-            self.errors[ObjectId(kind, namespace, name)] = error
+        return self._boundary.of(ObjectId(kind, namespace, name))
 
     def told(self, kind: str, key: tuple[str, str]) -> str | None:
         """Sentence about the fault of an object; None where there is none."""
@@ -56,26 +54,24 @@ def without_faulty(snapshot: Snapshot, stages: Callable[[Snapshot], _R], faults:
     If they fail, they run again without the pods with which they fail by themselves, then without such pools. Raises
     the error where no single object causes it.
     """
-    try:
+    attempt: Boundary[None] = Boundary()
+    with attempt.of(None):
         return stages(snapshot), ()
-    except Exception as error:
-        for pods, pools in _suspects(snapshot, stages):
-            faulty = Faults()
-            faulty.add("Pod", {pod.key: pods[pod.uid] for pod in snapshot.pending if pod.uid in pods})
-            faulty.add("GPUNodePool", pools)
-            left_out = tuple(pod for pod in snapshot.pending if pod.uid in pods)
-            reduced = msgspec.structs.replace(
-                snapshot,
-                pending=tuple(pod for pod in snapshot.pending if pod.uid not in pods),
-                pools=tuple(pool for pool in snapshot.pools if pool.key not in pools),
-            )
-            try:
-                result = stages(reduced)
-            except Exception:  # noqa: BLE001, S112 (the next suspects are tried)
-                continue
-            faults.errors.update(faulty.errors)
+    error = attempt.errors[None]
+    for pods, pools in _suspects(snapshot, stages):
+        left_out = tuple(pod for pod in snapshot.pending if pod.uid in pods)
+        reduced = msgspec.structs.replace(
+            snapshot,
+            pending=tuple(pod for pod in snapshot.pending if pod.uid not in pods),
+            pools=tuple(pool for pool in snapshot.pools if pool.key not in pools),
+        )
+        # Where they fail again, the next suspects are tried.
+        with attempt.of(None):
+            result = stages(reduced)
+            faults.add("Pod", {pod.key: pods[pod.uid] for pod in left_out})
+            faults.add("GPUNodePool", pools)
             return result, left_out
-        raise error from None
+    raise error
 
 
 _Suspects = tuple[dict[str, Exception], dict[tuple[str, str], Exception]]
@@ -97,10 +93,8 @@ def _suspects(snapshot: Snapshot, stages: Callable[[Snapshot], object]) -> Itera
 
 
 def _failing(parts: Mapping[_K, Snapshot], stages: Callable[[Snapshot], object]) -> dict[_K, Exception]:
-    found: dict[_K, Exception] = {}
+    boundary: Boundary[_K] = Boundary()
     for key, part in parts.items():
-        try:
+        with boundary.of(key):
             stages(part)
-        except Exception as error:  # noqa: BLE001 (what this looks for)
-            found[key] = error
-    return found
+    return boundary.errors

@@ -6,9 +6,10 @@ The cheaper cloud runs out of machines at once, and takes its spot machine back 
 from typing import Final
 
 from forebay.simulate.lab import Arrival, LabMachine
-from forebay.simulate.market import Market, MarketCall
+from forebay.simulate.market import Market
 from forebay.simulate.market_faults import no_capacity
 from forebay.simulate.market_goods import RentedNodes, Sku
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power import Powered
 
 OWNED: Final = (

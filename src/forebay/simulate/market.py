@@ -11,11 +11,10 @@ import itertools
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from enum import StrEnum
 from fractions import Fraction
 from functools import partial
 from typing import Final
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
@@ -23,22 +22,18 @@ from forebay.model.sources import Delivery, InstancePhase
 from forebay.net.clock import now
 from forebay.net.transport import AnswerLost, Handler, Headers, Request, Response
 from forebay.providers.simulated.wire import (
-    ACCOUNT,
-    GROUPS,
-    INSTANCES,
-    OFFERS,
     MarketListing,
     MarketLog,
     MarketNames,
     MarketOffers,
     MarketOrder,
-    MarketRefusal,
     RefusalCode,
 )
 from forebay.simulate.market_bill import BillLine, total
 from forebay.simulate.market_faults import MarketFault
 from forebay.simulate.market_goods import Rented, RentedNodes, Sku
 from forebay.simulate.market_groups import SimulatedGroup
+from forebay.simulate.market_responses import MarketCall, asked_of, json_response, refusal
 from forebay.simulate.power_faults import Boot
 
 #: Part of its boot time after which a machine is listed as running.
@@ -46,20 +41,6 @@ _POWERED_AT: Final = 0.5
 _OK: Final = 200
 _CREATED: Final = 201
 _ACCEPTED: Final = 202
-
-
-class MarketCall(StrEnum):
-    """What a request asks for."""
-
-    ACCOUNT = "account"
-    OFFERS = "offers"
-    LAUNCH = "launch"
-    LIST = "list"
-    TERMINATE = "terminate"
-    LOGS = "logs"
-    GROUP = "group"
-    GROW = "grow"
-    SHRINK = "shrink"
 
 
 class ReceivedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,9 +180,9 @@ class Market:
     async def answer(self, request: Request) -> Response:
         """Handles one HTTP request."""
         parts = urlsplit(request.url)
-        asked, about = _asked(request.method, parts.path)
+        asked, about = asked_of(request.method, parts.path)
         if asked is None:
-            return _refused(404, "there is nothing of that path")
+            return refusal(404, "there is nothing of that path")
         if (refused := self._unauthorized(request)) is not None:
             self._record(asked, about, acted=False, status=refused.status)
             return refused
@@ -223,18 +204,18 @@ class Market:
 
     def _unauthorized(self, request: Request) -> Response | None:
         if self._refuses_until is not None and now() < self._refuses_until:
-            return _refused(401, "the API key is not valid at the moment")
+            return refusal(401, "the API key is not valid at the moment")
         if self.key is not None and request.headers.get("Authorization") != f"Bearer {self.key}":
-            return _refused(401, "the API key is not valid")
+            return refusal(401, "the API key is not valid")
         return None
 
     def _act(self, asked: MarketCall, about: str, request: Request, fault: MarketFault) -> Response:
         match asked:
             case MarketCall.ACCOUNT:
-                return _json(_OK, {"account": self.name})
+                return json_response(_OK, {"account": self.name})
             case MarketCall.OFFERS:
                 offers = (sku.offer(self._stock[key]) for key, sku in self._skus.items())
-                return _json(_OK, MarketOffers(offers=tuple(offers)))
+                return json_response(_OK, MarketOffers(offers=tuple(offers)))
             case MarketCall.LAUNCH:
                 return self._launch(request.body or b"", copies=fault.copies)
             case MarketCall.LIST:
@@ -249,17 +230,17 @@ class Market:
     def _group(self, asked: MarketCall, name: str, body: bytes) -> Response:
         group = self.groups.get(name)
         if group is None:
-            return _refused(404, f"there is no group {name}")
+            return refusal(404, f"there is no group {name}")
         if asked is MarketCall.GROUP:
             seen = now() - timedelta(seconds=self.list_lag)
-            return _json(_OK, group.shown(self._stock[group.sku.key], lambda rented: rented.listed_at(seen)))
+            return json_response(_OK, group.shown(self._stock[group.sku.key], lambda rented: rented.listed_at(seen)))
         names = msgspec.json.decode(body, type=MarketNames).names
         if asked is MarketCall.GROW:
             group.grow(names)
         else:
             for rented in group.shrink(names):
                 self._terminate(rented.id)
-        return _json(_ACCEPTED, {"group": name})
+        return json_response(_ACCEPTED, {"group": name})
 
     def _rent_member(self, sku: Sku, order: MarketOrder) -> Rented | None:
         return None if self._stock[sku.key] == 0 else self._rent(sku, order)
@@ -268,18 +249,18 @@ class Market:
         try:
             order = msgspec.json.decode(body, type=MarketOrder)
         except msgspec.DecodeError as error:
-            return _refused(400, f"the order cannot be read: {error}")
+            return refusal(400, f"the order cannot be read: {error}")
         key = (order.instance_type, order.region, order.zone, order.spot)
         sku = self._skus.get(key)
         if sku is None or (order.container is None) is (sku.delivers is Delivery.CONTAINER):
-            return _refused(422, f"there is no offer of {order.instance_type} like that")
+            return refusal(422, f"there is no offer of {order.instance_type} like that")
         if self.quota is not None and len(self.running) >= self.quota:
-            return _refused(409, f"at most {self.quota} instances", RefusalCode.QUOTA)
+            return refusal(409, f"at most {self.quota} instances", RefusalCode.QUOTA)
         left = self._stock[key]
         if left == 0:
-            return _refused(409, f"no {order.instance_type} left", RefusalCode.NO_CAPACITY)
+            return refusal(409, f"no {order.instance_type} left", RefusalCode.NO_CAPACITY)
         rented = [self._rent(sku, order) for _ in range(copies)]
-        return _json(_CREATED, rented[0].shown())
+        return json_response(_CREATED, rented[0].shown())
 
     def _new_id(self, order: MarketOrder) -> str:  # noqa: ARG002 (of clouds whose ids are names)
         return f"{self.name}-{next(self._numbers)}"
@@ -322,24 +303,24 @@ class Market:
         listing = MarketListing(
             instances=tuple(each.shown() for each in shown), ended=ended, next=page + 1 if more else None
         )
-        return _json(_OK, listing)
+        return json_response(_OK, listing)
 
     def _terminate(self, instance: str) -> Response:
         rented = self.instances.get(instance)
         if rented is None or rented.gone_at is not None:
-            return _refused(404, f"there is no instance {instance}")
+            return refusal(404, f"there is no instance {instance}")
         if rented.phase is not InstancePhase.ENDING:
             rented.cancel()
             rented.enters(InstancePhase.ENDING)
             self._stop_node(rented)
             rented.later(rented.sku.shutdown, partial(self._end, rented))
-        return _json(_ACCEPTED, {"id": instance})
+        return json_response(_ACCEPTED, {"id": instance})
 
     def _logs(self, instance: str) -> Response:
         rented = self.instances.get(instance)
         if rented is None or rented.gone_at is not None:
-            return _refused(404, f"there is no instance {instance}")
-        return _json(_OK, MarketLog(lines=tuple(rented.log), open=rented.exit_code is None))
+            return refusal(404, f"there is no instance {instance}")
+        return json_response(_OK, MarketLog(lines=tuple(rented.log), open=rented.exit_code is None))
 
     # What happens by itself.
 
@@ -381,35 +362,3 @@ def by_host(handlers: Mapping[str, Handler]) -> Handler:
         return Response(502, body=b"no such host\n") if handler is None else await handler(request)
 
     return answer
-
-
-def _asked(method: str, path: str) -> tuple[MarketCall | None, str]:
-    about = ""
-    if path.startswith(f"{INSTANCES}/"):
-        name, _, rest = path.removeprefix(f"{INSTANCES}/").partition("/")
-        about = unquote(name)
-        asked = {("DELETE", ""): MarketCall.TERMINATE, ("GET", "logs"): MarketCall.LOGS}.get((method, rest))
-        return asked, about
-    if path.startswith(f"{GROUPS}/"):
-        name, _, rest = path.removeprefix(f"{GROUPS}/").partition("/")
-        calls = {
-            ("GET", ""): MarketCall.GROUP,
-            ("POST", "grow"): MarketCall.GROW,
-            ("POST", "shrink"): MarketCall.SHRINK,
-        }
-        return calls.get((method, rest)), unquote(name)
-    found = {
-        ("GET", ACCOUNT): MarketCall.ACCOUNT,
-        ("GET", OFFERS): MarketCall.OFFERS,
-        ("POST", INSTANCES): MarketCall.LAUNCH,
-        ("GET", INSTANCES): MarketCall.LIST,
-    }
-    return found.get((method, path)), about
-
-
-def _json(status: int, body: object) -> Response:
-    return Response(status, Headers({"Content-Type": "application/json"}), msgspec.json.encode(body))
-
-
-def _refused(status: int, message: str, code: str = "") -> Response:
-    return _json(status, MarketRefusal(code=code, message=message))

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from forebay.api.values import NotADuration, duration
-from forebay.model.sources import Delivery, InstancePhase
+from forebay.model.sources import InstancePhase
 from forebay.net.clock import now
-from forebay.providers.simulated.wire import MarketInstance, MarketLogLine, MarketOffer, MarketOrder
+from forebay.providers.simulated.wire import MarketGood, MarketInstance, MarketLogLine, MarketOffer, MarketOrder
 from forebay.simulate.market_bill import BillLine, Tariff
 
 #: Environment variables of a container that say how it goes: how long it runs (default: until it is terminated), and
@@ -20,19 +20,10 @@ RUN_TIME: Final = "SIMULATED_RUN_TIME"
 EXIT_CODE: Final = "SIMULATED_EXIT_CODE"
 
 
-class Sku(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of machine or container in one zone. Times in seconds."""
+class Sku(MarketGood, frozen=True, kw_only=True):
+    """One kind of machine or container in one zone. Times in seconds. Without `stock` there is no end of it."""
 
-    instance_type: str
     gpus: int
-    hourly_price: str
-    gpu_type: str | None = None
-    gpu_memory_gib: int | None = None
-    region: str | None = None
-    zone: str | None = None
-    spot: bool = False
-    #: None: no end, and the market does not say how many there are.
-    stock: int | None = None
     #: From the order until it is a node, or until its container runs.
     boot: float = 90.0
     #: From there until the node's GPUs are allocatable.
@@ -44,30 +35,20 @@ class Sku(msgspec.Struct, frozen=True, kw_only=True):
     increment: int = 1
     gpu_resource: str = "nvidia.com/gpu"
     allocatable: Mapping[str, str] = msgspec.field(default_factory=lambda: {"cpu": "32", "memory": "128Gi"})
-    reclaims_per_million_hours: int = 0
-    delivers: Delivery = Delivery.NODE
 
     @property
     def key(self) -> tuple[str, str | None, str | None, bool]:
         return self.instance_type, self.region, self.zone, self.spot
 
     def offer(self, stock: int | None) -> MarketOffer:
+        common: dict[str, Any] = {name: getattr(self, name) for name in MarketGood.__struct_fields__}
         return MarketOffer(
-            instance_type=self.instance_type,
-            hourly_price=self.hourly_price,
+            **{**common, "stock": stock},
             gpu_count=self.gpus,
-            gpu_type=self.gpu_type,
-            gpu_memory_gib=self.gpu_memory_gib,
-            region=self.region,
-            zone=self.zone,
-            spot=self.spot,
-            stock=stock,
             allocatable={"pods": "110", **self.allocatable, self.gpu_resource: str(self.gpus)},
             minimum_seconds=self.minimum,
             increment_seconds=self.increment,
-            reclaims_per_million_hours=self.reclaims_per_million_hours,
             boot_seconds=round(self.boot + self.driver),
-            delivers=self.delivers,
         )
 
 

@@ -8,17 +8,14 @@ from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.joining import CloudInit
 from forebay.api.parts import SecretKeyRef
 from forebay.model.secret_text import SecretText
-from forebay.net.aiohttp_transport import AiohttpTransport
-from forebay.net.in_process import InProcess
-from forebay.net.redaction import Redactor
-from forebay.net.serve import serving
 from forebay.providers.base import BootKind, BootPayload, LaunchRequest
 from forebay.providers.plugin import ProviderContext
 from forebay.providers.registry import build_provider
 from forebay.simulate import market_faults
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.faults import FakeSecrets, LaunchFault
-from tests.net.faults import Faulty, LoseAnswer, LoseRequest, Reset, When
+from tests.contract.providers.served import Served
+from tests.net.faults import LoseAnswer, LoseRequest, Reset, When
 
 CLUSTER = "3c3f1a52-0c57-4a5e-9d7e-6b1f0a6f3c11"
 KEY = "planted-api-key-9c1d"
@@ -26,7 +23,7 @@ JOIN_SECRET = "abcdef.0123456789abcdef"
 BOOT = f"#cloud-config\n# join as node-1 with {JOIN_SECRET}\n"
 
 
-class CloudHarness:
+class CloudHarness(Served):
     """A conformance server with three kinds of machines. Subclasses say which one, and how to reach it."""
 
     #: Name of the provider.
@@ -52,28 +49,20 @@ class CloudHarness:
         raise NotImplementedError
 
     def __init__(self, *, sockets=False):
-        self.sockets = sockets
+        super().__init__(sockets=sockets)
         self.world = self.server()
-        self.redactor = Redactor()
         self._offers = ()
         self.secret_store = FakeSecrets({("forebay", "cloud"): {"key": KEY.encode()}})
-        self.plan = When(lambda _: False, Reset())
 
     @asynccontextmanager
     async def open(self):
-        if self.sockets:
-            async with serving(self.world.answer) as base, self._provider(base, AiohttpTransport()):
-                yield self
-        else:
-            async with self._provider("http://cloud", InProcess(self.world.answer)):
-                yield self
-        self.world.stop()
+        async with super().open():
+            yield self
         assert self.world.violations == []
 
-    @asynccontextmanager
-    async def _provider(self, base, wire):
+    def build(self, base, make_transport):
         context = ProviderContext(
-            make_transport=lambda _tls: Faulty(wire, self._faults),
+            make_transport=make_transport,
             secrets=self.secret_store,
             namespace="forebay",
             cluster=CLUSTER,
@@ -81,11 +70,7 @@ class CloudHarness:
         )
         entry = Entry(name=self.name, endpoint=base + self.path, credentials_ref=SecretKeyRef(name="cloud", key="key"))
         spec = GPUNodeClassSpec(providers=(entry,), cloud_init=CloudInit(template=self.boot))
-        self.provider = self.unpaced(context, entry) if self.sockets else build_provider(entry, spec, context)
-        try:
-            yield
-        finally:
-            await self.provider.close()
+        return self.unpaced(context, entry) if self.sockets else build_provider(entry, spec, context)
 
     async def request(self, uid="uid-1", machine="four", attempt=1):
         self._offers = self._offers or await self.provider.offers()
@@ -99,9 +84,6 @@ class CloudHarness:
             attempt=attempt,
             boot=BootPayload(kind=BootKind.CLOUD_INIT, text=SecretText(self.boot)),
         )
-
-    def _faults(self, request):
-        return self.plan(request)
 
     def running(self):
         return self.world.running

@@ -22,8 +22,9 @@ import msgspec
 from forebay.net.clock import now
 from forebay.net.transport import AnswerLost, Headers, Response
 from forebay.providers.simulated.wire import MarketNode, MarketOrder, MarketTaint
-from forebay.simulate.market import Market, MarketCall
+from forebay.simulate.market import Market
 from forebay.simulate.market_faults import MarketFault
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.json_schema import problems
 from tests.contract.providers.published import published
 

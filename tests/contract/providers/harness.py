@@ -3,27 +3,22 @@
 A new provider needs one class here and one entry in `HARNESSES`.
 """
 
-from contextlib import asynccontextmanager
-
 import msgspec
 from msgspec.structs import replace
 
 from forebay.api.gpu_node_class import GPUNodeClassSpec
 from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.parts import SecretKeyRef, SecretRef
-from forebay.net.aiohttp_transport import AiohttpTransport
-from forebay.net.in_process import InProcess
-from forebay.net.redaction import Redactor
-from forebay.net.serve import serving
 from forebay.providers.base import LaunchRequest
 from forebay.providers.plugin import ProviderContext
 from forebay.providers.registry import build_provider
 from forebay.providers.simulated.wire import MarketRefusal
 from forebay.simulate import market_faults
 from forebay.simulate import power_faults as faults
-from forebay.simulate.market import Market, MarketCall
+from forebay.simulate.market import Market
 from forebay.simulate.market_faults import MarketFault
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power import PowerCall, Powered, PowerWorld
 from tests.contract.providers.crusoe.harness import CrusoeHarness
 from tests.contract.providers.faults import FakeSecrets, LaunchFault
@@ -32,16 +27,18 @@ from tests.contract.providers.lambdalabs.harness import LambdaHarness
 from tests.contract.providers.paperspace.harness import PaperspaceHarness
 from tests.contract.providers.receiver import KEY, TOKEN, Receiver
 from tests.contract.providers.runpod.harness import RunpodHarness
-from tests.net.faults import Faulty, LoseAnswer, LoseRequest, Reset, When
+from tests.contract.providers.served import Served
+from tests.net.faults import LoseAnswer, LoseRequest, Reset, When
 
 
-class WebhookHarness:
+class WebhookHarness(Served):
     """Three machines behind one power API that requires a header and a signature."""
 
     #: Values that must appear in no error.
     secrets = (TOKEN, KEY, "x-hidden-value-41")
 
     def __init__(self, *, status=True, sockets=False):
+        super().__init__(sockets=sockets)
         self.receiver = Receiver()
         self.world = PowerWorld(
             [
@@ -60,23 +57,9 @@ class WebhookHarness:
                 ("infra", "signing"): {"key": KEY.encode()},
             }
         )
-        self.redactor = Redactor()
-        self.plan = When(lambda _: False, Reset())
-        self.sockets = sockets
         self._status = status
 
-    @asynccontextmanager
-    async def open(self):
-        if self.sockets:
-            async with serving(self.world.answer) as base, self._provider(base, AiohttpTransport()):
-                yield self
-        else:
-            async with self._provider("http://power-api", InProcess(self.world.answer)):
-                yield self
-        self.world.stop()
-
-    @asynccontextmanager
-    async def _provider(self, base, wire):
+    def build(self, base, make_transport):
         self.machines = tuple(
             replace(
                 machine,
@@ -87,7 +70,7 @@ class WebhookHarness:
             for machine in self.world.configured(base, status=self._status)
         )
         context = ProviderContext(
-            make_transport=lambda _tls: Faulty(wire, self._faults),
+            make_transport=make_transport,
             secrets=self.secret_store,
             namespace="forebay",
             cluster="cluster-1",
@@ -95,20 +78,13 @@ class WebhookHarness:
             clock=self.receiver.clock,
         )
         entry = Entry(name="webhook", machines=self.machines)
-        self.provider = build_provider(entry, GPUNodeClassSpec(providers=(entry,)), context)
-        try:
-            yield
-        finally:
-            await self.provider.close()
+        return build_provider(entry, GPUNodeClassSpec(providers=(entry,)), context)
 
     async def request(self, uid="uid-1", machine="four", attempt=1):
         offer = next(offer for offer in await self.provider.offers() if offer.instance_type == machine)
         return LaunchRequest(
             uid=uid, name=machine, cluster="cluster-1", offer=offer, node_name=machine, attempt=attempt
         )
-
-    def _faults(self, request):
-        return self.plan(request)
 
     def running(self):
         """Ids of the instances that really run."""
@@ -154,13 +130,13 @@ class WebhookHarness:
         self.world.script("four", PowerCall.ON, fault)
 
 
-class MarketHarness:
+class MarketHarness(Served):
     """A market with three kinds of machines that requires an API key."""
 
     secrets = (TOKEN,)
 
     def __init__(self, *, sockets=False):
-        self.sockets = sockets
+        super().__init__(sockets=sockets)
         self.world = Market(
             "alpha",
             [
@@ -169,41 +145,21 @@ class MarketHarness:
             ],
             key=TOKEN,
         )
-        self.redactor = Redactor()
-        self.plan = When(lambda _: False, Reset())
 
-    @asynccontextmanager
-    async def open(self):
-        if self.sockets:
-            async with serving(self.world.answer) as base, self._provider(base, AiohttpTransport()):
-                yield self
-        else:
-            async with self._provider("http://alpha", InProcess(self.world.answer)):
-                yield self
-        self.world.stop()
-
-    @asynccontextmanager
-    async def _provider(self, base, wire):
+    def build(self, base, make_transport):
         context = ProviderContext(
-            make_transport=lambda _tls: Faulty(wire, self._faults),
+            make_transport=make_transport,
             secrets=FakeSecrets({("forebay", "market"): {"key": TOKEN.encode()}}),
             namespace="forebay",
             cluster="cluster-1",
             redactor=self.redactor,
         )
         entry = Entry(name="simulated", endpoint=base, credentials_ref=SecretKeyRef(name="market", key="key"))
-        self.provider = build_provider(entry, GPUNodeClassSpec(providers=(entry,)), context)
-        try:
-            yield
-        finally:
-            await self.provider.close()
+        return build_provider(entry, GPUNodeClassSpec(providers=(entry,)), context)
 
     async def request(self, uid="uid-1", machine="four", attempt=1):
         offer = next(offer for offer in await self.provider.offers() if offer.instance_type == machine)
         return LaunchRequest(uid=uid, name=uid, cluster="cluster-1", offer=offer, node_name=uid, attempt=attempt)
-
-    def _faults(self, request):
-        return self.plan(request)
 
     def running(self):
         return self.world.running

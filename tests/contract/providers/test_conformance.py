@@ -5,9 +5,9 @@ import pytest
 
 from forebay.net.transport import AnswerLost, Headers, Request
 from forebay.simulate import market_faults
-from forebay.simulate.market import MarketCall
 from forebay.simulate.market_faults import MarketFault
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.conformance import ConformanceServer, Operation, planned_node
 from tests.contract.providers.json_schema import problems
 

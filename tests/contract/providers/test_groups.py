@@ -14,8 +14,9 @@ from forebay.providers.base import OutcomeUnknown, ProviderError, Rejected
 from forebay.providers.plugin import ProviderContext
 from forebay.providers.registry import providers
 from forebay.simulate import market_faults as faults
-from forebay.simulate.market import Market, MarketCall
+from forebay.simulate.market import Market
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.cloud_harness import CLUSTER, KEY
 from tests.contract.providers.faults import FakeSecrets
 from tests.contract.providers.gcp.server import ComputeEngine, goods, hourly_price

@@ -121,6 +121,35 @@ def test_pods_that_are_being_deleted_are_waited_for():
     assert requeue_at(leaving, NOW + minutes(30)) == NOW + minutes(30) + seconds(10)
 
 
+def test_pods_that_come_back_after_each_eviction_end_with_a_rented_machine():
+    draining, there = record(S.DRAINING, because=R.EXPIRED), node(cordoned=NOW)
+
+    def seen(of, *created):
+        return facts(of, node=there, pods=tuple(replace(pod(f"web-{at}"), created=NOW + seconds(at)) for at in created))
+
+    assert isinstance(next_step(seen(draining, 299), NOW + minutes(30)), Drain), "evictions of it may be blocked"
+    assert isinstance(next_step(seen(draining, 299, 600), NOW + minutes(30)), Drain)
+    step = next_step(seen(draining, 301, 302), NOW + minutes(6))
+    assert (step.status.state, step.status.reason, step.given_up) == (
+        S.TERMINATING,
+        R.EXPIRED,
+        {"uid-web-301", "uid-web-302"},
+    )
+    assert "team/web-301 and team/web-302 came to it although it is cordoned" in step.sentence
+    call = next_step(seen(after(step), 303), NOW + minutes(6))
+    assert isinstance(call, Terminate), "another one has come meanwhile"
+    assert call.given_up == {"uid-web-303"}
+
+
+def test_pods_that_come_back_after_each_eviction_keep_an_owned_machine_on():
+    draining = record(S.DRAINING, because=R.EXPIRED, owned=True)
+    pods = (replace(pod("web"), created=NOW + minutes(20)),)
+    step = next_step(facts(draining, node=node("gpu-1", cordoned=NOW), pods=pods), NOW + minutes(30))
+    assert isinstance(step, Drain)
+    assert step.evict == pods
+    assert "keeps it from being powered off" in step.sentence
+
+
 def test_pods_on_a_lost_node_are_not_waited_for_for_ever():
     draining = record(S.DRAINING, because=R.UNHEALTHY)
     lost = facts(draining, node=node(ready=False, cordoned=NOW), pods=(pod(deleted=NOW),))

@@ -35,7 +35,8 @@ from forebay.model.sources import (
 )
 from forebay.model.workloads import Owner, PodShape
 from forebay.offload.departure import MarkedJob, PortablePod
-from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load_snapshot, save_snapshot
+from forebay.reconcile.saved_pods import NotASnapshot
+from forebay.reconcile.saved_snapshot import is_snapshot, load_snapshot, save_snapshot
 from forebay.reconcile.snapshot import BudgetState, Memory, OperatorRules, Snapshot
 from forebay.reconcile.tick import tick
 from tests.unit.budgets.factories import at, budget

@@ -23,9 +23,10 @@ from forebay.providers.simulated.wire import (
     MarketRefusal,
 )
 from forebay.simulate import market_faults as faults
-from forebay.simulate.market import Market, MarketCall
+from forebay.simulate.market import Market
 from forebay.simulate.market_bill import BillLine, Tariff
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 SKU = Sku(instance_type="a", gpus=4, hourly_price="3.60", stock=2, boot=10, shutdown=5)

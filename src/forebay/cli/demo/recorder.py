@@ -21,7 +21,8 @@ from forebay.model.spans import human
 from forebay.model.workloads import Pod
 from forebay.reporting.machines import NO_COST, cost, decimal
 from forebay.simulate.lab import BUDGET_TEAM
-from forebay.simulate.market import Market, MarketCall
+from forebay.simulate.market import Market
+from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power import PowerCall, PowerWorld
 
 

@@ -32,7 +32,8 @@ from forebay.net.transport import NeverSent, Request, Response
 from forebay.planning.offer_table import Row, TableError, read_table
 from forebay.providers.plugin import ProviderContext
 from forebay.providers.secrets import UnusableSecret
-from forebay.reconcile.saved_snapshot import NotASnapshot, is_snapshot, load_snapshot
+from forebay.reconcile.saved_pods import NotASnapshot
+from forebay.reconcile.saved_snapshot import is_snapshot, load_snapshot
 from forebay.reconcile.snapshot import Snapshot
 from forebay.settings import Settings, SettingsError
 from forebay.wiring import cluster_config, configure_logging, rules_of

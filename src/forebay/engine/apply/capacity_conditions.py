@@ -8,6 +8,8 @@ from typing import Any, Final, NoReturn
 import structlog
 
 from forebay.api.names import CAPACITY_CONDITION
+from forebay.engine.boundary import LoggedBugs
+from forebay.engine.counts import Counts
 from forebay.engine.views import Views
 from forebay.kube import writes
 from forebay.kube.client import Client
@@ -35,10 +37,11 @@ _MOST_REFUSED: Final = 10_000
 class CapacityConditions:
     """Writes the conditions that the latest tick wants, for as long as this process leads."""
 
-    def __init__(self, client: Client, views: Views, still_leader: Callable[[], bool]) -> None:
+    def __init__(self, client: Client, views: Views, still_leader: Callable[[], bool], counts: Counts) -> None:
         self._client = client
         self._views = views
         self._still_leader = still_leader
+        self._counts = counts
         self._changes: OrderedDict[str, CapacityChange] = OrderedDict()
         self._refreshes: OrderedDict[str, CapacityChange] = OrderedDict()
         self._wanted = asyncio.Event()
@@ -82,6 +85,12 @@ class CapacityConditions:
 
     async def _try(self, pod: Pod, change: CapacityChange) -> bool:
         """Writes the condition. False where the API server is unwell, or would not have it from us at all."""
+        # A bug must not end the task: nobody else would write the other pods' conditions.
+        with LoggedBugs("capacity condition not written", self._counts, pod="/".join(pod.key)):
+            return await self._write(pod, change)
+        return False
+
+    async def _write(self, pod: Pod, change: CapacityChange) -> bool:
         try:
             changed = await self._client.patch(PODS, pod.name, _patch(pod, change), pod.namespace, subresource="status")
         except (NotFound, Conflict):
@@ -94,10 +103,6 @@ class CapacityConditions:
             return True
         except (KubeError, TransportError) as error:
             log.warning("capacity condition not written", pod="/".join(pod.key), error=str(error))
-            return False
-        except Exception:
-            # A bug must not end the task: nobody else would write the other pods' conditions.
-            log.exception("capacity condition not written", pod="/".join(pod.key))
             return False
         self.written += 1
         self._views.pods.observe(changed)

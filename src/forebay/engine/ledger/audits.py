@@ -9,6 +9,7 @@ import structlog
 
 from forebay.budgets.accounts import BudgetKey, selector_of
 from forebay.budgets.audit import audit, ghosts
+from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
 from forebay.engine.ledger.budget_accounting import BudgetAccounting
 from forebay.kube.audited import AUDITED_BUDGETS, AUDITED_PODS
@@ -46,16 +47,12 @@ class Audits:
     async def audit_all(self) -> None:
         accuracy = self._accounting.accuracy
         for key in list(self._accounting.budgets):
-            try:
-                ratio = await self._audit(key)
-            except (KubeError, TransportError) as error:
-                ratio = None
-                log.warning("budget not audited", namespace=key[0], budget=key[1], error=str(error))
-            except Exception:
-                # The boundary between budgets: one that cannot be audited must not end the audits of others.
-                ratio = None
-                log.exception("budget not audited", namespace=key[0], budget=key[1])
-                self._counts.internal_errors += 1
+            ratio = None
+            with LoggedBugs("budget not audited", self._counts, namespace=key[0], budget=key[1]):
+                try:
+                    ratio = await self._audit(key)
+                except (KubeError, TransportError) as error:
+                    log.warning("budget not audited", namespace=key[0], budget=key[1], error=str(error))
             if ratio is None:
                 accuracy.pop(key, None)
             else:

@@ -16,6 +16,7 @@ from forebay.budgets.assessment import Assessor, QuotaLimits
 from forebay.budgets.ledger.ledger import Ledger
 from forebay.budgets.usage import seconds
 from forebay.engine.apply.pending_enforcement import PendingEnforcement, paused
+from forebay.engine.boundary import LoggedBugs
 from forebay.engine.counts import Counts
 from forebay.engine.ledger.bill_accounting import BillAccounting
 from forebay.engine.ledger.store import LedgerKey, LedgerStore, Unit
@@ -97,14 +98,12 @@ class BudgetAccounting:
             self._views.pod_changes.followed = False
 
     async def _run_once(self) -> None:
-        try:
+        # A bug must not end this task: what is not stored would be lost with this process.
+        with LoggedBugs("ledger sync failed", self._counts):
             await self.count_resources()
             await self.sync.store_next()
-        except Exception:
-            # A bug must not end this task: what is not stored would be lost with this process.
-            log.exception("ledger sync failed")
-            self._counts.internal_errors += 1
-            await asyncio.sleep(_AFTER_FAILURE)
+            return
+        await asyncio.sleep(_AFTER_FAILURE)
 
     async def finish(self, time_limit: float) -> None:
         """Store the remaining changes within a time limit in seconds.
@@ -254,14 +253,10 @@ class BudgetAccounting:
             self.bill_accounting.bill.budgets_changed(others)
 
     def _try_open(self, budget: GPUWorkloadBudget, now: datetime) -> bool:
-        try:
+        with LoggedBugs("budget not counted", self._counts, namespace=budget.key[0], budget=budget.key[1]):
             return self._open(budget, now)
-        except Exception as error:
-            # The boundary between budgets: one that cannot be counted must not stop the others.
-            log.exception("budget not counted", namespace=budget.key[0], budget=budget.key[1])
-            self._counts.internal_errors += 1
-            self._invalid[budget.key] = f"Forebay failed to open the account of the budget ({error}): see its log."
-            return False
+        self._invalid[budget.key] = "Forebay failed to open the account of the budget: see its log."
+        return False
 
     def _open(self, budget: GPUWorkloadBudget, now: datetime) -> bool:
         """Open the account of a budget; returns whether it is new."""

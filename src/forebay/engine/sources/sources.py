@@ -5,9 +5,10 @@ new may be concluded from an old listing.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 import structlog
@@ -129,9 +130,12 @@ class _PolledSource:
         self._poll_now = asyncio.Event()
         key = config.key
         self._tasks = [
-            asyncio.create_task(self._poll_offers(), name=f"offers of {key.provider} {key.node_class}"),
-            asyncio.create_task(self._poll_instances(), name=f"instances of {key.provider} {key.node_class}"),
-            asyncio.create_task(self._poll_check(), name=f"check of {key.provider} {key.node_class}"),
+            asyncio.create_task(self._poll(call, once, pause), name=f"{call} of {key.provider} {key.node_class}")
+            for call, once, pause in (
+                ("offers", self._read_offers, self._until_next_offers),
+                ("instances", self._list_instances, self._until_next_listing),
+                ("check", self._run_check, self._until_next_check),
+            )
         ]
         self._closing: asyncio.Task[None] | None = None
 
@@ -166,71 +170,65 @@ class _PolledSource:
         if self._closing is not None:
             await self._closing
 
-    async def _poll_offers(self) -> None:
+    async def _poll(
+        self, call: str, once: Callable[[], Awaitable[None]], pause: Callable[[], Awaitable[None]]
+    ) -> NoReturn:
+        """Calls again and again. What a call raises becomes the error of the source; what was known before stays so."""
         while True:
             try:
-                async with asyncio.timeout(CALL_TIMEOUT):
-                    offers = tuple(await self.provider.offers())
+                await once()
             except (ProviderError, TimeoutError) as error:
-                self._failed("offers", error)
+                self._failed(call, error)
             except Exception as fault:  # noqa: BLE001 (a bug; without this task the source would never be polled again)
-                self._crashed("offers", fault)
+                self._crashed(call, fault)
             else:
-                self._errors.pop("offers", None)
-                if offers != self._offers:
-                    self._offers = offers
-                    self._wake()
-            await asyncio.sleep(self._capabilities.offers_poll.total_seconds())
+                self._errors.pop(call, None)
+            await pause()
 
-    async def _poll_instances(self) -> None:
-        while True:
-            self._poll_now.clear()
-            requested = self._clock()
-            try:
-                async with asyncio.timeout(CALL_TIMEOUT):
-                    found = await self.provider.instances()
-            except (ProviderError, TimeoutError) as error:
-                self._failed("instances", error)
-            except Exception as fault:  # noqa: BLE001 (a bug; without this task the source would never be polled again)
-                self._crashed("instances", fault)
-            else:
-                self._errors.pop("instances", None)
-                before = self._listing.found if self._listing is not None else None
-                changed = before is None or before != found
-                # An equal listing stays the same object: `lifecycle` caches lookups per object.
-                self._listing = Listing(asked=requested, found=before if before is not None and not changed else found)
-                # While a record waits for proof, an unchanged listing is a reason for a tick too.
-                if changed or self._fast:
-                    self._wake()
-            pause = self._capabilities.fast_poll if self._fast else self._capabilities.poll
-            try:
-                async with asyncio.timeout(pause.total_seconds()):
-                    await self._poll_now.wait()
-            except TimeoutError:
-                continue
+    async def _read_offers(self) -> None:
+        async with asyncio.timeout(CALL_TIMEOUT):
+            offers = tuple(await self.provider.offers())
+        if offers != self._offers:
+            self._offers = offers
+            self._wake()
 
-    async def _poll_check(self) -> None:
+    async def _until_next_offers(self) -> None:
+        await asyncio.sleep(self._capabilities.offers_poll.total_seconds())
+
+    async def _list_instances(self) -> None:
+        self._poll_now.clear()
+        requested = self._clock()
+        async with asyncio.timeout(CALL_TIMEOUT):
+            found = await self.provider.instances()
+        before = self._listing.found if self._listing is not None else None
+        changed = before is None or before != found
+        # An equal listing stays the same object: `lifecycle` caches lookups per object.
+        self._listing = Listing(asked=requested, found=before if before is not None and not changed else found)
+        # While a record waits for proof, an unchanged listing is a reason for a tick too.
+        if changed or self._fast:
+            self._wake()
+
+    async def _until_next_listing(self) -> None:
+        pause = self._capabilities.fast_poll if self._fast else self._capabilities.poll
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause.total_seconds()):
+                await self._poll_now.wait()
+
+    async def _run_check(self) -> None:
         """Checks at the start (also of a changed entry, whose provider is a new one), and then now and then: soon after
         a check that failed, and after a Secret was read in another version.
         """
-        while True:
-            try:
-                async with asyncio.timeout(CALL_TIMEOUT):
-                    check = await self.provider.check()
-            except TimeoutError:
-                provider = self.config.key.provider
-                check = Check(ok=False, sentence=f"{provider} did not answer the check within {CALL_TIMEOUT:.0f} s.")
-            except Exception as fault:  # noqa: BLE001 (a bug; without this task the source would never be checked again)
-                self._crashed("check", fault)
-                check = None
-            else:
-                self._errors.pop("check", None)
-            if check is not None and check != self._check:
-                self._check = check
-                note = log.info if check.ok else log.warning
-                note("provider checked", **_log_keys(self.config.key), ok=check.ok, result=check.sentence)
-                self._wake()
-            await self._until_next_check()
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT):
+                check = await self.provider.check()
+        except TimeoutError:
+            provider = self.config.key.provider
+            check = Check(ok=False, sentence=f"{provider} did not answer the check within {CALL_TIMEOUT:.0f} s.")
+        if check != self._check:
+            self._check = check
+            note = log.info if check.ok else log.warning
+            note("provider checked", **_log_keys(self.config.key), ok=check.ok, result=check.sentence)
+            self._wake()
 
     async def _until_next_check(self) -> None:
         checked = self.config.revision

@@ -15,6 +15,8 @@ import structlog
 from forebay.api.gpu_instance import GPUInstance, InstanceState
 from forebay.api.names import VIRTUAL_NODE
 from forebay.demand.planned_pods import live_containers
+from forebay.engine.boundary import LoggedBugs
+from forebay.engine.counts import Counts
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
 from forebay.engine.virtual_node.exit_reports import ExitReports
@@ -73,8 +75,10 @@ class RemoteWork:
         identity: str,
         still_leader: Callable[[], bool],
         clock: Callable[[], datetime],
+        counts: Counts,
     ) -> None:
         self._client = client
+        self._counts = counts
         self._views = views
         self._sources = sources
         self._still_leader = still_leader
@@ -130,16 +134,18 @@ class RemoteWork:
             stack.push_async_callback(_ended, keeper)
             while True:
                 self._changed.clear()
-                try:
-                    await self._round()
-                except Exception:  # a bug; the next round may fare better, and the log says what it is
-                    log.exception("remote pods not looked after")
-                    await asyncio.sleep(_ROUND)
+                await self._round_or_pause()
                 try:
                     async with asyncio.timeout(_ROUND):
                         await self._changed.wait()
                 except TimeoutError:
                     continue
+
+    async def _round_or_pause(self) -> None:
+        with LoggedBugs("remote pods not looked after", self._counts):
+            await self._round()
+            return
+        await asyncio.sleep(_ROUND)
 
     async def _round(self) -> None:
         if not self._still_leader() or self._views.error() is not None:

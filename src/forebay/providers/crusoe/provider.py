@@ -5,7 +5,7 @@ requests: a launch looks for its own name before it asks for a machine.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -40,6 +40,7 @@ from forebay.providers.base import (
     Unavailable,
 )
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect, CloudRefusal
+from forebay.providers.cloud_frame import all_items, checked
 from forebay.providers.crusoe.account import CrusoeAccount, nobodys_public_key, read_account
 from forebay.providers.crusoe.order import name_prefix, order, owner_of, vm_name
 from forebay.providers.crusoe.prices import AS_OF, PER_GPU
@@ -66,7 +67,6 @@ CALL_SECONDS: Final = 10.0
 _CREATION_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 2.0
 _PAGE: Final = 100
-_MOST_PAGES: Final = 1000
 _NOT_FOUND: Final = 404
 #: Ids of disks whose machine is gone.
 _DISK: Final = "disk:"
@@ -155,7 +155,7 @@ class CrusoeProvider:
     async def instances(self) -> Found:
         """Every machine whose name is of this cluster, and every disk of one that is gone."""
         account = await self._account()
-        vms = [vm async for vm in self._vms(account)]
+        vms = await self._vms(account)
         # After the machines: of one that is deleted meanwhile, itself or its disk is seen, never neither.
         disks = await self._calls.get(f"/projects/{account.project_id}/storage/disks", StoredDisks)
         found = {vm.id: self._instance(vm) for vm in vms}
@@ -183,15 +183,14 @@ class CrusoeProvider:
             await self._calls.act("DELETE", path, Accepted)
 
     async def check(self) -> Check:
-        try:
-            await self.instances()
-            offers = await self.offers()
-        except ProviderError as error:
-            return Check(ok=False, sentence=str(error))
-        return Check(
-            ok=True,
-            sentence=f"Crusoe accepts the key and has {len(offers)} offers. Its API has no prices: Forebay uses list "
-            f"prices of {AS_OF}.",
+        return await checked(self._check())
+
+    async def _check(self) -> str:
+        await self.instances()
+        offers = await self.offers()
+        return (
+            f"Crusoe accepts the key and has {len(offers)} offers. Its API has no prices: Forebay uses list "
+            f"prices of {AS_OF}."
         )
 
     async def close(self) -> None:
@@ -219,17 +218,14 @@ class CrusoeProvider:
     def _listing(self, account: CrusoeAccount, **query: str) -> str:
         return f"/projects/{account.project_id}/compute/vms/instances?{urlencode({'limit': str(_PAGE), **query})}"
 
-    async def _vms(self, account: CrusoeAccount) -> AsyncIterator[Vm]:
-        query: dict[str, str] = {}
-        for _ in range(_MOST_PAGES):
-            page = await self._calls.get(self._listing(account, **query), VmPage)
-            for vm in page.items:
-                if vm.name.startswith(name_prefix(self._cluster)) and _state(vm) != _GONE:
-                    yield vm
-            if not page.next_page_token:
-                return
-            query = {"next_token": page.next_page_token}
-        raise Unavailable(f"Crusoe's listing has no end after {_MOST_PAGES} pages.")
+    async def _vms(self, account: CrusoeAccount) -> list[Vm]:
+        async def page(begin: str | None) -> tuple[list[Vm], str | None]:
+            query = {} if begin is None else {"next_token": begin}
+            found = await self._calls.get(self._listing(account, **query), VmPage)
+            return list(found.items), found.next_page_token or None
+
+        listed = await all_items("Crusoe's listing", page)
+        return [vm for vm in listed if vm.name.startswith(name_prefix(self._cluster)) and _state(vm) != _GONE]
 
     async def _created(self, account: CrusoeAccount, operation: VmOperation, request: LaunchRequest) -> Instance:
         """The machine, once its operation has succeeded, or exists although the operation goes on."""

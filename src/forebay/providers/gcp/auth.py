@@ -7,7 +7,8 @@ redaction and faults. The metadata server's token is one GET, which google-auth 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
@@ -189,22 +190,30 @@ class GoogleIdentity:
         answers: list[_HttpAnswer] = []
         for _ in range(_MOST_REQUESTS):
             try:
-                await asyncio.to_thread(credentials.refresh, _Replay(answers))
+                with self._google_errors(f"Google gave no access token for {self.described}"):
+                    await asyncio.to_thread(credentials.refresh, _Replay(answers))
             except _RequestNeeded as needed:
                 answers.append(await self._send(needed.request))
-            except Exception as error:  # noqa: BLE001 (google-auth raises several kinds, and ValueError for a bad key)
+            except BadCredentials:
                 self._credentials = None
                 self._secrets.invalidate(self._key)
-                said = self._said(error)
-                raise BadCredentials(
-                    f'Google gave no access token for {self.described} ("{said}"). Correct it.'
-                ) from None
+                raise
             else:
                 expiry = credentials.expiry
                 lifetime = expiry.replace(tzinfo=UTC) - datetime.now(UTC) if expiry is not None else _MARGIN
                 self._keep(credentials.token, lifetime)
                 return
         raise Unavailable(f"Google gave no access token for {self.described} after {_MOST_REQUESTS} requests.")
+
+    @contextmanager
+    def _google_errors(self, what: str) -> Iterator[None]:
+        """Whatever google-auth raises, as BadCredentials that say what it said."""
+        try:
+            yield
+        except _RequestNeeded:
+            raise
+        except Exception as error:  # noqa: BLE001 (it raises several kinds, and those of Python for a bad key)
+            raise BadCredentials(f'{what} ("{self._said(error)}"). Correct it.') from None
 
     def _said(self, error: Exception) -> str:
         """What google-auth says in one line: its errors have details after the message."""
@@ -222,13 +231,10 @@ class GoogleIdentity:
         from google.auth import identity_pool  # noqa: PLC0415
         from google.oauth2 import service_account  # noqa: PLC0415
 
-        try:
+        with self._google_errors(f"Key {key.key} of {self.described} cannot be used"):
             if config["type"] == _KEY_FILE:
                 return _of_key(service_account.Credentials, config)
             return _federated(identity_pool.Credentials, config)
-        except Exception as error:  # noqa: BLE001 (its constructors raise several kinds)
-            said = self._said(error)
-            raise BadCredentials(f'Key {key.key} of {self.described} cannot be used ("{said}"). Correct it.') from None
 
     async def _refresh_by_metadata(self) -> None:
         scopes = ",".join(SCOPES)

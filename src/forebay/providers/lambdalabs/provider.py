@@ -19,8 +19,9 @@ from forebay.model.sources import (
     RateLimit,
 )
 from forebay.net.transport import Transport
-from forebay.providers.base import BootKind, LaunchRequest, OutcomeUnknown, ProviderError, Rejected
+from forebay.providers.base import BootKind, LaunchRequest, OutcomeUnknown, Rejected
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect
+from forebay.providers.cloud_frame import checked, require_regions
 from forebay.providers.lambdalabs.errors import DIALECT, ObjectMissing, gone
 from forebay.providers.lambdalabs.offers import BILLING, hourly_price, offers
 from forebay.providers.lambdalabs.ssh_key import ClusterKey
@@ -150,19 +151,14 @@ class LambdaProvider:
             raise gone(instance_id) from None
 
     async def check(self) -> Check:
-        try:
-            known = {each.name for each in (await self._calls.get(REGIONS, LambdaData[tuple[LambdaRegion, ...]])).data}
-            if unknown := self._regions - known:
-                return Check(
-                    ok=False,
-                    sentence=f"Lambda has no region {' or '.join(sorted(unknown))}. Correct regions of the provider; "
-                    f"there are: {', '.join(sorted(known))}.",
-                )
-            await self._calls.get(INSTANCES, LambdaData[tuple[LambdaInstance, ...]])
-            found = len(await self.offers())
-        except ProviderError as error:
-            return Check(ok=False, sentence=str(error))
-        return Check(ok=True, sentence=f"Lambda accepts the API key and has {found} offers with capacity now.")
+        return await checked(self._check())
+
+    async def _check(self) -> str:
+        regions = (await self._calls.get(REGIONS, LambdaData[tuple[LambdaRegion, ...]])).data
+        require_regions("Lambda", self._regions, {each.name for each in regions})
+        await self._calls.get(INSTANCES, LambdaData[tuple[LambdaInstance, ...]])
+        found = len(await self.offers())
+        return f"Lambda accepts the API key and has {found} offers with capacity now."
 
     async def close(self) -> None:
         await self._calls.close()

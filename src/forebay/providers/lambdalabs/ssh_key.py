@@ -7,7 +7,7 @@ of them is gone.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -42,17 +42,19 @@ class ClusterKey:
     async def __aenter__(self) -> None:
         """Holds the key while a launch names it, and adds it where the account has none."""
         self._launches += 1
-        try:
-            await self._ensure()
-        except OutcomeUnknown as error:
-            self._launches -= 1
-            raise Unavailable(f"The SSH key for the launch could not be added: {error}") from None
-        except BaseException:
-            self._launches -= 1
-            raise
+        with ExitStack() as stack:
+            stack.callback(self._end_launch)
+            try:
+                await self._ensure()
+            except OutcomeUnknown as error:
+                raise Unavailable(f"The SSH key for the launch could not be added: {error}") from None
+            stack.pop_all()
+
+    def _end_launch(self) -> None:
+        self._launches -= 1
 
     async def __aexit__(self, *_: object) -> None:
-        self._launches -= 1
+        self._end_launch()
         self._needed_until = self._clock() + self._settle
 
     async def restore(self) -> None:

@@ -2,25 +2,9 @@
 
 from typing import Final
 
-from forebay.api.gpu_node_class import ProviderEntry as Entry
-from forebay.providers.base import Provider
-from forebay.providers.pacing import paced
+from forebay.providers.cloud_frame import builder
 from forebay.providers.paperspace.provider import CAPABILITIES, PaperspaceProvider
 from forebay.providers.paperspace.wire import BASE
-from forebay.providers.plugin import ProviderContext, ProviderPlugin
-from forebay.providers.secrets import Secrets
+from forebay.providers.plugin import ProviderPlugin
 
-
-def _build(entry: Entry, context: ProviderContext) -> Provider:
-    return PaperspaceProvider(
-        context.cluster,
-        paced(context.make_transport(None), CAPABILITIES),
-        Secrets(context.secrets, context.namespace, context.redactor),
-        context.clock,
-        entry.credentials_ref,
-        entry.endpoint or BASE,
-        entry.regions,
-    )
-
-
-PLUGIN: Final = ProviderPlugin(capabilities=CAPABILITIES, build=_build)
+PLUGIN: Final = ProviderPlugin(capabilities=CAPABILITIES, build=builder(PaperspaceProvider, CAPABILITIES, BASE))

@@ -32,6 +32,7 @@ from forebay.providers.base import (
     Rejected,
 )
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect
+from forebay.providers.cloud_frame import checked, require_regions
 from forebay.providers.node_size import allocatable
 from forebay.providers.paperspace.errors import DIALECT, NothingThere
 from forebay.providers.paperspace.pages import all_pages
@@ -195,21 +196,15 @@ class PaperspaceProvider:
             raise InstanceGone(f"Paperspace has no machine {instance_id} any more.") from None
 
     async def check(self) -> Check:
-        if unknown := set(self._regions) - REGIONS.keys():
-            return Check(
-                ok=False,
-                sentence=f"Paperspace has no region {' or '.join(sorted(unknown))}. Correct regions of the provider; "
-                f"there are: {', '.join(REGIONS)}.",
-            )
-        try:
-            await all_pages(self._calls, MACHINES, PaperspaceMachine)
-            template = await self._template(None, None)
-        except ProviderError as error:
-            return Check(ok=False, sentence=str(error))
-        return Check(
-            ok=True,
-            sentence=f"Paperspace accepts the API key; machines boot {template.name}. Its API has no prices: those of "
-            f"the price list of {AS_OF} are used.",
+        return await checked(self._check())
+
+    async def _check(self) -> str:
+        require_regions("Paperspace", self._regions, REGIONS)
+        await all_pages(self._calls, MACHINES, PaperspaceMachine)
+        template = await self._template(None, None)
+        return (
+            f"Paperspace accepts the API key; machines boot {template.name}. Its API has no prices: those of "
+            f"the price list of {AS_OF} are used."
         )
 
     async def close(self) -> None:

@@ -32,6 +32,7 @@ from forebay.providers.base import (
     Unavailable,
 )
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect
+from forebay.providers.cloud_frame import checked, require_regions
 from forebay.providers.runpod.errors import DIALECT, PodNotFound, RefusedOrder
 from forebay.providers.runpod.log_stream import log_lines
 from forebay.providers.runpod.offers import COUNTS, NAME, dollars, gpu_id, in_stock, offers
@@ -207,24 +208,18 @@ class RunpodProvider:
             return
 
     async def check(self) -> Check:
-        try:
-            running = len((await self.instances()).instances)
-            if self._regions:
-                known = {each.id for each in (await self._calls.get(DATA_CENTERS, RunpodDataCenters)).data_centers}
-                if unknown := self._regions - known:
-                    return Check(
-                        ok=False,
-                        sentence=f"RunPod has no data center {' or '.join(sorted(unknown))}. Correct regions of the "
-                        f"provider; there are: {', '.join(sorted(known))}.",
-                    )
-            path = f"{GPUS}?include=AVAILABILITY&product=POD&count=1&cloud={SECURE}"
-            found = list(offers(1, (await self._calls.get(path, RunpodGpuTypes)).gpus, self._regions))
-        except ProviderError as error:
-            return Check(ok=False, sentence=str(error))
-        return Check(
-            ok=True,
-            sentence=f"RunPod accepts the API key and has {len(found)} GPU types in stock. "
-            f"Containers of this cluster: {running}.",
+        return await checked(self._check())
+
+    async def _check(self) -> str:
+        running = len((await self.instances()).instances)
+        if self._regions:
+            centers = (await self._calls.get(DATA_CENTERS, RunpodDataCenters)).data_centers
+            require_regions("RunPod", self._regions, {each.id for each in centers}, "data center")
+        path = f"{GPUS}?include=AVAILABILITY&product=POD&count=1&cloud={SECURE}"
+        found = list(offers(1, (await self._calls.get(path, RunpodGpuTypes)).gpus, self._regions))
+        return (
+            f"RunPod accepts the API key and has {len(found)} GPU types in stock. "
+            f"Containers of this cluster: {running}."
         )
 
     async def close(self) -> None:

@@ -28,11 +28,11 @@ from forebay.providers.base import (
     GroupMembers,
     LaunchRequest,
     LogLine,
-    ProviderError,
     Unavailable,
 )
+from forebay.providers.cloud_frame import all_items, checked
 from forebay.providers.secrets import Secrets
-from forebay.providers.simulated.calls import CALL_SECONDS, MarketCalls
+from forebay.providers.simulated.calls import CALL_SECONDS, market_calls
 from forebay.providers.simulated.wire import (
     ACCOUNT,
     GROUPS,
@@ -71,8 +71,6 @@ CAPABILITIES: Final = Capabilities(
     # Twice: a call whose API key is refused is sent again with the one that the Secret holds now.
     call_timeout=timedelta(seconds=2 * CALL_SECONDS + 10),
 )
-#: A listing of more pages is given up: a market that never ends its list must not hold the source.
-_MOST_PAGES: Final = 1000
 #: Seconds between two looks at a log that is followed.
 _FOLLOW: Final = 2.0
 
@@ -90,7 +88,7 @@ class SimulatedProvider:
         key: SecretKeyRef | None = None,
         regions: Sequence[str] = (),
     ) -> None:
-        self._calls = MarketCalls(base, transport, secrets, key, clock)
+        self._calls = market_calls(base, transport, secrets, key, clock)
         self._cluster = cluster
         self._regions = frozenset(regions)
 
@@ -102,35 +100,32 @@ class SimulatedProvider:
         return tuple(_offer(each) for each in found if not self._regions or each.region in self._regions)
 
     async def launch(self, request: LaunchRequest) -> Instance:
-        return _instance(await self._calls.post(INSTANCES, _order(request), MarketInstance))
+        return _instance(await self._calls.act("POST", INSTANCES, MarketInstance, _order(request)))
 
     async def instances(self) -> Found:
         """All pages. A page that cannot be read makes the whole listing an error."""
-        found: dict[str, Instance] = {}
         ended: dict[str, datetime] = {}
-        page: int | None = 1
-        for _ in range(_MOST_PAGES):
-            if page is None:
-                break
-            query = f"?cluster={quote(self._cluster, safe='')}&page={page}"
+
+        async def page(begin: str | None) -> tuple[tuple[MarketInstance, ...], str | None]:
+            query = f"?cluster={quote(self._cluster, safe='')}&page={begin or 1}"
             listing = await self._calls.get(INSTANCES + query, MarketListing)
-            found |= {each.id: _instance(each) for each in listing.instances if each.cluster == self._cluster}
-            ended |= listing.ended
-            page = listing.next
-        else:
-            raise Unavailable(f"The market's listing has no end after {_MOST_PAGES} pages.")
+            ended.update(listing.ended)
+            return listing.instances, None if listing.next is None else str(listing.next)
+
+        listed = await all_items("The market's listing", page)
+        found = {each.id: _instance(each) for each in listed if each.cluster == self._cluster}
         return Found(instances=tuple(found.values()), ended=ended)
 
     async def terminate(self, instance_id: str) -> None:
         await self._calls.delete(f"{INSTANCES}/{quote(instance_id, safe='')}")
 
     async def check(self) -> Check:
-        try:
-            await self._calls.get(ACCOUNT, dict[str, str])
-            offers = len(await self.offers())
-        except ProviderError as error:
-            return Check(ok=False, sentence=str(error))
-        return Check(ok=True, sentence=f"The market accepts the account and has {offers} offers.")
+        return await checked(self._check())
+
+    async def _check(self) -> str:
+        await self._calls.get(ACCOUNT, dict[str, str])
+        offers = len(await self.offers())
+        return f"The market accepts the account and has {offers} offers."
 
     async def close(self) -> None:
         await self._calls.close()
@@ -147,11 +142,11 @@ class SimulatedProvider:
         )
 
     async def grow(self, group: str, names: Collection[str]) -> Mapping[str, str]:
-        await self._calls.post(f"{_group(group)}/grow", MarketNames(names=tuple(names)), dict[str, str])
+        await self._calls.act("POST", f"{_group(group)}/grow", dict[str, str], MarketNames(names=tuple(names)))
         return {}
 
     async def shrink(self, group: str, names: Collection[str]) -> None:
-        await self._calls.post(f"{_group(group)}/shrink", MarketNames(names=tuple(names)), dict[str, str])
+        await self._calls.act("POST", f"{_group(group)}/shrink", dict[str, str], MarketNames(names=tuple(names)))
 
     async def logs(
         self, instance_id: str, *, follow: bool = False, since: datetime | None = None, tail: int | None = None

@@ -32,12 +32,11 @@ class _Wire(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """Fields that are unknown to one side are ignored by it."""
 
 
-class MarketOffer(_Wire, frozen=True, kw_only=True):
-    """Something that can be rented."""
+class MarketGood(_Wire, frozen=True, kw_only=True):
+    """What an offer says, and the market's own catalogue too."""
 
     instance_type: str
     hourly_price: str
-    gpu_count: int
     gpu_type: str | None = None
     gpu_memory_gib: int | None = None
     region: str | None = None
@@ -45,13 +44,19 @@ class MarketOffer(_Wire, frozen=True, kw_only=True):
     spot: bool = False
     #: None: the market does not say.
     stock: int | None = None
+    reclaims_per_million_hours: int = 0
+    delivers: Delivery = Delivery.NODE
+
+
+class MarketOffer(MarketGood, frozen=True, kw_only=True):
+    """Something that can be rented."""
+
+    gpu_count: int
     #: Kubernetes quantities.
     allocatable: Mapping[str, str] = {}
     minimum_seconds: int = 0
     increment_seconds: int = 1
-    reclaims_per_million_hours: int = 0
     boot_seconds: int | None = None
-    delivers: Delivery = Delivery.NODE
 
 
 class MarketOffers(_Wire, frozen=True, kw_only=True):

@@ -15,9 +15,9 @@ import msgspec
 
 from forebay.model.sources import InstancePhase
 from forebay.net.clock import now
-from forebay.simulate.market import MarketCall
 from forebay.simulate.market_faults import MarketFault
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.conformance import ConformanceServer, Operation, Refused
 
 PROJECT = "ab4a6b00-aa5f-408e-a9fb-ac6de5eb45ab"

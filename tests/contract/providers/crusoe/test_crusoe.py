@@ -32,7 +32,7 @@ from forebay.providers.crusoe.signing import canonical_query, signed_headers
 from forebay.providers.plugin import ProviderContext
 from forebay.providers.registry import build_provider
 from forebay.simulate import market_faults
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.cloud_harness import CLUSTER, KEY
 from tests.contract.providers.crusoe.server import LOCATIONS, TYPES, CrusoeCloud, account_file, goods
 from tests.contract.providers.faults import FakeSecrets

@@ -3,7 +3,7 @@
 Written from Google's discovery documents (compute v1 revision 20261106, cloudbilling v1) and the reference of disks.
 """
 
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.conformance import Operation
 
 TEXT = {"type": "string"}

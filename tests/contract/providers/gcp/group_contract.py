@@ -1,6 +1,6 @@
 """Our condensed contract of managed instance groups, from the same discovery document as `contract`."""
 
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.conformance import Operation
 from tests.contract.providers.gcp.contract import (
     ERROR,

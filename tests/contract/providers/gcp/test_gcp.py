@@ -35,7 +35,7 @@ from forebay.providers.gcp.provider import CAPABILITIES
 from forebay.providers.plugin import ProviderContext
 from forebay.providers.registry import build_provider
 from forebay.simulate import market_faults
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.cloud_harness import CLUSTER, KEY
 from tests.contract.providers.faults import FakeSecrets
 from tests.contract.providers.gcp.server import ComputeEngine, goods, hourly_price

@@ -9,7 +9,7 @@ from forebay.model.sources import FailureKind, FailureScope, InstancePhase
 from forebay.providers.base import OutcomeUnknown, QuotaReached, Unavailable
 from forebay.providers.gcp.groups import GroupPlace
 from forebay.providers.instance_groups import InstanceGroups
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.test_groups import RegionalGroups, ZonalGroups
 
 

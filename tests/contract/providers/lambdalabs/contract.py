@@ -1,6 +1,6 @@
 """Our condensed contract of Lambda Cloud's API v1.10.0, after https://docs.lambda.ai/api/cloud."""
 
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.conformance import Operation
 
 TEXT = {"type": "string"}

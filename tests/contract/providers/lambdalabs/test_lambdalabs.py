@@ -19,8 +19,8 @@ from forebay.providers.base import (
 )
 from forebay.providers.lambdalabs.provider import CAPABILITIES
 from forebay.simulate import market_faults
-from forebay.simulate.market import MarketCall
 from forebay.simulate.market_goods import Sku
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.cloud_harness import CLUSTER
 from tests.contract.providers.lambdalabs.harness import LambdaHarness, skus
 from tests.contract.providers.lambdalabs.server import KEYS, LambdaCloud

@@ -1,6 +1,6 @@
 """Our condensed contract of Paperspace's API v1, after docs.digitalocean.com/reference/paperspace/api-reference."""
 
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.conformance import Operation
 
 TEXT = {"type": "string"}

@@ -1,6 +1,6 @@
 """Our condensed contract of RunPod's REST API v2, after https://docs.runpod.io/api-reference-v2."""
 
-from forebay.simulate.market import MarketCall
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.conformance import Operation
 
 TEXT = {"type": "string"}

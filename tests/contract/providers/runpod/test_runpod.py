@@ -23,8 +23,8 @@ from forebay.providers.base import (
     Unavailable,
 )
 from forebay.simulate import market_faults
-from forebay.simulate.market import MarketCall
 from forebay.simulate.market_goods import EXIT_CODE, RUN_TIME
+from forebay.simulate.market_responses import MarketCall
 from tests.contract.providers.cloud_harness import CLUSTER, JOIN_SECRET, KEY
 from tests.contract.providers.runpod.harness import A40, AMD, CONTAINER, RTX, RunpodHarness
 from tests.contract.providers.runpod.server import REGISTRIES

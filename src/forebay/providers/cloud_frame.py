@@ -1,0 +1,90 @@
+"""What providers of clouds have in common: the check that never raises, complete listings, how they are built."""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Final, Protocol, TypeVar
+
+from forebay.api.gpu_node_class import ProviderEntry as Entry
+from forebay.api.parts import SecretKeyRef
+from forebay.model.sources import Capabilities, Check
+from forebay.net.transport import Transport
+from forebay.providers.base import Provider, ProviderError, Rejected, Unavailable
+from forebay.providers.pacing import paced
+from forebay.providers.plugin import ProviderContext
+from forebay.providers.secrets import Secrets
+
+T = TypeVar("T")
+_Build = Callable[[Entry, ProviderContext], Provider]
+
+#: A listing of more pages is given up: an API that never ends its list must not hold the source.
+MOST_PAGES: Final = 1000
+
+
+async def checked(check: Awaitable[str]) -> Check:
+    """The check of a provider: its sentence, or what it raises."""
+    try:
+        return Check(ok=True, sentence=await check)
+    except ProviderError as error:
+        return Check(ok=False, sentence=str(error))
+
+
+def require_regions(label: str, wanted: Iterable[str], known: Collection[str], noun: str = "region") -> None:
+    """Raises `Rejected` where the cloud lacks some of them."""
+    if unknown := sorted(set(wanted) - set(known)):
+        raise Rejected(
+            f"{label} has no {noun} {' or '.join(unknown)}. Correct regions of the provider; "
+            f"there are: {', '.join(sorted(known))}."
+        )
+
+
+async def all_items(listing: str, page: Callable[[str | None], Awaitable[tuple[Iterable[T], str | None]]]) -> list[T]:
+    """Items of all pages, complete or an error.
+
+    `page` returns the items of one page, and where the next one begins; None: there is no other. It is first called
+    with None. `listing` is the beginning of a sentence.
+    """
+    found: list[T] = []
+    begin: str | None = None
+    for _ in range(MOST_PAGES):
+        items, following = await page(begin)
+        found += items
+        if following is None:
+            return found
+        if following == begin:
+            raise Unavailable(f"{listing} says that there is more, and not where.")
+        begin = following
+    raise Unavailable(f"{listing} has no end after {MOST_PAGES} pages.")
+
+
+class _MakesProvider(Protocol):
+    """Constructor of a provider."""
+
+    def __call__(  # noqa: PLR0917 (its dependencies)
+        self,
+        cluster: str,
+        transport: Transport,
+        secrets: Secrets,
+        clock: Callable[[], datetime],
+        key: SecretKeyRef | None,
+        base: str,
+        regions: Sequence[str],
+    ) -> Provider: ...
+
+
+def builder(
+    make: _MakesProvider, capabilities: Capabilities, base: str
+) -> Callable[[Entry, ProviderContext], Provider]:
+    """`ProviderPlugin.build` of a cloud whose public API is at `base`."""
+
+    def build(entry: Entry, context: ProviderContext) -> Provider:
+        return make(
+            context.cluster,
+            paced(context.make_transport(None), capabilities),
+            Secrets(context.secrets, context.namespace, context.redactor),
+            context.clock,
+            entry.credentials_ref,
+            entry.endpoint or base,
+            entry.regions,
+        )
+
+    return build
