@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from forebay.cli.embedded import port, serving_cluster
-from forebay.cli.output import add_output_option, print_json, print_table
+from forebay.cli.output import add_output_option, print_document, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -118,8 +118,8 @@ def check(arguments: argparse.Namespace) -> None:
         raise UserError("--port is the port of --serve: add --serve, or leave out --port")
     if arguments.scenario == "burst" and (arguments.serve or arguments.jobs is not None):
         raise UserError("--scenario burst has its own few Jobs and an end: leave out --jobs and --serve")
-    if arguments.serve and arguments.output == "json":
-        raise UserError("--serve prints text for people, not JSON: leave out --serve or --output json")
+    if arguments.serve and arguments.output != "text":
+        raise UserError("--serve prints text for people: leave out --serve or --output")
 
 
 async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[Summary, int]":
@@ -205,8 +205,8 @@ def print_summary(summary: "Summary", output: str) -> None:
 
     from forebay.cli.demo.recorder import summary_rows
 
-    if output == "json":
-        print_json(msgspec.to_builtins(summary))
+    if output != "text":
+        print_document(msgspec.to_builtins(summary), output)
         return
     print()
     rows = summary_rows(summary)
