@@ -63,7 +63,7 @@ class Tab:
 
     async def until(self, expression, limit=20.0):
         async with asyncio.timeout(limit):
-            while not await self.value(expression):
+            while not await self.value(expression):  # noqa: ASYNC110 (polls a browser)
                 await asyncio.sleep(0.05)
 
     async def press(self, key, code=0, text=""):
@@ -110,7 +110,7 @@ async def browser():
         try:
             told = Path(profile) / "DevToolsActivePort"
             async with asyncio.timeout(60):
-                while not told.exists() or not told.read_text().strip():
+                while not told.exists() or not told.read_text().strip():  # noqa: ASYNC110 (polls a process)
                     await asyncio.sleep(0.1)
             port = told.read_text().split()[0]
             async with aiohttp.ClientSession() as session:

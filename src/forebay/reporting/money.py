@@ -25,6 +25,7 @@ class Span(msgspec.Struct, frozen=True):
 
 #: By the name that a user picks.
 SPANS: Final[Mapping[str, Span]] = {
+    "6h": Span(timedelta(hours=6), 72),
     "24h": Span(timedelta(hours=24), 48),
     "7d": Span(timedelta(days=7), 56),
     "31d": Span(timedelta(days=31), 62),

@@ -117,8 +117,8 @@ class Dashboard:
 
     async def _ticks(self) -> AsyncIterator[bytes]:
         """One event for each new snapshot, at most one in each `refresh`."""
-        yield b"retry: 3000\n\n"
         last: object = self._current()
+        yield b"retry: 3000\n\n"
         for look in range(1, _LOOKS_PER_STREAM):
             await asyncio.sleep(self._refresh)
             now = self._current()
