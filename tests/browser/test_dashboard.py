@@ -161,7 +161,8 @@ async def test_text_has_enough_contrast(dark):
     (() => {
       const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
       const light = (colour) => {
-        const [r, g, b] = parse(colour).map((v) => v / 255).map((v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+        const linear = (part) => part <= .03928 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4;
+        const [r, g, b] = parse(colour).map((part) => linear(part / 255));
         return .2126 * r + .7152 * g + .0722 * b;
       };
       const back = (node) => {
