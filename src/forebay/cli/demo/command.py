@@ -121,7 +121,7 @@ def check(arguments: argparse.Namespace) -> None:
     if arguments.scenario == "burst" and (arguments.serve or arguments.jobs is not None):
         raise UserError("--scenario burst has its own few Jobs and an end: leave out --jobs and --serve")
     if arguments.serve and arguments.output != "text":
-        raise UserError("--serve prints text for people: leave out --serve or --output")
+        raise UserError("--serve prints text for people: leave out --serve or --output json (or yaml)")
 
 
 async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[Summary, int]":
