@@ -15,6 +15,7 @@ from typing import NamedTuple, NoReturn
 
 import pytest
 
+from tests.browser.chromium import chromium
 from tests.rig.binaries import HOW_TO_GET, find
 
 BIN = Path(sys.executable).parent
@@ -64,6 +65,12 @@ NEEDS = (
         "install the packages zsh and fish",
         lambda: all(map(shutil.which, ("zsh", "fish"))),
         optional=True,
+    ),
+    Need(
+        "browser",
+        "a browser",
+        "install chromium (Debian's package of that name)",
+        lambda: chromium() is not None,
     ),
     Need("image", "the wheels of the image", "run `make env`", lambda: UV.exists() and WHEELS.is_dir()),
     Need(

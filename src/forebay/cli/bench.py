@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.cli.output import add_output_option, print_json, print_line
+from forebay.cli.output import add_output_option, print_document, print_line
 from forebay.cli.parser import Command, UserError
 from forebay.cli.workload import add_load_options, create_pods, labels_of, load_of, new_run, span
 from forebay.reporting.accuracy import Accuracy, reported_gpu_hours, summary
@@ -140,8 +140,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
             (directory / "status.json").write_bytes(msgspec.json.format(msgspec.json.encode(found.status)) + b"\n")
         except OSError as error:
             raise UserError(f"cannot write the report to {directory}: {error.strerror or error}") from error
-    if arguments.output == "json":
-        print_json(document)
+    if arguments.output != "text":
+        print_document(document, arguments.output)
     else:
         for line in summary(arguments.title, reading).splitlines():
             print_line(line)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
-from forebay.cli.output import add_output_option, print_json, print_line, print_table
+from forebay.cli.output import add_output_option, print_document, print_line, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -158,8 +158,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
 
     rows, notes = all_rows(arguments, settings)
     found = chosen_rows(rows, arguments)
-    if arguments.output == "json":
-        print_json(document(found, notes))
+    if arguments.output != "text":
+        print_document(document(found, notes), arguments.output)
     else:
         if found:
             show(found)

@@ -1,4 +1,4 @@
-"""Output that commands share: JSON for scripts, tables and paragraphs for people.
+"""Output that commands share: JSON and YAML for scripts, tables and paragraphs for people.
 
 Nothing that others wrote reaches the terminal as it is: every function here makes its text `printable`.
 """
@@ -21,13 +21,19 @@ def add_output_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        choices=("text", "json"),
+        choices=("text", "json", "yaml"),
         default="text",
-        help="text for people, json for scripts (default: text)",
+        help="text for people, json or yaml for scripts (default: text)",
     )
 
 
-def print_json(document: Mapping[str, Any]) -> None:
+def print_document(document: Mapping[str, Any], output: str) -> None:
+    """Print the document as `json` or `yaml`. Both escape what a terminal might act on."""
+    if output == "yaml":
+        import yaml
+
+        yaml.safe_dump(document, sys.stdout, sort_keys=False, width=sys.maxsize)
+        return
     json.dump(document, sys.stdout, indent=2)
     sys.stdout.write("\n")
 

@@ -5,7 +5,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from forebay.cli.output import add_output_option, print_json, print_line, print_table
+from forebay.cli.output import add_output_option, print_document, print_line, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -39,8 +39,10 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
     checks = asyncio.run(read_checks(settings))
-    if arguments.output == "json":
-        print_json({"providers": [{**msgspec.to_builtins(each), "passed": each.passed} for each in checks]})
+    if arguments.output != "text":
+        print_document(
+            {"providers": [{**msgspec.to_builtins(each), "passed": each.passed} for each in checks]}, arguments.output
+        )
     elif checks:
         print_table(
             ("CLASS", "PROVIDER", "READY", "REASON", "MESSAGE"),

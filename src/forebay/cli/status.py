@@ -6,7 +6,7 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from forebay.cli.output import add_output_option, print_json, print_table
+from forebay.cli.output import add_output_option, print_document, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -172,8 +172,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     from forebay.reporting.cluster_view import cluster_now
 
     status = asyncio.run(read_status(settings))
-    if arguments.output == "json":
-        print_json(msgspec.to_builtins(status))
+    if arguments.output != "text":
+        print_document(msgspec.to_builtins(status), arguments.output)
     else:
         show(status, cluster_now(status.leaders, datetime.now(UTC)))
     return 0

@@ -5,7 +5,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from forebay.cli.output import add_output_option, print_json, print_line, print_paragraph
+from forebay.cli.output import add_output_option, print_document, print_line, print_paragraph
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -81,8 +81,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
     done, namespaces = asyncio.run(uninstall(settings, leave_machines=arguments.leave_machines))
-    if arguments.output == "json":
-        print_json(msgspec.to_builtins(done))
+    if arguments.output != "text":
+        print_document(msgspec.to_builtins(done), arguments.output)
     else:
         show(done, namespaces)
     return 0

@@ -6,7 +6,7 @@ import os
 import platform
 
 from forebay import __version__
-from forebay.cli.output import add_output_option, print_json, print_line
+from forebay.cli.output import add_output_option, print_document, print_line
 from forebay.cli.parser import Command
 from forebay.settings import Settings
 
@@ -27,9 +27,10 @@ async def cluster_version(settings: Settings) -> tuple[str, str | None]:
 
 def run(arguments: argparse.Namespace, settings: Settings) -> int:
     cluster, problem = (None, None) if arguments.client else asyncio.run(cluster_version(settings))
-    if arguments.output == "json":
-        print_json(
-            {"forebay": __version__, "python": platform.python_version(), "kubernetes": cluster, "problem": problem}
+    if arguments.output != "text":
+        print_document(
+            {"forebay": __version__, "python": platform.python_version(), "kubernetes": cluster, "problem": problem},
+            arguments.output,
         )
         return 0
     print_line(f"Forebay      {__version__} (Python {platform.python_version()})")

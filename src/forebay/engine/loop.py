@@ -18,6 +18,7 @@ from forebay.lifecycle.next_step import awaits_listing
 from forebay.reconcile.decisions import Decision
 from forebay.reconcile.snapshot import Snapshot
 from forebay.reconcile.tick import TickResult, tick
+from forebay.reporting.decision_log import DecisionLog
 
 log = structlog.get_logger(__name__)
 
@@ -61,8 +62,9 @@ class Loop:
         #: Ticks that failed since the last one that did not.
         self.failures = 0
         self._last_failure = ""
-        #: What the last tick saw and decided, for whoever shows it.
+        #: What the last tick saw and decided, and the decisions before that, for whoever shows them.
         self.last: tuple[Snapshot, TickResult] | None = None
+        self.decision_log = DecisionLog()
 
     def error(self, most: int) -> str | None:
         """Sentence about the failing ticks where more than `most` failed in a row; None otherwise."""
@@ -104,6 +106,7 @@ class Loop:
         for faulty, fault in result.errors.items():
             log.error("reconcile failed", object=str(faulty), exc_info=fault)
             self._counts.internal_errors += 1
+        self.decision_log.add(decisions, snapshot.now)
         applied = await self._applier.apply(decisions)
         self._counts.failed += applied.failed
         machines = machine_sources(snapshot.sources)

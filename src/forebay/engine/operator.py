@@ -48,6 +48,7 @@ from forebay.net.transport import Transport
 from forebay.providers.plugin import ProviderContext
 from forebay.providers.registry import EnvironmentConfig
 from forebay.reconcile.snapshot import OperatorRules
+from forebay.reporting.observation import Observation, Standby
 
 log = structlog.get_logger(__name__)
 
@@ -316,6 +317,15 @@ class Operator:
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
         return () if self.views is None else self.views.informers
+
+    def observation(self) -> Observation | Standby:
+        """What the last tick saw and decided; of a replica that does not lead, or has not yet, who does."""
+        loop, accounting = self.loop, self.budget_accounting
+        if loop is None or loop.last is None:
+            return Standby(self.elector.leader)
+        snapshot, result = loop.last
+        bill = accounting.bill_accounting.bill.ledgers if accounting is not None else {}
+        return Observation(snapshot=snapshot, decisions=result.decisions, log=loop.decision_log, bill=bill)
 
     def fatal_error(self) -> str | None:
         """An error that only a restart can repair (for the liveness probe); None where there is none."""

@@ -159,6 +159,9 @@ async def _stream(response: Response, incoming: web.BaseRequest) -> web.StreamRe
         while batch := await queue.take():
             await outgoing.write(batch)
         await reader
+    except ConnectionResetError:
+        # The client has left in this very moment: nobody is there to be told anything.
+        return outgoing
     finally:
         reader.cancel()
         with suppress(asyncio.CancelledError, TransportError):

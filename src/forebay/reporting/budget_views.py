@@ -1,16 +1,18 @@
 """Budgets as users see them: usage, what is left, usage over the window, and the forecast."""
 
 from datetime import datetime, timedelta
+from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
 import msgspec
 
 from forebay.api.gpu_workload_budget import GPUWorkloadBudget, GPUWorkloadBudgetStatus
-from forebay.budgets.accounts import Account
+from forebay.budgets.accounts import Account, BudgetKey
 from forebay.budgets.assessment import Assessor, QuotaLimits, Standing
 from forebay.budgets.usage import microseconds
 from forebay.model.quantities import GpuHours, Usd
+from forebay.reconcile.snapshot import Snapshot
 from forebay.reporting.machines import decimal
 
 #: Into how many slices the window is divided, and how many slices of that length are forecast.
@@ -95,6 +97,33 @@ def budget_view(budget: GPUWorkloadBudget, account: Account | None, assessor: As
         forecast=[] if account is None or standing is None else _forecast(account, standing, now),
         error=error,
     )
+
+
+def closest_to_quota(snapshot: Snapshot, assessor: Assessor, most: int) -> list[BudgetView]:
+    """The budgets that have used the largest part of a quota, those that are used up first."""
+    state = snapshot.budget_state
+    if state is None:
+        chosen = list(snapshot.budgets[:most])
+    else:
+        standings = assessor.assess(snapshot.budgets, state.accounts, snapshot.now)
+        ranked = sorted(standings.values(), key=_headroom)[:most]
+        by_key = {budget.key: budget for budget in snapshot.budgets}
+        chosen = [by_key[each.key] for each in ranked]
+    return [view_in_snapshot(each, snapshot, assessor) for each in chosen]
+
+
+def view_in_snapshot(budget: GPUWorkloadBudget, snapshot: Snapshot, assessor: Assessor) -> BudgetView:
+    state = snapshot.budget_state
+    account = None if state is None else state.accounts.get(budget.key)
+    return budget_view(budget, account, assessor, snapshot.now)
+
+
+def _headroom(standing: Standing) -> tuple[bool, Fraction, BudgetKey]:
+    parts = [
+        *([standing.consumed.hours / standing.quota.hours] if standing.quota else ()),
+        *([standing.consumed_usd.dollars / standing.quota_usd.dollars] if standing.quota_usd else ()),
+    ]
+    return (not standing.exceeded, -max(parts, default=Fraction(0)), standing.key)
 
 
 def _dollars(status: GPUWorkloadBudgetStatus, standing: Standing | None) -> str:

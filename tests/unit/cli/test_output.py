@@ -1,10 +1,13 @@
 """Tables of the command line."""
 
+import json
+
 import pytest
 import structlog
+import yaml
 
 from forebay.cli import main
-from forebay.cli.output import print_line, print_paragraph, print_table
+from forebay.cli.output import print_document, print_line, print_paragraph, print_table
 from forebay.cli.plan.view import _print, console
 from forebay.settings import Settings
 from forebay.wiring import configure_logging
@@ -34,6 +37,17 @@ def test_nothing_that_others_wrote_reaches_the_terminal_as_an_escape(output, cap
     out, err = capsys.readouterr()
     assert "xy" in out + err
     assert not set(out + err) & set("\x1b\x07\u202e")
+
+
+@pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_documents_for_scripts_hold_the_same_values_and_no_escapes(output, read, capsys):
+    document = {"name": HOSTILE, "price": "2.49", "nothing": None, "list": [1, {"long": "word " * 60}]}
+
+    print_document(document, output)
+
+    out = capsys.readouterr().out
+    assert read(out) == document
+    assert not set(out) & set("\x1b\x07\u202e")
 
 
 def test_a_plan_shows_names_without_escapes_and_markup(capsys):

@@ -5,7 +5,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from forebay.cli.output import add_output_option, print_json, print_line, print_paragraph, print_table
+from forebay.cli.output import add_output_option, print_document, print_line, print_paragraph, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -123,8 +123,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
     found, note = asyncio.run(read_budgets(settings, arguments.namespace, arguments.name))
-    if arguments.output == "json":
-        print_json({"budgets": msgspec.to_builtins(found), "note": note})
+    if arguments.output != "text":
+        print_document({"budgets": msgspec.to_builtins(found), "note": note}, arguments.output)
     else:
         show(found, note, with_plot=arguments.name is not None)
     return 0

@@ -6,14 +6,15 @@ import shlex
 import signal
 import sys
 import tempfile
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from forebay.cli.embedded import port, serving_cluster
-from forebay.cli.output import add_output_option, print_json, print_table
+from forebay.cli.output import add_output_option, print_document, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -70,6 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--serve", action="store_true", help="serve the cluster's API, print its kubeconfig, and run until Ctrl-C"
     )
     parser.add_argument("--port", type=port, help="loopback port for --serve (default: any free port)")
+    parser.add_argument("--web-port", type=port, help="loopback port of the dashboard (default: any free port)")
     add_output_option(parser)
 
 
@@ -118,8 +120,8 @@ def check(arguments: argparse.Namespace) -> None:
         raise UserError("--port is the port of --serve: add --serve, or leave out --port")
     if arguments.scenario == "burst" and (arguments.serve or arguments.jobs is not None):
         raise UserError("--scenario burst has its own few Jobs and an end: leave out --jobs and --serve")
-    if arguments.serve and arguments.output == "json":
-        raise UserError("--serve prints text for people, not JSON: leave out --serve or --output json")
+    if arguments.serve and arguments.output != "text":
+        raise UserError("--serve prints text for people: leave out --serve or --output json (or yaml)")
 
 
 async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[Summary, int]":
@@ -147,6 +149,9 @@ async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[
         demo = await stack.enter_async_context(running_demo(cluster, arguments.seed, Scenario(arguments.scenario)))
         if intro is not None:
             print(intro, flush=True)
+        if pace is not None and arguments.output == "text":
+            page = await stack.enter_async_context(serving_dashboard(demo, arguments.web_port or 0, pace))
+            print(f"Dashboard: {page}\n", flush=True)
         ended = await display_until_end(demo, interrupted, arguments, jobs, pace)
         found = demo_summary(
             demo.recorder, demo.world, demo.markets, seed=arguments.seed, started=demo.started, now=clock.now()
@@ -154,6 +159,25 @@ async def run_demo(arguments: argparse.Namespace, pace: float | None) -> "tuple[
     if interrupted.is_set():
         return found, 0 if arguments.serve else INTERRUPTED
     return found, 0 if ended else 1
+
+
+@asynccontextmanager
+async def serving_dashboard(demo: "Demo", port_number: int, pace: float) -> AsyncIterator[str]:
+    """Serve the dashboard on a loopback port while the block runs; yields its address. Timeouts are in real time."""
+    from forebay.net.redaction import Redactor
+    from forebay.net.serve import PUBLIC, ServerLimits, serving
+    from forebay.web.access import for_this_machine
+    from forebay.web.dashboard import Dashboard
+
+    dashboard = Dashboard(demo.operator.observation, Redactor(), refresh=pace)
+    limits = ServerLimits(
+        body=PUBLIC.body, connections=PUBLIC.connections, header_timeout=(PUBLIC.header_timeout or 0) * pace
+    )
+    try:
+        async with serving(for_this_machine(dashboard.handle), port=port_number, limits=limits) as url:
+            yield f"{url}/"
+    except OSError as error:
+        raise UserError(f"cannot serve the dashboard on port {port_number}: {error.strerror}") from error
 
 
 def intro_text(url: str, kubeconfig: Path, pace: float | None, seed: int) -> str:
@@ -205,8 +229,8 @@ def print_summary(summary: "Summary", output: str) -> None:
 
     from forebay.cli.demo.recorder import summary_rows
 
-    if output == "json":
-        print_json(msgspec.to_builtins(summary))
+    if output != "text":
+        print_document(msgspec.to_builtins(summary), output)
         return
     print()
     rows = summary_rows(summary)

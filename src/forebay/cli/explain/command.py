@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from forebay.cli.output import add_output_option, print_json, print_line, print_paragraph, print_table
+from forebay.cli.output import add_output_option, print_document, print_line, print_paragraph, print_table
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -221,8 +221,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
 
     kind, name = target(arguments.object)
     explanation, now = asyncio.run(explain(settings, kind, name, arguments.in_namespace))
-    if arguments.output == "json":
-        print_json(msgspec.to_builtins(explanation))
+    if arguments.output != "text":
+        print_document(msgspec.to_builtins(explanation), arguments.output)
     else:
         show(explanation, now)
     return 0

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forebay.cli.output import add_output_option, print_json
+from forebay.cli.output import add_output_option, print_document
 from forebay.cli.parser import Command, UserError
 from forebay.settings import Settings
 
@@ -129,8 +129,8 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     result = report(given, arguments.what_if)
     if arguments.save is not None:
         save(given.snapshot, arguments.save)
-    if arguments.output == "json":
-        print_json(msgspec.to_builtins(result))
+    if arguments.output != "text":
+        print_document(msgspec.to_builtins(result), arguments.output)
     else:
         from forebay.cli.plan.view import show
 

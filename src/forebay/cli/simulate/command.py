@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from forebay.cli.output import add_output_option, print_json, print_line, print_paragraph, print_table
+from forebay.cli.output import add_output_option, print_document, print_line, print_paragraph, print_table
 from forebay.cli.parser import Command
 from forebay.settings import Settings
 
@@ -183,8 +183,8 @@ def run(arguments: argparse.Namespace, _settings: Settings) -> int:
     import msgspec
 
     report = simulate(arguments)
-    if arguments.output == "json":
-        print_json(msgspec.to_builtins(report))
+    if arguments.output != "text":
+        print_document(msgspec.to_builtins(report), arguments.output)
     else:
         show(report)
     return 0

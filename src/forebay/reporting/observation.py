@@ -1,0 +1,76 @@
+"""`Observation`: what a leading operator last saw and decided; the dashboard is computed from it."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from forebay.api.gpu_instance import GPUInstance
+from forebay.budgets.bill_keys import BillKey
+from forebay.budgets.ledger.ledger import Ledger
+from forebay.model.workloads import Pod
+from forebay.reconcile.decisions import Decision, PodEvent
+from forebay.reconcile.snapshot import Snapshot
+from forebay.reporting.cluster_view import ClusterView, EventLine
+from forebay.reporting.decision_log import DecisionLog
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    """The last snapshot, what was decided from it, and what the operator keeps over time."""
+
+    snapshot: Snapshot
+    decisions: tuple[Decision, ...]
+    log: DecisionLog
+    #: Ledgers of the bill, which change between two ticks.
+    bill: Mapping[BillKey, Ledger]
+
+
+class Standby(msgspec.Struct, frozen=True):
+    """A replica that does not lead, and so has nothing to show. `leader`: who does; "" where nobody is known to."""
+
+    leader: str
+
+
+def cluster_view(snapshot: Snapshot) -> ClusterView:
+    """The view that explanations are computed from. Whoever has a snapshot has an operator that runs, or ran."""
+    return ClusterView(
+        now=snapshot.now,
+        records=snapshot.records,
+        pools=snapshot.pools,
+        nodes=snapshot.nodes,
+        pods_by_node=snapshot.pods_by_node,
+        operator_running=True,
+        gpu_resources=snapshot.rules.gpu_resources,
+    )
+
+
+def pod_event_lines(decisions: Iterable[Decision], now: datetime) -> dict[str, EventLine]:
+    """The last event on each pod that these decisions record, by the pod's namespace/name."""
+    return {
+        "/".join(each.pod.key): EventLine(
+            about="/".join(each.pod.key),
+            at=now,
+            type="Warning" if each.warning else "Normal",
+            reason=each.reason,
+            note=each.sentence,
+        )
+        for each in decisions
+        if isinstance(each, PodEvent)
+    }
+
+
+def records_by_pod(records: Iterable[GPUInstance]) -> dict[str, list[GPUInstance]]:
+    """GPUInstances that were launched for each pod, by the pod's UID."""
+    found: dict[str, list[GPUInstance]] = {}
+    for record in records:
+        for planned in record.spec.pods:
+            found.setdefault(planned.uid, []).append(record)
+    return found
+
+
+def find_pod(snapshot: Snapshot, namespace: str, name: str) -> Pod | None:
+    """The pod of that name, among those that the snapshot knows: waiting ones, and those on nodes of GPUInstances."""
+    waiting = (pod for pod in snapshot.pending if pod.key == (namespace, name))
+    running = (pod for pods in snapshot.pods_by_node.values() for pod in pods if pod.key == (namespace, name))
+    remote = (pod for pod in snapshot.container_pods.values() if pod.key == (namespace, name))
+    return next(waiting, None) or next(running, None) or next(remote, None)

@@ -1,0 +1,82 @@
+"""The operator's figures at a glance, and what needs a person."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+
+from forebay.api.gpu_instance import InstanceState
+from forebay.api.parts import Truth
+from forebay.model.quantities import UsdPerHour
+from forebay.model.reasons import Reason
+from forebay.reconcile.reports import hourly_cost
+from forebay.reconcile.snapshot import Snapshot
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a person may have to mend."""
+
+    about: str
+    sentence: str
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    at: datetime
+    cluster: str
+    #: Dollars an hour, exact, of all GPUInstances.
+    hourly: str
+    #: Of these, GPUInstances that are billed, and all that are not Gone by state.
+    billed: int
+    states: dict[str, int]
+    nodes: int
+    nodes_ready: int
+    gpus: int
+    gpus_requested: int
+    waiting: int
+    waiting_gpus: int
+    problems: list[Problem]
+
+
+def overview(snapshot: Snapshot) -> Overview:
+    resources = snapshot.rules.gpu_resources
+    costs = [hourly_cost(record) for record in snapshot.records]
+    states = Counter(record.state.value for record in snapshot.records)
+    nodes = snapshot.nodes
+    return Overview(
+        at=snapshot.now,
+        cluster=snapshot.cluster,
+        hourly=sum(costs, start=UsdPerHour.zero()).exact(),
+        billed=sum(map(bool, costs)),
+        states={state.value: states[state] for state in InstanceState if states[state]},
+        nodes=len(nodes),
+        nodes_ready=sum(node.ready for node in nodes.values()),
+        gpus=sum(int(node.allocatable.gpus(resources)) for node in nodes.values()),
+        gpus_requested=sum(int(used.gpus(resources)) for name, used in snapshot.used.items() if name in nodes),
+        waiting=len(snapshot.pending),
+        waiting_gpus=sum(int(pod.shape.gpus(resources)) for pod in snapshot.pending),
+        problems=list(problems(snapshot)),
+    )
+
+
+def problems(snapshot: Snapshot) -> Iterator[Problem]:
+    """What needs a person: first what may cost money unnoticed, then what keeps pods waiting."""
+    for record in snapshot.records:
+        if record.status is not None and record.status.reason == Reason.TERMINATION_FAILED:
+            yield Problem(about=f"GPUInstance {record.metadata.name}", sentence=record.status.message or "")
+    for name, why in snapshot.unreadable_records.items():
+        yield Problem(about=f"GPUInstance {name}", sentence=f"cannot be read, so nothing is decided about it: {why}")
+    for key, why in snapshot.unusable.items():
+        yield Problem(about=f"{key.provider} of GPUNodeClass {key.node_class}", sentence=why)
+    for source_key, source in snapshot.sources.items():
+        if source.error is not None:
+            yield Problem(about=f"{source_key.provider} of GPUNodeClass {source_key.node_class}", sentence=source.error)
+    for pool in snapshot.pools:
+        for condition in pool.status.conditions if pool.status is not None else ():
+            if condition.type == "Ready" and condition.status is Truth.FALSE:
+                yield Problem(about=f"GPUNodePool {'/'.join(pool.key)}", sentence=condition.message)
+    state = snapshot.budget_state
+    if state is not None and state.unstored is not None:
+        yield Problem(about="The ledger", sentence=f"cannot be stored: {state.unstored}")
+    if snapshot.gate_missing is not None:
+        yield Problem(about="Budgets", sentence=snapshot.gate_missing)
