@@ -12,6 +12,10 @@ from forebay.simulate import market_faults as faults
 from forebay.simulate.market_responses import MarketCall
 from forebay.simulate.power_faults import Boot
 from tests.contract.providers.conformance import JOIN_LINE
+from tests.contract.providers.crusoe.server import CrusoeCloud
+from tests.contract.providers.crusoe.server import goods as crusoe_goods
+from tests.contract.providers.gcp.server import ComputeEngine
+from tests.contract.providers.gcp.server import goods as google_goods
 from tests.contract.providers.lambdalabs.harness import skus as lambda_skus
 from tests.contract.providers.lambdalabs.server import LambdaCloud
 from tests.contract.providers.paperspace.harness import skus as paperspace_skus
@@ -36,8 +40,18 @@ def paperspace(nodes, **options):
     return Paperspace(paperspace_skus(**_TIMES), nodes, name="paper", key="k-1", shows_deleted=True, **options)
 
 
+def crusoe(nodes, **options):
+    return CrusoeCloud(crusoe_goods(**_TIMES), nodes, name="crusoe", key="dHJpYWwta2V5", **options)
+
+
+def google(nodes, **options):
+    return ComputeEngine(google_goods(**_TIMES), nodes, name="google", key="k-1", **options)
+
+
 #: How each cloud is made, what its machines run, and whether it tells when they ended.
 CLOUDS = {
+    "crusoe": (crusoe, "#!/bin/sh", False),
+    "gcp": (google, "#cloud-config", False),
     "lambdalabs": (lambda_cloud, "#cloud-config", False),
     "paperspace": (paperspace, "#!/bin/sh", True),
 }

@@ -40,7 +40,7 @@ class Cloud:
         server = self.markets[market]
         if isinstance(server, ConformanceServer):
             key = {"name": market, "namespace": "kube-system"}
-            secret = {"metadata": key, "data": {"api-key": base64.b64encode(server.key.encode()).decode()}}
+            secret = {"metadata": key, "data": {"api-key": base64.b64encode(server.credentials(f"http://{market}").encode()).decode()}}
             self.store.create(SECRET_KIND, secret)
             entry = {
                 "name": server.provider,

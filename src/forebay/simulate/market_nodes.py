@@ -49,7 +49,7 @@ class EmbeddedKubelets:
             rented.later(_RETRY, partial(self._ask, rented, token_id, secret, gpus_appear=gpus_appear))
             return
         request = {
-            "metadata": {"name": f"node-csr-{rented.id}"},
+            "metadata": {"name": _csr_name(rented)},
             "spec": {
                 "request": base64.b64encode(_pkcs10(rented.node_name)).decode(),
                 "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
@@ -62,7 +62,7 @@ class EmbeddedKubelets:
         self._await_approval(rented, gpus_appear=gpus_appear)
 
     def _await_approval(self, rented: Rented, *, gpus_appear: bool) -> None:
-        found = self._store.find(SIGNING_REQUEST_KIND, None, f"node-csr-{rented.id}")
+        found = self._store.find(SIGNING_REQUEST_KIND, None, _csr_name(rented))
         conditions = ((found or {}).get("status") or {}).get("conditions") or ()
         if any(each["type"] == "Approved" for each in conditions):
             self._register(rented, gpus_appear=gpus_appear)
@@ -128,6 +128,11 @@ class EmbeddedKubelets:
         node = self._store.find(NODE_KIND, None, rented.node_name) if rented.node_name is not None else None
         own = node is not None and (node.get("spec") or {}).get("providerID") == _provider_id(rented)
         return node if own else None
+
+
+def _csr_name(rented: Rented) -> str:
+    # An id may be a path, as ZONE/NAME is.
+    return f"node-csr-{rented.id.replace('/', '.')}"
 
 
 def _provider_id(rented: Rented) -> str | None:

@@ -106,6 +106,10 @@ class ConformanceServer(Market):
     def bad_credentials(self):
         return self.refusal(401, "the API key is not valid")
 
+    def credentials(self, base):  # noqa: ARG002 (some name an address of the server)
+        """What to write into the Secret, for a server at this URL."""
+        return self.key
+
     # What all have.
 
     def __init__(self, skus, nodes=None, *, name, enforces_limits=False, **options):
@@ -134,6 +138,11 @@ class ConformanceServer(Market):
     def key_of(self, instance_type, region, *, zone=None, spot=False):
         key = (instance_type, region, zone, spot)
         return key if key in self._skus else None
+
+    @property
+    def refuses_all(self):
+        """Whether no key is accepted at the moment."""
+        return self._refuses_until is not None and now() < self._refuses_until
 
     def listed(self):
         """The machines that a listing shows now."""
