@@ -133,6 +133,8 @@ class ComputeEngine(GroupServer, ConformanceServer):
         self.unreachable = set()
         #: Deleted instances leave their disks behind.
         self.leaves_disks = leaves_disks
+        #: Instances that are gone and whose names others have now.
+        self._former = []
         self._done = {}
         self._by_request = {}
         self._operation_numbers = itertools.count(1001)
@@ -231,6 +233,8 @@ class ComputeEngine(GroupServer, ConformanceServer):
             node=planned_node(boot),
             max_run_seconds=None if run is None else int(run["seconds"]),
         )
+        if (former := self.instances.get(self._new_id(order))) is not None:
+            self._former.append(former)
         rented = self._rent(self._skus[key], order)
         rented.provider_id = f"gce://{PROJECT}/{rented.id}"
         rented.deletes = body["scheduling"].get("instanceTerminationAction") == "DELETE"
@@ -244,6 +248,10 @@ class ComputeEngine(GroupServer, ConformanceServer):
             "users": [_url(f"zones/{zone}/instances/{body['name']}")],
             "creationTimestamp": _time(now()),
         }
+
+    @property
+    def billed(self):
+        return (*(each.line for each in self._former), *super().billed)
 
     def _new_id(self, order):
         return f"{order.zone}/{order.name}"
@@ -432,6 +440,9 @@ class ComputeEngine(GroupServer, ConformanceServer):
     def _instance(self, rented):
         status = _STATUS[rented.phase]
         said = {"statusMessage": rented.shown().message} if rented.shown().message else {}
+        if (attached := ATTACHED.get(rented.order.instance_type)) is not None:
+            gpu = _url(f"zones/{rented.order.zone}/acceleratorTypes/{attached[1]}")
+            said["guestAccelerators"] = [{"acceleratorType": gpu, "acceleratorCount": attached[2]}]
         return {
             "kind": "compute#instance",
             "id": self.number_of(rented),
@@ -439,6 +450,7 @@ class ComputeEngine(GroupServer, ConformanceServer):
             "zone": _url(f"zones/{rented.order.zone}"),
             "status": status,
             "labels": dict(rented.order.tags),
+            "scheduling": {"provisioningModel": "SPOT" if rented.sku.spot else "STANDARD"},
             "creationTimestamp": _time(rented.line.created),
             "machineType": _url(
                 f"zones/{rented.order.zone}/machineTypes/{rented.order.instance_type.partition('+')[0]}"
