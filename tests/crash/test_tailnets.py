@@ -1,4 +1,4 @@
-"""Machines that enter a tailnet: faults of Tailscale, and a crash before and after every request to it and to the cloud.
+"""Machines that enter a tailnet: faults of Tailscale, and crashes at every request to it and to the cloud.
 
 No key, device, bootstrap token or machine is left, and every machine that is rented gets in.
 """
@@ -26,7 +26,7 @@ _KEYS, _DEVICES, _DEVICE = "/tailnet/-/keys", "/tailnet/-/devices", "/device/"
 _LEAST_PLACES = 6
 
 
-def world(tailnet=lambda server: None, script=None, **fields):
+def world(tailnet=lambda _server: None, script=None, **fields):
     return MarketScenario(
         skus=SKUS,
         joins=JOINS,

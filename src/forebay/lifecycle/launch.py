@@ -114,8 +114,8 @@ def launching(ctx: RuleContext) -> RuleResult:
         if now < again:
             return Wait(again)
         return _launch(ctx) if attempts < MAX_ATTEMPTS else _failed(ctx, attempts)
-    # A repeated call would bring the machine of the call before, which cannot join: each call has credentials of its own
-    # and revokes the former ones. So the listing has to show that there is no such machine.
+    # A repeated call would bring the machine of the call before, which cannot join: each call has credentials of its
+    # own and revokes the former ones. So the listing has to show that there is no such machine.
     if seen.absent_after(called + settle_time(ctx.capabilities)):
         # The listing would show it by now. That launch never happened, so another cannot bring a second instance.
         return _launch(ctx) if attempts < MAX_ATTEMPTS else _failed(ctx, attempts)
