@@ -281,7 +281,7 @@ class ConformanceServer(Market):
 
 
 def planned_node(boot):
-    """The node that a machine becomes by its boot payload; None where that has neither JOIN_LINE nor kubeadm's config."""
+    """The node that a machine becomes by its boot payload, which has JOIN_LINE or kubeadm's config; else None."""
     found = _JOIN_LINE.search(boot)
     if found is None:
         return _kubeadm_node(boot)
