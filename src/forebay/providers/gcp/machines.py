@@ -164,7 +164,7 @@ def machine_of(found: ComputeMachineType, attached: Sequence[tuple[str, int]]) -
     if len(gpus) != 1 or gpus[0][0] not in GPUS or not known:
         return None
     kind, count = GPUS[gpus[0][0]], gpus[0][1]
-    return _machine(found, found.name if own else f"{found.name}+{count}x{kind.model}", kind, count)
+    return _machine(found, found.name if own else attached_name(found.name, count, kind), kind, count)
 
 
 def ordered(instance_type: str) -> Ordered:

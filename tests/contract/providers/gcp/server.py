@@ -133,8 +133,6 @@ class ComputeEngine(GroupServer, ConformanceServer):
         self.unreachable = set()
         #: Deleted instances leave their disks behind.
         self.leaves_disks = leaves_disks
-        #: Instances that are gone and whose names others have now.
-        self._former = []
         self._done = {}
         self._by_request = {}
         self._operation_numbers = itertools.count(1001)
@@ -233,8 +231,7 @@ class ComputeEngine(GroupServer, ConformanceServer):
             node=planned_node(boot),
             max_run_seconds=None if run is None else int(run["seconds"]),
         )
-        if (former := self.instances.get(self._new_id(order))) is not None:
-            self._former.append(former)
+        self.free_name(self._new_id(order))
         rented = self._rent(self._skus[key], order)
         rented.provider_id = f"gce://{PROJECT}/{rented.id}"
         rented.deletes = body["scheduling"].get("instanceTerminationAction") == "DELETE"
@@ -248,10 +245,6 @@ class ComputeEngine(GroupServer, ConformanceServer):
             "users": [_url(f"zones/{zone}/instances/{body['name']}")],
             "creationTimestamp": _time(now()),
         }
-
-    @property
-    def billed(self):
-        return (*(each.line for each in self._former), *super().billed)
 
     def _new_id(self, order):
         return f"{order.zone}/{order.name}"
