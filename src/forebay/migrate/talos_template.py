@@ -46,7 +46,7 @@ def corrected(config: dict[str, Any], notes: Notes) -> dict[str, Any]:
         each for each in items(machine, "files") if str(mapping({"f": each}, "f").get("path")).startswith(_WRITABLE)
     ]
     machine.pop("files", None)
-    added = []
+    added: list[str] = []
     if machine.get("type") != "worker":
         machine, added = {"type": "worker", **machine}, [*added, "machine.type: worker"]
     machine["ca"] = {"crt": _variable("MachineCA")}
