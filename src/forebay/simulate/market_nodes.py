@@ -101,7 +101,7 @@ class EmbeddedKubelets:
             allocatable={**sku.allocatable, sku.gpu_resource: gpus},
             labels=planned.labels,
             taints=[{"key": each.key, "value": each.value, "effect": each.effect} for each in planned.taints],
-            provider_id=_provider_id(rented),
+            provider_id=provider_id_of(rented),
         )
         if gpus_appear and sku.driver:
             rented.later(sku.driver, partial(self._gpus_allocatable, rented))
@@ -126,7 +126,7 @@ class EmbeddedKubelets:
     def _node(self, rented: Rented) -> Json | None:
         """The Node of this very machine."""
         node = self._store.find(NODE_KIND, None, rented.node_name) if rented.node_name is not None else None
-        own = node is not None and (node.get("spec") or {}).get("providerID") == _provider_id(rented)
+        own = node is not None and (node.get("spec") or {}).get("providerID") == provider_id_of(rented)
         return node if own else None
 
 
@@ -135,7 +135,7 @@ def _csr_name(rented: Rented) -> str:
     return f"node-csr-{rented.id.replace('/', '.')}"
 
 
-def _provider_id(rented: Rented) -> str | None:
+def provider_id_of(rented: Rented) -> str | None:
     """The one that its boot payload says, as kubelets register; else the market's own."""
     told = _PROVIDER_ID.search(rented.order.boot or "")
     return told[1] if told is not None else rented.provider_id
