@@ -16,12 +16,14 @@ from forebay.net import clock
 from forebay.net.in_process import InProcess
 from forebay.simulate.market_goods import Sku
 from forebay.simulate.virtual_time import run
+from tests.contract.tailnets.server import TailscaleServer
 from tests.crash.mortal import Ledger, Life
 from tests.crash.rest import WorldOutcome
 from tests.crash.worlds import Work
 from tests.engine.container_world import VIRTUAL_NODE, BoundContainers, VirtualNode
 from tests.engine.market_world import clouds, market
 from tests.engine.power_world import SERVER
+from tests.engine.tailnet_world import TailnetMachines, tailnet_of
 
 _LOOK = 5.0
 #: Longer than the least that is billed.
@@ -40,6 +42,8 @@ class MarketScenario(msgspec.Struct, frozen=True, kw_only=True):
     clouds: tuple[Callable, ...] = ()
     #: How machines join.
     joins: dict = msgspec.field(default_factory=lambda: JOINS)
+    #: Machines enter a tailnet first; scripts what goes wrong there, and gets its server.
+    tailnet: Callable | None = None
     work: tuple[Work, ...] = ()
     #: Work of pods that run in containers of the first market.
     remote: tuple[Work, ...] = ()
@@ -61,10 +65,11 @@ class MarketScenario(msgspec.Struct, frozen=True, kw_only=True):
 class MarketOutcome(WorldOutcome):
     """What has come of it, and the laws that only the end can show."""
 
-    def __init__(self, scenario, cloud, ledger, virtual_node=None):
+    def __init__(self, scenario, cloud, ledger, virtual_node=None, tailnet=None):
         super().__init__(scenario, cloud.world, ledger, None)
         self.cloud = cloud
         self.virtual_node = virtual_node
+        self.tailnet = tailnet
         self.done = set()
         self.stored = None
         self.errors = []
@@ -100,13 +105,11 @@ class MarketOutcome(WorldOutcome):
         return [name for name in names if name.startswith("bootstrap-token-")]
 
     def left_behind(self):
-        """What clouds have beside machines: keys, scripts."""
-        return [
-            f"{kind}: {sorted(items)}"
-            for market in self.cloud.markets.values()
-            for kind, items in getattr(market, "others", {}).items()
-            if items
-        ]
+        """What clouds and tailnets have beside machines: keys, scripts, devices."""
+        others = [getattr(market, "others", {}) for market in self.cloud.markets.values()]
+        if self.tailnet is not None:
+            others.append({"tailnet keys": self.tailnet.keys, "tailnet devices": self.tailnet.devices})
+        return [f"{kind}: {sorted(items)}" for each in others for kind, items in each.items() if items]
 
     def nodes(self):
         names = (each["metadata"]["name"] for each in self.cloud.store.list(NODE_KIND))
@@ -161,8 +164,14 @@ class MarketOutcome(WorldOutcome):
         if any(each.groups for each in self.cloud.markets.values()):
             # A NodeProvisioner reports each change of its sizes, and its nodes are labelled, tainted and untainted.
             kube += 15 * records + 20 * starts
+        if self.tailnet is not None:
+            # The Secret of the OAuth client, and what is noted of keys and devices.
+            kube += 15 * records
         yield from self.too_many_requests(kube, lambda sent: sent.url.startswith(SERVER) and not sent.is_lease)
         calls = (310 + 20 + 20) * markets + 10 * records + 8 * starts + faults
+        if self.tailnet is not None:
+            # A token, a key with its listing, and looks for the device, for each launch and each end.
+            calls += 60 * records + 20 * starts
         yield from self.too_many_requests(calls, lambda sent: not sent.url.startswith(SERVER))
 
     def _used_nodes_deleted(self):
@@ -215,7 +224,14 @@ def rents(scenario, deaths=()):
 
 async def _rents(scenario, deaths):
     makers = scenario.clouds or [market(name, *skus, **scenario.options) for name, skus in scenario.skus.items()]
+    tailnet = None
+    if scenario.tailnet is not None:
+        tailnet = TailscaleServer()
+        makers = [lambda nodes, make=make: make(TailnetMachines(nodes, tailnet)) for make in makers]
     async with clouds(*makers, seed=scenario.seed, events=False) as cloud:
+        if tailnet is not None:
+            tailnet_of(cloud, tailnet)
+            scenario.tailnet(tailnet)
         if scenario.configure is not None:
             scenario.configure(cloud)
         for name in cloud.markets if scenario.configure is None else ():
@@ -227,7 +243,7 @@ async def _rents(scenario, deaths):
         if scenario.remote:
             name, skus = next(iter(scenario.skus.items()))
             virtual_node = VirtualNode(cloud, *(each for each in skus if not each.delivers.has_node), market=name)
-        outcome = MarketOutcome(scenario, cloud, ledger, virtual_node)
+        outcome = MarketOutcome(scenario, cloud, ledger, virtual_node, tailnet)
         submitting = _submit(scenario, cloud, virtual_node)
         tasks = [asyncio.create_task(each) for each in (submitting, _weather(scenario, cloud))]
         keeper = asyncio.create_task(_keep_alive(scenario, cloud, ledger))

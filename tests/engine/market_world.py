@@ -22,6 +22,11 @@ from tests.contract.providers.conformance import ConformanceServer
 from tests.engine.power_world import POWER, SERVER, environment, lab
 
 
+def secret(cloud, name, **data):
+    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+    cloud.store.create(SECRET_KIND, {"metadata": {"name": name, "namespace": "kube-system"}, "data": encoded})
+
+
 class Cloud:
     """A lab with markets, each of which has a class and a pool of its name."""
 
@@ -39,9 +44,7 @@ class Cloud:
         entry = {"name": "simulated", "endpoint": f"http://{market}"}
         server = self.markets[market]
         if isinstance(server, ConformanceServer):
-            key = {"name": market, "namespace": "kube-system"}
-            secret = {"metadata": key, "data": {"api-key": base64.b64encode(server.key.encode()).decode()}}
-            self.store.create(SECRET_KIND, secret)
+            secret(self, market, **{"api-key": server.credentials(f"http://{market}")})
             entry = {
                 "name": server.provider,
                 "endpoint": f"http://{market}{server.prefix}",

@@ -2,15 +2,14 @@
 
 import asyncio
 import base64
-import re
 
 import yaml
 
 from forebay.embedded.api.kinds import CONFIG_MAP_KIND, NODE_KIND, SECRET_KIND
 from forebay.net.transport import Response
 from forebay.simulate.market_goods import Sku
-from tests.contract.tailnets.server import CLIENT, TailscaleServer
-from tests.engine.market_world import cloud_operator, clouds, market
+from tests.engine.market_world import cloud_operator, clouds, market, secret
+from tests.engine.tailnet_world import KEY, tailnet_of
 from tests.joining import TAILSCALE, TALOS, talos_bundle
 from tests.pki import Authority
 
@@ -24,11 +23,6 @@ async def until(true, seconds=900.0):
             return
         await asyncio.sleep(1)
     raise AssertionError("it did not happen in time")
-
-
-def secret(cloud, name, **data):
-    encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
-    cloud.store.create(SECRET_KIND, {"metadata": {"name": name, "namespace": "kube-system"}, "data": encoded})
 
 
 def tokens(cloud):
@@ -185,21 +179,6 @@ async def test_machine_secrets_that_are_none_rent_nothing_and_name_the_secret():
             assert "key secrets.yaml of Secret kube-system/talos: this is not what talosctl gen secrets writes" in said
             assert "s3cret" not in said
             assert alpha.instances == {}
-
-
-def tailnet_of(cloud):
-    """Tailscale's API in the world of this cloud."""
-    server, others = TailscaleServer(), cloud.answer
-
-    async def answer(request):
-        return await (server.answer if "//api.tailscale.com/" in request.url else others)(request)
-
-    cloud.answer = answer
-    secret(cloud, "tailscale-oauth", **{"client-id": CLIENT[0], "client-secret": CLIENT[1]})
-    return server
-
-
-KEY = re.compile(r"tskey-auth-[-\w]+")
 
 
 async def test_a_machine_enters_the_tailnet_with_its_own_key_and_nothing_of_it_is_left_there():

@@ -14,6 +14,7 @@ from forebay.lifecycle.facts import Facts, instance_id
 from forebay.lifecycle.presence import NO_ABSENCES, Presence, confirmed_present, presence_of, settle_time
 from forebay.lifecycle.revocation import owner_gone, revoked
 from forebay.lifecycle.rule import RuleContext, RuleResult, Wait
+from forebay.lifecycle.secondary_resources import join_credentials
 from forebay.lifecycle.steps import Launch, WriteStatus
 from forebay.lifecycle.termination import into_terminating
 from forebay.lifecycle.transitions import transition, whole_seconds
@@ -108,11 +109,13 @@ def launching(ctx: RuleContext) -> RuleResult:
         )
         return into_terminating(ctx, why[0], sentence)
     attempts, called = status.attempt or 1, status.attempted_at or ctx.since
-    if ctx.capabilities.idempotent_launch:
+    if ctx.capabilities.idempotent_launch and not join_credentials(ctx.record):
         again = status.not_before or called + launch_backoff(attempts)
         if now < again:
             return Wait(again)
         return _launch(ctx) if attempts < MAX_ATTEMPTS else _failed(ctx, attempts)
+    # A repeated call would bring the machine of the call before, which cannot join: each call has credentials of its
+    # own and revokes the former ones. So the listing has to show that there is no such machine.
     if seen.absent_after(called + settle_time(ctx.capabilities)):
         # The listing would show it by now. That launch never happened, so another cannot bring a second instance.
         return _launch(ctx) if attempts < MAX_ATTEMPTS else _failed(ctx, attempts)

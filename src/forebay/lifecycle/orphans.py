@@ -129,6 +129,8 @@ def _leftovers(found: Orphans, source: Source, recorded: _Recorded, now: datetim
         why = "is a second instance of the same GPUInstance" if reason is Reason.DUPLICATE else "has no GPUInstance"
         sentence = f"Instance {instance.id} at {provider} carries this cluster's tag but {why}. Terminating it."
         price = instance.price.exact() if instance.price is not None else None
+        # Where the provider does not tell since when it runs, that is as long as it has been seen.
+        created = instance.created or found.seen[source.key, instance.id].first
         yield Adopt(
             name=name,
             spec=GPUInstanceSpec(
@@ -150,7 +152,7 @@ def _leftovers(found: Orphans, source: Source, recorded: _Recorded, now: datetim
                 provider_id=instance.provider_id,
                 node_name=instance.node_name,
                 hourly_price=price,
-                billed_from=whole_seconds(instance.created or now),
+                billed_from=whole_seconds(created),
             ),
             reason=reason,
             sentence=sentence,

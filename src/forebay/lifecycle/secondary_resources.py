@@ -40,6 +40,15 @@ def _needed(record: GPUInstance, resource: SecondaryResource) -> bool:
     return record.state in _JOINING and resource.attempt in (None, attempt)
 
 
+def join_credentials(record: GPUInstance) -> tuple[SecondaryResource, ...]:
+    """What was made for the latest launch call, for the machine to join with."""
+    return tuple(
+        each
+        for each in (record.status.secondary_resources if record.status is not None else ())
+        if each.until is not ResourceLifetime.GONE and _needed(record, each)
+    )
+
+
 def due(record: GPUInstance, now: datetime) -> tuple[SecondaryResource, ...]:
     """Those of the unneeded resources whose deletion can be tried now."""
     return tuple(each for each in unneeded(record) if each.retry_at is None or each.retry_at <= now)

@@ -49,7 +49,7 @@ class EmbeddedKubelets:
             rented.later(_RETRY, partial(self._ask, rented, token_id, secret, gpus_appear=gpus_appear))
             return
         request = {
-            "metadata": {"name": f"node-csr-{rented.id}"},
+            "metadata": {"name": _csr_name(rented)},
             "spec": {
                 "request": base64.b64encode(_pkcs10(rented.node_name)).decode(),
                 "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
@@ -62,7 +62,7 @@ class EmbeddedKubelets:
         self._await_approval(rented, gpus_appear=gpus_appear)
 
     def _await_approval(self, rented: Rented, *, gpus_appear: bool) -> None:
-        found = self._store.find(SIGNING_REQUEST_KIND, None, f"node-csr-{rented.id}")
+        found = self._store.find(SIGNING_REQUEST_KIND, None, _csr_name(rented))
         conditions = ((found or {}).get("status") or {}).get("conditions") or ()
         if any(each["type"] == "Approved" for each in conditions):
             self._register(rented, gpus_appear=gpus_appear)
@@ -101,7 +101,7 @@ class EmbeddedKubelets:
             allocatable={**sku.allocatable, sku.gpu_resource: gpus},
             labels=planned.labels,
             taints=[{"key": each.key, "value": each.value, "effect": each.effect} for each in planned.taints],
-            provider_id=_provider_id(rented),
+            provider_id=provider_id_of(rented),
         )
         if gpus_appear and sku.driver:
             rented.later(sku.driver, partial(self._gpus_allocatable, rented))
@@ -126,11 +126,16 @@ class EmbeddedKubelets:
     def _node(self, rented: Rented) -> Json | None:
         """The Node of this very machine."""
         node = self._store.find(NODE_KIND, None, rented.node_name) if rented.node_name is not None else None
-        own = node is not None and (node.get("spec") or {}).get("providerID") == _provider_id(rented)
+        own = node is not None and (node.get("spec") or {}).get("providerID") == provider_id_of(rented)
         return node if own else None
 
 
-def _provider_id(rented: Rented) -> str | None:
+def _csr_name(rented: Rented) -> str:
+    # An id may be a path, as ZONE/NAME is.
+    return f"node-csr-{rented.id.replace('/', '.')}"
+
+
+def provider_id_of(rented: Rented) -> str | None:
     """The one that its boot payload says, as kubelets register; else the market's own."""
     told = _PROVIDER_ID.search(rented.order.boot or "")
     return told[1] if told is not None else rented.provider_id

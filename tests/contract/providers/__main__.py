@@ -57,7 +57,7 @@ async def _serve(name, port, kubeconfig):
     if kubeconfig is not None:
         server.joins(KubectlNodes(kubeconfig))
     async with serving(server.answer, port=port) as base:
-        key = server.key if cloud.credentials is None else cloud.credentials(server, base)
+        key = server.credentials(base)
         print(
             _CLASS.format(name=name, base=base, path=cloud.path, key=key, join=cloud.join_line, shebang=cloud.shebang),
             flush=True,

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from tests.contract.providers.conformance import JOIN_LINE, ConformanceServer
 from tests.contract.providers.crusoe import server as crusoe
 from tests.contract.providers.gcp import server as gcp
-from tests.contract.providers.gcp.tokens import trial_key_file
 from tests.contract.providers.lambdalabs import server as lambdalabs
 from tests.contract.providers.paperspace import server as paperspace
 from tests.contract.providers.runpod import server as runpod
@@ -16,8 +15,6 @@ class TrialCloud(NamedTuple):
     """A server as it is started by hand."""
 
     make: Callable[[], ConformanceServer]
-    #: What to write into the Secret, by the server and its base URL. None: the server's key.
-    credentials: Callable[[ConformanceServer, str], str] | None = None
     #: Path of the API under the server's base URL.
     path: str = ""
     join_line: str = JOIN_LINE
@@ -28,10 +25,9 @@ class TrialCloud(NamedTuple):
 
 
 CLOUDS: dict[str, TrialCloud] = {
-    "crusoe": TrialCloud(crusoe.trial, credentials=crusoe.trial_account, path="/v1", shebang="#!/bin/sh"),
+    "crusoe": TrialCloud(crusoe.trial, path="/v1", shebang="#!/bin/sh"),
     "gcp": TrialCloud(
         lambda: gcp.ComputeEngine(gcp.goods(boot=10, driver=0), key="trial-key"),
-        credentials=trial_key_file,
         groups=(("l4-pool", "g2-standard-8", ("l4-pool-a1b2", "l4-pool-c3d4")), ("h100-pool", "a3-highgpu-8g", ())),
     ),
     "lambdalabs": TrialCloud(lambdalabs.trial, path="/api/v1"),

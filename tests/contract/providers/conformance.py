@@ -18,6 +18,7 @@ from typing import ClassVar, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
+import yaml
 
 from forebay.net.clock import now
 from forebay.net.transport import AnswerLost, Headers, Response
@@ -31,6 +32,10 @@ from tests.contract.providers.published import published
 #: How a boot payload of the tests tells a simulated machine who it is; a real one runs it.
 JOIN_LINE = "join as {{.NodeName}} with {{.BootstrapToken}} labels={{.NodeLabels}} taints={{.NodeTaints}}"
 _JOIN_LINE = re.compile(r"join as (\S+)(?: with \S+)?(?: labels=(\S*))?(?: taints=(\S*))?")
+
+
+#: What a boot script of Forebay gives to kubeadm.
+_KUBEADM = re.compile(r"^(apiVersion: kubeadm.*?)^FOREBAY_END$", re.DOTALL | re.MULTILINE)
 
 
 class Operation(NamedTuple):
@@ -106,6 +111,10 @@ class ConformanceServer(Market):
     def bad_credentials(self):
         return self.refusal(401, "the API key is not valid")
 
+    def credentials(self, base):  # noqa: ARG002 (some name an address of the server)
+        """What to write into the Secret, for a server at this URL."""
+        return self.key
+
     # What all have.
 
     def __init__(self, skus, nodes=None, *, name, enforces_limits=False, **options):
@@ -134,6 +143,11 @@ class ConformanceServer(Market):
     def key_of(self, instance_type, region, *, zone=None, spot=False):
         key = (instance_type, region, zone, spot)
         return key if key in self._skus else None
+
+    @property
+    def refuses_all(self):
+        """Whether no key is accepted at the moment."""
+        return self._refuses_until is not None and now() < self._refuses_until
 
     def listed(self):
         """The machines that a listing shows now."""
@@ -267,10 +281,10 @@ class ConformanceServer(Market):
 
 
 def planned_node(boot):
-    """The node that a machine becomes by a boot payload of the tests; None where it has no JOIN_LINE."""
+    """The node that a machine becomes by its boot payload, which has JOIN_LINE or kubeadm's config; else None."""
     found = _JOIN_LINE.search(boot)
     if found is None:
-        return None
+        return _kubeadm_node(boot)
     name, labels, taints = found.groups()
     return MarketNode(
         name=name,
@@ -282,6 +296,20 @@ def planned_node(boot):
             for start, _, effect in [each.rpartition(":")]
             for key, _, value in [start.partition("=")]
         ),
+    )
+
+
+def _kubeadm_node(boot):
+    files = (yaml.safe_load(boot) or {}).get("write_files", ()) if boot.startswith("#cloud-config") else ()
+    found = _KUBEADM.search("".join(each["content"] for each in files) or boot)
+    if found is None:
+        return None
+    node = yaml.safe_load(found[1])["nodeRegistration"]
+    arguments = {each["name"]: each["value"] for each in node["kubeletExtraArgs"]}
+    return MarketNode(
+        name=node["name"],
+        labels=dict(each.split("=", 1) for each in arguments.get("node-labels", "").split(",") if each),
+        taints=tuple(MarketTaint(**each) for each in node["taints"]),
     )
 
 

@@ -5,6 +5,8 @@ import json
 import subprocess
 import sys
 
+from forebay.simulate.market_nodes import provider_id_of
+
 
 class KubectlNodes:
     """Kubelets of rented machines in an embedded cluster, which is that of the kubeconfig. Nothing runs there."""
@@ -21,7 +23,7 @@ class KubectlNodes:
             "kind": "Node",
             "metadata": {"name": planned.name, "labels": {"kubernetes.io/hostname": planned.name, **planned.labels}},
             "spec": {
-                "providerID": rented.provider_id,
+                "providerID": provider_id_of(rented),
                 "taints": [{"key": each.key, "value": each.value, "effect": each.effect} for each in planned.taints],
             },
             "status": {"capacity": amounts, "allocatable": amounts},

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from forebay.api.gpu_instance import ResourceLifetime, SecondaryResource
 from forebay.lifecycle.steps import Launch, WriteStatus
 from forebay.model.sources import InstancePhase
 from tests.unit.lifecycle.builders import (
@@ -142,6 +143,20 @@ def test_an_idempotent_launch_is_not_repeated_before_its_backoff():
 
     assert next_step(facts(lost, IDEMPOTENT), NOW + seconds(4)) is None
     assert requeue_at(facts(lost, IDEMPOTENT), NOW) == NOW + seconds(5)
+
+
+def test_a_launch_with_join_credentials_is_resolved_by_listing_although_it_is_idempotent():
+    """The machine of the first call has the first call's credentials, which a second call would revoke."""
+    token = SecondaryResource(kind="BootstrapToken", name="abcdef", attempt=1, until=ResourceLifetime.JOINED)
+    lost = record(S.LAUNCHING, since=NOW, attempt=1, secondary_resources=(token,))
+    settled = NOW + IDEMPOTENT.settle_time
+
+    assert next_step(facts(lost, IDEMPOTENT), NOW + seconds(30)) is None
+    found = next_step(facts(lost, IDEMPOTENT, listing=listed(instance(), asked=NOW + seconds(5))), NOW + seconds(6))
+    assert (found.status.state, found.status.reason, found.status.attempt) == (S.LAUNCHED, R.ADOPTED, 1)
+    again = next_step(facts(lost, IDEMPOTENT, listing=listed(asked=settled + seconds(1))), settled + seconds(2))
+    assert isinstance(again, Launch)
+    assert again.status.attempt == 2
 
 
 def test_a_launch_whose_outcome_stays_unknown_is_terminated_at_its_deadline():

@@ -51,7 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def read_input(arguments: argparse.Namespace, settings: Settings) -> "PlanInput":
     from msgspec.structs import replace
 
-    from forebay.cli.plan.inputs import STDIN, read_cluster, read_files, read_offers
+    from forebay.cli.manifest_files import STDIN
+    from forebay.cli.plan.inputs import read_cluster, read_files, read_offers
     from forebay.providers.registry import deliveries
     from forebay.reporting.what_if import with_table
 

@@ -4,18 +4,16 @@ import asyncio
 import gzip
 import io
 import os
-import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import yaml
 
 from forebay.api.names import API_VERSION
 from forebay.cli.cluster_reader import operator_namespace
+from forebay.cli.manifest_files import STDIN, TOO_DEEP, documents_in, named_files, read_data
 from forebay.cli.parser import UserError
 from forebay.cli.plan.manifest_documents import ManifestError
 from forebay.cli.plan.manifests import snapshot_of
@@ -38,17 +36,9 @@ from forebay.reconcile.snapshot import Snapshot
 from forebay.settings import Settings, SettingsError
 from forebay.wiring import cluster_config, configure_logging, rules_of
 
-STDIN: Final = "-"
 _GZIP: Final = b"\x1f\x8b"
-_ENDINGS: Final = (".yaml", ".yml", ".json")
 #: Bytes of a table after unpacking: a few times what the largest price lists have.
 _MOST_UNPACKED: Final = 128 << 20
-#: Levels of a document. Manifests have fewer than 30.
-_DEEPEST: Final = 200
-_TOO_DEEP: Final = "is nested too deeply to be a manifest"
-#: Values of a document whose aliases are written out.
-_MOST_VALUES: Final = 20_000_000
-_CSafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,8 +89,8 @@ async def _cluster(settings: Settings) -> PlanInput:
 
 def read_files(names: Sequence[str], settings: Settings) -> PlanInput:
     """Input from one saved snapshot or any number of manifests; a folder stands for its YAML and JSON files."""
-    files = [each for name in names for each in _named(name)]
-    texts = [(name, _read(name)) for name in files]
+    files = [each for name in names for each in named_files(name)]
+    texts = [(name, read_data(name)) for name in files]
     saved = [(name, data) for name, data in texts if is_snapshot(data)]
     where = ", ".join(name if name != STDIN else "standard input" for name in names)
     if saved:
@@ -114,14 +104,14 @@ def read_files(names: Sequence[str], settings: Settings) -> PlanInput:
     try:
         rules = rules_of(settings)
         built = snapshot_of(
-            ((origin, document) for name, data in texts for origin, document in _documents(name, data)),
+            ((origin, document) for name, data in texts for origin, document in documents_in(name, data)),
             datetime.now(UTC),
             rules,
         )
     except (ManifestError, SettingsError) as error:
         raise UserError(str(error)) from error
     except RecursionError:
-        raise UserError(f"{where} {_TOO_DEEP}") from None
+        raise UserError(f"{where} {TOO_DEEP}") from None
     configure_logging(settings)
     context = ProviderContext(
         make_transport=lambda _tls: _Offline(),
@@ -135,7 +125,7 @@ def read_files(names: Sequence[str], settings: Settings) -> PlanInput:
 
 
 def read_offers(name: str) -> list[Row]:
-    data = _read(name)
+    data = read_data(name)
     if data.startswith(_GZIP):
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
@@ -150,92 +140,6 @@ def read_offers(name: str) -> list[Row]:
         raise UserError(f"{name} is not text: {error}") from error
     except TableError as error:
         raise UserError(f"{name}: {error}") from error
-
-
-def _named(name: str) -> list[str]:
-    if name == STDIN or not Path(name).is_dir():
-        return [name]
-    found = sorted(str(each) for each in Path(name).iterdir() if each.suffix in _ENDINGS and each.is_file())
-    if not found:
-        raise UserError(f"{name} has no files that end in {', '.join(_ENDINGS)}")
-    return found
-
-
-def _read(name: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
-    except OSError as error:
-        raise UserError(f"{name} cannot be read: {error.strerror or error}") from error
-
-
-def _documents(name: str, data: bytes) -> Iterator[tuple[str, Any]]:
-    origin = "standard input" if name == STDIN else name
-    if data.lstrip().startswith(b"{"):
-        # Reading thousands of pods (kubectl get pods -o json) with the YAML parser would take minutes.
-        try:
-            document = msgspec.json.decode(data)
-        except msgspec.DecodeError:
-            pass
-        except RecursionError:
-            raise UserError(f"{origin} {_TOO_DEEP}") from None
-        else:
-            if _is_too_deep(document):
-                raise UserError(f"{origin} {_TOO_DEEP}")
-            yield origin, document
-            return
-    try:
-        _check_depth(data, origin)
-        for number, document in enumerate(yaml.load_all(data, Loader=_CSafeLoader)):
-            where = f"{origin}, document {number + 1}"
-            if b"&" in data and _values(document, {}) > _MOST_VALUES:
-                raise UserError(f"{where} has too many values once its aliases are written out")
-            yield where, document
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = f"line {mark.line + 1}: " if mark is not None else ""
-        raise UserError(f"{origin} is not YAML: {line}{error.problem}") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"{origin} is not YAML: {' '.join(str(error).split())}") from error
-    except (ValueError, RecursionError) as error:
-        # A date such as 2026-13-45, or brackets without end.
-        raise UserError(f"{origin} is not YAML: {error}") from error
-
-
-def _is_too_deep(document: Any) -> bool:
-    """Whether JSON is nested more deeply than YAML may be. How deep the decoder itself reads depends on the stack."""
-    level = [document]
-    for _ in range(_DEEPEST + 1):
-        parts = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [part for each in parts for part in each if isinstance(part, dict | list)]
-        if not level:
-            return False
-    return True
-
-
-def _check_depth(data: bytes, origin: str) -> None:
-    """Raise `UserError` for YAML so deep that libyaml's loader, which recurses in C, would end the process.
-
-    Each level takes a bracket, or a column of its line: most files need no second look.
-    """
-    brackets = data.count(b"[") + data.count(b"{")
-    if brackets <= _DEEPEST and max(map(len, data.splitlines()), default=0) <= _DEEPEST:
-        return
-    depth = 0
-    for event in yaml.parse(data, Loader=_CSafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            raise UserError(f"{origin} {_TOO_DEEP}")
-
-
-def _values(value: Any, known: dict[int, int]) -> int:
-    """How many values the document has with its aliases written out. An alias within its own anchor has no end."""
-    if not isinstance(value, dict | list):
-        return 1
-    if id(value) not in known:
-        known[id(value)] = _MOST_VALUES + 1
-        parts = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_values(each, known) for each in parts)
-    return known[id(value)]
 
 
 class _Offline:

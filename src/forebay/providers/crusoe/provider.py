@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from forebay.api.parts import SecretKeyRef
+from forebay.model.quantities import UsdPerHour
 from forebay.model.sources import (
     Billing,
     Capabilities,
@@ -125,21 +126,28 @@ class CrusoeProvider:
         self._regions = frozenset(regions)
         #: Disks of machines that are being terminated: they must go with them.
         self._disks_of: dict[str, frozenset[str]] = {}
+        #: By product name: what a machine costs, also one that is not offered at the moment.
+        self._prices: dict[str, UsdPerHour] = {}
 
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
 
     async def offers(self) -> Sequence[Offer]:
-        account = await self._account()
-        types = await self._calls.get(f"/projects/{account.project_id}/compute/vms/types", VmTypes)
+        by_name = await self._types(await self._account())
         capacities = await self._calls.get("/capacities", Capacities)
-        by_name = {each.product_name: each for each in types.items if each.num_gpu > 0 and each.gpu_type in PER_GPU}
         found = {
             (each.type, each.location): _offer(by_name[each.type], each.location, each.quantity)
             for each in capacities.items
             if each.type in by_name and each.quantity > 0
         }
         return tuple(each for each in found.values() if not self._regions or each.region in self._regions)
+
+    async def _types(self, account: CrusoeAccount) -> Mapping[str, VmType]:
+        """Machines with GPUs of a known price, by product name."""
+        types = await self._calls.get(f"/projects/{account.project_id}/compute/vms/types", VmTypes)
+        found = {each.product_name: each for each in types.items if each.num_gpu > 0 and each.gpu_type in PER_GPU}
+        self._prices |= {name: _price(each) for name, each in found.items()}
+        return found
 
     async def launch(self, request: LaunchRequest) -> Instance:
         account = await self._account()
@@ -156,6 +164,8 @@ class CrusoeProvider:
         """Every machine whose name is of this cluster, and every disk of one that is gone."""
         account = await self._account()
         vms = await self._vms(account)
+        if vms and not self._prices:
+            await self._types(account)
         # After the machines: of one that is deleted meanwhile, itself or its disk is seen, never neither.
         disks = await self._calls.get(f"/projects/{account.project_id}/storage/disks", StoredDisks)
         found = {vm.id: self._instance(vm) for vm in vms}
@@ -255,6 +265,7 @@ class CrusoeProvider:
             id=vm.id,
             phase=_PHASES.get(_state(vm), InstancePhase.STARTING),
             owner=owner_of(vm.name, self._cluster),
+            price=self._prices.get(vm.type),
             created=vm.created_at,
         )
 
@@ -288,6 +299,10 @@ class CrusoeProvider:
         )
 
 
+def _price(kind: VmType) -> UsdPerHour:
+    return PER_GPU[kind.gpu_type].price * kind.num_gpu
+
+
 def _offer(kind: VmType, location: str, quantity: int) -> Offer:
     priced = PER_GPU[kind.gpu_type]
     return Offer(
@@ -299,7 +314,7 @@ def _offer(kind: VmType, location: str, quantity: int) -> Offer:
         gpu_count=kind.num_gpu,
         gpu_resource=priced.resource,
         gpu_memory_gib=priced.memory_gib,
-        price=priced.price * kind.num_gpu,
+        price=_price(kind),
         stock=quantity,
         allocatable=allocatable(
             vcpus=kind.cpu_cores, memory_gib=kind.memory_gb, gpus=kind.num_gpu, gpu_resource=priced.resource

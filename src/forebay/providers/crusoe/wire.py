@@ -42,6 +42,7 @@ class Vm(_Wire, frozen=True, kw_only=True):
     id: str
     name: str
     state: str
+    type: str = ""
     created_at: datetime | None = None
     disks: tuple[AttachedDisk, ...] = ()
 

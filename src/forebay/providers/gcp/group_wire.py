@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from forebay.providers.gcp.wire import OperationErrors
+from forebay.providers.gcp.wire import AttachedAccelerator, OperationErrors
 
 
 class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -102,11 +102,6 @@ class InstanceGroupManager(_Wire, frozen=True, kw_only=True):
         return self.instance_template or next((each.instance_template for each in self.versions), "")
 
 
-class TemplateAccelerator(_Wire, frozen=True, kw_only=True):
-    accelerator_type: str = ""
-    accelerator_count: int = 0
-
-
 class TemplateScheduling(_Wire, frozen=True, kw_only=True):
     provisioning_model: str = "STANDARD"
     preemptible: bool = False
@@ -114,7 +109,7 @@ class TemplateScheduling(_Wire, frozen=True, kw_only=True):
 
 class TemplateProperties(_Wire, frozen=True, kw_only=True):
     machine_type: str = ""
-    guest_accelerators: tuple[TemplateAccelerator, ...] = ()
+    guest_accelerators: tuple[AttachedAccelerator, ...] = ()
     scheduling: TemplateScheduling = TemplateScheduling()
 
     @property

@@ -147,7 +147,12 @@ def machines(types: Iterable[ZoneList], accelerators: Iterable[ZoneList]) -> Ite
             found = plain.get((zone.zone, machine_type))
             if found is not None and accelerator in there:
                 gpu = GPUS[accelerator]
-                yield _machine(found, f"{machine_type}+{count}x{gpu.model}", gpu, count)
+                yield _machine(found, attached_name(machine_type, count, gpu), gpu, count)
+
+
+def attached_name(machine_type: str, count: int, gpu: GpuKind) -> str:
+    """Name of the offer of a machine with GPUs attached."""
+    return f"{machine_type}+{count}x{gpu.model}"
 
 
 def machine_of(found: ComputeMachineType, attached: Sequence[tuple[str, int]]) -> GpuMachine | None:
@@ -159,7 +164,7 @@ def machine_of(found: ComputeMachineType, attached: Sequence[tuple[str, int]]) -
     if len(gpus) != 1 or gpus[0][0] not in GPUS or not known:
         return None
     kind, count = GPUS[gpus[0][0]], gpus[0][1]
-    return _machine(found, found.name if own else f"{found.name}+{count}x{kind.model}", kind, count)
+    return _machine(found, found.name if own else attached_name(found.name, count, kind), kind, count)
 
 
 def ordered(instance_type: str) -> Ordered:

@@ -14,9 +14,17 @@ from forebay.model.sources import Billing, Offer
 from forebay.providers.base import InstanceGone, Unavailable
 from forebay.providers.gcp.calls import GoogleCalls, ZoneList
 from forebay.providers.gcp.group_wire import TemplateProperties
-from forebay.providers.gcp.machines import ACCELERATORS_FILTER, TYPES_FILTER, GpuMachine, machine_of, machines
+from forebay.providers.gcp.machines import (
+    ACCELERATORS_FILTER,
+    GPUS,
+    TYPES_FILTER,
+    GpuMachine,
+    attached_name,
+    machine_of,
+    machines,
+)
 from forebay.providers.gcp.prices import PriceTable
-from forebay.providers.gcp.wire import ComputeMachineType, last_part
+from forebay.providers.gcp.wire import AttachedAccelerator, ComputeInstance, ComputeMachineType, last_part
 from forebay.providers.node_size import allocatable
 
 NAME: Final = "gcp"
@@ -45,17 +53,29 @@ class OfferList:
         self._listed_at: datetime | None = None
         #: Machine types of templates, by zone and name.
         self._types: dict[tuple[str, str], ComputeMachineType] = {}
+        self._by_offer: dict[tuple[str, str, bool], UsdPerHour] = {}
 
     async def offers(self) -> Sequence[Offer]:
         async with self._lock:
             prices = await self._current_prices()
             found = await self._current_machines()
-        return tuple(
+        offers = tuple(
             _offer(machine, price, spot=spot)
             for machine in found
             for spot in (False, True)
             if (price := prices.of(machine, spot=spot)) is not None
         )
+        self._by_offer = {(each.instance_type, each.zone or "", each.spot): each.price for each in offers}
+        return offers
+
+    def price(self, instance: ComputeInstance) -> UsdPerHour | None:
+        """What an instance costs by the latest offers; None where they have nothing like it."""
+        machine, zone = last_part(instance.machine_type), last_part(instance.zone)
+        spot = instance.scheduling.provisioning_model == "SPOT"
+        for name in (machine, *(_with_gpus(machine, each) for each in instance.guest_accelerators)):
+            if (found := self._by_offer.get((name, zone, spot))) is not None:
+                return found
+        return None
 
     async def of_template(self, template: TemplateProperties, zones: Sequence[str], *, regional: bool) -> Offer | None:
         """What an instance of the template is, in the first of these zones that has it; None without a known price."""
@@ -108,6 +128,11 @@ class OfferList:
     async def _reachable(self, resource: str, matching: str) -> list[ZoneList]:
         """The list, without zones that Google itself cannot reach: nothing can be launched there."""
         return [each async for each in self._calls.aggregated(resource, matching) if each.missing is None]
+
+
+def _with_gpus(machine: str, attached: AttachedAccelerator) -> str:
+    kind = GPUS.get(last_part(attached.accelerator_type))
+    return "" if kind is None else attached_name(machine, attached.accelerator_count, kind)
 
 
 def _offer(machine: GpuMachine, price: UsdPerHour, *, spot: bool) -> Offer:

@@ -197,6 +197,7 @@ class GcpProvider:
             id=f"{zone}/{found.name}",
             phase=PHASES.get(found.status, InstancePhase.RUNNING),
             owner=found.labels.get(OWNER_LABEL) or None,
+            price=self._offers.price(found),
             created=found.creation_timestamp,
             node_name=found.name,
             provider_id=f"gce://{project}/{zone}/{found.name}",

@@ -52,6 +52,16 @@ class Warned(_Wire, frozen=True, kw_only=True):
     message: str = ""
 
 
+class AttachedAccelerator(_Wire, frozen=True, kw_only=True):
+    accelerator_type: str = ""
+    accelerator_count: int = 0
+
+
+class InstanceScheduling(_Wire, frozen=True, kw_only=True):
+    #: STANDARD or SPOT.
+    provisioning_model: str = ""
+
+
 class ComputeInstance(_Wire, frozen=True, kw_only=True):
     name: str
     zone: str
@@ -60,6 +70,9 @@ class ComputeInstance(_Wire, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     creation_timestamp: datetime | None = None
     machine_type: str = ""
+    #: GPUs that are not part of the machine type; listings may also repeat those that are.
+    guest_accelerators: tuple[AttachedAccelerator, ...] = ()
+    scheduling: InstanceScheduling = InstanceScheduling()
 
 
 class ComputeDisk(_Wire, frozen=True, kw_only=True):

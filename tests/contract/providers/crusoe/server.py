@@ -133,13 +133,10 @@ def trial():
     return CrusoeCloud(goods(), key="dHJpYWwta2V5")
 
 
-def trial_account(server, _base):
-    return account_file(server.key)
-
-
 class CrusoeCloud(ConformanceServer):
     """One project. A machine exists from its order on; the operation is done `operation_seconds` later."""
 
+    provider = "crusoe"
     prefix = "/v1"
     spec = ("crusoe/crusoe-cloud-api-gateway-v1.json", "/v1")
     error = _object(["code", "message"], code=_TEXT, message=_TEXT)
@@ -169,11 +166,11 @@ class CrusoeCloud(ConformanceServer):
         Operation("delete_disk", "DELETE", f"{_DISKS}/{{id}}", _ACCEPTED),
     )
 
-    def __init__(self, skus, nodes=None, *, operation_seconds=4.0, **options):
-        super().__init__(skus, nodes, name="crusoe", **options)
+    def __init__(self, skus, nodes=None, *, name="crusoe", operation_seconds=4.0, leaves_disks=False, **options):
+        super().__init__(skus, nodes, name=name, **options)
         self.operation_seconds = operation_seconds
         #: Deleted machines leave their disks behind.
-        self.leaves_disks = False
+        self.leaves_disks = leaves_disks
         self._operations = {}
         self._operation_numbers = itertools.count(1)
 
@@ -204,8 +201,13 @@ class CrusoeCloud(ConformanceServer):
     def bad_credentials(self):
         return self.refusal(401, "bad_credential")
 
+    def credentials(self, base):  # noqa: ARG002 (of all clouds)
+        return account_file(self.key)
+
     def _unauthorized(self, request):
         """Whether the signature is wrong: computed here from the description, not by our code."""
+        if self.refuses_all:
+            return True
         stamp, given = request.headers.get("X-Crusoe-Timestamp", ""), request.headers.get("Authorization", "")
         parts = urlsplit(request.url)
         pairs = sorted(parse_qsl(parts.query, keep_blank_values=True), key=lambda pair: pair[0])

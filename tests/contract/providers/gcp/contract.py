@@ -106,6 +106,8 @@ INSTANCE = an_object(
     labels=LABELS,
     creationTimestamp=TIME,
     machineType=TEXT,
+    scheduling=an_object(provisioningModel=TEXT),
+    guestAccelerators=a_list(an_object(acceleratorType=TEXT, acceleratorCount=NUMBER)),
 )
 DISK = an_object(
     ["name", "zone", "creationTimestamp"],

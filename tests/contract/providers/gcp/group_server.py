@@ -52,14 +52,16 @@ class GroupServer:
         if fault is not None:
             error = msgspec.json.decode(fault.body)["error"]["errors"][0]
             return None, (error["code"], error["message"])
-        name = f"{order.zone}/{order.name}"
-        if (before := self.instances.pop(name, None)) is not None:
-            # The bill keeps what had the name before.
-            self.instances[f"{name}~{next(self._group_numbers)}"] = before
+        self.free_name(f"{order.zone}/{order.name}")
         rented = self._rent(self._skus[key], order)
         rented.provider_id = f"gce://{PROJECT}/{rented.id}"
         rented.deletes = False
         return rented, None
+
+    def free_name(self, name):
+        """Lets another machine have the name. The bill keeps what had it before."""
+        if (before := self.instances.pop(name, None)) is not None:
+            self.instances[f"{name}~{next(self._group_numbers)}"] = before
 
     def number_of(self, rented):
         """The id of a machine: no two have the same, whatever their names."""

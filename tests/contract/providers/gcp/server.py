@@ -17,7 +17,7 @@ from tests.contract.providers.discovery import discovered
 from tests.contract.providers.gcp.contract import ERROR, OPERATIONS
 from tests.contract.providers.gcp.group_contract import GROUP_OPERATIONS
 from tests.contract.providers.gcp.group_server import GroupServer
-from tests.contract.providers.gcp.tokens import PROJECT, TokenDesk
+from tests.contract.providers.gcp.tokens import PROJECT, TokenDesk, key_file
 
 ZONES = ("us-central1-a", "us-central1-b", "europe-west4-a")
 #: Machine type: cores, MiB of memory, accelerator type and number.
@@ -114,12 +114,13 @@ def goods(**terms):
 class ComputeEngine(GroupServer, ConformanceServer):
     """One project. An instance exists from its insert on; the operation is done `operation_seconds` later."""
 
+    provider = "gcp"
     operations = (*OPERATIONS, *GROUP_OPERATIONS)
     error = ERROR
     limits = ((None, 1500, 60),)
 
-    def __init__(self, skus, nodes=None, *, operation_seconds=2.0, **options):
-        super().__init__(skus, nodes, name="gcp", **options)
+    def __init__(self, skus, nodes=None, *, name="gcp", operation_seconds=2.0, leaves_disks=False, **options):
+        super().__init__(skus, nodes, name=name, **options)
         self.published = discovered(
             "gcp/compute.v1.mig-subset.discovery.json",
             "gcp/cloudbilling.v1.discovery.json",
@@ -131,7 +132,7 @@ class ComputeEngine(GroupServer, ConformanceServer):
         #: Zones that cannot be listed.
         self.unreachable = set()
         #: Deleted instances leave their disks behind.
-        self.leaves_disks = False
+        self.leaves_disks = leaves_disks
         self._done = {}
         self._by_request = {}
         self._operation_numbers = itertools.count(1001)
@@ -167,11 +168,17 @@ class ComputeEngine(GroupServer, ConformanceServer):
     def bad_credentials(self):
         return self.refusal(401, "Request had invalid authentication credentials.")
 
+    def credentials(self, base):
+        """The key file in one line."""
+        return msgspec.json.encode(msgspec.json.decode(key_file(self.key, base))).decode()
+
     def _unauthorized(self, request):
-        return None if self.desk.accepts(request.headers.get("Authorization"), self.key) else True
+        accepted = self.desk.accepts(request.headers.get("Authorization"), self.key)
+        return None if accepted and not self.refuses_all else True
 
     async def answer(self, request):
-        return self.desk.answer(request, self.key) or await super().answer(request)
+        key = "revoked" if self.refuses_all else self.key
+        return self.desk.answer(request, key) or await super().answer(request)
 
     # Instances.
 
@@ -224,6 +231,7 @@ class ComputeEngine(GroupServer, ConformanceServer):
             node=planned_node(boot),
             max_run_seconds=None if run is None else int(run["seconds"]),
         )
+        self.free_name(self._new_id(order))
         rented = self._rent(self._skus[key], order)
         rented.provider_id = f"gce://{PROJECT}/{rented.id}"
         rented.deletes = body["scheduling"].get("instanceTerminationAction") == "DELETE"
@@ -425,6 +433,9 @@ class ComputeEngine(GroupServer, ConformanceServer):
     def _instance(self, rented):
         status = _STATUS[rented.phase]
         said = {"statusMessage": rented.shown().message} if rented.shown().message else {}
+        if (attached := ATTACHED.get(rented.order.instance_type)) is not None:
+            gpu = _url(f"zones/{rented.order.zone}/acceleratorTypes/{attached[1]}")
+            said["guestAccelerators"] = [{"acceleratorType": gpu, "acceleratorCount": attached[2]}]
         return {
             "kind": "compute#instance",
             "id": self.number_of(rented),
@@ -432,6 +443,7 @@ class ComputeEngine(GroupServer, ConformanceServer):
             "zone": _url(f"zones/{rented.order.zone}"),
             "status": status,
             "labels": dict(rented.order.tags),
+            "scheduling": {"provisioningModel": "SPOT" if rented.sku.spot else "STANDARD"},
             "creationTimestamp": _time(rented.line.created),
             "machineType": _url(
                 f"zones/{rented.order.zone}/machineTypes/{rented.order.instance_type.partition('+')[0]}"

@@ -42,11 +42,6 @@ def key_file(key_id, base):
     return msgspec.json.format(msgspec.json.encode(fields), indent=2)
 
 
-def trial_key_file(server, base):
-    """The same in one line, for a server that was started by hand."""
-    return msgspec.json.encode(msgspec.json.decode(key_file(server.key, base))).decode()
-
-
 def federation_config(base):
     """A workload identity federation config, whose subject token comes from a URL."""
     return msgspec.json.encode(

@@ -1,0 +1,55 @@
+"""Which predecessor a document is of, and all documents of a file together."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from forebay.api.codec import Undecodable, decode_any, unknown_fields
+from forebay.api.names import API_VERSION
+from forebay.migrate import tgp
+from forebay.migrate.notes import Document, Migration, MigrationNote, NoteKind, described
+from forebay.migrate.target import MigrationTarget
+
+#: By the group of its kinds: what migrates all objects of that predecessor in a file.
+PREDECESSORS: Final[Mapping[str, Callable[[Sequence[Document], MigrationTarget], Migration]]] = {
+    tgp.GROUP: tgp.migrate,
+}
+
+
+def migrate(documents: Iterable[Any], target: MigrationTarget) -> Migration:
+    """Migrates the objects of every predecessor among the documents; Lists are opened, other objects are named."""
+    by_group: dict[str, list[Document]] = {}
+    notes: list[MigrationNote] = []
+    for document in _opened(documents):
+        group = str(document.get("apiVersion", "")).partition("/")[0]
+        if group in PREDECESSORS:
+            by_group.setdefault(group, []).append(document)
+        else:
+            why = "is an object of Forebay already" if document.get("apiVersion") == API_VERSION else "stays as it is"
+            notes.append(MigrationNote(NoteKind.CHANGED, described(document), f"{why}, and is not printed."))
+    done = [PREDECESSORS[group](found, target) for group, found in by_group.items()]
+    manifests = tuple(manifest for each in done for manifest in each.manifests)
+    notes = [*(note for each in done for note in each.notes), *notes]
+    return Migration(manifests=manifests, notes=(*notes, *_mistakes(manifests)))
+
+
+def _opened(documents: Iterable[Any]) -> Iterable[Document]:
+    for document in documents:
+        if not isinstance(document, dict):
+            continue
+        if str(document.get("kind", "")).endswith("List") and isinstance(document.get("items"), list):
+            yield from _opened(document["items"])
+        else:
+            yield document
+
+
+def _mistakes(manifests: Iterable[Document]) -> Iterable[MigrationNote]:
+    """What the original had that Forebay's API server refuses."""
+    for manifest in manifests:
+        try:
+            decode_any(msgspec.json.encode(manifest))
+        except Undecodable as error:
+            yield MigrationNote(NoteKind.NEEDED, described(manifest), f"{error.path or 'it'}: {error.problem}.")
+        for path in unknown_fields(manifest):
+            yield MigrationNote(NoteKind.NEEDED, described(manifest), f"{path} is no field of Forebay's: remove it.")

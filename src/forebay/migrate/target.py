@@ -1,0 +1,21 @@
+"""What a migration is told about the cluster and the release that it writes for."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from forebay.api.names import OPERATOR_NAMESPACE
+from forebay.model.sources import Capabilities
+
+#: Stands for the address that nobody has told. It resolves nowhere, so that no machine joins a stranger's cluster.
+UNKNOWN_ENDPOINT = "control-plane.invalid:6443"
+
+
+class MigrationTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the manifests will be applied."""
+
+    #: By provider name.
+    capabilities: Mapping[str, Capabilities]
+    namespace: str = OPERATOR_NAMESPACE
+    #: Host and port of the API server as rented machines reach it.
+    control_plane: str | None = None
