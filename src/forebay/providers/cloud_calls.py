@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from forebay.api.parts import SecretKeyRef
+from forebay.net.json_body import decode_body
 from forebay.net.server_hints import retry_after
 from forebay.net.transport import Headers, NeverSent, Request, Response, Timeouts, Transport, TransportError
 from forebay.providers.base import (
@@ -229,7 +230,7 @@ class CloudCalls:
 
     def _decoded(self, body: bytes, answer: type[T], otherwise: type[ProviderError]) -> T:
         try:
-            return msgspec.json.decode(body, type=answer)
+            return decode_body(body, answer)
         except msgspec.DecodeError as error:
             raise otherwise(f"The answer of {self._dialect.label} cannot be read: {error}.") from None
 

@@ -8,6 +8,7 @@ import msgspec
 
 from forebay.join.base import JoinError, JoinRejected
 from forebay.model.secret_text import SecretText
+from forebay.net.json_body import decode_body
 from forebay.net.transport import Headers, Request, Response, Timeouts, Transport, TransportError
 
 _Answer = TypeVar("_Answer")
@@ -76,7 +77,7 @@ class TailnetAnswer(msgspec.Struct, frozen=True):
 
     def decoded(self, type_: type[_Answer], what: str) -> _Answer:
         try:
-            return msgspec.json.decode(self.body, type=type_)
+            return decode_body(self.body, type_)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise JoinError(f"The control server answered {what} with something else than its API says.") from error
 
@@ -114,7 +115,7 @@ def checked_answer(answer: TailnetAnswer, what: str, remedy: str) -> TailnetAnsw
 
 def _said(body: bytes) -> str:
     try:
-        found = msgspec.json.decode(body, type=_ErrorBody)
+        found = decode_body(body, _ErrorBody)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
     text = found.message or found.error_description or found.error

@@ -27,6 +27,7 @@ from forebay.model.sources import (
     Offer,
     RateLimit,
 )
+from forebay.net.json_body import decode_body
 from forebay.net.transport import Request, Transport
 from forebay.providers.base import (
     BadCredentials,
@@ -338,7 +339,7 @@ def _authorized(text: str, request: Request, now: datetime) -> Mapping[str, str]
 
 def _read_error(body: bytes) -> tuple[str, str]:
     try:
-        error = msgspec.json.decode(body, type=CrusoeError)
+        error = decode_body(body, CrusoeError)
     except msgspec.DecodeError:
         return "", ""
     return error.code, error.message

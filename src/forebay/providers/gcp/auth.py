@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from forebay.api.parts import SecretKeyRef, SecretRef
+from forebay.net.json_body import decode_body
 from forebay.net.redaction import Redactor
 from forebay.net.transport import Headers, Request, Timeouts, Transport, TransportError
 from forebay.providers.base import BadCredentials, ProviderError, RateLimited, Unavailable
@@ -161,7 +162,7 @@ class GoogleIdentity:
     async def _config(self, key: SecretKeyRef) -> Mapping[str, Any]:
         try:
             text = await self._secrets.value(key)
-            found = msgspec.json.decode(text, type=dict[str, Any])
+            found = decode_body(text, dict[str, Any])
         except UnusableSecret as error:
             raise BadCredentials(f"The Google credentials cannot be read: {error}.") from None
         except SecretsUnavailable as error:
@@ -240,7 +241,7 @@ class GoogleIdentity:
         scopes = ",".join(SCOPES)
         body = await self._metadata(f"instance/service-accounts/default/token?scopes={scopes}")
         try:
-            found = msgspec.json.decode(body, type=TokenAnswer)
+            found = decode_body(body, TokenAnswer)
         except msgspec.DecodeError:
             raise Unavailable("The token of the metadata server cannot be read.") from None
         self._keep(found.access_token, timedelta(seconds=found.expires_in))

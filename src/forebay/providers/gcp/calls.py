@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from forebay.net.json_body import decode_body
 from forebay.net.redaction import Redactor
 from forebay.net.transport import Headers, NeverSent, Request, Response, Timeouts, Transport, TransportError
 from forebay.providers.base import OutcomeUnknown, ProviderError, RateLimited, Unavailable
@@ -202,7 +203,7 @@ class GoogleCalls:
     @staticmethod
     def _decoded(body: bytes, answer: type[T], otherwise: type[ProviderError]) -> T:
         try:
-            return msgspec.json.decode(body, type=answer)
+            return decode_body(body, answer)
         except msgspec.DecodeError as error:
             raise otherwise(f"An answer of Google's cannot be read: {error}.") from None
 

@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from forebay.model.sources import FailureScope
+from forebay.net.json_body import decode_body
 from forebay.net.redaction import Redactor
 from forebay.net.server_hints import retry_after
 from forebay.net.transport import Headers
@@ -147,6 +148,6 @@ def _message(items: Iterable[ErrorItem]) -> str:
 
 def _answer(body: bytes) -> ErrorAnswer:
     try:
-        return msgspec.json.decode(body, type=ErrorAnswer)
+        return decode_body(body, ErrorAnswer)
     except msgspec.DecodeError:
         return ErrorAnswer()

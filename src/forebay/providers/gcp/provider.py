@@ -55,6 +55,8 @@ CAPABILITIES: Final = Capabilities(
 )
 #: A disk without an instance is a leftover at this age: before, its instance may be about to appear.
 _DISK_SETTLES: Final = timedelta(minutes=10)
+#: Of what Google says, in sentences.
+_LONGEST_CODE: Final = 200
 
 
 class GcpProvider:
@@ -225,7 +227,8 @@ class GcpProvider:
 
 def _not_listed(what: str, zone: str, code: str) -> str:
     where = f" of {zone}" if zone else ""
-    return f"Google could not list the {what}{where} ({code or 'no reason given'}): nothing is concluded from the rest."
+    said = code[:_LONGEST_CODE] or "no reason given"
+    return f"Google could not list the {what}{where} ({said}): nothing is concluded from the rest."
 
 
 __all__ = ["CAPABILITIES", "NAME", "GcpProvider"]

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from forebay.model.sources import FailureScope
+from forebay.net.json_body import decode_body
 from forebay.providers.base import InstanceGone, NoCapacity, ProviderError, QuotaReached, Rejected, Unavailable
 from forebay.providers.cloud_calls import CloudDialect, CloudRefusal
 from forebay.providers.lambdalabs.wire import LambdaErrors
@@ -20,7 +21,7 @@ class ObjectMissing(Rejected):
 
 def read_error(body: bytes) -> tuple[str, str]:
     try:
-        error = msgspec.json.decode(body, type=LambdaErrors).error
+        error = decode_body(body, LambdaErrors).error
     except msgspec.DecodeError:
         return "", ""
     return error.code, error.message

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from forebay.net.json_body import decode_body
 from forebay.providers.base import ProviderError, Rejected
 from forebay.providers.cloud_calls import CloudDialect, CloudRefusal
 from forebay.providers.paperspace.wire import PaperspaceError
@@ -16,7 +17,7 @@ class NothingThere(Rejected):
 
 def read_error(body: bytes) -> tuple[str, str]:
     try:
-        error = msgspec.json.decode(body, type=PaperspaceError)
+        error = decode_body(body, PaperspaceError)
     except msgspec.DecodeError:
         return "", ""
     return error.code, error.message

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from forebay.model.sources import FailureScope
+from forebay.net.json_body import decode_body
 from forebay.providers.base import ProviderError, QuotaReached, Rejected
 from forebay.providers.cloud_calls import CloudDialect, CloudRefusal
 from forebay.providers.runpod.wire import RunpodProblem
@@ -30,7 +31,7 @@ class RefusedOrder(Rejected):
 
 def read_error(body: bytes) -> tuple[str, str]:
     try:
-        problem = msgspec.json.decode(body, type=RunpodProblem)
+        problem = decode_body(body, RunpodProblem)
     except msgspec.DecodeError:
         return "", ""
     return problem.title, "; ".join((problem.detail, *problem.errors)) if problem.errors else problem.detail

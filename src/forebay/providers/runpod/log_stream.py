@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from forebay.net.json_body import decode_body
 from forebay.providers.base import InstanceGone, LogLine, Unavailable
 from forebay.providers.cloud_calls import CloudCalls
 from forebay.providers.runpod.errors import PodNotFound
@@ -97,7 +98,7 @@ def _event(text: bytes) -> _Event | None:
     if not data:
         return None
     try:
-        found = msgspec.json.decode(data, type=RunpodLogEvent)
+        found = decode_body(data, RunpodLogEvent)
     except msgspec.DecodeError as error:
         raise Unavailable(f"A line of RunPod's log cannot be read: {error}.") from None
     return _Event(number, LogLine(at=found.ts, text=found.line))

@@ -7,6 +7,7 @@ from typing import Final
 from forebay.model.gpu_models import Vendor, gpu_model
 from forebay.model.quantities import Resources, UsdPerHour
 from forebay.model.sources import AMPLE, Delivery, Offer
+from forebay.providers.base import Unavailable
 from forebay.providers.runpod.wire import NONE, RunpodGpuType
 
 NAME: Final = "runpod"
@@ -48,7 +49,10 @@ def gpu_id(offer: Offer) -> str:
 
 
 def dollars(amount: Decimal) -> UsdPerHour:
-    return UsdPerHour(amount)
+    try:
+        return UsdPerHour(amount)
+    except ValueError as error:
+        raise Unavailable(f"RunPod lists a price that cannot be read: {error}.") from None
 
 
 def _offer(gpu: RunpodGpuType, count: int, vendor: Vendor, region: str | None) -> Offer:

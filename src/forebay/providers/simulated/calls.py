@@ -8,6 +8,7 @@ import msgspec
 
 from forebay.api.parts import SecretKeyRef
 from forebay.model.sources import FailureScope
+from forebay.net.json_body import decode_body
 from forebay.net.transport import Transport
 from forebay.providers.base import InstanceGone, NoCapacity, ProviderError, QuotaReached, Rejected
 from forebay.providers.cloud_calls import CloudCalls, CloudDialect, CloudRefusal
@@ -29,7 +30,7 @@ def market_calls(
 
 def _read_error(body: bytes) -> tuple[str, str]:
     try:
-        refusal = msgspec.json.decode(body, type=MarketRefusal)
+        refusal = decode_body(body, MarketRefusal)
     except msgspec.DecodeError:
         return "", ""
     return refusal.code, refusal.message

@@ -183,7 +183,11 @@ def _offer(offer: MarketOffer) -> Offer:
     try:
         allocatable = Resources.parse(offer.allocatable)
         price = UsdPerHour(offer.hourly_price)
-    except (InvalidQuantity, ValueError) as error:
+        billing = Billing(
+            minimum=timedelta(seconds=offer.minimum_seconds), increment=timedelta(seconds=offer.increment_seconds)
+        )
+        boot = None if offer.boot_seconds is None else timedelta(seconds=offer.boot_seconds)
+    except (InvalidQuantity, ValueError, OverflowError) as error:
         raise Unavailable(f"The market's offer {offer.instance_type} cannot be read: {error}.") from None
     return Offer(
         provider=NAME,
@@ -197,11 +201,9 @@ def _offer(offer: MarketOffer) -> Offer:
         price=price,
         stock=offer.stock,
         allocatable=allocatable,
-        billing=Billing(
-            minimum=timedelta(seconds=offer.minimum_seconds), increment=timedelta(seconds=offer.increment_seconds)
-        ),
+        billing=billing,
         reclaims_per_million_hours=offer.reclaims_per_million_hours,
-        boot=None if offer.boot_seconds is None else timedelta(seconds=offer.boot_seconds),
+        boot=boot,
         delivers=offer.delivers,
     )
 

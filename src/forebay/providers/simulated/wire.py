@@ -16,7 +16,7 @@ A refusal is a MarketRefusal. Amounts of money are decimal text, times RFC 3339.
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -113,7 +113,7 @@ class MarketOrder(_Wire, frozen=True, kw_only=True):
 
 
 class MarketInstance(_Wire, frozen=True, kw_only=True):
-    id: str
+    id: Annotated[str, msgspec.Meta(min_length=1)]
     phase: InstancePhase
     cluster: str
     owner: str

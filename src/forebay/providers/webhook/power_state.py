@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+from forebay.net.json_body import decode_body
+
 
 class PowerState(StrEnum):
     ON = "On"
@@ -28,8 +30,8 @@ _WORDS: Final = {
 def power_state(body: bytes) -> PowerState | None:
     """The state; None (unknown, never off) where the body is not understood or contradicts itself."""
     try:
-        document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        document = decode_body(body, object)
+    except msgspec.DecodeError:
         document = body.decode("utf-8", "replace")
     states = {_parse(value) for value in _values(document)}
     return states.pop() if len(states) == 1 else None
