@@ -131,13 +131,16 @@ class _Admitted(dict[tuple[int, str, int], bool]):
 
     def __init__(self, priced_candidates: Sequence[PricedCandidate]) -> None:
         super().__init__()
-        self._by_place: dict[Pin | None, Sequence[PricedCandidate]] = {None: priced_candidates}
+        everything = [(kind_of_offer(p.candidate), p) for p in priced_candidates if p.candidate.available != 0]
+        self._by_place: dict[Pin | None, Sequence[tuple[object, PricedCandidate]]] = {None: everything}
 
-    def at(self, pin: Pin | None) -> Sequence[PricedCandidate]:
-        """Candidates at a place, cheapest first."""
+    def at(self, pin: Pin | None) -> Sequence[tuple[object, PricedCandidate]]:
+        """Candidates at a place with the kind of their offer, cheapest first."""
         if pin is not None and pin not in self._by_place:
             everything = self._by_place[None]
-            self._by_place[pin] = [p for p in everything if p.candidate.node.labels.get(pin.key) == pin.value]
+            self._by_place[pin] = [
+                each for each in everything if each[1].candidate.node.labels.get(pin.key) == pin.value
+            ]
         return self._by_place[pin]
 
     def on(self, group: PodGroup, candidate: Candidate) -> bool:
@@ -159,19 +162,19 @@ def alternatives(
         for name, amount in demand.groups[group].needs.items():
             if name not in demand.room:
                 need[name] += amount * count
-    seen = {kind_of_offer(priced.candidate)}
+    seen: set[object] = {kind_of_offer(priced.candidate)}
     found: list[Alternative] = []
-    for other in admitted.at(demand.groups[pattern[0][0]].pin):
-        candidate = other.candidate
-        if candidate.available == 0 or kind_of_offer(candidate) in seen:
+    for kind, other in admitted.at(demand.groups[pattern[0][0]].pin):
+        if kind in seen:
             continue
+        candidate = other.candidate
         free = candidate.node.allocatable
         if all(amount <= free.amount(name) for name, amount in need.items()) and all(
             admitted.on(demand.groups[group], candidate) for group, _ in pattern
         ):
             more = UsdPerHour.from_units(other.expected - priced.expected)
             found.append(Alternative(candidate=candidate, more=more))
-            seen.add(kind_of_offer(candidate))
+            seen.add(kind)
             if len(found) == _ALTERNATIVES:
                 break
     return tuple(found)

@@ -285,9 +285,8 @@ def _how_many(need: Sequence[tuple[int, int]], capacity: tuple[int, ...]) -> int
     """How many pods an empty node takes. `need`: (number of the resource, amount) for each that the pod needs."""
     most = UNLIMITED
     for d, amount in need:
-        if amount > capacity[d]:
-            return 0
-        most = min(most, capacity[d] // amount)
+        if capacity[d] < amount * most:
+            most = capacity[d] // amount
     return most
 
 
