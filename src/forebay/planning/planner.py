@@ -40,7 +40,7 @@ from forebay.planning.work import Work
 
 _ALTERNATIVES = 3
 #: Share of the deadline that is used: the counts of work are not exact.
-_SEARCH_SHARE = 0.85
+_SEARCH_SHARE = 0.9
 #: Seconds of work to group a pod and to write down where it goes; for each pair of pod group and candidate; and for
 #: each pod group whenever its pods are served.
 _PER_POD = 8e-6

@@ -34,6 +34,7 @@ _TO_ROUND = 0.55
 _TO_GO_ON = 0.45
 _TO_PROVE = 0.3
 _TO_END = 0.2
+_FOR_PROOF = 0.07
 #: Share of the work that is left for one integer program; the last one gets all of it.
 _FOR_ONE = 0.5
 #: A bound this near to the value of the linear program is as good as that value.
@@ -122,7 +123,7 @@ class Refinement:
             if not self._master.add(self._price(self._master.solve(), work.keeping(whole * _TO_END), _EFFORTS)):
                 break
         self._master.solve()
-        best = self._round(best, (1.0, None, 0.8), rank, work)
+        best = self._round(best, (1.0, None, 0.8), rank, work.keeping(whole * _FOR_PROOF))
         if self._packer.score(best) > self._bound * (1 + _NEAR):
             self._prove(self._master.solve(), work)
         return best
