@@ -355,9 +355,9 @@ class Inventory:
     def undo_buy(self, priced: PricedCandidate, count: int) -> None:
         self.buy(priced, -count)
 
-    def forbids(self, priced: PricedCandidate) -> Cap | None:
-        """The limit that forbids one more node of the candidate."""
-        return next((self._caps[number] for number in priced.caps if self._under(number, priced) < 1), None)
+    def forbids(self, priced: PricedCandidate) -> list[Cap]:
+        """The limits that forbid one more node of the candidate."""
+        return [self._caps[number] for number in priced.caps if self._under(number, priced) < 1]
 
     def cap_left(self, number: int) -> tuple[int | None, int | None, Mapping[str, int]]:
         """(Nodes, units of money, resources) left under a cap; None or not listed: not limited."""

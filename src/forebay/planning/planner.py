@@ -35,7 +35,7 @@ from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, P
 from forebay.planning.pod_groups import PodGroups, pod_groups
 from forebay.planning.sentences import chosen, kind_of_offer
 from forebay.planning.solve import SearchEffort, solve
-from forebay.planning.whole_gangs import WholeGangs, needed_pods, servable
+from forebay.planning.whole_gangs import WholeGangs, needed_pods, planned_alone
 from forebay.planning.work import Work
 
 _ALTERNATIVES = 3
@@ -107,7 +107,7 @@ def plan(
         gangs=GangCounts(
             needed,
             waiting,
-            servable(found.demand, found.answer.left, task.of(found.demand).by_weight, work) if waiting else {},
+            planned_alone(found.demand, found.answer.left, task.of(found.demand).by_weight, work) if waiting else {},
         ),
     )
 

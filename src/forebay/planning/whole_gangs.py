@@ -47,13 +47,13 @@ def needed_pods(demand: PodGroups, gangs: Gangs) -> dict[GangKey, int]:
     return needed
 
 
-def servable(demand: PodGroups, left: Sequence[int], serve: Serve, work: Work) -> dict[GangKey, int]:
-    """Of gangs without a single node (of the first few): how many pods could be served if the gang were alone."""
+def planned_alone(demand: PodGroups, left: Sequence[int], serve: Serve, work: Work) -> dict[GangKey, PartialPlan]:
+    """Of gangs without a single node (of the first few): the plan if the gang were alone."""
     served = {group.gang for group, without in zip(demand.groups, left, strict=True) if without < group.count}
-    found: dict[GangKey, int] = {}
+    found: dict[GangKey, PartialPlan] = {}
     for key in sorted(set(demand.gangs()).difference(served))[:_AT_ONCE]:
         counts = [group.count if group.gang == key else 0 for group in demand.groups]
-        found[key] = sum(counts) - sum(serve(counts, work, refine=False).left)
+        found[key] = serve(counts, work, refine=False)
     return found
 
 

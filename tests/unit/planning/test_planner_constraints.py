@@ -68,6 +68,12 @@ def test_a_slice_of_a_gpu_comes_only_from_offers_that_have_it():
     assert len(served(made)) == 7
 
 
+def test_a_resource_that_no_offer_has_is_named():
+    made = plan(pods(1, shape(resource="nvidia.com/mig-1g.10gb")), [candidate(8)])
+
+    assert "No offer has nvidia.com/mig-1g.10gb: request another resource" in made.left_out[0].sentence
+
+
 @pytest.mark.parametrize(
     ("of", "nodes"),
     [
@@ -215,6 +221,7 @@ def test_a_spread_over_zones_needs_offers_with_a_zone():
 
     assert list(why(made).values()) == [Reason.NO_OFFER_FITS]
     assert "1: have no topology.kubernetes.io/zone" in made.left_out[0].sentence
+    assert "give the nodes of a pool the label topology.kubernetes.io/zone" in made.left_out[0].sentence
 
 
 def test_anti_affinity_by_zone_does_not_forbid_nodes_without_a_zone():
