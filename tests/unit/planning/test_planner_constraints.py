@@ -14,7 +14,7 @@ from forebay.model.requirements import (
     Toleration,
 )
 from forebay.model.workloads import PodAffinityTerm, TopologySpread
-from forebay.planning.plan import RunningPod
+from forebay.planning.plan import Preferences, RunningPod
 from forebay.planning.planner import plan
 from tests.unit.planning.worlds import bought, candidate, machine, pod, pods, served, shape, why
 
@@ -258,3 +258,13 @@ def test_a_spread_counts_the_zones_of_the_nodes_that_the_scheduler_counts(fields
     offers = [candidate(8, "8", zone="a", labels={"model": "x"})]
 
     assert len(served(plan(pods(8, spread, labels={"app": "a"}), offers, nodes=[elsewhere]))) == count
+
+
+def test_all_rules_of_a_pod_about_zones_are_kept():
+    fields = {"topology_spread": (TopologySpread(ZONE, 2, APP),), "pod_anti_affinity": (PodAffinityTerm(ZONE, APP),)}
+    offers = [candidate(4, "4", zone="a"), candidate(4, "4", zone="b")]
+
+    made = plan(pods(5, shape(**fields), labels={"app": "a"}), offers, (), Preferences(refine=False))
+
+    assert sorted(len(purchase.pods) for purchase in made.purchases) == [1, 1]
+    assert set(why(made).values()) == {Reason.SPREAD_IMPOSSIBLE}
