@@ -55,4 +55,5 @@ EQUIVALENT: Final = {
         "forebay/disruption/node_budgets.py",
         "without `budget.duration is None`",
     ): "for the type checker: the CRD refuses a schedule without a duration",
+    ("forebay/planning/whole_gangs.py", "9 -> 10"): "digits of a share that tell rounding errors from differences",
 }

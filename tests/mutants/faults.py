@@ -98,6 +98,9 @@ def _declarations(node: ast.AST) -> list[ast.AST]:
             return [node.annotation]
         case ast.Assert():
             return [node]
+        case ast.Call(func=ast.Name(id="zip")):
+            # `strict=True` is an assertion too.
+            return [each.value for each in node.keywords]
         case _:
             return []
 

@@ -64,8 +64,8 @@ class GangCounts(NamedTuple):
     #: How many must be served for any to be served.
     needed: Mapping[GangKey, int]
     waiting: Mapping[GangKey, int]
-    #: Of gangs that are not served: how many could be served if the gang were alone.
-    servable: Mapping[GangKey, int]
+    #: Of gangs that are not served: the plan if the gang were alone.
+    alone: Mapping[GangKey, PartialPlan]
 
 
 def assemble(
@@ -131,13 +131,16 @@ class _Admitted(dict[tuple[int, str, int], bool]):
 
     def __init__(self, priced_candidates: Sequence[PricedCandidate]) -> None:
         super().__init__()
-        self._by_place: dict[Pin | None, Sequence[PricedCandidate]] = {None: priced_candidates}
+        everything = [(kind_of_offer(p.candidate), p) for p in priced_candidates if p.candidate.available != 0]
+        self._by_place: dict[Pin | None, Sequence[tuple[object, PricedCandidate]]] = {None: everything}
 
-    def at(self, pin: Pin | None) -> Sequence[PricedCandidate]:
-        """Candidates at a place, cheapest first."""
+    def at(self, pin: Pin | None) -> Sequence[tuple[object, PricedCandidate]]:
+        """Candidates at a place with the kind of their offer, cheapest first."""
         if pin is not None and pin not in self._by_place:
             everything = self._by_place[None]
-            self._by_place[pin] = [p for p in everything if p.candidate.node.labels.get(pin.key) == pin.value]
+            self._by_place[pin] = [
+                each for each in everything if each[1].candidate.node.labels.get(pin.key) == pin.value
+            ]
         return self._by_place[pin]
 
     def on(self, group: PodGroup, candidate: Candidate) -> bool:
@@ -159,19 +162,19 @@ def alternatives(
         for name, amount in demand.groups[group].needs.items():
             if name not in demand.room:
                 need[name] += amount * count
-    seen = {kind_of_offer(priced.candidate)}
+    seen: set[object] = {kind_of_offer(priced.candidate)}
     found: list[Alternative] = []
-    for other in admitted.at(demand.groups[pattern[0][0]].pin):
-        candidate = other.candidate
-        if candidate.available == 0 or kind_of_offer(candidate) in seen:
+    for kind, other in admitted.at(demand.groups[pattern[0][0]].pin):
+        if kind in seen:
             continue
+        candidate = other.candidate
         free = candidate.node.allocatable
         if all(amount <= free.amount(name) for name, amount in need.items()) and all(
             admitted.on(demand.groups[group], candidate) for group, _ in pattern
         ):
             more = UsdPerHour.from_units(other.expected - priced.expected)
             found.append(Alternative(candidate=candidate, more=more))
-            seen.add(kind_of_offer(candidate))
+            seen.add(kind)
             if len(found) == _ALTERNATIVES:
                 break
     return tuple(found)
@@ -211,19 +214,26 @@ def _left_out(
                     ),
                 )
             elif needed[gang] > members[gang] or reason in (Reason.LIMIT_REACHED, Reason.OUT_OF_STOCK):
-                others = sentence if needed[gang] <= members[gang] else "See the sentences of its other pods."
-                why = _too_few(reason, others, gangs.servable.get(gang), waiting[gang], needed[gang])
+                why = _why_incomplete(demand, gang, known, gangs, sentence)
                 reason = Reason.GANG_INCOMPLETE
                 sentence = f"Pod group {gang} is served as a whole or not at all, and {why}"
         for pod in group.pods[group.count - left :]:
             yield LeftOut(pod=pod, reason=reason, sentence=sentence)
 
 
-def _too_few(reason: Reason, sentence: str, servable: int | None, waiting: int, needed: int) -> str:
-    """Why the gang is not served; with the number that is missing, where it is capacity that is missing."""
-    if servable is None or not 0 < servable < needed:
+def _why_incomplete(demand: PodGroups, gang: GangKey, known: Considered, gangs: GangCounts, sentence: str) -> str:
+    """Why the gang is not served: how many of its pods could be if it were alone, and what holds back the others."""
+    waiting, needed = gangs.waiting[gang], gangs.needed[gang]
+    if needed > demand.gangs()[gang]:
+        return f"not all of its {waiting} pods can be served now. See the sentences of its other pods."
+    alone = gangs.alone.get(gang)
+    missing = [] if alone is None else [n for n, left in enumerate(alone.left) if left]
+    if alone is None or alone.inventory is None or not missing:
         return f"not all of its {waiting} pods can be served now. {sentence}"
-    missing = f"there is capacity for {servable} of its {waiting} pods; {needed - servable} more must fit"
+    first = demand.groups[missing[0]]
+    reason, sentence = left_out(first, known._replace(inventory=alone.inventory))
+    served = demand.gangs()[gang] - sum(alone.left)
+    most = f"there is capacity for {served} of its {waiting} pods; {needed - served} more must fit"
     if reason is Reason.OUT_OF_STOCK:
-        return f"{missing}: allow more regions, providers or GPU types, or add machines."
-    return f"{missing}. {sentence}"
+        return f"{most}: allow more regions, providers or GPU types, or add machines."
+    return f"{most}. {sentence}" if reason is Reason.LIMIT_REACHED else f"{most}. Of {first.pods[0].name}: {sentence}"

@@ -285,9 +285,8 @@ def _how_many(need: Sequence[tuple[int, int]], capacity: tuple[int, ...]) -> int
     """How many pods an empty node takes. `need`: (number of the resource, amount) for each that the pod needs."""
     most = UNLIMITED
     for d, amount in need:
-        if amount > capacity[d]:
-            return 0
-        most = min(most, capacity[d] // amount)
+        if capacity[d] < amount * most:
+            most = capacity[d] // amount
     return most
 
 
@@ -356,9 +355,9 @@ class Inventory:
     def undo_buy(self, priced: PricedCandidate, count: int) -> None:
         self.buy(priced, -count)
 
-    def forbids(self, priced: PricedCandidate) -> Cap | None:
-        """The limit that forbids one more node of the candidate."""
-        return next((self._caps[number] for number in priced.caps if self._under(number, priced) < 1), None)
+    def forbids(self, priced: PricedCandidate) -> list[Cap]:
+        """The limits that forbid one more node of the candidate."""
+        return [self._caps[number] for number in priced.caps if self._under(number, priced) < 1]
 
     def cap_left(self, number: int) -> tuple[int | None, int | None, Mapping[str, int]]:
         """(Nodes, units of money, resources) left under a cap; None or not listed: not limited."""

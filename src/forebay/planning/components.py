@@ -28,16 +28,17 @@ def split(problem: PackingProblem) -> SplitProblem:
 def _components(problem: PackingProblem) -> list[Component]:
     """The parts that share no pod group, stock or limit, in the order of their first candidate group."""
     joined = _Joined()
+    first: dict[Hashable, int] = {}
     for number, candidate_group in enumerate(problem.candidate_groups):
-        for group in candidate_group.takes:
-            joined.join(("group", group), ("candidates", number))
+        shared: set[Hashable] = {("group", group) for group in candidate_group.takes}
         for priced in candidate_group.members:
-            joined.join(("stock", priced.stock_key), ("candidates", number))
-            for cap in priced.caps:
-                joined.join(("cap", cap), ("candidates", number))
-    by_root: defaultdict[Hashable, list[int]] = defaultdict(list)
+            shared.add(("stock", priced.stock_key))
+            shared.update(("cap", cap) for cap in priced.caps)
+        for other in {first.setdefault(each, number) for each in shared}:
+            joined.join(other, number)
+    by_root: defaultdict[int, list[int]] = defaultdict(list)
     for number in range(len(problem.candidate_groups)):
-        by_root[joined.root(("candidates", number))].append(number)
+        by_root[joined.root(number)].append(number)
     if len(by_root) <= 1:
         return [Component(problem, list(range(len(problem.needs))), list(range(len(problem.candidate_groups))))]
     return [_component(problem, numbers) for numbers in by_root.values()]
@@ -68,10 +69,10 @@ def _component(problem: PackingProblem, numbers: list[int]) -> Component:
     )
 
 
-class _Joined(dict[Hashable, Hashable]):
-    """Sets of things that belong together."""
+class _Joined(dict[int, int]):
+    """Sets of numbers that belong together."""
 
-    def root(self, key: Hashable) -> Hashable:
+    def root(self, key: int) -> int:
         path = []
         while (parent := self.setdefault(key, key)) != key:
             path.append(key)
@@ -80,5 +81,5 @@ class _Joined(dict[Hashable, Hashable]):
             self[each] = key
         return key
 
-    def join(self, one: Hashable, other: Hashable) -> None:
+    def join(self, one: int, other: int) -> None:
         self[self.root(one)] = self.root(other)

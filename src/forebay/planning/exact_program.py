@@ -51,7 +51,7 @@ class ExactProgram:
     def solve(self, work: Work) -> ProgramResult | None:
         """None where there are too many fillings, or nothing was found."""
         arrays = self._arrays
-        fillings = all_fillings(self._packer.problem, self._counts, arrays.candidate_groups, _MOST_FILLINGS)
+        fillings = all_fillings(self._packer.problem, self._counts, arrays.candidate_groups, _MOST_FILLINGS, work)
         if not fillings:
             return None
         served = [self._column(0.0, count) for count in self._counts]

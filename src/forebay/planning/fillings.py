@@ -1,15 +1,23 @@
 """All ways to fill one node of each candidate group, for demand that is small enough to list them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Final
 
 from forebay.planning.candidate_groups import CandidateGroup, PackingProblem
 from forebay.planning.greedy import Pattern
+from forebay.planning.work import Work
+
+#: Seconds of work for a step of the search, and the share of what is left that one search may take.
+_STEP: Final = 3e-6
+_SHARE: Final = 0.5
 
 
 def all_fillings(
-    problem: PackingProblem, counts: Sequence[int], candidate_groups: Sequence[int], most: int
+    problem: PackingProblem, counts: Sequence[int], candidate_groups: Sequence[int], most: int, work: Work
 ) -> list[tuple[int, Pattern]] | None:
-    """(Candidate group, pattern) for each filling that no larger one contains; None where there are more than `most`.
+    """(Candidate group, pattern) for each filling that no larger one contains; None where there are too many.
+
+    Too many are more than `most`, or than can be found in the time.
 
     Where pods have preferences, a smaller filling may cost less: then smaller ones are listed too.
     """
@@ -21,7 +29,7 @@ def all_fillings(
         partial = any(cost for cost, n in zip(candidate_group.preference_cost, most_here, strict=True) if n)
         key = (candidate_group.capacity, most_here, partial)
         if key not in known:
-            known[key] = _fillings(problem, candidate_group, most_here, most, partial=partial)
+            known[key] = _fillings(problem, candidate_group, most_here, most, work, partial=partial)
         patterns = known[key]
         if patterns is None or len(found) + len(patterns) > most:
             return None
@@ -30,40 +38,45 @@ def all_fillings(
 
 
 def _fillings(
-    problem: PackingProblem, candidate_group: CandidateGroup, most_here: Sequence[int], most: int, *, partial: bool
+    problem: PackingProblem,
+    candidate_group: CandidateGroup,
+    most_here: Sequence[int],
+    most: int,
+    work: Work,
+    *,
+    partial: bool,
 ) -> list[Pattern] | None:
     groups = [group for group, count in enumerate(most_here) if count]
     needs = [[(d, amount) for d, amount in enumerate(problem.needs[group]) if amount > 0] for group in groups]
     free = list(candidate_group.capacity)
     taken = [0] * len(groups)
     found: list[Pattern] = []
-    # Branches that end in a filling that another contains count too, or a long search could end with a short list.
-    steps = 0
+    steps, most_steps = 0, int(work.left() * _SHARE / _STEP)
 
-    def room(at: int) -> int:
-        return min([most_here[groups[at]], *(free[d] // amount for d, amount in needs[at])])
+    def fits(at: int) -> bool:
+        return taken[at] < most_here[groups[at]] and all(free[d] >= amount for d, amount in needs[at])
 
-    def fill(at: int) -> Iterator[None]:
+    def fill(at: int) -> bool:
+        """Lists the fillings with what is taken of the groups before `at`; False to give up."""
         nonlocal steps
+        steps += 1
+        if steps > most_steps or len(found) > most:
+            return False
         if at == len(groups):
-            steps += 1
-            if any(taken) and (partial or not any(taken[n] < most_here[groups[n]] and fits(n) for n in range(at))):
+            if any(taken) and (partial or not any(map(fits, range(at)))):
                 found.append(tuple((group, count) for group, count in zip(groups, taken, strict=True) if count))
-            yield
-            return
-        for count in range(room(at), -1, -1):
+            return True
+        room = min([most_here[groups[at]], *(free[d] // amount for d, amount in needs[at])])
+        for count in range(room, -1, -1):
             taken[at] = count
             for d, amount in needs[at]:
                 free[d] -= amount * count
-            yield from fill(at + 1)
+            if not fill(at + 1):
+                return False
             for d, amount in needs[at]:
                 free[d] += amount * count
-        taken[at] = 0
+        return True
 
-    def fits(at: int) -> bool:
-        return all(free[d] >= amount for d, amount in needs[at])
-
-    for _ in fill(0):
-        if len(found) > most or steps > 10 * most:
-            return None
-    return found
+    done = fill(0)
+    work.spend(_STEP * steps)
+    return found if done else None

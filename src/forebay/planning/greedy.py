@@ -81,22 +81,43 @@ class Packer:
 
     def fill(self, candidate_group: CandidateGroup, remaining: Sequence[int], order: Iterable[int]) -> Pattern:
         free = list(candidate_group.capacity)
-        most = candidate_group.most
+        most, needs = candidate_group.most, self.needs
         pattern = []
         for group in order:
             count = min(remaining[group], most[group])
             if count <= 0:
                 continue
-            need = self.needs[group]
+            need = needs[group]
+            # Quicker than `min`, in the innermost loop of planning.
             for d, amount in need:
-                room = free[d] // amount
-                count = min(count, room)
+                if free[d] < amount * count:
+                    count = free[d] // amount
             if count > 0:
                 pattern.append((group, count))
                 for d, amount in need:
                     free[d] -= amount * count
         pattern.sort()
         return tuple(pattern)
+
+    def add(self, candidate_group: CandidateGroup, pattern: Pattern, more: Sequence[int]) -> Pattern:
+        """The pattern with as many more pods as the node takes, of at most so many of each pod group."""
+        taken = dict(pattern)
+        free = list(candidate_group.capacity)
+        for group, count in pattern:
+            for d, amount in self.needs[group]:
+                free[d] -= amount * count
+        for group in candidate_group.takes:
+            count = min(more[group], candidate_group.most[group] - taken.get(group, 0))
+            if count <= 0:
+                continue
+            for d, amount in self.needs[group]:
+                if free[d] < amount * count:
+                    count = free[d] // amount
+            if count > 0:
+                taken[group] = taken.get(group, 0) + count
+                for d, amount in self.needs[group]:
+                    free[d] -= amount * count
+        return tuple(sorted(taken.items()))
 
     def takes(self, candidate_group: CandidateGroup, pattern: Pattern) -> bool:
         free = list(candidate_group.capacity)
@@ -198,6 +219,31 @@ def greedy(packer: Packer, counts: Sequence[int], inventory: Inventory, price: P
             purchases.append(PatternPurchase(number, priced, pattern, times))
         offer(number)
     return move_to_cheaper(packer, Solution(tuple(purchases), tuple(remaining)), inventory)
+
+
+def fill_up(packer: Packer, solution: Solution) -> Solution:
+    """The solution with pods that it left over added where its nodes have room for them, the first groups first."""
+    left = list(solution.left)
+    made: list[PatternPurchase] = []
+    for purchase in solution.purchases:
+        candidate_group = packer.problem.candidate_groups[purchase.candidate_group]
+        times = purchase.times
+        while times:
+            fuller = packer.add(candidate_group, purchase.pattern, left)
+            if fuller == purchase.pattern:
+                break
+            taken = dict(fuller)
+            for group, count in purchase.pattern:
+                taken[group] -= count
+            more = [(group, count) for group, count in taken.items() if count]
+            alike = min(times, *(left[group] // count for group, count in more))
+            for group, count in more:
+                left[group] -= count * alike
+            made.append(purchase._replace(pattern=fuller, times=alike))
+            times -= alike
+        if times:
+            made.append(purchase._replace(times=times))
+    return Solution(tuple(made), tuple(left))
 
 
 def move_to_cheaper(packer: Packer, solution: Solution, inventory: Inventory) -> Solution:

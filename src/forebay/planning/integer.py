@@ -1,20 +1,34 @@
 """HiGHS, quiet and on one thread, with its integer solver bounded by work instead of time."""
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import highspy
 
 from forebay.planning.work import Work
 
-#: Seconds of work: to start, for each time that the solver asks whether to stop, for each entry of the matrix then
-#: (more at the first node, which is solved again and again with new cuts), and for an iteration of a linear program.
-_START: Final = 5e-3
-_PER_CHECK: Final = 5e-4
-_PER_ENTRY: Final = 1e-7
-_PER_ENTRY_AT_FIRST: Final = 4e-7
-_PER_ITERATION: Final = 6e-5
+#: Seconds of work: to start, for each entry of the matrix before the search, for an iteration of a linear program.
+_START: Final = 3e-3
+_PER_ENTRY: Final = 6e-6
+_PER_ITERATION: Final = 3e-5
 #: A shorter run finds nothing.
 _FEWEST_CHECKS: Final = 10
+
+
+class _CheckCost(NamedTuple):
+    """Seconds of work between two times that the solver asks whether to stop."""
+
+    least: float
+    by_entry: float
+    by_row: float
+    most: float
+
+    def of(self, entries: int, rows: int) -> float:
+        return min(self.least + self.by_entry * entries + self.by_row * rows, self.most)
+
+
+#: The first node is solved again and again with new cuts. Measured on the programs of packing problems and limits.
+_AT_FIRST_NODE: Final = _CheckCost(3e-4, 1.5e-7, 6e-6, 5e-3)
+_LATER: Final = _CheckCost(1e-4, 1.8e-7, 0.0, 2e-3)
 
 
 def quiet() -> highspy.Highs:
@@ -35,9 +49,10 @@ def run_integer(highs: highspy.Highs, work: Work) -> None:
     # published packing problems.
     for heuristic in ("rins", "rens", "root_reduced_cost"):
         highs.setOptionValue(f"mip_heuristic_run_{heuristic}", False)
-    entries = highs.getNumNz()
-    first, later = (_PER_CHECK + each * entries for each in (_PER_ENTRY_AT_FIRST, _PER_ENTRY))
-    most = work.left() - _START
+    entries, rows = highs.getNumNz(), highs.getNumRow()
+    first, later = (each.of(entries, rows) for each in (_AT_FIRST_NODE, _LATER))
+    start = _START + _PER_ENTRY * entries
+    most = work.left() - start
     checks, spent = 0, 0.0
 
     def check(_kind: Any, _message: str, output: Any, answer: Any, _data: Any) -> None:
@@ -51,4 +66,4 @@ def run_integer(highs: highspy.Highs, work: Work) -> None:
     highs.startCallback(highspy.cb.HighsCallbackType.kCallbackMipInterrupt)
     highs.run()
     highs.stopCallback(highspy.cb.HighsCallbackType.kCallbackMipInterrupt)
-    work.spend(_START + max(spent, _PER_ITERATION * highs.getInfo().simplex_iteration_count))
+    work.spend(start + max(spent, _PER_ITERATION * highs.getInfo().simplex_iteration_count))

@@ -35,7 +35,7 @@ from forebay.planning.plan import Alternative, Candidate, Cap, Excluded, Plan, P
 from forebay.planning.pod_groups import PodGroups, pod_groups
 from forebay.planning.sentences import chosen, kind_of_offer
 from forebay.planning.solve import SearchEffort, solve
-from forebay.planning.whole_gangs import WholeGangs, needed_pods, servable
+from forebay.planning.whole_gangs import WholeGangs, needed_pods, planned_alone
 from forebay.planning.work import Work
 
 _ALTERNATIVES = 3
@@ -107,7 +107,7 @@ def plan(
         gangs=GangCounts(
             needed,
             waiting,
-            servable(found.demand, found.answer.left, task.of(found.demand).by_weight) if waiting else {},
+            planned_alone(found.demand, found.answer.left, task.of(found.demand).by_weight, work) if waiting else {},
         ),
     )
 
@@ -269,24 +269,24 @@ class _Task(NamedTuple):
             cost.append(min((each.members[0].score / each.most[number] for each in taking), default=math.inf))
         return [of_node[number] for number in own], [cost[number] for number in own]
 
-    def by_weight(self, counts: Sequence[int], *, refine: bool) -> PartialPlan:
+    def by_weight(self, counts: Sequence[int], work: Work, *, refine: bool) -> PartialPlan:
         """Serves pods from the pools of the largest weight first; what is left goes to the next ones."""
         inventory = self.inventory()
         packed, own = self.packed
         wanted = [0] * len(packed.groups)
-        self.effort.work.spend(_PER_GROUP * len(own))
+        work.spend(_PER_GROUP * len(own))
         for number, count in zip(own, counts, strict=True):
             wanted[number] += count
         answer = PartialPlan.nothing(wanted)
         # A program that chooses pods knows nothing of spread; whether gangs are whole is looked at afterwards.
         choose = not any(group.rules for group in self.demand.groups)
-        effort = self.effort._replace(refine=refine and self.effort.refine, choose=choose)
+        effort = self.effort._replace(refine=refine and self.effort.refine, choose=choose, work=work)
         for weight in sorted({priced.candidate.weight for priced in self.priced_candidates}, reverse=True):
             if not any(answer.left):
                 break
             if weight not in self.problems:
                 here = [priced for priced in self.priced_candidates if priced.candidate.weight == weight]
-                self.effort.work.spend(_PER_PAIR * len(here) * len(packed.groups))
+                work.spend(_PER_PAIR * len(here) * len(packed.groups))
                 self.problems[weight] = split(packing_problem(packed, here, self.preferences))
             packer, solved = solve(self.problems[weight], packed.groups, answer.left, inventory, effort)
             answer = answer.plus(packer, solved)

@@ -4,13 +4,14 @@ The linear program gives the worth of each pod; pricing looks for patterns worth
 are none, no plan can cost less than all pods together are worth.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from forebay.planning.arrays import DOLLAR, Floats, Ints, ProblemArrays
 from forebay.planning.candidate_groups import LARGEST_TIE, Inventory
-from forebay.planning.greedy import Packer, Solution
+from forebay.planning.greedy import Packer, Solution, fill_up
 from forebay.planning.knapsack import exact
 from forebay.planning.linear import Column, Duals, Master
 from forebay.planning.pattern_bound import worth_bound
@@ -33,16 +34,21 @@ _TO_ROUND = 0.55
 _TO_GO_ON = 0.45
 _TO_PROVE = 0.3
 _TO_END = 0.2
-#: Share of the work that is left for one integer program.
+_FOR_PROOF = 0.07
+#: Share of the work that is left for one integer program; the last one gets all of it.
 _FOR_ONE = 0.5
 #: A bound this near to the value of the linear program is as good as that value.
 _PROVEN = 1e-4
 #: Gains below this are rounding errors.
 _EPSILON = 1e-9
 #: Gap to the linear program that is good enough, after each attempt at rounding.
-_ENOUGH = (2e-4, 1e-3, 1e-3, 5e-3)
+_ENOUGH = (2e-4, 1e-3, 1e-3)
 #: With this gap to the bound, nothing more needs to be proven.
 _NEAR = 2e-3
+#: Steps of the price are counted from so many times the tie breakers on.
+_LEAST_STEP = 10
+#: Far more than the rounding error of a sum of node prices, counted in steps.
+_STEP_ERROR = 1e-6
 
 #: How many pods of a priority outweigh one of the next higher; and how many priorities are told apart.
 _LEVEL = 30.0
@@ -80,12 +86,22 @@ class Refinement:
         self._master.add(_columns_of(arrays, first))
         self._filler = Filler(arrays, seed)
         self._upper_bounds = UpperBounds(arrays)
-        self._bound = 0.0
+        self._step = 0 if self._chooses else _price_step(arrays, sum(self._served))
+        self._proven = 0.0
 
     @property
     def bound(self) -> int:
         """Lower bound on the cost of the same pods, in units and without the tie breakers."""
-        return max(int(self._bound) - LARGEST_TIE * sum(self._served), 0)
+        return max(int(self._without_ties(self._proven)), 0)
+
+    @property
+    def _bound(self) -> float:
+        return max(self._proven, self._without_ties(self._proven))
+
+    def _without_ties(self, units: float) -> float:
+        """The least cost of any solution whose score is not below `units`."""
+        cost = units - LARGEST_TIE * sum(self._served)
+        return math.ceil(cost / self._step - _STEP_ERROR) * self._step if self._step else cost
 
     def run(self, rank: Rank) -> Solution:
         """The best solution by `rank`; never worse than the first one."""
@@ -95,7 +111,7 @@ class Refinement:
         best = self._first
         sure = np.floor(self._master.used + _EPSILON)
         if self._chooses:
-            return self._round(best, (1.0, 0.8, 0.0), rank, work)
+            return self._round(best, (1.0, 0.8), rank, work)
         if sure.sum() < self._master.used.sum() / 2:
             # Most patterns are used once or not at all: diving does better there, and takes longer.
             best = self._round(best, (None, 1.0), rank, work.keeping(whole * _TO_END))
@@ -107,7 +123,7 @@ class Refinement:
             if not self._master.add(self._price(self._master.solve(), work.keeping(whole * _TO_END), _EFFORTS)):
                 break
         self._master.solve()
-        best = self._round(best, (1.0, None, 0.8, 0.0), rank, work)
+        best = self._round(best, (1.0, None, 0.8), rank, work.keeping(whole * _FOR_PROOF))
         if self._packer.score(best) > self._bound * (1 + _NEAR):
             self._prove(self._master.solve(), work)
         return best
@@ -128,7 +144,7 @@ class Refinement:
             capacity, most = arrays.capacity[candidate_group], arrays.most[candidate_group]
             bound = worth_bound(value, arrays.need, capacity, most, work)
             proven[candidate_group] = min(bound, proven[candidate_group])
-        self._bound = max(self._bound, _lagrangian(arrays, self._master, duals, proven))
+        self._proven = max(self._proven, _lagrangian(arrays, self._master, duals, proven))
 
     def _round(self, best: Solution, ways: tuple[float | None, ...], rank: Rank, work: Work) -> Solution:
         """The best of several roundings; stops when one is near enough to the linear program.
@@ -136,21 +152,24 @@ class Refinement:
         Each of `ways` is the share of the fractional solution to keep, or None for diving.
         """
         value = self._master.value * DOLLAR
+        value = max(value, self._without_ties(value))
         sure = np.floor(self._master.used + _EPSILON)
-        for share, gap in zip(ways, _ENOUGH, strict=False):
+        for at, (share, gap) in enumerate(zip(ways, _ENOUGH, strict=False)):
             if self._score(best) <= value * (1 + gap) or work.left() <= 0:
                 break
             if share is None:
                 times: Ints | None = dive(self._arrays, self._master, self._filler, work)
             else:
-                times = self._master.solve_integer(np.floor(sure * share).astype(np.int64), work.part(_FOR_ONE))
+                part = work.part(1.0 if at == len(ways) - 1 else _FOR_ONE)
+                times = self._master.solve_integer(np.floor(sure * share).astype(np.int64), part)
             if times is not None:
                 best = min(best, self._solution(times), key=rank)
         return best
 
     def _solution(self, times: Ints) -> Solution:
         without = [0] * len(self._served) if self._chooses else self._first.left
-        return build_solution(self._arrays, self._master.columns, times, self._served, without)
+        solution = build_solution(self._arrays, self._master.columns, times, self._served, without)
+        return fill_up(self._packer, solution) if self._chooses else solution
 
     def _score(self, solution: Solution) -> float:
         """The solution's score; where the program chooses pods, with the penalties of those left out."""
@@ -212,8 +231,17 @@ class Refinement:
                 # Its new columns will lower the duals; until then another search of it is wasted.
                 tried[candidate_group] = len(efforts)
                 found += [Column(candidate_group, counts) for counts in best.patterns]
-        self._bound = max(self._bound, _lagrangian(arrays, self._master, duals, proven))
+        self._proven = max(self._proven, _lagrangian(arrays, self._master, duals, proven))
         return found
+
+
+def _price_step(arrays: ProblemArrays, pods: int) -> int:
+    """Largest number of units that divides the cost of every solution; 0 where that is too little to matter.
+
+    With one type of node, any plan costs a whole number of nodes: often that closes the gap to the linear program.
+    """
+    step = math.gcd(*(each.priced.expected for each in arrays.available))
+    return 0 if step < _LEAST_STEP * LARGEST_TIE * pods or arrays.preference_cost.any() else step
 
 
 def _penalty(arrays: ProblemArrays) -> Floats:

@@ -120,18 +120,17 @@ def _would_take(group: PodGroup, candidate: Candidate) -> bool:
 
 def _scarce(group: PodGroup, suitable: Sequence[PricedCandidate], inventory: Inventory) -> tuple[Reason, str]:
     held = [
-        (priced, cap)
-        for priced in suitable
-        if inventory.stock(priced) > 0 and (cap := inventory.forbids(priced)) is not None
+        (priced, caps) for priced in suitable if inventory.stock(priced) > 0 and (caps := inventory.forbids(priced))
     ]
     best = suitable[0]
     if held:
-        names = _list(dict.fromkeys(cap.name for _, cap in held))
-        priced = held[0][0]
+        priced, caps = held[0]
+        names = _list(dict.fromkeys(cap.name for cap in caps))
+        several = len(caps) > 1
         return Reason.LIMIT_REACHED, (
-            f"{described(priced.candidate)} would fit, but {names} {'leaves' if ' and ' not in names else 'leave'} no "
-            f"room for it: raise the limit{_raise(group, priced, inventory)}, or wait until other capacity is "
-            "terminated."
+            f"{described(priced.candidate)} would fit, but {names} {'leave' if several else 'leaves'} no room for it: "
+            f"raise the limit{'s' if several else ''}{_raise(group, priced, inventory)}, or wait until other capacity "
+            "is terminated."
         )
     return Reason.OUT_OF_STOCK, (
         f"{described(best.candidate)} would fit, but "
@@ -202,6 +201,10 @@ def _hint(group: PodGroup, candidates: Sequence[Candidate]) -> str:
     if not admitting:
         if misspelt := _unknown_gpu_types(group, candidates):
             return misspelt
+        if group.pin is not None:
+            return (
+                f"Use a topology key that nodes of offers have, or give the nodes of a pool the label {group.pin.key}."
+            )
         return (
             "Change the pod's node selector, affinity or tolerations, or the labels, taints and requirements of a pool."
         )
@@ -209,6 +212,9 @@ def _hint(group: PodGroup, candidates: Sequence[Candidate]) -> str:
     for candidate in admitting:
         largest = largest.max(candidate.node.allocatable)
     short = requests.short_of(largest)
+    nowhere = [name for name in short if not largest.amount(name)]
+    if nowhere:
+        return f"No offer has {_list(nowhere[:_NAMED])}: request another resource, or allow machines that have it."
     if short:
         named = _list(
             f"{shown_amount(name, requests.amount(name))} (largest offer: {_figure(name, largest.amount(name))})"
@@ -228,8 +234,13 @@ def _unknown_gpu_types(group: PodGroup, candidates: Sequence[Candidate]) -> str 
                 wanted += each.values
     offered = {label for each in candidates for key in GPU_TYPE_KEYS if (label := each.node.labels.get(key))}
     for name in dict.fromkeys(wanted):
-        if name not in offered and gpu_model(name) is None:
+        if name in offered:
+            continue
+        model = gpu_model(name)
+        if model is None:
             return f'The pod selects "{name}", which is not a known GPU model{nearest_models(name, sorted(offered))}'
+        if alike := sorted(label for label in offered if gpu_model(label) == model):
+            return f'The pod selects "{name}"; nodes with that GPU are labelled {_list(alike[:_NAMED])}: select that.'
     return None
 
 

@@ -23,9 +23,9 @@ Shares = Sequence[float]
 
 
 class Serve(Protocol):
-    """Plans for so many pods of each pod group. `refine`: not only greedily."""
+    """Plans for so many pods of each pod group. `refine`: not only greedily, in the time that `work` has left."""
 
-    def __call__(self, counts: list[int], *, refine: bool) -> PartialPlan: ...
+    def __call__(self, counts: list[int], work: Work, *, refine: bool) -> PartialPlan: ...
 
 
 def needed_pods(demand: PodGroups, gangs: Gangs) -> dict[GangKey, int]:
@@ -47,13 +47,13 @@ def needed_pods(demand: PodGroups, gangs: Gangs) -> dict[GangKey, int]:
     return needed
 
 
-def servable(demand: PodGroups, left: Sequence[int], serve: Serve) -> dict[GangKey, int]:
-    """Of gangs without a single node (of the first few): how many pods could be served if the gang were alone."""
+def planned_alone(demand: PodGroups, left: Sequence[int], serve: Serve, work: Work) -> dict[GangKey, PartialPlan]:
+    """Of gangs without a single node (of the first few): the plan if the gang were alone."""
     served = {group.gang for group, without in zip(demand.groups, left, strict=True) if without < group.count}
-    found: dict[GangKey, int] = {}
+    found: dict[GangKey, PartialPlan] = {}
     for key in sorted(set(demand.gangs()).difference(served))[:_AT_ONCE]:
         counts = [group.count if group.gang == key else 0 for group in demand.groups]
-        found[key] = sum(counts) - sum(serve(counts, refine=False).left)
+        found[key] = serve(counts, work, refine=False)
     return found
 
 
@@ -87,18 +87,18 @@ class WholeGangs:
         dropped = {key for key, members in self._members.items() if self._needed[key] > members}
         limited: dict[int, int] = {}
         ruled = self._spread.counts_places or bool(self._members)
-        found = self._try(dropped, limited, refine=not ruled)
+        found = self._try(dropped, limited, work, refine=not ruled)
         while not found.valid:
             limited |= found.too_many
             if not found.too_many:
                 found, dropped = self._choose(dropped, limited, shares(), work)
                 break
-            found = self._try(dropped, limited, refine=False)
+            found = self._try(dropped, limited, work, refine=False)
         if not found.valid:
             # Fewer pods of some place, because of a gang that is dropped: what is left over there goes too.
-            found, dropped = self._without_broken(found, dropped, limited)
+            found, dropped = self._without_broken(found, dropped, limited, work)
         if ruled and work.left() > 0:
-            refined = self._try(dropped, limited, refine=True)
+            refined = self._try(dropped, limited, work, refine=True)
             found = refined if refined.valid and refined.rank <= found.rank else found
         return found.answer._replace(left=found.left, spread_limited=frozenset(limited))
 
@@ -118,9 +118,9 @@ class WholeGangs:
             # Whether all of the first so many gangs can be served is monotonous, but for the whims of the packing.
             while low < high:
                 middle = (low + high + 1) // 2
-                attempt = self._try(dropped.union(order[middle:]), limited, refine=False)
+                attempt = self._try(dropped.union(order[middle:]), limited, work, refine=False)
                 low, high = (middle, high) if not attempt.broken else (low, middle - 1)
-            attempt = self._try(dropped.union(order[low:]), limited, refine=False)
+            attempt = self._try(dropped.union(order[low:]), limited, work, refine=False)
             if best is None or (bool(attempt.broken), attempt.rank) < (bool(best[0].broken), best[0].rank):
                 best = (attempt, order[:low], order[low:])
         assert best is not None
@@ -144,7 +144,7 @@ class WholeGangs:
         at, many = 0, _AT_ONCE if refine else 1
         while at < len(rest) and many and work.left() > 0:
             some = rest[at : at + many]
-            attempt = self._try(others.union(key for key in rest if key not in some), limited, refine=refine)
+            attempt = self._try(others.union(key for key in rest if key not in some), limited, work, refine=refine)
             if attempt.valid and attempt.rank < found.rank:
                 found, kept = attempt, [*kept, *some]
                 rest = [key for key in rest if key not in some]
@@ -155,21 +155,21 @@ class WholeGangs:
         return found, kept, rest
 
     def _without_broken(
-        self, found: _Attempt, dropped: set[GangKey], limited: dict[int, int]
+        self, found: _Attempt, dropped: set[GangKey], limited: dict[int, int], work: Work
     ) -> tuple[_Attempt, set[GangKey]]:
         while not found.valid:
             limited |= found.too_many
             dropped = dropped.union(found.broken)
-            found = self._try(dropped, limited, refine=False)
+            found = self._try(dropped, limited, work, refine=False)
         return found, dropped
 
-    def _try(self, dropped: set[GangKey], limited: Mapping[int, int], *, refine: bool) -> _Attempt:
+    def _try(self, dropped: set[GangKey], limited: Mapping[int, int], work: Work, *, refine: bool) -> _Attempt:
         groups = self._demand.groups
         counts = [
             0 if group.gang in dropped else min(group.count, limited.get(number, group.count))
             for number, group in enumerate(groups)
         ]
-        answer = self._serve(counts, refine=refine)
+        answer = self._serve(counts, work, refine=refine)
         left = tuple(k.count - n + left for k, n, left in zip(groups, counts, answer.left, strict=True))
         missing: Counter[GangKey] = Counter()
         by_priority: Counter[int] = Counter()

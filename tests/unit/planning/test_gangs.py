@@ -4,9 +4,9 @@ from forebay.model.reasons import Reason
 from forebay.model.requirements import LabelSelector
 from forebay.model.workloads import PodAffinityTerm
 from forebay.planning.gangs import Gang, GangKey
-from forebay.planning.plan import Preferences
+from forebay.planning.plan import Cap, Preferences
 from forebay.planning.planner import plan
-from tests.unit.planning.worlds import bought, candidate, pod, pods, served, shape, why
+from tests.unit.planning.worlds import POOL, bought, candidate, pod, pods, served, shape, why
 
 GROUP = {"forebay.dev/pod-group": "train"}
 
@@ -26,6 +26,28 @@ def test_a_group_that_cannot_be_whole_takes_nothing_from_others():
     assert served(made) == {each.name for each in others}
     assert set(why(made).values()) == {Reason.GANG_INCOMPLETE}
     assert "served as a whole or not at all" in made.left_out[0].sentence
+
+
+def test_the_sentence_of_a_group_names_the_limit_that_holds_it_back_though_others_left_room():
+    limit = Cap(name="limits.maxNodes of GPUNodePool team/pool", pools=frozenset({POOL}), nodes=3)
+
+    made = plan([*pods(4, annotations=GROUP), *pods(1)], [candidate(1, "1")], [limit])
+
+    assert len(served(made)) == 1
+    assert "there is capacity for 3 of its 4 pods; 1 more must fit" in made.left_out[0].sentence
+    assert "limits.maxNodes of GPUNodePool team/pool leaves no room for it" in made.left_out[0].sentence
+    assert "1 node more serves 1 of these pods" in made.left_out[0].sentence
+
+
+def test_the_sentence_of_a_group_names_the_pod_that_fits_nowhere():
+    small, large = pods(3, annotations=GROUP), pod(shape(64), name="large", annotations=GROUP)
+
+    made = plan([*small, large], [candidate(4, "3")])
+
+    sentences = {each.pod.name: each.sentence for each in made.left_out}
+    assert not made.purchases
+    assert "3 of its 4 pods; 1 more must fit. Of large: None of 1 offers fits" in sentences[small[0].name]
+    assert "The pod requests 64 nvidia.com/gpu (largest offer: 4)" in sentences["large"]
 
 
 def test_of_two_groups_that_do_not_both_fit_the_older_is_served():

@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.planning.knapsack import exact
+from forebay.planning.pattern_bound import worth_bound
+from forebay.planning.work import Work
 
 numbers = st.integers(0, 9)
 
@@ -46,3 +48,17 @@ def test_the_bound_covers_what_was_not_searched(knapsack, steps):
     best = exact(value, need, capacity, most, above=0.0, steps=steps, cells=50)
 
     assert best.most >= best_of_all(value, need, capacity, most) - 1e-9
+
+
+@given(knapsacks())
+def test_the_integer_program_proves_the_worth_of_the_best_pattern(knapsack):
+    (value, need, capacity), most = knapsack
+    # Pods that the node can never take are known before.
+    most = np.where((need <= capacity).all(axis=1), most, 0)
+    work = Work(1.0, lambda: False)
+
+    bound = worth_bound(value, need, capacity, most, work)
+
+    truth = best_of_all(value, need, capacity, most)
+    assert truth <= bound <= truth * 1.001
+    assert truth == 0 or work.left() < 1.0

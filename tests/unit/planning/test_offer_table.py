@@ -35,6 +35,12 @@ def test_a_spot_price_that_is_none_is_not_offered():
     assert [each.spot for each in offers(row, ",price_spot_usd_h,flag")] == [False]
 
 
+def test_what_is_only_offered_as_spot_is_read():
+    row = "aws,g6.xlarge,L4,,1,24,4,16,,0.3,"
+
+    assert [(each.spot, each.price) for each in offers(row, ",price_spot_usd_h,flag")] == [(True, UsdPerHour("0.3"))]
+
+
 def test_what_has_no_price_is_not_offered():
     assert offers("aws,g6.xlarge,L4,,1,24,4,16,") == []
 

@@ -14,7 +14,7 @@ from forebay.model.requirements import (
     Toleration,
 )
 from forebay.model.workloads import PodAffinityTerm, TopologySpread
-from forebay.planning.plan import RunningPod
+from forebay.planning.plan import Preferences, RunningPod
 from forebay.planning.planner import plan
 from tests.unit.planning.worlds import bought, candidate, machine, pod, pods, served, shape, why
 
@@ -66,6 +66,12 @@ def test_a_slice_of_a_gpu_comes_only_from_offers_that_have_it():
 
     assert bought(made) == ["sliced"]
     assert len(served(made)) == 7
+
+
+def test_a_resource_that_no_offer_has_is_named():
+    made = plan(pods(1, shape(resource="nvidia.com/mig-1g.10gb")), [candidate(8)])
+
+    assert "No offer has nvidia.com/mig-1g.10gb: request another resource" in made.left_out[0].sentence
 
 
 @pytest.mark.parametrize(
@@ -215,6 +221,7 @@ def test_a_spread_over_zones_needs_offers_with_a_zone():
 
     assert list(why(made).values()) == [Reason.NO_OFFER_FITS]
     assert "1: have no topology.kubernetes.io/zone" in made.left_out[0].sentence
+    assert "give the nodes of a pool the label topology.kubernetes.io/zone" in made.left_out[0].sentence
 
 
 def test_anti_affinity_by_zone_does_not_forbid_nodes_without_a_zone():
@@ -251,3 +258,13 @@ def test_a_spread_counts_the_zones_of_the_nodes_that_the_scheduler_counts(fields
     offers = [candidate(8, "8", zone="a", labels={"model": "x"})]
 
     assert len(served(plan(pods(8, spread, labels={"app": "a"}), offers, nodes=[elsewhere]))) == count
+
+
+def test_all_rules_of_a_pod_about_zones_are_kept():
+    fields = {"topology_spread": (TopologySpread(ZONE, 2, APP),), "pod_anti_affinity": (PodAffinityTerm(ZONE, APP),)}
+    offers = [candidate(4, "4", zone="a"), candidate(4, "4", zone="b")]
+
+    made = plan(pods(5, shape(**fields), labels={"app": "a"}), offers, (), Preferences(refine=False))
+
+    assert sorted(len(purchase.pods) for purchase in made.purchases) == [1, 1]
+    assert set(why(made).values()) == {Reason.SPREAD_IMPOSSIBLE}

@@ -105,6 +105,18 @@ def test_no_limit_is_exceeded_and_the_sentence_names_it(cap):
     assert "raise the limit" in made.left_out[0].sentence
 
 
+def test_all_limits_that_forbid_an_offer_are_named_with_what_each_must_be_raised_by():
+    limits = [
+        Cap(name="maxNodes", pools=POOLS, nodes=1),
+        Cap(name="maxCost", pools=POOLS, hourly_cost=UsdPerHour("1.25")),
+    ]
+
+    made = plan(pods(2), [candidate(1, "1", name="one")], limits)
+
+    assert "maxCost and maxNodes leave no room for it: raise the limits" in made.left_out[0].sentence
+    assert "($0.75/h and 1 node more serves 1 of these pods)" in made.left_out[0].sentence
+
+
 def test_where_nodes_are_limited_larger_ones_are_bought():
     cap = Cap(name="limits.maxNodes of GPUNodePool team/pool", pools=POOLS, nodes=2)
     offers = [candidate(1, "1", name="one"), candidate(8, "9", name="eight")]

@@ -35,3 +35,9 @@ def test_small_plans_are_as_good_as_brute_force():
     results = {seed: against_brute_force(seed) for seed in range(MANY)}
 
     assert [seed for seed, result in results.items() if result != ([], True, True)] == []
+
+
+@pytest.mark.parametrize("seed", [491, 956])
+def test_places_are_chosen_together_where_one_after_another_would_cost_more(seed):
+    # Found by mutants: pods that keep to themselves in a zone, which only the integer program places best.
+    assert against_brute_force(seed) == ([], True, True)

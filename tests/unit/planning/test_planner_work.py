@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from forebay.model.quantities import UsdPerHour
 from forebay.model.requirements import LabelSelector
 from forebay.model.workloads import PodAffinityTerm, TopologySpread
 from forebay.planning.plan import Cap, Preferences
@@ -178,3 +179,13 @@ def test_of_gangs_that_do_not_all_fit_those_are_served_that_take_least():
     # 30 gangs of 4 GPUs take 15 nodes, and 2 of 16 GPUs the other 5.
     assert len(served(made)) == 128
     assert not violations(Instance(waiting, some), made)
+
+
+def test_a_plan_of_one_type_of_node_is_proven_when_no_smaller_number_of_nodes_can_do():
+    # Two of these pods fill a node, so 251 pods need 126 nodes, where the linear program says 125.5.
+    demand = [*pods(125, shape(3, cpu="1")), *pods(126, shape(3, cpu="2"))]
+
+    made = plan(demand, [candidate(8, "2.5")], (), BRIEF, clock=frozen)
+
+    assert len(made.purchases) == 126
+    assert made.bound == made.cost == UsdPerHour(315)

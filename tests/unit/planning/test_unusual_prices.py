@@ -106,6 +106,17 @@ def test_a_misspelt_model_is_named_with_the_nearest():
     )
 
 
+def test_a_pod_that_selects_a_model_by_another_name_is_told_the_label():
+    selecting = pods(1, shape(node_selector={"forebay.dev/gpu-type": "NVIDIA-A100-SXM4-80GB"}))
+
+    made = plan(selecting, offering(*USUAL).candidates)
+
+    assert (
+        'The pod selects "NVIDIA-A100-SXM4-80GB"; nodes with that GPU are labelled A100-80GB: select that.'
+        in made.left_out[0].sentence
+    )
+
+
 def test_alternatives_are_other_types_and_not_the_same_one_elsewhere():
     regions = [candidate(1, f"1.{n}", name="same", region=f"region-{n}") for n in range(5)]
     others = [candidate(1, f"2.{n}", name="other", region=f"region-{n}") for n in range(5)]
