@@ -71,6 +71,7 @@ NEEDS = (
         "a browser",
         "install chromium (Debian's package of that name)",
         lambda: chromium() is not None,
+        optional=True,
     ),
     Need("image", "the wheels of the image", "run `make env`", lambda: UV.exists() and WHEELS.is_dir()),
     Need(
