@@ -85,6 +85,14 @@ def test_a_node_that_joined_without_its_own_taint_is_reserved_on_sight(state, ta
     assert decide([machine], [there], [waiting]) == (ReserveNode(record=machine, node=there),)
 
 
+def test_a_cordoned_node_or_one_that_is_being_deleted_is_not_reserved():
+    waiting = pod()
+    machine = record(state=State.JOINED, pods=[waiting])
+    for there in (node(unschedulable=True), node(deleted=NOW)):
+        assert not any(isinstance(each, ReserveNode) for each in decide([machine], [there], [waiting]))
+    assert ReserveNode(record=machine, node=node()) in decide([machine], [node()], [waiting])
+
+
 def test_a_node_is_not_reserved_when_no_planned_pod_waits_any_more():
     assert decide([record(state=State.JOINED, pods=[pod("gone")])], [node()], [pod("other")]) == ()
 
