@@ -206,6 +206,16 @@ def test_pods_with_anti_affinity_to_each_other_are_not_awaited_on_one_node():
     assert decide([machine], [there], [one], pods_by_node=company) == (OpenNode(node=there),)
 
 
+def test_a_pod_that_others_on_the_node_keep_away_is_not_awaited():
+    plain = pod("a", labels={"app": "x"}, tolerations=toleration())
+    machine = just_ready(pods=[plain])
+    there = node(taints=reserved_for(machine))
+    alone = (PodAffinityTerm("kubernetes.io/hostname", LabelSelector({"app": "x"})),)
+    company = [running("easy"), running("alone", pod_anti_affinity=alone)]
+    assert decide([machine], [there], [plain], pods_by_node={"n1": company[:1]}) == ()
+    assert decide([machine], [there], [plain], pods_by_node={"n1": company}) == (OpenNode(node=there),)
+
+
 def test_host_ports_in_use_keep_a_pod_from_being_awaited():
     web = pod(host_ports=((80, "TCP"),), tolerations=toleration())
     machine = just_ready(pods=[web])
