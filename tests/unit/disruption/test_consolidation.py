@@ -190,8 +190,8 @@ def test_nodes_that_leave_count_for_a_budget_in_percent():
 def test_machines_without_a_pool_do_not_hide_those_of_a_pool_from_its_budget():
     rules = pool_rules(expire_after="24h", budgets=(DisruptionBudget(nodes=1),))
     under_way = expired("x", State.DRAINING, **leaving(Reason.EXPIRED))
-    own = machine("own", pods=(running(),))
-    assert scale_down([own, expired("r1"), under_way], NOW, rules) == ()
+    alone = machine("alone", delivers=Delivery.NODE, pool=None, pods=(running(),))
+    assert scale_down([alone, expired("r1"), under_way], NOW, rules) == ()
 
 
 def test_a_record_without_a_status_holds_nobody_back():

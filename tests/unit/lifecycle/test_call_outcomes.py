@@ -124,6 +124,12 @@ def test_an_accepted_termination_is_recorded_and_absences_count_from_there():
     assert termination_failed(going, failure(FailureKind.GONE), LATER) == status, "nothing left to terminate is as good"
 
 
+@pytest.mark.parametrize(("attempts", "wait"), [(None, minutes(2)), (1, minutes(2)), (20, minutes(5))])
+def test_a_termination_that_is_accepted_again_and_again_without_effect_is_repeated_more_rarely(attempts, wait):
+    status = termination_accepted(record(S.TERMINATING, termination_attempts=attempts), NOW)
+    assert status.not_before == NOW + wait
+
+
 def test_a_failed_termination_says_when_it_is_tried_again():
     going = record(S.TERMINATING, termination_attempts=4)
 
