@@ -3,7 +3,9 @@
 import base64
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from forebay.api.gpu_instance import ContainerRecord, GPUInstance, GPUInstanceSpec
 from forebay.api.meta import ObjectMeta
@@ -61,10 +63,11 @@ def job_pod(store, name="train", container=None, **spec):
 class Remote:
     """What the pods need, and a client of the operator between which and the cluster answers may be lost."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster, handler=None):
         self.store = cluster.store
         self.plan = When(lambda _: False, LoseAnswer())
-        self.containers = PodContainers(Client(Faulty(InProcess(cluster.handler), self._faults), "http://embedded"))
+        wire = Faulty(InProcess(handler or cluster.handler), self._faults)
+        self.containers = PodContainers(Client(wire, "http://embedded"))
         register_node(self.store, NODE, allocatable={}, labels={"type": "virtual-kubelet"}, taints=[])
 
     def _faults(self, request):
@@ -105,6 +108,26 @@ async def test_a_pod_is_bound_marked_and_becomes_its_container():
         assert bound["metadata"]["annotations"]["runpod.io/external"] == "true"
         assert not [each for each in bound["spec"]["tolerations"] if "tolerationSeconds" in each]
         assert TOKEN not in str(bound)
+
+
+async def test_a_pod_is_marked_also_by_an_api_server_that_drops_labels_of_a_binding():
+    """As Kubernetes 1.34 does."""
+    async with EmbeddedCluster(without={"scheduler", "kubelet"}) as cluster:
+
+        async def older(request):
+            if request.url.endswith("/binding"):
+                body = msgspec.json.decode(request.body)
+                kept = {name: body["metadata"][name] for name in ("name", "namespace", "uid")}
+                request = replace(request, body=msgspec.json.encode({**body, "metadata": kept}))
+            return await cluster.handler(request)
+
+        remote = Remote(cluster, older)
+        remote.provide()
+        await remote.resolve(job_pod(remote.store))
+        bound = remote.pod()
+        assert bound["spec"]["nodeName"] == NODE
+        assert bound["metadata"]["labels"]["runpod.io/managed"] == "true"
+        assert bound["metadata"]["annotations"]["runpod.io/external"] == "true"
 
 
 async def test_it_is_safe_to_repeat_and_the_next_leader_gets_the_same_container():

@@ -123,6 +123,22 @@ def test_pods_that_hold_the_gpus_pay_and_so_do_their_budgets():
     ]
 
 
+def test_a_pod_without_a_gpu_pays_nothing_and_keeps_nobody_from_paying():
+    it = Operator()
+    ann, guest = running_pod("a", 2000), running_pod("b", 0, namespace="bob", gpus=0)
+    launched_for = machine(pods=[ann])
+    it.update(0, launched_for)
+    it.see(guest, 0)
+    it.update(1000, launched_for)
+    assert it.costs(1000) == {"ann": Usd("1.00")}, "the machine was launched for her pod"
+    it.see(ann, 2000)
+    it.update(3000, launched_for)
+    assert it.costs(3000) == {"ann": Usd("3.00")}
+    it.lose(guest.uid, 3000)
+    it.store(3000)
+    assert it.stores == {}, "nothing is to be recorded of a pod that has paid nothing"
+
+
 def test_a_machine_without_pods_pool_and_class_is_unallocated():
     it = Operator()
     leak = machine(pool=None, state=InstanceState.TERMINATING)

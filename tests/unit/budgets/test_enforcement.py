@@ -21,6 +21,8 @@ from forebay.budgets.enforcement import (
     enforce,
     exceeded_since,
 )
+from forebay.budgets.usage import seconds
+from forebay.model.quantities import UsdPerHour
 from forebay.model.workloads import Owner, Phase
 from tests.unit.budgets.factories import at, budget, pod
 
@@ -201,6 +203,17 @@ def test_jobs_are_resumed_one_at_a_time_when_the_budget_has_enough_headroom():
     early = enforced(done, when=24 * HOUR + 1, **fields)
     assert early.decisions == ()
     assert early.requeue_at == at(24 * HOUR + 8 * 300)
+
+
+@pytest.mark.parametrize(("spent", "resumed"), [(49 * HOUR, True), (49 * HOUR + 1, False)])
+def test_a_job_is_resumed_when_a_fiftieth_of_the_dollars_is_free(spent, resumed):
+    one, when = budget(hours=None, usd="50", window=100, action=EnforcementAction.PAUSE), at(60 * HOUR)
+    accounts = Accounts()
+    account = accounts.open(one, when)
+    account.money.record("uid-done", seconds(at(0)), seconds(at(spent)), UsdPerHour("1").units)
+    standing = Assessor().assess([one], accounts, when)[KEY]
+    found = enforce(one, account, standing, when, since=None, paused=[paused()])
+    assert bool(found.decisions) is resumed
 
 
 def test_a_budget_that_only_alerts_now_resumes_all_its_jobs_without_waiting_for_headroom():

@@ -99,10 +99,14 @@ def test_a_container_has_no_room_for_other_pods():
 
 
 def test_a_booting_owned_machine_counts_by_its_plan_not_by_its_stale_node():
-    off = node(gpus=8, ready=False, taints=(Taint("node.kubernetes.io/unreachable"),))
-    free = only(free_nodes(named(off), {}, [record(state=State.LAUNCHED, gpus=8)]))
+    stale = (Taint("node.kubernetes.io/unreachable"), Taint("left-by", "somebody"))
+    off = node(gpus=8, ready=False, taints=stale, labels={"zone": "old"}, cpu=1_000)
+    planned = {"labels": {"zone": "a"}, "allocatable": {GPU: 8, "cpu": "64"}}
+    free = only(free_nodes(named(off), {}, [record(state=State.LAUNCHED, gpus=8, planned=planned)]))
     assert free.launching == "n1"
     assert free.node.taints == ()
+    assert free.node.labels == {"zone": "a"}
+    assert free.free.amount("cpu") == 64_000
 
 
 def test_pods_of_the_previous_run_do_not_fill_a_booting_machine():

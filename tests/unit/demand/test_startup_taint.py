@@ -85,6 +85,14 @@ def test_a_node_that_joined_without_its_own_taint_is_reserved_on_sight(state, ta
     assert decide([machine], [there], [waiting]) == (ReserveNode(record=machine, node=there),)
 
 
+def test_a_cordoned_node_or_one_that_is_being_deleted_is_not_reserved():
+    waiting = pod()
+    machine = record(state=State.JOINED, pods=[waiting])
+    for there in (node(unschedulable=True), node(deleted=NOW)):
+        assert not any(isinstance(each, ReserveNode) for each in decide([machine], [there], [waiting]))
+    assert ReserveNode(record=machine, node=node()) in decide([machine], [node()], [waiting])
+
+
 def test_a_node_is_not_reserved_when_no_planned_pod_waits_any_more():
     assert decide([record(state=State.JOINED, pods=[pod("gone")])], [node()], [pod("other")]) == ()
 
@@ -196,6 +204,16 @@ def test_pods_with_anti_affinity_to_each_other_are_not_awaited_on_one_node():
     assert decide([machine], [there], [one]) == ()
     company = {"n1": [running("c", labels={"app": "x"})]}
     assert decide([machine], [there], [one], pods_by_node=company) == (OpenNode(node=there),)
+
+
+def test_a_pod_that_others_on_the_node_keep_away_is_not_awaited():
+    plain = pod("a", labels={"app": "x"}, tolerations=toleration())
+    machine = just_ready(pods=[plain])
+    there = node(taints=reserved_for(machine))
+    alone = (PodAffinityTerm("kubernetes.io/hostname", LabelSelector({"app": "x"})),)
+    company = [running("easy"), running("alone", pod_anti_affinity=alone)]
+    assert decide([machine], [there], [plain], pods_by_node={"n1": company[:1]}) == ()
+    assert decide([machine], [there], [plain], pods_by_node={"n1": company}) == (OpenNode(node=there),)
 
 
 def test_host_ports_in_use_keep_a_pod_from_being_awaited():

@@ -187,6 +187,13 @@ def test_nodes_that_leave_count_for_a_budget_in_percent():
     assert names(scale_down([*staying, under_way], NOW, rules)) == ["r0"], "two of four"
 
 
+def test_machines_without_a_pool_do_not_hide_those_of_a_pool_from_its_budget():
+    rules = pool_rules(expire_after="24h", budgets=(DisruptionBudget(nodes=1),))
+    under_way = expired("x", State.DRAINING, **leaving(Reason.EXPIRED))
+    alone = machine("alone", delivers=Delivery.NODE, pool=None, pods=(running(),))
+    assert scale_down([alone, expired("r1"), under_way], NOW, rules) == ()
+
+
 def test_a_record_without_a_status_holds_nobody_back():
     requested = [machine("new", None), rented("other", None)]
     assert names(scale_down([*requested, machine("idle")], NOW, AT_ONCE)) == ["idle"]
@@ -336,6 +343,10 @@ def test_while_the_cycle_lasts_the_next_look_is_at_its_end():
     assert next_scale_down([machine("next"), drained(ago(seconds=9))], NOW, AT_ONCE) == NOW + timedelta(seconds=1)
     # One goes now, and the other a cycle later.
     assert next_scale_down([machine("a"), machine("b")], NOW, AT_ONCE) == NOW + timedelta(seconds=10)
+
+
+def test_without_a_cycle_nobody_looks_again_at_the_same_moment():
+    assert next_scale_down([machine("a")], NOW, replace(AT_ONCE, cycle=timedelta(0))) is None
 
 
 def test_a_node_that_will_expire_is_looked_at_then():

@@ -3,7 +3,13 @@
 import pytest
 
 from forebay.api.parts import Truth
-from forebay.lifecycle.call_outcomes import launch_failed, launch_succeeded, termination_accepted, termination_failed
+from forebay.lifecycle.call_outcomes import (
+    launch_failed,
+    launch_prevented,
+    launch_succeeded,
+    termination_accepted,
+    termination_failed,
+)
 from forebay.model.sources import Failure, FailureKind, InstancePhase
 from tests.unit.lifecycle.builders import (
     IDEMPOTENT,
@@ -122,6 +128,19 @@ def test_an_accepted_termination_is_recorded_and_absences_count_from_there():
     assert status.absences is None
     assert status.billed_until is None
     assert termination_failed(going, failure(FailureKind.GONE), LATER) == status, "nothing left to terminate is as good"
+
+
+@pytest.mark.parametrize(("attempt", "left"), [(None, None), (1, None), (3, 2)])
+def test_a_launch_that_was_prevented_does_not_count_as_a_call(attempt, left):
+    launching = record(S.LAUNCHING, attempt=attempt)
+    assert launch_prevented(launching, "its Secret is missing.", NOW, pod_lost=False).attempt == left
+    assert launch_prevented(launching, "its pod is gone.", NOW, pod_lost=True).attempt == left
+
+
+@pytest.mark.parametrize(("attempts", "wait"), [(None, minutes(2)), (1, minutes(2)), (20, minutes(5))])
+def test_a_termination_that_is_accepted_again_and_again_without_effect_is_repeated_more_rarely(attempts, wait):
+    status = termination_accepted(record(S.TERMINATING, termination_attempts=attempts), NOW)
+    assert status.not_before == NOW + wait
 
 
 def test_a_failed_termination_says_when_it_is_tried_again():

@@ -1,0 +1,44 @@
+"""The profile of use over time, after hours that have left every window are dropped."""
+
+import pytest
+
+from forebay.budgets.ledger.profile import Profile
+from forebay.budgets.usage import MICROSECONDS
+
+HOUR = 3600
+
+
+def used(profile, start, end):
+    """Between two seconds, in rate-seconds."""
+    return profile.between(start * MICROSECONDS, end * MICROSECONDS) / MICROSECONDS
+
+
+@pytest.fixture
+def profile():
+    found = Profile()
+    found.change(100, 8)
+    found.change(5 * HOUR, -3)
+    found.ended(2 * HOUR)
+    found.ended(7 * HOUR)
+    return found
+
+
+def test_what_runs_on_from_before_the_dropped_hours_still_counts(profile):
+    before = used(profile, 3 * HOUR, 8 * HOUR)
+    profile.forget_before(3 * HOUR)
+    assert used(profile, 3 * HOUR, 8 * HOUR) == before == 8 * 2 * HOUR + 5 * 3 * HOUR
+    assert profile.rate(8 * HOUR * MICROSECONDS) == 5
+    assert profile.ends_after(3 * HOUR * MICROSECONDS) == 1
+
+
+def test_what_ended_before_the_dropped_hours_leaves_nothing(profile):
+    profile.change(6 * HOUR, -5)
+    profile.forget_before(7 * HOUR)
+    assert profile.changes == {}
+    assert used(profile, 7 * HOUR, 9 * HOUR) == 0
+
+
+def test_a_change_before_the_dropped_hours_counts_from_their_end(profile):
+    profile.forget_before(3 * HOUR)
+    profile.change(HOUR, 1)
+    assert used(profile, 3 * HOUR, 4 * HOUR) == 9 * HOUR

@@ -1,0 +1,32 @@
+"""Members of instance groups: their id is their group and name, from before the launch on."""
+
+from msgspec.structs import replace
+
+from forebay.api.gpu_instance import ProvisionerRef
+from forebay.lifecycle.deliveries.group_member import GroupMemberNode
+from forebay.lifecycle.deliveries.policies import policy_of
+from forebay.model.sources import Found, Listing
+from tests.unit.lifecycle.builders import NOW, S, record, rented_spec
+
+MEMBER = replace(rented_spec(), provisioner_ref=ProvisionerRef(name="gpus", group="near"))
+
+
+def member(spec=MEMBER, **status):
+    return record(S.LAUNCHING, spec=spec, **{"instance_id": None, **status})
+
+
+def test_a_member_is_known_by_group_and_name_before_its_launch_is_confirmed():
+    policy = policy_of(member())
+    assert isinstance(policy, GroupMemberNode)
+    assert policy.instance_id(member()) == "near/pool-abc"
+    assert policy.instance_id(member(instance_id="near/other")) == "near/other", "what was recorded counts"
+    assert policy.instance_id(member(replace(MEMBER, node=None))) is None
+    assert policy.instance_id(member(replace(MEMBER, provisioner_ref=None))) is None
+
+
+def test_a_member_was_created_only_once_its_group_has_got_a_machine():
+    policy = policy_of(member())
+    assert not policy.was_created(member(), None)
+    assert policy.was_created(member(provider_id="gce://p/z/pool-abc"), None)
+    ended = Listing(asked=NOW, found=Found(ended={"near/pool-abc": NOW}))
+    assert policy.was_created(member(), ended), "its end was told, so it was there"
