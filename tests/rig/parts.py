@@ -121,6 +121,8 @@ def controller_manager(
         "--bind-address=127.0.0.1",
         f"--secure-port={ports['kube-controller-manager']}",
         "--use-service-account-credentials",
+        # As kubeadm sets it up: signs the ConfigMap cluster-info, where there is one, for every bootstrap token.
+        "--controllers=*,bootstrap-signer-controller",
         f"--root-ca-file={authority.certificate_file}",
         f"--service-account-private-key-file={authority.directory}/sa.key",
         f"--cluster-signing-cert-file={authority.certificate_file}",

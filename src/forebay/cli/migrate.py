@@ -32,6 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="the API server as rented machines reach it, for machines that join by kubeadm or boot Talos",
     )
+    parser.add_argument("--group-provider", metavar="NAME", help="provider of the instance groups of NodeProvisioners")
+    parser.add_argument("--group-location", metavar="ZONE", help="zone or region of these instance groups")
     parser.add_argument(
         "--check",
         action="store_true",
@@ -51,7 +53,13 @@ def run(arguments: argparse.Namespace, _settings: Settings) -> int:
         raise UserError(f"--control-plane-endpoint is {endpoint!r}; give host and port, such as 10.0.0.1:6443")
     files = [each for name in arguments.filename for each in named_files(name)]
     documents = [document for name in files for _, document in documents_in(name, read_data(name))]
-    target = MigrationTarget(capabilities=KNOWN, namespace=namespace_of(arguments), control_plane=endpoint)
+    target = MigrationTarget(
+        capabilities=KNOWN,
+        namespace=namespace_of(arguments),
+        control_plane=endpoint,
+        group_provider=arguments.group_provider,
+        group_location=arguments.group_location,
+    )
     done = migrate(documents, target)
     if not done.manifests and not done.notes:
         raise UserError("there is nothing to migrate in the files")
@@ -80,8 +88,9 @@ def _print_notes(done: "Migration") -> None:
 COMMAND = Command(
     name="migrate",
     summary="print what manifests of a predecessor become",
-    description="Print the manifests of Forebay that manifests of a predecessor become (tgp.io), and on standard\n"
-    "error what changed, what could never work, and what remains to be done. Nothing is applied:\n\n"
+    description="Print the manifests of Forebay that manifests of a predecessor become (tgp.io, budget.zxuhan.dev,\n"
+    "compute.baseten.co), and on standard error what changed, what could never work, and what remains to\n"
+    "be done. Nothing is applied:\n\n"
     "  forebay migrate -f tgp.yaml --control-plane-endpoint 10.0.0.1:6443 > forebay.yaml\n"
     "  kubectl get gpunodeclasses.tgp.io,gpunodepools.tgp.io -A -o yaml | forebay migrate -f -",
     options=add_options,

@@ -7,13 +7,15 @@ import msgspec
 
 from forebay.api.codec import Undecodable, decode_any, unknown_fields
 from forebay.api.names import API_VERSION
-from forebay.migrate import tgp
+from forebay.migrate import node_provisioners, tgp, workload_budgets
 from forebay.migrate.notes import Document, Migration, MigrationNote, NoteKind, described
 from forebay.migrate.target import MigrationTarget
 
 #: By the group of its kinds: what migrates all objects of that predecessor in a file.
 PREDECESSORS: Final[Mapping[str, Callable[[Sequence[Document], MigrationTarget], Migration]]] = {
     tgp.GROUP: tgp.migrate,
+    workload_budgets.GROUP: workload_budgets.migrate,
+    node_provisioners.GROUP: node_provisioners.migrate,
 }
 
 

@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from forebay.api.names import API_VERSION
+
 Document: TypeAlias = dict[str, Any]
 
 
@@ -77,6 +79,17 @@ def items(value: Mapping[str, Any], name: str) -> list[Any]:
     """The field, where it is a list; else an empty one."""
     found = value.get(name)
     return list(found) if isinstance(found, list | tuple) else []
+
+
+def manifest(kind: str, former: Document, spec: Document, suffix: str = "") -> Document:
+    """An object of Forebay's with the name, labels and annotations of a former one."""
+    before = mapping(former, "metadata")
+    name = "-".join(filter(None, (str(before.get("name", "")), suffix)))
+    kept = {key: before.get(key) for key in ("namespace", "labels")}
+    annotations = mapping(before, "annotations")
+    annotations.pop("kubectl.kubernetes.io/last-applied-configuration", None)
+    metadata = without_nothing({"name": name, **kept, "annotations": annotations})
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def listed(words: Iterable[str]) -> str:

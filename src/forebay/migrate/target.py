@@ -19,3 +19,6 @@ class MigrationTarget(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = OPERATOR_NAMESPACE
     #: Host and port of the API server as rented machines reach it.
     control_plane: str | None = None
+    #: Provider of instance groups, and their zone or region.
+    group_provider: str | None = None
+    group_location: str | None = None

@@ -8,8 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from forebay.api.names import API_VERSION
-from forebay.migrate.notes import Document, Migration, MigrationNote, Notes, described, items, listed, mapping
+from forebay.migrate.notes import Document, Migration, MigrationNote, Notes, described, items, listed, manifest, mapping
 from forebay.migrate.notes import without_nothing as filled
 from forebay.migrate.talos_template import UnreadableTemplate, corrected, node_labels, note_systemd, read_template
 from forebay.migrate.talos_template import written as template_text
@@ -41,7 +40,7 @@ def migrate(documents: Sequence[Document], target: MigrationTarget) -> Migration
         name = str(mapping(each, "metadata").get("name", ""))
         namespaces = sorted({_namespace(pool) for pool in pools if _class_of(pool) == name})
         made, labels[name] = _classes(each, namespaces, target, said)
-        names[name] = [manifest["metadata"]["name"] for manifest in made]
+        names[name] = [each_made["metadata"]["name"] for each_made in made]
         manifests += made
         notes += said.found
     for each in pools:
@@ -83,8 +82,7 @@ def _classes(
         if not join:
             # Containers join no network.
             common = {key: value for key, value in common.items() if key != "tailscaleConfig"}
-        meta = _metadata(document, suffix)
-        made.append(_manifest("GPUNodeClass", meta, {"providers": part, **join, **common}))
+        made.append(manifest("GPUNodeClass", document, {"providers": part, **join, **common}, suffix))
     if len(made) > 1 and common.get("limits"):
         notes.needed("One class has become two, and each has the limits of the former: divide them between the two.")
     return made, labels
@@ -264,9 +262,9 @@ def _pool(document: Document, class_name: str, labels: Mapping[str, str], notes:
     disruption = mapping(spec, "disruption")
     if not disruption:
         notes.changed("Idle nodes are terminated after 5m (disruption.consolidateAfter); before, they never were.")
-    return _manifest(
+    return manifest(
         "GPUNodePool",
-        _metadata(document, suffix),
+        document,
         filled(
             {
                 "nodeClassRef": {"name": class_name},
@@ -277,6 +275,7 @@ def _pool(document: Document, class_name: str, labels: Mapping[str, str], notes:
                 "weight": spec.get("weight"),
             }
         ),
+        suffix,
     )
 
 
@@ -301,19 +300,6 @@ def _without_counterpart(document: Document) -> list[MigrationNote]:
         else "is of no kind that Forebay knows of this predecessor."
     )
     return notes.found
-
-
-def _metadata(document: Document, suffix: str) -> Document:
-    before = mapping(document, "metadata")
-    name = "-".join(filter(None, (str(before.get("name", "")), suffix)))
-    kept = {key: before.get(key) for key in ("namespace", "labels", "annotations")}
-    annotations = mapping(kept, "annotations")
-    annotations.pop("kubectl.kubernetes.io/last-applied-configuration", None)
-    return filled({"name": name, **kept, "annotations": annotations})
-
-
-def _manifest(kind: str, metadata: Document, spec: Document) -> Document:
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def _class_of(pool: Document) -> str:
