@@ -36,7 +36,7 @@ def server(cloud):
     return found
 
 
-def groups(cloud, *, chooses=False, regional=False):
+def groups(cloud, *, chooses=False, regional=False, queued=False):
     """Two groups in two zones, or one that is regional."""
     secret = {"metadata": {"name": "google", "namespace": "kube-system"}}
     cloud.store.create(SECRET_KIND, secret | {"data": {"key": base64.b64encode(key_file(KEY, "http://gcp")).decode()}})
@@ -57,6 +57,7 @@ def groups(cloud, *, chooses=False, regional=False):
             "endpoint": "http://gcp",
             "location": "us-central1" if regional else "us-central1-a",
             "credentialsRef": {"name": "google", "key": "key"},
+            **({"runDuration": "10m"} if queued else {}),
         },
     }
     cloud.store.create(cloud.store.kinds.named(*KIND), {"metadata": {"name": "pool"}, "spec": spec})
@@ -114,6 +115,19 @@ FAULTS = {
     "resized by hand": world(later=((12.0, lambda s: s.groups["second"].resize(3)),)),
     "regional": world(configure=partial(groups, regional=True)),
     "the group names its members": world(configure=partial(groups, chooses=True)),
+    "from the queue": world(configure=partial(groups, queued=True)),
+    "from the queue, answers lost": world(
+        lambda s: (
+            s.script("insert_request", faults.answer_lost(), faults.request_lost()),
+            s.script("delete_request", faults.answer_lost()),
+        ),
+        configure=partial(groups, queued=True),
+    ),
+    "an empty queue at first": world(
+        lambda s: s.restock(FAR, 0),
+        later=((120.0, lambda s: s.restock(FAR, None)),),
+        configure=partial(groups, queued=True),
+    ),
 }
 
 

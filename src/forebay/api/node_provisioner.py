@@ -27,6 +27,9 @@ class GroupProvider(Part, frozen=True, kw_only=True):
     """Service account key in JSON. Default: the identity of Forebay's own ServiceAccount."""
     endpoint: Url | None = None
     """Base URL of the provider's API. Default: the public one."""
+    run_duration: Duration | None = None
+    """How long new members run. They wait in the provider's queue for capacity (Dynamic Workload Scheduler of gcp, 10m
+    to 168h), and are replaced before they end. Default: members are created at once, and stay."""
 
 
 class NodeProvisionerSpec(Part, frozen=True, kw_only=True):

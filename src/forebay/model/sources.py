@@ -192,6 +192,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
     #: A reclaim notice: when the provider takes it back.
     reclaim_at: datetime | None = None
+    #: When the provider ends it because it was ordered for so long.
+    ends_at: datetime | None = None
     #: None: the first delivery of its provider.
     delivers: Delivery | None = None
 

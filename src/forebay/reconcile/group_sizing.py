@@ -16,6 +16,7 @@ from forebay.demand.maintenance import held_by_people, keeps_machine
 from forebay.demand.planned_pods import is_leaving
 from forebay.demand.reservation import Reservations
 from forebay.lifecycle.cooldown import failures_so_far
+from forebay.lifecycle.facts import instance_id
 from forebay.lifecycle.group_members import member_adoptions, member_spec
 from forebay.lifecycle.steps import Adopt, WriteStatus
 from forebay.lifecycle.transitions import transition
@@ -31,6 +32,7 @@ from forebay.reconcile.group_growth import (
     sized_provisioners,
 )
 from forebay.reconcile.isolation import Faults
+from forebay.reconcile.member_rotation import MemberEnd, SizedMember, member_end, rotate_members
 from forebay.reconcile.snapshot import Snapshot
 from forebay.sizing.passes import (
     MemberNode,
@@ -99,18 +101,21 @@ def size_groups(
     reserved = {each.node for each in reservations.placed.values()}
     excluded = {*with_step, *snapshot.calls_in_flight}
     for each in grown.sized or sized_provisioners(snapshot):
+        ends = _ends(each)
         with faults.of("NodeProvisioner", "", each.name):
-            members = tuple(_members(each, snapshot, reserved))
+            members = tuple(_members(each, snapshot, reserved, ends))
             growth = grown.by_provisioner.get(each.name, GroupGrowth())
             use = _use(members, growth.count)
             target = target_size(use, sizing_rules(each.provisioner.spec))
-            nodes = [member.node for member in members if member.node is not None]
-            change = next_pass(nodes, use.size, target.size, snapshot.now)
+            nodes = [member.node for member in members if member.node is not None and member.ends is None]
+            change = next_pass(nodes, use.size - use.ending, target.size - use.ending, snapshot.now)
+            decisions += rotate_members(each, members, snapshot, excluded)
             decisions += _carry_out(each, change, growth, members, target, snapshot, excluded)
             tainted = sum(node.delete_at is not None for node in nodes)
             sizes[each.name] = SizedGroups(sized=each, use=use, target=target, tainted=tainted)
             if (expiry := next_expiry(nodes, snapshot.now)) is not None:
                 due.append(expiry)
+            due += (at for end in ends.values() for at in (end.replace_at, end.evict_at) if at > snapshot.now)
             due += (cooldown.until for group in each.groups if (cooldown := each.cooldown(group)) is not None)
     decisions += _stray_taints(snapshot)
     return GroupDecisions(tuple(decisions), sizes, min(due, default=None))
@@ -125,17 +130,16 @@ def sizing_rules(spec: NodeProvisionerSpec) -> SizingRules:
     )
 
 
-class _Member(NamedTuple):
-    """One member that is not leaving."""
-
-    record: GPUInstance
-    used: bool
-    usable: bool
-    #: None: it has no node that could be tainted and deleted.
-    node: MemberNode | None
+def _ends(each: SizedProvisioner) -> dict[str, MemberEnd]:
+    """Members that their provider ends at a known time, by id."""
+    listing = each.source.listing
+    found = listing.found.instances if listing is not None else ()
+    return {one.id: member_end(one.ends_at, one.created) for one in found if one.ends_at is not None}
 
 
-def _members(each: SizedProvisioner, snapshot: Snapshot, reserved: Collection[str]) -> Iterator[_Member]:
+def _members(
+    each: SizedProvisioner, snapshot: Snapshot, reserved: Collection[str], ends: Mapping[str, MemberEnd]
+) -> Iterator[SizedMember]:
     prices = {group: Fraction(offer.price.amount) for group, offer in each.offers.items()}
     for record in each.members:
         if is_leaving(record):
@@ -144,6 +148,8 @@ def _members(each: SizedProvisioner, snapshot: Snapshot, reserved: Collection[st
         node, pods = snapshot.nodes.get(name), snapshot.pods_by_node.get(name, ())
         used = name in reserved or any(keeps_machine(pod, snapshot.rules.gpu_resources) for pod in pods)
         usable = _is_usable(record, node)
+        end = ends.get(instance_id(record) or "") if ends else None
+        end = end if end is not None and end.replace_at <= snapshot.now else None
         member = None
         if node is not None and record.state is InstanceState.READY:
             member = MemberNode(
@@ -154,7 +160,7 @@ def _members(each: SizedProvisioner, snapshot: Snapshot, reserved: Collection[st
                 held=held_by_people(record, node, held_by_cordon=False) is not None,
                 hourly_price=_price(record, prices),
             )
-        yield _Member(record, used, usable, member)
+        yield SizedMember(record, used, usable, member, end)
 
 
 def _is_usable(record: GPUInstance, node: Node | None) -> bool:
@@ -169,12 +175,13 @@ def _price(record: GPUInstance, prices: Mapping[str, Fraction]) -> Fraction:
     return prices.get(reference.group or "", _FREE) if reference is not None else _FREE
 
 
-def _use(members: Collection[_Member], needed: int) -> GroupUse:
+def _use(members: Collection[SizedMember], needed: int) -> GroupUse:
     return GroupUse(
         size=len(members),
         used=sum(member.used for member in members),
-        unusable=sum(not member.usable and not member.used for member in members),
+        unusable=sum(not member.usable and not member.used and member.ends is None for member in members),
         needed=needed,
+        ending=sum(member.ends is not None for member in members),
     )
 
 
@@ -182,7 +189,7 @@ def _carry_out(  # noqa: PLR0917 (all that one pass depends on)
     each: SizedProvisioner,
     change: Pass,
     growth: GroupGrowth,
-    members: Collection[_Member],
+    members: Collection[SizedMember],
     target: TargetSize,
     snapshot: Snapshot,
     excluded: Collection[str],

@@ -16,7 +16,7 @@ from forebay.model.nodes import Node
 from forebay.model.requirements import Effect, Taint
 
 #: A taint's value may hold no colon.
-_TIME_FORMAT: Final = "%Y%m%dT%H%M%SZ"
+TIME_FORMAT: Final = "%Y%m%dT%H%M%SZ"
 
 
 class MemberNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ def scale_down_taint(now: datetime, delay: timedelta) -> Taint:
 
     PreferNoSchedule: kube-scheduler uses the node when no other has room, and the pod keeps it.
     """
-    return Taint(SCALE_DOWN_TAINT, (now + delay).astimezone(UTC).strftime(_TIME_FORMAT), Effect.PREFER_NO_SCHEDULE)
+    return Taint(SCALE_DOWN_TAINT, (now + delay).astimezone(UTC).strftime(TIME_FORMAT), Effect.PREFER_NO_SCHEDULE)
 
 
 def scale_down_taints(node: Node) -> tuple[Taint, ...]:
@@ -98,7 +98,7 @@ def deletion_time(node: Node) -> datetime | None:
     if taint is None:
         return None
     try:
-        return datetime.strptime(taint.value, _TIME_FORMAT).replace(tzinfo=UTC)
+        return datetime.strptime(taint.value, TIME_FORMAT).replace(tzinfo=UTC)
     except ValueError:
         # Somebody has edited the taint: the next pass writes it anew.
         return None

@@ -8,6 +8,7 @@ node or an empty one that is to be kept ready would have to go.
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 
 class SizingRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +34,8 @@ class GroupUse(msgspec.Struct, frozen=True, kw_only=True):
     unusable: int = 0
     #: Further nodes for pods that no node has room for.
     needed: int = 0
+    #: Nodes that their provider ends soon: they are replaced, and then go.
+    ending: int = 0
 
     @property
     def serviceable(self) -> int:
@@ -78,9 +81,10 @@ class TargetSize(msgspec.Struct, frozen=True, kw_only=True):
 
 def target_size(use: GroupUse, rules: SizingRules) -> TargetSize:
     """The target of the groups as they are used now."""
+    if use.ending:
+        return _with_replacements(use, rules)
     used = use.used + use.needed
-    share = f" ({use.used * 100 // use.size} %)" if use.size else ""
-    steps = [f"{use.used} of {_nodes(use.size)} are in use{share}{_unusable(use)}{_needed(use)}."]
+    steps = [_in_use(use)]
     least, floor_reason, floor_step = _least(use, rules)
     steps.append(floor_step)
     most = None if rules.min_utilization is None else used * 100 // rules.min_utilization
@@ -101,6 +105,19 @@ def target_size(use: GroupUse, rules: SizingRules) -> TargetSize:
         steps.append(f"maxNodes {rules.max_nodes}: the target is {size}.")
     steps.append(_conclusion(use, size, reason))
     return TargetSize(size=size, reason=reason, least=least, most=most, steps=tuple(steps))
+
+
+def _with_replacements(use: GroupUse, rules: SizingRules) -> TargetSize:
+    """The target without the nodes that end soon, and these besides until they are gone."""
+    others = target_size(replace(use, size=use.size - use.ending, ending=0), rules)
+    size = others.size + use.ending
+    ending = f"{_nodes(use.ending)} end soon: the rest is counted without them, and they go when others are there."
+    steps = [_in_use(use), ending, *others.steps[1:-1]]
+    if rules.max_nodes is not None and size > (most := max(rules.max_nodes, use.size)):
+        size = most
+        steps.append(f"maxNodes {rules.max_nodes}: no node can be replaced before it goes; the target is {size}.")
+    steps.append(_conclusion(use, size, others.reason))
+    return replace(others, size=size, steps=tuple(steps))
 
 
 def _least(use: GroupUse, rules: SizingRules) -> tuple[int, TargetReason, str]:
@@ -125,6 +142,11 @@ def _least(use: GroupUse, rules: SizingRules) -> tuple[int, TargetReason, str]:
     else:
         reason = TargetReason.ABOVE_MAX_UTILIZATION
     return least, reason, f"At least {_nodes(least)}: {', '.join(parts)}."
+
+
+def _in_use(use: GroupUse) -> str:
+    share = f" ({use.used * 100 // use.size} %)" if use.size else ""
+    return f"{use.used} of {_nodes(use.size)} are in use{share}{_unusable(use)}{_needed(use)}."
 
 
 def _nodes(count: int) -> str:

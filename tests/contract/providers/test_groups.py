@@ -32,6 +32,7 @@ class GroupHarness:
 
     name = ""
     kind = "g2-standard-8"
+    run_duration = None
 
     def __init__(self, **options):
         self.world = self.server(**options)
@@ -58,7 +59,11 @@ class GroupHarness:
             redactor=Redactor(),
         )
         spec = GroupProvider(
-            name=self.name, endpoint=BASE, location=self.location, credentials_ref=SecretKeyRef(name="cloud", key="key")
+            name=self.name,
+            endpoint=BASE,
+            location=self.location,
+            credentials_ref=SecretKeyRef(name="cloud", key="key"),
+            run_duration=self.run_duration,
         )
         self.provider = providers()[self.name].build_groups(spec, context)
         await asyncio.sleep(30)

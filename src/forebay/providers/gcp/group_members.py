@@ -88,6 +88,7 @@ def _instance(found: ManagedInstance, project: str, phase: InstancePhase, create
         phase=phase,
         created=created,
         node_name=found.name,
+        ends_at=found.scheduling.termination_timestamp if found.scheduling is not None else None,
         provider_id=f"gce://{project}/{zone}/{found.name}" if exists(found) and zone else None,
     )
 

@@ -13,9 +13,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote, urlencode
-from uuid import uuid5
+from uuid import UUID, uuid5
 
-from forebay.model.sources import Check, Offer
+from msgspec.structs import replace
+
+from forebay.model.sources import Capabilities, Check, Offer
 from forebay.providers.base import GroupMembers, InstanceGone, OutcomeUnknown, ProviderError, Rejected, Unavailable
 from forebay.providers.gcp.calls import LIST_SECONDS, GoogleCalls
 from forebay.providers.gcp.errors import NameTaken
@@ -29,6 +31,7 @@ from forebay.providers.gcp.group_wire import (
 )
 from forebay.providers.gcp.order import REQUEST_NAMESPACE
 from forebay.providers.gcp.provider import GcpProvider
+from forebay.providers.gcp.resize_requests import RESIZE_DESCRIPTION, ResizeRequest, ResizeRequests, queued_members
 from forebay.providers.gcp.wire import Operation, last_part
 
 _PAGE: Final = 500
@@ -40,6 +43,8 @@ _ENDS_HOLD: Final = timedelta(hours=2)
 #: Looks at the list of a group that was resized, and seconds between them, until it names the new members.
 _LOOKS: Final = 20
 _LOOK: Final = 1.0
+#: A member that waits in a queue for longer is given up, and another group is tried.
+_LONGEST_QUEUE: Final = timedelta(hours=24)
 
 
 class GroupPlace:
@@ -59,9 +64,17 @@ class GroupPlace:
 class GcpGroups(GcpProvider):
     """The instance groups of one project, beside its single instances."""
 
-    def __init__(self, calls: GoogleCalls, cluster: str, clock: Callable[[], datetime], location: str) -> None:
+    def __init__(
+        self,
+        calls: GoogleCalls,
+        cluster: str,
+        clock: Callable[[], datetime],
+        location: str,
+        run_duration: timedelta | None = None,
+    ) -> None:
         super().__init__(calls, cluster, clock)
         self._location = location
+        self._run_duration = run_duration
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._templates: dict[str, InstanceTemplate] = {}
         #: When machines were created, by their id.
@@ -71,6 +84,12 @@ class GcpGroups(GcpProvider):
         self._ended: dict[str, dict[str, datetime]] = defaultdict(dict)
         #: Groups that have refused a member of a name that was asked for.
         self._choose_names: set[str] = set()
+
+    def capabilities(self) -> Capabilities:
+        if self._run_duration is None:
+            return super().capabilities()
+        # A queue is for waiting.
+        return replace(super().capabilities(), launch_deadline=_LONGEST_QUEUE)
 
     async def members(self, group: str) -> GroupMembers:
         place = GroupPlace(group, self._location)
@@ -84,6 +103,8 @@ class GcpGroups(GcpProvider):
             member(each, project, self._created.get(each.id), self.calls.errors, repairs=manager.repairs)
             for each in listed
         )
+        if self._run_duration is not None:
+            members += tuple(queued_members(await self._requests(place), {each.name for each in listed}, self.calls))
         return GroupMembers(
             members=members,
             target=manager.target_size,
@@ -104,6 +125,8 @@ class GcpGroups(GcpProvider):
             new = [name for name in names if name not in there]
             if not new:
                 return {}
+            if self._run_duration is not None:
+                return await self._queue(place, new, self._run_duration)
             if self._chooses_names(group, manager):
                 return await self._resize(group, place, manager, there, new)
             return await self._create(group, place, manager, there, new)
@@ -115,6 +138,8 @@ class GcpGroups(GcpProvider):
         # Queued members have no URL. Names and URLs cannot be in one request.
         urls = [_partial(each) for each in there if each.instance]
         queued = [each.name for each in there if not each.instance]
+        if self._run_duration is not None:
+            await self._withdraw(place, names)
         for some in (urls, queued):
             if some:
                 body = {"instances": some, "skipInstancesOnValidationError": True}
@@ -130,6 +155,39 @@ class GcpGroups(GcpProvider):
         return Check(ok=True, sentence=f"Google accepts the identity of {self.calls.identity.described} in {project}.")
 
     # Growth.
+
+    async def _requests(self, place: GroupPlace) -> list[ResizeRequest]:
+        """Those of Forebay: others have requests of their own."""
+        listed = ResizeRequests(self.calls, place.path, place.scope).listed()
+        return [each async for each in listed if each.description == RESIZE_DESCRIPTION]
+
+    async def _queue(self, place: GroupPlace, names: Sequence[str], run: timedelta) -> Mapping[str, str]:
+        """Asks Google's scheduler for the members. Where one request fails, the next call asks for the rest."""
+        requests = ResizeRequests(self.calls, place.path, place.scope)
+        queued = {each.name for each in await self._requests(place) if each.waits}
+        for sent, name in enumerate(name for name in names if name not in queued):
+            try:
+                await requests.insert(name, run, self._request_id(place, "insert", name))
+            except ProviderError as error:
+                if not sent:
+                    raise
+                raise OutcomeUnknown(
+                    f"{sent} of {len(names)} members are in the queue, not the next: {error}"
+                ) from None
+        return {}
+
+    async def _withdraw(self, place: GroupPlace, names: Collection[str]) -> None:
+        """Withdraws the requests of members that are not wanted any more, and of those that ended by themselves."""
+        requests = ResizeRequests(self.calls, place.path, place.scope)
+        there = {each.name async for each in self._listed(place)}
+        for each in await self._requests(place):
+            over = not each.waits and each.name not in there
+            if each.name in names or (over and each.state != "FAILED"):
+                await requests.withdraw(each, self._request_id(place, "withdraw", each.name))
+
+    def _request_id(self, place: GroupPlace, action: str, what: object) -> UUID:
+        """Id under which Google does a request once only."""
+        return uuid5(REQUEST_NAMESPACE, f"{place.path}/{action}/{what}/{self._clock()}")
 
     async def _create(
         self,
@@ -180,7 +238,7 @@ class GcpGroups(GcpProvider):
         self, place: GroupPlace, action: str, body: Any, what: str, query: Mapping[str, str] | None = None
     ) -> None:
         """Sends a request that acts on the group, and waits until it is scheduled."""
-        unique = uuid5(REQUEST_NAMESPACE, f"{place.path}/{action}/{body}/{query}/{self._clock()}")
+        unique = self._request_id(place, action, (body, query))
         path = f"{place.path}/{action}?{urlencode({**(query or {}), 'requestId': str(unique)})}"
         try:
             operation = await self.calls.post(path, body, Operation)

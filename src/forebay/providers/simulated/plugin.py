@@ -30,6 +30,8 @@ def _build(entry: Entry, context: ProviderContext) -> Provider:
 def _build_groups(groups: GroupProvider, context: ProviderContext) -> GroupsProvider:
     if groups.endpoint is None:
         raise ProviderNotServed(f"{NAME} has the instance groups of a simulated market: set endpoint to its URL.")
+    if groups.run_duration is not None:
+        raise ProviderNotServed(f"{NAME} has no members that end by themselves: remove provider.runDuration.")
     return SimulatedProvider(
         groups.endpoint,
         context.cluster,

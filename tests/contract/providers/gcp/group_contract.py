@@ -83,6 +83,25 @@ _DELETE = an_object(
     instances={"type": "array", "items": TEXT, "minItems": 1, "maxItems": 1000},
     skipInstancesOnValidationError={"type": "boolean"},
 )
+_RUN = an_object(["seconds"], seconds=INT64)
+_REQUESTED = an_object(
+    ["name", "instances", "requestedRunDuration"],
+    name=NAME,
+    description=TEXT,
+    instances=a_list(an_object(["name"], name=NAME)),
+    requestedRunDuration=_RUN,
+)
+_RESIZE = an_object(
+    ["name", "state"],
+    kind=TEXT,
+    name=NAME,
+    description=TEXT,
+    resizeBy=NUMBER,
+    instances=a_list(an_object(["name"], name=NAME)),
+    requestedRunDuration=_RUN,
+    state={"type": "string", "enum": ["ACCEPTED", "CANCELLED", "CREATING", "FAILED", "SUCCEEDED"]},
+    status=an_object(error=_ERRORS, lastAttempt=an_object(error=_ERRORS)),
+)
 _PAGE = {"maxResults": {"type": "integer", "minimum": 1, "maximum": 500}, "pageToken": TEXT}
 _REQUEST = {"query": {"requestId": UUID}, "required": ("requestId",)}
 _PROJECT = "/compute/v1/projects/{project}"
@@ -132,6 +151,16 @@ def _of_groups(prefix, scope, *, calls):
             query={"requestId": UUID, "size": NUMBER},
             required=("requestId", "size"),
         ),
+        Operation(f"{prefix}insert_request", "POST", f"{one}/resizeRequests", OPERATION, _REQUESTED, **_REQUEST),
+        Operation(
+            f"{prefix}list_requests",
+            "GET",
+            f"{one}/resizeRequests",
+            an_object(kind=TEXT, items=a_list(_RESIZE), nextPageToken=TEXT),
+            query=_PAGE,
+        ),
+        Operation(f"{prefix}cancel_request", "POST", f"{one}/resizeRequests/{{name}}/cancel", OPERATION, **_REQUEST),
+        Operation(f"{prefix}delete_request", "DELETE", f"{one}/resizeRequests/{{name}}", OPERATION, **_REQUEST),
     )
 
 

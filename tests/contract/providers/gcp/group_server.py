@@ -135,6 +135,44 @@ class GroupServer:
 
     on_regional_resize_group = on_resize_group
 
+    def on_insert_request(self, call):
+        group, body = self._group_named(call), call.body
+        seconds = int(body["requestedRunDuration"]["seconds"])
+        if not 600 <= seconds <= 7 * 24 * 3600:
+            raise Refused(self.refusal(400, "requestedRunDuration must be between 10 minutes and 7 days."))
+        if body["name"] in group.requests:
+            raise Refused(self.refusal(409, f"The resize request '{body['name']}' already exists", "alreadyExists"))
+        return self._once(call, lambda: group.queue(body, seconds), "insert")
+
+    on_regional_insert_request = on_insert_request
+
+    def on_list_requests(self, call):
+        return {"kind": "list", "items": [each.shown() for each in self._group_named(call).requests.values()]}
+
+    on_regional_list_requests = on_list_requests
+
+    def on_cancel_request(self, call):
+        request = self._request_named(call)
+        if request.state != "ACCEPTED":
+            raise Refused(self.refusal(400, f"The request is {request.state}."))
+        return self._once(call, request.cancel, "cancel")
+
+    on_regional_cancel_request = on_cancel_request
+
+    def on_delete_request(self, call):
+        request, group = self._request_named(call), self._group_named(call)
+        if request.state in {"CREATING", "ACCEPTED"}:
+            raise Refused(self.refusal(400, f"The request is {request.state}."))
+        return self._once(call, lambda: group.requests.pop(request.name), "delete")
+
+    on_regional_delete_request = on_delete_request
+
+    def _request_named(self, call):
+        request = self._group_named(call).requests.get(call.parameters["name"])
+        if request is None:
+            raise Refused(self.refusal(404, "The resize request was not found"))
+        return request
+
     def on_get_template(self, call):
         for group in self.groups.values():
             if group.template == call.parameters["template"]:

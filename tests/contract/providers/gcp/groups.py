@@ -1,6 +1,7 @@
 """Managed instance groups of the conformance server: members, what the group does with them, and what fails."""
 
 import itertools
+from datetime import timedelta
 from functools import partial
 
 from forebay.model.sources import InstancePhase
@@ -29,6 +30,51 @@ class Member:
         self.queued = False
 
 
+class QueuedRequest:
+    """A resize request: it waits until there is capacity for all its members, which then run for so many seconds."""
+
+    def __init__(self, group, body, seconds):
+        self.group = group
+        self.name = body["name"]
+        self.body = body
+        self.seconds = seconds
+        self.state = "CREATING"
+        self.error = self.last_attempt = None
+        group.server.loop_call(1, self._accept)
+
+    def cancel(self):
+        self.state = "CANCELLED"
+
+    def fail(self, code, message):
+        self.state, self.error = "FAILED", (code, message)
+
+    def _accept(self):
+        if self.state == "CREATING":
+            self.state = "ACCEPTED"
+            self._try()
+
+    def _try(self):
+        if self.state != "ACCEPTED":
+            return
+        self.last_attempt = self.group.provision(self)
+        if self.last_attempt is None:
+            self.state = "SUCCEEDED"
+        else:
+            self.group.server.loop_call(_RETRY, self._try)
+
+    def shown(self):
+        status = {}
+        if self.error is not None:
+            status["error"] = _errors(self.error)
+        if self.last_attempt is not None:
+            status["lastAttempt"] = {"error": _errors(self.last_attempt)}
+        return {**self.body, "state": self.state, "status": status}
+
+
+def _errors(error):
+    return {"errors": [{"code": error[0], "message": error[1]}]}
+
+
 class ManagedGroup:
     """One group. `server` rents the machines."""
 
@@ -48,11 +94,15 @@ class ManagedGroup:
         #: More fields of the group as it is shown.
         self.fields = fields
         self.asked = {}
+        #: Resize requests, by name.
+        self.requests = {}
         self.target = 0
         #: Deletions that were asked for: when, and of which member.
         self.shrunk = []
         #: Times that it was made smaller without naming the victims.
         self.resized_down = 0
+        #: Members that Google deleted at the end of their run.
+        self.ran_out = []
         self._numbers = itertools.count(1)
 
     @property
@@ -83,6 +133,28 @@ class ManagedGroup:
             self.resized_down += 1
             victims = [name for name, each in self.asked.items() if each.action != "DELETING"][: self.target - size]
             self.delete(victims)
+
+    def queue(self, body, seconds):
+        self.requests[body["name"]] = QueuedRequest(self, body, seconds)
+
+    def provision(self, request):
+        """Creates the members of a resize request; or why that is not possible now, as code and message."""
+        (asked,) = request.body["instances"]
+        member = Member(asked["name"], self._next_zone())
+        member.rented, error = self.server.rent_member(self._order(member))
+        if error is None:
+            self.asked[member.name] = member
+            self.target += 1
+            member.ends = now() + timedelta(seconds=request.seconds)
+            self.server.loop_call(request.seconds, partial(self._run_is_over, member))
+        return error
+
+    def _run_is_over(self, member):
+        if self.asked.get(member.name) is member and member.action != "DELETING":
+            self.ran_out.append(member.name)
+            self.target -= 1
+            member.action, member.target_status = "DELETING", "DELETED"
+            self.server.end(member.rented.id)
 
     def delete(self, names, *, by_hand=False):
         for name in names:
@@ -120,7 +192,18 @@ class ManagedGroup:
     def _create(self, member):
         if self.asked.get(member.name) is not member or member.rented is not None or member.action == "DELETING":
             return
-        order = MarketOrder(
+        member.rented, member.error = self.server.rent_member(self._order(member))
+        if member.rented is None:
+            if member.action == "CREATING_WITHOUT_RETRIES":
+                self.target -= 1
+                del self.asked[member.name]
+            else:
+                self.server.loop_call(_RETRY, partial(self._create, member))
+        else:
+            member.action = "CREATING"
+
+    def _order(self, member):
+        return MarketOrder(
             instance_type=self.kind,
             region=self.server.region_of(member.zone),
             zone=member.zone,
@@ -130,15 +213,6 @@ class ManagedGroup:
             name=member.name,
             node=MarketNode(name=member.name, labels=self.labels),
         )
-        member.rented, member.error = self.server.rent_member(order)
-        if member.rented is None:
-            if member.action == "CREATING_WITHOUT_RETRIES":
-                self.target -= 1
-                del self.asked[member.name]
-            else:
-                self.server.loop_call(_RETRY, partial(self._create, member))
-        else:
-            member.action = "CREATING"
 
     def ended(self, rented):
         """A machine of the group is gone: asked for, by its end, or by somebody else."""

@@ -169,3 +169,65 @@ async def test_an_autoscaler_that_resizes_the_group_too_fails_the_check():
         found = await groups.check()
         assert not found.ok
         assert "has an autoscaler (busy), which resizes it too" in found.sentence
+
+
+class Queued(ZonalGroups):
+    """New members come from Google's Dynamic Workload Scheduler, and run for an hour."""
+
+    run_duration = "1h"
+
+
+async def test_a_queued_member_waits_runs_for_its_time_and_is_deleted_by_google():
+    async with Queued().open() as harness:
+        harness.world.restock(harness.kind, 0)
+        await harness.provider.grow("group", ["third"])
+        await harness.provider.grow("group", ["third"])
+        await asyncio.sleep(30)
+        third = (await harness.listed())["third"]
+        assert (third.instance, third.failure.kind) == (None, FailureKind.UNAVAILABLE)
+        assert "stays in Google's queue, at no cost" in third.failure.sentence
+        assert len(harness.world.running) == 2
+        harness.world.restock(harness.kind, None)
+        await asyncio.sleep(60)
+        third = (await harness.listed())["third"].instance
+        assert (third.ends_at - third.created).total_seconds() == pytest.approx(3600, abs=1)
+        assert len(harness.world.groups["group"].requests) == 1
+        await asyncio.sleep(3600)
+        assert sorted(await harness.listed()) == ["first", "second"]
+
+
+async def test_a_member_in_the_queue_is_cancelled_and_one_that_runs_is_deleted_with_its_request():
+    async with Queued().open() as harness:
+        group = harness.world.groups["group"]
+        await harness.provider.grow("group", ["runs"])
+        await asyncio.sleep(20)
+        harness.world.restock(harness.kind, 0)
+        await harness.provider.grow("group", ["waits"])
+        await asyncio.sleep(20)
+        await harness.provider.shrink("group", ["waits", "runs"])
+        await asyncio.sleep(20)
+        assert sorted(await harness.listed()) == ["first", "second"]
+        assert {each.state for each in group.requests.values()} <= {"CANCELLED"}
+        await harness.provider.shrink("group", ["waits"])
+        assert group.requests == {}
+
+
+async def test_a_request_that_has_failed_is_a_failed_member_until_it_is_withdrawn():
+    async with Queued().open() as harness:
+        harness.world.restock(harness.kind, 0)
+        await harness.provider.grow("group", ["third"])
+        harness.world.groups["group"].requests["third"].fail("QUOTA_EXCEEDED", "Quota 'GPUS' exceeded.")
+        groups = InstanceGroups(harness.provider, ["group"])
+        (third,) = [each for each in (await groups.instances()).instances if each.id == "group/third"]
+        assert third.phase is InstancePhase.FAILED
+        await harness.provider.shrink("group", ["third"])
+        assert sorted(await harness.listed()) == ["first", "second"]
+
+
+async def test_requests_of_other_people_stay():
+    async with Queued().open() as harness:
+        group = harness.world.groups["group"]
+        group.queue({"name": "theirs", "instances": [{"name": "theirs"}]}, 600)
+        await asyncio.sleep(20)
+        await harness.provider.shrink("group", ["theirs"])
+        assert "theirs" in group.requests
