@@ -103,7 +103,7 @@ def test_a_context_without_any_kubeconfig_is_an_error(tmp_path):
 
 BROKEN = {
     "not YAML": ("clusters: [", ["not valid YAML", "line"]),
-    "a tab": ("clusters:\n\t- a", ["not valid YAML", "line 2"]),
+    "a tab": ("clusters:\n\t- a", ["not valid YAML", "at line 2, column 1"]),
     "not a mapping": ("just words", ["mapping with clusters"]),
     "clusters of the wrong type": ("clusters: 7", ["invalid field", "$.clusters"]),
     "no context at all": ("{}", ["no current-context", "no contexts"]),

@@ -7,12 +7,13 @@ import math
 import random
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from forebay.kube.backoff import Backoff
 from forebay.kube.decoders import decoder_for
 from forebay.kube.informer import Informer
-from forebay.kube.pods import PENDING_GPU, PODS, pod_indexes
+from forebay.kube.pods import PENDING_GPU, PODS, PodDecoder, pod_indexes
 from forebay.kube.view import Added, Deleted, Updated
 from forebay.net.in_process import InProcess
 from forebay.net.transport import AnswerLost, Response
@@ -61,6 +62,20 @@ async def test_an_informer_is_synced_after_the_list_and_then_follows_the_watch(s
         assert {pod.name for pod in informer.by(PENDING_GPU, True)} == set("cdefgh")
         assert informer.get(("default", "b")).node == "n1"
         assert informer.resource_version == server.version
+
+
+async def test_objects_are_decoded_by_the_given_decoder(server):
+    class Marking(PodDecoder):
+        def build(self, wire):
+            return msgspec.structs.replace(super().build(wire), labels={"read-by": "us"})
+
+    server = await server()
+    server.create("a")
+    async with informer_on(server, decoder=Marking()) as informer:
+        await informer.wait_synced()
+        server.create("b")
+        await asyncio.sleep(1)
+        assert [dict(pod.labels) for pod in informer.values()] == [{"read-by": "us"}] * 2
 
 
 async def test_the_garbage_collector_is_unfrozen_after_the_list_or_its_failure():

@@ -13,6 +13,7 @@ from forebay.kube.index import Indexes
 from forebay.kube.pods import (
     BY_NODE,
     BY_OWNER,
+    PENDING_CLAIMS,
     PENDING_GPU,
     PODS,
     PodDecoder,
@@ -408,6 +409,19 @@ def test_the_indexes_follow_a_pod_through_its_life():
     plain = msgspec.structs.replace(pending, shape=read(body(spec={"containers": []})).shape)
     indexes.change(plain.key, None, plain)
     assert indexes[PENDING_GPU].get(True) == ()
+
+
+def test_pending_pods_that_ask_for_devices_by_claims_alone_are_indexed_apart():
+    def indexed(**spec):
+        pending = read(body(spec={"nodeName": "", **spec}, status={"phase": "Pending"}))
+        indexes = Indexes(pod_indexes())
+        indexes.change(pending.key, None, pending)
+        return [name for name in (PENDING_GPU, PENDING_CLAIMS) if indexes[name].get(True)]
+
+    claims = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]}
+    assert indexed(**claims) == [PENDING_GPU], "it requests GPUs as well"
+    assert indexed(containers=[], **claims) == [PENDING_CLAIMS]
+    assert indexed(containers=[]) == []
 
 
 def test_the_gpu_resources_are_configurable():

@@ -6,7 +6,7 @@ from forebay.api.gpu_instance import ProvisionerRef
 from forebay.lifecycle.deliveries.group_member import GroupMemberNode
 from forebay.lifecycle.deliveries.policies import policy_of
 from forebay.model.sources import Found, Listing
-from tests.unit.lifecycle.builders import NOW, S, record, rented_spec
+from tests.unit.lifecycle.builders import NOW, S, facts, instance, listed, next_step, node, record, rented_spec
 
 MEMBER = replace(rented_spec(), provisioner_ref=ProvisionerRef(name="gpus", group="near"))
 
@@ -30,3 +30,16 @@ def test_a_member_was_created_only_once_its_group_has_got_a_machine():
     assert policy.was_created(member(provider_id="gce://p/z/pool-abc"), None)
     ended = Listing(asked=NOW, found=Found(ended={"near/pool-abc": NOW}))
     assert policy.was_created(member(), ended), "its end was told, so it was there"
+
+
+def test_a_member_that_its_group_has_recreated_under_its_name_is_followed():
+    ready = record(S.READY, spec=MEMBER, instance_id="near/pool-abc", provider_id="gce://1")
+
+    def step(shown):
+        there = instance("near/pool-abc", provider_id=shown)
+        return next_step(facts(ready, node=node(), listing=listed(there)), NOW)
+
+    followed = step("gce://2")
+    assert (followed.status.state, followed.status.provider_id) == (S.READY, "gce://2")
+    assert "has recreated" in followed.sentence
+    assert "has recreated" not in step("gce://1").sentence

@@ -181,6 +181,16 @@ def test_a_missing_listing_is_not_an_empty_one():
     assert found([[orphan], None, [orphan]]) == [(), (), ()], "sightings start over after a missing listing"
 
 
+def test_a_source_that_cannot_be_listed_hides_no_leftover_of_another():
+    seen, silent = Orphans(), cloud(None, SourceKey("away", "simulated"))
+    for count in range(2):
+        now = NOW + count * seconds(61)
+        sources = [silent, cloud(listed(instance(owner="nobody"), asked=now))]
+        seen = orphans_seen(seen, sources, ())
+    (leftover,) = adoptions(seen, sources, (), {}, now)
+    assert leftover.status.state is S.TERMINATING
+
+
 def test_a_machine_that_is_on_is_adopted():
     unknown = listed(unknown=["gpu-1"])
 

@@ -23,6 +23,7 @@ from forebay.model.sources import (
     RateLimit,
 )
 from forebay.providers.base import InstanceGone, LaunchRequest, OutcomeUnknown, ProviderError, Rejected, Unavailable
+from forebay.providers.cloud_frame import checked
 from forebay.providers.gcp.calls import CALL_SECONDS, OPERATION_SECONDS, GoogleCalls, NameTaken
 from forebay.providers.gcp.machines import PHASES
 from forebay.providers.gcp.offers import BILLING, NAME, OfferList
@@ -142,19 +143,18 @@ class GcpProvider:
             raise failure
 
     async def check(self) -> Check:
-        try:
-            project = await self.calls.identity.project()
-            await self.instances()
-            offers = await self.offers()
-        except ProviderError as error:
-            return Check(ok=False, sentence=str(error))
-        regions = len({each.region for each in offers})
+        return await checked(self._check())
+
+    async def _check(self) -> str:
+        project = await self.calls.identity.project()
+        await self.instances()
+        offers = await self.offers()
         if not offers:
-            return Check(ok=False, sentence=f"Project {project} has no machine type with GPUs in the regions named.")
-        return Check(
-            ok=True,
-            sentence=f"Google accepts the identity of {self.calls.identity.described} in project {project}: "
-            f"{len(offers)} offers in {regions} regions.",
+            raise Rejected(f"Project {project} has no machine type with GPUs in the regions named.")
+        regions = len({each.region for each in offers})
+        return (
+            f"Google accepts the identity of {self.calls.identity.described} in project {project}: "
+            f"{len(offers)} offers in {regions} regions."
         )
 
     async def close(self) -> None:
