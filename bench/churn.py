@@ -10,8 +10,10 @@ day than by night, and run from minutes to hours. Two clouds rent machines of 1 
   and jobs could move from one to the other for nothing.
 - `first_fit`: each job takes the first machine with room, else the cheapest machine that fits it alone is rented;
   machines go when they have been idle for as long as with Forebay. It knows the same prices, boot times and bills.
+- `spread`: the same, but a job takes the machine with the largest share free, as kube-scheduler does by default. Which
+  machine a job takes is not Forebay's to say: this is what the default costs.
 
-The same jobs run for as long in all three. Prints dollars and ratios.
+The same jobs run for as long in all of them. Prints dollars and ratios.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import json
 import math
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
@@ -135,15 +137,26 @@ def cheapest_cover(demand: dict[int, int]) -> Fraction:
     return min(best.values())
 
 
-def first_fit(work: Sequence[Arrival]) -> Fraction:
+def first(fits: Sequence[OneMachine], _job: Arrival) -> OneMachine:
+    return fits[0]
+
+
+def least_allocated(fits: Sequence[OneMachine], job: Arrival) -> OneMachine:
+    """As kube-scheduler chooses: of the nodes that are up, the one with the largest share free."""
+    up = [each for each in fits if each.ready <= job.at]
+    return max(up or fits, key=lambda each: (each.free(job.at) - job.gpus) / each.gpus)
+
+
+def fit(work: Sequence[Arrival], choose: Callable[[Sequence[OneMachine], Arrival], OneMachine]) -> Fraction:
+    """Dollars, where each job takes the machine that is chosen among those with room, else the cheapest is rented."""
     rented: list[OneMachine] = []
     for job in work:
-        open_ = (each for each in rented if each.idle_at > job.at and each.free(job.at) >= job.gpus)
-        found = next(open_, None)
-        if found is None:
-            gpus, price = min(
-                ((size, price) for size, price in machines().items() if size >= job.gpus), key=lambda x: x[1]
-            )
+        fits = [each for each in rented if each.idle_at > job.at and each.free(job.at) >= job.gpus]
+        if fits:
+            found = choose(fits, job)
+        else:
+            sizes = ((size, price) for size, price in machines().items() if size >= job.gpus)
+            gpus, price = min(sizes, key=lambda each: each[1])
             found = OneMachine(gpus, price, job.at)
             rented.append(found)
         found.jobs.append((max(job.at, found.ready) + job.runs, job.gpus))
@@ -222,7 +235,7 @@ def main() -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("critical"))
 
     work = arrivals(options.jobs, options.seed)
-    best, fit = optimum(work), first_fit(work)
+    best, first_fit, spread = optimum(work), fit(work, first), fit(work, least_allocated)
     found = run(ours(work))
     paid, waits = found["dollars"], found["waited"]
     figures = {
@@ -232,9 +245,11 @@ def main() -> int:
         "ours": round(float(paid), 2),
         "ledger": round(float(found["ledger"]), 2),
         "optimum": round(float(best), 2),
-        "first_fit": round(float(fit), 2),
+        "first_fit": round(float(first_fit), 2),
+        "spread": round(float(spread), 2),
         "over_optimum": round(float(paid / best), 3),
-        "first_fit_over_ours": round(float(fit / paid), 3),
+        "first_fit_over_ours": round(float(first_fit / paid), 3),
+        "spread_over_ours": round(float(spread / paid), 3),
         "wait_p50_s": waits[len(waits) // 2] if waits else None,
         "wait_p99_s": waits[math.ceil(len(waits) * 0.99) - 1] if waits else None,
     }
@@ -242,6 +257,7 @@ def main() -> int:
     print(f"ours       ${figures['ours']:>9}   (ledger ${figures['ledger']})")
     print(f"optimum    ${figures['optimum']:>9}   bound with hindsight; ours is {figures['over_optimum']} times it")
     print(f"first fit  ${figures['first_fit']:>9}   {figures['first_fit_over_ours']} times ours")
+    print(f"spread     ${figures['spread']:>9}   {figures['spread_over_ours']} times ours")
     if options.json:
         print(json.dumps(figures))
     return 0
