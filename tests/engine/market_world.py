@@ -93,7 +93,9 @@ def market(name, *skus, **options):
 
 
 @asynccontextmanager
-async def cloud_operator(cloud, name="a", *, wrap=lambda transport: transport, container_specs=None, **rules):
+async def cloud_operator(
+    cloud, name="a", *, wrap=lambda transport: transport, container_specs=None, terms=None, **rules
+):
     """A replica at work until the block ends."""
     async with AsyncExitStack() as stack:
         client, election = (Client(wrap(InProcess(cloud.world.cluster.handler)), SERVER) for _ in range(2))
@@ -110,6 +112,7 @@ async def cloud_operator(cloud, name="a", *, wrap=lambda transport: transport, c
             environment=environment(cloud.world.power.configured(POWER)),
             rules=OperatorRules(**rules),
             **({} if container_specs is None else {"container_specs": container_specs}),
+            **({} if terms is None else {"terms": terms}),
         )
         await stack.enter_async_context(made)
         work = asyncio.create_task(made.run())
