@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -42,7 +43,9 @@ from forebay.reconcile.snapshot import OperatorRules
 from forebay.reporting.printable import printable
 from forebay.reporting.status import missing_kinds_text
 from forebay.settings import Settings, SettingsError, all_settings
-from forebay.web.pages import pages
+
+if TYPE_CHECKING:
+    from forebay.web.ports import Ports
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +56,8 @@ _LARGEST_PORT = 65535
 _KINDS_TIMEOUT = 5.0
 #: Startup taints and tolerations must not wait behind a burst of other writes.
 _STARTUP_RATE = Rate(qps=500, burst=500)
+#: Reviews of tokens, which whoever can reach a port can cause.
+_REVIEW_RATE = Rate(qps=10, burst=20)
 
 
 def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor:
@@ -139,6 +144,24 @@ def _is_host(text: str) -> bool:
     except UnicodeError:
         return False
     return not set(text) & set("[]:/@ ")
+
+
+def ports_of(settings: Settings) -> "Ports":
+    """The ports that settings state. Raises `SettingsError` for an address that cannot be parsed."""
+    from forebay.web.ports import Address, Ports  # noqa: PLC0415 (brings aiohttp's server)
+
+    def address(text: str) -> Address | None:
+        return None if text == "0" else Address(*listen_address(text))
+
+    directory = settings.metrics_cert_path
+    names = (settings.metrics_cert_name, settings.metrics_cert_key)
+    return Ports(
+        health=Address(*listen_address(settings.health_server_address)),
+        metrics=address(settings.metrics_bind_address),
+        metrics_secure={"auto": None, "true": True, "false": False}[settings.metrics_secure],
+        web=address(settings.web_address),
+        certificate=None if directory is None else (Path(directory) / names[0], Path(directory) / names[1]),
+    )
 
 
 def rules_of(settings: Settings) -> OperatorRules:
@@ -237,10 +260,11 @@ async def run_operator(
     from forebay.engine.metrics import OperatorCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.kube.metrics import InformerCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.net.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 (brings aiohttp)
-    from forebay.net.serve import PUBLIC, serving  # noqa: PLC0415 (brings aiohttp's server)
+    from forebay.web.dashboard import Dashboard  # noqa: PLC0415
     from forebay.web.metrics import metrics_page  # noqa: PLC0415
+    from forebay.web.ports import serving_ports  # noqa: PLC0415 (brings aiohttp's server)
 
-    host, port = listen_address(settings.health_server_address)
+    ports = ports_of(settings)
     configured = read_environment(environment)
     for problem in configured.problems:
         log.error("machine skipped", error=problem)
@@ -274,8 +298,16 @@ async def run_operator(
             OperatorCollector(lambda: operator.views, operator.elector.still_leader, operator.counts),
             BudgetCollector(lambda: operator.budget_accounting, clock.now),
         )
-        handler = pages(alive=operator.fatal_error, ready=operator.error, metrics=metrics)
-        await stack.enter_async_context(serving(handler, host=host, port=port, limits=PUBLIC))
+        await stack.enter_async_context(
+            serving_ports(
+                ports,
+                alive=operator.fatal_error,
+                ready=operator.error,
+                metrics=metrics,
+                dashboard=Dashboard(operator.observation, redactor).handle,
+                review_client=lambda: connected_client(config, redactor, _REVIEW_RATE),
+            )
+        )
         log.info("operator started", server=config.server, source=config.source, namespace=namespace, identity=identity)
         _log_configuration(settings, configured)
         await _log_missing_kinds(client)

@@ -61,6 +61,7 @@ class OperatorProcess:
             "kubeconfig": str(kubeconfig),
             "namespace": home,
             "health-server-address": f"127.0.0.1:{self._port}",
+            "metrics-bind-address": f"127.0.0.1:{self._port}",
             "log-level": "info",
             "log-format": "json",
         }
