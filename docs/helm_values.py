@@ -240,6 +240,18 @@ def values_schema() -> Schema:
             },
             labels=_map("Labels that your Prometheus selects ServiceMonitors by."),
         ),
+        "prometheusRule": _parts(
+            "Alerts, for clusters with the Prometheus operator.",
+            enabled={"type": "boolean", "default": False, "description": "Create a PrometheusRule."},
+            labels=_map("Labels that your Prometheus selects PrometheusRules by."),
+        ),
+        "dashboards": _parts(
+            "Grafana dashboards: operator, money, budgets.",
+            enabled={"type": "boolean", "default": False, "description": "Create a ConfigMap with the dashboards."},
+            labels=_map(
+                "Labels that the sidecar of your Grafana selects ConfigMaps by.", default={"grafana_dashboard": "1"}
+            ),
+        ),
         "networkPolicy": _parts(
             "NetworkPolicy of these ports. Probes of the kubelet are always let in.",
             enabled={"type": "boolean", "default": True, "description": "Create a NetworkPolicy."},

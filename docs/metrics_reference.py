@@ -29,6 +29,8 @@ def _lines() -> Iterator[str]:
         yield f"| `forebay_{name}` | gauge | {_labels(labels)} | {text} |"
     for name, labels, text in engine.COUNTERS:
         yield f"| `forebay_{name}_total` | counter | {_labels(labels)} | {text} |"
+    for name, text in engine.HISTOGRAMS:
+        yield f"| `forebay_{name}` | histogram |  | {text} |"
     yield f"| `{budgets.LAG[0]}` | gauge |  | {budgets.LAG[1]} |"
     for name, text in (budgets.SPENT, budgets.RATE):
         yield f"| `{name}` | gauge | {_labels(budgets.BILL_LABELS)} | {text} |"
@@ -57,3 +59,21 @@ def _lines() -> Iterator[str]:
 
 def _labels(names: tuple[str, ...]) -> str:
     return ", ".join(f"`{name}`" for name in names)
+
+
+def series() -> dict[str, frozenset[str]]:
+    """Labels of every series that the operator exports, by the name that queries use."""
+    bill, budget = frozenset(budgets.BILL_LABELS), frozenset({"namespace", "name"})
+    return {
+        **{f"forebay_{name}": frozenset(labels) for name, labels, _ in engine.GAUGES},
+        **{f"forebay_{name}_total": frozenset(labels) for name, labels, _ in engine.COUNTERS},
+        **{f"forebay_{name}_bucket": frozenset({"le"}) for name, _ in engine.HISTOGRAMS},
+        **{f"forebay_{name}_{part}": frozenset() for name, _ in engine.HISTOGRAMS for part in ("sum", "count")},
+        **{f"forebay_informer_{name}": frozenset({"resource"}) for name, _, _ in INFORMER_GAUGES},
+        **{f"forebay_informer_{name}_total": frozenset({"resource"}) for name, _, _ in INFORMER_COUNTERS},
+        **{f"gwb_{name}": budget for name, _ in budgets.GAUGES},
+        f"gwb_{budgets.ACTIONS[0]}_total": budget | {"action"},
+        budgets.LAG[0]: frozenset(),
+        budgets.SPENT[0]: bill,
+        budgets.RATE[0]: bill,
+    }

@@ -288,9 +288,15 @@ class Operator:
             beside.add(asyncio.create_task(gate.run(), name="gate of budgets"))
         if remote is not None:
             beside.add(asyncio.create_task(remote.run(), name="remote pods"))
+        self.counts.queues = {
+            "provider_calls": lambda: len(provider_calls.busy),
+            "pod_conditions": lambda: len(conditions),
+            "events": lambda: self.recorder.queued,
+        }
         try:
             await loop.run()
         finally:
+            self.counts.queues = {}
             self.loop = self.sources = self.budget_accounting = None
             timeout = self._time_left(_KEPT_FOR_RELEASE)
             for task in beside:
