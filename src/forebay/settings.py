@@ -208,8 +208,11 @@ def read_settings(options: Mapping[str, str | None], environment: Mapping[str, s
             values[setting.name], sources[setting.name] = given, setting.option
         elif environment.get(setting.variable):
             values[setting.name], sources[setting.name] = environment[setting.variable], setting.variable
-    for setting in all_settings():
-        value = values.get(setting.name)
-        if value is not None and setting.choices and value not in setting.choices:
-            raise SettingsError(f"{sources[setting.name]} is {value!r}; it takes one of: {', '.join(setting.choices)}.")
+    problems = [
+        f"{sources[setting.name]} is {value!r}; it takes one of: {', '.join(setting.choices)}."
+        for setting in all_settings()
+        if (value := values.get(setting.name)) is not None and setting.choices and value not in setting.choices
+    ]
+    if problems:
+        raise SettingsError(" ".join(problems))
     return msgspec.convert(values, Settings, strict=False)
