@@ -26,9 +26,12 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standby(msgspec.Struct, frozen=True):
-    """A replica that does not lead, and so has nothing to show. `leader`: who does; "" where nobody is known to."""
+    """A replica that has nothing to show, because it does not lead, or has not reconciled yet."""
 
+    #: Who leads; "" where nobody is known to.
     leader: str
+    #: Of a replica that leads: what it waits for.
+    waits_for: str | None = None
 
 
 def cluster_view(snapshot: Snapshot) -> ClusterView:

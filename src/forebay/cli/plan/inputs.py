@@ -143,7 +143,7 @@ def _unbundled(name: str, data: bytes) -> bytes:
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as bundle:
             for member in bundle:
-                if member.isfile() and Path(member.name).name == SNAPSHOT_FILE:
+                if member.isfile() and member.name.rpartition("/")[2] == SNAPSHOT_FILE:
                     file = bundle.extractfile(member)
                     if file is None or member.size > _MOST_UNPACKED:
                         break
