@@ -194,3 +194,24 @@ async def test_metrics_over_https_with_a_certificate_of_their_own(reviewed):
         assert (await status(f"{health}/metrics"))[0] == 404
         assert await status(f"{health}/readyz") == (503, "starting\n")
         assert await status(f"http://127.0.0.1:{found['web']}/") == (200, "figures")
+
+
+@pytest.mark.real_time
+async def test_in_plain_http_metrics_may_share_the_port_of_health():
+    address = Address("127.0.0.1", free_ports("both")["both"])
+
+    def no_client():
+        raise AssertionError("nobody is asked for a token")
+
+    served = serving_ports(
+        Ports(health=address, metrics=address),
+        alive=lambda: None,
+        ready=lambda: None,
+        metrics=lambda: (b"forebay_up 1\n", "text/plain"),
+        dashboard=page,
+        review_client=no_client,
+    )
+    async with served, aiohttp.ClientSession() as session:
+        for path, text in (("healthz", "ok\n"), ("metrics", "forebay_up 1\n")):
+            async with session.get(f"http://127.0.0.1:{address.port}/{path}") as answer:
+                assert (answer.status, await answer.text()) == (200, text)
