@@ -27,6 +27,7 @@ _NAME: Final = {
     "maxLength": 253,
 }
 
+_PORT: Final = {"type": "integer", "minimum": 1024, "maximum": 65535}
 _SECRET_KEY: Final = {"type": "string", "pattern": "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?/[-._a-zA-Z0-9]+$"}
 
 #: Patterns that stand for the validation rules of the CRD. Secrets have no namespace here: the operator may only read
@@ -47,8 +48,17 @@ _RULES: Final[dict[str, Schema]] = {
     "hourlyPrice": _DOLLARS,
 }
 
+#: Settings that follow from the values `metrics` and `web`.
+_OF_PORTS: Final = {
+    "metrics_bind_address",
+    "metrics_secure",
+    "metrics_cert_path",
+    "metrics_cert_name",
+    "metrics_cert_key",
+    "web_address",
+}
 #: Settings that the chart sets itself, or that have no meaning in a pod.
-_NOT_OFFERED: Final = {"kubeconfig", "context", "namespace", "health_server_address", "budgets"}
+_NOT_OFFERED: Final = {"kubeconfig", "context", "namespace", "health_server_address", "budgets", *_OF_PORTS}
 
 
 def _map(description: str, **schema: Any) -> Schema:
@@ -183,30 +193,73 @@ def values_schema() -> Schema:
             "description": "Replicas, with leader election; a standby takes over within seconds.",
         },
         "port": {
-            "type": "integer",
-            "minimum": 1024,
-            "maximum": 65535,
+            **_PORT,
             "default": manifests.PORT,
-            "description": "Port of /healthz, /readyz and /metrics.",
+            "description": "Port of /healthz and /readyz, which the kubelet probes.",
         },
+        "metrics": _parts(
+            "Metrics for Prometheus.",
+            port=_PORT | {"default": manifests.METRICS_PORT, "description": "Port of /metrics."},
+            secure={
+                "type": "boolean",
+                "default": True,
+                "description": "Serve metrics by HTTPS, and only for tokens of users who may `get` the non-resource "
+                "URL `/metrics`: bind the ClusterRole `<release>-metrics-reader` to your Prometheus. false: plain HTTP "
+                "for whoever reaches the port.",
+            },
+            certSecret=_text(
+                "Secret of type kubernetes.io/tls with the certificate of metrics and dashboard, as cert-manager makes "
+                "it. Default: a certificate signed by itself, made at each start."
+            ),
+        ),
+        "web": _parts(
+            "The dashboard.",
+            enabled={
+                "type": "boolean",
+                "default": False,
+                "description": "Serve the dashboard by HTTPS, for tokens of users who may `get` the non-resource URL "
+                "`/forebay/dashboard` (ClusterRole `<release>-dashboard-reader`). A browser asks for the token as a "
+                "password: `kubectl create token`.",
+            },
+            port=_PORT | {"default": manifests.WEB_PORT, "description": "Port of the dashboard."},
+        ),
         "service": _parts(
-            "The Service for that port.",
+            "The Service for the ports of metrics and dashboard.",
             annotations=_map("Annotations, such as those that your Prometheus discovers scrape targets by."),
         ),
         "serviceMonitor": _parts(
             "For clusters with the Prometheus operator.",
             enabled={"type": "boolean", "default": False, "description": "Create a ServiceMonitor."},
             interval=_DURATION | {"default": "30s", "description": "Scrape interval."},
+            scrapeTimeout=_DURATION | {"default": "10s", "description": "How long one scrape may take."},
+            insecureSkipVerify={
+                "type": "boolean",
+                "default": True,
+                "description": "Let Prometheus accept any certificate, such as one signed by itself. Set it to false "
+                "with metrics.certSecret.",
+            },
             labels=_map("Labels that your Prometheus selects ServiceMonitors by."),
         ),
+        "prometheusRule": _parts(
+            "Alerts, for clusters with the Prometheus operator.",
+            enabled={"type": "boolean", "default": False, "description": "Create a PrometheusRule."},
+            labels=_map("Labels that your Prometheus selects PrometheusRules by."),
+        ),
+        "dashboards": _parts(
+            "Grafana dashboards: operator, money, budgets.",
+            enabled={"type": "boolean", "default": False, "description": "Create a ConfigMap with the dashboards."},
+            labels=_map(
+                "Labels that the sidecar of your Grafana selects ConfigMaps by.", default={"grafana_dashboard": "1"}
+            ),
+        ),
         "networkPolicy": _parts(
-            "NetworkPolicy of that port. Probes of the kubelet are always let in.",
+            "NetworkPolicy of these ports. Probes of the kubelet are always let in.",
             enabled={"type": "boolean", "default": True, "description": "Create a NetworkPolicy."},
             scrapers={
                 "type": "array",
                 "default": manifests.SCRAPERS,
                 "items": {"type": "object"},
-                "description": "Who may reach the port, as peers of a NetworkPolicy: add the namespace of your "
+                "description": "Who may reach the ports, as peers of a NetworkPolicy: add the namespace of your "
                 "Prometheus. Empty: nobody.",
             },
         ),

@@ -73,6 +73,13 @@ NEEDS = (
         lambda: chromium() is not None,
         optional=True,
     ),
+    Need(
+        "prometheus",
+        "Prometheus",
+        "install prometheus (Debian's package of that name)",
+        lambda: all(map(shutil.which, ("prometheus", "promtool"))),
+        optional=True,
+    ),
     Need("image", "the wheels of the image", "run `make env`", lambda: UV.exists() and WHEELS.is_dir()),
     Need(
         "prices",

@@ -116,8 +116,47 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = "30s"
     health_server_address: Annotated[
         str,
-        Meta(description="Address of `/healthz`, `/readyz` and `/metrics`.", extra={"command": "run"}),
+        Meta(description="Address of `/healthz` and `/readyz`.", extra={"command": "run"}),
     ] = ":8080"
+    metrics_bind_address: Annotated[
+        str,
+        Meta(
+            description="Address of `/metrics`, such as `:8443`. `0`: metrics are not served. It may be the address of "
+            "`--health-server-address` where they are served in plain HTTP.",
+            extra={"command": "run"},
+        ),
+    ] = "0"
+    metrics_secure: Annotated[
+        Literal["auto", "true", "false"],
+        Meta(
+            description="Whether metrics are served by HTTPS, and only for tokens of users whom the cluster lets `get` "
+            "the non-resource URL `/metrics`. `auto`: except on a loopback address.",
+            extra={"command": "run"},
+        ),
+    ] = "auto"
+    metrics_cert_path: Annotated[
+        str | None,
+        Meta(
+            description="Directory with the certificate of metrics and dashboard, read again when it changes. Default: "
+            "a new certificate, signed by itself, at each start.",
+            extra={"command": "run"},
+        ),
+    ] = None
+    metrics_cert_name: Annotated[
+        str, Meta(description="File of the certificate in that directory.", extra={"command": "run"})
+    ] = "tls.crt"
+    metrics_cert_key: Annotated[
+        str, Meta(description="File of the key in that directory.", extra={"command": "run"})
+    ] = "tls.key"
+    web_address: Annotated[
+        str,
+        Meta(
+            description="Address of the dashboard, such as `127.0.0.1:8082`. `0`: it is not served. On a loopback "
+            "address it is plain HTTP for everybody on the machine, `kubectl port-forward` included; on any other it "
+            "is HTTPS, for tokens of users whom the cluster lets `get` the non-resource URL `/forebay/dashboard`.",
+            extra={"command": "run"},
+        ),
+    ] = "0"
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -169,8 +208,11 @@ def read_settings(options: Mapping[str, str | None], environment: Mapping[str, s
             values[setting.name], sources[setting.name] = given, setting.option
         elif environment.get(setting.variable):
             values[setting.name], sources[setting.name] = environment[setting.variable], setting.variable
-    for setting in all_settings():
-        value = values.get(setting.name)
-        if value is not None and setting.choices and value not in setting.choices:
-            raise SettingsError(f"{sources[setting.name]} is {value!r}; it takes one of: {', '.join(setting.choices)}.")
+    problems = [
+        f"{sources[setting.name]} is {value!r}; it takes one of: {', '.join(setting.choices)}."
+        for setting in all_settings()
+        if (value := values.get(setting.name)) is not None and setting.choices and value not in setting.choices
+    ]
+    if problems:
+        raise SettingsError(" ".join(problems))
     return msgspec.convert(values, Settings, strict=False)

@@ -4,11 +4,15 @@ Each function builds one working whole from settings and the environment. Heavy 
 """
 
 import asyncio
+import itertools
+import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -19,6 +23,7 @@ from forebay.api.names import API_VERSION, OPERATOR_NAMESPACE
 from forebay.api.values import NotADuration, duration
 from forebay.engine.loop import LoopTiming
 from forebay.engine.operator import Operator
+from forebay.engine.support_bundle import dump
 from forebay.kube.admission import gate_missing
 from forebay.kube.client import Client, Version
 from forebay.kube.config import Config, load_config
@@ -39,10 +44,13 @@ from forebay.net.transport import TransportError
 from forebay.offload.departure import OffloadRules
 from forebay.providers.registry import EnvironmentConfig, read_environment
 from forebay.reconcile.snapshot import OperatorRules
+from forebay.reporting.observation import Standby
 from forebay.reporting.printable import printable
 from forebay.reporting.status import missing_kinds_text
 from forebay.settings import Settings, SettingsError, all_settings
-from forebay.web.pages import pages
+
+if TYPE_CHECKING:
+    from forebay.web.ports import Ports
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +61,8 @@ _LARGEST_PORT = 65535
 _KINDS_TIMEOUT = 5.0
 #: Startup taints and tolerations must not wait behind a burst of other writes.
 _STARTUP_RATE = Rate(qps=500, burst=500)
+#: Reviews of tokens, which whoever can reach a port can cause.
+_REVIEW_RATE = Rate(qps=10, burst=20)
 
 
 def configure_logging(settings: Settings, *, level: str = "warning") -> Redactor:
@@ -141,6 +151,45 @@ def _is_host(text: str) -> bool:
     return not set(text) & set("[]:/@ ")
 
 
+def check_settings(settings: Settings) -> None:
+    """Raises one `SettingsError` that lists everything that is wrong with the settings of `run`."""
+    durations = ("idle_delay", "adoption_grace", "power_on_interval", "scale_down_interval", "max_pending_time")
+    addresses = ("health_server_address", "metrics_bind_address", "web_address")
+    checks: tuple[Callable[[], object], ...] = (
+        *(partial(_duration, name, getattr(settings, name)) for name in durations),
+        partial(_count, "pending_job_threshold", settings.pending_job_threshold),
+        partial(_price, "max_gpu_price", settings.max_gpu_price),
+        partial(timing_of, settings),
+        *(partial(listen_address, text) for name in addresses if (text := getattr(settings, name)) != "0"),
+    )
+    problems = []
+    for check in checks:
+        try:
+            check()
+        except SettingsError as error:
+            problems.append(str(error))
+    if problems:
+        raise SettingsError("; ".join(problems))
+
+
+def ports_of(settings: Settings) -> "Ports":
+    """The ports that settings state. Raises `SettingsError` for an address that cannot be parsed."""
+    from forebay.web.ports import Address, Ports  # noqa: PLC0415 (brings aiohttp's server)
+
+    def address(text: str) -> Address | None:
+        return None if text == "0" else Address(*listen_address(text))
+
+    directory = settings.metrics_cert_path
+    names = (settings.metrics_cert_name, settings.metrics_cert_key)
+    return Ports(
+        health=Address(*listen_address(settings.health_server_address)),
+        metrics=address(settings.metrics_bind_address),
+        metrics_secure={"auto": None, "true": True, "false": False}[settings.metrics_secure],
+        web=address(settings.web_address),
+        certificate=None if directory is None else (Path(directory) / names[0], Path(directory) / names[1]),
+    )
+
+
 def rules_of(settings: Settings) -> OperatorRules:
     """The rules that settings state. Raises `SettingsError` for a value that cannot be parsed."""
     resources = (settings.gpu_resources or "").replace(",", " ").split()
@@ -226,6 +275,38 @@ async def _log_cluster_problems(client: Client, *, budgets: bool) -> None:
                 log.warning("cluster lacks something", error=each)
 
 
+def handle_signals(operator: Operator, redactor: Redactor, level: str) -> None:
+    """On SIGUSR1 the last snapshot is saved; on SIGUSR2 the log level changes to debug, and back again."""
+    loop = asyncio.get_running_loop()
+    saves: set[asyncio.Task[None]] = set()
+    levels = itertools.cycle(("debug", level))
+
+    async def save() -> None:
+        seen = operator.observation()
+        if isinstance(seen, Standby):
+            log.warning("snapshot not saved", error="this replica does not lead, or has not reconciled yet")
+            return
+        try:
+            path = await asyncio.to_thread(dump, seen.snapshot, redactor)
+        except OSError as error:
+            log.warning("snapshot not saved", error=str(error))
+        else:
+            log.info("snapshot saved", path=str(path))
+
+    def start_save() -> None:
+        task = loop.create_task(save(), name="save of the snapshot")
+        saves.add(task)
+        task.add_done_callback(saves.discard)
+
+    def change_level() -> None:
+        chosen = next(levels)
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(chosen))
+        log.warning("log level changed", level=chosen)
+
+    loop.add_signal_handler(signal.SIGUSR1, start_save)
+    loop.add_signal_handler(signal.SIGUSR2, change_level)
+
+
 async def run_operator(
     settings: Settings,
     environment: Mapping[str, str],
@@ -237,10 +318,12 @@ async def run_operator(
     from forebay.engine.metrics import OperatorCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.kube.metrics import InformerCollector  # noqa: PLC0415 (brings prometheus_client)
     from forebay.net.aiohttp_transport import AiohttpTransport  # noqa: PLC0415 (brings aiohttp)
-    from forebay.net.serve import PUBLIC, serving  # noqa: PLC0415 (brings aiohttp's server)
+    from forebay.web.dashboard import Dashboard  # noqa: PLC0415
     from forebay.web.metrics import metrics_page  # noqa: PLC0415
+    from forebay.web.ports import serving_ports  # noqa: PLC0415 (brings aiohttp's server)
 
-    host, port = listen_address(settings.health_server_address)
+    check_settings(settings)
+    ports = ports_of(settings)
     configured = read_environment(environment)
     for problem in configured.problems:
         log.error("machine skipped", error=problem)
@@ -274,8 +357,17 @@ async def run_operator(
             OperatorCollector(lambda: operator.views, operator.elector.still_leader, operator.counts),
             BudgetCollector(lambda: operator.budget_accounting, clock.now),
         )
-        handler = pages(alive=operator.fatal_error, ready=operator.error, metrics=metrics)
-        await stack.enter_async_context(serving(handler, host=host, port=port, limits=PUBLIC))
+        await stack.enter_async_context(
+            serving_ports(
+                ports,
+                alive=operator.fatal_error,
+                ready=operator.error,
+                metrics=metrics,
+                dashboard=Dashboard(operator.observation, redactor).handle,
+                review_client=lambda: connected_client(config, redactor, _REVIEW_RATE),
+            )
+        )
+        handle_signals(operator, redactor, settings.log_level or "info")
         log.info("operator started", server=config.server, source=config.source, namespace=namespace, identity=identity)
         _log_configuration(settings, configured)
         await _log_missing_kinds(client)

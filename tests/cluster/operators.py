@@ -54,19 +54,22 @@ class OperatorProcess:
         environment: Mapping[str, str] | None = None,
         *,
         lease: float | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.user = user
         self._port = free_ports("pages")["pages"]
-        settings = {
+        given = {
             "kubeconfig": str(kubeconfig),
             "namespace": home,
             "health-server-address": f"127.0.0.1:{self._port}",
+            "metrics-bind-address": f"127.0.0.1:{self._port}",
             "log-level": "info",
             "log-format": "json",
+            **(settings or {}),
         }
-        command = [sys.executable, "-m", "forebay", "run", *(f"--{name}={value}" for name, value in settings.items())]
+        command = [sys.executable, "-m", "forebay", "run", *(f"--{name}={value}" for name, value in given.items())]
         if lease is not None:
-            variables = {f"FOREBAY_{name.upper().replace('-', '_')}": value for name, value in settings.items()}
+            variables = {f"FOREBAY_{name.upper().replace('-', '_')}": value for name, value in given.items()}
             environment = {**(environment or {}), **variables, "HASTY_LEASE": str(lease)}
             command = [sys.executable, str(Path(__file__).with_name("hasty_operator.py"))]
         self._process = Process(user, command, rig.directory, environment)

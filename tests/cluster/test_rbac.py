@@ -236,7 +236,7 @@ class RbacCase:
             "spec": {
                 "existingInstanceGroupNames": ["group-1"],
                 "minGPUUtilizationPercent": 80,
-                "provider": {"name": "gcp", "project": "p", "location": "us-central1-a"},
+                "provider": {"name": "webhook"},
             },
         }
         path = f"{FOREBAY}/nodeprovisioners"
@@ -373,7 +373,7 @@ async def test_everything_granted_is_used_and_nothing_used_is_refused(old_rig):
     refused = {use(each) for each in requests if each.refused}
     nothing = {"granted and unused": set(), "refused": set()}
     # First, for a refusal is why the story failed, if it did.
-    assert {"granted and unused": grants() - used, "refused": refused} == nothing
+    assert {"granted and unused": grants() - used, "refused": refused} == nothing, failure
     if failure is not None:
         raise failure
 

@@ -3,6 +3,7 @@
 import pytest
 
 from forebay.settings import Settings, SettingsError, all_settings, read_settings
+from forebay.wiring import check_settings
 
 
 def test_an_option_wins_over_the_environment_which_wins_over_the_default():
@@ -43,3 +44,16 @@ def test_a_wrong_value_names_where_it_came_from_and_what_would_do(options, envir
 
 def test_every_setting_says_what_it_means():
     assert all(setting.description.endswith(".") for setting in all_settings())
+
+
+def test_everything_that_is_wrong_is_said_at_once():
+    with pytest.raises(SettingsError) as caught:
+        read_settings({"log_level": "loud", "budgets": "maybe"}, {"FOREBAY_LOG_FORMAT": "xml"})
+    assert [word in str(caught.value) for word in ("--log-level", "--budgets", "FOREBAY_LOG_FORMAT")] == [True] * 3
+
+    wrong = Settings(idle_delay="soon", max_gpu_price="-1", web_address="nowhere", reconcile_interval="0s")
+    with pytest.raises(SettingsError) as caught:
+        check_settings(wrong)
+    for part in ("--idle-delay", "--max-gpu-price", "'nowhere' is not an address", "--reconcile-interval"):
+        assert part in str(caught.value)
+    check_settings(Settings())

@@ -131,3 +131,8 @@ RETRY_AFTER_ANNOTATION: Final = "runpod.io/retry-after"
 VIRTUAL_NODE: Final = "runpod-virtual-node"
 VIRTUAL_TAINT: Final = "runpod.io/virtual"
 VIRTUAL_RUNTIME_CLASS: Final = "runpod-virtual"
+
+#: Non-resource URLs that stand, in roles, for the pages of the operator. The dashboard shows all namespaces, so that it
+#: is one permission.
+METRICS_URL: Final = "/metrics"
+DASHBOARD_URL: Final = "/forebay/dashboard"

@@ -24,12 +24,18 @@ async def operate(settings: Settings) -> None:
 
 
 def run(_arguments: argparse.Namespace, settings: Settings) -> int:
+    from forebay.net.server_certificate import NoCertificate
+
     try:
         asyncio.run(operate(settings))
     except SettingsError as error:
         raise UserError(str(error)) from error
+    except NoCertificate as error:
+        raise UserError(f"--metrics-cert-path: {error}") from error
     except OSError as error:
-        raise UserError(f"cannot serve on {settings.health_server_address}: {error.strerror or error}") from error
+        addresses = (settings.health_server_address, settings.metrics_bind_address, settings.web_address)
+        served = ", ".join(each for each in addresses if each != "0")
+        raise UserError(f"cannot serve on {served}: {error.strerror or error}") from error
     return 0
 
 

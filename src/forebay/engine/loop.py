@@ -59,6 +59,8 @@ class Loop:
         self._configure = configure
         self._counts = counts
         self._timing = timing
+        #: Time of the event loop at which the first change came that no tick has acted on yet; None: all are.
+        self._changed_at: float | None = None
         #: Ticks that failed since the last one that did not.
         self.failures = 0
         self._last_failure = ""
@@ -74,6 +76,7 @@ class Loop:
 
     async def run(self) -> NoReturn:
         while True:
+            self._note_change()
             # Cleared before the tick, not after: a change that arrives during the tick must cause the next one.
             self._views.wake.clear()
             wait = await self.reconcile()
@@ -109,6 +112,10 @@ class Loop:
         self.decision_log.add(decisions, snapshot.now)
         applied = await self._applier.apply(decisions)
         self._counts.failed += applied.failed
+        self._counts.durations.observe(time.perf_counter() - began)
+        if self._changed_at is not None:
+            self._counts.latency.observe(asyncio.get_running_loop().time() - self._changed_at)
+            self._changed_at = None
         machines = machine_sources(snapshot.sources)
         self._sources.poll_faster(
             serving_source(record, machines) for record in snapshot.records if awaits_listing(record, snapshot.now)
@@ -122,6 +129,10 @@ class Loop:
         until = (result.requeue_at - snapshot.now).total_seconds()
         return min(max(until, self._timing.shortest), self._timing.resync)
 
+    def _note_change(self) -> None:
+        if self._changed_at is None:
+            self._changed_at = self._views.wake.since
+
     async def _wait_for_change(self, limit: float) -> None:
         """Returns after a burst of changes, or after `limit` seconds without any."""
         wake = self._views.wake
@@ -130,6 +141,7 @@ class Loop:
                 await wake.wait()
         except TimeoutError:
             return
+        self._note_change()
         loop = asyncio.get_running_loop()
         end = loop.time() + self._timing.debounce_limit
         while wake.is_set() and loop.time() < end:

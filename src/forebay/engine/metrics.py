@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from forebay.api.gpu_instance import GPUInstance
@@ -26,10 +26,24 @@ GAUGES: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
         ("provider",),
         "GPUInstances whose last terminate call failed. Their machines may still cost money.",
     ),
+    ("queue_depth", ("queue",), "What waits to be done: provider_calls, pod_conditions, events. 0 unless it leads."),
     ("group_nodes", ("provisioner",), "Nodes in the instance groups of a NodeProvisioner."),
     ("group_target_nodes", ("provisioner",), "Nodes that the groups of a NodeProvisioner should have."),
     ("group_utilized_nodes", ("provisioner",), "Nodes of the groups whose GPUs pods use."),
     ("group_tainted_nodes", ("provisioner",), "Empty nodes of the groups that are tainted and will be deleted."),
+)
+#: Names of `forebay_queue_depth`, and what waits there.
+QUEUES: Final = {
+    "provider_calls": "launch and terminate calls under way",
+    "pod_conditions": "conditions of waiting pods to write",
+    "events": "events to record",
+}
+HISTOGRAMS: Final[tuple[tuple[str, str], ...]] = (
+    (
+        "reconcile_latency_seconds",
+        "Seconds from a change in the cluster until the decisions that follow from it are applied.",
+    ),
+    ("reconcile_duration_seconds", "Seconds of one tick of the reconcile loop: observing, deciding and applying."),
 )
 COUNTERS: Final[tuple[tuple[str, tuple[str, ...], str], ...]] = (
     ("ticks", (), "Ticks of the reconcile loop."),
@@ -65,6 +79,7 @@ class OperatorCollector(Collector):
             "instances": dict(Counter((_provider(each), each.state.value) for each in records)),
             "hourly_cost_usd": _costs(records),
             "terminations_failing": dict(Counter((_provider(each),) for each in failing)),
+            "queue_depth": {(name,): float(self._depth(name)) for name in QUEUES},
             **_groups([] if views is None else list(views.provisioners.values())),
         }
         counters: dict[str, dict[tuple[str, ...], float]] = {
@@ -85,6 +100,12 @@ class OperatorCollector(Collector):
             for values, amount in counters[name].items():
                 counter.add_metric(values, amount)
             yield counter
+        for (name, text), observed in zip(HISTOGRAMS, (self._counts.latency, self._counts.durations), strict=True):
+            yield HistogramMetricFamily(f"forebay_{name}", text, buckets=observed.buckets(), sum_value=observed.sum)
+
+    def _depth(self, queue: str) -> int:
+        count = self._counts.queues.get(queue)
+        return 0 if count is None else count()
 
 
 def _groups(provisioners: list[NodeProvisioner]) -> dict[str, dict[tuple[str, ...], float]]:

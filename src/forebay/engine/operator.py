@@ -288,9 +288,15 @@ class Operator:
             beside.add(asyncio.create_task(gate.run(), name="gate of budgets"))
         if remote is not None:
             beside.add(asyncio.create_task(remote.run(), name="remote pods"))
+        self.counts.queues = {
+            "provider_calls": lambda: len(provider_calls.busy),
+            "pod_conditions": lambda: len(conditions),
+            "events": lambda: self.recorder.queued,
+        }
         try:
             await loop.run()
         finally:
+            self.counts.queues = {}
             self.loop = self.sources = self.budget_accounting = None
             timeout = self._time_left(_KEPT_FOR_RELEASE)
             for task in beside:
@@ -321,8 +327,10 @@ class Operator:
     def observation(self) -> Observation | Standby:
         """What the last tick saw and decided; of a replica that does not lead, or has not yet, who does."""
         loop, accounting = self.loop, self.budget_accounting
-        if loop is None or loop.last is None:
+        if loop is None:
             return Standby(self.elector.leader)
+        if loop.last is None:
+            return Standby(self.elector.leader, self.error() or "the first tick")
         snapshot, result = loop.last
         bill = accounting.bill_accounting.bill.ledgers if accounting is not None else {}
         return Observation(snapshot=snapshot, decisions=result.decisions, log=loop.decision_log, bill=bill)

@@ -1,6 +1,5 @@
 """The informers of the operator, one per kind it watches."""
 
-import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,6 +17,7 @@ from forebay.api.node_provisioner import NodeProvisioner
 from forebay.budgets.claims import ClaimedGPUs
 from forebay.engine.pod_changes import PodChanges
 from forebay.engine.pods_by_node import PodsByNode
+from forebay.engine.wake import WakeEvent
 from forebay.kube.backoff import Backoff
 from forebay.kube.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from forebay.kube.informer import Informer
@@ -45,7 +45,7 @@ class Views(msgspec.Struct, frozen=True, kw_only=True):
     """One informer per kind. Each wakes the reconcile loop when it changes."""
 
     #: Set whenever an informer changes.
-    wake: asyncio.Event
+    wake: WakeEvent
     nodes: Informer[Node]
     pods: Informer[Pod]
     #: Reads those pods; of which of them it reads when they ran is for the budget accounting to say.
@@ -115,7 +115,7 @@ async def watching(
 
     Without `budgets` no Job is read: no account has the right to.
     """
-    wake = asyncio.Event()
+    wake = WakeEvent()
     used, pods_by_node, pod_changes, claimed_gpus = NodeUsage(), PodsByNode(), PodChanges(clock), ClaimedGPUs()
     pod_decoder = PodDecoder(timed=())
     views = Views(

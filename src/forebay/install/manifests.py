@@ -12,7 +12,7 @@ from forebay.api.names import NODEPOOL_LABEL, OPERATOR_NAME, OPERATOR_NAMESPACE,
 from forebay.install.admission_policies import admission_policies
 from forebay.install.joining import join_manifests
 from forebay.install.operator_policies import operator_account, operator_policies
-from forebay.install.permissions import rbac_manifests
+from forebay.install.permissions import rbac_manifests, reader_roles
 
 Json = dict[str, Any]
 
@@ -21,6 +21,10 @@ REPOSITORY: Final = "forebay"
 IMAGE: Final = f"{REPOSITORY}:{__version__}"
 REPLICAS: Final = 2
 PORT: Final = 8080
+#: Of /metrics, by HTTPS and for token holders.
+METRICS_PORT: Final = 8443
+#: Of the dashboard, where the chart is told to serve it.
+WEB_PORT: Final = 8444
 LABELS: Final = {"app.kubernetes.io/name": OPERATOR_NAME, "app.kubernetes.io/instance": OPERATOR_NAME}
 
 #: Informers take 250 MB for 100,000 pods; the rest is for planning. No CPU limit: a throttled leader loses its Lease.
@@ -39,7 +43,7 @@ CONTAINER_SECURITY: Final[Json] = {
     "capabilities": {"drop": ["ALL"]},
 }
 
-#: Who may reach the port of health and metrics, as peers of a NetworkPolicy, besides the kubelets: pods of the
+#: Who may reach the port of metrics, as peers of a NetworkPolicy, besides the kubelets: pods of the
 #: operator's namespace, and the usual namespace of Prometheus.
 SCRAPERS: Final[list[Json]] = [
     {"podSelector": {}},
@@ -74,6 +78,7 @@ def install_manifests(
     )
     return [
         *rbac_manifests(namespace, secrets, budgets=budgets, offload=offload),
+        *reader_roles(),
         *join_manifests(namespace),
         *operator,
         *operator_policies(operator_account(namespace)),
@@ -122,8 +127,15 @@ def _pod(image: str, *, budgets: bool) -> Json:
                 "name": OPERATOR_NAME,
                 "image": image,
                 "args": ["run"],
-                "env": [*switched_off, {"name": "FOREBAY_HEALTH_SERVER_ADDRESS", "value": f":{PORT}"}],
-                "ports": [{"name": "http", "containerPort": PORT}],
+                "env": [
+                    *switched_off,
+                    {"name": "FOREBAY_HEALTH_SERVER_ADDRESS", "value": f":{PORT}"},
+                    {"name": "FOREBAY_METRICS_BIND_ADDRESS", "value": f":{METRICS_PORT}"},
+                ],
+                "ports": [
+                    {"name": "http", "containerPort": PORT},
+                    {"name": "metrics", "containerPort": METRICS_PORT},
+                ],
                 "livenessProbe": _probe("/healthz", every=10),
                 "readinessProbe": _probe("/readyz", every=5),
                 "resources": RESOURCES,
@@ -155,12 +167,12 @@ def _disruption_budget(namespace: str) -> Json:
 
 
 def _service(namespace: str) -> Json:
-    ports = [{"name": "http", "port": PORT, "targetPort": "http"}]
+    ports = [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}]
     return _manifest("v1", "Service", namespace, {"selector": dict(LABELS), "ports": ports})
 
 
 def _network_policy(namespace: str) -> Json:
     # Probes come from the node, which no NetworkPolicy keeps out.
-    ingress = [{"from": SCRAPERS, "ports": [{"port": "http"}]}]
+    ingress = [{"from": SCRAPERS, "ports": [{"port": "metrics"}]}]
     spec = {"podSelector": {"matchLabels": dict(LABELS)}, "policyTypes": ["Ingress"], "ingress": ingress}
     return _manifest("networking.k8s.io/v1", "NetworkPolicy", namespace, spec)

@@ -9,7 +9,16 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.api.names import GATE_POLICY, GROUP, OPERATOR_LEASE, OPERATOR_NAME, OPERATOR_NAMESPACE, VIRTUAL_NODE
+from forebay.api.names import (
+    DASHBOARD_URL,
+    GATE_POLICY,
+    GROUP,
+    METRICS_URL,
+    OPERATOR_LEASE,
+    OPERATOR_NAME,
+    OPERATOR_NAMESPACE,
+    VIRTUAL_NODE,
+)
 from forebay.install.admission_policies import FINALIZER_POLICY
 from forebay.install.operator_policies import POLICIES
 
@@ -165,6 +174,22 @@ OFFLOAD_PERMISSIONS: Final = (
     Permission(group="coordination.k8s.io", resources=("leases",), verbs=("create",), why="creates that Lease"),
 )
 
+#: In the whole cluster too, where metrics or the dashboard are served for token holders.
+REVIEW_PERMISSIONS: Final = (
+    Permission(
+        group="authentication.k8s.io",
+        resources=("tokenreviews",),
+        verbs=("create",),
+        why="asks whose token a reader of metrics or dashboard shows",
+    ),
+    Permission(
+        group="authorization.k8s.io",
+        resources=("subjectaccessreviews",),
+        verbs=("create",),
+        why="asks whether that user may read them",
+    ),
+)
+
 #: In the operator's own namespace (Role).
 NAMESPACE_PERMISSIONS: Final = (
     Permission(
@@ -261,6 +286,7 @@ def rbac_manifests(
         *CLUSTER_PERMISSIONS,
         *(BUDGET_PERMISSIONS if budgets else ()),
         *(OFFLOAD_PERMISSIONS if offload else ()),
+        *REVIEW_PERMISSIONS,
     )
     at_home = (*NAMESPACE_PERMISSIONS, *((secrets_permission(secrets),) if secrets else ()))
     api = "rbac.authorization.k8s.io/v1"
@@ -288,4 +314,18 @@ def rbac_manifests(
         binding("ClusterRoleBinding", "ClusterRole", namespaced=False),
         manifest(api, "Role", namespaced=True, rules=[each.rule() for each in at_home]),
         binding("RoleBinding", "Role", namespaced=True),
+    ]
+
+
+def reader_roles(name: str = OPERATOR_NAME) -> list[dict[str, Any]]:
+    """ClusterRoles for those who read the operator's pages, to be bound to a Prometheus or to people."""
+    labels = {"app.kubernetes.io/name": OPERATOR_NAME}
+    return [
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": f"{name}-{suffix}", "labels": labels},
+            "rules": [{"nonResourceURLs": [path], "verbs": ["get"]}],
+        }
+        for suffix, path in (("metrics-reader", METRICS_URL), ("dashboard-reader", DASHBOARD_URL))
     ]

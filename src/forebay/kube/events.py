@@ -93,6 +93,11 @@ class EventRecorder:
         self._closed = False
         self._last_stamp = 0
 
+    @property
+    def queued(self) -> int:
+        """Events that are not written yet."""
+        return self._queue.qsize()
+
     def event(
         self,
         regarding: ObjectReference,

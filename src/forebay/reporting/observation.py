@@ -1,6 +1,6 @@
 """`Observation`: what a leading operator last saw and decided; the dashboard is computed from it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -26,9 +26,12 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standby(msgspec.Struct, frozen=True):
-    """A replica that does not lead, and so has nothing to show. `leader`: who does; "" where nobody is known to."""
+    """A replica that has nothing to show, because it does not lead, or has not reconciled yet."""
 
+    #: Who leads; "" where nobody is known to.
     leader: str
+    #: Of a replica that leads: what it waits for.
+    waits_for: str | None = None
 
 
 def cluster_view(snapshot: Snapshot) -> ClusterView:
@@ -68,9 +71,13 @@ def records_by_pod(records: Iterable[GPUInstance]) -> dict[str, list[GPUInstance
     return found
 
 
+def every_pod(snapshot: Snapshot) -> Iterator[Pod]:
+    """Pods that the snapshot knows: waiting ones, those on nodes of GPUInstances, and those in remote containers."""
+    yield from snapshot.pending
+    for pods in snapshot.pods_by_node.values():
+        yield from pods
+    yield from snapshot.container_pods.values()
+
+
 def find_pod(snapshot: Snapshot, namespace: str, name: str) -> Pod | None:
-    """The pod of that name, among those that the snapshot knows: waiting ones, and those on nodes of GPUInstances."""
-    waiting = (pod for pod in snapshot.pending if pod.key == (namespace, name))
-    running = (pod for pods in snapshot.pods_by_node.values() for pod in pods if pod.key == (namespace, name))
-    remote = (pod for pod in snapshot.container_pods.values() if pod.key == (namespace, name))
-    return next(waiting, None) or next(running, None) or next(remote, None)
+    return next((pod for pod in every_pod(snapshot) if pod.key == (namespace, name)), None)

@@ -107,12 +107,16 @@ class Dashboard:
         return Response(HTTPStatus.NOT_FOUND, _HTML, body)
 
     def _standby(self, standby: Standby) -> Response:
-        who = f"The leader is {standby.leader}." if standby.leader else "No replica leads at the moment."
-        content: list[Content] = [
-            h("p", f"This replica is a standby, and has nothing to show. {who}", class_="lead"),
-            h("p", "Open the page of the leader's pod: kubectl port-forward pod/NAME PORT. This page looks again."),
-        ]
-        body = document(Frame(title="Standby", current="-"), content, self._redactor.text)
+        if standby.waits_for is not None:
+            content: list[Content] = [h("p", f"This replica leads and waits for: {standby.waits_for}", class_="lead")]
+        else:
+            who = f"The leader is {standby.leader}." if standby.leader else "No replica leads at the moment."
+            content = [
+                h("p", f"This replica is a standby, and has nothing to show. {who}", class_="lead"),
+                h("p", "Open the page of the leader's pod: kubectl port-forward pod/NAME PORT. This page looks again."),
+            ]
+        title = "Standby" if standby.waits_for is None else "Starting"
+        body = document(Frame(title=title, current="-"), content, self._redactor.text)
         return Response(HTTPStatus.SERVICE_UNAVAILABLE, {**_HTML, "Retry-After": "5"}, body)
 
     async def _ticks(self) -> AsyncIterator[bytes]:

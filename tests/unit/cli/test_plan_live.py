@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import tarfile
 import urllib.error
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,31 @@ def test_a_plan_of_the_cluster_equals_the_plan_of_its_saved_snapshot(kubeconfig,
     assert giant["reason"] == "NoOfferFits"
     assert text.returncode == 1
     assert f"  {giant['pod']}: NoOfferFits\n" in text.stdout
+
+
+def test_a_support_bundle_is_replayed_without_the_cluster(kubeconfig, tmp_path):
+    bundle = tmp_path / "bundle.tar.gz"
+
+    made = forebay("support-bundle", "--to", str(bundle), KUBECONFIG=kubeconfig)
+    plan = forebay("plan", "-o", "json", "-f", str(bundle))
+
+    assert (made.returncode, made.stderr) == (0, "")
+    assert bundle.stat().st_mode & 0o777 == 0o600
+    (giant,) = [
+        each for each in json.loads(plan.stdout)["plan"]["left_out"] if each["pod"].startswith("default/giant-05-")
+    ]
+    explained = forebay("explain", f"pod/{giant['pod'].partition('/')[2]}", "-f", str(bundle))
+    assert explained.returncode == 0
+    assert explained.stdout.splitlines()[0] == f"Pod {giant['pod']}: NoOfferFits"
+    assert "Next: " in explained.stdout
+    with tarfile.open(bundle) as tar:
+        files = {Path(each.name).name: tar.extractfile(each).read() for each in tar}
+    assert set(files) == {"README.txt", "snapshot.json", "status.json", "budgets.json", "plan.json"}
+    assert "error" not in json.loads(files["status.json"])
+    again = forebay("support-bundle", "--to", str(bundle), KUBECONFIG=kubeconfig)
+    assert (again.returncode, "exists: choose another file" in again.stderr) == (2, True)
+    unknown = forebay("explain", "pod/nobody", "-f", str(bundle))
+    assert (unknown.returncode, "has no pod default/nobody" in unknown.stderr) == (2, True)
 
 
 def test_owned_machines_are_offers(kubeconfig):

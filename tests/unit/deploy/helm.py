@@ -78,9 +78,10 @@ def refusal(values: dict[str, Any]) -> str:
 
 
 def the(kind: str, manifests: list[dict[str, Any]]) -> dict[str, Any]:
-    """The one of this kind that is not about joining machines."""
+    """The one of this kind that is not about joining machines or about readers of the operator's pages."""
     found = [each for each in manifests if each["kind"] == kind]
-    (only,) = (each for each in found if not each["metadata"]["name"].endswith(("-join", "-bootstrap", "-kubeadm")))
+    others = ("-join", "-bootstrap", "-kubeadm", "-reader")
+    (only,) = (each for each in found if not each["metadata"]["name"].endswith(others))
     return only
 
 

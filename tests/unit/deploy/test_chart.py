@@ -15,6 +15,7 @@ from forebay.install.permissions import (
     CLUSTER_PERMISSIONS,
     NAMESPACE_PERMISSIONS,
     OFFLOAD_PERMISSIONS,
+    REVIEW_PERMISSIONS,
     UNINSTALL_CLUSTER_PERMISSIONS,
     UNINSTALL_NAMESPACE_PERMISSIONS,
 )
@@ -60,6 +61,7 @@ def test_the_predecessors_values_work_as_they_are():
     assert container["image"] == "registry.example.com/forebay:latest"
     assert environment(manifests) == {
         "FOREBAY_HEALTH_SERVER_ADDRESS": ":8080",
+        "FOREBAY_METRICS_BIND_ADDRESS": ":8443",
         "GPU_WORKER_1_NAME": "gpu-worker-1",
         "GPU_WORKER_1_GPU_COUNT": "4",
         "GPU_WORKER_1_SCALE_UP_ENDPOINT": "http://power-api/gpu-worker-1/start",
@@ -145,7 +147,7 @@ def test_the_chart_has_the_crds():
 
 def test_the_roles_have_the_permissions_in_the_code():
     manifests = rendered()
-    everywhere = (*CLUSTER_PERMISSIONS, *BUDGET_PERMISSIONS)
+    everywhere = (*CLUSTER_PERMISSIONS, *BUDGET_PERMISSIONS, *REVIEW_PERMISSIONS)
     assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in everywhere]
     assert the("Role", manifests)["rules"] == [each.rule() for each in NAMESPACE_PERMISSIONS]
 
@@ -153,20 +155,22 @@ def test_the_roles_have_the_permissions_in_the_code():
 def test_without_budgets_the_roles_are_smaller_and_nothing_holds_pods():
     serves = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
     manifests = rendered({"budgets": {"enabled": False}}, serves=serves)
-    assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in CLUSTER_PERMISSIONS]
+    assert the("ClusterRole", manifests)["rules"] == [
+        each.rule() for each in (*CLUSTER_PERMISSIONS, *REVIEW_PERMISSIONS)
+    ]
     assert not [each for each in manifests if "MutatingAdmissionPolicy" in each["kind"]]
     assert read_settings({}, environment(manifests)).budgets == "off"
 
 
 def test_where_jobs_may_run_remotely_the_operator_may_be_a_kubelet():
     manifests = rendered({"offload": {"enabled": True}})
-    everywhere = (*CLUSTER_PERMISSIONS, *BUDGET_PERMISSIONS, *OFFLOAD_PERMISSIONS)
+    everywhere = (*CLUSTER_PERMISSIONS, *BUDGET_PERMISSIONS, *OFFLOAD_PERMISSIONS, *REVIEW_PERMISSIONS)
     assert the("ClusterRole", manifests)["rules"] == [each.rule() for each in everywhere]
 
 
 def test_no_secret_is_read_that_nobody_named():
     rules = [rule for each in rendered() for rule in each.get("rules", ())]
-    assert not [rule for rule in rules if "secrets" in rule["resources"] and "get" in rule["verbs"]]
+    assert not [rule for rule in rules if "secrets" in rule.get("resources", ()) and "get" in rule["verbs"]]
     (rule,) = (rule for rule in the("Role", rendered({"secrets": ["a"]}))["rules"] if "secrets" in rule["resources"])
     assert rule == {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": ["a"]}
 
@@ -324,9 +328,33 @@ def test_the_port_is_the_same_everywhere():
     manifests = rendered({"port": 9090})
     (container,) = pod(manifests)["containers"]
     assert environment(manifests)["FOREBAY_HEALTH_SERVER_ADDRESS"] == ":9090"
-    assert container["ports"] == [{"name": "http", "containerPort": 9090}]
+    assert container["ports"][0] == {"name": "http", "containerPort": 9090}
     assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} == {"http"}
-    assert the("Service", manifests)["spec"]["ports"] == [{"name": "http", "port": 9090, "targetPort": "http"}]
+
+
+def test_metrics_are_for_token_holders_unless_somebody_asks_for_less():
+    manifests = rendered({"metrics": {"port": 9443, "certSecret": "forebay-tls"}})
+    (container,) = pod(manifests)["containers"]
+    assert environment(manifests)["FOREBAY_METRICS_BIND_ADDRESS"] == ":9443"
+    assert environment(manifests)["FOREBAY_METRICS_CERT_PATH"] == container["volumeMounts"][1]["mountPath"]
+    assert pod(manifests)["volumes"][1]["secret"] == {"secretName": "forebay-tls"}
+    assert {"name": "metrics", "containerPort": 9443} in container["ports"]
+    assert the("Service", manifests)["spec"]["ports"] == [{"name": "metrics", "port": 9443, "targetPort": "metrics"}]
+    reader = next(each for each in manifests if each["metadata"]["name"] == "forebay-metrics-reader")
+    assert reader["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+
+    plain = rendered({"metrics": {"secure": False}})
+    assert read_settings({}, environment(plain)).metrics_secure == "false"
+    assert "tokenreviews" not in str(the("ClusterRole", plain)["rules"])
+
+
+def test_the_dashboard_is_off_until_somebody_asks_for_it():
+    assert "FOREBAY_WEB_ADDRESS" not in environment(rendered())
+    manifests = rendered({"web": {"enabled": True}, "metrics": {"secure": False}})
+    assert environment(manifests)["FOREBAY_WEB_ADDRESS"] == ":8444"
+    assert {"name": "web", "port": 8444, "targetPort": "web"} in the("Service", manifests)["spec"]["ports"]
+    assert {"port": "web"} in the("NetworkPolicy", manifests)["spec"]["ingress"][0]["ports"]
+    assert "tokenreviews" in str(the("ClusterRole", manifests)["rules"])
 
 
 def test_the_service_monitor_selects_the_service():
@@ -335,7 +363,12 @@ def test_the_service_monitor_selects_the_service():
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     labels = the("Service", manifests)["metadata"]["labels"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
-    assert monitor["spec"]["endpoints"] == [{"port": "http", "path": "/metrics", "interval": "15s"}]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["port"], endpoint["path"], endpoint["interval"]) == ("metrics", "/metrics", "15s")
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"insecureSkipVerify": True})
+    assert endpoint["bearerTokenFile"].endswith("/token")
+    plain = rendered({"serviceMonitor": {"enabled": True}, "metrics": {"secure": False}})
+    assert "scheme" not in the("ServiceMonitor", plain)["spec"]["endpoints"][0]
     assert "ServiceMonitor" not in {each["kind"] for each in rendered()}
 
 
@@ -364,7 +397,7 @@ def test_releases_with_different_names_do_not_collide(release, name):
     manifests = [each for each in rendered(release=release) if "AdmissionPolicy" not in each["kind"]]
     assert {each["metadata"]["name"] for each in manifests} == {
         name,
-        *(f"{name}-{each}" for each in ("join", "bootstrap", "kubeadm")),
+        *(f"{name}-{each}" for each in ("join", "bootstrap", "kubeadm", "metrics-reader", "dashboard-reader")),
     }
     assert {each["metadata"]["labels"]["app.kubernetes.io/instance"] for each in manifests} == {release}
 
@@ -385,9 +418,9 @@ def test_every_value_is_in_values_yaml_or_unset_and_documented():
         assert found == schema.get("default", "unset"), path
 
 
-def test_only_scrapers_reach_the_port_of_health_and_metrics():
+def test_only_scrapers_reach_the_port_of_metrics():
     (rule,) = the("NetworkPolicy", rendered())["spec"]["ingress"]
-    assert rule["ports"] == [{"port": "http"}]
+    assert rule["ports"] == [{"port": "metrics"}]
     assert {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}} in rule["from"]
     assert the("NetworkPolicy", rendered({"networkPolicy": {"scrapers": []}}))["spec"]["ingress"] == []
     disabled = rendered({"networkPolicy": {"enabled": False}})

@@ -8,7 +8,7 @@ import yaml
 
 from forebay.cli.commands import COMMANDS
 from forebay.cli.parser import parse
-from forebay.install.manifests import POD_SECURITY, PORT
+from forebay.install.manifests import METRICS_PORT, POD_SECURITY, PORT
 from forebay.providers.webhook.groups import read_groups
 from tests.unit.deploy.helm import KUBE_VERSION, ROOT, environment, helm, rendered
 
@@ -48,7 +48,8 @@ def test_forebay_commands_on_the_page_are_valid(words):
 
 def test_numbers_on_the_page_are_those_in_the_code():
     assert f"user {POD_SECURITY['runAsUser']}," in PAGE
-    assert f"on port {PORT} " in PAGE
+    assert f"on port {PORT}." in PAGE
+    assert f"on port {METRICS_PORT}," in PAGE
 
 
 def test_variables_on_the_page_define_a_machine():

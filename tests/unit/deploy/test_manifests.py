@@ -45,9 +45,9 @@ def test_who_gets_no_policies_of_budgets_is_told(capsys):
 
 def test_only_named_secrets_are_readable(capsys):
     rules = [rule for each in printed(capsys) for rule in each.get("rules", ())]
-    assert not [rule for rule in rules if "secrets" in rule["resources"] and "get" in rule["verbs"]]
+    assert not [rule for rule in rules if "secrets" in rule.get("resources", ()) and "get" in rule["verbs"]]
     named = [rule for each in printed(capsys, "--secret", "a", "--secret", "b") for rule in each.get("rules", ())]
-    (rule,) = (rule for rule in named if "secrets" in rule["resources"] and "get" in rule["verbs"])
+    (rule,) = (rule for rule in named if "secrets" in rule.get("resources", ()) and "get" in rule["verbs"])
     assert rule["resourceNames"] == ["a", "b"]
 
 

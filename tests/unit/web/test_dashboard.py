@@ -136,6 +136,13 @@ async def test_a_standby_names_the_leader():
     assert "The leader is forebay-7d9f_abc." in page
 
 
+async def test_a_leader_that_has_not_reconciled_yet_says_what_it_waits_for():
+    response, page = await ask("/", Standby("me", "pods are not listed yet: connection refused"))
+
+    assert response.status == 503
+    assert "waits for: pods are not listed yet: connection refused" in page
+
+
 async def test_a_waiting_pod_is_shown_with_its_reason_and_explained_on_its_own_page():
     page = await read("/demand")
     assert "NoOfferFits" in page.text

@@ -35,4 +35,4 @@ async def test_pages_are_read_only():
 
 
 async def test_an_unknown_path_names_the_pages():
-    assert await ask("/") == (404, "not found; the pages are /healthz, /readyz and /metrics\n")
+    assert await ask("/") == (404, "not found; served here: /healthz, /readyz, /metrics\n")

@@ -55,6 +55,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- /* Machines and settings as environment variables, in a YAML map. Duplicate names are refused. */ -}}
 {{- define "forebay.env" -}}
 {{- $env := dict "FOREBAY_HEALTH_SERVER_ADDRESS" (printf ":%d" (int .Values.port)) -}}
+{{- $_ := set $env "FOREBAY_METRICS_BIND_ADDRESS" (printf ":%d" (int .Values.metrics.port)) -}}
+{{- if not .Values.metrics.secure -}}
+{{- $_ := set $env "FOREBAY_METRICS_SECURE" "false" -}}
+{{- end -}}
+{{- if .Values.metrics.certSecret -}}
+{{- $_ := set $env "FOREBAY_METRICS_CERT_PATH" "/etc/forebay/certificate" -}}
+{{- end -}}
+{{- if .Values.web.enabled -}}
+{{- $_ := set $env "FOREBAY_WEB_ADDRESS" (printf ":%d" (int .Values.web.port)) -}}
+{{- end -}}
 {{- if not .Values.budgets.enabled -}}
 {{- $_ := set $env "FOREBAY_BUDGETS" "off" -}}
 {{- end -}}

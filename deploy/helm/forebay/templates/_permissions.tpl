@@ -107,6 +107,16 @@
   resources: ["leases"]
   verbs: ["create"]
 {{- end }}
+{{- define "forebay.rules.reviews" -}}
+# asks whose token a reader of metrics or dashboard shows
+- apiGroups: ["authentication.k8s.io"]
+  resources: ["tokenreviews"]
+  verbs: ["create"]
+# asks whether that user may read them
+- apiGroups: ["authorization.k8s.io"]
+  resources: ["subjectaccessreviews"]
+  verbs: ["create"]
+{{- end }}
 {{- define "forebay.rules.namespace" -}}
 # elects one leader among the replicas
 - apiGroups: ["coordination.k8s.io"]

@@ -39,6 +39,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAMESPACE",
         help="namespace of the pod or Job (default: the one of the context)",
     )
+    parser.add_argument(
+        "-f", "--filename", metavar="FILE", help="explain from this saved snapshot or support bundle, not the cluster"
+    )
     add_output_option(parser)
 
 
@@ -57,6 +60,18 @@ async def explain(settings: Settings, kind: str, name: str, namespace: str | Non
 
     async with cluster_reader(settings) as reader:
         return await explanation_of(reader, settings, kind, name, namespace)
+
+
+def explained_in_file(file: str, kind: str, name: str, namespace: str | None) -> "tuple[Explanation, datetime]":
+    """The explanation of one object of a saved snapshot, and the time it is of."""
+    from forebay.cli.plan.inputs import read_snapshot
+    from forebay.reporting.replay import NotInSnapshot, explain_in
+
+    snapshot = read_snapshot(file)
+    try:
+        return explain_in(snapshot, kind, namespace or "default", name), snapshot.now
+    except NotInSnapshot as error:
+        raise UserError(f"{file}: {error}") from error
 
 
 async def explanation_of(
@@ -220,7 +235,10 @@ def run(arguments: argparse.Namespace, settings: Settings) -> int:
     import msgspec
 
     kind, name = target(arguments.object)
-    explanation, now = asyncio.run(explain(settings, kind, name, arguments.in_namespace))
+    if arguments.filename is not None:
+        explanation, now = explained_in_file(arguments.filename, kind, name, arguments.in_namespace)
+    else:
+        explanation, now = asyncio.run(explain(settings, kind, name, arguments.in_namespace))
     if arguments.output != "text":
         print_document(msgspec.to_builtins(explanation), arguments.output)
     else:
@@ -239,7 +257,8 @@ COMMAND = Command(
     "  forebay explain job/train\n"
     "  forebay explain node/gpu-1\n"
     "  forebay explain np/a3-pool\n"
-    "  forebay explain gi/gpu-1 --output json",
+    "  forebay explain gi/gpu-1 --output json\n"
+    "  forebay explain pod/train-0 -n team -f forebay-support.tar.gz",
     options=add_options,
     run=run,
     watchable=True,

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import io
 import os
+import tarfile
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from forebay.cli.parser import UserError
 from forebay.cli.plan.manifest_documents import ManifestError
 from forebay.cli.plan.manifests import snapshot_of
 from forebay.engine.sources.secrets import ClusterSecrets
+from forebay.engine.support_bundle import SNAPSHOT_FILE
 from forebay.engine.survey import SurveyError, survey, with_offers
 from forebay.kube.connection import connected_client
 from forebay.kube.own_kinds import GPU_INSTANCES, GPU_NODE_CLASSES, GPU_NODE_POOLS
@@ -50,15 +52,16 @@ class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def read_cluster(settings: Settings) -> PlanInput:
+def read_cluster(settings: Settings, redactor: Redactor | None = None) -> PlanInput:
+    """Input from the cluster. `redactor` learns the secrets that are read on the way."""
     try:
-        return asyncio.run(_cluster(settings))
+        return asyncio.run(_cluster(settings, redactor))
     except (SurveyError, SettingsError) as error:
         raise UserError(str(error)) from error
 
 
-async def _cluster(settings: Settings) -> PlanInput:
-    redactor = configure_logging(settings)
+async def _cluster(settings: Settings, redactor: Redactor | None = None) -> PlanInput:
+    redactor = redactor or configure_logging(settings)
     config = cluster_config(settings, os.environ)
     rules = rules_of(settings)
     client = connected_client(config, redactor)
@@ -90,7 +93,7 @@ async def _cluster(settings: Settings) -> PlanInput:
 def read_files(names: Sequence[str], settings: Settings) -> PlanInput:
     """Input from one saved snapshot or any number of manifests; a folder stands for its YAML and JSON files."""
     files = [each for name in names for each in named_files(name)]
-    texts = [(name, read_data(name)) for name in files]
+    texts = [(name, _unbundled(name, read_data(name))) for name in files]
     saved = [(name, data) for name, data in texts if is_snapshot(data)]
     where = ", ".join(name if name != STDIN else "standard input" for name in names)
     if saved:
@@ -122,6 +125,32 @@ def read_files(names: Sequence[str], settings: Settings) -> PlanInput:
         clock=clock.now,
     )
     return PlanInput(where=where, snapshot=asyncio.run(with_offers(built.snapshot, context)), notes=built.notes)
+
+
+def read_snapshot(name: str) -> Snapshot:
+    """The snapshot in a file: a saved one, or the one of a support bundle."""
+    data = _unbundled(name, read_data(name))
+    try:
+        return load_snapshot(data)
+    except NotASnapshot as error:
+        raise UserError(f"{name} cannot be read: {error}") from error
+
+
+def _unbundled(name: str, data: bytes) -> bytes:
+    """The snapshot of a support bundle; any other data as it is."""
+    if not data.startswith(_GZIP):
+        return data
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as bundle:
+            for member in bundle:
+                if member.isfile() and member.name.rpartition("/")[2] == SNAPSHOT_FILE:
+                    file = bundle.extractfile(member)
+                    if file is None or member.size > _MOST_UNPACKED:
+                        break
+                    return file.read()
+    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{name} is not a complete support bundle: {error}") from error
+    raise UserError(f"{name} has no {SNAPSHOT_FILE} of a usual size: it is no support bundle of Forebay")
 
 
 def read_offers(name: str) -> list[Row]:

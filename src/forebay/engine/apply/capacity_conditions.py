@@ -50,6 +50,10 @@ class CapacityConditions:
         #: Conditions written.
         self.written = 0
 
+    def __len__(self) -> int:
+        """Conditions that are not written yet."""
+        return len(self._changes) + len(self._refreshes)
+
     def report(self, report: ReportCapacity) -> None:
         """Replaces what is still to be written: the latest tick knows best."""
         self._changes = OrderedDict((each.pod.uid, each) for each in report.changes)
