@@ -129,6 +129,8 @@ RETRY_AFTER_ANNOTATION: Final = "runpod.io/retry-after"
 
 #: The node that remote pods are bound to, its taint and label, and the RuntimeClass of its pods.
 VIRTUAL_NODE: Final = "runpod-virtual-node"
+#: Begin of the names of CertificateSigningRequests for its port.
+SERVING_REQUEST_PREFIX: Final = "forebay-virtual-node"
 VIRTUAL_TAINT: Final = "runpod.io/virtual"
 VIRTUAL_RUNTIME_CLASS: Final = "runpod-virtual"
 

@@ -35,6 +35,7 @@ from forebay.engine.sources.environment import Environment
 from forebay.engine.sources.secrets import ClusterSecrets
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views, watching
+from forebay.engine.virtual_node.log_port import PortServer
 from forebay.engine.virtual_node.pod_containers import PodContainers
 from forebay.engine.virtual_node.remote_work import RemoteWork
 from forebay.join.methods import JoinMethods
@@ -75,6 +76,7 @@ class Operator:
     - `make_transport` makes connections to providers.
     - `container_specs` makes the seam from which launches get the containers of pods that run remotely; whoever gives
       one orders these containers and keeps their virtual node too. Default: marked Jobs run remotely (`offload`).
+    - `port_server` opens the port of the virtual node, by which `kubectl logs` works. Default: there is none.
     - `environment` is what environment variables configure besides the GPUNodeClasses in the cluster.
     - `rng` adds jitter to what many replicas would do at the same moment; a seeded one makes a run repeatable.
     """
@@ -96,6 +98,7 @@ class Operator:
         timing: LoopTiming = LoopTiming(),  # noqa: B008 (immutable)
         startup_client: Client | None = None,
         container_specs: Callable[[Client, Views], ContainerSpecs] | None = None,
+        port_server: PortServer | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.recorder = EventRecorder(client, instance=identity)
@@ -115,6 +118,7 @@ class Operator:
         self._client = client
         self._startup_client = startup_client or client
         self._container_specs = container_specs
+        self._port_server = port_server
         self._server = server
         self._namespace = namespace
         self._clock = clock
@@ -237,6 +241,7 @@ class Operator:
                 still_leader=self.elector.still_leader,
                 clock=self._clock,
                 counts=self.counts,
+                port_server=self._port_server,
             )
         environment = Environment(self._environment, views, self._namespace, self._rules.idle_delay)
 
