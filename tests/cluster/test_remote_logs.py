@@ -107,10 +107,10 @@ async def the_log_is_shown(logs, first, second):
     assert first.said("serving certificate not signed by the cluster") == []
     for number in range(5):
         cloud.write(container, f"step {number}")
-    assert await logs.of(pod) == "".join(f"step {number}\n" for number in range(5))
+    assert await logs.of(pod) == "started\n" + "".join(f"step {number}\n" for number in range(5))
     assert await logs.of(pod, "--tail=2") == "step 3\nstep 4\n"
-    assert await logs.of(pod, "--limit-bytes=9") == "step 0\nst"
-    assert (await logs.of(pod, "--since=1h", "--timestamps")).splitlines()[0].endswith("Z step 0")
+    assert await logs.of(pod, "--limit-bytes=10") == "started\nst"
+    assert (await logs.of(pod, "--since=1h", "--timestamps")).splitlines()[1].endswith("Z step 0")
 
     async with following(rig, "logs", "-f", "--tail=1", pod) as process:
         assert await asyncio.wait_for(process.stdout.readline(), 10) == b"step 4\n"
@@ -137,7 +137,7 @@ async def the_log_is_shown(logs, first, second):
     cloud.write(finished, "result: 42")
     assert await until(lambda: logs.told.ended("done"), "the Job is complete") == "Complete"
     await until(lambda: asyncio.sleep(0, finished not in cloud.running), "its container is gone")
-    assert await logs.of(done) == "result: 42\n"
+    assert (await logs.of(done)).splitlines()[-1] == "result: 42"
 
     second.start()
     await until(second.is_ready, "the standby is ready")

@@ -3,16 +3,18 @@
 import asyncio
 import random
 
+import msgspec
 import pytest
 
 from forebay.api.names import VIRTUAL_NODE
 from forebay.embedded.api.kinds import NODE_KIND
 from forebay.model.quantities import UsdPerHour
 from forebay.offload.departure import OffloadRules
+from forebay.providers.registry import read_environment
 from forebay.simulate.market_goods import Sku
 from forebay.simulate.power import Powered
 from tests.engine.market_world import cloud_operator, market
-from tests.engine.offload_world import A40, MANAGED, RTX, offload
+from tests.engine.offload_world import A40, KEY, MANAGED, RTX, offload
 from tests.engine.test_markets import until
 from tests.net.faults import Answer, Faulty, LoseAnswer, Reset
 
@@ -50,6 +52,27 @@ async def test_a_marked_job_runs_remotely_to_its_end_and_nothing_is_left():
             await until(lambda: far.is_idle)
             # Nothing was said that was not so.
             assert far.world.events("NoCapacityConfigured") == []
+        assert settled(far)
+
+
+@pytest.mark.parametrize("variable", ["RUNPOD_KEY", "RUNPOD_API_KEY"])
+async def test_a_key_in_the_environment_is_enough(variable):
+    configured = read_environment({variable: KEY, "RUNPOD_ENDPOINT": "http://runpod"})
+    async with offload() as far:
+        async with cloud_operator(far.cloud, configured=configured) as operator:
+            await until(lambda: operator.error() is None)
+            far.job("train")
+            await until(lambda: far.ended("train") == "Complete")
+            await until(lambda: far.is_idle)
+            published = msgspec.json.encode(
+                far.store.list(far.store.kinds.named("forebay.dev/v1alpha1", "GPUNodeClass"))
+            )
+            assert b'"runpod"' in published
+            assert KEY.encode() not in published
+            # The key was withdrawn: not ready, and the sentence says which variable to correct.
+            far.runpod.key = "another"
+            await until(lambda: operator.error() is not None, 300)
+            assert f"environment variable {variable}" in operator.error()
         assert settled(far)
 
 
