@@ -86,7 +86,8 @@ class ExitReports:
 
     async def _follow_once(self, record: GPUInstance, provider: RunsContainers, instance_id: str) -> bool:
         """Reads the log from its beginning; whether the command has reported its end."""
-        uid, pod = record.uid, record.spec.pods[0].uid
+        uid = record.uid
+        pod = next((ref.uid for ref in record.spec.pods), "")
         nonce = nonce_of(uid)
         found = ReportedExit()
         begun = False
