@@ -74,6 +74,8 @@ BOOTSTRAP_TOKEN: Final = "BootstrapToken"  # noqa: S105 (a kind)
 #: Kinds of the key with which a machine enters a tailnet, and of the device that it becomes there.
 TAILSCALE_KEY: Final = "TailscaleKey"
 TAILSCALE_DEVICE: Final = "TailscaleDevice"
+#: Kind of the credential with which a remote container pulls its image.
+REGISTRY_CREDENTIAL: Final = "RegistryCredential"
 #: Group of machines that hold such a token: may request a certificate; who gets one is for Forebay to approve.
 BOOTSTRAP_GROUP: Final = "system:bootstrappers:forebay"
 #: The API server looks for tokens only here.

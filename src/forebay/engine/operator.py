@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, Self
 import msgspec
 import structlog
 
-from forebay.api.names import OPERATOR_LEASE
+from forebay.api.names import OPERATOR_LEASE, REGISTRY_CREDENTIAL
 from forebay.engine.apply.applier import Applier
 from forebay.engine.apply.budgets import BudgetActions
 from forebay.engine.apply.capacity_conditions import CapacityConditions
@@ -22,6 +22,7 @@ from forebay.engine.apply.join_payloads import JoinPayloads
 from forebay.engine.apply.launches import Launches
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
+from forebay.engine.apply.registry_credentials import RegistryCredentials
 from forebay.engine.apply.startup_taints import RefusedTolerations, StartupTaints
 from forebay.engine.counts import Counts
 from forebay.engine.gate import GateWatch
@@ -43,6 +44,7 @@ from forebay.kube.client import Client
 from forebay.kube.events import EventRecorder
 from forebay.kube.informer import Informer
 from forebay.kube.lease import Elector, LeadershipLost, Terms
+from forebay.lifecycle.facts import source_of
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import Transport
@@ -202,8 +204,17 @@ class Operator:
             read_secret=payloads.read_secret,
             make_transport=self._make_transport,
         )
+        registry_credentials = RegistryCredentials(
+            self._client, views, lambda record: sources.provider(source_of(record)), self._redactor, cluster
+        )
         join_credentials = JoinCredentials(
-            methods, payloads, records=records, views=views, provider_calls=provider_calls, clock=self._clock
+            methods,
+            payloads,
+            records=records,
+            views=views,
+            provider_calls=provider_calls,
+            clock=self._clock,
+            others={REGISTRY_CREDENTIAL: registry_credentials.revoke},
         )
         launches = Launches(
             records=records,
@@ -218,6 +229,7 @@ class Operator:
                 if self._container_specs is None
                 else self._container_specs(self._client, views)
             ),
+            registry_credentials=registry_credentials,
             clock=self._clock,
             counts=self.counts,
         )

@@ -262,7 +262,7 @@ class TestRegistryCredentials:
         async with RunpodHarness().open() as harness:
             assert isinstance(harness.provider, KeepsRegistryCredentials)
             made = await harness.provider.create_registry_credential("forebay-uid-1", "robot", SecretText(JOIN_SECRET))
-            assert await harness.provider.registry_credentials() == {"forebay-uid-1": made}
+            assert await harness.provider.registry_credentials() == {"forebay-uid-1": [made]}
             await launched(harness, replace(CONTAINER, registry_auth=made))
             await harness.provider.delete_registry_credential(made)
             await harness.provider.delete_registry_credential(made)
