@@ -3,7 +3,7 @@
 import asyncio
 import http.client
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 import pytest
 
@@ -52,9 +52,10 @@ def asked_directly(rig, port, certificate):
     if certificate is not None:
         context.load_cert_chain(*certificate)
     connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=10)
-    connection.request("GET", "/containerLogs/default/pod/main")
-    response = connection.getresponse()
-    return response.status, response.read().decode()
+    with closing(connection):
+        connection.request("GET", "/containerLogs/default/pod/main")
+        response = connection.getresponse()
+        return response.status, response.read().decode()
 
 
 class Logs:

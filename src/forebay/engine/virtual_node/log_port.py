@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, NoReturn, Protocol
 
 import structlog
@@ -25,8 +25,6 @@ log = structlog.get_logger(__name__)
 _RETRY: Final = 30.0
 #: Seconds between two looks at the authority of clients.
 _LOOK: Final = 300.0
-#: A certificate is replaced so long before it expires.
-_RENEW: Final = timedelta(days=7)
 
 
 class PortServer(Protocol):
@@ -90,8 +88,10 @@ class LogPort:
             self._endpoint = LogEndpoint(address=address, port=port)
             log.info("logs of remote pods served", node=VIRTUAL_NODE, address=address, port=port)
             self._opened()
-            while not self._is_old(self._certificate):
+            while True:
                 await asyncio.sleep(_LOOK)
+                if self._is_old(self._certificate):
+                    return
                 try:
                     if await self._access.client_authority() != authority:
                         return
@@ -99,4 +99,4 @@ class LogPort:
                     log.warning("authority of clients not read", error=str(error))
 
     def _is_old(self, certificate: ServingCertificate) -> bool:
-        return self._clock() > certificate.expires - _RENEW
+        return self._clock() > certificate.renew_at

@@ -37,6 +37,8 @@ _POLL: Final = 0.2
 _PATIENCE: Final = 10.0
 #: Validity of a certificate of our own.
 _VALIDITY: Final = timedelta(days=365)
+#: Part of the life of a certificate after which it is replaced.
+_RENEWED_AFTER: Final = 0.8
 _SKEW: Final = timedelta(minutes=5)
 
 
@@ -62,12 +64,13 @@ class ServingCertificate(msgspec.Struct, frozen=True, kw_only=True):
 
     certificate: bytes
     key: bytes
-    expires: datetime
+    #: When a new one is needed: after most of its life, however short that is.
+    renew_at: datetime
     #: Why the cluster has not signed it; None: it has.
     self_signed: str | None = None
 
     def __repr__(self) -> str:
-        return f"ServingCertificate(expires={self.expires})"
+        return f"ServingCertificate(renew_at={self.renew_at})"
 
     def context(self, client_authority: bytes) -> ssl.SSLContext:
         """The SSL context of a server whose clients show certificates of that authority, or none."""
@@ -81,11 +84,11 @@ async def serving_certificate(client: Client, address: str, now: datetime) -> Se
     key = ec.generate_private_key(ec.SECP256R1())
     try:
         signed = await _signed_by_cluster(client, key, address)
-        return _certificate(signed, key)
+        return _certificate(signed, key, now)
     except (KubeError, TransportError, TimeoutError, ValueError) as error:
         why = str(error) or "the request was approved and nobody has signed it"
         log.info("serving certificate not signed by the cluster", node=VIRTUAL_NODE, error=why)
-        return _certificate(_signed_by_itself(key, address, now), key, why)
+        return _certificate(_signed_by_itself(key, address, now), key, now, why)
 
 
 async def _signed_by_cluster(client: Client, key: ec.EllipticCurvePrivateKey, address: str) -> bytes:
@@ -132,13 +135,16 @@ def _signed_by_itself(key: ec.EllipticCurvePrivateKey, address: str, now: dateti
     )
 
 
-def _certificate(signed: bytes, key: ec.EllipticCurvePrivateKey, self_signed: str | None = None) -> ServingCertificate:
+def _certificate(
+    signed: bytes, key: ec.EllipticCurvePrivateKey, now: datetime, self_signed: str | None = None
+) -> ServingCertificate:
+    left = x509.load_pem_x509_certificate(signed).not_valid_after_utc - now
     return ServingCertificate(
         certificate=signed,
         key=key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         ),
-        expires=x509.load_pem_x509_certificate(signed).not_valid_after_utc,
+        renew_at=now + left * _RENEWED_AFTER,
         self_signed=self_signed,
     )
 
