@@ -157,6 +157,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             extra={"command": "run"},
         ),
     ] = "0"
+    log_server_address: Annotated[
+        str,
+        Meta(
+            description="Address of the virtual node's port, by which `kubectl logs` shows what remote pods wrote. It "
+            "is open while this replica leads and some provider offers remote containers. `0`: there is none.",
+            extra={"command": "run"},
+        ),
+    ] = ":10250"
 
 
 class Setting(msgspec.Struct, frozen=True):

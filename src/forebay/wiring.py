@@ -4,8 +4,10 @@ Each function builds one working whole from settings and the environment. Heavy 
 """
 
 import asyncio
+import ipaddress
 import itertools
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -24,6 +26,8 @@ from forebay.api.values import NotADuration, duration
 from forebay.engine.loop import LoopTiming
 from forebay.engine.operator import Operator
 from forebay.engine.support_bundle import dump
+from forebay.engine.virtual_node.port_access import PortAccess
+from forebay.engine.virtual_node.remote_logs import RemoteLogs
 from forebay.kube.admission import gate_missing
 from forebay.kube.client import Client, Version
 from forebay.kube.config import Config, load_config
@@ -38,6 +42,7 @@ from forebay.model.nodes import Node
 from forebay.model.quantities import UsdPerHour
 from forebay.model.workloads import Pod
 from forebay.net import clock
+from forebay.net.local_address import address_towards
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import TransportError
@@ -51,6 +56,7 @@ from forebay.settings import Settings, SettingsError, all_settings
 
 if TYPE_CHECKING:
     from forebay.web.ports import Ports
+from forebay.web.kubelet_port import kubelet_port
 
 log = structlog.get_logger(__name__)
 
@@ -154,7 +160,7 @@ def _is_host(text: str) -> bool:
 def check_settings(settings: Settings) -> None:
     """Raises one `SettingsError` that lists everything that is wrong with the settings of `run`."""
     durations = ("idle_delay", "adoption_grace", "power_on_interval", "scale_down_interval", "max_pending_time")
-    addresses = ("health_server_address", "metrics_bind_address", "web_address")
+    addresses = ("health_server_address", "metrics_bind_address", "web_address", "log_server_address")
     checks: tuple[Callable[[], object], ...] = (
         *(partial(_duration, name, getattr(settings, name)) for name in durations),
         partial(_count, "pending_job_threshold", settings.pending_job_threshold),
@@ -307,6 +313,35 @@ def handle_signals(operator: Operator, redactor: Redactor, level: str) -> None:
     loop.add_signal_handler(signal.SIGUSR2, change_level)
 
 
+class _KubeletServer:
+    """Serves the port of the virtual node. Its address is the one that it listens on, or the one towards the API
+    server.
+    """
+
+    def __init__(self, listen: tuple[str, int], server: str) -> None:
+        self._host, self._port = listen
+        self._server = server
+
+    @property
+    def address(self) -> str | None:
+        try:
+            any_address = ipaddress.ip_address(self._host).is_unspecified
+        except ValueError:
+            any_address = True
+        return address_towards(self._server) if any_address else self._host
+
+    @asynccontextmanager
+    async def __call__(self, logs: RemoteLogs, access: PortAccess, context: ssl.SSLContext) -> AsyncIterator[int]:
+        from forebay.net.serve import ServerLimits, serving  # noqa: PLC0415 (brings aiohttp's server)
+
+        handler = kubelet_port(
+            open_log=logs.open, refusal=access.refusal, unsupported=logs.unsupported, clock=clock.now
+        )
+        limits = ServerLimits(body=0, connections=1024, header_timeout=10.0)
+        async with serving(handler, host=self._host, port=self._port, context=context, limits=limits) as base:
+            yield int(base.rpartition(":")[2])
+
+
 async def run_operator(
     settings: Settings,
     environment: Mapping[str, str],
@@ -324,6 +359,7 @@ async def run_operator(
 
     check_settings(settings)
     ports = ports_of(settings)
+    log_listen = None if settings.log_server_address == "0" else listen_address(settings.log_server_address)
     configured = read_environment(environment)
     for problem in configured.problems:
         log.error("machine skipped", error=problem)
@@ -350,6 +386,7 @@ async def run_operator(
             rules=rules_of(settings),
             terms=terms,
             startup_client=startup,
+            port_server=None if log_listen is None else _KubeletServer(log_listen, config.server),
         )
         await stack.enter_async_context(operator)
         metrics = metrics_page(

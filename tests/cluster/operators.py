@@ -63,6 +63,7 @@ class OperatorProcess:
             "namespace": home,
             "health-server-address": f"127.0.0.1:{self._port}",
             "metrics-bind-address": f"127.0.0.1:{self._port}",
+            "log-server-address": "127.0.0.1:0",
             "log-level": "info",
             "log-format": "json",
             **(settings or {}),

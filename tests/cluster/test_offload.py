@@ -128,7 +128,10 @@ async def test_jobs_run_remotely_with_exactly_the_permissions_that_are_granted_f
         for each in OFFLOAD_PERMISSIONS
         for resource in each.resources
         for verb in each.verbs
-        if verb != "list"  # older servers need it
+        # Older servers need lists; signers are no objects, but are asked for within the approval.
+        if verb != "list" and resource != "signers"
     }
     used = {(each.group, each.resource, each.verb) for each in requests}
-    assert granted - used <= {("batch", "jobs", "watch")}  # in the log once it has ended
+    # A watch is in the log once it has ended; nobody asked for a log here (test_remote_logs.py).
+    unused = {("batch", "jobs", "watch"), ("authorization.k8s.io", "subjectaccessreviews", "create")}
+    assert granted - used <= unused

@@ -8,11 +8,13 @@ import time
 
 import pytest
 
-from forebay.api.names import LEDGER_PREFIX, OPERATOR_LEASE, OPERATOR_NAMESPACE
+from forebay.api.names import LEDGER_PREFIX, OPERATOR_LEASE, OPERATOR_NAMESPACE, SERVING_REQUEST_PREFIX
 from forebay.install.operator_policies import operator_account, operator_policies
 from forebay.install.permissions import rbac_manifests
+from forebay.model.signing_requests import KUBELET_SERVING_SIGNER
 from tests.cluster.impersonation import JSON_PATCH, MERGE, STRATEGIC, ask
 from tests.cluster.worlds import FOREBAY, RBAC, create, install_operator_policies
+from tests.kubelets import new_key, pkcs10, signing_request
 from tests.rig import RigFailed
 
 OPERATOR = operator_account()
@@ -390,6 +392,28 @@ def test_the_operator_keeps_the_virtual_node_and_no_other(guarded):
     assert ask(guarded, OPERATOR, "POST", leases, {"metadata": {"name": VIRTUAL}, **lease})[0] == 201
     assert ask(guarded, OPERATOR, "POST", leases, {"metadata": {"name": "probe"}, **lease})[0] == 403
     guarded.call("DELETE", f"/api/v1/nodes/{VIRTUAL}")
+
+
+def test_the_operator_gets_a_certificate_for_its_port_and_approves_no_other(guarded):
+    requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    approval = {"status": {"conditions": [{"type": "Approved", "status": "True", "reason": "x", "message": "y"}]}}
+
+    def request(name, signer=KUBELET_SERVING_SIGNER):
+        usages = ["digital signature", "server auth" if signer == KUBELET_SERVING_SIGNER else "client auth"]
+        made = signing_request(name, pkcs10("somebody", new_key(), names=("somebody",)), usages=usages)
+        return {**made, "spec": {**made["spec"], "signerName": signer}}
+
+    def approve(name):
+        return ask(guarded, OPERATOR, "PATCH", f"{requests}/{name}/approval", approval, MERGE)[0]
+
+    own, foreign = f"{SERVING_REQUEST_PREFIX}-{secrets.token_hex(3)}", named()
+    assert ask(guarded, OPERATOR, "POST", requests, request(own))[0] == 201
+    assert approve(own) == 200
+    assert ask(guarded, OPERATOR, "POST", requests, request(named()))[0] == 403
+    client = request(f"{SERVING_REQUEST_PREFIX}-{secrets.token_hex(3)}", "kubernetes.io/kube-apiserver-client-kubelet")
+    assert ask(guarded, OPERATOR, "POST", requests, client)[0] == 403
+    guarded.call("POST", requests, request(foreign))
+    assert approve(foreign) == 403
 
 
 def test_nobody_else_is_concerned(guarded):

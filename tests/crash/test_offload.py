@@ -37,6 +37,7 @@ class Outcome:
             and not far.pods("deleted")
             and far.ended("good") is not None
             and far.ended("bad") is not None
+            and not far.credentials
         )
 
     def breaches(self):
@@ -55,6 +56,8 @@ class Outcome:
         yield from (f"{count} containers for pod {name}" for name, count in pods.items() if count > 1)
         if not 0 <= far.overcharge() <= 10 + _UNSEEN * len(self.ledger.died):
             yield f"the ledger has {far.overcharge():.0f} s more than the bill for each container"
+        if far.credentials:
+            yield f"registry credentials are left: {far.credentials}"
         yield from far.runpod.violations
 
 
@@ -72,9 +75,11 @@ async def _happens(deaths):
         loop = asyncio.get_running_loop()
         try:
             await asyncio.sleep(5)
-            far.job("good", runs="20s")
+            far.pull_secret("registry")
+            private = {"imagePullSecrets": [{"name": "registry"}]}
+            far.job("good", runs="20s", pod=private)
             far.job("bad", runs="30s", exit_code=3)
-            far.job("deleted", runs="10h")
+            far.job("deleted", runs="10h", pod=private)
             await asyncio.sleep(25)
             far.delete_job("deleted")
             while not outcome.at_rest and loop.time() < _PATIENCE and not ledger.stormed:  # noqa: ASYNC110
@@ -106,6 +111,7 @@ def test_without_a_crash_each_pod_runs_once_and_nothing_is_left():
     outcome = happens()
     assert outcome.found == ()
     assert len(outcome.far.runpod.instances) == 3
+    assert sum(sent.method == "POST" and sent.path.endswith("/v2/registries") for sent in outcome.ledger.requests) == 1
     paths = [(sent.method, sent.path) for sent in outcome.ledger.requests]
     assert sum(path.endswith("/binding") for _, path in paths) == 3
     assert any(method == "PATCH" and path.endswith("/status") and "/pods/" in path for method, path in paths)

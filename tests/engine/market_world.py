@@ -94,9 +94,17 @@ def market(name, *skus, **options):
 
 @asynccontextmanager
 async def cloud_operator(
-    cloud, name="a", *, wrap=lambda transport: transport, container_specs=None, terms=None, **rules
+    cloud,
+    name="a",
+    *,
+    wrap=lambda transport: transport,
+    container_specs=None,
+    configured=None,
+    port_server=None,
+    terms=None,
+    **rules,
 ):
-    """A replica at work until the block ends."""
+    """A replica at work until the block ends. `configured`: what its environment variables configure."""
     async with AsyncExitStack() as stack:
         client, election = (Client(wrap(InProcess(cloud.world.cluster.handler)), SERVER) for _ in range(2))
         stack.push_async_callback(client.close)
@@ -109,9 +117,10 @@ async def cloud_operator(
             identity=name,
             clock=clock.now,
             make_transport=lambda _: wrap(InProcess(cloud.answer)),
-            environment=environment(cloud.world.power.configured(POWER)),
+            environment=configured or environment(cloud.world.power.configured(POWER)),
             rules=OperatorRules(**rules),
-            **({} if container_specs is None else {"container_specs": container_specs}),
+            container_specs=container_specs,
+            port_server=port_server,
             **({} if terms is None else {"terms": terms}),
         )
         await stack.enter_async_context(made)

@@ -4,10 +4,12 @@ import base64
 from contextlib import asynccontextmanager
 from fractions import Fraction
 
+import msgspec
+
 from forebay.embedded.api.kinds import JOB_KIND, NODE_KIND, POD_KIND, SECRET_KIND
 from forebay.model.quantities import Quantity
 from forebay.simulate.market_goods import EXIT_CODE, RUN_TIME
-from tests.contract.providers.runpod.server import RunpodCloud, gpu
+from tests.contract.providers.runpod.server import REGISTRIES, RunpodCloud, gpu
 from tests.engine.market_world import clouds
 
 KEY = "planted-runpod-key-93aa"
@@ -73,6 +75,21 @@ class Offload:
         return self.store.create(
             JOB_KIND, {"metadata": metadata, "spec": {"template": template, "backoffLimit": backoff, **spec}}
         )
+
+    def pull_secret(self, name, *, password="planted-registry-password-7c", registry="https://index.docker.io/v1/"):
+        """A Secret for imagePullSecrets, or another version of it."""
+        entry = {"auth": base64.b64encode(f"robot:{password}".encode()).decode()}
+        config = base64.b64encode(msgspec.json.encode({"auths": {registry: entry}})).decode()
+        metadata, data = {"name": name, "namespace": "default"}, {".dockerconfigjson": config}
+        if self.store.find(SECRET_KIND, "default", name) is not None:
+            self.world.change(SECRET_KIND, name, lambda secret: secret.update(data=data), "default")
+            return
+        self.store.create(SECRET_KIND, {"metadata": metadata, "data": data})
+
+    @property
+    def credentials(self):
+        """Registry credentials at RunPod, by id: user name and password."""
+        return {key: (each["username"], each["password"]) for key, each in self.runpod.others[REGISTRIES].items()}
 
     def delete_job(self, name):
         self.store.delete(JOB_KIND, "default", name, propagation="Background")

@@ -1,18 +1,22 @@
 """A marked Job runs at RunPod and looks like a Job: bound, run, ended by its exit code, billed, and nothing left."""
 
 import asyncio
+import base64
 import random
+from collections import Counter
 
+import msgspec
 import pytest
 
 from forebay.api.names import VIRTUAL_NODE
-from forebay.embedded.api.kinds import NODE_KIND
+from forebay.embedded.api.kinds import NODE_KIND, SECRET_KIND
 from forebay.model.quantities import UsdPerHour
 from forebay.offload.departure import OffloadRules
+from forebay.providers.registry import read_environment
 from forebay.simulate.market_goods import Sku
 from forebay.simulate.power import Powered
 from tests.engine.market_world import cloud_operator, market
-from tests.engine.offload_world import A40, MANAGED, RTX, offload
+from tests.engine.offload_world import A40, KEY, MANAGED, RTX, offload
 from tests.engine.test_markets import until
 from tests.net.faults import Answer, Faulty, LoseAnswer, Reset
 
@@ -50,6 +54,27 @@ async def test_a_marked_job_runs_remotely_to_its_end_and_nothing_is_left():
             await until(lambda: far.is_idle)
             # Nothing was said that was not so.
             assert far.world.events("NoCapacityConfigured") == []
+        assert settled(far)
+
+
+@pytest.mark.parametrize("variable", ["RUNPOD_KEY", "RUNPOD_API_KEY"])
+async def test_a_key_in_the_environment_is_enough(variable):
+    configured = read_environment({variable: KEY, "RUNPOD_ENDPOINT": "http://runpod"})
+    async with offload() as far:
+        async with cloud_operator(far.cloud, configured=configured) as operator:
+            await until(lambda: operator.error() is None)
+            far.job("train")
+            await until(lambda: far.ended("train") == "Complete")
+            await until(lambda: far.is_idle)
+            published = msgspec.json.encode(
+                far.store.list(far.store.kinds.named("forebay.dev/v1alpha1", "GPUNodeClass"))
+            )
+            assert b'"runpod"' in published
+            assert KEY.encode() not in published
+            # The key was withdrawn: not ready, and the sentence says which variable to correct.
+            far.runpod.key = "another"
+            await until(lambda: operator.error() is not None, 300)
+            assert f"environment variable {variable}" in operator.error()
         assert settled(far)
 
 
@@ -324,3 +349,63 @@ async def test_faults_on_every_side_cost_time_and_never_a_second_container():
             await until(lambda: far.is_idle, 3600)
         owners = [each.order.owner for each in far.runpod.instances.values()]
         assert len(owners) == len(set(owners)) == 6
+
+
+PRIVATE = {"imagePullSecrets": [{"name": "registry"}]}
+
+
+async def test_pull_secrets_become_credentials_that_are_shared_and_go_with_the_last_container():
+    async with offload() as far:
+        far.pool()
+        far.pull_secret("registry")
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            for name in ("one", "two"):
+                far.job(name, runs="90s", pod=PRIVATE)
+            far.job("other", runs="30s")
+            await until(lambda: all(far.phase(name) == "Running" for name in ("one", "two", "other")))
+            assert list(far.credentials.values()) == [("robot", "planted-registry-password-7c")]
+            (shared,) = far.credentials
+            used = Counter(far.runpod.orders[each].get("registry") for each in far.runpod.instances)
+            assert used == {shared: 2, None: 1}
+            # The Secret is changed: the next container has what it says now, the others keep theirs.
+            far.pull_secret("registry", password="rotated")
+            far.job("three", runs="90s", pod=PRIVATE)
+            await until(lambda: far.phase("three") == "Running")
+            assert {password for _, password in far.credentials.values()} == {"planted-registry-password-7c", "rotated"}
+            await until(lambda: far.is_idle and not far.credentials)
+        assert settled(far)
+        for kind in ("GPUInstance", "GPUNodeClass"):
+            told = far.store.list(far.store.kinds.named("forebay.dev/v1alpha1", kind))
+            assert b"planted-registry" not in msgspec.json.encode(told)
+
+
+async def test_a_pull_secret_that_cannot_be_used_is_said_and_costs_nothing():
+    async with offload() as far:
+        far.pool()
+        data = {"password": base64.b64encode(b"x").decode()}
+        far.store.create(SECRET_KIND, {"metadata": {"name": "registry", "namespace": "default"}, "data": data})
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            far.job("train", runs="30s", pod=PRIVATE)
+            await asyncio.sleep(60)
+            assert not far.runpod.instances
+            (record,) = far.world.records().values()
+            assert record["status"]["reason"] == "ContainerConfigError"
+            assert "Secret registry of imagePullSecrets has no key" in record["status"]["message"]
+            far.store.delete(SECRET_KIND, "default", "registry")
+            far.pull_secret("registry")
+            await until(lambda: far.ended("train") == "Complete")
+            await until(lambda: far.is_idle and not far.credentials)
+
+
+async def test_templates_and_ports_of_the_marks_reach_the_container():
+    async with offload() as far:
+        far.pool()
+        async with cloud_operator(far.cloud):
+            await asyncio.sleep(10)
+            marks = {**MANAGED, "runpod.io/templateId": "30zmvf89kd", "runpod.io/ports": "8888/http,22/tcp"}
+            far.job("train", runs="30s", marks=marks)
+            await until(lambda: far.phase("train") == "Running")
+            (order,) = far.runpod.orders.values()
+            assert (order["templateId"], order["ports"]) == ("30zmvf89kd", ["8888/http", "22/tcp"])

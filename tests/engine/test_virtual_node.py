@@ -31,7 +31,7 @@ class Kept:
     def keeper(self, name="one"):
         client = Client(Faulty(InProcess(self.handler), self._faults), "http://embedded")
         endpoint = LogEndpoint(address="10.0.0.7", port=10250)
-        return VirtualNodeKeeper(client, name, lambda: self.leader == name, now, endpoint, version="v1.36.4")
+        return VirtualNodeKeeper(client, name, lambda: self.leader == name, now, lambda: endpoint, version="v1.36.4")
 
     @property
     def node(self):

@@ -89,8 +89,18 @@ class Rig:
         return locate("kubectl")["kubectl"]
 
     @classmethod
-    def start(cls, tier: Tier | str = Tier.API, *, audit: bool = False, api_server_flags: Sequence[str] = ()) -> "Rig":
-        """A new control plane, ready for requests. Call it from the main thread; `stop` it, or use it in `with`."""
+    def start(
+        cls,
+        tier: Tier | str = Tier.API,
+        *,
+        audit: bool = False,
+        api_server_flags: Sequence[str] = (),
+        verifies_kubelets: bool = False,
+    ) -> "Rig":
+        """A new control plane, ready for requests. Call it from the main thread; `stop` it, or use it in `with`.
+
+        `verifies_kubelets`: its API server accepts only kubelets whose certificate the cluster has signed.
+        """
         tier = Tier(tier)
         programs = locate(*TIERS[tier])
         processes.sweep(scratch_root())
@@ -99,6 +109,9 @@ class Rig:
         processes.record(directory / "owner.pid", os.getpid())
         ports = free_ports("etcd", "etcd-peer", *(str(part) for part in TIERS[tier] if part is not Part.ETCD))
         rig = cls(directory, tier, ports, Authority.create(directory / "pki"))
+        if verifies_kubelets:
+            authority = rig._authority.certificate_file
+            api_server_flags = [*api_server_flags, f"--kubelet-certificate-authority={authority}"]
         try:
             rig._write(audit=audit, api_server_flags=api_server_flags, programs=programs)
             for part in TIERS[tier]:

@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from forebay.api.declaration import AGE, ColumnType, CustomKind, PrinterColumn
 from forebay.api.meta import Object
-from forebay.api.parts import Figures, Observed, Part, PodRef, Taints
+from forebay.api.parts import Figures, Names, Observed, Part, PodRef, Taints
 from forebay.api.providers import ProviderName
 from forebay.api.rules import ATOMIC_LIST, RefusalCause, ValidationRule, immutable, keyed_by
 from forebay.api.values import (
@@ -131,6 +131,10 @@ class ContainerRecord(Part, frozen=True, kw_only=True):
     """Size of its disk in GiB. Default: the provider's."""
     registry_auth: ShortText | None = None
     """Id, at the provider, of the credentials with which it pulls the image."""
+    pull_secrets: Names = field(name="imagePullSecrets", default=())
+    """Secrets of the pod's namespace from which such credentials are made."""
+    template: ShortText | None = None
+    """Id, at the provider, of a template with settings that the pod does not state."""
     node_name: ObjectName | None = None
     """Virtual node that its pod is bound to. While the pod is bound to another node, the container is not wanted."""
 
@@ -223,7 +227,7 @@ class ResourceLifetime(StrEnum):
 
 class SecondaryResource(Part, frozen=True, kw_only=True):
     """A resource created beside the instance that must be deleted again: a bootstrap token, a Tailscale key or device,
-    a startup script, a disk, an address. It is listed here before it is created.
+    a registry credential, a startup script, a disk, an address. It is listed here before it is created.
     """
 
     kind: ShortText

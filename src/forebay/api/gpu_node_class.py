@@ -58,8 +58,8 @@ class ProviderEntry(Part, frozen=True, kw_only=True):
     machines: Annotated[tuple[Machine, ...], Meta(max_length=256), keyed_by("name")] = ()
     """The machines themselves, for a provider of machines that you own."""
     endpoints_from: EndpointsFrom = EndpointsFrom.CLASS
-    """Where the URLs of the machines are. Class: here. Environment: in environment variables of the operator, which
-    publishes the machines in a class of its own for everybody to see; such a class says nothing that may be secret."""
+    """Where the URLs of the machines, or the API key, are. Class: here. Environment: in environment variables of the
+    operator, which publishes a class of its own for everybody to see; such a class says nothing that may be secret."""
 
 
 class InstanceRequirements(Part, frozen=True, kw_only=True):

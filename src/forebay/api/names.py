@@ -74,6 +74,8 @@ BOOTSTRAP_TOKEN: Final = "BootstrapToken"  # noqa: S105 (a kind)
 #: Kinds of the key with which a machine enters a tailnet, and of the device that it becomes there.
 TAILSCALE_KEY: Final = "TailscaleKey"
 TAILSCALE_DEVICE: Final = "TailscaleDevice"
+#: Kind of the credential with which a remote container pulls its image.
+REGISTRY_CREDENTIAL: Final = "RegistryCredential"
 #: Group of machines that hold such a token: may request a certificate; who gets one is for Forebay to approve.
 BOOTSTRAP_GROUP: Final = "system:bootstrappers:forebay"
 #: The API server looks for tokens only here.
@@ -129,6 +131,8 @@ RETRY_AFTER_ANNOTATION: Final = "runpod.io/retry-after"
 
 #: The node that remote pods are bound to, its taint and label, and the RuntimeClass of its pods.
 VIRTUAL_NODE: Final = "runpod-virtual-node"
+#: Begin of the names of CertificateSigningRequests for its port.
+SERVING_REQUEST_PREFIX: Final = "forebay-virtual-node"
 VIRTUAL_TAINT: Final = "runpod.io/virtual"
 VIRTUAL_RUNTIME_CLASS: Final = "runpod-virtual"
 

@@ -4,14 +4,14 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
 import msgspec
 import structlog
 
-from forebay.api.names import OPERATOR_LEASE
+from forebay.api.names import OPERATOR_LEASE, REGISTRY_CREDENTIAL
 from forebay.engine.apply.applier import Applier
 from forebay.engine.apply.budgets import BudgetActions
 from forebay.engine.apply.capacity_conditions import CapacityConditions
@@ -22,6 +22,7 @@ from forebay.engine.apply.join_payloads import JoinPayloads
 from forebay.engine.apply.launches import Launches
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
+from forebay.engine.apply.registry_credentials import RegistryCredentials
 from forebay.engine.apply.startup_taints import RefusedTolerations, StartupTaints
 from forebay.engine.counts import Counts
 from forebay.engine.gate import GateWatch
@@ -35,6 +36,7 @@ from forebay.engine.sources.environment import Environment
 from forebay.engine.sources.secrets import ClusterSecrets
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views, watching
+from forebay.engine.virtual_node.log_port import PortServer
 from forebay.engine.virtual_node.pod_containers import PodContainers
 from forebay.engine.virtual_node.remote_work import RemoteWork
 from forebay.join.methods import JoinMethods
@@ -42,11 +44,13 @@ from forebay.kube.client import Client
 from forebay.kube.events import EventRecorder
 from forebay.kube.informer import Informer
 from forebay.kube.lease import Elector, LeadershipLost, Terms
+from forebay.lifecycle.facts import source_of
 from forebay.net.redaction import Redactor
 from forebay.net.tls import TlsOptions
 from forebay.net.transport import Transport
 from forebay.providers.plugin import ProviderContext
 from forebay.providers.registry import EnvironmentConfig
+from forebay.providers.secrets import WithVariables
 from forebay.reconcile.snapshot import OperatorRules
 from forebay.reporting.observation import Observation, Standby
 
@@ -62,6 +66,8 @@ _EVENTS_TIMEOUT: Final = 5.0
 #: Ticks in a row that may fail before the replica is not ready, and before it is restarted: some seconds, and about a
 #: minute.
 _MOST_FAILURES_READY: Final = 2
+#: For so long after its last answer a provider counts as answering.
+_ANSWER_AGE: Final = timedelta(minutes=2)
 _MOST_FAILURES_ALIVE: Final = 30
 
 
@@ -75,6 +81,7 @@ class Operator:
     - `make_transport` makes connections to providers.
     - `container_specs` makes the seam from which launches get the containers of pods that run remotely; whoever gives
       one orders these containers and keeps their virtual node too. Default: marked Jobs run remotely (`offload`).
+    - `port_server` opens the port of the virtual node, by which `kubectl logs` works. Default: there is none.
     - `environment` is what environment variables configure besides the GPUNodeClasses in the cluster.
     - `rng` adds jitter to what many replicas would do at the same moment; a seeded one makes a run repeatable.
     """
@@ -96,6 +103,7 @@ class Operator:
         timing: LoopTiming = LoopTiming(),  # noqa: B008 (immutable)
         startup_client: Client | None = None,
         container_specs: Callable[[Client, Views], ContainerSpecs] | None = None,
+        port_server: PortServer | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.recorder = EventRecorder(client, instance=identity)
@@ -115,6 +123,7 @@ class Operator:
         self._client = client
         self._startup_client = startup_client or client
         self._container_specs = container_specs
+        self._port_server = port_server
         self._server = server
         self._namespace = namespace
         self._clock = clock
@@ -177,7 +186,7 @@ class Operator:
         cluster = await self._cluster(views)
         context = ProviderContext(
             make_transport=self._make_transport,
-            secrets=ClusterSecrets(self._client),
+            secrets=WithVariables(ClusterSecrets(self._client), self._environment.secrets),
             namespace=self._namespace,
             cluster=cluster,
             redactor=self._redactor,
@@ -195,8 +204,17 @@ class Operator:
             read_secret=payloads.read_secret,
             make_transport=self._make_transport,
         )
+        registry_credentials = RegistryCredentials(
+            self._client, views, lambda record: sources.provider(source_of(record)), self._redactor, cluster
+        )
         join_credentials = JoinCredentials(
-            methods, payloads, records=records, views=views, provider_calls=provider_calls, clock=self._clock
+            methods,
+            payloads,
+            records=records,
+            views=views,
+            provider_calls=provider_calls,
+            clock=self._clock,
+            others={REGISTRY_CREDENTIAL: registry_credentials.revoke},
         )
         launches = Launches(
             records=records,
@@ -211,6 +229,7 @@ class Operator:
                 if self._container_specs is None
                 else self._container_specs(self._client, views)
             ),
+            registry_credentials=registry_credentials,
             clock=self._clock,
             counts=self.counts,
         )
@@ -237,6 +256,7 @@ class Operator:
                 still_leader=self.elector.still_leader,
                 clock=self._clock,
                 counts=self.counts,
+                port_server=self._port_server,
             )
         environment = Environment(self._environment, views, self._namespace, self._rules.idle_delay)
 
@@ -353,7 +373,22 @@ class Operator:
             return stale
         if lease_error is not None:
             return f"the Lease cannot be read or renewed: {lease_error}"
-        return None if self.loop is None else self.loop.error(_MOST_FAILURES_READY)
+        if self.loop is not None and (failing := self.loop.error(_MOST_FAILURES_READY)) is not None:
+            return failing
+        return self._unanswered()
+
+    def _unanswered(self) -> str | None:
+        """Which provider, whose credentials environment variables hold, does not answer; None on a standby, which asks
+        none.
+        """
+        states = {} if self.sources is None else self.sources.states()
+        for name in sorted(self._environment.accounts) if self.sources is not None else ():
+            own = [each for key, each in states.items() if key.provider == name]
+            asked = max((each.listing.asked for each in own if each.listing is not None), default=None)
+            if asked is None or self._clock() - asked > _ANSWER_AGE:
+                why = next((each.error for each in own if each.error), "no answer yet")
+                return f"{name} does not answer: {why}"
+        return None
 
 
 def _log_standby(leader: str, identity: str) -> None:

@@ -25,6 +25,8 @@ PORT: Final = 8080
 METRICS_PORT: Final = 8443
 #: Of the dashboard, where the chart is told to serve it.
 WEB_PORT: Final = 8444
+#: Port of the virtual node, as of every kubelet: the default of `--log-server-address`.
+KUBELET_PORT: Final = 10250
 LABELS: Final = {"app.kubernetes.io/name": OPERATOR_NAME, "app.kubernetes.io/instance": OPERATOR_NAME}
 
 #: Informers take 250 MB for 100,000 pods; the rest is for planning. No CPU limit: a throttled leader loses its Lease.
@@ -71,10 +73,10 @@ def install_manifests(
     `offload` it may run Jobs remotely.
     """
     operator = (
-        _deployment(namespace, image, budgets=budgets),
+        _deployment(namespace, image, budgets=budgets, offload=offload),
         _disruption_budget(namespace),
         _service(namespace),
-        _network_policy(namespace),
+        _network_policy(namespace, offload=offload),
     )
     return [
         *rbac_manifests(namespace, secrets, budgets=budgets, offload=offload),
@@ -91,17 +93,18 @@ def _manifest(api_version: str, kind: str, namespace: str, spec: Json) -> Json:
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _deployment(namespace: str, image: str, *, budgets: bool) -> Json:
+def _deployment(namespace: str, image: str, *, budgets: bool, offload: bool) -> Json:
     spec = {
         "replicas": REPLICAS,
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
         "selector": {"matchLabels": dict(LABELS)},
-        "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(image, budgets=budgets)},
+        "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(image, budgets=budgets, offload=offload)},
     }
     return _manifest("apps/v1", "Deployment", namespace, spec)
 
 
-def _pod(image: str, *, budgets: bool) -> Json:
+def _pod(image: str, *, budgets: bool, offload: bool) -> Json:
+    kubelet = [{"name": "kubelet", "containerPort": KUBELET_PORT}] if offload else []
     switched_off = [] if budgets else [{"name": "FOREBAY_BUDGETS", "value": "off"}]
     not_managed = [{"key": label, "operator": "DoesNotExist"} for label in MANAGED_NODE_LABELS]
     return {
@@ -135,6 +138,7 @@ def _pod(image: str, *, budgets: bool) -> Json:
                 "ports": [
                     {"name": "http", "containerPort": PORT},
                     {"name": "metrics", "containerPort": METRICS_PORT},
+                    *kubelet,
                 ],
                 "livenessProbe": _probe("/healthz", every=10),
                 "readinessProbe": _probe("/readyz", every=5),
@@ -171,8 +175,11 @@ def _service(namespace: str) -> Json:
     return _manifest("v1", "Service", namespace, {"selector": dict(LABELS), "ports": ports})
 
 
-def _network_policy(namespace: str) -> Json:
+def _network_policy(namespace: str, *, offload: bool) -> Json:
     # Probes come from the node, which no NetworkPolicy keeps out.
-    ingress = [{"from": SCRAPERS, "ports": [{"port": "metrics"}]}]
+    ingress: list[Json] = [{"from": SCRAPERS, "ports": [{"port": "metrics"}]}]
+    if offload:
+        # API servers are no pods, and need not run on a node: their certificate is asked for instead.
+        ingress.append({"ports": [{"port": "kubelet"}]})
     spec = {"podSelector": {"matchLabels": dict(LABELS)}, "policyTypes": ["Ingress"], "ingress": ingress}
     return _manifest("networking.k8s.io/v1", "NetworkPolicy", namespace, spec)

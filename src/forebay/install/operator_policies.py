@@ -30,6 +30,7 @@ _GROUPS: Final = {
     "configmaps": "",
     "secrets": "",
     "jobs": "batch",
+    "certificatesigningrequests": "certificates.k8s.io",
     "leases": "coordination.k8s.io",
     "gpunodepools": GROUP,
     **dict.fromkeys(OWN_KINDS, GROUP),
@@ -38,7 +39,17 @@ _RESOURCE: Final = (
     "request.resource.resource + (request.?subResource.orValue('') == '' ? '' : '/' + request.?subResource.orValue(''))"
 )
 #: Resources of which the operator also creates and deletes objects.
-_WHOLE: Final = ("configmaps", "gpunodeclasses", "gpunodepools", "leases", "nodes", "pods", "pods/binding", "secrets")
+_WHOLE: Final = (
+    "certificatesigningrequests",
+    "configmaps",
+    "gpunodeclasses",
+    "gpunodepools",
+    "leases",
+    "nodes",
+    "pods",
+    "pods/binding",
+    "secrets",
+)
 
 
 def operator_account(namespace: str = OPERATOR_NAMESPACE, name: str = OPERATOR_NAME) -> str:

@@ -21,6 +21,7 @@ from forebay.api.names import (
 )
 from forebay.install.admission_policies import FINALIZER_POLICY
 from forebay.install.operator_policies import POLICIES
+from forebay.model.signing_requests import KUBELET_SERVING_SIGNER
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +173,38 @@ OFFLOAD_PERMISSIONS: Final = (
     ),
     # A name cannot be asked of a create: an admission policy does.
     Permission(group="coordination.k8s.io", resources=("leases",), verbs=("create",), why="creates that Lease"),
+    Permission(
+        group="",
+        resources=("configmaps",),
+        names=("extension-apiserver-authentication",),
+        verbs=("get",),
+        why="reads which authority signs the certificates of those who ask that node for logs",
+    ),
+    Permission(
+        group="authorization.k8s.io",
+        resources=("subjectaccessreviews",),
+        verbs=("create",),
+        why="asks whether they may",
+    ),
+    Permission(
+        group="certificates.k8s.io",
+        resources=("certificatesigningrequests",),
+        verbs=("create", "get"),
+        why="requests the certificate of that node's port",
+    ),
+    Permission(
+        group="certificates.k8s.io",
+        resources=("certificatesigningrequests/approval",),
+        verbs=("patch",),
+        why="approves that request",
+    ),
+    Permission(
+        group="certificates.k8s.io",
+        resources=("signers",),
+        names=(KUBELET_SERVING_SIGNER,),
+        verbs=("approve",),
+        why="approves serving certificates of kubelets; an admission policy allows only its own requests",
+    ),
 )
 
 #: In the whole cluster too, where metrics or the dashboard are served for token holders.

@@ -30,11 +30,13 @@ from forebay.api.names import (
     REMOTE_COST_ANNOTATION,
     REMOTE_ID_MARK,
     RETRY_AFTER_ANNOTATION,
+    SERVING_REQUEST_PREFIX,
     STARTUP_TAINT,
     USAGE_FINALIZER,
     VIRTUAL_NODE,
     WELL_KNOWN_LABELS,
 )
+from forebay.model.signing_requests import KUBELET_SERVING_SIGNER
 
 _OURS: Final = f"k.startsWith('{GROUP}/')"
 
@@ -273,6 +275,19 @@ WRITE_RULES: Final = (
         f" && '{INSTANCE_LABEL}' in (request.operation == 'DELETE' ? oldObject : object).metadata.?labels.orValue({{}})"
         " && request.operation != 'UPDATE'",
         f"create and delete bootstrap tokens that it labels with {INSTANCE_LABEL}",
+    ),
+    WriteRule(
+        ("certificatesigningrequests",),
+        f"request.operation != 'CREATE' || (request.name.startsWith('{SERVING_REQUEST_PREFIX}-')"
+        f" && object.spec.signerName == '{KUBELET_SERVING_SIGNER}')",
+        f"request serving certificates, under the name {SERVING_REQUEST_PREFIX}-...,",
+        whole=True,
+    ),
+    WriteRule(
+        ("certificatesigningrequests/approval",),
+        f"object.spec.signerName != '{KUBELET_SERVING_SIGNER}' ||"
+        " object.spec.?username.orValue('') == request.userInfo.username",
+        "approve serving certificates that it has requested itself",
     ),
     WriteRule(
         ("leases",),

@@ -28,3 +28,5 @@ class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
     disk_gib: int | None = None
     #: Id, at the provider, of the credentials with which it pulls the image.
     registry_auth: str | None = None
+    #: Id, at the provider, of a template with settings that are not stated here.
+    template: str | None = None

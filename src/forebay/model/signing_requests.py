@@ -7,6 +7,8 @@ import msgspec
 
 #: Signer of the certificates with which kubelets authenticate.
 KUBELET_CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client-kubelet"
+#: Signer of the certificates by which API servers know kubelets.
+KUBELET_SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 _TOKEN_USER: Final = "system:bootstrap:"  # noqa: S105 (a prefix of user names)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from forebay.net.transport import Handler, Headers, Request, Response, TransportError
+from forebay.net.transport import Handler, Headers, PeerCertificate, Request, Response, TransportError
 
 #: Bytes of a body that are buffered for a slow reader.
 _MAX_BUFFERED = 256 * 1024
@@ -134,6 +134,7 @@ async def _respond(handler: Handler, base: str, incoming: web.BaseRequest, most:
         url=base + incoming.raw_path,
         headers=Headers(incoming.headers.items()),
         body=bytes(body) if incoming.body_exists else None,
+        client=_client(incoming),
     )
     try:
         async with await handler(request) as response:
@@ -144,6 +145,20 @@ async def _respond(handler: Handler, base: str, incoming: web.BaseRequest, most:
         if incoming.transport is not None:
             incoming.transport.abort()
         raise asyncio.CancelledError from None
+
+
+def _client(incoming: web.BaseRequest) -> PeerCertificate | None:
+    session = None if incoming.transport is None else incoming.transport.get_extra_info("ssl_object")
+    # Empty unless an authority of the context has signed it.
+    certificate = session.getpeercert() if session is not None else None
+    if not certificate:
+        return None
+    parts = [part for name in certificate["subject"] for part in name]
+    names = [value for key, value in parts if key == "commonName"]
+    return PeerCertificate(
+        common_name=names[0] if len(names) == 1 else "",
+        organizations=tuple(value for key, value in parts if key == "organizationName"),
+    )
 
 
 async def _stream(response: Response, incoming: web.BaseRequest) -> web.StreamResponse:

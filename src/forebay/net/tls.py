@@ -43,7 +43,7 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        self._load_client_certificate(context)
+        self.load_certificate(context)
         return context
 
     def _with_authority(self) -> ssl.SSLContext:
@@ -54,7 +54,8 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
         except (ssl.SSLError, UnicodeDecodeError):
             raise BadTlsOptions("the CA data holds no PEM certificate") from None
 
-    def _load_client_certificate(self, context: ssl.SSLContext) -> None:
+    def load_certificate(self, context: ssl.SSLContext) -> None:
+        """Makes the context use the certificate, if there is one. Raises `BadTlsOptions`."""
         certificate, key = self.certificate_data, self.key_data
         if certificate is None and key is None:
             return
@@ -67,6 +68,21 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
                 context.load_cert_chain(path, password=lambda: "")
             except ssl.SSLError as error:
                 raise BadTlsOptions(_why_unusable(error, key)) from None
+
+
+def server_context(options: TlsOptions) -> ssl.SSLContext:
+    """The SSL context of a server with the certificate of the options, whose clients show one of their authority, or
+    none. Raises `BadTlsOptions`.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_OPTIONAL
+    try:
+        context.load_verify_locations(cadata=(options.authority_data or b"").decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        raise BadTlsOptions("the CA data holds no PEM certificate") from None
+    options.load_certificate(context)
+    return context
 
 
 def _why_unusable(error: ssl.SSLError, key: bytes) -> str:

@@ -96,6 +96,14 @@ class Timeouts(msgspec.Struct, frozen=True):
     total: float | None = 60.0
 
 
+class PeerCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a client is by the certificate that it showed, which an authority of the server has signed."""
+
+    #: Empty where the certificate has none, or several.
+    common_name: str
+    organizations: tuple[str, ...] = ()
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     url: str
@@ -103,6 +111,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     #: None: the defaults of the transport.
     timeouts: Timeouts | None = None
+    #: Of a request that a server has received by TLS from a client with a certificate.
+    client: PeerCertificate | None = None
 
     def __str__(self) -> str:
         # Queries, user names in URLs, header values and bodies may hold credentials: none of them is shown.

@@ -33,9 +33,7 @@ def remote_container(
     was lost is: what it did is gone, and the pod's own controller decides what follows.
     """
     told = reported or ReportedExit()
-    in_order = sorted(records, key=_created)
-    # A pod runs once: the first container that did anything for it decides, whatever was ordered later.
-    last = next(filter(did_anything, in_order), in_order[-1] if in_order else None)
+    last = container_of_pod(records)
     if last is None:
         return RemoteContainer(container=container, image=image, message="Waiting for a remote container.")
     status = last.status
@@ -59,6 +57,15 @@ def remote_container(
             message="",
         )
     return _with_end(shown, last)
+
+
+def container_of_pod(records: Iterable[GPUInstance]) -> GPUInstance | None:
+    """The record of the container that ran, or will run, the pod; None where none was ordered.
+
+    A pod runs once: the first container that did anything for it decides, whatever was ordered later.
+    """
+    in_order = sorted(records, key=_created)
+    return next(filter(did_anything, in_order), in_order[-1] if in_order else None)
 
 
 def _with_end(shown: RemoteContainer, record: GPUInstance) -> RemoteContainer:

@@ -12,7 +12,6 @@ from forebay.offload.environment import (
     ContainerEnvironment,
     HeldValues,
     Holder,
-    HolderKind,
     environment,
     expanded,
     holders,
@@ -44,8 +43,7 @@ def needed_holders(pod: PodManifest) -> frozenset[Holder]:
     spec = _read(pod)
     if spec is None or len(spec.containers) != 1:
         return frozenset()
-    pulls = {Holder(HolderKind.SECRET, each.name) for each in spec.image_pull_secrets if each.name}
-    return holders(spec.containers[0]) | pulls
+    return holders(spec.containers[0])
 
 
 def pull_secrets(pod: PodManifest) -> tuple[str, ...]:

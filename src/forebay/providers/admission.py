@@ -6,7 +6,7 @@ knows nothing: `configuration_problem` says the same about any provider, and is 
 
 from typing import Final
 
-from forebay.api.gpu_node_class import JOINS_SET, GPUNodeClassSpec, ProviderEntry
+from forebay.api.gpu_node_class import JOINS_SET, EndpointsFrom, GPUNodeClassSpec, ProviderEntry
 from forebay.api.node_provisioner import GroupProvider
 from forebay.api.rules import RefusalCause, ValidationRule
 from forebay.api.schema import MoreRules
@@ -54,7 +54,8 @@ def provider_rules() -> MoreRules:
 def configuration_problem(entry: ProviderEntry, spec: GPUNodeClassSpec, capabilities: Capabilities) -> str | None:
     """What must be corrected in the entry, or in its class, before a provider with these capabilities can be used."""
     name = entry.name
-    if capabilities.needs_credentials and entry.credentials_ref is None:
+    of_environment = entry.endpoints_from is EndpointsFrom.ENVIRONMENT
+    if capabilities.needs_credentials and entry.credentials_ref is None and not of_environment:
         return f"{name} needs an API key: set credentialsRef to the Secret and the key that hold it."
     if capabilities.lists_machines and not entry.machines:
         return f"{name} uses machines that you own: list at least one under machines."
@@ -94,7 +95,7 @@ def _enabled(*names: str) -> str:
 def _credentials() -> ValidationRule:
     needing = _names(*(name for name, each in KNOWN.items() if each.needs_credentials))
     return ValidationRule(
-        f"!(self.name in {needing}) || has(self.credentialsRef)",
+        f"!(self.name in {needing}) || has(self.credentialsRef) || self.endpointsFrom == 'Environment'",
         "this provider needs an API key: set credentialsRef to the Secret and the key that hold it",
         reason=RefusalCause.REQUIRED,
         field_path=".credentialsRef",

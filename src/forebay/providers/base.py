@@ -198,8 +198,8 @@ class RunsContainers(Protocol):
 class KeepsRegistryCredentials(Protocol):
     """What a provider of containers adds that pulls private images with credentials kept at the provider."""
 
-    async def registry_credentials(self) -> Mapping[str, str]:
-        """Ids of all credentials of the account, by name: a complete answer or an error."""
+    async def registry_credentials(self) -> Mapping[str, Sequence[str]]:
+        """Ids of all credentials of the account, by name (several may have one): a complete answer or an error."""
         ...
 
     async def create_registry_credential(self, name: str, username: str, password: SecretText) -> str:
@@ -207,7 +207,9 @@ class KeepsRegistryCredentials(Protocol):
         ...
 
     async def delete_registry_credential(self, credential_id: str) -> None:
-        """Deletes credentials. Those that do not exist (any more) are deleted already."""
+        """Deletes credentials. Those that do not exist (any more) are deleted already; those in use are not deleted,
+        and `Rejected` is raised.
+        """
         ...
 
 

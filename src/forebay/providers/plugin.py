@@ -7,6 +7,7 @@ import msgspec
 
 from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.node_provisioner import GroupProvider
+from forebay.model.secret_text import SecretText
 from forebay.model.sources import Capabilities
 from forebay.net import clock as wall
 from forebay.net.redaction import Redactor
@@ -37,6 +38,8 @@ class EnvironmentEntry(msgspec.Struct, frozen=True, kw_only=True):
     entry: Entry | None = None
     #: The same as everybody may see it.
     shown: Entry | None = None
+    #: Variables that hold secrets which the entry refers to.
+    secrets: Mapping[str, SecretText] = {}
     #: The variable that states the number of GPUs of each machine, by its name.
     gpu_count_variables: Mapping[str, str] = {}
     #: A sentence for each variable that must be corrected.

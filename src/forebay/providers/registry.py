@@ -17,6 +17,7 @@ from forebay.api.gpu_node_class import GPUNodeClassSpec
 from forebay.api.gpu_node_class import ProviderEntry as Entry
 from forebay.api.node_provisioner import NodeProvisionerSpec
 from forebay.api.providers import ProviderName
+from forebay.model.secret_text import SecretText
 from forebay.model.sources import Delivery
 from forebay.providers.admission import KNOWN, configuration_problem
 from forebay.providers.base import Provider
@@ -36,9 +37,16 @@ class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[Entry, ...] = ()
     #: The same as everybody may see them.
     shown: tuple[Entry, ...] = ()
+    #: Variables that hold secrets which entries refer to.
+    secrets: Mapping[str, SecretText] = {}
     #: The variable that states the number of GPUs of each machine, by its name.
     gpu_count_variables: Mapping[str, str] = {}
     problems: tuple[str, ...] = ()
+
+    @property
+    def accounts(self) -> frozenset[str]:
+        """Providers of which the variables hold the credentials of an account."""
+        return frozenset(each.name for each in self.entries if each.credentials_ref is not None)
 
 
 def build_provider(entry: Entry, spec: GPUNodeClassSpec, context: ProviderContext) -> Provider:
@@ -75,6 +83,7 @@ def read_environment(environment: Mapping[str, str]) -> EnvironmentConfig:
     return EnvironmentConfig(
         entries=tuple(each.entry for each in read if each.entry is not None),
         shown=tuple(each.shown for each in read if each.shown is not None),
+        secrets={name: value for each in read for name, value in each.secrets.items()},
         gpu_count_variables={name: variable for each in read for name, variable in each.gpu_count_variables.items()},
         problems=tuple(problem for each in read for problem in each.problems),
     )

@@ -2,10 +2,14 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from forebay.api.parts import SecretKeyRef, SecretRef
+from forebay.model.secret_text import SecretText
 from forebay.net.redaction import Redactor
+
+#: Namespace of references to environment variables of the operator. No namespace of a cluster can have such a name.
+VARIABLES: Final = "$environment"
 
 
 class UnusableSecret(Exception):
@@ -20,6 +24,24 @@ class SecretReader(Protocol):
     async def get(self, namespace: str, name: str) -> Mapping[str, bytes]:
         """All keys of a Secret, decoded. Raises `UnusableSecret` or `SecretsUnavailable`."""
         ...
+
+
+class WithVariables:
+    """`SecretReader` that also reads environment variables of the operator (`variable_ref`)."""
+
+    def __init__(self, reader: SecretReader, variables: Mapping[str, SecretText]) -> None:
+        self._reader = reader
+        self._variables = variables
+
+    async def get(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        if namespace != VARIABLES:
+            return await self._reader.get(namespace, name)
+        return {name: self._variables[name].reveal().encode()} if name in self._variables else {}
+
+
+def variable_ref(name: str) -> SecretKeyRef:
+    """Reference to a secret in an environment variable. It never leaves the process."""
+    return SecretKeyRef(name=name, key=name, namespace=VARIABLES)
 
 
 class Secrets:
@@ -43,6 +65,8 @@ class Secrets:
 
     def describe(self, ref: SecretKeyRef | SecretRef) -> str:
         """`Secret namespace/name`, for messages."""
+        if ref.namespace == VARIABLES:
+            return f"environment variable {ref.name}"
         return f"Secret {ref.namespace or self._namespace}/{ref.name}"
 
     def invalidate(self, *refs: SecretKeyRef | SecretRef | None) -> None:

@@ -11,7 +11,7 @@ from forebay.api.gpu_instance import ContainerRecord, GPUInstance, PortRecord
 from forebay.api.gpu_node_class import GPUNodeClass
 from forebay.api.gpu_node_pool import GPUNodePool
 from forebay.api.meta import ObjectMeta
-from forebay.api.names import REGISTRY_AUTH_ANNOTATION, TEMPLATE_ID_ANNOTATION, VIRTUAL_NODE
+from forebay.api.names import VIRTUAL_NODE
 from forebay.budgets.admission import Admission, Held
 from forebay.demand.planned_pods import live_containers
 from forebay.lifecycle.cooldown import cooldowns, failures_so_far
@@ -199,13 +199,6 @@ class _Desk:
     def _choices(self, pod: Pod, marks: Marks) -> Sequence[_Chosen]:
         """Containers that the pod may have, cheapest first. Where there is none, the note says why."""
         problems = list(self._snapshot.portable[pod.uid].obstacles)
-        if marks.template is not None:
-            problems.append(f"Annotation {TEMPLATE_ID_ANNOTATION} is not supported: write its settings into the pod.")
-        if self._snapshot.portable[pod.uid].pull_secrets and marks.registry_auth is None:
-            problems.append(
-                "Its imagePullSecrets do not reach a remote container yet: store the credentials at the provider, and "
-                f"name their id in the Job's annotation {REGISTRY_AUTH_ANNOTATION}."
-            )
         if gang_key(pod) is not None:
             problems.append("Pods of a gang must reach each other, and remote containers cannot.")
         if problems:
@@ -315,6 +308,8 @@ class _Desk:
             image=snapshot.portable[pod.uid].image,
             ports=tuple(PortRecord(port=each.port, protocol=each.protocol) for each in marks.ports),
             registry_auth=marks.registry_auth,
+            pull_secrets=() if marks.registry_auth is not None else snapshot.portable[pod.uid].pull_secrets,
+            template=marks.template,
             node_name=VIRTUAL_NODE,
         )
         terms = OrderTerms(pool=chosen.pool, node_class=chosen.node_class, capabilities=source.capabilities)

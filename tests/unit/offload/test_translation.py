@@ -172,7 +172,7 @@ def test_it_is_known_beforehand_what_must_be_read():
         },
         imagePullSecrets=[{"name": "pull"}],
     )
-    assert needed_holders(pod) == {CONFIG, SECRET, Holder(HolderKind.SECRET, "pull")}
+    assert needed_holders(pod) == {CONFIG, SECRET}
     assert pull_secrets(pod) == ("pull",)
 
 

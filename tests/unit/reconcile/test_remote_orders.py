@@ -153,8 +153,7 @@ def test_a_bound_pod_whose_job_is_not_marked_any_more_is_told_so():
     ("changed", "words"),
     [
         ({"obstacles": ("Volume data is a hostPath.",)}, "hostPath"),
-        ({"pull_secrets": ("registry",)}, "runpod.io/container-registry-auth-id"),
-        ({"job": job("a", **{"runpod.io/templateId": "t"})}, "runpod.io/templateId"),
+        ({"job": job("a", **{"runpod.io/ports": "70000/tcp"})}, "runpod.io/ports"),
     ],
 )
 def test_what_cannot_be_carried_is_a_reason_and_no_order(changed, words):
@@ -165,6 +164,24 @@ def test_what_cannot_be_carried_is_a_reason_and_no_order(changed, words):
     reason, sentence = found.notes[uid]
     assert reason is Reason.OFFLOAD_NOT_POSSIBLE
     assert words in sentence
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({}, (None, ("registry",), None)),
+        # Credentials that somebody stored there himself need no Secret.
+        ({"runpod.io/container-registry-auth-id": "r1"}, ("r1", (), None)),
+        ({"runpod.io/templateId": "t1"}, (None, ("registry",), "t1")),
+    ],
+)
+def test_the_record_says_how_the_image_is_pulled(annotations, expected):
+    given = snapshot(waiting("a"))
+    ((uid, portable),) = given.portable.items()
+    changed = replace(portable, pull_secrets=("registry",), job=job("a", **annotations))
+    (made,) = ordered(replace(given, portable={uid: changed})).decisions
+    found = made.spec.container
+    assert (found.registry_auth, found.pull_secrets, found.template) == expected
 
 
 def test_a_pool_that_serves_other_namespaces_orders_nothing():

@@ -106,6 +106,28 @@
 - apiGroups: ["coordination.k8s.io"]
   resources: ["leases"]
   verbs: ["create"]
+# reads which authority signs the certificates of those who ask that node for logs
+- apiGroups: [""]
+  resources: ["configmaps"]
+  verbs: ["get"]
+  resourceNames: ["extension-apiserver-authentication"]
+# asks whether they may
+- apiGroups: ["authorization.k8s.io"]
+  resources: ["subjectaccessreviews"]
+  verbs: ["create"]
+# requests the certificate of that node's port
+- apiGroups: ["certificates.k8s.io"]
+  resources: ["certificatesigningrequests"]
+  verbs: ["create", "get"]
+# approves that request
+- apiGroups: ["certificates.k8s.io"]
+  resources: ["certificatesigningrequests/approval"]
+  verbs: ["patch"]
+# approves serving certificates of kubelets; an admission policy allows only its own requests
+- apiGroups: ["certificates.k8s.io"]
+  resources: ["signers"]
+  verbs: ["approve"]
+  resourceNames: ["kubernetes.io/kubelet-serving"]
 {{- end }}
 {{- define "forebay.rules.reviews" -}}
 # asks whose token a reader of metrics or dashboard shows

@@ -54,4 +54,5 @@ def container_spec(record: GPUInstance, secret_env: Mapping[str, SecretText] | N
         ports=tuple(ContainerPort(port=each.port, protocol=each.protocol) for each in container.ports),
         disk_gib=container.disk_gib,
         registry_auth=container.registry_auth,
+        template=container.template,
     )

@@ -1,7 +1,7 @@
 """Join credentials around a launch: noted in the record first, then made; deleted when nothing needs them any more."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -36,6 +36,10 @@ _JOINED: Final = frozenset({InstanceState.JOINED, InstanceState.READY})
 _OWN_TOKEN: Final = "OwnJoinToken"  # noqa: S105 (a condition)
 
 
+#: Deletes a secondary resource of a record. Raises `JoinError`.
+Revoke = Callable[[GPUInstance, SecondaryResource], Awaitable[None]]
+
+
 class Planned(NamedTuple):
     """What will be made for one launch call."""
 
@@ -53,7 +57,10 @@ class JoinCredentials:
         views: Views,
         provider_calls: ProviderCalls,
         clock: Callable[[], datetime],
+        others: Mapping[str, Revoke] | None = None,
     ) -> None:
+        """`others`: what deletes secondary resources that are no join credentials, by their kind."""
+        self._others = others or {}
         self._methods = methods
         self._payloads = payloads
         self._records = records
@@ -156,6 +163,9 @@ class JoinCredentials:
         return tuple(each for each in found if each.id is not None)
 
     async def _revoke(self, record: GPUInstance, resource: SecondaryResource) -> None:
+        if (revoke := self._others.get(resource.kind)) is not None:
+            await revoke(record, resource)
+            return
         credential = self._methods.of_kind(resource.kind, self._class_of(record))
         if credential is None:
             raise JoinError(

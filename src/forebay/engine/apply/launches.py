@@ -20,6 +20,7 @@ from forebay.engine.apply.join_credentials import JoinCredentials
 from forebay.engine.apply.launch_requests import launch_request
 from forebay.engine.apply.provider_calls import ProviderCalls
 from forebay.engine.apply.records import Records
+from forebay.engine.apply.registry_credentials import PlannedCredential, RegistryCredentials
 from forebay.engine.counts import Counts
 from forebay.engine.sources.sources import Sources
 from forebay.join.base import JoinError, JoinRejected
@@ -60,6 +61,7 @@ class Launches:
         elector: Elector,
         join_credentials: JoinCredentials,
         container_specs: ContainerSpecs,
+        registry_credentials: RegistryCredentials,
         cluster: str,
         clock: Callable[[], datetime],
         counts: Counts,
@@ -71,6 +73,7 @@ class Launches:
         self._elector = elector
         self._join_credentials = join_credentials
         self._container_specs = container_specs
+        self._registry_credentials = registry_credentials
         self._cluster = cluster
         self._clock = clock
         self._counts = counts
@@ -85,6 +88,9 @@ class Launches:
         # Noted in the same write as the attempt: whatever is made for it can be found and deleted by its name.
         planned = self._join_credentials.plan(step.record, step.status.attempt or 1)
         noting = noted(step.status, tuple(each.resource for each in planned))
+        pulls, unready = await self._planned_pull(step.record)
+        if pulls is not None:
+            noting = noted(noting, (pulls.resource,))
         registers_as = self._join_credentials.provider_id(step.record)
         claimed = await self._claim(replace(step, status=replace(noting, provider_id=registers_as)))
         if claimed is None:
@@ -101,7 +107,12 @@ class Launches:
             await self._record_outcome(record, lambda seen: call_outcomes.launch_failed(seen, failure, self._clock()))
             return
         try:
+            if unready is not None:
+                raise unready
             container = await self._container(record)
+            if container is not None and pulls is not None:
+                made = await self._registry_credentials.make(record, pulls)
+                container = replace(container, registry_auth=made)
         except (ContainerNotReady, PodLost) as error:
             why, lost = str(error), isinstance(error, PodLost)
             log.warning("container not launched", instance=record.metadata.name, error=why)
@@ -129,6 +140,13 @@ class Launches:
             await self._record_outcome(
                 record, lambda seen: call_outcomes.launch_succeeded(seen, instance, self._clock(), capabilities)
             )
+
+    async def _planned_pull(self, record: GPUInstance) -> tuple[PlannedCredential | None, ContainerNotReady | None]:
+        """The credential that pulls the image, or why it cannot be had: that is said once the attempt is recorded."""
+        try:
+            return await self._registry_credentials.plan(record), None
+        except ContainerNotReady as error:
+            return None, error
 
     async def _container(self, record: GPUInstance) -> ContainerSpec | None:
         if not policy_of(record).runs_its_pod:

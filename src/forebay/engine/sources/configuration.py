@@ -112,7 +112,7 @@ def _age(node_class: GPUNodeClass) -> tuple[bool, datetime, str]:
 def _refuse(entry: Entry, _spec: GPUNodeClassSpec, _context: ProviderContext) -> Provider:
     raise ProviderNotServed(
         f"{entry.name} of this class has endpointsFrom: Environment, as only the class has that Forebay itself keeps. "
-        "List the machines with their endpoints, or delete this class."
+        "List the machines with their endpoints, or set credentialsRef; or delete this class."
     )
 
 

@@ -1,6 +1,7 @@
 """Exit codes of remote commands, read from the logs of their containers: one stream each, opened once.
 
-What was read is kept in memory only. The next leader reads the logs from their beginning, and finds the same.
+The end of each log is kept for those who ask for it when its container is gone (`log_tails`). What was read is kept
+in memory only. The next leader reads the logs from their beginning, and finds the same.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import structlog
 from msgspec.structs import replace
 
 from forebay.api.gpu_instance import GPUInstance, InstanceState
+from forebay.engine.virtual_node.log_tails import LogTails
 from forebay.offload.exit_code import nonce_of, read_report
 from forebay.offload.record_progress import ReportedExit
 from forebay.providers.base import InstanceGone, ProviderError, RunsContainers
@@ -32,8 +34,10 @@ class ExitReports:
         provider_of: Callable[[GPUInstance], RunsContainers | None],
         clock: Callable[[], datetime],
         changed: Callable[[], None],
+        tails: LogTails | None = None,
     ) -> None:
         self._provider_of = provider_of
+        self._tails = tails or LogTails()
         self._clock = clock
         self._changed = changed
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -70,7 +74,7 @@ class ExitReports:
         while True:
             provider = self._provider_of(record)
             try:
-                if provider is not None and await self._follow_once(record.uid, provider, instance_id):
+                if provider is not None and await self._follow_once(record, provider, instance_id):
                     return
             except InstanceGone:
                 # Not there yet, or no more: what the listing shows decides.
@@ -80,11 +84,18 @@ class ExitReports:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LAST_RETRY)
 
-    async def _follow_once(self, uid: str, provider: RunsContainers, instance_id: str) -> bool:
+    async def _follow_once(self, record: GPUInstance, provider: RunsContainers, instance_id: str) -> bool:
         """Reads the log from its beginning; whether the command has reported its end."""
+        uid = record.uid
+        pod = next((ref.uid for ref in record.spec.pods), "")
         nonce = nonce_of(uid)
         found = ReportedExit()
+        begun = False
         async for line in provider.logs(instance_id, follow=True):
+            if not begun:
+                self._tails.begin(pod)
+                begun = True
+            self._tails.add(pod, line)
             report = read_report(line.text, nonce)
             if report is None:
                 continue

@@ -6,6 +6,7 @@ node have tolerations without a time limit, so that even a longer pause evicts n
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, NoReturn
 
@@ -54,7 +55,7 @@ class VirtualNodeKeeper:
         identity: str,
         still_leader: Callable[[], bool],
         clock: Callable[[], datetime],
-        endpoint: LogEndpoint | None = None,
+        endpoint: Callable[[], LogEndpoint | None] = lambda: None,
         *,
         version: str = "",
     ) -> None:
@@ -66,11 +67,20 @@ class VirtualNodeKeeper:
         self._version = version
         self._since: datetime | None = None
         self._rounds = 0
+        self._published: LogEndpoint | None = None
+        self._wake = asyncio.Event()
 
     async def run(self) -> NoReturn:
         while True:
+            self._wake.clear()
             await self.keep()
-            await asyncio.sleep(RENEW_EVERY.total_seconds())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RENEW_EVERY.total_seconds()):
+                    await self._wake.wait()
+
+    def wake(self) -> None:
+        """Starts the next round at once: the port was opened."""
+        self._wake.set()
 
     async def keep(self) -> bool:
         """One round; whether it succeeded. A failed one is logged, and the next one does what it left undone."""
@@ -78,7 +88,7 @@ class VirtualNodeKeeper:
             return False
         try:
             node = await self._node()
-            if self._rounds % _STATUS_EVERY == 0 or not _is_ready(node):
+            if self._rounds % _STATUS_EVERY == 0 or not _is_ready(node) or self._published != self._endpoint():
                 await self._write_status(node)
             await self._renew()
         except (KubeError, TransportError) as error:
@@ -112,9 +122,11 @@ class VirtualNodeKeeper:
         now = self._clock()
         if self._since is None or not _is_ready(node):
             self._since = now
-        status = node_status(self._since, now, most_pods=MOST_PODS, endpoint=self._endpoint, version=self._version)
+        endpoint = self._endpoint()
+        status = node_status(self._since, now, most_pods=MOST_PODS, endpoint=endpoint, version=self._version)
         patch = writes.strategic_merge_patch({"status": status})
         await self._client.patch(_NODES, VIRTUAL_NODE, patch, subresource="status")
+        self._published = endpoint
 
     async def _renew(self) -> None:
         spec = LeaseSpec(

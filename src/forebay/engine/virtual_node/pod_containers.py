@@ -104,7 +104,9 @@ class PodContainers:
             raise ContainerNotReady(f"The pod cannot run remotely. {' '.join(found.problems)}")
         recorded = record.spec.container.ports if record.spec.container is not None else ()
         extra = tuple(ContainerPort(port=each.port, protocol=each.protocol) for each in recorded)
-        return replace(found.container, ports=tuple(dict.fromkeys((*found.container.ports, *extra))))
+        template = record.spec.container.template if record.spec.container is not None else None
+        ports = tuple(dict.fromkeys((*found.container.ports, *extra)))
+        return replace(found.container, ports=ports, template=template)
 
     async def _held(self, namespace: str, holder: Holder) -> Mapping[str, bytes] | None:
         try:

@@ -20,9 +20,12 @@ from forebay.engine.counts import Counts
 from forebay.engine.sources.sources import Sources
 from forebay.engine.views import Views
 from forebay.engine.virtual_node.exit_reports import ExitReports
+from forebay.engine.virtual_node.log_port import LogPort, PortServer
+from forebay.engine.virtual_node.log_tails import LogTails
 from forebay.engine.virtual_node.node_keeper import VirtualNodeKeeper
 from forebay.engine.virtual_node.pod_containers import WHOLE_PODS, manifest_of
 from forebay.engine.virtual_node.pod_statuses import RemotePods, price_of
+from forebay.engine.virtual_node.remote_logs import RemoteLogs
 from forebay.kube import writes
 from forebay.kube.client import Client
 from forebay.kube.errors import Conflict, KubeError, NotFound
@@ -38,6 +41,7 @@ from forebay.offload.binding import job_marks
 from forebay.offload.departure import MarkedJob, PortablePod
 from forebay.offload.marks import is_managed
 from forebay.offload.translation import obstacles, pull_secrets
+from forebay.offload.virtual_node import LogEndpoint
 from forebay.providers.base import RunsContainers
 
 log = structlog.get_logger(__name__)
@@ -76,6 +80,7 @@ class RemoteWork:
         still_leader: Callable[[], bool],
         clock: Callable[[], datetime],
         counts: Counts,
+        port_server: PortServer | None = None,
     ) -> None:
         self._client = client
         self._counts = counts
@@ -84,8 +89,12 @@ class RemoteWork:
         self._still_leader = still_leader
         self._clock = clock
         self._jobs: Informer[Job] = Informer(client.transport, server, JOBS, wake=views.wake)
-        self._keeper = VirtualNodeKeeper(client, identity, still_leader, clock)
-        self._reports = ExitReports(self._provider_of, clock, self._changed_now)
+        self._tails = LogTails()
+        self._reports = ExitReports(self._provider_of, clock, self._changed_now, self._tails)
+        logs = RemoteLogs(views, self._provider_of, self._tails, lambda: self._reports.reports)
+        self._keeper = VirtualNodeKeeper(client, identity, still_leader, clock, self._endpoint)
+        opened = self._keeper.wake
+        self._port = None if port_server is None else LogPort(client, logs, port_server, clock, opened)
         self._statuses = RemotePods(client, clock)
         self._read: dict[str, _Read] = {}
         #: When pods that could not be read are tried again, by the clock of the event loop.
@@ -130,8 +139,11 @@ class RemoteWork:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._jobs)
             stack.push_async_callback(self._reports.close)
-            keeper = asyncio.create_task(self._keeper.run(), name="virtual node")
-            stack.push_async_callback(_ended, keeper)
+            beside = [asyncio.create_task(self._keeper.run(), name="virtual node")]
+            if self._port is not None:
+                beside.append(asyncio.create_task(self._port.run(), name="port of the virtual node"))
+            for task in beside:
+                stack.push_async_callback(_ended, task)
             while True:
                 self._changed.clear()
                 await self._round_or_pause()
@@ -153,7 +165,9 @@ class RemoteWork:
         await self._read_pods()
         records = tuple(each for each in self._views.instances.values() if not each.spec.delivers.has_node)
         self._reports.follow(records)
-        await self._statuses.sync(self._views.pods.by(BY_NODE, VIRTUAL_NODE), records, self._reports.reports)
+        pods = tuple(self._views.pods.by(BY_NODE, VIRTUAL_NODE))
+        self._tails.keep(pod.uid for pod in pods)
+        await self._statuses.sync(pods, records, self._reports.reports)
         await self._mark_jobs(records)
 
     async def _mark_jobs(self, records: Iterable[GPUInstance]) -> None:
@@ -231,6 +245,9 @@ class RemoteWork:
         key = source_of(record)
         provider = self._sources.provider(key)
         return cast("RunsContainers", provider) if hasattr(provider, "logs") else None
+
+    def _endpoint(self) -> LogEndpoint | None:
+        return None if self._port is None else self._port.endpoint()
 
     def _changed_now(self) -> None:
         self._changed.set()

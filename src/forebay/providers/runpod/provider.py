@@ -193,9 +193,11 @@ class RunpodProvider:
     ) -> AsyncIterator[LogLine]:
         return log_lines(self._calls, instance_id, follow=follow, since=since, tail=tail)
 
-    async def registry_credentials(self) -> Mapping[str, str]:
-        found = (await self._calls.get(REGISTRIES, RunpodRegistries)).registries
-        return {each.name: each.id for each in found}
+    async def registry_credentials(self) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = {}
+        for each in (await self._calls.get(REGISTRIES, RunpodRegistries)).registries:
+            found.setdefault(each.name, []).append(each.id)
+        return found
 
     async def create_registry_credential(self, name: str, username: str, password: SecretText) -> str:
         order = RunpodRegistryOrder(name=name, username=username, password=password.reveal())
@@ -249,6 +251,7 @@ def _order(request: LaunchRequest) -> RunpodOrder:
         ports=tuple(map(_port, container.ports)),
         disk=_disk(container),
         registry=container.registry_auth,
+        template_id=container.template,
     )
 
 

@@ -40,6 +40,7 @@ class RunpodOrder(_Wire, frozen=True, kw_only=True):
     ports: tuple[str, ...] = ()
     disk: int | None = None
     registry: str | None = None
+    template_id: str | None = None
 
 
 class RunpodPod(_Wire, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ CREATE = record(
         "ports": PORTS,
         "disk": {"type": "integer", "minimum": 1},
         "registry": MAYBE_TEXT,
+        "templateId": NAME,
     },
 )
 POD = record(

@@ -216,6 +216,9 @@ class RunpodCloud(ConformanceServer):
         return {"id": made, "name": call.body["name"]}
 
     def on_delete_registry(self, call):
+        uses = (self.orders[each.id] for each in self.instances.values() if each.gone_at is None)
+        if any(order.get("registry") == call.parameters["id"] for order in uses):
+            raise Refused(self.refusal(400, "registry credential is in use by a pod"))
         if self.others[REGISTRIES].pop(call.parameters["id"], None) is None:
             raise Refused(self.refusal(404, "registry not found"))
 

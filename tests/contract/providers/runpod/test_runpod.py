@@ -262,8 +262,12 @@ class TestRegistryCredentials:
         async with RunpodHarness().open() as harness:
             assert isinstance(harness.provider, KeepsRegistryCredentials)
             made = await harness.provider.create_registry_credential("forebay-uid-1", "robot", SecretText(JOIN_SECRET))
-            assert await harness.provider.registry_credentials() == {"forebay-uid-1": made}
-            await launched(harness, replace(CONTAINER, registry_auth=made))
+            assert await harness.provider.registry_credentials() == {"forebay-uid-1": [made]}
+            running = await launched(harness, replace(CONTAINER, registry_auth=made))
+            with pytest.raises(Rejected, match="in use by a pod"):
+                await harness.provider.delete_registry_credential(made)
+            await harness.provider.terminate(running.id)
+            await asyncio.sleep(60)
             await harness.provider.delete_registry_credential(made)
             await harness.provider.delete_registry_credential(made)
             assert harness.world.others[REGISTRIES] == {}

@@ -1,0 +1,79 @@
+"""The end of each remote pod's log, in memory: providers delete a log together with its container.
+
+So `kubectl logs` of a Job that has finished shows what its pod wrote last, while this process leads.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from forebay.providers.base import LogLine
+
+#: Bytes that are kept of one log, and of all of them together.
+MOST_OF_ONE: Final = 256 * 1024
+MOST_OF_ALL: Final = 24 * 1024 * 1024
+#: Bytes that a line costs besides its text.
+_OVERHEAD: Final = 100
+
+
+class LogTails:
+    """Tails by UID of the pod."""
+
+    def __init__(self, most_of_one: int = MOST_OF_ONE, most_of_all: int = MOST_OF_ALL) -> None:
+        self._most_of_one = most_of_one
+        self._most_of_all = most_of_all
+        self._tails: dict[str, _Tail] = {}
+        self._size = 0
+
+    def begin(self, pod: str) -> None:
+        """The log of the pod is read from its beginning, perhaps again."""
+        self._drop(pod)
+        self._tails[pod] = _Tail()
+
+    def add(self, pod: str, line: LogLine) -> None:
+        tail = self._tails.get(pod)
+        if tail is None:
+            return
+        self._size += tail.add(line)
+        while tail.size > self._most_of_one:
+            self._size -= tail.shorten()
+        while self._size > self._most_of_all:
+            longest = max(self._tails.values(), key=lambda each: each.size)
+            self._size -= longest.shorten()
+
+    def tail(self, pod: str) -> tuple[LogLine, ...] | None:
+        """The last lines of the pod's log; None where it was never read."""
+        found = self._tails.get(pod)
+        return None if found is None else tuple(found.lines)
+
+    def keep(self, pods: Iterable[str]) -> None:
+        """Forgets the logs of all other pods."""
+        for gone in self._tails.keys() - set(pods):
+            self._drop(gone)
+
+    def _drop(self, pod: str) -> None:
+        found = self._tails.pop(pod, None)
+        if found is not None:
+            self._size -= found.size
+
+
+class _Tail:
+    def __init__(self) -> None:
+        self.lines: deque[LogLine] = deque()
+        self.size = 0
+
+    def add(self, line: LogLine) -> int:
+        cost = _cost(line)
+        self.lines.append(line)
+        self.size += cost
+        return cost
+
+    def shorten(self) -> int:
+        """Forgets the first line; how many bytes that frees."""
+        cost = _cost(self.lines.popleft())
+        self.size -= cost
+        return cost
+
+
+def _cost(line: LogLine) -> int:
+    return len(line.text) + _OVERHEAD
